@@ -1,0 +1,1 @@
+"""Probabilistic time-series forecasting centred on switching state-space models."""

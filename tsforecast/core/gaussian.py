@@ -1,0 +1,135 @@
+"""The multivariate Gaussian, and how records of tensors are mapped."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from tsforecast.core.linalg import LOG_2PI, cholesky, log_det, matvec, solve_lower, symmetrise
+
+Record = TypeVar("Record")
+
+
+def register_record(cls: type[Record]) -> type[Record]:
+    """Class decorator: makes a frozen dataclass of tensors a pytree, so that `torch.func` and `scan` take it.
+
+    Unflattening goes past the constructor, since transformations put other things than tensors into the leaves.
+    """
+    names = [field.name for field in dataclasses.fields(cls)]  # pyright: ignore[reportArgumentType]
+
+    def flatten(record: Record) -> tuple[list[Any], None]:
+        return [getattr(record, name) for name in names], None
+
+    def unflatten(leaves: Any, _: None) -> Record:
+        record = object.__new__(cls)
+        for name, leaf in zip(names, leaves, strict=True):
+            object.__setattr__(record, name, leaf)
+        return record
+
+    pytree.register_pytree_node(cls, flatten, unflatten, serialized_type_name=f"tsforecast.{cls.__name__}")
+    return cls
+
+
+def map_tensors(function: Callable[[Tensor], Tensor], record: Record) -> Record:
+    """The record with `function` applied to each of its tensors (indexing, moving to a device, detaching, ...)."""
+    return pytree.tree_map_only(Tensor, function, record)
+
+
+@register_record
+@dataclasses.dataclass(frozen=True)
+class Gaussian:
+    """A Gaussian N(mean, cov) for every index of the batch.
+
+    Mean and covariance broadcast against each other: many series may share one covariance.
+
+    Attributes:
+        mean: Shape (*batch, dim).
+        cov: Shape (*batch, dim, dim), symmetric positive (semi)definite.
+    """
+
+    mean: Float[Tensor, "*#batch dim"]
+    cov: Float[Tensor, "*#batch dim dim"]
+
+    @property
+    def batch_shape(self) -> torch.Size:
+        """Broadcast shape of the batch."""
+        return torch.broadcast_shapes(self.mean.shape[:-1], self.cov.shape[:-2])
+
+    @property
+    def variance(self) -> Float[Tensor, "*batch dim"]:
+        """Marginal variances."""
+        return self.cov.diagonal(dim1=-2, dim2=-1).expand(*self.batch_shape, -1)
+
+    def log_prob(self, value: Float[Tensor, "*#batch dim"]) -> Float[Tensor, "*batch"]:
+        """Log-density.
+
+        Raises:
+            NotPositiveDefiniteError: If the covariance is singular.
+        """
+        factor = cholesky(self.cov, "the covariance of a Gaussian")
+        white = solve_lower(factor, value - self.mean)
+        return -0.5 * (white.square().sum(-1) + log_det(factor) + value.shape[-1] * LOG_2PI)
+
+    def entropy(self) -> Float[Tensor, "*batch"]:
+        """Differential entropy in nats."""
+        factor = cholesky(self.cov, "the covariance of a Gaussian")
+        return 0.5 * (log_det(factor) + self.cov.shape[-1] * (1 + LOG_2PI)).expand(self.batch_shape)
+
+    def sample(
+        self, sample_shape: tuple[int, ...] = (), generator: torch.Generator | None = None
+    ) -> Float[Tensor, "*shape dim"]:
+        """Reparametrised samples of shape (*sample_shape, *batch, dim); the covariance may be singular."""
+        factor = cholesky(self.cov, "the covariance of a Gaussian to sample from", jitter=True)
+        shape = (*sample_shape, *self.batch_shape, self.mean.shape[-1])
+        noise = torch.randn(shape, generator=generator, dtype=self.mean.dtype, device=self.mean.device)
+        return self.mean + matvec(factor, noise)
+
+    def marginal(self, index: Tensor | slice | list[int]) -> "Gaussian":
+        """The marginal of some of the dimensions."""
+        return Gaussian(self.mean[..., index], self.cov[..., index, :][..., :, index])
+
+    def condition(self, value: Float[Tensor, "*#batch dim"], observed: Bool[Tensor, "*#batch dim"]) -> "Gaussian":
+        """The Gaussian given the exact value of some dimensions, which keep their place (with zero variance).
+
+        Args:
+            value: Read where `observed`; anything finite elsewhere.
+            observed: Which dimensions are known, for each index of the batch.
+
+        Raises:
+            NotPositiveDefiniteError: If the known dimensions are linearly dependent.
+        """
+        mask = observed.to(self.mean.dtype)
+        residual = torch.where(observed, value - self.mean, torch.zeros_like(self.mean))
+        masked = self.cov * mask[..., :, None]
+        among = masked * mask[..., None, :] + torch.diag_embed(1 - mask)
+        factor = cholesky(among, "the covariance of the known values")
+        gain = torch.linalg.solve_triangular(factor, masked.expand_as(factor), upper=False)
+        mean = self.mean + matvec(gain.mT, solve_lower(factor, residual))
+        cov = symmetrise(self.cov - gain.mT @ gain)
+        free = 1 - mask  # rounding must not move what is known
+        return Gaussian(torch.where(observed, value, mean), cov * free[..., :, None] * free[..., None, :])
+
+    def product(self, other: "Gaussian") -> tuple["Gaussian", Float[Tensor, "*batch"]]:
+        """The normalised product of two densities, and the log of the integral of the product.
+
+        N(x; a, A) N(x; b, B) = N(x; m, V) N(a; b, A + B), with V = A (A + B)^{-1} B and m = a + A (A + B)^{-1} (b - a).
+        """
+        total = Gaussian(other.mean, symmetrise(self.cov + other.cov))
+        factor = cholesky(total.cov, "the sum of two covariances")
+        gain = torch.linalg.solve_triangular(factor, self.cov.expand(torch.broadcast_shapes(self.cov.shape, factor.shape)), upper=False)
+        white = solve_lower(factor, other.mean - self.mean)
+        log_scale = -0.5 * (white.square().sum(-1) + log_det(factor) + white.shape[-1] * LOG_2PI)
+        return Gaussian(self.mean + matvec(gain.mT, white), self.cov - gain.mT @ gain), log_scale
+
+    def kl(self, other: "Gaussian") -> Float[Tensor, "*batch"]:
+        """Kullback-Leibler divergence KL(self || other) in nats."""
+        mine, theirs = cholesky(self.cov), cholesky(other.cov)
+        shape = torch.broadcast_shapes(mine.shape, theirs.shape)
+        ratio = torch.linalg.solve_triangular(theirs.expand(shape), mine.expand(shape), upper=False)
+        white = solve_lower(theirs, self.mean - other.mean)
+        dim = self.mean.shape[-1]
+        return 0.5 * (ratio.square().sum((-2, -1)) + white.square().sum(-1) - dim + log_det(theirs) - log_det(mine))

@@ -1,0 +1,440 @@
+"""Innovation state-space models: sums of levels, trends and seasons, by their structure.
+
+Every component has a known transition and emission, only noises (and dampings) are free; a step costs O(n^2) without a
+matrix product, and a block of steps is written down instead of multiplied out.
+
+Time convention: x_t = A x_{t-1} + w_t comes before y_t = C_t x_t + v_t, as in every system of the core. In the textbooks'
+innovation form the trend is emitted as level + slope *before* the step; here it is the structural form (Harvey 1989),
+emitted as the level *after* the step: the same forecasts, with noises of level and slope that are independent.
+"""
+
+import abc
+import dataclasses
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from tsforecast.core.blocks import Blocks
+from tsforecast.core.gaussian import Gaussian, register_record
+from tsforecast.core.linalg import LOG_2PI, check_factor
+from tsforecast.core.linear import AbstractLinearGaussian, AbstractLinearSystem, LinearGaussian
+
+
+@dataclasses.dataclass(frozen=True)
+class BlockParts:
+    """What one component adds to a block; leading dimensions (block, *batch) broadcast. See `Blocks`."""
+
+    matrix: Tensor  # (..., step, state)
+    noise: Tensor  # (..., step, step)
+    cross: Tensor  # (..., step, state)
+    transition: Tensor  # (..., state) if diagonal, else (..., state, state)
+    state_noise: Tensor  # likewise
+
+
+@dataclasses.dataclass(frozen=True)
+class Component(abc.ABC):
+    """One additive part of an ISSM."""
+
+    @property
+    @abc.abstractmethod
+    def size(self) -> int:
+        """Number of states."""
+
+    @property
+    def noises(self) -> tuple[str, ...]:
+        """Names of its noise sources."""
+        return ("level",)
+
+    @property
+    def is_damped(self) -> bool:
+        """Whether it has a damping, a factor in (0, 1) applied every step."""
+        return False
+
+    @abc.abstractmethod
+    def block(self, noise: Tensor, damping: Tensor | None, index: Tensor | None) -> BlockParts:
+        """Its part of a block.
+
+        Args:
+            noise: Variances, (block, *batch, step, source).
+            damping: (*batch,), for damped components.
+            index: Active factor, (block, *batch, step), for seasons.
+        """
+
+
+@dataclasses.dataclass(frozen=True)
+class Level(Component):
+    """A random walk, x_t = phi x_{t-1} + w_t; damped (phi < 1), it returns to zero: an AR(1)."""
+
+    damped: bool = False
+
+    @property
+    def size(self) -> int:
+        """One state."""
+        return 1
+
+    @property
+    def is_damped(self) -> bool:
+        """As chosen."""
+        return self.damped
+
+    def block(self, noise: Tensor, damping: Tensor | None, index: Tensor | None) -> BlockParts:
+        """With c_s the variance of x_s: Cov(x_s, x_t) = c_s phi^(t-s) for s <= t."""
+        steps = noise.shape[-2]
+        lag, powers = _lags(steps, noise), _powers(damping, steps, noise)
+        weights = powers[..., lag].square().tril()
+        variance = (weights @ noise)[..., 0]
+        return BlockParts(
+            matrix=powers[..., 1:, None],
+            noise=_from_earlier(variance.unsqueeze(-1) * powers[..., lag]),
+            cross=(variance * powers[..., :steps].flip(-1)).unsqueeze(-1),
+            transition=powers[..., -1:],
+            state_noise=variance[..., -1:],
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Trend(Component):
+    """Level and slope: l_t = l_{t-1} + b_{t-1} + w_t, b_t = phi b_{t-1} + w'_t; damped if phi < 1."""
+
+    damped: bool = False
+
+    @property
+    def size(self) -> int:
+        """Level and slope."""
+        return 2
+
+    @property
+    def noises(self) -> tuple[str, ...]:
+        """Of the level and of the slope."""
+        return ("level", "slope")
+
+    @property
+    def is_damped(self) -> bool:
+        """As chosen."""
+        return self.damped
+
+    def block(self, noise: Tensor, damping: Tensor | None, index: Tensor | None) -> BlockParts:
+        """A^k = [[1, a_k], [0, phi^k]] with a_k = 1 + phi + ... + phi^(k-1)."""
+        steps = noise.shape[-2]
+        lag, powers = _lags(steps, noise), _powers(damping, steps, noise)
+        sums = torch.cat([torch.zeros_like(powers[..., :1]), powers[..., :-1].cumsum(-1)], -1)
+        by_lag, sum_by_lag = powers[..., lag].tril(), sums[..., lag].tril()
+        level, slope = noise[..., :1], noise[..., 1:]
+        v11 = (level.cumsum(-2) + sum_by_lag.square() @ slope)[..., 0]
+        v12 = ((sum_by_lag * by_lag) @ slope)[..., 0]
+        v22 = (by_lag.square() @ slope)[..., 0]
+        ahead, sum_ahead = powers[..., :steps].flip(-1), sums[..., :steps].flip(-1)
+        first, last = torch.ones_like(powers[..., -1]), torch.zeros_like(powers[..., -1])
+        return BlockParts(
+            matrix=torch.stack([torch.ones_like(sums[..., 1:]), sums[..., 1:]], -1),
+            noise=_from_earlier(v11.unsqueeze(-1) + sums[..., lag] * v12.unsqueeze(-1)),
+            cross=torch.stack([v11 + sum_ahead * v12, ahead * v12], -1),
+            transition=torch.stack([torch.stack([first, sums[..., -1]], -1), torch.stack([last, powers[..., -1]], -1)], -2),
+            state_noise=torch.stack(
+                [torch.stack([v11[..., -1], v12[..., -1]], -1), torch.stack([v12[..., -1], v22[..., -1]], -1)], -2
+            ),
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Season(Component):
+    """One factor for each of `factors` positions in a cycle (hour of the day, ...); noise moves the active factor only."""
+
+    factors: int
+    name: str = "season"
+
+    @property
+    def size(self) -> int:
+        """One state a factor."""
+        return self.factors
+
+    @property
+    def noises(self) -> tuple[str, ...]:
+        """One, of the active factor."""
+        return (self.name,)
+
+    def block(self, noise: Tensor, damping: Tensor | None, index: Tensor | None) -> BlockParts:
+        """Two steps share the noise of the factor that is active at both, up to the earlier one."""
+        assert index is not None
+        noise = noise[..., 0]
+        active = torch.nn.functional.one_hot(index, self.factors).to(noise.dtype)
+        same = (index.unsqueeze(-1) == index.unsqueeze(-2)).to(noise.dtype)
+        variance = (same.tril() @ noise.unsqueeze(-1))[..., 0]
+        return BlockParts(
+            matrix=active,
+            noise=_from_earlier(same * variance.unsqueeze(-1)),
+            cross=active * variance.unsqueeze(-1),
+            transition=noise.new_ones(self.factors),
+            state_noise=(active.mT @ noise.unsqueeze(-1))[..., 0],
+        )
+
+
+def _lags(steps: int, like: Tensor) -> Tensor:
+    time = torch.arange(steps, device=like.device)
+    return (time[:, None] - time[None, :]).abs()
+
+
+def _powers(damping: Tensor | None, steps: int, like: Tensor) -> Tensor:
+    """phi^0, ..., phi^steps in the last dimension."""
+    if damping is None:
+        return like.new_ones(steps + 1)
+    damping = damping.unsqueeze(-1)
+    return torch.cat([torch.ones_like(damping), damping.expand(*damping.shape[:-1], steps).cumprod(-1)], -1)
+
+
+def _from_earlier(rows: Tensor) -> Tensor:
+    """The symmetric matrix whose entry (s, t), s <= t, is that of `rows`."""
+    return rows.triu() + rows.triu(1).mT
+
+
+@register_record
+@dataclasses.dataclass(frozen=True)
+class ISSMTransition(AbstractLinearGaussian):
+    """x_t given x_{t-1}: dampings on the diagonal, and slopes added to their levels.
+
+    Attributes:
+        diagonal: (*batch, state), or None for ones.
+        noise: Variances, (*batch, state).
+        slopes: (level, slope) positions of every trend.
+    """
+
+    diagonal: Float[Tensor, "*#batch state"] | None
+    noise: Float[Tensor, "*#batch state"]
+    slopes: tuple[tuple[int, int], ...]
+
+    def marginal(self, prior: Gaussian) -> Gaussian:
+        """Predict, O(n^2)."""
+        mean = self._move(prior.mean.unsqueeze(-1)).squeeze(-1)
+        cov = prior.cov
+        if self.diagonal is not None or self.slopes:
+            cov = self._move(self._move(cov).mT)
+        return Gaussian(mean, cov + torch.diag_embed(self.noise))
+
+    def _move(self, x: Tensor) -> Tensor:
+        moved = x if self.diagonal is None else x * self.diagonal.unsqueeze(-1)
+        if not self.slopes:
+            return moved
+        levels, slopes = (torch.tensor(positions, device=x.device) for positions in zip(*self.slopes, strict=True))
+        return moved.index_add(-2, levels, x.expand(moved.shape).index_select(-2, slopes))
+
+    def posterior(
+        self, prior: Gaussian, value: Float[Tensor, "*#batch out"], observed: Bool[Tensor, "*#batch out"] | None = None
+    ) -> tuple[Gaussian, Float[Tensor, "*batch"]]:
+        """The earlier state given the later one, by the dense form."""
+        return self.dense().posterior(prior, value, observed)
+
+    def dense(self) -> LinearGaussian:
+        """The same conditional by its matrices."""
+        eye = torch.eye(self.noise.shape[-1], dtype=self.noise.dtype, device=self.noise.device)
+        return LinearGaussian(self._move(eye), torch.zeros_like(self.noise), torch.diag_embed(self.noise))
+
+
+@register_record
+@dataclasses.dataclass(frozen=True)
+class ISSMEmission(AbstractLinearGaussian):
+    """y_t given x_t: the sum of the active states, one target.
+
+    Attributes:
+        index: Positions of the active states, (*batch, active).
+        offset: (*batch,).
+        noise: Variance, (*batch,).
+        num_states: Size of the state.
+    """
+
+    index: Int[Tensor, "*#batch active"]
+    offset: Float[Tensor, "*#batch"]
+    noise: Float[Tensor, "*#batch"]
+    num_states: int
+
+    def _rows(self, x: Tensor) -> Tensor:
+        """Sum of the active rows of (*batch, state, column)."""
+        if self.index.ndim == 1:
+            return x.index_select(-2, self.index).sum(-2)
+        batch = torch.broadcast_shapes(x.shape[:-2], self.index.shape[:-1])
+        index = self.index.expand(*batch, -1).unsqueeze(-1)
+        return x.expand(*batch, *x.shape[-2:]).gather(-2, index.expand(*index.shape[:-1], x.shape[-1])).sum(-2)
+
+    def _predict(self, prior: Gaussian) -> tuple[Tensor, Tensor, Tensor]:
+        cross = self._rows(prior.cov)
+        mean = self._rows(prior.mean.unsqueeze(-1)).squeeze(-1) + self.offset
+        return mean, cross, self._rows(cross.unsqueeze(-1)).squeeze(-1) + self.noise
+
+    def marginal(self, prior: Gaussian) -> Gaussian:
+        """Predictive of the observation."""
+        mean, _, variance = self._predict(prior)
+        return Gaussian(mean.unsqueeze(-1), variance[..., None, None])
+
+    def posterior(
+        self, prior: Gaussian, value: Float[Tensor, "*#batch out"], observed: Bool[Tensor, "*#batch out"] | None = None
+    ) -> tuple[Gaussian, Float[Tensor, "*batch"]]:
+        """Update by a scalar division and an outer product."""
+        mean, cross, variance = self._predict(prior)
+        check_factor((~(variance > 0)).int(), ("series",), "the predictive variance of an observation")
+        residual = value[..., 0] - mean
+        weight = torch.ones_like(residual)
+        if observed is not None:
+            weight = observed[..., 0].to(residual.dtype)
+            residual = torch.where(observed[..., 0], residual, 0.0)
+        gain = cross * (weight / variance).unsqueeze(-1)
+        log_prob = -0.5 * weight * (residual.square() / variance + variance.log() + LOG_2PI)
+        cov = prior.cov - gain.unsqueeze(-1) * cross.unsqueeze(-2)
+        return Gaussian(prior.mean + gain * residual.unsqueeze(-1), cov), log_prob
+
+    def dense(self) -> LinearGaussian:
+        """The same conditional by its matrices."""
+        matrix = torch.nn.functional.one_hot(self.index, self.num_states).sum(-2).to(self.noise.dtype)
+        return LinearGaussian(matrix.unsqueeze(-2), self.offset.unsqueeze(-1), self.noise[..., None, None])
+
+
+@register_record
+@dataclasses.dataclass(frozen=True)
+class ISSM(AbstractLinearSystem):
+    """A sum of components, one target.
+
+    Attributes:
+        components: In the order of their states.
+        index: Active factor of every season, (time, *batch, season): the phase may differ between series.
+        state_noise: Variances of all noise sources in the order of the components, (time or 1, *batch, source).
+        emission_noise: Variance, (time or 1, *batch).
+        damping: Of every damped component, in (0, 1], (*batch, damped).
+        offset: Added to the observation, (time or 1, *batch): what covariates explain.
+    """
+
+    components: tuple[Component, ...]
+    index: Int[Tensor, "time *#batch season"]
+    state_noise: Float[Tensor, "time_or_1 *#batch source"]
+    emission_noise: Float[Tensor, "time_or_1_ *#batch"]
+    damping: Float[Tensor, "*#batch damped"]
+    offset: Float[Tensor, "time_or_1__ *#batch"]
+
+    @property
+    def num_targets(self) -> int:
+        """One."""
+        return 1
+
+    @property
+    def num_states(self) -> int:
+        """Size of the state."""
+        return sum(c.size for c in self.components)
+
+    def slices(self) -> list[slice]:
+        """Where the states of each component lie."""
+        ends = torch.tensor([0] + [c.size for c in self.components]).cumsum(0).tolist()
+        return [slice(a, b) for a, b in zip(ends[:-1], ends[1:], strict=True)]
+
+    def at(self, time: int) -> tuple[ISSMTransition, ISSMEmission]:
+        """Transition into and emission from step `time`."""
+        pick = lambda x: x[time if x.shape[0] > 1 else 0]  # noqa: E731
+        source, index = pick(self.state_noise), pick(self.index)
+        noises, diagonal, active, slopes = [], [], [], []
+        first = season = damped = used = 0
+        for component in self.components:
+            variance = source[..., used : used + len(component.noises)]
+            if isinstance(component, Season):
+                here = index[..., season]
+                active.append(first + here)
+                variance = variance * torch.nn.functional.one_hot(here, component.size).to(variance.dtype)
+                season += 1
+            else:
+                active.append(torch.full_like(index[..., 0], first) if index.shape[-1] else index.new_tensor(first))
+            noises.append(variance)
+            ones = variance.new_ones(*(self.damping.shape[:-1]), component.size)
+            if component.is_damped:
+                ones = torch.cat([ones[..., 1:], self.damping[..., damped : damped + 1]], -1)
+                damped += 1
+            if isinstance(component, Trend):
+                slopes.append((first, first + 1))
+            diagonal.append(ones)
+            first += component.size
+            used += len(component.noises)
+        batch = torch.broadcast_shapes(*(x.shape[:-1] for x in noises))
+        transition = ISSMTransition(
+            torch.cat(diagonal, -1) if damped else None,
+            torch.cat([x.expand(*batch, -1) for x in noises], -1),
+            tuple(slopes),
+        )
+        emission = ISSMEmission(
+            torch.stack(torch.broadcast_tensors(*active), -1), pick(self.offset), pick(self.emission_noise), first
+        )
+        return transition, emission
+
+    def block_length(self, num_steps: int) -> int:
+        """Twelve to twenty-four steps are about equally fast."""
+        return min(num_steps, 12)
+
+    def blocks(self, first: int, length: int, count: int) -> Blocks:
+        """By structure, for all blocks at once."""
+        ndim = max(self.state_noise.ndim - 2, self.emission_noise.ndim - 1, self.index.ndim - 2, self.offset.ndim - 1)
+        ndim = max(ndim, self.damping.ndim - 1)
+
+        def fold(x: Tensor, event_ndim: int) -> Tensor:
+            """(time, *batch, event) to (block, *batch, step, event), constants broadcast over steps."""
+            given = x.ndim - 1 - event_ndim
+            x = x.reshape(x.shape[0], *[1] * (ndim - given), *x.shape[1:])
+            if x.shape[0] == 1:
+                x = x.unsqueeze(1).expand(1, length, *x.shape[1:])
+            else:
+                x = x[first : first + length * count].unflatten(0, (count, length))
+            return x.movedim(1, 1 + ndim)
+
+        noise, index = fold(self.state_noise, 1), fold(self.index, 1)
+        damping = self.damping.reshape(*[1] * (ndim + 1 - self.damping.ndim), *self.damping.shape)
+        parts, used, season, damped = [], 0, 0, 0
+        for component in self.components:
+            phi = damping[..., damped] if component.is_damped else None
+            here = index[..., season] if isinstance(component, Season) else None
+            sources = len(component.noises)
+            parts.append(component.block(noise[..., used : used + sources], phi, here))
+            used, damped = used + sources, damped + component.is_damped
+            season += here is not None
+        observation = torch.diag_embed(fold(self.emission_noise, 0))
+        diagonal = not any(isinstance(c, Trend) for c in self.components)
+        return Blocks(
+            matrix=_beside([p.matrix for p in parts], 2, ndim + 1),
+            offset=fold(self.offset, 0),
+            noise=sum((p.noise for p in parts), observation),
+            cross=_beside([p.cross for p in parts], 2, ndim + 1),
+            transition=(
+                None
+                if diagonal and not damped
+                else _beside([p.transition for p in parts], 1, ndim + 1)
+                if diagonal
+                else _block_diagonal([p.transition for p in parts], self.components, ndim + 1)
+            ),
+            state_offset=None,
+            state_noise=(
+                _beside([p.state_noise for p in parts], 1, ndim + 1)
+                if diagonal
+                else _block_diagonal([p.state_noise for p in parts], self.components, ndim + 1)
+            ),
+            diagonal=(diagonal, diagonal),
+        )
+
+
+def _lead(x: Tensor, event_ndim: int, ndim: int) -> Tensor:
+    """With as many leading dimensions as `ndim`."""
+    return x.reshape(*[1] * (ndim + event_ndim - x.ndim), *x.shape)
+
+
+def _beside(parts: list[Tensor], event_ndim: int, ndim: int) -> Tensor:
+    """Concatenation in the last dimension, batch dimensions broadcast."""
+    parts = [_lead(p, event_ndim, ndim) for p in parts]
+    batch = torch.broadcast_shapes(*(p.shape[:-event_ndim] for p in parts))
+    return torch.cat([p.expand(*batch, *p.shape[-event_ndim:]) for p in parts], -1)
+
+
+def _block_diagonal(parts: list[Tensor], components: tuple[Component, ...], ndim: int) -> Tensor:
+    """A matrix of the parts, of which those of trends are matrices and the others diagonals."""
+    full = [
+        _lead(p, 2, ndim) if isinstance(c, Trend) else torch.diag_embed(_lead(p, 1, ndim))
+        for p, c in zip(parts, components, strict=True)
+    ]
+    batch = torch.broadcast_shapes(*(p.shape[:-2] for p in full))
+    size = sum(p.shape[-1] for p in full)
+    rows, first = [], 0
+    for part in full:
+        part = part.expand(*batch, *part.shape[-2:])
+        rows.append(torch.nn.functional.pad(part, (first, size - first - part.shape[-1])))
+        first += part.shape[-1]
+    return torch.cat(rows, -2)

@@ -1,0 +1,98 @@
+"""Factorisations of covariances: the one place where a matrix that is not positive definite is met."""
+
+import math
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+LOG_2PI = math.log(2 * math.pi)
+
+ADVICE = (
+    "Try float64; scale the data so that the prior variance is at most 1e4 times the observation variance; "
+    "raise the smallest noise variance; lower the learning rate; and look for NaN or inf in the parameters."
+)
+
+
+class NotPositiveDefiniteError(ArithmeticError):
+    """A covariance could not be factorised: it has a non-positive pivot, NaN or inf."""
+
+
+def check_factor(info: Int[Tensor, "*index"], names: tuple[str, ...], what: str) -> None:
+    """Raises if any factorisation failed.
+
+    Args:
+        info: Zero where the factorisation went well (as `torch.linalg.cholesky_ex` returns it).
+        names: What the dimensions of `info` count, for example `("step", "series")`.
+        what: Which covariance was factorised, for the message.
+
+    Raises:
+        NotPositiveDefiniteError: Naming the first index at which the factorisation failed.
+    """
+    if torch._C._functorch.is_functorch_wrapped_tensor(info):  # inside vmap values cannot steer control flow
+        return
+    if not bool(info.any()):
+        return
+    first = info.nonzero()[0].tolist()
+    names = names + ("batch",) * (len(first) - len(names))
+    where = ", ".join(f"{name} {position}" for name, position in zip(names, first, strict=True))
+    count = int((info != 0).sum())
+    raise NotPositiveDefiniteError(
+        f"{what} is not positive definite{f' at {where}' if where else ''} ({count} of {info.numel()} failed). {ADVICE}"
+    )
+
+
+def cholesky(
+    matrix: Float[Tensor, "*batch dim dim"], what: str = "a covariance", jitter: bool = False
+) -> Float[Tensor, "*batch dim dim"]:
+    """Lower Cholesky factor, checked.
+
+    Args:
+        matrix: Symmetric; only the lower triangle is read.
+        what: Named in the error.
+        jitter: The one jitter rule, for sampling from covariances which may be singular: where the plain factorisation
+            fails, `10^k eps` of the mean variance is added to the diagonal, k = 1, 2, 3. Likelihoods never use it.
+
+    Raises:
+        NotPositiveDefiniteError: Where a factorisation fails; the message says for which batch index.
+    """
+    factor, info = torch.linalg.cholesky_ex(matrix)
+    if jitter and not torch._C._functorch.is_functorch_wrapped_tensor(info):
+        scale = matrix.diagonal(dim1=-2, dim2=-1).mean(-1).clamp_min(torch.finfo(matrix.dtype).tiny)[..., None, None]
+        eye = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
+        for power in (1, 2, 3):
+            failed = info != 0
+            if not bool(failed.any()):
+                break
+            repaired, again = torch.linalg.cholesky_ex(matrix + 10**power * torch.finfo(matrix.dtype).eps * scale * eye)
+            factor = torch.where(failed[..., None, None], repaired, factor)
+            info = torch.where(failed, again, info)
+    check_factor(info, ("series",) if info.ndim == 1 else (), what)
+    return factor
+
+
+def solve_lower(
+    factor: Float[Tensor, "*#batch dim dim"], vector: Float[Tensor, "*#batch dim"]
+) -> Float[Tensor, "*batch dim"]:
+    """`factor^{-1} vector`; a factor shared by all vectors is not copied for each of them."""
+    if factor.ndim == 2:
+        columns = vector.reshape(-1, vector.shape[-1]).mT
+        return torch.linalg.solve_triangular(factor, columns, upper=False).mT.reshape(vector.shape)
+    return torch.linalg.solve_triangular(factor, vector.unsqueeze(-1), upper=False).squeeze(-1)
+
+
+def matvec(matrix: Float[Tensor, "*#batch out in"], vector: Float[Tensor, "*#batch in"]) -> Float[Tensor, "*batch out"]:
+    """`matrix vector`; a matrix shared by all vectors is one product."""
+    if matrix.ndim == 2:
+        return vector @ matrix.mT
+    return (matrix @ vector.unsqueeze(-1)).squeeze(-1)
+
+
+def symmetrise(matrix: Float[Tensor, "*batch dim dim"]) -> Float[Tensor, "*batch dim dim"]:
+    """The symmetric part: what rounding adds to a covariance beside it grows over many steps."""
+    return 0.5 * (matrix + matrix.mT)
+
+
+def log_det(factor: Float[Tensor, "*batch dim dim"]) -> Float[Tensor, "*batch"]:
+    """Log-determinant of the matrix of which `factor` is the Cholesky factor."""
+    return 2 * factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)

@@ -1,0 +1,175 @@
+"""Frequency strings: one place that knows the old and the new names of pandas.
+
+pandas names a frequency in two ways: periods are counted in `M`, `Q-DEC`, `Y-DEC`, offsets stepped in `ME`, `QE-DEC`,
+`YE-DEC`; capital `H`, `T`, `S` are old names of `h`, `min`, `s`. Data entries carry periods, GluonTS' helpers
+(`get_seasonality`, `time_features_from_frequency_str`) want offsets. Users may write any of them.
+"""
+
+import re
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pandas as pd
+
+_MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
+_DAYS = ("MON", "TUE", "WED", "THU", "FRI", "SAT", "SUN")
+
+# Names of a unit, old and new, as period unit. Business months begin and end within their month: one a month all the same.
+_UNITS = {
+    **{name: "ns" for name in ("N", "ns")},
+    **{name: "us" for name in ("U", "us")},
+    **{name: "ms" for name in ("L", "ms")},
+    **{name: "s" for name in ("S", "s", "sec")},
+    **{name: "min" for name in ("T", "min")},
+    **{name: "h" for name in ("H", "h")},
+    "D": "D",
+    "d": "D",
+    "B": "B",
+    "W": "W",
+    **{name: "M" for name in ("M", "ME", "MS", "BM", "BME", "BMS")},
+    **{name: "Q" for name in ("Q", "QE", "QS", "BQ", "BQE", "BQS")},
+    **{name: "Y" for name in ("Y", "YE", "YS", "A", "AS", "BY", "BYE", "BYS", "BA", "BAS")},
+}
+_STARTS = ("QS", "BQS", "YS", "AS", "BYS", "BAS")  # anchored at their first month instead of the last
+_PARTS = re.compile(r"\s*(\d*)\s*([A-Za-z]+)(?:-([A-Za-z]{3}))?\s*")
+_TICKS = ("ns", "us", "ms", "s", "min", "h")
+_STEPS_PER_DAY = {"h": 24, "min": 1440}
+
+
+def _split(freq: str) -> tuple[int, str, str]:
+    """Multiple, period unit and anchor ("" where the unit has none) of a frequency string."""
+    match = _PARTS.fullmatch(freq) if isinstance(freq, str) else None
+    if match is None or match[2] not in _UNITS or match[1] == "0":
+        raise ValueError(
+            f"frequency {freq!r} is not known; expected e.g. '15min', 'h', 'D', 'B', 'W-SUN', 'M', 'Q' or 'Y', "
+            "with a number before it for multiples"
+        )
+    multiple, unit, anchor = int(match[1] or 1), _UNITS[match[2]], (match[3] or "").upper()
+    if anchor not in {"W": ("", *_DAYS), "Q": ("", *_MONTHS), "Y": ("", *_MONTHS)}.get(unit, ("",)):
+        raise ValueError(f"frequency {freq!r} has the anchor {anchor!r}, which its unit does not take")
+    if unit == "W":
+        return multiple, unit, anchor or "SUN"
+    if unit in ("Q", "Y"):
+        if match[2] in _STARTS:
+            anchor = _MONTHS[_MONTHS.index(anchor or "JAN") - 1]
+            if unit == "Q" and anchor in ("MAR", "JUN", "SEP"):  # the same quarters, numbered by the calendar year
+                anchor = "DEC"
+        return multiple, unit, anchor or "DEC"
+    for larger, size in (("s", 1000), ("min", 60), ("h", 60)):  # 60 minutes are an hour: the seasons hang on it
+        if unit == {"s": "ms", "min": "s", "h": "min"}[larger] and multiple % size == 0:
+            multiple, unit = multiple // size, larger
+    return multiple, unit, ""
+
+
+def period_alias(freq: str) -> str:
+    """The name under which `pandas.Period` knows a frequency, as in its `freqstr`.
+
+    Args:
+        freq: Any name that pandas or its users give: "H", "1h", "60min", "ME", "MS", "QS", "A", "W", "B", ...
+
+    Returns:
+        "h", "h", "h", "M", "M", "Q-DEC", "Y-DEC", "W-SUN", "B" for these examples.
+
+    Raises:
+        ValueError: If the frequency is not known.
+    """
+    multiple, unit, anchor = _split(freq)
+    return (str(multiple) if multiple > 1 else "") + unit + (f"-{anchor}" if anchor else "")
+
+
+def offset_alias(freq: str) -> str:
+    """The name under which `pandas.tseries.frequencies.to_offset`, and with it GluonTS, knows a frequency.
+
+    Args:
+        freq: As in `period_alias`.
+
+    Returns:
+        "h", "ME", "QE-DEC", "YE-DEC", "W-SUN", ...
+
+    Raises:
+        ValueError: If the frequency is not known.
+    """
+    multiple, unit, anchor = _split(freq)
+    unit = {"M": "ME", "Q": "QE", "Y": "YE"}.get(unit, unit)
+    return (str(multiple) if multiple > 1 else "") + unit + (f"-{anchor}" if anchor else "")
+
+
+def default_season(freq: str) -> int:
+    """The main season in steps: the day for hours and minutes, the week for days, the year for longer steps.
+
+    Args:
+        freq: As in `period_alias`.
+
+    Returns:
+        24 for "h", 48 for "30min", 7 for "D", 5 for "B", 52 for "W", 12 for "M", 4 for "Q"; 1 (no season) where the
+        season is no whole number of steps, and below a minute.
+    """
+    multiple, unit, _ = _split(freq)
+    cycle = {"min": 1440, "h": 24, "D": 7, "B": 5, "W": 52, "M": 12, "Q": 4}.get(unit, 1)
+    if unit == "h" and multiple == 24:
+        return 7
+    return cycle // multiple if cycle % multiple == 0 else 1
+
+
+def default_horizon(freq: str) -> int:
+    """A customary forecast length in steps.
+
+    Args:
+        freq: As in `period_alias`.
+
+    Returns:
+        A day for hours and for steps of at least 15 minutes, an hour for shorter steps of minutes, 30 for days and
+        business days, 8 weeks, 12 months, 8 quarters, 6 years; 60 below a minute.
+    """
+    multiple, unit, _ = _split(freq)
+    if unit in _STEPS_PER_DAY:
+        steps = _STEPS_PER_DAY[unit] // multiple
+        return max(1, steps if steps <= 96 else 60 // multiple)
+    return {"D": 30, "B": 30, "W": 8, "M": 12, "Q": 8, "Y": 6}.get(unit, 60)
+
+
+def default_windows(freq: str) -> int:
+    """A customary number of test windows: 7 for hours and shorter steps, else 5."""
+    return 7 if _split(freq)[1] in _TICKS else 5
+
+
+def tick(freq: str) -> pd.Timedelta | None:
+    """Length of a step where it is fixed (days and shorter), None where the calendar decides (B, W, M, Q, Y)."""
+    multiple, unit, _ = _split(freq)
+    return pd.Timedelta(multiple, unit) if unit in (*_TICKS, "D") else None
+
+
+def calendar_unit(freq: str) -> tuple[int, str]:
+    """Multiple, and the alias of a single step: (3, "M") for "3ME", (1, "W-SUN") for "W"."""
+    multiple, unit, anchor = _split(freq)
+    return multiple, unit + (f"-{anchor}" if anchor else "")
+
+
+@contextmanager
+def expected_alias_warnings() -> Iterator[None]:
+    """Silences pandas' warning about periods of business days, which GluonTS' data entries are made of.
+
+    There is no other way to write such an entry, so the warning says nothing to our users. Arithmetic on these
+    periods warns too: wrap what walks through entries of business days.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r"Period with BDay freq is deprecated", FutureWarning)
+        warnings.filterwarnings("ignore", r"PeriodDtype\[B\] is deprecated", FutureWarning)
+        yield
+
+
+def to_period(timestamp: Any, freq: str) -> pd.Period:
+    """The period of a frequency in which a timestamp lies.
+
+    Args:
+        timestamp: Whatever `pandas.Period` takes: a timestamp, a string, another period.
+        freq: As in `period_alias`.
+
+    Returns:
+        The period; its `freqstr` is `period_alias(freq)`.
+    """
+    alias = period_alias(freq)
+    with expected_alias_warnings():
+        return pd.Period(timestamp, freq=alias)

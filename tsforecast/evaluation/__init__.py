@@ -1,0 +1,32 @@
+"""Scores of forecasts, baselines on the same windows, and the files and tables that report them."""
+
+from tsforecast.evaluation.baselines import BASELINES, Baseline, default_baselines, fit_baseline
+from tsforecast.evaluation.report import Evaluation, evaluate, format_scores, replace_file, save_scores
+from tsforecast.evaluation.scores import (
+    HUNDREDTHS,
+    INTERVALS,
+    LEVELS,
+    TENTHS,
+    Scores,
+    forecast_quantiles,
+    score,
+)
+
+__all__ = [
+    "BASELINES",
+    "HUNDREDTHS",
+    "INTERVALS",
+    "LEVELS",
+    "TENTHS",
+    "Baseline",
+    "Evaluation",
+    "Scores",
+    "default_baselines",
+    "evaluate",
+    "fit_baseline",
+    "forecast_quantiles",
+    "format_scores",
+    "replace_file",
+    "save_scores",
+    "score",
+]

@@ -1,0 +1,214 @@
+"""Evaluation of a model and its baselines under both protocols, and the files and table that report it."""
+
+import contextlib
+import json
+import math
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from gluonts.model import Predictor
+
+from tsforecast.data.catalog import ForecastTask
+from tsforecast.data.frequency import default_season
+from tsforecast.evaluation.baselines import default_baselines, fit_baseline
+from tsforecast.evaluation.scores import INTERVALS, Scores, score
+
+PROTOCOLS = ("rolling", "long_term")
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Scores of a model and of baselines on the same windows.
+
+    Attributes:
+        dataset: Name of the data set.
+        model: Name of the model.
+        scores: By name and protocol; the model comes first, then the baselines.
+        failed_fits: By baseline, how many fits failed and fell back on a random walk.
+    """
+
+    dataset: str
+    model: str
+    scores: dict[str, dict[str, Scores]]
+    failed_fits: dict[str, int]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Overall scores as `scores.json` has them: baselines apart from the model, None for NaN and infinity."""
+        overall = {name: {key: found.overall for key, found in scores.items()} for name, scores in self.scores.items()}
+        model = overall.pop(self.model)
+        baselines = {name: scores | {"failed_fits": self.failed_fits[name]} for name, scores in overall.items()}
+        return _without_nan({"dataset": self.dataset, "model": self.model, **model, "baselines": baselines})
+
+    def table(self) -> pd.DataFrame:
+        """Overall scores in long form: protocol, model, metric, value."""
+        rows = [
+            (protocol, name, metric, value)
+            for protocol in PROTOCOLS
+            for name, scores in self.scores.items()
+            for metric, value in _flat(scores[protocol].overall).items()
+        ]
+        return pd.DataFrame(rows, columns=pd.Index(["protocol", "model", "metric", "value"]))
+
+    def per_horizon(self) -> pd.DataFrame:
+        """Scores by protocol, model and step ahead."""
+        return self._stacked("per_horizon")
+
+    def per_series(self) -> pd.DataFrame:
+        """Scores by protocol, model and item id."""
+        return self._stacked("per_series")
+
+    def calibration(self) -> pd.DataFrame:
+        """Calibration tables (`Scores.calibration`) by protocol, model and probability."""
+        return self._stacked("calibration")
+
+    def _stacked(self, field: str) -> pd.DataFrame:
+        frames = []
+        for protocol in PROTOCOLS:
+            for name, scores in self.scores.items():
+                frame = getattr(scores[protocol], field).reset_index()
+                frame.insert(0, "protocol", protocol)
+                frame.insert(1, "model", name)
+                frames.append(frame)
+        return pd.concat(frames, ignore_index=True)
+
+
+def evaluate(
+    predictor_for: Callable[[str], Predictor],
+    task: ForecastTask,
+    *,
+    model: str = "model",
+    baselines: Sequence[str] | None = None,
+    num_samples: int = 100,
+    season: int | None = None,
+    workers: int = 1,
+) -> Evaluation:
+    """Scores a model and baselines under the rolling and the long-term protocol of a task.
+
+    Rolling: `task.windows` forecasts of `task.prediction_length` steps, each from all data before it. Long-term: one
+        forecast
+    over all of these steps. Baselines are fitted to the training range only.
+
+    Args:
+        predictor_for: Gives the predictor for a protocol ("rolling" or "long_term"), whose horizons differ.
+        task: The data and its split.
+        model: Name of the model in tables and files.
+        baselines: Names from `BASELINES`, with a season where wanted (`auto_ets-168`); by default all which differ.
+        num_samples: Sample paths of the model. Scores of 100 are 1 to 2 % higher than those of the exact quantiles.
+        season: Main season in steps, for seasonal baselines and MASE; by default that of the frequency.
+        workers: Processes that fit `auto_ets`; see `fit_baseline`.
+
+    Raises:
+        ValueError: If names are not unique, or as `fit_baseline` and `score` say.
+    """
+    season = season or default_season(task.freq)
+    baselines = default_baselines(season) if baselines is None else baselines
+    if len({model, *baselines}) != 1 + len(baselines):
+        raise ValueError(f"expected names that differ, but got model {model!r} and baselines {list(baselines)}")
+    horizons = {"rolling": task.prediction_length, "long_term": task.prediction_length * task.windows}
+    scores: dict[str, dict[str, Scores]] = {model: {}}
+    for protocol in PROTOCOLS:
+        test = task.test(protocol)
+        forecasts = predictor_for(protocol).predict(test.input, num_samples=num_samples)
+        scores[model][protocol] = score(forecasts, test, season=season, progress=f"{model}, {protocol}")
+    failed_fits: dict[str, int] = {}
+    for name in baselines:
+        fitted = fit_baseline(name, task.train, season, workers=workers)
+        failed_fits[name] = fitted.failed_fits
+        scores[name] = {}
+        for protocol, horizon in horizons.items():
+            test = task.test(protocol)
+            forecasts = fitted.predictor(horizon).predict(test.input)
+            scores[name][protocol] = score(forecasts, test, season=season, progress=f"{name}, {protocol}")
+    return Evaluation(task.name, model, scores, failed_fits)
+
+
+def format_scores(evaluation: Evaluation) -> str:
+    """A table to read: one block per protocol, one line per model, with notes on what was measured."""
+    header = ["", "CRPS", "CRPS-99", "ND", "MASE", *(f"in {width} %" for width in INTERVALS)]
+    lines: list[str] = []
+    for protocol in PROTOCOLS:
+        first = evaluation.scores[evaluation.model][protocol]
+        count, steps = first.overall["num_forecasts"], len(first.per_horizon)
+        series = f"{len(first.per_series)} series, {count} forecasts of {steps} steps"
+        rows = [header]
+        for name, scores in evaluation.scores.items():
+            overall = scores[protocol].overall
+            errors = [_digits(overall[key]) for key in ("crps", "crps_99", "nd", "mase")]
+            rows.append([name, *errors, *(_percent(overall["coverage"][str(width)]) for width in INTERVALS)])
+        widths = [max(len(row[column]) for row in rows) for column in range(len(header))]
+        text = [
+            "  ".join([row[0].ljust(widths[0]), *(cell.rjust(n) for cell, n in zip(row[1:], widths[1:], strict=True))])
+            for row in rows
+        ]
+        lines += [f"{evaluation.dataset}, {protocol.replace('_', '-')}: {series}", *text, ""]
+    samples = evaluation.scores[evaluation.model]["rolling"].overall["num_samples"]
+    drawn = f"{samples} sample paths" if samples else "quantiles"
+    lines.append(
+        "CRPS: weighted quantile loss over tenths (CRPS-99: hundredths), summed over all cells / sum of |labels|."
+    )
+    lines.append(f"Forecasts: {drawn} of {evaluation.model}, exact quantiles of the others.")
+    for name, failed in evaluation.failed_fits.items():
+        if failed:
+            lines.append(f"{name}: {failed} fits failed; a random walk took their place.")
+    return "\n".join(lines)
+
+
+def save_scores(evaluation: Evaluation, folder: str | Path) -> list[Path]:
+    """Writes scores.json, scores.csv, per_series.csv, per_horizon.csv and calibration.csv, each whole or not at all.
+
+    Returns:
+        The paths written.
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / "scores.json"]
+    with replace_file(paths[0]) as temporary:
+        temporary.write_text(json.dumps(evaluation.to_dict(), indent=2, allow_nan=False) + "\n", encoding="utf-8")
+    tables = {
+        "scores": evaluation.table(),
+        "per_series": evaluation.per_series(),
+        "per_horizon": evaluation.per_horizon(),
+        "calibration": evaluation.calibration(),
+    }
+    for name, table in tables.items():
+        paths.append(folder / f"{name}.csv")
+        with replace_file(paths[-1]) as temporary:
+            table.to_csv(temporary, index=False)
+    return paths
+
+
+@contextlib.contextmanager
+def replace_file(path: str | Path) -> Iterator[Path]:
+    """Gives a temporary path, which takes the place of `path` when the block ends well and is removed when it fails."""
+    path = Path(path)
+    temporary = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
+    try:
+        yield temporary
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _flat(overall: dict[str, Any]) -> dict[str, Any]:
+    coverage = {f"coverage_{width}": value for width, value in overall["coverage"].items()}
+    return {key: value for key, value in overall.items() if key != "coverage"} | coverage
+
+
+def _without_nan(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nan(inner) for key, inner in value.items()}
+    if isinstance(value, float):  # NumPy's float64 is one
+        return float(value) if math.isfinite(value) else None
+    return value
+
+
+def _digits(value: float) -> str:
+    return f"{value:#.4g}" if math.isfinite(value) else "-" if math.isnan(value) else "inf"
+
+
+def _percent(value: float) -> str:
+    return "-" if math.isnan(value) else f"{100 * value:.1f} %"
