@@ -28,6 +28,7 @@ SOURCES = {
     "solar": "citylearn_california_solar_load_hourly_17homes.npz",
     "wiki": "wiki_daily_1000.npz",
 }
+COUNTRIES = ("australia", "britain", "canada", "switzerland", "china", "japan", "new_zealand", "singapore")
 DECIMALS = {"exchange": 6, "traffic": 0, "solar": 8, "wiki": 0}  # as many as the sources print
 
 log = logging.getLogger(__name__)
@@ -45,7 +46,7 @@ def read_exchange(path: Path) -> tuple[NDArray[np.float64], str, list[str]]:
     if any(long["target"][: len(short["target"])] != short["target"] for short, long in zip(train, full, strict=True)):
         raise ValueError(f"{path}: expected the last rows of the test part to start with the training part")
     values = np.array([row["target"] for row in full], dtype=np.float64)
-    return values, full[0]["start"][:10], [f"rate{index}" for index in range(len(full))]
+    return values, full[0]["start"][:10], list(COUNTRIES)
 
 
 def read_arrays(path: Path) -> tuple[NDArray[np.float64], str, list[str]]:

@@ -11,22 +11,31 @@ from typing import Any
 import matplotlib.dates as mdates
 import numpy as np
 import pandas as pd
+from gluonts.dataset.split import periods_between
 from gluonts.model import Forecast
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 from numpy.typing import ArrayLike, NDArray
 
+from tsforecast.data.frequency import expected_alias_warnings
 from tsforecast.evaluation import INTERVALS, forecast_quantiles, replace_file
 
 OBSERVED = "#000000"
 MODEL = "#0072B2"
 COLOURS = (MODEL, "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F")
 _MARKERS = "osD^vPX"
-_GRID = {"color": "#E5E5E5", "linewidth": 0.6}
-_PIT_BINS = 20
+_DASHES = (0, (4, 3))
+_SHADES = (
+    "#6AAAD4",
+    "#A6CBE5",
+    "#D8E8F3",
+)  # one per interval, from the narrowest; opaque, so that the legend shows them
+_BAND_LEVELS = tuple(sorted({0.5, *(round(0.5 + side * width / 200, 3) for width in INTERVALS for side in (-1, 1))}))
+_PIT_BINS = 10
 
 
+@expected_alias_warnings()
 def plot_forecasts(
     entries: Iterable[Mapping[str, Any]],
     forecasts: Iterable[Forecast],
@@ -43,7 +52,7 @@ def plot_forecasts(
     Args:
         entries: GluonTS entries with `item_id` over past and future; the future may be missing.
         forecasts: Forecasts of these series, in any order; those of other series are left out.
-        history: Steps to show before the first forecast; by default twice the steps forecast.
+        history: Steps to show before the first forecast; by default as many as the forecasts cover.
         columns: Panels beside each other.
         title: Title above all panels.
 
@@ -51,13 +60,13 @@ def plot_forecasts(
         ValueError: If no series has a forecast.
     """
     by_item: dict[str, list[Forecast]] = {}
-    for forecast in forecasts:
+    for forecast in sorted(forecasts, key=lambda forecast: forecast.start_date.ordinal):
         by_item.setdefault(str(forecast.item_id), []).append(forecast)
     panels = [
-        (f"{item}, target {row + 1}" if np.ndim(entry["target"]) == 2 else item, entry["start"], values, row)
+        (entry, row)
         for entry in entries
-        if (item := str(entry["item_id"])) in by_item
-        for row, values in enumerate(np.atleast_2d(np.asarray(entry["target"], np.float64)))
+        if str(entry["item_id"]) in by_item
+        for row in range(np.atleast_2d(entry["target"]).shape[0])
     ]
     if not panels:
         raise ValueError(f"expected entries for some of the series {sorted(by_item)[:5]}, but none has a forecast")
@@ -65,19 +74,23 @@ def plot_forecasts(
     rows = -(-len(panels) // columns)
     figure = Figure(figsize=(1.0 + 5.0 * columns, 1.1 + 2.2 * rows), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False).ravel()
-    for axis, (name, start, values, row) in zip(axes, panels, strict=False):
-        item_forecasts = sorted(by_item[name.split(", target ")[0]], key=lambda forecast: forecast.start_date)
-        _draw_forecasts(axis, start, values, row, item_forecasts, history)
-        axis.set_title(name, loc="left", fontsize=9)
+    for axis, (entry, row) in zip(axes, panels, strict=False):
+        item = str(entry["item_id"])
+        values = np.atleast_2d(np.asarray(entry["target"], np.float64))[row]
+        _draw_forecasts(axis, entry["start"], values, row, by_item[item], history)
+        axis.set_title(item if np.ndim(entry["target"]) == 1 else f"{item}, target {row}", loc="left", fontsize=9)
     for axis in axes[len(panels) :]:
         axis.remove()
     handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False, fontsize=8)
+    figure.legend(
+        handles, labels, loc="outside lower center", ncols=3 if columns == 1 else 6, frameon=False, fontsize=8
+    )
     if title:
         figure.suptitle(title, fontsize=11)
     return figure
 
 
+@expected_alias_warnings()
 def plot_decomposition(
     observed: pd.Series, components: Mapping[str, tuple[ArrayLike, ArrayLike]], *, title: str | None = None
 ) -> Figure:
@@ -150,8 +163,8 @@ def plot_calibration(calibration: Mapping[str, pd.DataFrame], *, title: str | No
             label=name,
             zorder=3 if index == 0 else 2,
         )
-    left.axhline(1, color=OBSERVED, linewidth=0.8, linestyle=(0, (4, 3)))
-    right.plot([0, 1], [0, 1], color=OBSERVED, linewidth=0.8, linestyle=(0, (4, 3)), label="calibrated")
+    left.axhline(1, color=OBSERVED, linewidth=0.8, linestyle=_DASHES)
+    right.plot([0, 1], [0, 1], color=OBSERVED, linewidth=0.8, linestyle=_DASHES, label="calibrated")
     left.set(xlabel="probability integral transform", ylabel="density", xlim=(0, 1))
     left.set_ylim(bottom=0)
     right.set(xlabel="nominal", ylabel="observed", xlim=(0, 1), ylim=(0, 1), aspect="equal")
@@ -184,9 +197,9 @@ def plot_scores_by_horizon(per_horizon: pd.DataFrame, *, metric: str = "crps", t
     figure = Figure(figsize=(1.0 + 4.2 * len(protocols), 3.8), layout="constrained")
     axes = figure.subplots(1, len(protocols), squeeze=False)[0]
     for axis, protocol in zip(axes, protocols, strict=True):
-        part = per_horizon[per_horizon["protocol"] == protocol]
+        part = per_horizon.loc[per_horizon["protocol"] == protocol]
         for index, name in enumerate(models):
-            line = part[part["model"] == name]
+            line = part.loc[part["model"] == name]
             axis.plot(
                 line["step"].to_numpy(),
                 line[metric].to_numpy(np.float64),
@@ -224,29 +237,31 @@ def plot_learning_curve(curve: pd.DataFrame | str | Path, *, title: str | None =
         raise ValueError(f"expected columns epoch and train_loss, but there are only {list(frame.columns)}")
     figure = Figure(figsize=(6.0, 3.6), layout="constrained")
     axis = figure.subplots()
+    best = (0, np.nan)
     for column, label, colour in (("train_loss", "training", MODEL), ("val_loss", "validation", COLOURS[1])):
-        if column not in frame or frame[column].isna().all():
+        line = frame.reindex(columns=["epoch", column]).dropna()
+        if line.empty:
             continue
-        line = frame[["epoch", column]].dropna()
-        axis.plot(line["epoch"], line[column], color=colour, linewidth=1.5, marker="o", markersize=3, label=label)
-    best = "val_loss" if "val_loss" in frame and frame["val_loss"].notna().any() else "train_loss"
-    if frame[best].notna().any():
-        row = frame.loc[frame[best].idxmin()]
-        axis.axvline(row["epoch"], color=OBSERVED, linewidth=0.8, linestyle=(0, (4, 3)))
+        epochs, losses = line["epoch"].to_numpy(), line[column].to_numpy(np.float64)
+        axis.plot(epochs, losses, color=colour, linewidth=1.5, marker="o", markersize=3, label=label)
+        best = epochs[losses.argmin()], losses.min()  # of the validation loss where there is one
+    if axis.lines:
+        axis.axvline(best[0], color=OBSERVED, linewidth=0.8, linestyle=_DASHES)
+        late = best[0] > frame["epoch"].mean()
         axis.annotate(
-            f"best: {row[best]:.4g}",
-            (row["epoch"], 1),
+            f"best: {best[1]:#.4g}",
+            (best[0], 1),
             xycoords=("data", "axes fraction"),
-            xytext=(-4, -4),
+            xytext=(-4 if late else 4, -4),
             textcoords="offset points",
-            ha="right",
+            ha="right" if late else "left",
             va="top",
             fontsize=8,
         )
+        axis.legend(frameon=False, fontsize=8)
     _style(axis)
     axis.set(xlabel="epoch", ylabel="loss")
     axis.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axis.legend(frameon=False, fontsize=8)
     if title:
         axis.set_title(title, loc="left", fontsize=11)
     return figure
@@ -269,40 +284,35 @@ def _draw_forecasts(
     forecasts: Sequence[Forecast],
     history: int | None,
 ) -> None:
-    origin = (forecasts[0].start_date - start).n // start.freq.n
-    total = (forecasts[-1].start_date - forecasts[0].start_date).n // start.freq.n + forecasts[-1].prediction_length
-    first = max(0, origin - (2 * total if history is None else history))
-    shown = values[first : origin + total]
-    times = _timestamps(pd.period_range(start + first, periods=len(shown), freq=start.freq))
-    for position, forecast in enumerate(forecasts):
-        # The last observation joins the bands to the past, so that a forecast is seen to start there.
-        levels = tuple(sorted({0.5, *(round(0.5 + side * width / 200, 3) for width in INTERVALS for side in (-1, 1))}))
-        quantiles = dict(zip(levels, _of_target(forecast_quantiles(forecast, levels), row), strict=True))
-        ahead = _timestamps(forecast.index)
-        for width, alpha in zip(sorted(INTERVALS, reverse=True), (0.18, 0.25, 0.35), strict=True):
-            low, high = quantiles[round(0.5 - width / 200, 3)], quantiles[round(0.5 + width / 200, 3)]
-            label = f"{width} % interval" if position == 0 else None
-            axis.fill_between(ahead, low, high, color=MODEL, alpha=alpha, linewidth=0, label=label)
-        axis.plot(ahead, quantiles[0.5], color=MODEL, linewidth=1.4, label="median" if position == 0 else None)
-        axis.axvline(ahead[0], color="#7F7F7F", linewidth=0.8, linestyle=(0, (4, 3)), zorder=1)
-    axis.plot(
-        times,
-        shown,
-        color=OBSERVED,
-        linewidth=0.8,
-        marker=_lone_marker(shown),
-        markersize=2,
-        label="observed",
-        zorder=3,
-    )
+    origins = [periods_between(start, forecast.start_date) - 1 for forecast in forecasts]
+    end = origins[-1] + forecasts[-1].prediction_length
+    first = max(0, origins[0] - (end - origins[0] if history is None else history))
+    times = _timestamps(pd.period_range(start, periods=max(end, len(values)), freq=start.freq))
+    shown = values[first:end]
+    for position, (forecast, origin) in enumerate(zip(forecasts, origins, strict=True)):
+        quantiles = forecast_quantiles(forecast, _BAND_LEVELS)
+        quantiles = quantiles[..., row] if quantiles.ndim == 3 else quantiles
+        ahead = times[origin : origin + forecast.prediction_length]
+        if 0 < origin <= len(values) and np.isfinite(values[origin - 1]):
+            # Bands open at the last observation: so forecasts of a single step are seen, too.
+            quantiles = np.concatenate([np.full((len(quantiles), 1), values[origin - 1]), quantiles], axis=1)
+            ahead = times[origin - 1 : origin + forecast.prediction_length]
+        labelled = position == 0
+        bands = sorted(zip(INTERVALS, _SHADES, strict=True), reverse=True)
+        for width, colour in bands:
+            low, high = (quantiles[_BAND_LEVELS.index(round(0.5 + side * width / 200, 3))] for side in (-1, 1))
+            label = f"{width} % interval" if labelled else None
+            axis.fill_between(ahead, low, high, color=colour, linewidth=0, label=label, zorder=2)
+        median = quantiles[_BAND_LEVELS.index(0.5)]
+        axis.plot(ahead, median, color=MODEL, linewidth=1.3, label="median" if labelled else None, zorder=4)
+        label = "forecast start" if labelled else None
+        axis.axvline(ahead[0], color="#7F7F7F", linewidth=0.8, linestyle=_DASHES, zorder=1, label=label)
+    marker = _lone_marker(shown)
+    past = times[first : first + len(shown)]
+    axis.plot(past, shown, color=OBSERVED, linewidth=0.9, marker=marker, markersize=2, label="observed", zorder=3)
     _style(axis)
     _date_axis(axis)
-    last = _timestamps(forecasts[-1].index)[-1]
-    axis.set_xlim(times[0] if len(times) else _timestamps(forecasts[0].index)[0], last)
-
-
-def _of_target(quantiles: NDArray[np.float64], row: int) -> NDArray[np.float64]:
-    return quantiles[..., row] if quantiles.ndim == 3 else quantiles
+    axis.set_xlim(times[first], times[end - 1])
 
 
 def _draw_band(axis: Axes, times: Any, mean: NDArray[np.float64], std: NDArray[np.float64], *, colour: str) -> None:
@@ -323,12 +333,13 @@ def _date_axis(axis: Axes) -> None:
     locator = mdates.AutoDateLocator(minticks=3, maxticks=7)
     axis.xaxis.set_major_locator(locator)
     axis.xaxis.set_major_formatter(mdates.ConciseDateFormatter(locator))
+    axis.xaxis.get_offset_text().set_fontsize(8)
 
 
 def _style(axis: Axes) -> None:
     axis.spines[["top", "right"]].set_visible(False)
-    axis.grid(visible=True, **_GRID)
+    axis.grid(visible=True, color="#E5E5E5", linewidth=0.6)
     axis.set_axisbelow(True)
     axis.tick_params(labelsize=8)
-    axis.xaxis.label.set_size(9)
-    axis.yaxis.label.set_size(9)
+    axis.xaxis.label.set_fontsize(9)
+    axis.yaxis.label.set_fontsize(9)

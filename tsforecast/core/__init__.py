@@ -1,15 +1,30 @@
 """Gaussians pushed through, or conditioned on, linear-Gaussian conditionals. Knows torch alone."""
 
+from tsforecast.core import kalman
+from tsforecast.core.em import em_step, expected_log_joint, posterior_entropy
 from tsforecast.core.gaussian import Gaussian, map_tensors
+from tsforecast.core.issm import ISSM, Component, Level, Season, Trend
+from tsforecast.core.kalman import Filtered, Smoothed
 from tsforecast.core.linalg import NotPositiveDefiniteError
 from tsforecast.core.linear import AbstractLinearGaussian, AbstractLinearSystem, LinearGaussian, LinearSystem
 
 __all__ = [
+    "ISSM",
     "AbstractLinearGaussian",
     "AbstractLinearSystem",
+    "Component",
+    "Filtered",
     "Gaussian",
+    "Level",
     "LinearGaussian",
     "LinearSystem",
     "NotPositiveDefiniteError",
+    "Season",
+    "Smoothed",
+    "Trend",
+    "em_step",
+    "expected_log_joint",
+    "kalman",
     "map_tensors",
+    "posterior_entropy",
 ]

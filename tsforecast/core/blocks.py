@@ -85,12 +85,12 @@ def condition_on_blocks(
 
     cov = _flatten(prior.cov, batch, 2, 0)
     mean = prior.mean.expand(*batch, prior.mean.shape[-1]).reshape(size, -1)
-    rows = values.expand(num_steps, *batch, num_targets).reshape(count, length, size, num_targets)
+    rows = _spread(values, batch).reshape(count, length, size, num_targets)
     rows = rows.transpose(1, 2).reshape(count, size, length * num_targets)
     rows = rows - flat["offset"]  # pyright: ignore[reportOperatorIssue]
     mask = None
     if observed is not None:
-        mask = observed.expand(num_steps, *batch, num_targets).reshape(count, length, size, num_targets)
+        mask = _spread(observed, batch).reshape(count, length, size, num_targets)
         mask = mask.transpose(1, 2).reshape(count, size, length * num_targets).to(values.dtype)
         rows = rows * mask
     deciding = [flat[n] for n in ("matrix", "noise", "cross", "transition", "state_noise")]
@@ -130,6 +130,12 @@ def _flatten(x: Tensor, batch: torch.Size, event_ndim: int, lead: int) -> Tensor
     missing = [1] * (len(batch) - len(given))
     x = x.reshape(*x.shape[:lead], *missing, *given, *event)
     return x.expand(*x.shape[:lead], *batch, *event).reshape(*x.shape[:lead], batch.numel(), *event)
+
+
+def _spread(x: Tensor, batch: torch.Size) -> Tensor:
+    """(time, *some of the batch, target) to (time, *batch, target)."""
+    x = x.reshape(x.shape[0], *[1] * (len(batch) + 2 - x.ndim), *x.shape[1:])
+    return x.expand(x.shape[0], *batch, x.shape[-1])
 
 
 def _check(info: Tensor, terms: Tensor, length: int, num_targets: int, first_step: int) -> None:

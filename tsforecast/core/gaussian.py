@@ -120,7 +120,8 @@ class Gaussian:
         """
         total = Gaussian(other.mean, symmetrise(self.cov + other.cov))
         factor = cholesky(total.cov, "the sum of two covariances")
-        gain = torch.linalg.solve_triangular(factor, self.cov.expand(torch.broadcast_shapes(self.cov.shape, factor.shape)), upper=False)
+        shape = torch.broadcast_shapes(self.cov.shape, factor.shape)
+        gain = torch.linalg.solve_triangular(factor, self.cov.expand(shape), upper=False)
         white = solve_lower(factor, other.mean - self.mean)
         log_scale = -0.5 * (white.square().sum(-1) + log_det(factor) + white.shape[-1] * LOG_2PI)
         return Gaussian(self.mean + matvec(gain.mT, white), self.cov - gain.mT @ gain), log_scale

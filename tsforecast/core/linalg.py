@@ -18,6 +18,11 @@ class NotPositiveDefiniteError(ArithmeticError):
     """A covariance could not be factorised: it has a non-positive pivot, NaN or inf."""
 
 
+def is_transformed(x: Tensor) -> bool:
+    """Whether it is a tensor inside `torch.func.vmap` or `grad`, whose values cannot steer control flow."""
+    return torch._C._functorch.is_functorch_wrapped_tensor(x)  # pyright: ignore[reportAttributeAccessIssue]
+
+
 def check_factor(info: Int[Tensor, "*index"], names: tuple[str, ...], what: str) -> None:
     """Raises if any factorisation failed.
 
@@ -29,7 +34,7 @@ def check_factor(info: Int[Tensor, "*index"], names: tuple[str, ...], what: str)
     Raises:
         NotPositiveDefiniteError: Naming the first index at which the factorisation failed.
     """
-    if torch._C._functorch.is_functorch_wrapped_tensor(info):  # inside vmap values cannot steer control flow
+    if is_transformed(info):
         return
     if not bool(info.any()):
         return
@@ -50,23 +55,30 @@ def cholesky(
     Args:
         matrix: Symmetric; only the lower triangle is read.
         what: Named in the error.
-        jitter: The one jitter rule, for sampling from covariances which may be singular: where the plain factorisation
-            fails, `10^k eps` of the mean variance is added to the diagonal, k = 1, 2, 3. Likelihoods never use it.
+        jitter: The one jitter rule, for sampling from covariances which may be singular: coordinates of zero variance
+            are kept exactly; where the factorisation of the others fails, `10^k eps` of the mean variance is added to
+            the diagonal, k = 1, 2, 3. Likelihoods never use it.
 
     Raises:
         NotPositiveDefiniteError: Where a factorisation fails; the message says for which batch index.
     """
+    known = None
+    if jitter:  # coordinates without variance are known exactly: they get a column of zeros
+        known = matrix.diagonal(dim1=-2, dim2=-1) == 0
+        matrix = matrix + torch.diag_embed(known.to(matrix.dtype))
     factor, info = torch.linalg.cholesky_ex(matrix)
-    if jitter and not torch._C._functorch.is_functorch_wrapped_tensor(info):
-        scale = matrix.diagonal(dim1=-2, dim2=-1).mean(-1).clamp_min(torch.finfo(matrix.dtype).tiny)[..., None, None]
-        eye = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
+    if jitter and not is_transformed(info):
+        scale = torch.finfo(matrix.dtype).eps * matrix.diagonal(dim1=-2, dim2=-1).mean(-1)
+        added = torch.zeros_like(scale)
         for power in (1, 2, 3):
-            failed = info != 0
-            if not bool(failed.any()):
+            if not bool(info.any()):
                 break
-            repaired, again = torch.linalg.cholesky_ex(matrix + 10**power * torch.finfo(matrix.dtype).eps * scale * eye)
-            factor = torch.where(failed[..., None, None], repaired, factor)
-            info = torch.where(failed, again, info)
+            added = torch.where(info != 0, 10**power * scale, added)
+            # All anew: the derivative of a factorisation that failed is NaN, even where it is not used.
+            jittered = matrix + torch.diag_embed(added.unsqueeze(-1).expand(matrix.shape[:-1]))
+            factor, info = torch.linalg.cholesky_ex(jittered)
+    if known is not None:
+        factor = factor * (~known).unsqueeze(-2)
     check_factor(info, ("series",) if info.ndim == 1 else (), what)
     return factor
 

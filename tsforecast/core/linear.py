@@ -205,8 +205,12 @@ class LinearSystem(AbstractLinearSystem):
 
         With Phi_s = A_s ... A_1: y_s = C_s Phi_s x + noise, and the noise of x_s is carried forward by A.
         """
-        a, b, r = (_fold(x, first, length, count) for x in _tensors(self.transition))
-        c, d, q = (_fold(x, first, length, count) for x in _tensors(self.emission))
+        parts = (*_tensors(self.transition), *_tensors(self.emission))
+        ndim = max(x.ndim - event for x, event in zip(parts, (2, 1, 2) * 2, strict=True))
+        a, b, r, c, d, q = (
+            _fold(x.reshape(len(x), *[1] * (ndim + event - x.ndim), *x.shape[1:]), first, length, count)
+            for x, event in zip(parts, (2, 1, 2) * 2, strict=True)
+        )
         step = lambda x, s: x[:, s if x.shape[1] > 1 else 0]  # noqa: E731
         phi, shift, cov = step(a, 0), step(b, 0), step(r, 0)
         crosses: list[Tensor] = []  # Cov(x_s, y_u) for u <= s

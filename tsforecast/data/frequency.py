@@ -11,12 +11,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 _MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
 _DAYS = ("MON", "TUE", "WED", "THU", "FRI", "SAT", "SUN")
 
-# Names of a unit, old and new, as period unit. Business months begin and end within their month: one a month all the same.
+# Names of a unit, old and new, as period unit. A business month lies within its month: one a month all the same.
 _UNITS = {
     **{name: "ns" for name in ("N", "ns")},
     **{name: "us" for name in ("U", "us")},
@@ -34,7 +35,7 @@ _UNITS = {
 }
 _STARTS = ("QS", "BQS", "YS", "AS", "BYS", "BAS")  # anchored at their first month instead of the last
 _PARTS = re.compile(r"\s*(\d*)\s*([A-Za-z]+)(?:-([A-Za-z]{3}))?\s*")
-_TICKS = ("ns", "us", "ms", "s", "min", "h")
+_TICKS = {"ns": "ns", "us": "us", "ms": "ms", "s": "s", "min": "m", "h": "h", "D": "D"}  # as NumPy names them
 _STEPS_PER_DAY = {"h": 24, "min": 1440}
 
 
@@ -132,13 +133,14 @@ def default_horizon(freq: str) -> int:
 
 def default_windows(freq: str) -> int:
     """A customary number of test windows: 7 for hours and shorter steps, else 5."""
-    return 7 if _split(freq)[1] in _TICKS else 5
+    unit = _split(freq)[1]
+    return 7 if unit in _TICKS and unit != "D" else 5
 
 
-def tick(freq: str) -> pd.Timedelta | None:
+def step_nanoseconds(freq: str) -> int | None:
     """Length of a step where it is fixed (days and shorter), None where the calendar decides (B, W, M, Q, Y)."""
     multiple, unit, _ = _split(freq)
-    return pd.Timedelta(multiple, unit) if unit in (*_TICKS, "D") else None
+    return int(np.timedelta64(multiple, _TICKS[unit]) / np.timedelta64(1, "ns")) if unit in _TICKS else None
 
 
 def calendar_unit(freq: str) -> tuple[int, str]:
@@ -169,7 +171,13 @@ def to_period(timestamp: Any, freq: str) -> pd.Period:
 
     Returns:
         The period; its `freqstr` is `period_alias(freq)`.
+
+    Raises:
+        ValueError: If it is no time stamp, or the frequency is not known.
     """
     alias = period_alias(freq)
     with expected_alias_warnings():
-        return pd.Period(timestamp, freq=alias)
+        period = pd.Period(timestamp, freq=alias)
+    if not isinstance(period, pd.Period):
+        raise ValueError(f"expected a time stamp, got {timestamp!r}")
+    return period

@@ -7,11 +7,11 @@ training range of a series has no negative value, negative quantiles are set to 
 
 import logging
 import multiprocessing
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from gluonts.dataset import Dataset
@@ -19,20 +19,13 @@ from gluonts.model import Forecast, Predictor, QuantileForecast
 from scipy.stats import norm
 from tqdm import tqdm
 
+from tsforecast.data.frequency import expected_alias_warnings
 from tsforecast.evaluation.scores import LEVELS, Array
 
 logger = logging.getLogger(__name__)
 
 _LEVELS = np.array(LEVELS)
 _NORMAL = norm.ppf(_LEVELS)
-
-
-class FittedSeries(Protocol):
-    """What a baseline keeps of one series: enough to forecast from any later date."""
-
-    def quantiles(self, history: Array, length: int) -> Array:
-        """Quantiles (level, length) after `history`, which has no missing value."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -135,6 +128,9 @@ class ExponentialSmoothing:
         return forecast["mean"] + std * _NORMAL[:, None]
 
 
+FittedSeries = SeasonalNaive | EmpiricalChanges | ExponentialSmoothing
+
+
 def _last_season(history: Array, season: int, length: int) -> Array:
     return history[len(history) - season + np.arange(length) % season]
 
@@ -192,7 +188,9 @@ class _BaselinePredictor(Predictor):
                 for row, (fitted, lowest) in zip(np.atleast_2d(target), self.baseline.series[item], strict=True)
             ]
             array = rows[0] if target.ndim == 1 else np.stack(rows, axis=-1)
-            yield QuantileForecast(array, entry["start"] + target.shape[-1], keys, item_id=item)
+            with expected_alias_warnings():
+                start = entry["start"] + target.shape[-1]
+            yield QuantileForecast(array, start, keys, item_id=item)
 
 
 def fit_baseline(name: str, train: Sequence[dict[str, Any]], season: int, *, workers: int = 1) -> Baseline:
@@ -220,7 +218,8 @@ def fit_baseline(name: str, train: Sequence[dict[str, Any]], season: int, *, wor
     failed = 0
     slow = kind == "auto_ets"
     fits = _map(work, [row for _, row in rows], workers if slow else 1)
-    for (item, row), (fitted, success) in zip(rows, _with_progress(fits, name, len(rows), slow), strict=True):
+    fits = tqdm(fits, desc=name, total=len(rows), unit="fit", disable=None if slow else True, leave=False)
+    for (item, row), (fitted, success) in zip(rows, fits, strict=True):
         lowest = -np.inf if (row[np.isfinite(row)] < 0).any() else 0.0
         series.setdefault(item, []).append((fitted, lowest))
         failed += not success
@@ -251,12 +250,6 @@ def _map(
     # "spawn", because a process which has run torch's threads cannot be forked safely.
     with ProcessPoolExecutor(min(workers, len(rows)), mp_context=multiprocessing.get_context("spawn")) as pool:
         yield from pool.map(work, rows, chunksize=4)
-
-
-def _with_progress(
-    fits: Iterable[tuple[FittedSeries, bool]], name: str, total: int, show: bool
-) -> Iterable[tuple[FittedSeries, bool]]:
-    return tqdm(fits, desc=name, total=total, unit="fit", disable=None if show else True, leave=False)
 
 
 def fill_missing(values: Array) -> Array:

@@ -12,12 +12,12 @@ from typing import Any
 import pandas as pd
 from gluonts.model import Predictor
 
-from tsforecast.data.catalog import ForecastTask
 from tsforecast.data.frequency import default_season
+from tsforecast.data.task import ForecastTask, Protocol
 from tsforecast.evaluation.baselines import default_baselines, fit_baseline
 from tsforecast.evaluation.scores import INTERVALS, Scores, score
 
-PROTOCOLS = ("rolling", "long_term")
+PROTOCOLS: tuple[Protocol, ...] = ("rolling", "long_term")
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,10 @@ def evaluate(
     baselines = default_baselines(season) if baselines is None else baselines
     if len({model, *baselines}) != 1 + len(baselines):
         raise ValueError(f"expected names that differ, but got model {model!r} and baselines {list(baselines)}")
-    horizons = {"rolling": task.prediction_length, "long_term": task.prediction_length * task.windows}
+    horizons: dict[Protocol, int] = {
+        "rolling": task.prediction_length,
+        "long_term": task.prediction_length * task.windows,
+    }
     scores: dict[str, dict[str, Scores]] = {model: {}}
     for protocol in PROTOCOLS:
         test = task.test(protocol)

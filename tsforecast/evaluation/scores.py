@@ -22,7 +22,7 @@ from gluonts.model import Forecast, QuantileForecast, SampleForecast
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from tsforecast.data.frequency import default_season
+from tsforecast.data.frequency import default_season, expected_alias_warnings
 
 TENTHS = tuple(k / 10 for k in range(1, 10))
 HUNDREDTHS = tuple(k / 100 for k in range(1, 100))
@@ -62,6 +62,7 @@ class Scores:
     calibration: pd.DataFrame
 
 
+@expected_alias_warnings()
 def score(
     forecasts: Iterable[Forecast], test_data: TestData, *, season: int | None = None, progress: str | None = None
 ) -> Scores:

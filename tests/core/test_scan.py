@@ -1,0 +1,56 @@
+import pytest
+import torch
+
+from tsforecast.core import NotPositiveDefiniteError
+from tsforecast.core.scan import scan
+
+
+def test_equals_the_loop_written_out():
+    xs = {"a": torch.arange(4.0), "b": None, "time": range(10, 14)}
+
+    def step(carry, x):
+        assert x["b"] is None
+        carry = carry * 0.5 + x["a"]
+        return carry, (carry, x["a"] * x["time"], None)
+
+    last, (path, products, nothing) = scan(step, torch.tensor(8.0), xs)
+    torch.testing.assert_close(path, torch.tensor([4.0, 3.0, 3.5, 4.75]), rtol=0, atol=0)
+    torch.testing.assert_close(products, torch.tensor([0.0, 11.0, 24.0, 39.0]), rtol=0, atol=0)
+    assert last == 4.75
+    assert nothing is None
+
+
+def test_in_reverse_the_outputs_keep_the_order_of_time():
+    last, times = scan(lambda carry, t: ([*carry, t], torch.tensor(t)), [], 3, reverse=True)
+    assert last == [2, 1, 0]
+    assert times.tolist() == [0, 1, 2]
+
+
+def test_outputs_whose_shape_changes_are_broadcast():
+    _, out = scan(lambda carry, x: (carry + torch.zeros(2), carry), torch.zeros(()), 3)
+    assert out.shape == (3, 2)
+
+
+@pytest.mark.parametrize("xs", [0, torch.zeros(0, 2), (torch.zeros(3), range(2)), {"a": None}])
+def test_refuses_no_steps_and_unequal_lengths(xs):
+    with pytest.raises(ValueError, match="Expected one number of steps, at least 1"):
+        scan(lambda carry, x: (carry, None), None, xs)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_failure_names_the_step(reverse):
+    def step(carry, time):
+        if time == 2:
+            raise NotPositiveDefiniteError("a covariance failed")
+        return carry, None
+
+    with pytest.raises(NotPositiveDefiniteError, match="Step 2: a covariance failed"):
+        scan(step, None, 5, reverse)
+
+
+def test_the_gradient_of_the_inputs_is_that_of_the_formula():
+    """Sum of carry_t = sum of x_t (T - t): the loop is written as its closed form."""
+    xs = torch.randn(5, requires_grad=True)
+    _, path = scan(lambda carry, x: (carry + x, carry + x), torch.zeros(()), xs)
+    path.sum().backward()
+    torch.testing.assert_close(xs.grad, torch.tensor([5.0, 4.0, 3.0, 2.0, 1.0]))

@@ -1,0 +1,452 @@
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from gluonts.dataset.split import split
+from gluonts.ev.metrics import MASE, ND, Coverage, MeanWeightedSumQuantileLoss
+from gluonts.model import Predictor, QuantileForecast, SampleForecast, evaluate_forecasts
+from scipy.stats import norm
+
+from tsforecast.data.frequency import expected_alias_warnings
+from tsforecast.data.task import ForecastTask
+from tsforecast.evaluation import (
+    BASELINES,
+    HUNDREDTHS,
+    INTERVALS,
+    LEVELS,
+    TENTHS,
+    default_baselines,
+    evaluate,
+    fit_baseline,
+    format_scores,
+    replace_file,
+    save_scores,
+    score,
+)
+from tsforecast.evaluation.baselines import fill_missing
+
+LENGTH, HORIZON, WINDOWS = 120, 4, 3
+START = pd.Period("2024-01-01", "D")
+
+
+def make_task(values, horizon=HORIZON, windows=WINDOWS, freq="D"):
+    start = pd.Period("2024-01-01", freq)
+    entries = [{"item_id": f"s{k}", "start": start, "target": row} for k, row in enumerate(values)]
+    return ForecastTask(name="toy", freq=freq, prediction_length=horizon, windows=windows, entries=entries)
+
+
+def one_window(label, past=(1.0, 2.0, 4.0)):
+    """Test data of one series whose last steps are `label`."""
+    target = np.concatenate([np.asarray(past, float), np.asarray(label, float)])
+    _, template = split([{"item_id": "s0", "start": START, "target": target}], offset=-len(label))
+    return template.generate_instances(len(label))
+
+
+def one_forecast(samples, past=3, item_id="s0"):
+    return SampleForecast(np.asarray(samples, float), start_date=START + past, item_id=item_id)
+
+
+@pytest.fixture(scope="module")
+def rng():
+    return np.random.default_rng(0)
+
+
+def random_case(rng, kind, targets):
+    """Windows with missing labels and pasts, and forecasts as samples or quantiles."""
+    shape = (3, LENGTH) if targets == 1 else (3, targets, LENGTH)
+    values = rng.normal(size=shape).cumsum(-1) + 5
+    values[rng.random(shape) < 0.2] = np.nan
+    task = make_task(values)
+    forecasts = []
+    for _, label in task.test("rolling"):
+        future = (HORIZON,) if targets == 1 else (HORIZON, targets)
+        if kind == "samples":
+            forecast = SampleForecast(
+                rng.normal(size=(50, *future)) + 5, start_date=label["start"], item_id=label["item_id"]
+            )
+        else:
+            array = np.sort(rng.normal(size=(len(LEVELS), *future)), axis=0) + 5
+            keys = [str(level) for level in LEVELS]
+            forecast = QuantileForecast(array, start_date=label["start"], forecast_keys=keys, item_id=label["item_id"])
+        forecasts.append(forecast)
+    return task.test("rolling"), forecasts
+
+
+def reference(forecasts, test, season, axis):
+    """The scores as gluonts.ev computes them, one row per cell that `axis` keeps."""
+    quantities = {"nd": ND(), "mase": MASE()}
+    for name, levels in (("crps", TENTHS), ("crps_99", HUNDREDTHS)):
+        quantities[name] = MeanWeightedSumQuantileLoss(levels)
+    for width in INTERVALS:
+        for side, level in (("low", 0.5 - width / 200), ("high", 0.5 + width / 200)):
+            quantities[f"{side}_{width}"] = Coverage(round(level, 3))
+    columns = {}
+    for name, metric in quantities.items():
+        # Two metrics of one class have the same column name, hence one at a time.
+        table = evaluate_forecasts(forecasts, test_data=test, metrics=[metric], axis=axis, seasonality=season)
+        columns[name] = table.iloc[:, 0].to_numpy()
+    for width in INTERVALS:
+        columns[f"coverage_{width}"] = columns.pop(f"high_{width}") - columns.pop(f"low_{width}")
+    return columns
+
+
+@pytest.mark.parametrize("kind", ["samples", "quantiles"])
+@pytest.mark.parametrize("targets", [1, 2])
+def test_scores_equal_gluonts(rng, kind, targets):
+    test, forecasts = random_case(rng, kind, targets)
+    found = score(forecasts, test)
+
+    expected = reference(forecasts, test, season=7, axis=None)
+    overall = found.overall | {f"coverage_{width}": found.overall["coverage"][str(width)] for width in INTERVALS}
+    for name, value in expected.items():
+        np.testing.assert_allclose(overall[name], value[0], rtol=1e-12, err_msg=name)
+    assert found.overall["num_forecasts"] == 3 * WINDOWS
+    assert found.overall["num_samples"] == (50 if kind == "samples" else None)
+
+    expected = reference(forecasts, test, season=7, axis=0 if targets == 1 else (0, 1))
+    assert list(found.per_horizon.index) == [1, 2, 3, 4]
+    for name, value in expected.items():
+        np.testing.assert_allclose(found.per_horizon[name], value, rtol=1e-12, err_msg=name)
+
+
+def test_scores_of_a_series_are_those_of_its_windows_alone(rng):
+    test, forecasts = random_case(rng, "samples", 1)
+    found = score(forecasts, test).per_series
+    entries = list({id(entry["target"]): entry for entry in test.dataset}.values())
+    assert list(found.index) == ["s0", "s1", "s2"]
+    for k, entry in enumerate(entries):
+        alone = split([entry], offset=-HORIZON * WINDOWS)[1].generate_instances(HORIZON, windows=WINDOWS)
+        overall = score(forecasts[k * WINDOWS : (k + 1) * WINDOWS], alone).overall
+        for name in ("crps", "crps_99", "nd", "mase"):
+            np.testing.assert_allclose(found.loc[f"s{k}", name], overall[name], rtol=1e-12)
+
+
+def test_crps_by_hand():
+    # Of 11 samples 0..10 the order statistic of level a is 10 a. Losses 2 |a - 1[5 < q]| |5 - q| of the tenths:
+    losses = [0.8, 1.2, 1.2, 0.8, 0.0, 0.8, 1.2, 1.2, 0.8]
+    found = score([one_forecast(np.arange(11.0)[:, None])], one_window([5.0])).overall
+    assert found["crps"] == pytest.approx(sum(losses) / 9 / 5)
+    assert found["nd"] == 0
+    assert found["coverage"] == {"50": 1, "80": 1, "95": 1}
+
+
+def test_denominator_is_shared_by_all_cells():
+    # A point forecast of 10 for labels 12 and -8: each level's losses are 2 a 2 + 2 (1 - a) 18, the denominator 20.
+    found = score([one_forecast(np.full((5, 2), 10.0))], one_window([12.0, -8.0])).overall
+    assert found["crps"] == pytest.approx(np.mean([(4 * a + 36 * (1 - a)) / 20 for a in TENTHS]))
+    assert found["nd"] == pytest.approx(20 / 20)
+    # Past 1 2 4, season 1 because the week of daily data is longer than it: seasonal error 1.5.
+    assert found["mase"] == pytest.approx(np.mean([2, 18]) / 1.5)
+
+
+def test_mase_of_daily_data_looks_back_a_week(rng):
+    past = rng.normal(size=50).cumsum()
+    found = score([one_forecast(np.zeros((5, 1)), past=50)], one_window([3.0], past)).overall
+    assert found["mase"] == pytest.approx(3 / np.mean(np.abs(past[7:] - past[:-7])))
+    found = score([one_forecast(np.zeros((5, 1)), past=50)], one_window([3.0], past), season=2).overall
+    assert found["mase"] == pytest.approx(3 / np.mean(np.abs(past[2:] - past[:-2])))
+
+
+def test_missing_labels_count_nowhere(rng):
+    samples = rng.normal(size=(20, 3)) + 4
+    both = score([one_forecast(samples)], one_window([5.0, np.nan, 3.0]))
+    seen = score([one_forecast(samples[:, [0, 2]])], one_window([5.0, 3.0]))
+    assert both.overall == seen.overall
+    assert both.per_horizon.loc[2].isna().all()
+    pd.testing.assert_frame_equal(both.calibration, seen.calibration)
+    infinite = score([one_forecast(samples)], one_window([5.0, np.inf, 3.0]))
+    assert infinite.overall == both.overall
+
+
+def test_series_without_labels_or_seasonal_error_has_no_scores():
+    found = score([one_forecast(np.ones((5, 2)))], one_window([np.nan, np.nan])).overall
+    assert np.isnan([found["crps"], found["nd"], found["mase"], found["coverage"]["50"]]).all()
+    found = score([one_forecast(np.ones((5, 2)))], one_window([1.0, 2.0], past=[3.0, 3.0, 3.0])).overall
+    assert np.isnan(found["mase"])
+    assert found["nd"] == pytest.approx(1 / 3)
+
+
+def test_infinite_quantiles_are_scored_as_infinite():
+    samples = np.full((100, 1), 2.0)
+    samples[-3:] = np.inf
+    found = score([one_forecast(samples)], one_window([2.0])).overall
+    assert found["crps"] == 0
+    assert found["crps_99"] == np.inf
+
+
+def test_pit_of_a_label_exchangeable_with_the_samples_is_uniform():
+    # A label takes each of the five ranks among four samples once.
+    past = [0.0, 0.0, 0.0]
+    test = one_window([0.5, 1.5, 2.5, 3.5, 4.5], past)
+    pit = score([one_forecast(np.tile([[1.0], [2.0], [3.0], [4.0]], 5))], test).calibration["pit"]
+    np.testing.assert_allclose(pit, pit.index, atol=1e-12)
+    # A label equal to every sample says nothing about its rank.
+    pit = score([one_forecast(np.zeros((4, 1)))], one_window([0.0])).calibration["pit"]
+    np.testing.assert_allclose(pit, pit.index, atol=1e-12)
+    # Above all samples: the last of five ranks.
+    pit = score([one_forecast(np.zeros((4, 1)))], one_window([1.0])).calibration["pit"]
+    np.testing.assert_allclose(pit, np.clip((pit.index - 0.8) / 0.2, 0, 1), atol=1e-12)
+
+
+def test_pit_and_coverage_of_quantiles():
+    levels = np.array(LEVELS)
+    truth = norm.ppf((np.arange(1000) + 0.5) / 1000)
+    array = np.tile(norm.ppf(levels)[:, None], len(truth))
+    forecast = QuantileForecast(array, START + 3, [str(level) for level in LEVELS], item_id="s0")
+    frame = score([forecast], one_window(truth)).calibration
+    np.testing.assert_allclose(frame["pit"], frame.index, atol=1e-3)
+    cover = frame["coverage"].dropna()
+    assert list(cover.index) == pytest.approx([k / 50 for k in range(51)])
+    np.testing.assert_allclose(cover, cover.index, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("forecasts", "message"),
+    [
+        ([], "ended after 0"),
+        ([one_forecast(np.ones((5, 1)))] * 2, "there are more"),
+        ([one_forecast(np.ones((5, 1)), item_id="other")], "of series 's0', but it is of 'other'"),
+        ([one_forecast(np.ones((5, 1)), past=4)], "from 2024-01-04, not 2024-01-05"),
+        ([one_forecast(np.ones((5, 2)))], r"shape \(1,\) for series 's0', but it has \(2,\)"),
+        ([one_forecast(np.full((5, 1), np.nan))], "'s0' from 2024-01-04 contains NaN"),
+    ],
+)
+def test_forecasts_that_do_not_fit_the_windows_are_refused(forecasts, message):
+    with pytest.raises(ValueError, match=message):
+        score(forecasts, one_window([1.0]))
+
+
+# Baselines
+
+
+def quantiles(name, task, protocol="long_term", season=7):
+    horizon = task.prediction_length * (task.windows if protocol == "long_term" else 1)
+    fitted = fit_baseline(name, task.train, season)
+    return np.stack([f.forecast_array for f in fitted.predictor(horizon).predict(task.test(protocol).input)])
+
+
+@pytest.fixture(scope="module")
+def task(rng):
+    return make_task(rng.normal(size=(2, LENGTH)).cumsum(1) + 3 * np.sin(np.arange(LENGTH) * 2 * np.pi / 7) - 4)
+
+
+def test_seasonal_naive_by_hand(task):
+    train = task.train[0]["target"]
+    std = np.sqrt(np.mean((train[7:] - train[:-7]) ** 2))
+    found = quantiles("seasonal_naive", task)[0]
+    for step in (0, 6, 7, 11):
+        expected = train[len(train) - 7 + step % 7] + std * np.sqrt(step // 7 + 1) * norm.ppf(LEVELS)
+        np.testing.assert_allclose(found[:, step], expected)
+    np.testing.assert_array_equal(quantiles("random_walk", task), quantiles("seasonal_naive-1", task))
+
+
+def test_empirical_changes_by_hand(task):
+    train = task.train[0]["target"]
+    walk, seasonal = quantiles("empirical_random_walk", task)[0], quantiles("empirical_seasonal", task)[0]
+    for step in (0, 6, 7, 11):
+        expected = train[-1] + np.quantile(train[step + 1 :] - train[: -step - 1], LEVELS)
+        np.testing.assert_allclose(walk[:, step], expected)
+        lag = 7 * (step // 7 + 1)
+        expected = train[len(train) - 7 + step % 7] + np.quantile(train[lag:] - train[:-lag], LEVELS)
+        np.testing.assert_allclose(seasonal[:, step], expected)
+
+
+def test_auto_ets_equals_statsforecast_at_the_end_of_training(task):
+    from statsforecast.models import AutoETS
+
+    widths = [2, 50, 80, 98]
+    expected = AutoETS(season_length=7, model="AZA").forecast(y=task.train[0]["target"], h=12, level=widths)
+    found = quantiles("auto_ets", task)[0]
+    np.testing.assert_allclose(found[LEVELS.index(0.5)], expected["mean"])
+    for width in widths:
+        np.testing.assert_allclose(found[LEVELS.index(round(0.5 - width / 200, 2))], expected[f"lo-{width}"])
+        np.testing.assert_allclose(found[LEVELS.index(round(0.5 + width / 200, 2))], expected[f"hi-{width}"])
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_baselines_know_the_past_and_nothing_of_the_future(rng, task, name):
+    changed = [entry["target"].copy() for entry in task.entries]
+    cut = LENGTH - HORIZON * WINDOWS
+    for row in changed:
+        row[cut:] += rng.normal(size=len(row) - cut) * 10
+    before, after = quantiles(name, task, "rolling"), quantiles(name, make_task(changed), "rolling")
+    np.testing.assert_array_equal(before[::WINDOWS], after[::WINDOWS])  # the first window of each series
+    assert np.abs(before[1::WINDOWS] - after[1::WINDOWS]).max() > 0.1
+    assert (np.diff(before, axis=1) >= 0).all()
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_baselines_see_missing_values_as_the_last_one(task, name):
+    holes, filled = [entry["target"].copy() for entry in task.entries], []
+    for row in holes:
+        row[[0, 1, 30, 31, LENGTH - 14, LENGTH - 13]] = np.nan  # leading, inside, and just before the forecast
+        filled.append(fill_missing(row))
+    np.testing.assert_array_equal(quantiles(name, make_task(holes)), quantiles(name, make_task(filled)))
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_quantiles_are_negative_only_where_the_past_is(rng, name):
+    values = rng.gamma(0.5, size=(2, LENGTH))
+    values[1, 50] = -0.1
+    found = quantiles(name, make_task(values))
+    assert (found[0] >= 0).all()
+    assert found[1].min() < 0
+
+
+@pytest.mark.parametrize("name", BASELINES)
+@pytest.mark.parametrize("past", [[2.0] * 60, [np.nan] * 60, [1.0], [0.0, 3.0, 1.0], [0.0] * 59 + [1.0]])
+def test_baselines_of_odd_series_are_finite(rng, name, past):
+    found = quantiles(name, make_task([np.array([*past, *rng.normal(size=HORIZON * WINDOWS)])]), "rolling")
+    assert np.isfinite(found).all()
+
+
+def test_failed_fits_are_counted_and_said(caplog):
+    task = make_task([np.arange(3.0 + HORIZON * WINDOWS), np.sin(np.arange(90.0))])
+    fitted = fit_baseline("auto_ets", task.train, 7)
+    assert fitted.failed_fits == 1
+    assert "auto_ets: 1 of 2 fits failed" in caplog.text
+    np.testing.assert_array_equal(quantiles("auto_ets", task)[0], quantiles("random_walk", task)[0])
+
+
+def test_multivariate_baselines_are_those_of_each_target(task):
+    both = np.stack([entry["target"] for entry in task.entries])
+    for name in BASELINES:
+        together = quantiles(name, make_task([both]))
+        np.testing.assert_array_equal(together[0].transpose(2, 0, 1), quantiles(name, task))
+
+
+def test_processes_do_not_change_the_fits(task):
+    alone, spread = (fit_baseline("auto_ets", task.train, 7, workers=workers) for workers in (1, 2))
+    for item, rows in alone.series.items():
+        for (one, _), (other, _) in zip(rows, spread.series[item], strict=True):
+            history = task.train[0]["target"]
+            np.testing.assert_array_equal(one.quantiles(history, 5), other.quantiles(history, 5))
+
+
+@pytest.mark.parametrize("name", ["", "naive", "auto_ets-0", "auto_ets-x", "auto_ets-2.5"])
+def test_unknown_baselines_are_refused(task, name):
+    with pytest.raises(ValueError, match="expected one of seasonal_naive"):
+        fit_baseline(name, task.train, 7)
+
+
+def test_a_series_that_was_not_trained_on_is_refused(task):
+    predictor = fit_baseline("random_walk", task.train[:1], 7).predictor(HORIZON)
+    with pytest.raises(ValueError, match="'s1' was not"):
+        list(predictor.predict(task.test("rolling").input))
+
+
+def test_default_baselines_differ_from_each_other():
+    assert default_baselines(7) == BASELINES
+    assert default_baselines(1) == ("seasonal_naive", "empirical_random_walk", "auto_ets")
+
+
+def test_business_days_raise_no_warnings(rng, recwarn):
+    with expected_alias_warnings():
+        task = make_task(rng.normal(size=(1, 60)), freq="B")
+    recwarn.clear()
+    predictor = fit_baseline("random_walk", task.train, 5).predictor(HORIZON)
+    forecasts = list(predictor.predict(task.entries))
+    assert forecasts[0].item_id == "s0"
+    test = task.test("rolling")
+    assert score(predictor.predict(test.input), test).overall["num_forecasts"] == WINDOWS
+    assert not recwarn.list
+
+
+# Evaluation
+
+
+class Constant(Predictor):
+    def predict(self, dataset, num_samples=100):
+        for entry in dataset:
+            samples = np.linspace(-2, 4, num_samples)[:, None] * np.ones(self.prediction_length)
+            yield SampleForecast(samples, start_date=entry["start"] + len(entry["target"]), item_id=entry["item_id"])
+
+
+@pytest.fixture(scope="module")
+def evaluation(task):
+    silent = task.entries[1]["target"].copy()
+    silent[-HORIZON * WINDOWS :] = np.nan
+    half = make_task([task.entries[0]["target"], silent])
+    horizons = {"rolling": HORIZON, "long_term": HORIZON * WINDOWS}
+    return evaluate(
+        lambda protocol: Constant(horizons[protocol]),
+        half,
+        model="issm",
+        baselines=["seasonal_naive", "auto_ets-1"],
+        num_samples=60,
+    )
+
+
+def test_evaluation_has_model_and_baselines_under_both_protocols(evaluation):
+    found = evaluation.to_dict()
+    assert found["dataset"] == "toy"
+    assert list(found["baselines"]) == ["seasonal_naive", "auto_ets-1"]
+    metrics = {"crps", "crps_99", "nd", "mase", "coverage", "num_forecasts", "num_samples"}
+    for scores in (found, *found["baselines"].values()):
+        for protocol, count in (("rolling", 2 * WINDOWS), ("long_term", 2)):
+            assert set(scores[protocol]) == metrics
+            assert set(scores[protocol]["coverage"]) == {"50", "80", "95"}
+            assert scores[protocol]["num_forecasts"] == count
+    assert found["rolling"]["num_samples"] == 60
+    assert found["baselines"]["auto_ets-1"]["rolling"]["num_samples"] is None
+    assert found["baselines"]["auto_ets-1"]["failed_fits"] == 0
+    assert len(evaluation.per_horizon()) == 3 * (HORIZON + HORIZON * WINDOWS)
+    assert len(evaluation.per_series()) == 3 * 2 * 2
+
+
+def test_saved_files_agree_with_the_evaluation(evaluation, tmp_path):
+    evaluation.scores["issm"]["rolling"].overall["mase"] = np.inf
+    paths = save_scores(evaluation, tmp_path / "new")
+    assert sorted(path.name for path in paths) == [
+        "calibration.csv",
+        "per_horizon.csv",
+        "per_series.csv",
+        "scores.csv",
+        "scores.json",
+    ]
+    assert sorted(paths) == sorted((tmp_path / "new").iterdir())  # no temporary file is left
+    found = json.loads(paths[0].read_text(), parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+    assert found["rolling"]["mase"] is None
+    assert found["rolling"]["crps"] == evaluation.scores["issm"]["rolling"].overall["crps"]
+    long = pd.read_csv(tmp_path / "new" / "scores.csv").set_index(["protocol", "model", "metric"])["value"]
+    assert long["long_term", "seasonal_naive", "coverage_80"] == pytest.approx(
+        evaluation.scores["seasonal_naive"]["long_term"].overall["coverage"]["80"]
+    )
+    series = pd.read_csv(tmp_path / "new" / "per_series.csv").set_index(["protocol", "model", "item_id"])
+    assert np.isnan(series.loc[("rolling", "issm", "s1"), "crps"])  # every label of it is missing
+    assert series.loc[("rolling", "issm", "s0"), "crps"] == pytest.approx(found["rolling"]["crps"])
+
+
+def test_table_shows_every_model_once_per_protocol(evaluation):
+    text = format_scores(evaluation)
+    assert "toy, rolling: 2 series, 6 forecasts of 4 steps" in text
+    assert "toy, long-term: 2 series, 2 forecasts of 12 steps" in text
+    for name, scores in evaluation.scores.items():
+        lines = [line for line in text.splitlines() if line.startswith(name + " ")]
+        assert len(lines) == 2
+        assert f"{scores['rolling'].overall['crps']:#.4g}" in lines[0]
+        assert f"{scores['long_term'].overall['crps']:#.4g}" in lines[1]
+    assert "60 sample paths of issm" in text
+
+
+def test_names_must_differ(task):
+    with pytest.raises(ValueError, match="names that differ"):
+        evaluate(lambda _: Constant(HORIZON), task, model="auto_ets", baselines=["auto_ets"])
+
+
+def test_a_file_is_replaced_whole_or_not_at_all(tmp_path):
+    path = tmp_path / "scores.json"
+    with replace_file(path) as temporary:
+        temporary.write_text("old")
+        assert not path.exists()
+
+    def interrupted():
+        with replace_file(path) as temporary:
+            temporary.write_text("half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]

@@ -1,0 +1,278 @@
+"""The moments of every step: filter, smooth, simulate and forecast with any linear system, by the loop over its steps.
+
+All functions take any system through `at(time)`; any leading batch dimensions (particle, series) broadcast, and a
+covariance that is the same for many series is computed once. Gradients are ordinary autograd, of any order; where only
+the likelihood of a series and its last belief are asked for, `AbstractLinearSystem.posterior` is much faster. A stretch
+of a system is named by `first`, the index of its first step: filtering on from a belief equals filtering at once.
+"""
+
+import dataclasses
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from tsforecast.core.gaussian import Gaussian, map_tensors, register_record
+from tsforecast.core.linalg import check_factor, cholesky, matvec, solve_lower, symmetrise
+from tsforecast.core.linear import AbstractLinearSystem, LinearGaussian
+from tsforecast.core.scan import scan
+
+
+@register_record
+@dataclasses.dataclass(frozen=True)
+class Filtered:
+    """Beliefs over the state x_t of every step; all have a leading dimension of time.
+
+    Attributes:
+        predicted: Given y_1, ..., y_{t-1}.
+        filtered: Given y_1, ..., y_t.
+        log_likelihood: log p(y_t | y_1, ..., y_{t-1}) of the observed components, (time, *batch).
+    """
+
+    predicted: Gaussian
+    filtered: Gaussian
+    log_likelihood: Float[Tensor, "time *batch"]
+
+    @property
+    def belief(self) -> Gaussian:
+        """Over the last state: the prior of the next stretch of data."""
+        return map_tensors(lambda x: x[-1].clone(), self.filtered)  # own memory, so that all of the past can be freed
+
+
+@register_record
+@dataclasses.dataclass(frozen=True)
+class Smoothed:
+    """Beliefs over the states given all of the data.
+
+    Attributes:
+        initial: Over x_0, the state before the first step.
+        states: Over x_1, ..., x_T, with a leading dimension of time.
+        cross: Cov(x_t, x_{t-1}) for t = 1, ..., T, (time, *batch, state, state).
+        log_likelihood: As in `Filtered`, (time, *batch).
+    """
+
+    initial: Gaussian
+    states: Gaussian
+    cross: Float[Tensor, "time *#batch state state"]
+    log_likelihood: Float[Tensor, "time *batch"]
+
+    @property
+    def earlier(self) -> Gaussian:
+        """Over x_0, ..., x_{T-1}: beside `states` what each of them came from."""
+        join = lambda one, many: torch.cat([one.expand(many.shape[1:]).unsqueeze(0), many[:-1]])  # noqa: E731
+        return Gaussian(join(self.initial.mean, self.states.mean), join(self.initial.cov, self.states.cov))
+
+
+def filter(
+    system: AbstractLinearSystem,
+    prior: Gaussian,
+    values: Float[Tensor, "time *#batch target"],
+    observed: Bool[Tensor, "time *#batch target"] | None = None,
+    first: int = 0,
+) -> Filtered:
+    """The Kalman filter.
+
+    Args:
+        system: Its steps `first`, `first + 1`, ... are taken.
+        prior: Over the state before step `first`.
+        values: Finite everywhere; without influence where not observed.
+        observed: False where a component of an observation is missing; None if there is no such.
+        first: Index of the step which leads to the first of the `values`.
+
+    Raises:
+        NotPositiveDefiniteError: Naming step and series, where a predictive covariance cannot be factorised or a
+            likelihood is not finite. Steps are counted from the first of the `values`.
+    """
+
+    def step(belief: Gaussian, x: tuple) -> tuple[Gaussian, tuple]:
+        time, value, mask = x
+        transition, emission = system.at(time)
+        predicted = transition.marginal(belief)
+        belief, log_likelihood = emission.posterior(predicted, value, mask)
+        return belief, (predicted, belief, log_likelihood)
+
+    times = range(first, first + values.shape[0])
+    _, (predicted, filtered, log_likelihood) = scan(step, prior, (times, values, observed))
+    names = ("step", *["particle"] * (log_likelihood.ndim - 2), "series")
+    check_factor((~log_likelihood.isfinite()).int(), names, "the predictive covariance of an observation")
+    return Filtered(predicted, filtered, log_likelihood)
+
+
+def smooth(
+    system: AbstractLinearSystem,
+    prior: Gaussian,
+    values: Float[Tensor, "time *#batch target"],
+    observed: Bool[Tensor, "time *#batch target"] | None = None,
+    first: int = 0,
+) -> Smoothed:
+    """The smoother in its form without an inverse of a state's covariance, which may be singular.
+
+    With predicted covariance V^-, gain K = V^- C' S^{-1} and residual v of the filter, backwards from r = 0 and N = 0:
+
+        r_t = C' S^{-1} v_t + (I - K C)' A_{t+1}' r_{t+1}
+        N_t = C' S^{-1} C + (I - K C)' A_{t+1}' N_{t+1} A_{t+1} (I - K C)
+        E[x_t | Y] = m_t + V_t A_{t+1}' r_{t+1},    Cov[x_t | Y] = V_t - V_t A_{t+1}' N_{t+1} A_{t+1} V_t
+        Cov[x_t, x_{t-1} | Y] = (I - V^-_t N_t) A_t V_{t-1}
+
+    with m_t, V_t of the filter (de Jong 1989; Durbin and Koopman 2012, section 4.4). Where the smoother of Rauch,
+    Tung and Striebel exists, it gives the same.
+
+    Args:
+        system: See `filter`.
+        prior: See `filter`.
+        values: See `filter`.
+        observed: See `filter`.
+        first: See `filter`.
+
+    Raises:
+        NotPositiveDefiniteError: As `filter` does.
+    """
+    forward = filter(system, prior, values, observed, first)
+    mean, cov = forward.filtered.mean, forward.filtered.cov
+    before = torch.cat([prior.cov.expand(cov.shape[1:]).unsqueeze(0), cov[:-1]])
+
+    def step(later: Gaussian, x: tuple) -> tuple[Gaussian, tuple]:
+        """`later` holds A' r and A' N A of the step after this one."""
+        time, value, mask, predicted, filtered, before = x
+        transition, emission = (conditional.dense() for conditional in system.at(time))
+        smoothed = _correct(filtered, later)
+        score, information = _observe(emission, predicted, value, mask)
+        keep = -information @ predicted.cov
+        keep.diagonal(dim1=-2, dim2=-1).add_(1)
+        score = score + matvec(keep, later.mean)
+        information = symmetrise(information + keep @ later.cov @ keep.mT)
+        moved = transition.matrix @ before
+        cross = moved - predicted.cov @ (information @ moved)
+        back = transition.matrix.mT
+        later = Gaussian(matvec(back, score), symmetrise(back @ information @ transition.matrix))
+        return later, (smoothed, cross)
+
+    nothing = Gaussian(torch.zeros_like(mean[0]), torch.zeros_like(cov[0]))
+    times = range(first, first + values.shape[0])
+    xs = (times, values, observed, forward.predicted, forward.filtered, before)
+    later, (states, cross) = scan(step, nothing, xs, reverse=True)
+    return Smoothed(_correct(prior, later), states, cross, forward.log_likelihood)
+
+
+def _correct(belief: Gaussian, later: Gaussian) -> Gaussian:
+    """The belief given what came later, by its score and information."""
+    mean = belief.mean + matvec(belief.cov, later.mean)
+    return Gaussian(mean, symmetrise(belief.cov - belief.cov @ later.cov @ belief.cov))
+
+
+def _observe(
+    emission: LinearGaussian, predicted: Gaussian, value: Tensor, observed: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """C' S^{-1} v and C' S^{-1} C of the observed components."""
+    residual = value - matvec(emission.matrix, predicted.mean) - emission.offset
+    matrix, among = emission.matrix, emission.marginal(predicted).cov
+    if observed is not None:
+        residual = torch.where(observed, residual, 0.0)
+        matrix, among = mask_rows(matrix, among, observed)
+    factor = cholesky(among, "the predictive covariance of an observation")
+    white = torch.linalg.solve_triangular(factor, matrix, upper=False)
+    return matvec(white.mT, solve_lower(factor, residual)), white.mT @ white
+
+
+def mask_rows(matrix: Tensor, cov: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows of zero, and independent unit variances, for the missing components."""
+    mask = observed.to(cov.dtype)
+    cov = cov * mask[..., :, None] * mask[..., None, :] + torch.diag_embed(1 - mask)
+    return matrix * mask[..., :, None], cov
+
+
+def forecast(
+    system: AbstractLinearSystem, prior: Gaussian, num_steps: int, first: int = 0
+) -> tuple[Gaussian, Gaussian]:
+    """Predictive moments of states and observations of every step, (time, *batch, ...), given nothing more.
+
+    Their joint distribution over the steps: `AbstractLinearSystem.predictive`.
+
+    Args:
+        system: Its steps `first`, `first + 1`, ... are taken.
+        prior: Over the state before step `first`, for example the belief of a filter.
+        num_steps: At least 1.
+        first: Index of the first step.
+    """
+
+    def step(belief: Gaussian, time: int) -> tuple[Gaussian, tuple[Gaussian, Gaussian]]:
+        transition, emission = system.at(time)
+        belief = transition.marginal(belief)
+        return belief, (belief, emission.marginal(belief))
+
+    return scan(step, prior, range(first, first + num_steps))[1]
+
+
+def simulate(
+    system: AbstractLinearSystem,
+    prior: Gaussian,
+    num_steps: int,
+    num_samples: int,
+    generator: torch.Generator | None = None,
+    first: int = 0,
+) -> tuple[Float[Tensor, "time sample *batch state"], Float[Tensor, "time sample *batch target"]]:
+    """Sample paths of states x_1, ..., x_T and observations, reparametrised.
+
+    Args:
+        system: Its steps `first`, `first + 1`, ... are taken.
+        prior: Over the state before step `first`; the belief of a filter makes the paths forecasts.
+        num_steps: At least 1.
+        num_samples: Paths for each index of the batch.
+        generator: Of the random numbers.
+        first: Index of the first step.
+
+    Returns:
+        States, observations.
+    """
+    # Every index of the batch has a start of its own, also where the prior is the same for all.
+    transition, emission = system.at(first)
+    batch = emission.marginal(transition.marginal(prior)).batch_shape
+    start = Gaussian(prior.mean.expand(*batch, prior.mean.shape[-1]), prior.cov).sample((num_samples,), generator)
+    known = torch.zeros_like(prior.cov[(0,) * (prior.cov.ndim - 2)])
+
+    def step(state: Tensor, time: int) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        transition, emission = system.at(time)
+        state = transition.marginal(Gaussian(state, known)).sample(generator=generator)
+        return state, (state, emission.marginal(Gaussian(state, known)).sample(generator=generator))
+
+    return scan(step, start, range(first, first + num_steps))[1]
+
+
+def sample_posterior(
+    system: AbstractLinearSystem,
+    prior: Gaussian,
+    values: Float[Tensor, "time *#batch target"],
+    observed: Bool[Tensor, "time *#batch target"] | None,
+    num_samples: int,
+    generator: torch.Generator | None = None,
+    first: int = 0,
+) -> Float[Tensor, "time sample *batch state"]:
+    """Joint samples of the states x_1, ..., x_T given the data, reparametrised.
+
+    A path and data of the prior are simulated, and the path is moved by what the two data sets say differently:
+    x + E[x | values] - E[x | simulated values] (Durbin and Koopman 2002). It inverts no state's covariance.
+
+    Args:
+        system: See `filter`.
+        prior: See `filter`.
+        values: See `filter`.
+        observed: See `filter`.
+        num_samples: Paths for each index of the batch.
+        generator: Of the random numbers.
+        first: See `filter`.
+
+    Raises:
+        NotPositiveDefiniteError: As `filter` does.
+    """
+    # Conditioning on data of full batch shape draws independently also where only the data have that shape.
+    batch = values.shape[1:-1] if observed is None else torch.broadcast_shapes(values.shape, observed.shape)[1:-1]
+    batch = torch.broadcast_shapes(batch, prior.batch_shape)
+    wide = Gaussian(prior.mean.expand(*batch, prior.mean.shape[-1]), prior.cov)
+    states, simulated = simulate(system, wide, values.shape[0], num_samples, generator, first)
+    values = values.reshape(values.shape[0], 1, *[1] * (simulated.ndim - values.ndim - 1), *values.shape[1:])
+    both = torch.cat([values.expand(-1, 1, *simulated.shape[2:]), simulated], 1)
+    mask = observed
+    if mask is not None:
+        mask = mask.reshape(mask.shape[0], *[1] * (simulated.ndim - mask.ndim - 1), *mask.shape[1:])
+    means = smooth(system, prior, both, mask, first).states.mean
+    return states + means[:, :1] - means[:, 1:]

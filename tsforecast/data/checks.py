@@ -1,0 +1,127 @@
+"""Checks of GluonTS data entries, made before training and prediction: GluonTS itself fails late and tersely."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from tsforecast.data.frequency import period_alias
+
+
+def check_entries(
+    entries: Iterable[dict[str, Any]],
+    freq: str,
+    *,
+    min_length: int = 1,
+    future: int = 0,
+) -> None:
+    """Refuses data entries that a model could not digest, in one walk through the data.
+
+    Checked are: there is an entry at all; the start is a period of the given frequency; the target is numeric, finite
+    or NaN, of one kind of shape throughout, long enough and not missing altogether; covariates are finite and reach
+    far enough; every entry has the same static features and covariates. A constant series is fine, so are series of
+    different lengths and starts, and missing values anywhere.
+
+    Args:
+        entries: GluonTS data entries.
+        freq: Frequency which they should have, in any of its names.
+        min_length: Least number of steps of every target.
+        future: Steps beyond the target that `feat_dynamic_real` must cover: 0 for training, the prediction length for
+            prediction. Longer covariates are not refused.
+
+    Raises:
+        ValueError: At the first entry which is not as expected; the message names the item and the remedy.
+    """
+    alias = period_alias(freq)
+    first: dict[str, tuple[int, ...]] | None = None
+    for index, entry in enumerate(entries):
+        place = f"series {entry['item_id']!r}" if "item_id" in entry else f"series number {index}"
+        _check_start(entry, alias, place)
+        target = _check_target(entry, min_length, place)
+        form = {"target": target.shape[:-1], **_check_features(entry, target.shape[-1], future, place)}
+        first = first or form
+        if form != first:
+            raise ValueError(
+                f"{place}: expected the same fields as in the first series, {_describe(first)}, got {_describe(form)}"
+            )
+    if first is None:
+        raise ValueError("the data set is empty: expected at least one series")
+
+
+def _describe(form: dict[str, tuple[int, ...]]) -> str:
+    return ", ".join(f"{name} {'x'.join(map(str, shape)) or 'univariate'}" for name, shape in form.items())
+
+
+def _check_start(entry: dict[str, Any], alias: str, place: str) -> None:
+    start = entry.get("start")
+    if not isinstance(start, pd.Period):
+        raise ValueError(
+            f"{place}: expected a start of type pandas.Period, got {type(start).__name__}; "
+            f"write start=pd.Period({str(start)!r}, freq={alias!r})"
+        )
+    if period_alias(start.freqstr) != alias:
+        raise ValueError(
+            f"{place}: expected data of frequency {alias!r}, got {start.freqstr!r}; give the data's own frequency "
+            "to the model, or resample the data"
+        )
+
+
+def _check_target(entry: dict[str, Any], min_length: int, place: str) -> np.ndarray:
+    if "target" not in entry:
+        raise ValueError(f"{place}: there is no field 'target'")
+    target = _numeric(entry["target"], f"{place}, target")
+    if target.ndim not in (1, 2):
+        raise ValueError(f"{place}: expected a target of shape (time,) or (target, time), got {target.shape}")
+    if target.shape[-1] == 0:
+        raise ValueError(f"{place}: the target is empty; leave this series out")
+    infinite = np.isinf(target)
+    if infinite.any():
+        step = int(np.argwhere(infinite)[0][-1])
+        raise ValueError(f"{place}: the target is infinite at step {step}; write NaN where the value is missing")
+    if target.shape[-1] < min_length:
+        raise ValueError(
+            f"{place}: {target.shape[-1]} steps are too short, at least {min_length} are needed; take a shorter "
+            "prediction length, fewer test windows, or leave this series out"
+        )
+    if np.isnan(target).all():
+        raise ValueError(f"{place}: all values of the target are missing; leave this series out")
+    return target
+
+
+def _check_features(entry: dict[str, Any], length: int, future: int, place: str) -> dict[str, tuple[int, ...]]:
+    """Shapes of the features without the axis of time."""
+    form = {}
+    for name in ("feat_static_cat", "feat_static_real"):
+        if name in entry:
+            values = _numeric(entry[name], f"{place}, {name}")
+            if values.ndim != 1 or not np.isfinite(values).all():
+                raise ValueError(f"{place}: expected {name} to be a list of finite numbers, got {entry[name]!r}")
+            if name == "feat_static_cat" and (values != np.floor(values)).any():
+                raise ValueError(f"{place}: expected whole numbers in feat_static_cat, got {entry[name]!r}")
+            form[name] = values.shape
+    if "feat_dynamic_real" in entry:
+        values = _numeric(entry["feat_dynamic_real"], f"{place}, feat_dynamic_real")
+        if values.ndim != 2:
+            raise ValueError(f"{place}: expected feat_dynamic_real of shape (covariate, time), got {values.shape}")
+        if values.shape[1] < length + future:
+            beyond = f" and the {future} steps of the forecast" if future else ""
+            raise ValueError(
+                f"{place}: the covariates end too early, after {values.shape[1]} steps; expected {length + future}: "
+                f"the {length} steps of the target{beyond}. Add their future values to the data"
+            )
+        if not np.isfinite(values).all():
+            step = int(np.argwhere(~np.isfinite(values))[0][-1])
+            raise ValueError(f"{place}: a covariate is missing or infinite at step {step}; fill it before")
+        form["feat_dynamic_real"] = values.shape[:1]
+    return form
+
+
+def _numeric(values: Any, place: str) -> np.ndarray:
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise ValueError(f"{place}: expected numbers in a regular array, got ragged rows") from error
+    if array.dtype.kind not in "fiub":
+        raise ValueError(f"{place}: expected numbers, got values of type {array.dtype}")
+    return array.astype(np.float64) if array.dtype.kind == "b" else array

@@ -1,0 +1,108 @@
+"""What-if forecasts: future target values that are known in part, from a user's table."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from tsforecast.data.cells import Stamps, numbers, timestamps
+from tsforecast.data.columns import Columns, Table, read_table
+from tsforecast.data.frequency import calendar_unit, expected_alias_warnings, step_nanoseconds
+from tsforecast.data.regular import ordinals, refuse_weekends
+
+
+def attach_known(
+    entries: Iterable[dict[str, Any]],
+    path: str | Path,
+    prediction_length: int,
+    columns: Columns | None = None,
+) -> list[dict[str, Any]]:
+    """Adds future target values to entries, on which a forecast is then conditioned.
+
+    Args:
+        entries: GluonTS data entries; the forecast begins with the step after each target.
+        path: CSV or Parquet file in long format: item, time stamp, target. Steps without a row and rows with an empty
+            target are free; series without a row are free altogether.
+        prediction_length: Steps of the forecast.
+        columns: What the columns are; found by their names where left open. Without an item column the rows belong to
+            the only entry.
+
+    Returns:
+        New entries, each with `known_future`: float32, NaN where free, of shape (prediction_length,) or, for a
+        multivariate target, (target, prediction_length).
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If a row names an unknown series or a time outside its forecast, occurs twice, or holds no number.
+    """
+    entries = list(entries)
+    path = Path(path)
+    table = read_table(path, columns or Columns())
+    stamps = timestamps(table)
+    values = np.stack([numbers(table, name) for name in table.columns.targets])
+    owners = _owners(table, entries)
+    given = ~np.isnan(values).all(axis=0)
+    result = []
+    for index, entry in enumerate(entries):
+        rows = np.flatnonzero((owners == index) & given)
+        known = np.full((*entry["target"].shape[:-1], prediction_length), np.nan, dtype=np.float32)
+        if len(rows) > 0:
+            width = 1 if known.ndim == 1 else len(known)
+            if width != len(values):
+                raise ValueError(f"{path}: expected {width} target columns as in the data, got {len(values)}")
+            steps = _steps_ahead(table, rows, stamps, entry, prediction_length)
+            known[..., steps] = values[0, rows] if known.ndim == 1 else values[:, rows]
+        result.append({**entry, "known_future": known})
+    return result
+
+
+def _owners(table: Table, entries: list[dict[str, Any]]) -> NDArray[np.int64]:
+    """Index of the entry to which each row belongs."""
+    if table.columns.item is None:
+        if len(entries) != 1:
+            raise ValueError(f"{table.path}: there is no column of items, but {len(entries)} series; add item_id")
+        return np.zeros(len(table.frame), dtype=np.int64)
+    items = table.frame[table.columns.item]
+    places = {str(entry.get("item_id", index)): index for index, entry in enumerate(entries)}
+    owners = np.array([places.get(item, -1) for item in items])
+    if (owners < 0).any():
+        row = int(np.argmax(owners < 0))
+        raise ValueError(f"{table.place(row, table.columns.item)}: there is no series {items.iloc[row]!r} in the data")
+    return owners
+
+
+def _steps_ahead(
+    table: Table, rows: NDArray[np.int64], stamps: Stamps, entry: dict[str, Any], prediction_length: int
+) -> NDArray[np.int64]:
+    """Places of the rows of one entry in its forecast, 0 for the first step."""
+    start: pd.Period = entry["start"]
+    freq = start.freqstr
+    length = step_nanoseconds(freq)
+    if length is not None:
+        begin = start.start_time.to_datetime64().astype("datetime64[ns]").astype(np.int64)
+        steps = (stamps[rows].astype(np.int64) - begin) // length
+    else:
+        multiple, unit = calendar_unit(freq)
+        if unit == "B":
+            refuse_weekends(replace(table, frame=table.frame.iloc[rows]), stamps[rows])
+        steps = (ordinals(stamps[rows], unit) - start.ordinal) // multiple
+    steps = steps - entry["target"].shape[-1]
+    outside = (steps < 0) | (steps >= prediction_length)
+    column = str(table.columns.timestamp)
+    if outside.any():
+        row = int(rows[np.argmax(outside)])
+        with expected_alias_warnings():
+            first = start + entry["target"].shape[-1]
+            last = first + (prediction_length - 1)
+        raise ValueError(
+            f"{table.place(row, column)}: {pd.Timestamp(stamps[row])} is outside the forecast of series "
+            f"{entry.get('item_id')!r}, which goes from {first} to {last}; delete the row or correct its time stamp"
+        )
+    again = np.setdiff1d(np.arange(len(steps)), np.unique(steps, return_index=True)[1])
+    if len(again) > 0:
+        raise ValueError(f"{table.place(int(rows[again[0]]), column)}: a second row for the same step; keep one")
+    return steps

@@ -1,0 +1,269 @@
+"""A user's own data as a forecasting task: CSV and Parquet in long format, GluonTS folders."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from tsforecast.data.cells import numbers, timestamps
+from tsforecast.data.checks import check_entries
+from tsforecast.data.columns import Columns, Table, read_table
+from tsforecast.data.folder import read_folder
+from tsforecast.data.frequency import default_horizon, default_windows, period_alias, to_period
+from tsforecast.data.regular import grid_steps, infer_frequency
+from tsforecast.data.task import ForecastTask
+
+log = logging.getLogger(__name__)
+
+_FOLDER_SUFFIXES = (".json", ".jsonl", ".json.gz", ".jsonl.gz")
+
+
+def read_task(
+    path: str | Path,
+    freq: str | None = None,
+    prediction_length: int | None = None,
+    windows: int | None = None,
+    *,
+    columns: Columns | None = None,
+    beyond: bool = False,
+    categories: Mapping[str, Sequence[str]] | None = None,
+    drop_unusable: bool = False,
+) -> ForecastTask:
+    """Reads a user's series: a table with one row for each item and time stamp, or a folder in GluonTS' layout.
+
+    | in the file | what happens |
+    | --- | --- |
+    | rows in any order | sorted |
+    | no row for a step, or an empty target | missing value (NaN); a covariate keeps its last value where no row is |
+    | rows behind the last target, target empty, covariates given | the known future of the covariates |
+    | the same without covariates | missing values at the end of the series |
+    | time stamps with an offset or time zone | UTC; dates where all are midnight of their zone |
+    | time stamps without one | taken as they are; a skipped hour is a missing value, a repeated one an error |
+    | a constant series | fine, said in the log |
+    | an item of letters and digits, e.g. 007 | text, as written |
+    | duplicate or irregular time stamps, a frequency that does not fit, or is not known | error |
+    | a file that is missing, empty, or lacks a column | error |
+    | text or infinity in a column of numbers; an empty covariate, item or time stamp | error |
+    | a static column that changes within a series, a category which `categories` lacks | error |
+    | a series without a value before its test windows, or not longer than these | error, or `drop_unusable` |
+    | with `beyond`: covariates that end before the forecast does | error |
+
+    Errors name the file, line and column, and a remedy.
+
+    Args:
+        path: .csv (or any text with a header; comma, semicolon, tab or bar between cells), .parquet, a GluonTS folder
+            or .json(l) file.
+        freq: Frequency in any of its names; inferred and logged where None.
+        prediction_length: Steps of a forecast. None: what is customary (`default_horizon`), at most a fifth of the
+            shortest series.
+        windows: Number of test windows; 0 keeps everything for training. None: 7 below a day and 5 from there, as far
+            as they take at most a fifth of the shortest series, but at least 1.
+        columns: What the columns are; found by their names where left open. Not for GluonTS folders.
+        beyond: The task is a forecast beyond the end of the data: no test windows, and covariates must cover it.
+        categories: Values of the static categories that a model was trained with (`ForecastTask.categories`), so that
+            codes stay the same. None: those of the file.
+        drop_unusable: Leave out, and log, series which are too short or have no value.
+
+    Returns:
+        The task. Static categories are coded by their place in `ForecastTask.categories`.
+
+    Raises:
+        FileNotFoundError: If there is no such file or folder.
+        ValueError: For the errors of the table above.
+    """
+    path = Path(path)
+    for name, number, least in (("prediction_length", prediction_length, 1), ("windows", windows, 0)):
+        if number is not None and number < least:
+            raise ValueError(f"expected {name} of at least {least}, got {number}")
+    alias = None if freq is None else period_alias(freq)
+    windows = 0 if beyond else windows
+    if path.is_dir() or path.name.endswith(_FOLDER_SUFFIXES):
+        return read_folder(path, alias, prediction_length, windows)
+    series = _read_series(path, alias, columns or Columns(), categories)
+    horizon, windows = _split_lengths(series, prediction_length, windows, drop_unusable)
+    kept = _usable(series, windows * horizon, drop_unusable)
+    for place, entry in kept:
+        if beyond and "feat_dynamic_real" in entry:
+            _check_future(place, entry, horizon, series.freq)
+        if np.nanmin(entry["target"]) == np.nanmax(entry["target"]):
+            log.info("%s: series %r is constant", path, entry["item_id"])
+    entries = [entry for _, entry in kept]
+    check_entries(entries, series.freq, min_length=windows * horizon + 1)
+    return ForecastTask(path.stem, series.freq, horizon, windows, entries, series.categories)
+
+
+@dataclass(frozen=True)
+class _Series:
+    """Entries with the place of their last row in the file."""
+
+    table: Table
+    freq: str
+    entries: list[tuple[str, dict[str, Any]]]
+    categories: dict[str, list[str]]
+
+
+def _read_series(
+    path: Path, freq: str | None, columns: Columns, categories: Mapping[str, Sequence[str]] | None
+) -> _Series:
+    """All series of a table on their grids."""
+    table = read_table(path, columns)
+    columns = table.columns
+    stamps = timestamps(table)
+    if columns.item is None:
+        codes, items = np.zeros(len(stamps), dtype=np.int64), [path.stem]
+    else:
+        codes, names = pd.factorize(table.frame[columns.item])
+        items = names.tolist()
+    order = np.lexsort((stamps, codes))
+    if (np.diff(order) < 0).any():
+        log.info("%s: rows were not in the order of items and time stamps; sorted", path)
+    table = replace(table, frame=table.frame.iloc[order])
+    stamps = stamps[order]
+    bounds = np.searchsorted(codes[order], np.arange(len(items) + 1))
+    freq = freq or infer_frequency(table, stamps, bounds)
+    steps = grid_steps(table, stamps, bounds, freq)
+    targets = np.stack([numbers(table, name) for name in columns.targets])
+    covariates = [_without_gaps(table, name) for name in columns.covariates]
+    static, categories = _static(table, bounds, categories)
+    entries = []
+    for index, item in enumerate(items):
+        rows = slice(bounds[index], bounds[index + 1])
+        entry = {"item_id": item, "start": to_period(stamps[rows.start], freq)}
+        entry |= _on_grid(steps[rows], targets[:, rows], [column[rows] for column in covariates])
+        if isinstance(columns.target, str):
+            entry["target"] = entry["target"][0]
+        entry |= {name: values[index] for name, values in static.items()}
+        entries.append((table.place(rows.stop - 1), entry))
+    return _Series(table, freq, entries, categories)
+
+
+def _on_grid(
+    steps: NDArray[np.int64], targets: NDArray[np.float64], covariates: list[NDArray[np.float64]]
+) -> dict[str, NDArray[np.float32]]:
+    """Target (target, time) with NaN in gaps, and covariates (covariate, time or longer) that hold their last value."""
+    length = int(steps[-1]) + 1
+    target = np.full((len(targets), length), np.nan, dtype=np.float32)
+    target[:, steps] = targets
+    if not covariates:
+        return {"target": target}
+    source = np.searchsorted(steps, np.arange(length), side="right") - 1
+    observed = np.flatnonzero(~np.isnan(target).all(axis=0))
+    length = int(observed[-1]) + 1 if len(observed) else 0
+    return {
+        "target": target[:, :length],
+        "feat_dynamic_real": np.stack(covariates).astype(np.float32)[:, source],
+    }
+
+
+def _without_gaps(table: Table, name: str) -> NDArray[np.float64]:
+    """A column of numbers in which no cell may be empty."""
+    values = numbers(table, name)
+    empty = np.isnan(values)
+    if empty.any():
+        raise ValueError(
+            f"{table.place(int(np.argmax(empty)), name)}: the covariate is empty; fill it (0, or the last value), or "
+            "delete the row"
+        )
+    return values
+
+
+def _static(
+    table: Table, bounds: NDArray[np.int64], categories: Mapping[str, Sequence[str]] | None
+) -> tuple[dict[str, NDArray[Any]], dict[str, list[str]]]:
+    """Static features by field, each of shape (series, feature), and the names behind the codes."""
+    firsts, known, codes = bounds[:-1], {}, []
+    for name in table.columns.static_categories:
+        column = table.frame[name]
+        empty = (column.isna() | (column.astype(str) == "")).to_numpy()
+        if empty.any():
+            raise ValueError(f"{table.place(int(np.argmax(empty)), name)}: the category is empty; name it")
+        values = column.astype(str).to_numpy(dtype=object)
+        _refuse_change(table, name, values, bounds)
+        values = values[firsts]
+        known[name] = sorted(set(values)) if categories is None else list(categories.get(name, ()))
+        code = pd.Index(known[name]).get_indexer(values)
+        if (code < 0).any():
+            index = int(np.argmax(code < 0))
+            raise ValueError(
+                f"{table.place(int(firsts[index]), name)}: the category {values[index]!r} was not seen in training, "
+                f"only {', '.join(map(repr, known[name]))}; take one of these, or train with data that have it"
+            )
+        codes.append(code)
+    reals = []
+    for name in table.columns.static_reals:
+        values = _without_gaps(table, name)
+        _refuse_change(table, name, values, bounds)
+        reals.append(values[firsts])
+    static: dict[str, NDArray[Any]] = {}
+    if codes:
+        static["feat_static_cat"] = np.stack(codes, axis=1).astype(np.int64)
+    if reals:
+        static["feat_static_real"] = np.stack(reals, axis=1).astype(np.float32)
+    return static, known
+
+
+def _refuse_change(table: Table, name: str, values: NDArray[Any], bounds: NDArray[np.int64]) -> None:
+    """Raises where a static column is not constant within a series."""
+    changed = values != np.repeat(values[bounds[:-1]], np.diff(bounds))
+    if changed.any():
+        row = int(np.argmax(changed))
+        raise ValueError(
+            f"{table.place(row, name)}: {values[row]!r} differs from the first value of its series; correct it, or "
+            "name the column under covariates if it changes with time"
+        )
+
+
+def _split_lengths(series: _Series, horizon: int | None, windows: int | None, drop: bool) -> tuple[int, int]:
+    """Prediction length and windows, by the rule of `read_task` where they are None."""
+    lengths = [entry["target"].shape[-1] for _, entry in series.entries]
+    least = (horizon or default_horizon(series.freq)) * (1 if windows is None else windows) + 1 if drop else 1
+    shortest = min((length for length in lengths if length >= least), default=max(lengths))
+    if horizon is None:
+        horizon = default_horizon(series.freq)
+        if windows != 0:
+            horizon = max(1, min(horizon, shortest // 5))
+        log.info("%s: prediction length %d by default", series.table.path, horizon)
+    if windows is None:
+        windows = max(1, min(default_windows(series.freq), shortest // 5 // horizon))
+        log.info("%s: %d test windows by default", series.table.path, windows)
+    return horizon, windows
+
+
+def _usable(series: _Series, test_length: int, drop: bool) -> list[tuple[str, dict[str, Any]]]:
+    """The entries which have a value before their test part; raises for others, or leaves them out."""
+    kept = []
+    for place, entry in series.entries:
+        target, fault = entry["target"], None
+        if np.isnan(target).all():
+            fault = "all its values are missing"
+        elif target.shape[-1] <= test_length:
+            fault = f"its {target.shape[-1]} steps are too few for {test_length} steps of test windows and one before"
+        elif np.isnan(target[..., : target.shape[-1] - test_length]).all():
+            fault = "all its values before the test windows are missing"
+        if fault is None:
+            kept.append((place, entry))
+        elif drop:
+            log.warning("series %r (to %s) is left out: %s", entry["item_id"], place, fault)
+        else:
+            raise ValueError(
+                f"{place}: series {entry['item_id']!r} ends here and can not be used: {fault}; delete the series, give "
+                "drop_unusable=True, a shorter prediction_length or fewer windows"
+            )
+    if not kept:
+        path = series.table.path
+        raise ValueError(f"{path}: no series can be used; give a shorter prediction_length or fewer windows")
+    return kept
+
+
+def _check_future(place: str, entry: dict[str, Any], horizon: int, freq: str) -> None:
+    missing = entry["target"].shape[-1] + horizon - entry["feat_dynamic_real"].shape[-1]
+    if missing > 0:
+        raise ValueError(
+            f"{place}: the covariates of series {entry['item_id']!r} end here, {missing} steps of {freq!r} before its "
+            "forecast does; add rows with covariates and an empty target"
+        )

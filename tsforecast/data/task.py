@@ -1,0 +1,94 @@
+"""The record of a forecasting task: series, horizon and test windows."""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from gluonts.dataset.field_names import FieldName
+from gluonts.dataset.split import TestData, split
+
+from tsforecast.data.frequency import default_season, expected_alias_warnings
+
+Protocol = Literal["rolling", "long_term"]
+
+
+@dataclass(frozen=True)
+class ForecastTask:
+    """Series with a fixed split: the last `windows * prediction_length` steps of each are for testing.
+
+    Attributes:
+        name: Name of the data set.
+        freq: Frequency as `pandas.Period` names it.
+        prediction_length: Steps of one forecast window.
+        windows: Number of test windows, one behind the other; 0 where everything is for training.
+        entries: GluonTS data entries over training and test part: `item_id` (str), `start` (Period) and `target`
+            (float32, NaN where missing; shape (time,) or (target, time)); where given `feat_static_cat`,
+            `feat_static_real` and `feat_dynamic_real`, the last of shape (covariate, time) and, where the future of
+            the covariates is known, longer than the target.
+        categories: Names behind the codes of `feat_static_cat`, by column.
+    """
+
+    name: str
+    freq: str
+    prediction_length: int
+    windows: int
+    entries: list[dict[str, Any]]
+    categories: dict[str, list[str]] = field(default_factory=dict)
+
+    @property
+    def season(self) -> int:
+        """Main season in steps."""
+        return default_season(self.freq)
+
+    @property
+    def train(self) -> list[dict[str, Any]]:
+        """The entries without the test part; their covariates end where they end."""
+        if self.windows == 0:
+            return [_cut_covariates(entry, 0) for entry in self.entries]
+        return list(split(self.entries, offset=-self.windows * self.prediction_length)[0])
+
+    def test(self, protocol: Protocol = "rolling") -> TestData:
+        """Pairs of a past and the label that follows it, series by series.
+
+        Args:
+            protocol: "rolling" for `windows` forecasts of `prediction_length` steps, each from all data before it;
+                "long_term" for one forecast of all test steps from the end of the training part.
+
+        Raises:
+            ValueError: If the protocol is not known, or the task has no test windows.
+        """
+        if protocol not in ("rolling", "long_term"):
+            raise ValueError(f"expected the protocol 'rolling' or 'long_term', got {protocol!r}")
+        if self.windows == 0:
+            raise ValueError(f"the task {self.name!r} has no test windows (windows=0)")
+        template = split(self.entries, offset=-self.windows * self.prediction_length)[1]
+        if protocol == "rolling":
+            return template.generate_instances(self.prediction_length, windows=self.windows)
+        return template.generate_instances(self.windows * self.prediction_length)
+
+    @property
+    def latest(self) -> list[dict[str, Any]]:
+        """The entries for a forecast beyond their end: whole targets, covariates `prediction_length` steps longer."""
+        return [_cut_covariates(entry, self.prediction_length) for entry in self.entries]
+
+
+def _cut_covariates(entry: dict[str, Any], beyond: int) -> dict[str, Any]:
+    """The entry, with covariates that end at most `beyond` steps behind the target."""
+    if FieldName.FEAT_DYNAMIC_REAL not in entry:
+        return entry
+    length = entry[FieldName.TARGET].shape[-1] + beyond
+    return {**entry, FieldName.FEAT_DYNAMIC_REAL: np.asarray(entry[FieldName.FEAT_DYNAMIC_REAL])[:, :length]}
+
+
+def instances(data: TestData) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Pasts and labels of test data as lists, made in one walk and without pandas' warning about business days.
+
+    Args:
+        data: As `ForecastTask.test` gives it.
+
+    Returns:
+        Pasts and labels, both in the order of the test data.
+    """
+    with expected_alias_warnings():
+        pairs = list(data)
+    return [past for past, _ in pairs], [label for _, label in pairs]
