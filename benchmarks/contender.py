@@ -24,8 +24,8 @@ class Contender:
     Attributes:
         problem: What it does: the problem, or a part of it.
         value: Computes the log-likelihood of each series.
-        gradient: Computes the same and the gradients of its sum by name (those of `problem.wrt`; "diag Q" for the diagonal
-            of Q alone); None if the library has no gradients.
+        gradient: Computes the same and the gradients of its sum by name (those of `problem.wrt`; "diag Q" for the
+            diagonal of Q alone); None if the library has no gradients.
         remark: What a reader of the table must know.
     """
 

@@ -1,7 +1,8 @@
 """One contender on one problem, in a process of its own (started by `filtering.py`): `python measure.py '{...}'`.
 
-Prints one line of JSON. With "what": "time" the contender is checked against the naive loop in float64 and, if right, timed in
-rounds beside the naive loop in the same type; with "what": "memory" it is run once and the process' high-water mark read.
+Prints one line of JSON. With "what": "time" the contender is checked against the naive loop in float64 and, if right,
+timed in rounds beside the naive loop in the same type; with "what": "memory" it is run once and the process' high-water
+mark read.
 """
 
 import importlib
@@ -29,8 +30,10 @@ CONTENDERS: dict[str, tuple[str, str, bool]] = {
     "torchcast": ("peers:make_torchcast", "torchcast", True),
     "pyro": ("peers:make_pyro", "pyro-ppl", True),
 }
-# Largest error of values and of gradients, relative to the largest entry.
+# Largest error of values and of gradients, relative to the largest entry. Of other libraries we ask only that they
+# compute the same thing: dynamax adds 1e-9 to the diagonals that it factorises, pyro works with precisions.
 TOLERANCES = {"float64": (1e-9, 1e-8), "float32": (1e-4, 5e-3)}
+PEER_TOLERANCES = {"float64": (1e-7, 1e-5), "float32": (1e-4, 5e-3)}
 
 
 def make(name: str, problem: Problem, dtype: torch.dtype, device: str) -> Contender:
@@ -48,7 +51,7 @@ def make(name: str, problem: Problem, dtype: torch.dtype, device: str) -> Conten
 
 
 def errors(contender: Contender) -> tuple[float, float | None]:
-    """Errors of value and gradients relative to the largest entry of each; of Q's gradient the symmetric part counts."""
+    """Errors of value and gradients relative to the largest entry; of Q's gradient the symmetric part counts."""
     want, want_gradient = truth(contender.problem)
     got = [_numpy(contender.value())]
     error_gradient = None
@@ -82,7 +85,8 @@ def measure_time(job: dict[str, Any]) -> dict[str, Any]:
     contender = make(job["contender"], problem, dtype, device)
     result: dict[str, Any] = {"series": contender.problem.num_series, "remark": contender.remark}
     result["error_value"], result["error_gradient"] = errors(contender)
-    limits = TOLERANCES[job["dtype"]]
+    strict = job["contender"] in ("tsforecast", "naive")
+    limits = (TOLERANCES if strict else PEER_TOLERANCES)[job["dtype"]]
     if not (result["error_value"] <= limits[0] and (result["error_gradient"] or 0.0) <= limits[1]):
         return {**result, "status": "wrong"}
 
@@ -121,17 +125,16 @@ def measure_memory(job: dict[str, Any]) -> dict[str, Any]:
     device = job["device"]
     problem = PROBLEMS[job["problem"]](job["problem"])
     contender = make(job["contender"], problem, getattr(torch, job["dtype"]), device)
-    result: dict[str, Any] = {"before": _resident("VmRSS") if device == "cpu" else torch.cuda.memory_allocated() / 2**20}
+    result = {"before": _resident("VmRSS") if device == "cpu" else torch.cuda.memory_allocated() / 2**20}
     for mode, function in (("value", contender.value), ("gradient", contender.gradient)):
         if function is not None:
-            kept = function()
+            function()
             result[mode] = _resident("VmHWM") if device == "cpu" else torch.cuda.max_memory_allocated() / 2**20
-            del kept
     return {**result, "status": "ok"}
 
 
 def _resident(field: str) -> float:
-    """Resident set (VmRSS) or its high-water mark (VmHWM) in MiB; unlike getrusage's it does not include the parent's."""
+    """Resident set (VmRSS) or its high-water mark (VmHWM) in MiB; getrusage's would include the parent's."""
     status = pathlib.Path("/proc/self/status")
     if not status.exists():
         import resource
@@ -145,7 +148,8 @@ def _resident(field: str) -> float:
 def versions(contender: str) -> str:
     """The library's version, torch's and Python's."""
     found = []
-    for name in dict.fromkeys([CONTENDERS[contender][1], "torch", *(["jax"] if contender == "dynamax" else [])]):
+    names = {CONTENDERS[contender][1], "torch", *(["jax"] if contender == "dynamax" else [])}
+    for name in sorted(names):
         try:
             found.append(f"{name} {importlib.metadata.version(name)}")
         except importlib.metadata.PackageNotFoundError:
@@ -158,8 +162,8 @@ def hardware(device: str) -> str:
     if device != "cpu":
         return torch.cuda.get_device_name(device)
     cpuinfo = pathlib.Path("/proc/cpuinfo")
-    names = [line.split(":")[1].strip() for line in cpuinfo.read_text().splitlines() if line.startswith("model name")] \
-        if cpuinfo.exists() else []
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    names = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.processor() or platform.machine()
 
 

@@ -2,6 +2,7 @@
 
 Imports are inside the functions: each library runs in a process of its own, and none is required.
 """
+# pyright: reportMissingImports=false
 
 import dataclasses
 import importlib.util
@@ -17,7 +18,7 @@ from torch import Tensor
 
 
 def make_statsmodels(problem: Problem, dtype: torch.dtype, device: str) -> Contender:
-    """The univariate filter (targets one by one, the faster of its two), compiled, one series at a time, no gradients."""
+    """The univariate filter (targets one by one: the faster of its two), one series at a time, no gradients."""
     from statsmodels.tsa.statespace.kalman_filter import KalmanFilter
 
     problem = problem.first(8)
@@ -66,16 +67,20 @@ def make_dynamax(problem: Problem, dtype: torch.dtype, device: str) -> Contender
         emission, eye = jnp.asarray(problem.emission(), real), jnp.eye(ISSM_STATES, dtype=real)
         active, axes = arrays["active"], (0, 0, 0)
 
-        def one_series(q: Any, r: Any, y: Any) -> Any:
+        def issm(q: Any, r: Any, y: Any) -> Any:
             diagonal = jnp.zeros((problem.num_steps, ISSM_STATES), real)
             diagonal = diagonal.at[jnp.arange(problem.num_steps)[:, None], active].set(q)
             noise = jnp.roll(jax.vmap(jnp.diag)(diagonal), 1, 0)  # its entry t is the noise into step t
             return lgssm_filter(make_lgssm_params(mean, cov, eye, noise, emission, r[:, None, None]), y).marginal_loglik
+
+        one_series = issm
     else:
         axes = (*[0 if problem.kind == "dense" else None] * 4, 0)
 
-        def one_series(a: Any, c: Any, q: Any, r: Any, y: Any) -> Any:
+        def dense(a: Any, c: Any, q: Any, r: Any, y: Any) -> Any:
             return lgssm_filter(make_lgssm_params(mean, cov, a, q, c, jnp.diag(r)), y).marginal_loglik
+
+        one_series = dense
 
     def total(*arguments: Any) -> Any:
         log_likelihood = jax.vmap(one_series, axes)(*arguments)
@@ -194,7 +199,7 @@ def make_pyro(problem: Problem, dtype: torch.dtype, device: str) -> Contender:
 def make_torchcast(problem: Problem, dtype: torch.dtype, device: str) -> Contender:
     """Structural models with missing values: the seasons as a regression on indicators, or two damped trends.
 
-    The library is github.com/onesixsolutions/torchcast, which is not on PyPI (the package of that name there is another).
+    The library is github.com/onesixsolutions/torchcast; the package of that name on PyPI is another.
     """
     if importlib.util.find_spec("torchcast") is None or importlib.util.find_spec("torchcast.kalman_filter") is None:
         raise ImportError("pip install git+https://github.com/onesixsolutions/torchcast")
@@ -245,7 +250,8 @@ def make_torchcast(problem: Problem, dtype: torch.dtype, device: str) -> Contend
         else:
             deviation = leaves["diag Q"].sqrt().expand(*size, states)
             noise = tensors["R"].sqrt().expand(*size, targets)
-        deviation = torch.cat([torch.zeros_like(deviation[:, :1]), deviation[:, :-1]], 1)  # into the step, not out of it
+        # Its noise leads into a step: none into the first.
+        deviation = torch.cat([torch.zeros_like(deviation[:, :1]), deviation[:, :-1]], 1)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             predictions = model(

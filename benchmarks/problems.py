@@ -1,7 +1,7 @@
 """The workloads of `filtering.py`: series and the parameters of the linear-Gaussian systems that made them.
 
-Time convention: the prior is over x_0, the state of the first observation; A and Q (for the ISSM q[:, t]) lead from x_t to
-x_{t+1}. Everything is float64 here; contenders cast.
+Time convention: the prior is over x_0, the state of the first observation; A and Q (for the ISSM q[:, t]) lead from x_t
+to x_{t+1}. Everything is float64 here; contenders cast.
 """
 
 import dataclasses
@@ -22,8 +22,8 @@ class Problem:
         kind: "issm" (A = I, one target; arrays q, r, active), "dense" (A, C, Q, R of each series) or "shared" (the same
             for all series). R is always diagonal and given by its diagonal.
         arrays: y (series, time, target), zero where missing; m0 (state,), P0 (state, state), shared by the series; and
-            for the ISSM: q (series, time, 3), r (series, time) variances, active (time, 3) or (series, time, 3) indices of
-            the states that are emitted at a step and moved after it.
+            for the ISSM: q (series, time, 3), r (series, time) variances, active (time, 3) or (series, time, 3) indices
+            of the states that are emitted at a step and moved after it.
         observed: Like y, False where missing; None if nothing is.
         wrt: Names of the arrays to differentiate by.
         jitter: Variance added to all of the ISSM's states at every step, for contenders which cannot do without.
@@ -67,7 +67,7 @@ class Problem:
     def active(self) -> np.ndarray:
         """Indices of the active states for each series, (series, time, 3)."""
         active = self.arrays["active"]
-        return np.broadcast_to(active, (self.num_series, *active.shape[-2:]))
+        return np.tile(active, (self.num_series, 1, 1)) if active.ndim == 2 else active
 
     def emission(self) -> np.ndarray:
         """The ISSM's C, a sum of unit vectors: (time, 1, state), or (series, time, 1, state) with phases."""
@@ -81,7 +81,7 @@ class Problem:
 
 
 def issm(name: str, num_series: int, phases: bool = False, missing: float = 0.0, num_steps: int = 168) -> Problem:
-    """Level + hour of the day + day of the week, noises of every series and step; with phases, series start at any hour."""
+    """Level + hour of the day + day of the week, noises of each series and step; phases: series start at any hour."""
     rng = np.random.default_rng(1)
     start = rng.integers(HOURS_A_WEEK, size=(num_series, 1)) if phases else np.zeros((1, 1), int)
     hour = start + np.arange(num_steps)
@@ -113,7 +113,7 @@ def dense(name: str, num_targets: int, num_series: int = 500, num_states: int = 
 
 
 def shared(name: str, missing: float = 0.0, num_series: int = 992, num_steps: int = 1000) -> Problem:
-    """Tracking in the plane by noisy positions: states (position, velocity) for each of two axes, one system for all."""
+    """Tracking in the plane by noisy positions: states (position, velocity) for each axis, one system for all."""
     rng = np.random.default_rng(3)
     axis = np.array([[1.0, 1.0], [0.0, 0.95]])
     transition = np.kron(np.eye(2), axis)

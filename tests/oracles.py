@@ -33,9 +33,7 @@ def random_conditional(shape: tuple[int, ...], out: int, dim: int, rng: torch.Ge
 
 def random_system(shape: tuple[int, ...], states: int, targets: int, rng: torch.Generator) -> LinearSystem:
     """`shape` is (time or 1, *batch)."""
-    return LinearSystem(
-        random_conditional(shape, states, states, rng), random_conditional(shape, targets, states, rng)
-    )
+    return LinearSystem(random_conditional(shape, states, states, rng), random_conditional(shape, targets, states, rng))
 
 
 def random_data(
@@ -215,7 +213,9 @@ def plain_log_likelihood(
         return torch.stack(
             [
                 plain_log_likelihood(
-                    _take(system, i, 1), _take(prior, i, 0), _take_values(values, i),
+                    _take(system, i, 1),
+                    _take(prior, i, 0),
+                    _take_values(values, i),
                     None if observed is None else _take_values(observed, i),
                 )
                 for i in range(batch[-1])
@@ -259,7 +259,7 @@ def _take(record, i: int, lead: int):
         return x if dim < lead else x.select(dim, i if x.shape[dim] > 1 else 0)
 
     if isinstance(record, LinearSystem):
-        return LinearSystem(_take(record.transition, i, batch_ndim, lead), _take(record.emission, i, batch_ndim, lead))
+        return LinearSystem(_take(record.transition, i, lead), _take(record.emission, i, lead))
     if isinstance(record, LinearGaussian):
         return LinearGaussian(pick(record.matrix, 2), pick(record.offset, 1), pick(record.noise, 2))
     return Gaussian(pick(record.mean, 1), pick(record.cov, 2))

@@ -19,7 +19,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from tsforecast.core.gaussian import Gaussian, register_record
-from tsforecast.core.linalg import LOG_2PI, check_factor
+from tsforecast.core.linalg import ADVICE, LOG_2PI, NotPositiveDefiniteError, is_transformed, symmetrise
 
 
 @register_record
@@ -33,21 +33,21 @@ class Blocks:
         matrix: (block, *batch, obs, state).
         offset: (block, *batch, obs).
         noise: Covariance of the observations given the state before, (block, *batch, obs, obs).
-        cross: Covariance of observations and state after, given the state before, (block, *batch, obs, state).
-        transition: (block, *batch, state, state), or its diagonal (block, *batch, state), or None for the identity.
+        cross: Covariance of observations and state after, given the state before, (block, *batch, obs, state). None: the
+            blocks are plain steps, and `matrix`, `offset` and `noise` those of their emissions, of y given x'.
+        transition: (block, *batch, state, state), or its diagonal as a column (block, *batch, state, 1), or None for the
+            identity.
         state_offset: (block, *batch, state), or None for zero.
-        state_noise: (block, *batch, state, state), or its diagonal (block, *batch, state).
-        diagonal: Whether `transition` and `state_noise` are given by their diagonals: (bool, bool).
+        state_noise: (block, *batch, state, state), or its diagonal as a column.
     """
 
     matrix: Float[Tensor, "*#block obs state"]
     offset: Float[Tensor, "*#block obs"]
     noise: Float[Tensor, "*#block obs obs"]
-    cross: Float[Tensor, "*#block obs state"]
-    transition: Tensor | None
-    state_offset: Tensor | None
-    state_noise: Tensor
-    diagonal: tuple[bool, bool] = (False, False)
+    cross: Float[Tensor, "*#block obs state"] | None
+    transition: Float[Tensor, "*#block state state_or_1"] | None
+    state_offset: Float[Tensor, "*#block state"] | None
+    state_noise: Float[Tensor, "*#block state state_or_1_"]
 
 
 def condition_on_blocks(
@@ -69,33 +69,31 @@ def condition_on_blocks(
         first_step: For the error message.
     """
     parts = {field.name: getattr(blocks, field.name) for field in dataclasses.fields(blocks)}
-    diagonal = parts.pop("diagonal")
-    events = {"offset": 1, "state_offset": 1, "transition": 2 - diagonal[0], "state_noise": 2 - diagonal[1]}
+    event = lambda name: 1 if name in ("offset", "state_offset") else 2  # noqa: E731
     batch = torch.broadcast_shapes(
         prior.batch_shape,
         values.shape[1:-1],
-        *(x.shape[1 : x.ndim - events.get(name, 2)] for name, x in parts.items() if x is not None),
+        *(x.shape[1 : x.ndim - event(name)] for name, x in parts.items() if x is not None),
         *([] if observed is None else [observed.shape[1:-1]]),
     )
-    flat = {n: None if x is None else _flatten(x, batch, events.get(n, 2), 1) for n, x in parts.items()}
+    flat = {name: None if x is None else _flatten(x, batch, event(name), 1) for name, x in parts.items()}
     size = batch.numel()
     num_steps, num_targets = values.shape[0], values.shape[-1]
     length = blocks.matrix.shape[-2] // num_targets
     count = num_steps // length
 
+    def in_blocks(x: Tensor) -> Tensor:
+        """(time, *some of the batch, target) to (block, series, obs)."""
+        x = x.reshape(num_steps, *[1] * (len(batch) + 2 - x.ndim), *x.shape[1:])
+        x = x.expand(num_steps, *batch, num_targets).reshape(count, length, size, num_targets)
+        return x.transpose(1, 2).reshape(count, size, length * num_targets)
+
     cov = _flatten(prior.cov, batch, 2, 0)
     mean = prior.mean.expand(*batch, prior.mean.shape[-1]).reshape(size, -1)
-    rows = _spread(values, batch).reshape(count, length, size, num_targets)
-    rows = rows.transpose(1, 2).reshape(count, size, length * num_targets)
-    rows = rows - flat["offset"]  # pyright: ignore[reportOperatorIssue]
-    mask = None
-    if observed is not None:
-        mask = _spread(observed, batch).reshape(count, length, size, num_targets)
-        mask = mask.transpose(1, 2).reshape(count, size, length * num_targets).to(values.dtype)
-        rows = rows * mask
-    deciding = [flat[n] for n in ("matrix", "noise", "cross", "transition", "state_noise")]
-    shared = mask is None and cov.shape[0] == 1 and all(x is None or x.shape[1] == 1 for x in deciding)
-    drift = flat["state_offset"]
+    rows = in_blocks(values) - flat.pop("offset")
+    mask = None if observed is None else in_blocks(observed).unsqueeze(-1)
+    drift = flat.pop("state_offset")
+    shared = mask is None and cov.shape[0] == 1 and all(x is None or x.shape[1] == 1 for x in flat.values())
     if shared:  # the series are columns beside one covariance
         mean, rows = mean.mT.unsqueeze(0), rows.mT.unsqueeze(1)
         drift = None if drift is None else drift.mT.unsqueeze(1)
@@ -104,17 +102,14 @@ def condition_on_blocks(
         mean, rows = mean.unsqueeze(-1), rows.unsqueeze(-1)
         drift = None if drift is None else drift.unsqueeze(-1)
 
-    arguments = (rows, mask, mean, cov, *(flat[n] for n in ("matrix", "noise", "cross", "transition")), drift)
-    arguments = (*arguments, flat["state_noise"])
-    if torch.is_grad_enabled():
-        moments = any(x is not None and x.requires_grad for x in (flat["matrix"], flat["transition"]))
-        terms, mean, cov, info, *_ = _Chain.apply(diagonal, moments, *arguments)  # pyright: ignore
-    else:
-        terms, mean, cov, info, *_ = _forward(diagonal, None, *arguments)
+    keep = torch.is_grad_enabled()
+    moments = keep and any(x is not None and x.requires_grad for x in (flat["matrix"], flat["transition"]))
+    parameters = *(flat[name] for name in ("matrix", "noise", "cross", "transition")), drift, flat["state_noise"]
+    terms, mean, cov, info, *_ = _Chain.apply(keep, moments, rows, mask, mean, cov, *parameters)  # pyright: ignore
     _check(info, terms, length, num_targets, first_step)
     if shared:
         terms, mean = terms.squeeze(1).mT, mean.squeeze(0).mT
-        cov = cov.reshape(*([1] * len(batch)), *cov.shape[1:]) if len(prior.cov.shape) > 2 else cov.squeeze(0)
+        cov = cov.reshape(*([1] * len(batch)), *cov.shape[1:]) if prior.cov.ndim > 2 else cov.squeeze(0)
     else:
         terms, mean = terms.squeeze(-1), mean.squeeze(-1)
         cov = cov.reshape(*batch, *cov.shape[1:])
@@ -132,124 +127,135 @@ def _flatten(x: Tensor, batch: torch.Size, event_ndim: int, lead: int) -> Tensor
     return x.expand(*x.shape[:lead], *batch, *event).reshape(*x.shape[:lead], batch.numel(), *event)
 
 
-def _spread(x: Tensor, batch: torch.Size) -> Tensor:
-    """(time, *some of the batch, target) to (time, *batch, target)."""
-    x = x.reshape(x.shape[0], *[1] * (len(batch) + 2 - x.ndim), *x.shape[1:])
-    return x.expand(x.shape[0], *batch, x.shape[-1])
-
-
 def _check(info: Tensor, terms: Tensor, length: int, num_targets: int, first_step: int) -> None:
-    """Names step and series of the first failure; `info` (block, series) holds the row at which a factorisation broke."""
-    if torch._C._functorch.is_functorch_wrapped_tensor(info):
+    """Names step and series of the first failure; `info` (block, group) is the row at which a factorisation broke."""
+    if is_transformed(info):
         return
-    failed = (info != 0) | ~terms.isfinite().flatten(2).all(-1)  # not every backend reports a NaN
+    failed = (info != 0).unsqueeze(-1) | ~terms.isfinite().all(2)  # not every backend reports a NaN
     if not bool(failed.any()):
         return
-    block, series = failed.nonzero()[0].tolist()
-    row = max(int(info[block, series]) - 1, 0)
+    block, group, column = failed.nonzero()[0].tolist()
+    row = int(info[block, group]) - 1
+    if row < 0:
+        row = int((~terms[block, group, :, column].isfinite()).nonzero()[0])
     step = first_step + block * length + row // num_targets
-    where = torch.zeros(step + 1, series + 1, dtype=info.dtype)
-    where[step, series] = 1
-    check_factor(where, ("step", "series"), "the predictive covariance of the observations")
+    taken = f"; {length} steps are taken at once, and NaN parameters of any spoil all" if length > 1 else ""
+    raise NotPositiveDefiniteError(
+        f"The predictive covariance of the observations is not positive definite at step {step}, "
+        f"series {group + column} ({int(failed.any(0).sum())} series failed{taken}). {ADVICE}"
+    )
 
 
-def _pick(x: Tensor, block: int) -> Tensor:
-    return x[block if x.shape[0] > 1 else 0]
+def _pick(x: Tensor | None, block: int) -> Any:
+    return None if x is None else x[block if x.shape[0] > 1 else 0]
 
 
-def _push(transition: Tensor | None, diagonal: bool, x: Tensor) -> Tensor:
-    """`transition x` for a matrix x of columns."""
-    if transition is None:
+def _spread(x: Tensor | None, group: int) -> Tensor | None:
+    """A parameter shared by all groups as a view with that many."""
+    return None if x is None else x.expand(-1, group, -1, -1)
+
+
+def _left(phi: Tensor | None, x: Tensor, adjoint: bool = False) -> Tensor:
+    """`phi x`, or `phi' x`, for a transition that is a matrix, a diagonal (as a column) or the identity (None)."""
+    if phi is None:
         return x
-    return transition.unsqueeze(-1) * x if diagonal else transition @ x
+    return phi * x if phi.shape[-1] == 1 else (phi.mT if adjoint else phi) @ x
 
 
-def _pull(transition: Tensor | None, diagonal: bool, x: Tensor) -> Tensor:
-    """`x transition'` for a matrix x of rows."""
-    if transition is None:
+def _right(x: Tensor, phi: Tensor | None, adjoint: bool = False) -> Tensor:
+    """`x phi'`, or `x phi`."""
+    if phi is None:
         return x
-    return x * transition.unsqueeze(-2) if diagonal else x @ transition.mT
+    return x * phi.mT if phi.shape[-1] == 1 else x @ (phi if adjoint else phi.mT)
 
 
-def _adjoint_push(transition: Tensor | None, diagonal: bool, x: Tensor) -> Tensor:
-    """`transition' x`."""
-    if transition is None:
-        return x
-    return transition.unsqueeze(-1) * x if diagonal else transition.mT @ x
-
-
-def _adjoint_pull(transition: Tensor | None, diagonal: bool, x: Tensor) -> Tensor:
-    """`x transition`."""
-    if transition is None:
-        return x
-    return x * transition.unsqueeze(-2) if diagonal else x @ transition
+def _move(moments: Tensor, phi: Tensor | None, state_noise: Tensor, drift: Tensor | None) -> Tensor:
+    """The moments [P, -m] of the state moved on: [phi P phi' + state_noise, -(phi m + drift)]."""
+    state = moments.shape[-2]
+    if phi is None or phi.shape[-1] == 1:
+        moved = moments.clone() if phi is None else phi * moments
+        cov = moved[..., :state]
+        if phi is not None:
+            cov.mul_(phi.mT)
+        if state_noise.shape[-1] == 1:
+            cov.diagonal(dim1=-2, dim2=-1).add_(state_noise.squeeze(-1))
+        else:
+            cov.add_(state_noise)
+    else:
+        pushed = phi @ moments
+        moved = torch.cat([torch.baddbmm(state_noise, pushed[..., :state], phi.mT), pushed[..., state:]], -1)
+    if drift is not None:
+        moved[..., state:].sub_(drift)
+    return moved
 
 
 def _forward(
-    diagonal: tuple[bool, bool],
-    moments: bool | None,  # whether to keep the moments between blocks on the tape; None: no tape
-    rows: Tensor,  # (block, group, obs, column), offsets subtracted, zero where missing
-    mask: Tensor | None,  # (block, group, obs)
+    keep: bool,  # whether to return the tape
+    taped_moments: bool,  # with the moments that the observations saw: the cotangents of matrix and transition need them
+    rows: Tensor,  # (block, group, obs, column), offsets subtracted
+    mask: Tensor | None,  # (block, group, obs, 1)
     mean: Tensor,  # (group, state, column)
     cov: Tensor,  # (group, state, state)
     matrix: Tensor,  # (block or 1, group or 1, obs, state); so are the next
     noise: Tensor,
-    cross: Tensor,
+    cross: Tensor | None,
     transition: Tensor | None,
     drift: Tensor | None,  # (block or 1, group or 1, state, column or 1)
     state_noise: Tensor,
 ) -> tuple[Tensor, ...]:
-    """Log-likelihood of every row (block, group, obs, column), last mean and covariance, failures, then the tape."""
-    terms, infos, tape = [], [], []
-    state = mean.shape[-2]
-    for k in range(rows.shape[0]):
-        h, e, f = _pick(matrix, k), _pick(noise, k), _pick(cross, k)
-        phi = None if transition is None else _pick(transition, k)
+    """Log-likelihood of every row (block, group, obs, column), last mean and covariance, failures, then the tape.
+
+    With moments M = [P, -m], R = matrix M + [cross, y] (M moved on as it should) and Z = L^{-1} R for the factor L of the
+    observations' covariance, conditioning takes Z[:, :state]' Z off the moments: one product for covariance and mean.
+    """
+    group, state = mean.shape[:2]
+    matrix, noise, state_noise = (x.expand(-1, group, -1, -1) for x in (matrix, noise, state_noise))
+    transition = _spread(transition, group)
+    moments = torch.cat([cov, -mean], -1)
+    eye = torch.eye(rows.shape[-2], dtype=rows.dtype, device=rows.device)
+    white, scale = torch.empty_like(rows), torch.empty_like(rows[..., 0])
+    infos, tape = [], []
+    for k in range(len(rows)):
+        h, phi = _pick(matrix, k), _pick(transition, k)
+        moved = _move(moments, phi, _pick(state_noise, k), _pick(drift, k))
+        source = moved if cross is None else moments
+        rhs = torch.bmm(h, source)
+        among = torch.baddbmm(_pick(noise, k), rhs[..., :state], h.mT)
+        if cross is not None:
+            if phi is not None:
+                rhs[..., :state] = _right(rhs[..., :state], phi)
+            rhs[..., :state].add_(_pick(cross, k))
+        rhs[..., state:].add_(rows[k])
         if mask is not None:
-            seen = mask[k].unsqueeze(-1)
-            h, f, e = h * seen, f * seen, e * (seen * seen.mT) + torch.diag_embed(1 - mask[k])
-        u = h @ cov
-        factor, info = torch.linalg.cholesky_ex(e + u @ h.mT)
-        gain = f + _pull(phi, diagonal[0], u)
-        residual = rows[k] - h @ mean
-        z = torch.linalg.solve_triangular(factor, torch.cat([gain, residual], -1), upper=False)
-        gain, white = z[..., :state], z[..., state:]
-        log_diag = factor.diagonal(dim1=-2, dim2=-1).log().unsqueeze(-1)
-        terms.append(-0.5 * white.square() - log_diag)
+            among = torch.where(mask[k] & mask[k].mT, among, eye)
+            rhs.mul_(mask[k])
+        factor, info = torch.linalg.cholesky_ex(among)
+        z = torch.linalg.solve_triangular(factor.mT, rhs.mT, upper=True, left=False).mT  # from this side without a copy
+        white[k], scale[k] = z[..., state:], factor.diagonal(dim1=-2, dim2=-1)
         infos.append(info)
-        if moments is not None:
-            tape += [factor, z]
-            if moments and k > 0:
-                tape += [mean, cov]
-        mean = _push(phi, diagonal[0], mean) + gain.mT @ white
-        if drift is not None:
-            mean = mean + _pick(drift, k)
-        moved = _pull(phi, diagonal[0], _push(phi, diagonal[0], cov))
-        if diagonal[1]:
-            cov = torch.baddbmm(moved, gain.mT, gain, alpha=-1)
-            cov.diagonal(dim1=-2, dim2=-1).add_(_pick(state_noise, k))
-        else:
-            cov = torch.baddbmm(moved + _pick(state_noise, k), gain.mT, gain, alpha=-1)
-        if phi is not None and not diagonal[0]:
-            cov = 0.5 * (cov + cov.mT)
-    likelihood = torch.stack(terms)
-    likelihood = likelihood - 0.5 * LOG_2PI * (1.0 if mask is None else mask.unsqueeze(-1))
-    return likelihood, mean, cov, torch.stack(infos), *tape
+        if keep:
+            tape += [factor, z, source] if taped_moments else [factor, z]
+        moments = moved.clone() if taped_moments and source is moved else moved
+        moments.baddbmm_(z[..., :state].mT, z, alpha=-1)
+        if k % 8 == 7 or k == len(rows) - 1:  # what rounding adds beside the symmetric part grows over many steps
+            moments[..., :state] = symmetrise(moments[..., :state])
+    terms = white.square_().mul_(-0.5).sub_(scale.log_().unsqueeze(-1))
+    terms.sub_(0.5 * LOG_2PI * (1.0 if mask is None else mask.to(terms.dtype)))
+    return terms, -moments[..., state:], moments[..., :state].contiguous(), torch.stack(infos), *tape
 
 
 def _backward(
-    diagonal: tuple[bool, bool],
-    moments: bool,
+    taped_moments: bool,
     needs: tuple[bool, ...],
     weights: Tensor,  # cotangent of the likelihood of every row
     mean_bar: Tensor,
     cov_bar: Tensor,
     mask: Tensor | None,
-    first_mean: Tensor,
-    first_cov: Tensor,
+    mean: Tensor,
+    cov: Tensor,
     matrix: Tensor,
-    cross_like: Tensor,
-    noise_like: Tensor,
+    noise: Tensor,
+    cross: Tensor | None,
     transition: Tensor | None,
     drift: Tensor | None,
     state_noise: Tensor,
@@ -257,72 +263,112 @@ def _backward(
 ) -> tuple[Tensor | None, ...]:
     """Cotangents of rows, mean, cov, matrix, noise, cross, transition, drift, state_noise.
 
-    With Z = [gain, white] = L^{-1} [G, e], the cotangents of Z give those of [G, e] by one solve, and that of the
-    covariance S = L L' as L^{-T} K L^{-1} / 2 with K = -sym(Z_bar Z') - diag(weights), where sym mirrors the lower triangle
-    (the derivative of a Cholesky factor, collapsed because it appears in Z and in the log-determinant only).
+    The cotangent of Z = L^{-1} R gives that of R by one solve, and that of the covariance S = L L' as L^{-T} K L^{-1} / 2
+    with K = -sym(Z_bar Z') - diag(weights), where sym mirrors the lower triangle (the derivative of a Cholesky factor,
+    collapsed because it appears in Z and in the log-determinant only).
     """
-    state = mean_bar.shape[-2]
-    cov_bar = 0.5 * (cov_bar + cov_bar.mT)
-    like = {"rows": weights, "matrix": matrix, "noise": noise_like, "cross": cross_like}
-    like |= {"transition": transition, "drift": drift, "state_noise": state_noise}
-    order = ("rows", "matrix", "noise", "cross", "transition", "drift", "state_noise")
-    grads: dict[str, list[Tensor]] = {name: [] for name, need in zip(order, needs, strict=True) if need}
-
-    def put(name: str, value: Tensor) -> None:
-        target = like[name]
-        if name == "rows" or (target is not None and target.shape[0] > 1) or not grads[name]:
-            grads[name].append(value)
-        else:
-            grads[name][0] = grads[name][0] + value
-
+    group, state = mean.shape[:2]
+    likes = {"rows": weights, "matrix": matrix, "noise": noise, "cross": cross, "transition": transition}
+    likes |= {"drift": drift, "state_noise": state_noise}
+    grads = {
+        name: like.new_zeros(like.shape[0], group, *like.shape[2:])
+        for (name, like), need in zip(likes.items(), needs, strict=True)
+        if need and like is not None
+    }
+    matrix, transition = matrix.expand(-1, group, -1, -1), _spread(transition, group)
     eye = torch.eye(weights.shape[-2], dtype=weights.dtype, device=weights.device)
-    for k in range(weights.shape[0] - 1, -1, -1):
-        factor, z = tape[4 * k - 2 : 4 * k] if moments and k > 0 else tape[2 * k : 2 * k + 2]
-        mean, cov = tape[4 * k : 4 * k + 2] if moments and k > 0 else (first_mean, first_cov)
-        w, h = weights[k], _pick(matrix, k)
-        phi = None if transition is None else _pick(transition, k)
-        if mask is not None:
-            seen = mask[k].unsqueeze(-1)
-            h = h * seen
+    lower, diagonals = torch.ones_like(eye, dtype=torch.bool).tril(), 0.5 * weights.sum(-1)
+    bar = torch.cat([0.5 * (cov_bar + cov_bar.mT), -mean_bar], -1)  # of the moments [P, -m]
+    size = 3 if taped_moments else 2
+    for k in range(len(weights) - 1, -1, -1):
+        factor, z, *source = tape[size * k : size * (k + 1)]
+        h, phi = _pick(matrix, k), _pick(transition, k)
+        into = {name: _pick(grad, k) for name, grad in grads.items()}
         gain, white = z[..., :state], z[..., state:]
-        z_bar = torch.cat([white @ mean_bar.mT - 2 * (gain @ cov_bar), gain @ mean_bar - w * white], -1)
-        inverse = torch.linalg.solve_triangular(factor, eye.expand_as(factor), upper=False)
-        rhs_bar = inverse.mT @ z_bar
-        among = (z_bar @ z.mT).tril()
-        among = among + among.tril(-1).mT + torch.diag_embed(w.sum(-1))
-        s_bar = -0.5 * (inverse.mT @ among @ inverse)
-        gain_bar, rows_bar = rhs_bar[..., :state], rhs_bar[..., state:]
+        z_bar = torch.bmm(gain, bar)  # times -2 the cotangent of z
+        _add_outer(z_bar[..., :state], white, bar[..., state:], 0.5)
+        z_bar[..., state:].addcmul_(weights[k], white).mul_(0.5)
+        inner = torch.bmm(z_bar, z.mT)
+        inner.diagonal(dim1=-2, dim2=-1).sub_(diagonals[k])
+        inner = torch.where(lower, inner, inner.mT)
+        inverse = torch.linalg.solve_triangular(factor.mT, eye, upper=True, left=False)
+        noise_bar = torch.bmm(torch.bmm(inverse, inner), inverse.mT)
+        rhs_bar = torch.bmm(inverse, z_bar).mul_(-2)
         if mask is not None:
-            gain_bar, s_bar, rows_bar = gain_bar * seen, s_bar * (seen * seen.mT), rows_bar * seen  # pyright: ignore
-        pulled = _adjoint_pull(phi, diagonal[0], gain_bar)
-        u_bar = s_bar @ h + pulled
-        if "rows" in grads:
-            put("rows", rows_bar)
-        if "noise" in grads:
-            put("noise", s_bar)
-        if "cross" in grads:
-            put("cross", gain_bar)
-        if "state_noise" in grads:
-            put("state_noise", cov_bar.diagonal(dim1=-2, dim2=-1) if diagonal[1] else cov_bar)
-        if "drift" in grads:
-            put("drift", mean_bar)
-        if "matrix" in grads or "transition" in grads:
-            u = h @ cov
-            if "matrix" in grads:
-                matrix_bar = pulled @ cov + 2 * (s_bar @ u) - rows_bar @ mean.mT
-                put("matrix", matrix_bar if mask is None else matrix_bar * seen)  # pyright: ignore
-            if "transition" in grads and phi is not None:
-                if diagonal[0]:
-                    moved = _pull(phi, True, cov)
-                    value = (gain_bar * u).sum(-2) + 2 * (cov_bar * moved).sum(-1) + (mean_bar * mean).sum(-1)
-                else:
-                    value = gain_bar.mT @ u + 2 * (cov_bar @ (phi @ cov)) + mean_bar @ mean.mT
-                put("transition", value)
-        half = h.mT @ u_bar
-        cov_bar = _adjoint_pull(phi, diagonal[0], _adjoint_push(phi, diagonal[0], cov_bar)) + 0.5 * (half + half.mT)
-        mean_bar = _adjoint_push(phi, diagonal[0], mean_bar) - h.mT @ rows_bar
-    out = {name: torch.stack(list(reversed(values))) for name, values in grads.items()}
-    return out.get("rows"), mean_bar, cov_bar, *(out.get(name) for name in order[1:])
+            rhs_bar.mul_(mask[k])
+            noise_bar.mul_(mask[k]).mul_(mask[k].mT)
+        gain_bar = rhs_bar[..., :state]
+        through = torch.bmm(noise_bar, h)
+        if cross is None:
+            gain_bar.add_(through)
+            _add_symmetric(bar, torch.bmm(h.mT, rhs_bar))
+        pushed = _left(phi, bar, adjoint=True)
+        if "rows" in into:
+            into["rows"].copy_(rhs_bar[..., state:])
+        if "noise" in into:
+            into["noise"].add_(noise_bar)
+        if "cross" in into:
+            into["cross"].add_(gain_bar)
+        if "drift" in into:
+            into["drift"].sub_(_sum_to(bar[..., state:], into["drift"]))
+        if "state_noise" in into:
+            cov_bar = bar[..., :state]
+            diagonal = state_noise.shape[-1] == 1
+            into["state_noise"].add_(cov_bar.diagonal(dim1=-2, dim2=-1).unsqueeze(-1) if diagonal else cov_bar)
+        if "transition" in into:
+            if cross is not None:
+                before = source[0]
+            elif k == 0:
+                before = torch.cat([cov, -mean], -1)
+            else:
+                _, earlier, seen = tape[size * (k - 1) : size * k]
+                before = torch.baddbmm(seen, earlier[..., :state].mT, earlier, alpha=-1)
+            left = pushed[..., :state].mT * 2
+            if cross is not None:
+                left = torch.baddbmm(left, gain_bar.mT, h)
+            _add_transition(into["transition"], left, bar[..., state:], before)
+        if phi is not None:
+            bar = torch.cat([_right(pushed[..., :state], phi, adjoint=True), pushed[..., state:]], -1)
+        if cross is not None:
+            if phi is not None:
+                rhs_bar[..., :state] = _right(gain_bar, phi, adjoint=True)
+            gain_bar.add_(through)
+            _add_symmetric(bar, torch.bmm(h.mT, rhs_bar))
+        if "matrix" in into:
+            gain_bar.add_(through)
+            into["matrix"].baddbmm_(rhs_bar, source[0].mT)
+    out = [grads.get(name) for name in likes]
+    return out[0], -bar[..., state:], bar[..., :state].contiguous(), *out[1:]
+
+
+def _sum_to(x: Tensor, like: Tensor) -> Tensor:
+    return x if x.shape == like.shape else x.sum_to_size(like.shape)
+
+
+def _add_outer(target: Tensor, a: Tensor, b: Tensor, scale: float = 1.0) -> None:
+    """target += scale a b', in place; with a single column elementwise, which is far faster than a product."""
+    if a.shape[-1] == 1:
+        target.addcmul_(a, b.mT, value=scale)
+    else:
+        target.add_(torch.bmm(a, b.mT), alpha=scale)
+
+
+def _add_symmetric(bar: Tensor, x: Tensor) -> None:
+    """bar += x, for cotangents of moments, where only the symmetric part of the covariance's counts."""
+    state = bar.shape[-2]
+    bar[..., state:].add_(x[..., state:])
+    bar[..., :state].add_(x[..., :state], alpha=0.5).add_(x[..., :state].mT, alpha=0.5)
+
+
+def _add_transition(target: Tensor, left: Tensor, mean_bar: Tensor, before: Tensor) -> None:
+    """target += left P - mean_bar m' for the moments [P, -m] before the step, or the diagonal of that."""
+    state = before.shape[-2]
+    if target.shape[-1] == 1:
+        target.add_((left * before[..., :state]).sum(-1, keepdim=True))
+        target.add_((mean_bar * before[..., state:]).sum(-1, keepdim=True))
+    else:
+        target.baddbmm_(left, before[..., :state])
+        _add_outer(target, mean_bar, before[..., state:])
 
 
 def _reduce(grad: Tensor | None, like: Tensor | None) -> Tensor | None:
@@ -362,28 +408,28 @@ class _Chain(torch.autograd.Function):
     GROUP_DIMS = (None, None, 1, 1, 0, 0, 1, 1, 1, 1, 1, 1)
 
     @staticmethod
-    def forward(diagonal: tuple[bool, bool], moments: bool, *args: Any) -> tuple[Tensor, ...]:
-        return _forward(diagonal, moments, *args)
+    def forward(keep: bool, taped_moments: bool, *args: Any) -> tuple[Tensor, ...]:
+        return _forward(keep, taped_moments, *args)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple, output: tuple) -> None:
-        diagonal, moments, _, mask, mean, cov, matrix, noise, cross, transition, drift, state_noise = inputs
-        _, _, _, info, *tape = output
+        _, ctx.taped_moments, _, *saved = inputs
+        terms, _, _, info, *tape = output
+        ctx.set_materialize_grads(False)  # else a zero would be made for every tensor of the tape
         ctx.mark_non_differentiable(info, *tape)
-        ctx.diagonal, ctx.moments = diagonal, moments
-        ctx.save_for_backward(mask, mean, cov, matrix, cross, noise, transition, drift, state_noise, *tape)
+        ctx.shape = terms.shape
+        ctx.save_for_backward(*saved, *tape)
 
     @staticmethod
-    def backward(ctx: Any, weights: Tensor, mean_bar: Tensor, cov_bar: Tensor, *_: Any) -> tuple:  # pyright: ignore
-        matrix, cross, noise, transition, drift, state_noise = ctx.saved_tensors[3:9]
-        need = ctx.needs_input_grad
-        needs = (need[2], *need[6:12])
-        out = _ChainBackward.apply(
-            ctx.diagonal, ctx.moments, needs, weights, mean_bar, cov_bar, *ctx.saved_tensors
-        )
+    def backward(ctx: Any, weights: Tensor | None, mean_bar: Tensor | None, cov_bar: Tensor | None, *_: Any) -> tuple:  # pyright: ignore
+        _, mean, cov, *parameters = ctx.saved_tensors[:9]
+        weights = mean.new_zeros(ctx.shape) if weights is None else weights
+        mean_bar = torch.zeros_like(mean) if mean_bar is None else mean_bar
+        cov_bar = torch.zeros_like(cov) if cov_bar is None else cov_bar
+        needs = (ctx.needs_input_grad[2], *ctx.needs_input_grad[6:12])
+        out = _ChainBackward.apply(ctx.taped_moments, needs, weights, mean_bar, cov_bar, *ctx.saved_tensors)
         rows, mean, cov, *others = out  # pyright: ignore
-        likes = (matrix, noise, cross, transition, drift, state_noise)
-        return None, None, rows, None, mean, cov, *(_reduce(g, x) for g, x in zip(others, likes, strict=True))
+        return None, None, rows, None, mean, cov, *(_reduce(g, x) for g, x in zip(others, parameters, strict=True))
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple, *args: Any) -> tuple:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -398,10 +444,8 @@ class _ChainBackward(torch.autograd.Function):
     """The adjoint as a function of its own, so that `vmap` of a gradient folds its dimension too."""
 
     @staticmethod
-    def forward(
-        diagonal: tuple[bool, bool], moments: bool, needs: tuple[bool, ...], *args: Any
-    ) -> tuple[Tensor | None, ...]:
-        return _backward(diagonal, moments, needs, *args)
+    def forward(taped_moments: bool, needs: tuple[bool, ...], *args: Any) -> tuple[Tensor | None, ...]:
+        return _backward(taped_moments, needs, *args)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple, output: tuple) -> None:
@@ -416,8 +460,8 @@ class _ChainBackward(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple, *args: Any) -> tuple:  # pyright: ignore[reportIncompatibleMethodOverride]
-        groups = (None, None, None, 1, 0, 0, 1, 0, 0, 1, 1, 1, 1, 1, 1) + (0,) * (len(args) - 15)
-        folded = _fold(info, in_dims, args, groups, range(9, 15))
+        groups = (None, None, 1, 0, 0, 1, 0, 0, 1, 1, 1, 1, 1, 1) + (0,) * (len(args) - 14)
+        folded = _fold(info, in_dims, args, groups, range(8, 14))
         out = _ChainBackward.apply(*folded)
         dims = tuple(None if x is None else d for x, d in zip(out, (1, 0, 0, *(1,) * 6), strict=True))  # pyright: ignore
         unfolded = tuple(None if x is None else x.unflatten(d, (info.batch_size, -1)) for x, d in zip(out, dims, strict=True))  # pyright: ignore

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from tsforecast.core.blocks import Blocks
 from tsforecast.core.gaussian import Gaussian, register_record
-from tsforecast.core.linalg import LOG_2PI, check_factor
+from tsforecast.core.linalg import LOG_2PI, check_factor, is_transformed, symmetrise
 from tsforecast.core.linear import AbstractLinearGaussian, AbstractLinearSystem, LinearGaussian
 
 
@@ -52,14 +52,58 @@ class Component(abc.ABC):
         return False
 
     @abc.abstractmethod
-    def block(self, noise: Tensor, damping: Tensor | None, index: Tensor | None) -> BlockParts:
+    def block(self, noise: Tensor, damping: Tensor | None, index: Tensor | None, clock: "Clock") -> BlockParts:
         """Its part of a block.
 
         Args:
             noise: Variances, (block, *batch, step, source).
             damping: (*batch,), for damped components.
             index: Active factor, (block, *batch, step), for seasons.
+            clock: How many transitions lie between the steps.
         """
+
+
+@dataclasses.dataclass(frozen=True)
+class Clock:
+    """Transitions taken up to each step of a block: 1, 2, ..., fewer where the series has not begun.
+
+    Attributes:
+        taken: (step,), or (block, *batch, step).
+        lag: Number of transitions between any two steps.
+    """
+
+    taken: Int[Tensor, "*batch step"]
+    lag: Int[Tensor, "*batch step step"]
+
+    @classmethod
+    def of(cls, steps: int, moving: Tensor | None, device: torch.device) -> "Clock":
+        """From which steps move, (block, *batch, step); None if all do."""
+        taken = torch.arange(1, steps + 1, device=device) if moving is None else moving.cumsum(-1)
+        return cls(taken, (taken.unsqueeze(-1) - taken.unsqueeze(-2)).abs())
+
+    def powers(self, damping: Tensor | None, like: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """phi to the power of: 0, 1, ..., steps; of the time taken; of the lags; of the time left in the block."""
+        steps = self.taken.shape[-1]
+        if damping is None:
+            powers = like.new_ones(steps + 1)
+        else:
+            damping = damping.unsqueeze(-1)
+            powers = torch.cat([torch.ones_like(damping), damping.expand(*damping.shape[:-1], steps).cumprod(-1)], -1)
+        return powers, self.look(powers, self.taken), self.look(powers, self.lag), self.look(powers, self.left)
+
+    @property
+    def left(self) -> Int[Tensor, "*batch step"]:
+        """Transitions from each step to the end of the block."""
+        return self.taken[..., -1:] - self.taken
+
+    def look(self, table: Tensor, index: Tensor) -> Tensor:
+        """`table` (*batch, steps + 1) read at an index shared by the batch, or at one of each series' own."""
+        if self.taken.ndim == 1 or table.ndim == 1:
+            return table[..., index]
+        events = index.ndim - self.taken.ndim + 1
+        batch = torch.broadcast_shapes(table.shape[:-1], index.shape[: index.ndim - events])
+        flat = index.expand(*batch, *index.shape[-events:]).flatten(-events)
+        return table.expand(*batch, -1).gather(-1, flat).unflatten(-1, index.shape[-events:])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,17 +122,15 @@ class Level(Component):
         """As chosen."""
         return self.damped
 
-    def block(self, noise: Tensor, damping: Tensor | None, index: Tensor | None) -> BlockParts:
+    def block(self, noise: Tensor, damping: Tensor | None, index: Tensor | None, clock: Clock) -> BlockParts:
         """With c_s the variance of x_s: Cov(x_s, x_t) = c_s phi^(t-s) for s <= t."""
-        steps = noise.shape[-2]
-        lag, powers = _lags(steps, noise), _powers(damping, steps, noise)
-        weights = powers[..., lag].square().tril()
-        variance = (weights @ noise)[..., 0]
+        _, taken, by_lag, left = clock.powers(damping, noise)
+        variance = (by_lag.square().tril() @ noise)[..., 0]
         return BlockParts(
-            matrix=powers[..., 1:, None],
-            noise=_from_earlier(variance.unsqueeze(-1) * powers[..., lag]),
-            cross=(variance * powers[..., :steps].flip(-1)).unsqueeze(-1),
-            transition=powers[..., -1:],
+            matrix=taken.unsqueeze(-1),
+            noise=_from_earlier(variance.unsqueeze(-1) * by_lag),
+            cross=(variance * left).unsqueeze(-1),
+            transition=taken[..., -1:],
             state_noise=variance[..., -1:],
         )
 
@@ -114,23 +156,24 @@ class Trend(Component):
         """As chosen."""
         return self.damped
 
-    def block(self, noise: Tensor, damping: Tensor | None, index: Tensor | None) -> BlockParts:
+    def block(self, noise: Tensor, damping: Tensor | None, index: Tensor | None, clock: Clock) -> BlockParts:
         """A^k = [[1, a_k], [0, phi^k]] with a_k = 1 + phi + ... + phi^(k-1)."""
-        steps = noise.shape[-2]
-        lag, powers = _lags(steps, noise), _powers(damping, steps, noise)
+        powers, taken, by_lag, ahead = clock.powers(damping, noise)
         sums = torch.cat([torch.zeros_like(powers[..., :1]), powers[..., :-1].cumsum(-1)], -1)
-        by_lag, sum_by_lag = powers[..., lag].tril(), sums[..., lag].tril()
+        sum_taken, sum_lag, sum_ahead = (clock.look(sums, i) for i in (clock.taken, clock.lag, clock.left))
+        by_lag, sum_by_lag = by_lag.tril(), sum_lag.tril()
         level, slope = noise[..., :1], noise[..., 1:]
         v11 = (level.cumsum(-2) + sum_by_lag.square() @ slope)[..., 0]
         v12 = ((sum_by_lag * by_lag) @ slope)[..., 0]
         v22 = (by_lag.square() @ slope)[..., 0]
-        ahead, sum_ahead = powers[..., :steps].flip(-1), sums[..., :steps].flip(-1)
-        first, last = torch.ones_like(powers[..., -1]), torch.zeros_like(powers[..., -1])
+        first, last = torch.ones_like(taken[..., -1]), torch.zeros_like(taken[..., -1])
         return BlockParts(
-            matrix=torch.stack([torch.ones_like(sums[..., 1:]), sums[..., 1:]], -1),
-            noise=_from_earlier(v11.unsqueeze(-1) + sums[..., lag] * v12.unsqueeze(-1)),
+            matrix=torch.stack([torch.ones_like(sum_taken), sum_taken], -1),
+            noise=_from_earlier(v11.unsqueeze(-1) + sum_lag * v12.unsqueeze(-1)),
             cross=torch.stack([v11 + sum_ahead * v12, ahead * v12], -1),
-            transition=torch.stack([torch.stack([first, sums[..., -1]], -1), torch.stack([last, powers[..., -1]], -1)], -2),
+            transition=torch.stack(
+                [torch.stack([first, sum_taken[..., -1]], -1), torch.stack([last, taken[..., -1]], -1)], -2
+            ),
             state_noise=torch.stack(
                 [torch.stack([v11[..., -1], v12[..., -1]], -1), torch.stack([v12[..., -1], v22[..., -1]], -1)], -2
             ),
@@ -154,11 +197,11 @@ class Season(Component):
         """One, of the active factor."""
         return (self.name,)
 
-    def block(self, noise: Tensor, damping: Tensor | None, index: Tensor | None) -> BlockParts:
+    def block(self, noise: Tensor, damping: Tensor | None, index: Tensor | None, clock: Clock) -> BlockParts:
         """Two steps share the noise of the factor that is active at both, up to the earlier one."""
         assert index is not None
         noise = noise[..., 0]
-        active = torch.nn.functional.one_hot(index, self.factors).to(noise.dtype)
+        active = _one_hot(index, self.factors, noise)
         same = (index.unsqueeze(-1) == index.unsqueeze(-2)).to(noise.dtype)
         variance = (same.tril() @ noise.unsqueeze(-1))[..., 0]
         return BlockParts(
@@ -170,17 +213,9 @@ class Season(Component):
         )
 
 
-def _lags(steps: int, like: Tensor) -> Tensor:
-    time = torch.arange(steps, device=like.device)
-    return (time[:, None] - time[None, :]).abs()
-
-
-def _powers(damping: Tensor | None, steps: int, like: Tensor) -> Tensor:
-    """phi^0, ..., phi^steps in the last dimension."""
-    if damping is None:
-        return like.new_ones(steps + 1)
-    damping = damping.unsqueeze(-1)
-    return torch.cat([torch.ones_like(damping), damping.expand(*damping.shape[:-1], steps).cumprod(-1)], -1)
+def _one_hot(index: Tensor, size: int, like: Tensor) -> Tensor:
+    """As in torch.nn.functional, whose check of the range does not work under `vmap`."""
+    return (index.unsqueeze(-1) == torch.arange(size, device=index.device)).to(like.dtype)
 
 
 def _from_earlier(rows: Tensor) -> Tensor:
@@ -197,18 +232,20 @@ class ISSMTransition(AbstractLinearGaussian):
         diagonal: (*batch, state), or None for ones.
         noise: Variances, (*batch, state).
         slopes: (level, slope) positions of every trend.
+        slope: Whether slopes are added, (*batch, 1) of ones and zeros; None if they are.
     """
 
     diagonal: Float[Tensor, "*#batch state"] | None
     noise: Float[Tensor, "*#batch state"]
     slopes: tuple[tuple[int, int], ...]
+    slope: Float[Tensor, "*#batch 1"] | None = None
 
     def marginal(self, prior: Gaussian) -> Gaussian:
         """Predict, O(n^2)."""
         mean = self._move(prior.mean.unsqueeze(-1)).squeeze(-1)
         cov = prior.cov
         if self.diagonal is not None or self.slopes:
-            cov = self._move(self._move(cov).mT)
+            cov = symmetrise(self._move(self._move(cov).mT))
         return Gaussian(mean, cov + torch.diag_embed(self.noise))
 
     def _move(self, x: Tensor) -> Tensor:
@@ -216,7 +253,9 @@ class ISSMTransition(AbstractLinearGaussian):
         if not self.slopes:
             return moved
         levels, slopes = (torch.tensor(positions, device=x.device) for positions in zip(*self.slopes, strict=True))
-        return moved.index_add(-2, levels, x.expand(moved.shape).index_select(-2, slopes))
+        added = x if self.slope is None else x * self.slope.unsqueeze(-1)
+        batch = torch.broadcast_shapes(moved.shape, added.shape)
+        return moved.expand(batch).index_add(-2, levels, added.expand(batch).index_select(-2, slopes))
 
     def posterior(
         self, prior: Gaussian, value: Float[Tensor, "*#batch out"], observed: Bool[Tensor, "*#batch out"] | None = None
@@ -276,14 +315,15 @@ class ISSMEmission(AbstractLinearGaussian):
         if observed is not None:
             weight = observed[..., 0].to(residual.dtype)
             residual = torch.where(observed[..., 0], residual, 0.0)
-        gain = cross * (weight / variance).unsqueeze(-1)
+        scale = weight * variance.rsqrt()
+        white = cross * scale.unsqueeze(-1)  # its outer product is symmetric to the last bit
         log_prob = -0.5 * weight * (residual.square() / variance + variance.log() + LOG_2PI)
-        cov = prior.cov - gain.unsqueeze(-1) * cross.unsqueeze(-2)
-        return Gaussian(prior.mean + gain * residual.unsqueeze(-1), cov), log_prob
+        cov = prior.cov - white.unsqueeze(-1) * white.unsqueeze(-2)
+        return Gaussian(prior.mean + white * (scale * residual).unsqueeze(-1), cov), log_prob
 
     def dense(self) -> LinearGaussian:
         """The same conditional by its matrices."""
-        matrix = torch.nn.functional.one_hot(self.index, self.num_states).sum(-2).to(self.noise.dtype)
+        matrix = _one_hot(self.index, self.num_states, self.noise).sum(-2)
         return LinearGaussian(matrix.unsqueeze(-2), self.offset.unsqueeze(-1), self.noise[..., None, None])
 
 
@@ -299,6 +339,8 @@ class ISSM(AbstractLinearSystem):
         emission_noise: Variance, (time or 1, *batch).
         damping: Of every damped component, in (0, 1], (*batch, damped).
         offset: Added to the observation, (time or 1, *batch): what covariates explain.
+        active: False where a series has not begun: its state stands still, so that series of different length share a
+            batch, (time, *batch); None if all have.
     """
 
     components: tuple[Component, ...]
@@ -307,6 +349,7 @@ class ISSM(AbstractLinearSystem):
     emission_noise: Float[Tensor, "time_or_1_ *#batch"]
     damping: Float[Tensor, "*#batch damped"]
     offset: Float[Tensor, "time_or_1__ *#batch"]
+    active: Bool[Tensor, "time *#batch"] | None = None
 
     @property
     def num_targets(self) -> int:
@@ -334,7 +377,7 @@ class ISSM(AbstractLinearSystem):
             if isinstance(component, Season):
                 here = index[..., season]
                 active.append(first + here)
-                variance = variance * torch.nn.functional.one_hot(here, component.size).to(variance.dtype)
+                variance = variance * _one_hot(here, component.size, variance)
                 season += 1
             else:
                 active.append(torch.full_like(index[..., 0], first) if index.shape[-1] else index.new_tensor(first))
@@ -349,11 +392,13 @@ class ISSM(AbstractLinearSystem):
             first += component.size
             used += len(component.noises)
         batch = torch.broadcast_shapes(*(x.shape[:-1] for x in noises))
-        transition = ISSMTransition(
-            torch.cat(diagonal, -1) if damped else None,
-            torch.cat([x.expand(*batch, -1) for x in noises], -1),
-            tuple(slopes),
-        )
+        noise = torch.cat([x.expand(*batch, -1) for x in noises], -1)
+        slope = None
+        if self.active is not None:
+            moving = self.active[time].unsqueeze(-1)
+            noise, slope = torch.where(moving, noise, 0.0), moving.to(noise.dtype)
+            diagonal = [torch.where(moving, x, 1.0) for x in diagonal]
+        transition = ISSMTransition(torch.cat(diagonal, -1) if damped else None, noise, tuple(slopes), slope)
         emission = ISSMEmission(
             torch.stack(torch.broadcast_tensors(*active), -1), pick(self.offset), pick(self.emission_noise), first
         )
@@ -366,7 +411,7 @@ class ISSM(AbstractLinearSystem):
     def blocks(self, first: int, length: int, count: int) -> Blocks:
         """By structure, for all blocks at once."""
         ndim = max(self.state_noise.ndim - 2, self.emission_noise.ndim - 1, self.index.ndim - 2, self.offset.ndim - 1)
-        ndim = max(ndim, self.damping.ndim - 1)
+        ndim = max(ndim, self.damping.ndim - 1, 0 if self.active is None else self.active.ndim - 1)
 
         def fold(x: Tensor, event_ndim: int) -> Tensor:
             """(time, *batch, event) to (block, *batch, step, event), constants broadcast over steps."""
@@ -379,13 +424,19 @@ class ISSM(AbstractLinearSystem):
             return x.movedim(1, 1 + ndim)
 
         noise, index = fold(self.state_noise, 1), fold(self.index, 1)
+        moving = None
+        active = None if self.active is None else self.active[first : first + length * count]
+        if active is not None and (is_transformed(active) or not bool(active.all())):
+            moving = fold(self.active, 0)
+            noise = torch.where(moving.unsqueeze(-1), noise, 0.0)
+        clock = Clock.of(length, moving, noise.device)
         damping = self.damping.reshape(*[1] * (ndim + 1 - self.damping.ndim), *self.damping.shape)
         parts, used, season, damped = [], 0, 0, 0
         for component in self.components:
             phi = damping[..., damped] if component.is_damped else None
             here = index[..., season] if isinstance(component, Season) else None
             sources = len(component.noises)
-            parts.append(component.block(noise[..., used : used + sources], phi, here))
+            parts.append(component.block(noise[..., used : used + sources], phi, here, clock))
             used, damped = used + sources, damped + component.is_damped
             season += here is not None
         observation = torch.diag_embed(fold(self.emission_noise, 0))
@@ -398,17 +449,16 @@ class ISSM(AbstractLinearSystem):
             transition=(
                 None
                 if diagonal and not damped
-                else _beside([p.transition for p in parts], 1, ndim + 1)
+                else _beside([p.transition for p in parts], 1, ndim + 1).unsqueeze(-1)
                 if diagonal
                 else _block_diagonal([p.transition for p in parts], self.components, ndim + 1)
             ),
             state_offset=None,
             state_noise=(
-                _beside([p.state_noise for p in parts], 1, ndim + 1)
+                _beside([p.state_noise for p in parts], 1, ndim + 1).unsqueeze(-1)
                 if diagonal
                 else _block_diagonal([p.state_noise for p in parts], self.components, ndim + 1)
             ),
-            diagonal=(diagonal, diagonal),
         )
 
 

@@ -7,12 +7,13 @@ of a system is named by `first`, the index of its first step: filtering on from 
 """
 
 import dataclasses
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from tsforecast.core.gaussian import Gaussian, map_tensors, register_record
+from tsforecast.core.gaussian import Gaussian, register_record
 from tsforecast.core.linalg import check_factor, cholesky, matvec, solve_lower, symmetrise
 from tsforecast.core.linear import AbstractLinearSystem, LinearGaussian
 from tsforecast.core.scan import scan
@@ -21,32 +22,29 @@ from tsforecast.core.scan import scan
 @register_record
 @dataclasses.dataclass(frozen=True)
 class Filtered:
-    """Beliefs over the state x_t of every step; all have a leading dimension of time.
+    """Beliefs over the state x_t of every step; dimensions (time, *batch, ...), of size 1 where all series share one.
 
     Attributes:
         predicted: Given y_1, ..., y_{t-1}.
         filtered: Given y_1, ..., y_t.
         log_likelihood: log p(y_t | y_1, ..., y_{t-1}) of the observed components, (time, *batch).
+        belief: Over the last state: the prior of the next stretch of data.
     """
 
     predicted: Gaussian
     filtered: Gaussian
     log_likelihood: Float[Tensor, "time *batch"]
-
-    @property
-    def belief(self) -> Gaussian:
-        """Over the last state: the prior of the next stretch of data."""
-        return map_tensors(lambda x: x[-1].clone(), self.filtered)  # own memory, so that all of the past can be freed
+    belief: Gaussian
 
 
 @register_record
 @dataclasses.dataclass(frozen=True)
 class Smoothed:
-    """Beliefs over the states given all of the data.
+    """Beliefs over the states given all of the data; dimensions as in `Filtered`.
 
     Attributes:
         initial: Over x_0, the state before the first step.
-        states: Over x_1, ..., x_T, with a leading dimension of time.
+        states: Over x_1, ..., x_T.
         cross: Cov(x_t, x_{t-1}) for t = 1, ..., T, (time, *batch, state, state).
         log_likelihood: As in `Filtered`, (time, *batch).
     """
@@ -83,6 +81,15 @@ def filter(
         NotPositiveDefiniteError: Naming step and series, where a predictive covariance cannot be factorised or a
             likelihood is not finite. Steps are counted from the first of the `values`.
     """
+    belief, (predicted, filtered, log_likelihood) = _filter(system, prior, values, observed, first)
+    predicted, filtered = _aligned(log_likelihood.ndim - 1, predicted, filtered)
+    return Filtered(predicted, filtered, log_likelihood, belief)
+
+
+def _filter(
+    system: AbstractLinearSystem, prior: Gaussian, values: Tensor, observed: Tensor | None, first: int
+) -> tuple[Gaussian, tuple[Gaussian, Gaussian, Tensor]]:
+    """The last belief; and predicted, filtered, log-likelihood as they come, a shared covariance as (time, n, n)."""
 
     def step(belief: Gaussian, x: tuple) -> tuple[Gaussian, tuple]:
         time, value, mask = x
@@ -92,10 +99,20 @@ def filter(
         return belief, (predicted, belief, log_likelihood)
 
     times = range(first, first + values.shape[0])
-    _, (predicted, filtered, log_likelihood) = scan(step, prior, (times, values, observed))
+    belief, stacks = scan(step, prior, (times, values, observed))
+    log_likelihood = stacks[2]
     names = ("step", *["particle"] * (log_likelihood.ndim - 2), "series")
     check_factor((~log_likelihood.isfinite()).int(), names, "the predictive covariance of an observation")
-    return Filtered(predicted, filtered, log_likelihood)
+    return belief, stacks
+
+
+def _aligned(batch_ndim: int, *stacks: Any) -> tuple[Any, ...]:
+    """Stacks over time, of Gaussians or tensors with two event dimensions, with as many batch dimensions."""
+
+    def pad(x: Tensor, event_ndim: int) -> Tensor:
+        return x.reshape(x.shape[0], *[1] * (batch_ndim + 1 + event_ndim - x.ndim), *x.shape[1:])
+
+    return tuple(Gaussian(pad(x.mean, 1), pad(x.cov, 2)) if isinstance(x, Gaussian) else pad(x, 2) for x in stacks)
 
 
 def smooth(
@@ -127,8 +144,8 @@ def smooth(
     Raises:
         NotPositiveDefiniteError: As `filter` does.
     """
-    forward = filter(system, prior, values, observed, first)
-    mean, cov = forward.filtered.mean, forward.filtered.cov
+    _, (predicted, filtered, log_likelihood) = _filter(system, prior, values, observed, first)
+    mean, cov = filtered.mean, filtered.cov
     before = torch.cat([prior.cov.expand(cov.shape[1:]).unsqueeze(0), cov[:-1]])
 
     def step(later: Gaussian, x: tuple) -> tuple[Gaussian, tuple]:
@@ -149,9 +166,9 @@ def smooth(
 
     nothing = Gaussian(torch.zeros_like(mean[0]), torch.zeros_like(cov[0]))
     times = range(first, first + values.shape[0])
-    xs = (times, values, observed, forward.predicted, forward.filtered, before)
-    later, (states, cross) = scan(step, nothing, xs, reverse=True)
-    return Smoothed(_correct(prior, later), states, cross, forward.log_likelihood)
+    later, stacks = scan(step, nothing, (times, values, observed, predicted, filtered, before), reverse=True)
+    states, cross = _aligned(log_likelihood.ndim - 1, *stacks)
+    return Smoothed(_correct(prior, later), states, cross, log_likelihood)
 
 
 def _correct(belief: Gaussian, later: Gaussian) -> Gaussian:
@@ -200,7 +217,8 @@ def forecast(
         belief = transition.marginal(belief)
         return belief, (belief, emission.marginal(belief))
 
-    return scan(step, prior, range(first, first + num_steps))[1]
+    _, (states, observations) = scan(step, prior, range(first, first + num_steps))
+    return _aligned(observations.mean.ndim - 2, states, observations)
 
 
 def simulate(

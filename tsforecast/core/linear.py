@@ -165,6 +165,9 @@ class AbstractLinearSystem(abc.ABC):
         Returns:
             Dimension num_steps * target, time outermost.
         """
+        if num_steps == 1:
+            transition, emission = self.at(0)
+            return emission.marginal(transition.marginal(prior))
         block = map_tensors(lambda x: x[0], self.blocks(0, num_steps, 1))
         mean = matvec(block.matrix, prior.mean) + block.offset
         cov = block.matrix @ prior.cov @ block.matrix.mT + block.noise
@@ -212,6 +215,8 @@ class LinearSystem(AbstractLinearSystem):
             for x, event in zip(parts, (2, 1, 2) * 2, strict=True)
         )
         step = lambda x, s: x[:, s if x.shape[1] > 1 else 0]  # noqa: E731
+        if length == 1:
+            return Blocks(step(c, 0), step(d, 0), step(q, 0), None, step(a, 0), step(b, 0), step(r, 0))
         phi, shift, cov = step(a, 0), step(b, 0), step(r, 0)
         crosses: list[Tensor] = []  # Cov(x_s, y_u) for u <= s
         rows: list[Tensor] = []

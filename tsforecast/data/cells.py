@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from tsforecast.data.columns import MISSING, Table
 
-Stamps = NDArray[np.datetime64]  # nanoseconds
+Stamps = np.ndarray  # of datetime64[ns]; a checker of types at run time takes the unit amiss
 log = logging.getLogger(__name__)
 
 _OFFSET = r"\s*(?:Z|[+-]\d{2}(?::?\d{2})?)$"  # distance from UTC at the end of a time of day

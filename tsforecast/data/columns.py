@@ -106,8 +106,10 @@ def read_table(path: Path, columns: Columns) -> Table:
         table = Table(path, frame, columns)
     else:
         table = _read_text(path, columns)
-    blank = (table.frame.isna() | table.frame.isin([""])).all(axis=1)
-    frame: pd.DataFrame = table.frame[~blank]  # pyright: ignore[reportAssignmentType]
+    empty = table.frame.isna()
+    for name, column in table.frame.select_dtypes(["object", "string"]).items():
+        empty[name] |= column.isin([""])
+    frame: pd.DataFrame = table.frame[~empty.all(axis=1)]  # pyright: ignore[reportAssignmentType]
     if len(frame) == 0:
         raise ValueError(f"{path}: the file has no rows; expected a row with time stamp and target for each step")
     if table.columns.item is not None:
@@ -127,11 +129,10 @@ def _read_text(path: Path, columns: Columns) -> Table:
         names = [str(name) for name in pd.read_csv(path, sep=delimiter, nrows=0).columns]
         columns = _resolve(path, names, columns)
         text = {name: str for name in (columns.item, columns.timestamp, *columns.static_categories) if name is not None}
+        # All columns are read: told which to take, pandas lets surplus cells pass in silence.
         frame = pd.read_csv(  # pyright: ignore[reportCallIssue]
             path,
             sep=delimiter,
-            index_col=False,
-            usecols=[*text, *columns.numbers],  # pyright: ignore[reportArgumentType]
             dtype=text,  # pyright: ignore[reportArgumentType]
             keep_default_na=False,
             na_values={name: MISSING for name in (columns.timestamp or "", *columns.numbers)},
@@ -140,8 +141,12 @@ def _read_text(path: Path, columns: Columns) -> Table:
             low_memory=False,
         )
     except (UnicodeDecodeError, OSError, pd.errors.ParserError) as error:
-        raise ValueError(f"{path}: not readable ({error}); expected the same number of cells in each row") from error
-    return Table(path, frame, columns, first_line=2)
+        raise ValueError(
+            f"{path}: not readable ({str(error).strip()}); expected the same number of cells in each row"
+        ) from error
+    if not isinstance(frame.index, pd.RangeIndex):  # pandas takes surplus cells at the left for an index
+        raise ValueError(f"{path}: the rows have more cells than the header; expected the same number in each row")
+    return Table(path, frame[[*text, *columns.numbers]], columns, first_line=2)
 
 
 def _items(table: Table, frame: pd.DataFrame) -> pd.Series:

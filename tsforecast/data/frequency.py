@@ -9,6 +9,7 @@ import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -37,11 +38,13 @@ _STARTS = ("QS", "BQS", "YS", "AS", "BYS", "BAS")  # anchored at their first mon
 _PARTS = re.compile(r"\s*(\d*)\s*([A-Za-z]+)(?:-([A-Za-z]{3}))?\s*")
 _TICKS = {"ns": "ns", "us": "us", "ms": "ms", "s": "s", "min": "m", "h": "h", "D": "D"}  # as NumPy names them
 _STEPS_PER_DAY = {"h": 24, "min": 1440}
+_DAY = 86_400_000_000_000  # nanoseconds
 
 
+@lru_cache(maxsize=1000)
 def _split(freq: str) -> tuple[int, str, str]:
     """Multiple, period unit and anchor ("" where the unit has none) of a frequency string."""
-    match = _PARTS.fullmatch(freq) if isinstance(freq, str) else None
+    match = _PARTS.fullmatch(freq)
     if match is None or match[2] not in _UNITS or match[1] == "0":
         raise ValueError(
             f"frequency {freq!r} is not known; expected e.g. '15min', 'h', 'D', 'B', 'W-SUN', 'M', 'Q' or 'Y', "
@@ -125,6 +128,8 @@ def default_horizon(freq: str) -> int:
         business days, 8 weeks, 12 months, 8 quarters, 6 years; 60 below a minute.
     """
     multiple, unit, _ = _split(freq)
+    if (multiple, unit) == (24, "h"):
+        return 30
     if unit in _STEPS_PER_DAY:
         steps = _STEPS_PER_DAY[unit] // multiple
         return max(1, steps if steps <= 96 else 60 // multiple)
@@ -133,8 +138,8 @@ def default_horizon(freq: str) -> int:
 
 def default_windows(freq: str) -> int:
     """A customary number of test windows: 7 for hours and shorter steps, else 5."""
-    unit = _split(freq)[1]
-    return 7 if unit in _TICKS and unit != "D" else 5
+    length = step_nanoseconds(freq)
+    return 7 if length is not None and length < _DAY else 5
 
 
 def step_nanoseconds(freq: str) -> int | None:
@@ -175,7 +180,11 @@ def to_period(timestamp: Any, freq: str) -> pd.Period:
     Raises:
         ValueError: If it is no time stamp, or the frequency is not known.
     """
-    alias = period_alias(freq)
+    return _period(timestamp, period_alias(freq))
+
+
+@lru_cache(maxsize=10_000)  # series mostly begin together, and pandas takes its time
+def _period(timestamp: Any, alias: str) -> pd.Period:
     with expected_alias_warnings():
         period = pd.Period(timestamp, freq=alias)
     if not isinstance(period, pd.Period):

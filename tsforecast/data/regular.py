@@ -75,7 +75,7 @@ def _by_gaps(inspected: list[Stamps]) -> str:
         if least * _DAY <= gap <= most * _DAY:
             return alias
     if gap == 7 * _DAY:
-        return f"W-{_WEEKDAYS[weekday(inspected[0][0])][:3].upper()}"
+        return f"W-{_WEEKDAYS[weekday(inspected[0][:1])[0]][:3].upper()}"
     if gap == _DAY:
         crosses = any(series[-1] - series[0] >= np.timedelta64(7, "D") for series in inspected)
         return "B" if crosses and bool((weekday(np.concatenate(inspected)) < 5).all()) else "D"

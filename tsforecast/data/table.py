@@ -87,9 +87,9 @@ def read_task(
     series = _read_series(path, alias, columns or Columns(), categories)
     horizon, windows = _split_lengths(series, prediction_length, windows, drop_unusable)
     kept = _usable(series, windows * horizon, drop_unusable)
-    for place, entry in kept:
+    for row, entry in kept:
         if beyond and "feat_dynamic_real" in entry:
-            _check_future(place, entry, horizon, series.freq)
+            _check_future(series, row, entry, horizon)
         if np.nanmin(entry["target"]) == np.nanmax(entry["target"]):
             log.info("%s: series %r is constant", path, entry["item_id"])
     entries = [entry for _, entry in kept]
@@ -99,11 +99,11 @@ def read_task(
 
 @dataclass(frozen=True)
 class _Series:
-    """Entries with the place of their last row in the file."""
+    """Entries with their last row in the table."""
 
     table: Table
     freq: str
-    entries: list[tuple[str, dict[str, Any]]]
+    entries: list[tuple[int, dict[str, Any]]]
     categories: dict[str, list[str]]
 
 
@@ -132,13 +132,13 @@ def _read_series(
     static, categories = _static(table, bounds, categories)
     entries = []
     for index, item in enumerate(items):
-        rows = slice(bounds[index], bounds[index + 1])
+        rows = slice(int(bounds[index]), int(bounds[index + 1]))
         entry = {"item_id": item, "start": to_period(stamps[rows.start], freq)}
         entry |= _on_grid(steps[rows], targets[:, rows], [column[rows] for column in covariates])
         if isinstance(columns.target, str):
             entry["target"] = entry["target"][0]
         entry |= {name: values[index] for name, values in static.items()}
-        entries.append((table.place(rows.stop - 1), entry))
+        entries.append((rows.stop - 1, entry))
     return _Series(table, freq, entries, categories)
 
 
@@ -234,10 +234,10 @@ def _split_lengths(series: _Series, horizon: int | None, windows: int | None, dr
     return horizon, windows
 
 
-def _usable(series: _Series, test_length: int, drop: bool) -> list[tuple[str, dict[str, Any]]]:
+def _usable(series: _Series, test_length: int, drop: bool) -> list[tuple[int, dict[str, Any]]]:
     """The entries which have a value before their test part; raises for others, or leaves them out."""
     kept = []
-    for place, entry in series.entries:
+    for row, entry in series.entries:
         target, fault = entry["target"], None
         if np.isnan(target).all():
             fault = "all its values are missing"
@@ -246,13 +246,13 @@ def _usable(series: _Series, test_length: int, drop: bool) -> list[tuple[str, di
         elif np.isnan(target[..., : target.shape[-1] - test_length]).all():
             fault = "all its values before the test windows are missing"
         if fault is None:
-            kept.append((place, entry))
+            kept.append((row, entry))
         elif drop:
-            log.warning("series %r (to %s) is left out: %s", entry["item_id"], place, fault)
+            log.warning("series %r (to %s) is left out: %s", entry["item_id"], series.table.place(row), fault)
         else:
             raise ValueError(
-                f"{place}: series {entry['item_id']!r} ends here and can not be used: {fault}; delete the series, give "
-                "drop_unusable=True, a shorter prediction_length or fewer windows"
+                f"{series.table.place(row)}: series {entry['item_id']!r} ends here and can not be used: {fault}; "
+                "delete the series, give drop_unusable=True, a shorter prediction_length or fewer windows"
             )
     if not kept:
         path = series.table.path
@@ -260,10 +260,10 @@ def _usable(series: _Series, test_length: int, drop: bool) -> list[tuple[str, di
     return kept
 
 
-def _check_future(place: str, entry: dict[str, Any], horizon: int, freq: str) -> None:
+def _check_future(series: _Series, row: int, entry: dict[str, Any], horizon: int) -> None:
     missing = entry["target"].shape[-1] + horizon - entry["feat_dynamic_real"].shape[-1]
     if missing > 0:
         raise ValueError(
-            f"{place}: the covariates of series {entry['item_id']!r} end here, {missing} steps of {freq!r} before its "
-            "forecast does; add rows with covariates and an empty target"
+            f"{series.table.place(row)}: the covariates of series {entry['item_id']!r} end here, {missing} steps of "
+            f"{series.freq!r} before its forecast does; add rows with covariates and an empty target"
         )

@@ -1,15 +1,13 @@
 """The record of a forecasting task: series, horizon and test windows."""
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from gluonts.dataset.field_names import FieldName
 from gluonts.dataset.split import TestData, split
 
 from tsforecast.data.frequency import default_season, expected_alias_warnings
-
-Protocol = Literal["rolling", "long_term"]
 
 
 @dataclass(frozen=True)
@@ -47,7 +45,7 @@ class ForecastTask:
             return [_cut_covariates(entry, 0) for entry in self.entries]
         return list(split(self.entries, offset=-self.windows * self.prediction_length)[0])
 
-    def test(self, protocol: Protocol = "rolling") -> TestData:
+    def test(self, protocol: str = "rolling") -> TestData:
         """Pairs of a past and the label that follows it, series by series.
 
         Args:

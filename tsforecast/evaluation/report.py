@@ -7,16 +7,17 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
 from gluonts.model import Predictor
 
 from tsforecast.data.frequency import default_season
-from tsforecast.data.task import ForecastTask, Protocol
+from tsforecast.data.task import ForecastTask
 from tsforecast.evaluation.baselines import default_baselines, fit_baseline
 from tsforecast.evaluation.scores import INTERVALS, Scores, score
 
+Protocol = Literal["rolling", "long_term"]
 PROTOCOLS: tuple[Protocol, ...] = ("rolling", "long_term")
 
 

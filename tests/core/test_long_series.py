@@ -1,0 +1,71 @@
+"""float32 over 100 000 steps: covariances stay symmetric positive definite and the likelihood close to float64's."""
+
+import pytest
+import torch
+
+from tests.oracles import generator
+from tsforecast.core import ISSM, Component, Gaussian, Level, Season, Trend, kalman, map_tensors
+
+WEEKLY = (Level(), Season(7, "day"))
+WEEKLY_TREND = (Trend(), Season(7, "day"))
+NOISES = {WEEKLY: [0.05, 0.01], WEEKLY_TREND: [0.01, 1e-8, 0.001]}  # observation noise 1; the trend's level reaches 1e3
+RATIOS = torch.tensor([10.0, 1e4])  # prior variance to observation variance
+
+
+def problem(components: tuple[Component, ...], steps: int) -> tuple[ISSM, Gaussian, torch.Tensor]:
+    """Data of the model itself; one series for each ratio of variances. All float64, but made of float32 numbers."""
+    rng, size = generator(0), sum(c.size for c in components)
+    noises = torch.tensor(NOISES[components]).float().double()
+    drawn = noises.sqrt() * torch.randn(steps, 2, len(noises), generator=rng).double()
+    level = drawn[..., 0].cumsum(0)
+    if components == WEEKLY_TREND:
+        level = level + drawn[..., 1].cumsum(0).cumsum(0)
+    day = torch.arange(steps) % 7
+    season = torch.zeros(steps, 2).double()
+    for d in range(7):
+        season[d::7] = drawn[d::7, :, -1].cumsum(0)
+    values = (level + season + torch.randn(steps, 2, generator=rng).double()).float().double().unsqueeze(-1)
+    one, none = torch.ones(1).double(), torch.ones(0).double()
+    system = ISSM(components, day[:, None], noises[None], one, none, 0 * one)
+    cov = RATIOS.double()[:, None, None] * torch.eye(size).double()
+    return system, Gaussian(torch.zeros(2, size).double(), cov), values
+
+
+def cast(records, dtype: torch.dtype):
+    return map_tensors(lambda x: x.to(dtype) if x.is_floating_point() else x, records)
+
+
+def assert_positive_definite(cov: torch.Tensor):
+    """Symmetric to rounding; and the float32 numbers, taken exactly, have positive eigenvalues only."""
+    scale = cov.diagonal(dim1=-2, dim2=-1).amax(-1)
+    assert ((cov - cov.mT).abs().amax((-2, -1)) <= 4 * torch.finfo(cov.dtype).eps * scale).all()
+    assert (torch.linalg.eigvalsh(cov.double()) > 0).all()
+
+
+@pytest.mark.parametrize(("components", "steps"), [(WEEKLY, 100_800), (WEEKLY_TREND, 33_600)], ids=["level", "trend"])
+def test_block_form_over_100_000_steps(components, steps):
+    """The documented bound: the log-likelihood is good to 1e-3, relatively, up to a ratio of 1e4."""
+    stretch = 16_800
+    system, prior, values = problem(components, steps)
+    totals = []
+    for dtype in (torch.float32, torch.float64):
+        model, belief, y = cast((system, prior, values), dtype)
+        terms = []
+        for first in range(0, steps, stretch):  # a multiple of seven: the phase is that of the first stretch
+            belief, log_likelihood = model.posterior(belief, y[first : first + stretch])
+            assert_positive_definite(belief.cov)
+            terms.append(log_likelihood.double())
+        totals.append(torch.cat(terms).sum(0))
+    assert ((totals[0] - totals[1]).abs() < 1e-3 * totals[1].abs()).all()
+
+
+@pytest.mark.parametrize("components", [WEEKLY, WEEKLY_TREND], ids=["level", "trend"])
+def test_step_form_is_symmetric_to_the_last_bit(components):
+    system, prior, values = problem(components, 500)
+    exact = kalman.filter(system, prior, values)
+    single = kalman.filter(*cast((system, prior, values), torch.float32))
+    for cov in (single.filtered.cov, single.predicted.cov):
+        assert_positive_definite(cov)
+        assert torch.equal(cov, cov.mT)
+    total, expected = single.log_likelihood.double().sum(0), exact.log_likelihood.sum(0)
+    assert ((total - expected).abs() < 1e-3 * expected.abs()).all()

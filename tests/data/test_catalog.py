@@ -1,0 +1,118 @@
+import hashlib
+from dataclasses import replace
+from importlib.resources import files
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tsforecast.data.catalog import SCRIPTS, load_task
+from tsforecast.data.frequency import expected_alias_warnings
+from tsforecast.data.packed import unpack
+from tsforecast.data.task import instances
+
+# series, steps, frequency, horizon, windows, start of training, first and last step of the test part
+SPLITS = {
+    "exchange": (8, 6221, "B", 30, 5, "1990-01-01", "2013-04-09", "2013-11-04"),
+    "electricity": (369, 840, "h", 24, 7, "2014-11-27 01:00", "2014-12-25 01:00", "2015-01-01 00:00"),
+    "electricity-18dec": (369, 672, "h", 24, 7, "2014-11-27 01:00", "2014-12-18 01:00", "2014-12-25 00:00"),
+    "traffic": (900, 1464, "h", 24, 7, "2018-05-01 00:00", "2018-06-24 00:00", "2018-06-30 23:00"),
+    "solar": (17, 8760, "h", 24, 7, "2016-08-01 00:00", "2017-07-25 00:00", "2017-07-31 23:00"),
+    "wiki": (1000, 803, "D", 30, 5, "2015-07-01", "2017-04-14", "2017-09-10"),
+}
+
+# SHA-256 of the float64 arrays (series x time, row by row) as they are in the source files.
+CHECKSUMS = {
+    "exchange": "cd4716533b3df5648f936768825b12b60a5ddeffda5aa0e87c210dbf264bacbe",
+    "electricity": "5363d0aa1fd23c3fc3ae97d53e111528436cec1bf73106306565b8a8f2cce70d",
+    "traffic": "f59198156fecf996ce7a830973fdabbd4c3ea02f4660eba2ea471081d0d6b052",
+    "solar": "e83e2ced8684f04673876b1f321e4091f938712050ee2c4ccb8c72bde58459fe",
+    "wiki": "16286b193324e65c1ee4a78d460149c20c16c4759b7796b32575bf178c57d2f3",
+}
+ZEROS = {"exchange": 0, "electricity": 0.012, "traffic": 0.26, "solar": 0.53, "wiki": 0.034}
+
+
+@pytest.mark.parametrize("name", CHECKSUMS)
+def test_bundled_values_are_those_of_the_source(name):
+    with files("tsforecast.data").joinpath("bundled", f"{name}.npz").open("rb") as stream:
+        values, _, items = unpack(stream)
+    assert hashlib.sha256(values.tobytes()).hexdigest() == CHECKSUMS[name]
+    assert len(set(items)) == len(values)
+    assert (values == 0).mean() == pytest.approx(ZEROS[name], abs=0.006)
+    targets = np.stack([entry["target"] for entry in load_task(name).entries])
+    np.testing.assert_array_equal(targets, values.astype(np.float32))
+
+
+def test_bundled_files_are_small():
+    sizes = [len(file.read_bytes()) for file in files("tsforecast.data").joinpath("bundled").iterdir()]
+    assert 0 < sum(sizes) < 4e6
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("name", SPLITS)
+def test_splits_are_those_of_the_protocol(name):
+    series, steps, freq, horizon, windows, start, first, last = SPLITS[name]
+    task = load_task(name)
+    assert (task.name, task.freq, task.prediction_length, task.windows) == (name, freq, horizon, windows)
+    assert len(task.entries) == len(task.train) == series
+    for entry, train in zip(task.entries, task.train, strict=True):
+        assert entry["target"].shape == (steps,)
+        assert entry["target"].dtype == np.float32
+        assert np.isfinite(entry["target"]).all()
+        assert str(entry["start"]) == str(train["start"]) == start
+        np.testing.assert_array_equal(train["target"], entry["target"][: steps - horizon * windows])
+    with expected_alias_warnings():
+        begin = pd.Period(first, freq=freq)
+        assert task.entries[0]["start"] + (steps - horizon * windows) == begin
+        assert begin + (horizon * windows - 1) == pd.Period(last, freq=freq)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("name", ["exchange", "solar"])
+def test_windows_lie_end_to_end(name):
+    task = load_task(name)
+    horizon, windows, steps = task.prediction_length, task.windows, len(task.entries[0]["target"])
+    pasts, labels = instances(task.test("rolling"))
+    assert len(pasts) == len(labels) == windows * len(task.entries)
+    for index, (past, label) in enumerate(zip(pasts, labels, strict=True)):
+        entry, window = task.entries[index // windows], index % windows
+        cut = steps - (windows - window) * horizon
+        assert past["item_id"] == label["item_id"] == entry["item_id"]
+        np.testing.assert_array_equal(past["target"], entry["target"][:cut])
+        np.testing.assert_array_equal(label["target"], entry["target"][cut : cut + horizon])
+        with expected_alias_warnings():
+            assert label["start"] == entry["start"] + cut
+    pasts, labels = instances(task.test("long_term"))
+    assert len(labels) == len(task.entries)
+    for entry, past, label in zip(task.entries, pasts, labels, strict=True):
+        np.testing.assert_array_equal(np.concatenate([past["target"], label["target"]]), entry["target"])
+        assert len(label["target"]) == horizon * windows
+
+
+def test_second_electricity_set_is_the_first_without_its_last_week():
+    long, short = load_task("electricity"), load_task("electricity-18dec")
+    for a, b in zip(long.entries, short.entries, strict=True):
+        assert a["item_id"] == b["item_id"]
+        np.testing.assert_array_equal(a["target"][:672], b["target"])
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_full_sets_tell_the_script_to_run(name, tmp_path, monkeypatch):
+    monkeypatch.setenv("TSFORECAST_DATA", str(tmp_path))
+    with pytest.raises(FileNotFoundError, match=rf"{name}.*python datasets/{SCRIPTS[name]} --help.*TSFORECAST_DATA"):
+        load_task(name)
+
+
+def test_unknown_name_lists_the_known_ones(tmp_path, monkeypatch):
+    monkeypatch.setenv("TSFORECAST_DATA", str(tmp_path))
+    with pytest.raises(ValueError, match=r"no data set 'elektricity'.*exchange.*wiki"):
+        load_task("elektricity")
+
+
+def test_protocol_and_windows_are_checked():
+    task = load_task("exchange")
+    with pytest.raises(ValueError, match=r"no test windows \(windows=0\)"):
+        replace(task, windows=0).test()
+    assert len(replace(task, windows=0).train[0]["target"]) == 6221
+    with pytest.raises(ValueError, match="'rolling' or 'long_term', got 'long-term'"):
+        task.test("long-term")

@@ -1,0 +1,76 @@
+import numpy as np
+import pandas as pd
+import pytest
+
+from tsforecast.data.columns import Columns
+from tsforecast.data.frequency import to_period
+from tsforecast.data.known import attach_known
+
+
+def entries(freq="h", start="2024-01-01", length=10, items=("a", "b"), targets=None):
+    shape = (length,) if targets is None else (targets, length)
+    return [{"item_id": item, "start": to_period(start, freq), "target": np.ones(shape)} for item in items]
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    ("freq", "pandas_freq", "start"),
+    [
+        ("h", "h", "2024-01-01"),
+        ("15min", "15min", "2024-01-01 00:07"),
+        ("D", "D", "2024-01-01"),
+        ("B", "B", "2024-01-03"),
+        ("M", "MS", "2024-01-01"),
+        ("M", "ME", "2024-01-31"),
+        ("W-WED", "W-WED", "2024-01-03"),
+        ("3M", "3MS", "2024-01-01"),
+        ("Q", "QS", "2024-01-01"),
+    ],
+)
+def test_values_stand_at_their_steps(tmp_path, freq, pandas_freq, start):
+    stamps = pd.date_range(start, periods=16, freq=pandas_freq)
+    frame = pd.DataFrame({"item_id": "b", "timestamp": stamps[[11, 14, 12]], "target": [1.0, 4.0, np.nan]})
+    frame.to_csv(tmp_path / "known.csv", index=False)
+    before = entries(freq, start)
+    after = attach_known(before, tmp_path / "known.csv", 6)
+    assert "known_future" not in before[1]
+    np.testing.assert_array_equal(after[0]["known_future"], [np.nan] * 6)
+    np.testing.assert_array_equal(after[1]["known_future"], [np.nan, 1, np.nan, np.nan, 4, np.nan])
+    assert after[1]["known_future"].dtype == np.float32
+
+
+def test_multivariate_and_single_series(tmp_path):
+    frame = pd.DataFrame({"timestamp": ["2024-01-01 10:00", "2024-01-01 12:00"], "y1": [1.0, np.nan], "y2": [2.0, 3.0]})
+    frame.to_parquet(tmp_path / "known.parquet")
+    after = attach_known(entries(items=("a",), targets=2), tmp_path / "known.parquet", 3, Columns(target=["y1", "y2"]))
+    np.testing.assert_array_equal(after[0]["known_future"], [[1, np.nan, np.nan], [2, np.nan, 3]])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("item,timestamp,target\nc,2024-01-01 10:00,1\n", r"known.csv, line 2, column 'item': there is no series 'c'"),
+        (
+            "item,timestamp,target\na,2024-01-01 09:00,1\n",
+            r"line 2.*outside the forecast .* from 2024-01-01 10:00 to 2024-01-01 12:00",
+        ),
+        ("item,timestamp,target\na,2024-01-01 13:00,1\n", "line 2.*outside the forecast"),
+        ("item,timestamp,target\na,2024-01-01 10:00,1\na,2024-01-01 10:00,2\n", "line 3.*second row for the same step"),
+        ("item,timestamp,target\na,2024-01-01 10:00,x\n", "line 2, column 'target': expected a number"),
+        ("timestamp,target\n2024-01-01 10:00,1\n", "no column of items, but 2 series"),
+    ],
+)
+def test_faults_name_the_line(tmp_path, text, message):
+    (tmp_path / "known.csv").write_text(text)
+    with pytest.raises(ValueError, match=message):
+        attach_known(entries(), tmp_path / "known.csv", 3)
+
+
+def test_more_faults(tmp_path):
+    with pytest.raises(FileNotFoundError, match="no file"):
+        attach_known(entries(), tmp_path / "known.csv", 3)
+    (tmp_path / "known.csv").write_text("item,timestamp,target\na,2024-01-13,1\n")
+    with pytest.raises(ValueError, match="Saturday"):
+        attach_known(entries("B", "2024-01-01"), tmp_path / "known.csv", 3)
+    with pytest.raises(ValueError, match="expected 2 target columns as in the data, got 1"):
+        attach_known(entries("D", "2024-01-03", targets=2), tmp_path / "known.csv", 3)

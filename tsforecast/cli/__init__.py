@@ -1,0 +1,90 @@
+"""The commands `tsforecast train | evaluate | predict`: parse, seed, run, write the run folder."""
+
+import logging
+import sys
+from argparse import ArgumentError
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib.metadata import version
+
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
+
+from tsforecast.cli import evaluate, predict, train
+
+__all__ = ["COMMANDS", "main"]
+
+log = logging.getLogger(__name__)
+
+# Each takes its arguments and gives the exit status.
+COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
+    "train": train.run,
+    "evaluate": evaluate.run,
+    "predict": predict.run,
+}
+
+_USAGE = """usage: tsforecast COMMAND ...
+
+  tsforecast train MODEL --dataset NAME   train a model; the result is a run folder
+  tsforecast evaluate RUN                 scores beside baselines, and pictures, into the run folder
+  tsforecast predict RUN --out FILE       forecasts beyond the end of the data
+
+`tsforecast COMMAND --help` lists the options of a command.
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs a command.
+
+    Args:
+        argv: Name of the command and its arguments; those of the process by default.
+
+    Returns:
+        Exit status: 0, 2 where the user has to change something (one line on stderr says what), 130 after Ctrl-C.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if not arguments or arguments[0] in ("-h", "--help"):
+        (sys.stdout if arguments else sys.stderr).write(_USAGE)
+        return 0 if arguments else 2
+    if arguments[0] == "--version":
+        sys.stdout.write(f"tsforecast {version('tsforecast')}\n")
+        return 0
+    name, *rest = arguments
+    with _messages():
+        try:
+            if name not in COMMANDS:
+                raise ValueError(f"there is no command {name!r}; expected one of {', '.join(COMMANDS)}")
+            return COMMANDS[name](rest)
+        except ArgumentError as error:
+            return _fail(f"{error}; `tsforecast {' '.join([name, *_model(rest)])} --help` lists the options")
+        except (ValueError, OSError, FloatingPointError, MisconfigurationException) as error:
+            log.debug("failed", exc_info=True)  # goes to the log of the run, where there is one
+            return _fail(str(error))
+        except KeyboardInterrupt:
+            return _fail("interrupted", status=130)
+
+
+def _fail(message: str, status: int = 2) -> int:
+    sys.stderr.write(f"error: {' '.join(message.split())}\n")
+    return status
+
+
+def _model(arguments: Sequence[str]) -> Sequence[str]:
+    """The name of the model, if the arguments begin with it."""
+    return arguments[:1] if arguments and arguments[0] in train.MODELS else []
+
+
+@contextmanager
+def _messages() -> Iterator[None]:
+    """What the layers below log goes to stderr while a command runs."""
+    logger = logging.getLogger("tsforecast")
+    level = logger.level
+    handler = logging.StreamHandler()
+    handler.setLevel(logging.INFO)
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    logger.addHandler(handler)
+    logger.setLevel(logging.DEBUG)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)

@@ -1,0 +1,179 @@
+"""`tsforecast evaluate RUN`: scores beside baselines, tables and pictures."""
+
+import logging
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from gluonts.model import Predictor
+from jsonargparse import ArgumentParser
+
+from tsforecast.cli import options, runs
+from tsforecast.cli.train import settings
+from tsforecast.data import ForecastTask
+from tsforecast.data.frequency import expected_alias_warnings
+from tsforecast.data.task import instances
+from tsforecast.data.transform import collate, cut
+from tsforecast.estimator import StateSpacePredictor, load_predictor, with_prediction_length
+from tsforecast.evaluation import BASELINES, Evaluation, evaluate, format_scores, save_scores
+from tsforecast.evaluation.report import PROTOCOLS
+from tsforecast.models import ISSMForecaster
+from tsforecast.plots import (
+    plot_calibration,
+    plot_decomposition,
+    plot_forecasts,
+    plot_scores_by_horizon,
+    save_figure,
+)
+
+log = logging.getLogger(__name__)
+
+DEFAULT_BASELINES = "seasonal_naive,empirical_random_walk,auto_ets"
+_HISTORY = 2000  # steps that are smoothed for a picture of the components, at most
+
+
+def parser() -> ArgumentParser:
+    """The options of the command."""
+    command = ArgumentParser(
+        prog="tsforecast evaluate",
+        description="Score a trained model on the test windows of its data, beside baselines; draw its forecasts.",
+        exit_on_error=False,
+        allow_abbrev=False,
+    )
+    command.add_argument("run", metavar="RUN", type=str, help="run folder of `tsforecast train`")
+    command.add_argument(
+        "--baselines",
+        metavar="NAMES",
+        type=str,
+        default=DEFAULT_BASELINES,
+        help=f"with commas between: {', '.join(BASELINES)}, each also with a season, as in seasonal_naive-168; or none",
+    )
+    command.add_argument("--num_samples", type=int, default=100, help="sample paths of a forecast")
+    command.add_argument("--device", type=str, default="auto", help="auto, cpu, cuda, ..")
+    command.add_argument("--seed", type=int, default=0, help="of the sample paths")
+    command.add_argument("--workers", type=int, default=1, help="processes that fit auto_ets")
+    command.add_argument("--threads", type=int, help="of the CPU; default: torch's choice")
+    command.add_argument("--plot_series", type=int, default=6, help="series to draw; 0: no pictures")
+    return command
+
+
+def run(argv: Sequence[str]) -> int:
+    """Scores a run and completes its folder with tables and pictures.
+
+    Args:
+        argv: Arguments of the command.
+
+    Raises:
+        ArgumentError: If the arguments are not understood.
+        ValueError: If the run, its data or an option is not as expected.
+        FileNotFoundError: If a file or folder is missing.
+    """
+    chosen = parser().parse_args(list(argv))
+    folder = Path(chosen.run)
+    if chosen.num_samples < 1:
+        raise ValueError(f"expected --num_samples of at least 1, got {chosen.num_samples}")
+    if chosen.threads:
+        torch.set_num_threads(chosen.threads)
+    record, task, predictor = load(folder, chosen.device)
+    if task.windows == 0:
+        raise ValueError(f"the data of {folder} have no test windows; train with --windows of at least 1 to score it")
+    horizons = {"rolling": task.prediction_length, "long_term": task.prediction_length * task.windows}
+
+    def predictor_for(protocol: str) -> Predictor:
+        torch.manual_seed(chosen.seed)
+        return with_prediction_length(predictor, horizons[protocol])
+
+    names = [] if chosen.baselines == "none" else [name.strip() for name in chosen.baselines.split(",")]
+    evaluation = evaluate(
+        predictor_for,
+        task,
+        model=record["model"],
+        baselines=names,
+        num_samples=chosen.num_samples,
+        workers=chosen.workers,
+    )
+    written = save_scores(evaluation, folder)
+    sys.stdout.write(format_scores(evaluation) + "\n\n")
+    if chosen.plot_series > 0:
+        part = replace(task, entries=_spread(task, evaluation, chosen.plot_series))
+        forecasts = {}
+        for protocol in PROTOCOLS:
+            pasts, _ = instances(part.test(protocol))
+            forecasts[protocol] = list(predictor_for(protocol).predict(pasts, num_samples=chosen.num_samples))
+        written += _draw(folder / "plots", part, forecasts, evaluation)
+        written += _draw_decomposition(folder / "plots", predictor, part)
+    sys.stdout.write("\n".join(["Written:", *(f"  {path}" for path in written)]) + "\n")
+    return 0
+
+
+def load(folder: Path, device: str) -> tuple[dict[str, Any], ForecastTask, StateSpacePredictor]:
+    """Record, data and predictor of a finished run.
+
+    Raises:
+        ValueError: If the folder is no run, or its training was not finished.
+        FileNotFoundError: If it or its data are not there.
+    """
+    record = runs.read_record(folder)
+    if not runs.finished(folder):
+        raise ValueError(f"{folder} is not finished; `python train.py --resume {folder}` goes on with it")
+    task = options.task_of(settings(folder, record), record["split"])
+    if runs.fingerprint(task) != record["fingerprint"]:
+        log.warning("the data have changed since %s was trained", folder)
+    return record, task, load_predictor(folder / runs.PREDICTOR, device=device)
+
+
+def _spread(task: ForecastTask, evaluation: Evaluation, count: int) -> list[dict[str, Any]]:
+    """Series from the best to the worst rolling score of the model, evenly between: a picture must not choose."""
+    scores = evaluation.scores[evaluation.model]["rolling"].per_series["crps"]
+    order = np.argsort(scores.to_numpy(), kind="stable")  # NaN, where nothing was observed, comes last
+    places = np.unique(np.linspace(0, len(order) - 1, min(count, len(order))).round().astype(int))
+    by_item = {str(entry["item_id"]): entry for entry in task.entries}
+    return [by_item[str(scores.index[order[place]])] for place in places]
+
+
+def _draw(folder: Path, task: ForecastTask, forecasts: dict[str, list[Any]], evaluation: Evaluation) -> list[Path]:
+    """Pictures of forecasts and scores."""
+    written = []
+    for protocol in PROTOCOLS:
+        label = f"{evaluation.model} on {evaluation.dataset}, {protocol.replace('_', '-')}"
+        spread = " (from the best to the worst CRPS)" if len(task.entries) > 1 else ""
+        figure = plot_forecasts(task.entries, forecasts[protocol], title=f"{label} forecasts{spread}")
+        written.append(save_figure(figure, folder / f"forecasts_{protocol}.png"))
+        tables = {name: scores[protocol].calibration for name, scores in evaluation.scores.items()}
+        figure = plot_calibration(tables, title=f"Calibration: {label}")
+        written.append(save_figure(figure, folder / f"calibration_{protocol}.png"))
+    figure = plot_scores_by_horizon(evaluation.per_horizon(), title=f"CRPS by horizon, {evaluation.dataset}")
+    written.append(save_figure(figure, folder / "scores_by_horizon.png"))
+    return written
+
+
+def _draw_decomposition(folder: Path, predictor: StateSpacePredictor, task: ForecastTask) -> list[Path]:
+    """A picture of the components that the model sees in a series, where it can tell them."""
+    net = predictor.prediction_net
+    if not isinstance(net, ISSMForecaster):
+        return []
+    entry = task.train[0]
+    prepared = next(iter(predictor.input_transform(iter([entry]), is_train=False)))
+    length = len(prepared["target"])
+    past = min(length, _HISTORY)
+    batch = collate([cut(prepared, length, past, predictor.prediction_length)], predictor.device)
+    with torch.no_grad():
+        parts = net.decompose(batch)
+        values = net.transform(batch["past_target"][0, :, 0])
+        values = torch.where(batch["past_observed"][0, :, 0], values, torch.nan)
+    shown = min(past, max(200, 20 * task.season))
+    components = {
+        name.replace("_", " "): (mean[0, -shown:].cpu().numpy(), deviation[0, -shown:].cpu().numpy())
+        for name, (mean, deviation) in parts.items()
+    }
+    with expected_alias_warnings():
+        times = pd.period_range(entry["start"], periods=length, freq=entry["start"].freq)[-shown:]
+        observed = pd.Series(values[-shown:].cpu().numpy(), index=times, name=str(entry["item_id"]))
+    scale = "" if net.transformation == "none" else f", {net.transformation} of the data"
+    title = f"{entry['item_id']}: components{scale}, mean ± 2 standard deviations"
+    return [save_figure(plot_decomposition(observed, components, title=title), folder / "decomposition.png")]

@@ -1,0 +1,79 @@
+"""Options that commands share: which data, and what its columns are."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from jsonargparse import ArgumentParser, Namespace
+
+from tsforecast.data import CATALOG, Columns, ForecastTask, load_task, read_task
+
+# Options by the field of `Columns` that they give, with what `add_argument` needs.
+COLUMNS: dict[str, tuple[str, dict[str, Any]]] = {
+    "item": ("name of the series; default: item_id, series, unique_id, ..; one series if there is none", {}),
+    "timestamp": ("time stamps; default: timestamp, date, ds, ..", {}),
+    "target": ("what to forecast, one or several; default: target, value, y, or the only one left", {"nargs": "+"}),
+    "covariates": ("numbers known ahead of time", {"nargs": "+"}),
+    "static_categories": ("names constant within a series", {"nargs": "+"}),
+    "static_reals": ("numbers constant within a series", {"nargs": "+"}),
+    "timestamp_format": ("format of time stamps, such as %d/%m/%Y; default: ISO 8601 or what is unambiguous", {}),
+    "decimal": ("decimal sign; default: a point", {}),
+}
+
+
+def add_columns(parser: ArgumentParser) -> None:
+    """Adds the options that say what the columns of a user's table are."""
+    group = parser.add_argument_group("columns of --data (see docs/data.md)")
+    for name, (text, keywords) in COLUMNS.items():
+        group.add_argument(f"--{name}", type=str, help=text, **keywords)
+
+
+def add_data(parser: ArgumentParser) -> None:
+    """Adds the options that choose a data set and its split."""
+    group = parser.add_argument_group("data: a set by name, or a file")
+    group.add_argument("--dataset", metavar="NAME", type=str, help=f"one of {', '.join(CATALOG)}")
+    group.add_argument("--data", metavar="FILE", type=str, help="CSV, Parquet or a GluonTS folder, in long format")
+    group.add_argument("--freq", type=str, help="frequency of --data, such as h, D, MS; default: inferred")
+    group.add_argument("--prediction_length", type=int, help="steps of a forecast of --data; default: by frequency")
+    group.add_argument("--windows", type=int, help="test windows of --data, 0 for none; default: 5 or 7, or what fits")
+    group.add_argument("--drop_unusable", action="store_true", help="leave out series of --data that are too short")
+    add_columns(parser)
+
+
+def columns(options: Mapping[str, Any] | Namespace, fallback: Columns | None = None) -> Columns:
+    """The columns that the options name; those of `fallback` for what they leave open."""
+    given = {name: options[name] for name in COLUMNS if options[name]}
+    if isinstance(given.get("target"), list) and len(given["target"]) == 1:
+        given["target"] = given["target"][0]
+    base = fallback or Columns()
+    return Columns(**{name: given.get(name, getattr(base, name)) for name in COLUMNS})
+
+
+def task_of(options: Namespace, split: Mapping[str, Any] | None = None) -> ForecastTask:
+    """The task which the options of `add_data` choose.
+
+    Args:
+        options: Parsed options.
+        split: `freq`, `prediction_length` and `windows` that a run has found before: its defaults may no longer be
+            those of a file that has grown.
+
+    Raises:
+        ValueError: If both or none of a name and a file are given, or options of a file come with a name.
+        FileNotFoundError: If there is no such file.
+    """
+    if (options.dataset is None) == (options.data is None):
+        raise ValueError(f"expected either --dataset NAME ({', '.join(CATALOG)}) or --data FILE")
+    if options.dataset is not None:
+        for name in ("freq", "prediction_length", "windows", "drop_unusable", *COLUMNS):
+            if options[name] not in (None, False):
+                raise ValueError(f"--{name} goes with --data FILE; the data set {options.dataset!r} has its own")
+        return load_task(options.dataset)
+    split = split or {}
+    return read_task(
+        Path(options.data),
+        options.freq or split.get("freq"),
+        options.prediction_length or split.get("prediction_length"),
+        split.get("windows") if options.windows is None else options.windows,
+        columns=columns(options),
+        drop_unusable=options.drop_unusable,
+    )

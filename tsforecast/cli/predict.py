@@ -1,0 +1,187 @@
+"""`tsforecast predict RUN`: forecasts beyond the end of the data, into a file."""
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from gluonts.model import Forecast, SampleForecast
+from jsonargparse import ArgumentParser, Namespace
+from tqdm import tqdm
+
+from tsforecast.cli import options, runs
+from tsforecast.cli.train import settings
+from tsforecast.data import Columns, ForecastTask, attach_known, read_task
+from tsforecast.data.frequency import expected_alias_warnings
+from tsforecast.estimator import load_predictor, with_prediction_length
+from tsforecast.evaluation import forecast_quantiles, replace_file
+
+log = logging.getLogger(__name__)
+
+_SUFFIXES = (".csv", ".csv.gz", ".parquet")
+_CHUNK = 500  # series that are written at once
+
+
+def parser() -> ArgumentParser:
+    """The options of the command."""
+    command = ArgumentParser(
+        prog="tsforecast predict",
+        description="Forecast beyond the end of a file, or of the data that the model was trained with.",
+        exit_on_error=False,
+        allow_abbrev=False,
+    )
+    command.add_argument("run", metavar="RUN", type=str, help="run folder of `tsforecast train`")
+    command.add_argument("--out", metavar="FILE", type=str, required=True, help=".csv, .csv.gz or .parquet")
+    command.add_argument("--data", metavar="FILE", type=str, help="CSV, Parquet or GluonTS folder; default: the run's")
+    command.add_argument(
+        "--known",
+        metavar="FILE",
+        type=str,
+        help="what-if: future target values, taken as given (item, time stamp, target)",
+    )
+    command.add_argument("--prediction_length", type=int, help="steps of a forecast; default: as in training")
+    command.add_argument(
+        "--quantiles",
+        metavar="LEVELS",
+        type=str,
+        default="0.1,0.2,0.3,0.4,0.5,0.6,0.7,0.8,0.9",
+        help="levels between 0 and 1, with commas between",
+    )
+    command.add_argument("--paths", action="store_true", help="write sample paths instead of mean and quantiles")
+    command.add_argument("--num_samples", type=int, default=100, help="sample paths of a forecast")
+    command.add_argument("--device", type=str, default="auto", help="auto, cpu, cuda, ..")
+    command.add_argument("--seed", type=int, default=0, help="of the sample paths")
+    command.add_argument("--drop_unusable", action="store_true", help="leave out series without a value")
+    options.add_columns(command)
+    return command
+
+
+def run(argv: Sequence[str]) -> int:
+    """Writes forecasts.
+
+    Args:
+        argv: Arguments of the command.
+
+    Raises:
+        ArgumentError: If the arguments are not understood.
+        ValueError: If the run, the data or an option is not as expected.
+        FileNotFoundError: If a file or folder is missing.
+    """
+    chosen = parser().parse_args(list(argv))
+    folder, out = Path(chosen.run), Path(chosen.out)
+    if not out.name.endswith(_SUFFIXES):
+        raise ValueError(f"expected --out to end in {', '.join(_SUFFIXES)}, got {out.name!r}")
+    if chosen.num_samples < 1:
+        raise ValueError(f"expected --num_samples of at least 1, got {chosen.num_samples}")
+    levels = _levels(chosen.quantiles)
+    record = runs.read_record(folder)
+    if not runs.finished(folder):
+        raise ValueError(f"{folder} is not finished; `python train.py --resume {folder}` goes on with it")
+    trained = settings(folder, record)
+    length = chosen.prediction_length or record["split"]["prediction_length"]
+    columns = options.columns(chosen, options.columns(trained))
+    entries = _task(chosen, trained, record, length, columns).latest
+    if chosen.known is not None:
+        entries = attach_known(entries, chosen.known, length, _columns_of_known(columns))
+    predictor = load_predictor(folder / runs.PREDICTOR, device=chosen.device)
+    if length != record["split"]["prediction_length"]:
+        predictor = with_prediction_length(predictor, length)
+    torch.manual_seed(chosen.seed)
+    forecasts = predictor.predict(entries, num_samples=chosen.num_samples)
+    shown = tqdm(forecasts, desc="forecasts", total=len(entries), unit="series", disable=None, leave=False)
+    _write((_frame(forecast, levels, chosen.paths, columns) for forecast in shown), out)
+    log.info("%s: forecasts of %d series, %d steps of %r each", out, len(entries), length, record["split"]["freq"])
+    return 0
+
+
+def _levels(text: str) -> tuple[float, ...]:
+    try:
+        levels = tuple(float(level) for level in text.split(","))
+    except ValueError as error:
+        raise ValueError(f"expected --quantiles such as 0.1,0.5,0.9, got {text!r}") from error
+    if not all(0 < level < 1 for level in levels) or len(set(levels)) < len(levels):
+        raise ValueError(f"expected --quantiles between 0 and 1, each once, got {text!r}")
+    return levels
+
+
+def _task(chosen: Namespace, trained: Namespace, record: dict[str, Any], length: int, columns: Columns) -> ForecastTask:
+    """The data whose future is wanted."""
+    if chosen.data is None and trained.dataset is not None:
+        if length != record["split"]["prediction_length"]:
+            raise ValueError(f"--prediction_length goes with --data FILE; the data set {trained.dataset!r} has its own")
+        return options.task_of(trained)
+    return read_task(
+        chosen.data or trained.data,
+        record["split"]["freq"],
+        length,
+        columns=columns,
+        beyond=True,
+        categories=record["categories"] or None,
+        drop_unusable=chosen.drop_unusable or trained.drop_unusable,
+    )
+
+
+def _columns_of_known(columns: Columns) -> Columns:
+    """A what-if file has the columns of the data, as far as it needs them."""
+    return replace(columns, covariates=(), static_categories=(), static_reals=())
+
+
+def _frame(forecast: Forecast, levels: tuple[float, ...], paths: bool, columns: Columns) -> pd.DataFrame:
+    """A forecast in long format: a row for each step, and for each path and target where there are several.
+
+    Time stamps are those of the beginning of each step.
+    """
+    with expected_alias_warnings():
+        times = forecast.index.to_timestamp()
+    if paths:
+        if not isinstance(forecast, SampleForecast):
+            raise ValueError("the model of this run gives no sample paths; leave out --paths")
+        values, keys = np.asarray(forecast.samples), None
+    else:
+        levels_first = forecast_quantiles(forecast, levels)
+        values, keys = np.concatenate([np.asarray(forecast.mean)[None], levels_first]), ["mean", *map(str, levels)]
+    several = values.ndim == 3
+    values = values.swapaxes(-1, -2) if several else values[:, None]  # (path or quantile, target, step)
+    frame: dict[str, Any] = {"item_id": forecast.item_id}
+    count, targets, steps = values.shape
+    rows = targets * steps * (count if keys is None else 1)
+    frame["timestamp"] = np.tile(times.to_numpy(), rows // steps)
+    if several:
+        names = columns.targets if len(columns.targets) == targets else [str(number) for number in range(targets)]
+        frame["target"] = np.tile(np.repeat(names, steps), rows // (targets * steps))
+    if keys is None:
+        frame |= {"path": np.repeat(np.arange(count), targets * steps), "value": values.ravel()}
+    else:
+        frame |= {key: row.ravel() for key, row in zip(keys, values, strict=True)}
+    return pd.DataFrame(frame, index=pd.RangeIndex(rows))
+
+
+def _write(frames: Iterable[pd.DataFrame], path: Path) -> None:
+    """Writes tables one after the other into one file, whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replace_file(path) as temporary:
+        if path.suffix == ".parquet":
+            writer = None
+            for frame in _chunks(frames):
+                table = pa.Table.from_pandas(frame, preserve_index=False)
+                writer = writer or pq.ParquetWriter(temporary, table.schema)
+                writer.write_table(table)
+            if writer is not None:
+                writer.close()
+            return
+        compression = "gzip" if path.suffix == ".gz" else None
+        for number, frame in enumerate(_chunks(frames)):
+            frame.to_csv(temporary, index=False, mode="a", header=number == 0, compression=compression)
+
+
+def _chunks(frames: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+    frames = iter(frames)
+    while chunk := list(islice(frames, _CHUNK)):
+        yield pd.concat(chunk, ignore_index=True)

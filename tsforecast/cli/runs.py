@@ -1,0 +1,202 @@
+"""Run folders: what a training leaves behind, enough to score it, to go on with it and to know where it came from.
+
+- config.yaml: resolved options; `train MODEL --config` takes it
+- run.json: format version, data, versions, commit, seed, command
+- train.log: what was said
+- metrics.csv: losses by epoch; learning_curve.png shows them
+- checkpoints/last.ckpt: the last finished epoch, with the optimiser's state
+- predictor/: the trained predictor; its presence says that the training is finished
+"""
+
+import hashlib
+import json
+import logging
+import platform
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+import tsforecast
+from tsforecast.data import ForecastTask
+from tsforecast.evaluation import replace_file
+
+FORMAT = 1  # of run folders; raised when older ones can no longer be read
+CONFIG = "config.yaml"
+RECORD = "run.json"
+PREDICTOR = "predictor"
+LAST = Path("checkpoints", "last.ckpt")
+
+_PACKAGES = ("tsforecast", "torch", "gluonts", "lightning", "numpy", "pandas")
+
+log = logging.getLogger(__name__)
+
+
+def default_folder(model: str, dataset: str) -> Path:
+    """A new folder below `outputs` for a run that starts now."""
+    name = re.sub(r"[^\w.-]+", "_", dataset)
+    base = Path("outputs", f"{model}-{name}-{datetime.now():%Y%m%d-%H%M%S}")
+    folder, count = base, 2
+    while folder.exists():
+        folder, count = base.with_name(f"{base.name}-{count}"), count + 1
+    return folder
+
+
+def create(folder: Path, config: str, record: dict[str, Any]) -> None:
+    """Starts a run folder.
+
+    Args:
+        folder: New, or empty.
+        config: Contents of config.yaml.
+        record: Contents of run.json.
+
+    Raises:
+        ValueError: If there is something in the folder.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"--output {folder} is a file; expected a new folder")
+    if (folder / RECORD).exists():
+        raise ValueError(f"{folder} is a run already; go on with it by --resume {folder}, or give another --output")
+    if folder.exists() and any(folder.iterdir()):
+        raise ValueError(f"{folder} is not empty and no run; give a new folder as --output")
+    folder.mkdir(parents=True, exist_ok=True)
+    with replace_file(folder / CONFIG) as temporary:
+        temporary.write_text(config, encoding="utf-8")
+    write_record(folder, record)
+
+
+def write_record(folder: Path, record: dict[str, Any]) -> None:
+    """Writes run.json, whole or not at all."""
+    with replace_file(folder / RECORD) as temporary:
+        temporary.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+
+
+def read_record(folder: Path) -> dict[str, Any]:
+    """Contents of run.json.
+
+    Raises:
+        FileNotFoundError: If there is no such folder.
+        ValueError: If the folder is no run, or one of another format.
+    """
+    if not folder.is_dir():
+        raise FileNotFoundError(f"there is no run folder {folder}")
+    path = folder / RECORD
+    if not path.is_file():
+        raise ValueError(f"{folder} is no run folder: it has no {RECORD}; expected a folder that `train` has made")
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        found = record["format"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} is damaged; train again into a new folder") from error
+    if found != FORMAT:
+        raise ValueError(
+            f"{path}: expected format {FORMAT}, got {found!r}; read this run with the version of tsforecast that made "
+            f"it, {record.get('versions', {}).get('tsforecast')!r}"
+        )
+    return record
+
+
+def finished(folder: Path) -> bool:
+    """Whether the training came to its end."""
+    return (folder / PREDICTOR).is_dir()
+
+
+def last_checkpoint(folder: Path) -> Path | None:
+    """The checkpoint to go on from; None where no epoch was finished."""
+    path = folder / LAST
+    return path if path.exists() else None
+
+
+def fingerprint(task: ForecastTask) -> str:
+    """A hash of everything a model sees of a task: equal for equal data."""
+    digest = hashlib.sha256(f"{task.freq} {task.prediction_length} {task.windows}".encode())
+    for entry in task.entries:
+        for name in sorted(entry):
+            value = entry[name]
+            digest.update(name.encode())
+            digest.update(value.tobytes() if isinstance(value, np.ndarray) else str(value).encode())
+    return digest.hexdigest()[:16]
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of the packages that results depend on."""
+    return {"python": platform.python_version(), **{name: version(name) for name in _PACKAGES}}
+
+
+def commit() -> str | None:
+    """The commit of the source tree, "+" behind it if files were changed since; None where there is no tree."""
+    root = Path(tsforecast.__file__).parent.parent
+    if not (root / ".git").exists():
+        return None
+    try:
+        head, status = (
+            subprocess.run(["git", "-C", root, *command], capture_output=True, text=True, check=True).stdout.strip()
+            for command in (["rev-parse", "HEAD"], ["status", "--porcelain", "--untracked-files=no"])
+        )
+    except (OSError, subprocess.CalledProcessError):  # no git, or a tree without a commit
+        return None
+    return head + ("+" if status else "")
+
+
+@contextmanager
+def log_file(path: Path) -> Iterator[None]:
+    """What anybody logs is written to a file, with its time; so are warnings, and what Lightning would print."""
+    handler = logging.FileHandler(path, encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    root, lightning = logging.getLogger(), logging.getLogger("lightning.pytorch")  # the second passes nothing on
+    to_terminal = lightning.handlers
+    root.addHandler(handler)
+    lightning.handlers = [handler]
+    logging.captureWarnings(True)
+    try:
+        yield
+    finally:
+        logging.captureWarnings(False)
+        lightning.handlers = to_terminal
+        root.removeHandler(handler)
+        handler.close()
+
+
+def read_metrics(folder: Path) -> pd.DataFrame:
+    """Losses by epoch, one row an epoch, from all attempts; epochs that were done again count once."""
+    frames = [pd.read_csv(path) for path in _metrics(folder) if path.is_file() and path.stat().st_size]
+    if not frames:
+        return pd.DataFrame(columns=["epoch", "train_loss"])
+    # The last that is not missing, column by column: losses of training and validation come in rows of their own.
+    return pd.concat(frames, ignore_index=True).groupby("epoch", as_index=False).last()
+
+
+def keep_metrics(folder: Path) -> None:
+    """Puts metrics.csv aside: Lightning's logger begins with an empty file whenever a training goes on."""
+    before, now = _metrics(folder)
+    if now.is_file():
+        with replace_file(before) as temporary:
+            read_metrics(folder).to_csv(temporary, index=False)
+        now.unlink()
+
+
+def finish_metrics(folder: Path) -> pd.DataFrame:
+    """Writes the losses of all attempts to metrics.csv, and gives them."""
+    before, now = _metrics(folder)
+    metrics = read_metrics(folder)
+    with replace_file(now) as temporary:
+        metrics.to_csv(temporary, index=False)
+    before.unlink(missing_ok=True)
+    return metrics
+
+
+def _metrics(folder: Path) -> tuple[Path, Path]:
+    return folder / "metrics-before.csv", folder / "metrics.csv"
+
+
+def is_terminal() -> bool:
+    """Whether somebody is watching."""
+    return sys.stderr.isatty()

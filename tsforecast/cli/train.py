@@ -1,0 +1,274 @@
+"""`tsforecast train MODEL`: from a data set to a run folder."""
+
+import logging
+import shlex
+import shutil
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+import yaml
+from gluonts.dataset.split import split
+from jsonargparse import ArgumentParser, Namespace
+from lightning.pytorch.callbacks import LambdaCallback, ModelCheckpoint
+from lightning.pytorch.loggers import CSVLogger
+
+from tsforecast.cli import options, runs
+from tsforecast.data import ForecastTask
+from tsforecast.data.frequency import expected_alias_warnings
+from tsforecast.estimator import StateSpaceEstimator, save_predictor
+from tsforecast.models import DATA_DECIDED, MODELS
+from tsforecast.plots import plot_learning_curve, save_figure
+
+log = logging.getLogger(__name__)
+
+# Options of a run that are neither the model's nor the estimator's.
+_RUN = ("config", "output", "resume", "seed", "max_epochs", "gradient_clip_val", "accelerator", "threads", "validation")
+_DATA = ("dataset", "data", "freq", "prediction_length", "windows", "drop_unusable")
+_LINE_EVERY = 10  # seconds between two lines of progress
+
+
+def parser() -> ArgumentParser:
+    """The options: one subcommand per model, its hyperparameters as its constructor declares them."""
+    train = ArgumentParser(
+        prog="tsforecast train", description="Train a model.", exit_on_error=False, allow_abbrev=False
+    )
+    train.add_argument("--resume", metavar="RUN", type=str, help="go on with a run that was stopped")
+    models = train.add_subcommands(required=False, dest="model", metavar="MODEL")
+    for name, model in MODELS.items():
+        summary = (model.__doc__ or "").strip().split("\n")[0]
+        command = ArgumentParser(description=summary, exit_on_error=False, allow_abbrev=False)
+        command.add_argument("--config", action="config", help="YAML file of options, such as the config.yaml of a run")
+        options.add_data(command)
+        _add_run(command)
+        skip = {"model", "freq", "prediction_length", "seed", "trainer_kwargs", "num_samples"}
+        command.add_class_arguments(StateSpaceEstimator, skip=skip)
+        command.add_class_arguments(model, skip={*DATA_DECIDED, "num_samples"})
+        models.add_subcommand(name, command)
+    return train
+
+
+def _add_run(command: ArgumentParser) -> None:
+    group = command.add_argument_group("run")
+    group.add_argument("--output", metavar="RUN", type=str, help="run folder; default: outputs/MODEL-DATA-TIME")
+    group.add_argument("--resume", metavar="RUN", type=str, help="go on with a run that was stopped")
+    group.add_argument("--seed", type=int, default=0, help="of the initial weights and the order of the data")
+    group.add_argument("--max_epochs", type=int, default=50, help="length of the training")
+    group.add_argument("--gradient_clip_val", type=float, default=10.0, help="largest norm of the gradient; 0: any")
+    group.add_argument("--accelerator", type=str, default="auto", help="auto, cpu, gpu or another name of Lightning's")
+    group.add_argument("--threads", type=int, help="of the CPU; default: torch's choice")
+    group.add_argument(
+        "--validation",
+        action="store_true",
+        help="hold out the last window before the test part and keep the best epoch",
+    )
+
+
+def run(argv: Sequence[str]) -> int:
+    """Trains, or goes on training.
+
+    Args:
+        argv: Arguments of the command.
+
+    Returns:
+        0, or 130 after Ctrl-C.
+
+    Raises:
+        ArgumentError: If the arguments are not understood.
+        ValueError: If data, options or the folder are not as expected.
+        FileNotFoundError: If a file or folder is missing.
+    """
+    command = parser()
+    parsed = command.parse_args(list(argv))
+    chosen = parsed[parsed.model] if parsed.model else Namespace()
+    resume = parsed.resume or chosen.get("resume")
+    if resume:
+        folder = Path(resume)
+        record = runs.read_record(folder)
+        _refuse_changes(command, parsed, record["model"])
+        if runs.finished(folder):
+            log.info("%s is finished already; `python evaluate.py %s` scores it", folder, folder)
+            return 0
+        chosen = settings(folder, record)
+        task = options.task_of(chosen, record["split"])
+        if runs.fingerprint(task) != record["fingerprint"]:
+            raise ValueError(f"{folder}: the data have changed since this run began; start a new run")
+        if record["versions"] != runs.versions():
+            log.warning("%s began with other versions of packages; its result may differ in the last digits", folder)
+        if record["folder"] != str(folder.resolve()):
+            raise ValueError(f"{folder} was moved, but its checkpoints name files in {record['folder']}; move it back")
+        return _train(folder, record, chosen, task, runs.last_checkpoint(folder))
+    if not parsed.model:
+        raise ValueError(
+            f"expected a model ({', '.join(MODELS)}) or --resume RUN, as in `train issm --dataset exchange`"
+        )
+    task = options.task_of(chosen)
+    folder = Path(chosen.output) if chosen.output else runs.default_folder(parsed.model, task.name)
+    record = _record(parsed.model, folder, chosen, task, argv)
+    runs.create(folder, _config(parsed.model, chosen), record)
+    try:
+        return _train(folder, record, chosen, task, None)
+    except Exception:
+        if runs.last_checkpoint(folder) is None:  # nothing to go on with: the name is free again
+            shutil.rmtree(folder)
+        raise
+
+
+def settings(folder: Path, record: dict[str, Any]) -> Namespace:
+    """The options that a run was started with, from its config.yaml."""
+    path = folder / runs.CONFIG
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no {path}; train again into a new folder")
+    model = record["model"]
+    if model not in MODELS:
+        raise ValueError(f"{folder}: there is no model {model!r}; expected one of {', '.join(MODELS)}")
+    return parser().parse_args([model, "--config", str(path)])[model]
+
+
+def _refuse_changes(command: ArgumentParser, parsed: Namespace, model: str) -> None:
+    """A run goes on as it began: no other model, no other options."""
+    if not parsed.model:
+        return
+    if parsed.model != model:
+        raise ValueError(f"the run is one of {model!r}, not {parsed.model!r}; leave the model out beside --resume")
+    defaults = command.parse_args([parsed.model])[parsed.model]
+    for name, value in vars(parsed[parsed.model]).items():
+        if name != "resume" and value != defaults[name]:
+            raise ValueError(f"a run goes on with its own options: leave out --{name} beside --resume")
+
+
+def _config(model: str, chosen: Namespace) -> str:
+    """The resolved options as YAML, without what belongs to this run only."""
+    kept = {name: value for name, value in vars(chosen).items() if name not in ("config", "output", "resume")}
+    if chosen.data is not None:
+        kept["data"] = str(Path(chosen.data).resolve())
+    return f"# python train.py {model} --config THIS_FILE\n" + yaml.safe_dump(kept, sort_keys=False)
+
+
+def _record(model: str, folder: Path, chosen: Namespace, task: ForecastTask, argv: Sequence[str]) -> dict[str, Any]:
+    """Contents of run.json."""
+    return {
+        "format": runs.FORMAT,
+        "model": model,
+        "dataset": task.name,
+        "split": {"freq": task.freq, "prediction_length": task.prediction_length, "windows": task.windows},
+        "series": len(task.entries),
+        "categories": task.categories,
+        "fingerprint": runs.fingerprint(task),
+        "seed": chosen.seed,
+        "command": shlex.join(["tsforecast", "train", *argv]),
+        "versions": runs.versions(),
+        "commit": runs.commit(),
+        "folder": str(folder.resolve()),
+        "started": _now(),
+    }
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def estimator(
+    folder: Path, record: dict[str, Any], chosen: Namespace, callbacks: Sequence[pl.Callback] = ()
+) -> StateSpaceEstimator:
+    """The estimator of a run.
+
+    Args:
+        folder: Run folder, where checkpoints and losses go.
+        record: Contents of run.json.
+        chosen: Options of the run.
+        callbacks: Beside the checkpoint after every epoch.
+    """
+    own = {name: value for name, value in vars(chosen).items() if name not in (*_RUN, *_DATA, *options.COLUMNS)}
+    checkpoint = ModelCheckpoint(
+        dirpath=(folder / runs.LAST).parent.resolve(), save_top_k=0, save_last=True, enable_version_counter=False
+    )
+    return StateSpaceEstimator(
+        model=record["model"],
+        freq=record["split"]["freq"],
+        prediction_length=record["split"]["prediction_length"],
+        seed=chosen.seed,
+        trainer_kwargs={
+            "max_epochs": chosen.max_epochs,
+            "accelerator": chosen.accelerator,
+            "gradient_clip_val": chosen.gradient_clip_val or None,
+            "default_root_dir": folder.resolve(),
+            "logger": CSVLogger(folder.resolve(), name="", version="", flush_logs_every_n_steps=1),
+            "callbacks": [checkpoint, *callbacks],
+            "enable_progress_bar": runs.is_terminal(),
+            "enable_model_summary": False,
+            "log_every_n_steps": 1,
+        },
+        **own,
+    )
+
+
+def _train(folder: Path, record: dict[str, Any], chosen: Namespace, task: ForecastTask, checkpoint: Path | None) -> int:
+    """Trains from the beginning or from a checkpoint, and completes the run folder."""
+    if chosen.threads:
+        torch.set_num_threads(chosen.threads)
+    with runs.log_file(folder / "train.log"):
+        runs.keep_metrics(folder)
+        training, validation = _parts(task, chosen.validation)
+        log.info("%s: %s on %s, %d series", folder, record["model"], task.name, len(training))
+        if checkpoint is not None:
+            log.info("goes on after epoch %d", len(runs.read_metrics(folder)))
+        pl.seed_everything(chosen.seed, verbose=False)
+        forecaster = estimator(folder, record, chosen, [_progress(chosen.max_epochs)])
+        begin = time.monotonic()
+        try:
+            predictor = forecaster.train(training, validation, ckpt_path=checkpoint)
+        except (KeyboardInterrupt, SystemExit):  # Lightning turns the one into the other
+            log.warning("stopped; `python train.py --resume %s` goes on after the last finished epoch", folder)
+            return 130
+        metrics = runs.finish_metrics(folder)
+        figure = plot_learning_curve(metrics, title=f"{record['model']}, {task.name}")
+        save_figure(figure, folder / "learning_curve.png")
+        runs.write_record(folder, record | {"finished": _now(), "epochs": len(metrics)})
+        save_predictor(predictor, folder / runs.PREDICTOR)  # last: from then on the run counts as finished
+        seconds = time.monotonic() - begin
+        log.info("%s: finished after %.0f s; `python evaluate.py %s` scores it", folder, seconds, folder)
+    return 0
+
+
+def _parts(task: ForecastTask, validation: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]] | None]:
+    """Series to train on, and those whose last window is to validate on."""
+    train = task.train
+    if not validation:
+        return train, None
+    shortest = min(entry["target"].shape[-1] for entry in train)
+    if shortest <= task.prediction_length:
+        raise ValueError(
+            f"the shortest series has {shortest} steps before the test part, too few for a validation window of "
+            f"{task.prediction_length}; leave out --validation, or give a shorter --prediction_length"
+        )
+    with expected_alias_warnings():
+        return list(split(train, offset=-task.prediction_length)[0]), train
+
+
+def _progress(epochs: int) -> pl.Callback:
+    """Says now and then how far the training is."""
+    state = {"first": 0, "begin": 0.0, "said": 0.0}
+
+    def start(trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        state.update(first=trainer.current_epoch, begin=time.monotonic())
+
+    def epoch_end(trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        now, done = time.monotonic(), trainer.current_epoch + 1
+        left = (now - state["begin"]) / (done - state["first"]) * (epochs - done)
+        losses = ", ".join(f"{name} {trainer.callback_metrics[name]:.4f}" for name in _losses(trainer))
+        due = now - state["said"] >= _LINE_EVERY or done == epochs
+        state["said"] = now if due else state["said"]
+        # Where there is a progress bar the lines go to the log file only.
+        level = logging.INFO if due and trainer.progress_bar_callback is None else logging.DEBUG
+        log.log(level, "epoch %d of %d: %s; %.0f s left", done, epochs, losses, left)
+
+    return LambdaCallback(on_train_start=start, on_train_epoch_end=epoch_end)
+
+
+def _losses(trainer: pl.Trainer) -> list[str]:
+    return [name for name in ("train_loss", "val_loss") if name in trainer.callback_metrics]

@@ -1,0 +1,235 @@
+"""From GluonTS data entries to batches: calendar, masks, windows, padding."""
+
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from gluonts.core.component import validated
+from gluonts.dataset.field_names import FieldName
+from gluonts.time_feature import time_features_from_frequency_str
+from gluonts.transform import MapTransformation
+
+from tsforecast.data.frequency import expected_alias_warnings, offset_alias
+
+# Season name -> (number of factors, index by the calendar). A name of the form `cycle_of_12` counts steps instead.
+SEASONS = {
+    "minute_of_hour": (60, lambda t: t.minute),
+    "half_hour_of_day": (48, lambda t: 2 * t.hour + t.minute // 30),
+    "hour_of_day": (24, lambda t: t.hour),
+    "hour_by_kind_of_day": (48, lambda t: t.hour + 24 * (t.dayofweek >= 5)),
+    "hour_of_week": (168, lambda t: t.hour + 24 * t.dayofweek),
+    "day_of_week": (7, lambda t: t.dayofweek),
+    "day_of_month": (31, lambda t: t.day - 1),
+    "week_of_year": (53, lambda t: (t.dayofyear - 1) // 7),
+    "month_of_year": (12, lambda t: t.month - 1),
+    "quarter_of_year": (4, lambda t: t.quarter - 1),
+}
+
+_PER_STEP = ("target", "observed", "time_feat", "season_index", "dynamic_real")
+_PER_SERIES = ("series_index", "static_cat", "static_real", "known_future")
+
+
+@lru_cache(maxsize=256)
+def _calendar(start: pd.Period, length: int, seasons: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """Time features (time, feature) in [-0.5, 0.5] and season indices (time, season); cached, since series share starts."""
+    with expected_alias_warnings():
+        times = pd.period_range(start, periods=length, freq=start.freq)
+        functions = time_features_from_frequency_str(offset_alias(start.freqstr))
+        features = [np.asarray(function(times), dtype=np.float32) for function in functions]
+        indices = []
+        for name in seasons:
+            if name.startswith("cycle_of_"):
+                indices.append(
+                    (start.ordinal // start.freq.n + np.arange(length)) % int(name.removeprefix("cycle_of_"))
+                )
+            else:
+                indices.append(np.asarray(SEASONS[name][1](times), dtype=np.int64))
+    stack = lambda parts, dtype: np.stack(parts, -1).astype(dtype) if parts else np.zeros((length, 0), dtype)  # noqa: E731
+    return stack(features, np.float32), stack(indices, np.int64)
+
+
+class Prepare(MapTransformation):
+    """Turns a data entry into arrays with time first: target, observed, calendar, covariates, identity.
+
+    Args:
+        prediction_length: Steps by which calendar and covariates reach beyond the target, at prediction.
+        seasons: Names in `SEASONS`, or `cycle_of_N`.
+        items: Identifiers of the series seen in training; others get index 0, "unknown".
+        cardinality: Number of values of each static category used.
+        num_static_real: Number of static numbers used.
+        num_dynamic_real: Number of covariates known in advance used.
+    """
+
+    @validated()
+    def __init__(
+        self,
+        prediction_length: int,
+        seasons: list[str],
+        items: list[str],
+        cardinality: list[int],
+        num_static_real: int = 0,
+        num_dynamic_real: int = 0,
+    ) -> None:
+        self.prediction_length = prediction_length
+        self.seasons = tuple(seasons)
+        self.index = {item: position + 1 for position, item in enumerate(items)}
+        self.cardinality = np.asarray(cardinality, dtype=np.int64)
+        self.num_static_real = num_static_real
+        self.num_dynamic_real = num_dynamic_real
+
+    def map_transform(self, data: dict[str, Any], is_train: bool) -> dict[str, Any]:
+        """The prepared entry; identity fields of the original are kept."""
+        target = np.atleast_2d(np.asarray(data[FieldName.TARGET], dtype=np.float32)).T
+        length = len(target) + (0 if is_train else self.prediction_length)
+        features, seasons = _calendar(data[FieldName.START], length, self.seasons)
+        entry: dict[str, Any] = {
+            "start": data[FieldName.START],
+            "target": np.nan_to_num(target, posinf=0.0, neginf=0.0),
+            "observed": np.isfinite(target),
+            "time_feat": features,
+            "season_index": seasons,
+            "series_index": np.int64(self.index.get(str(data.get("item_id")), 0)),
+            "static_cat": self._categories(data),
+            "static_real": _fixed(data, FieldName.FEAT_STATIC_REAL, self.num_static_real, np.float32),
+            "dynamic_real": np.zeros((length, 0), np.float32),
+        }
+        if self.num_dynamic_real:
+            entry["dynamic_real"] = np.asarray(data[FieldName.FEAT_DYNAMIC_REAL], np.float32).T[:length]
+        known = np.full((self.prediction_length, target.shape[1]), np.nan, np.float32)
+        if not is_train and data.get("known_future") is not None:
+            given = np.atleast_2d(np.asarray(data["known_future"], np.float32)).T[: self.prediction_length]
+            known[: len(given)] = given
+        entry["known_future"] = known
+        return entry | {name: data[name] for name in ("item_id", "info") if name in data}
+
+    def _categories(self, data: dict[str, Any]) -> np.ndarray:
+        codes = _fixed(data, FieldName.FEAT_STATIC_CAT, len(self.cardinality), np.int64)
+        if ((codes < 0) | (codes >= self.cardinality)).any():
+            raise ValueError(
+                f"series {data.get('item_id')!r}: expected static categories below {self.cardinality.tolist()}, the values "
+                f"seen in training, got {codes.tolist()}; map what is new to a known category, or train again"
+            )
+        return codes
+
+
+def _fixed(data: dict[str, Any], name: str, size: int, dtype: Any) -> np.ndarray:
+    return np.asarray(data[name], dtype).reshape(-1)[:size] if size else np.zeros(0, dtype)
+
+
+def cut(entry: dict[str, Any], split: int, past: int | None, future: int) -> dict[str, Any]:
+    """The window of a prepared entry around `split`: at most `past` steps before it, `future` after it.
+
+    Args:
+        entry: As `Prepare` makes it.
+        split: Number of steps of the past.
+        past: None for the whole past.
+        future: Steps of the future; only those of them which the arrays hold are cut.
+    """
+    first = 0 if past is None else max(split - past, 0)
+    window = {name: entry[name] for name in _PER_SERIES}
+    for name in _PER_STEP:
+        window[f"past_{name}"] = entry[name][first:split]
+        window[f"future_{name}"] = entry[name][split : split + future]
+    window["forecast_start"] = entry["start"] + split
+    return window | {name: entry[name] for name in ("item_id", "info") if name in entry}
+
+
+def collate(windows: list[dict[str, Any]], device: torch.device | str = "cpu") -> dict[str, Any]:
+    """A batch of windows as tensors (series, time, ...); shorter pasts are padded at their beginning.
+
+    Padding is unobserved and marked in `past_is_pad`, (series, time).
+    """
+    length = max(len(window["past_target"]) for window in windows)
+    batch: dict[str, Any] = {}
+    for key in windows[0]:
+        values = [window.get(key) for window in windows]
+        if key in ("item_id", "info", "forecast_start"):
+            batch[key] = values
+        else:
+            if key.startswith("past_"):
+                values = [np.pad(v, [(length - len(v), 0), *[(0, 0)] * (v.ndim - 1)]) for v in values]  # pyright: ignore
+            batch[key] = torch.as_tensor(np.stack(values), device=device)  # pyright: ignore
+    pads = np.array([length - len(window["past_target"]) for window in windows])
+    batch["past_is_pad"] = torch.as_tensor(np.arange(length) < pads[:, None], device=device)
+    return batch
+
+
+class EpochLoader:
+    """Batches of training windows; the order and the windows of an epoch follow from (seed, epoch) alone.
+
+    Lightning tells the epoch through `set_epoch`, so a resumed run sees what the uninterrupted one would have seen.
+
+    Args:
+        data: Prepared entries, walked through again for every pass.
+        past: Steps of the past of a window; series which are shorter give all they have. None for whole series.
+        future: Steps of the future.
+        batch_size: Windows in a batch.
+        num_batches: Batches in an epoch, passing over the data as often as needed; None for one pass.
+        seed: None for an order that is not reproducible.
+        at_end: Take the last window of every series, in order, instead of random ones (validation).
+        buffer: Windows among which the order is shuffled.
+    """
+
+    def __init__(
+        self,
+        data: Iterable[dict[str, Any]],
+        past: int | None,
+        future: int,
+        batch_size: int,
+        num_batches: int | None,
+        seed: int | None = None,
+        at_end: bool = False,
+        buffer: int = 4096,
+    ) -> None:
+        self.data, self.past, self.future = data, past, future
+        self.batch_size, self.num_batches, self.at_end, self.buffer = batch_size, num_batches, at_end, buffer
+        self.seed = np.random.SeedSequence().entropy if seed is None else seed
+        self.epoch = 0
+        self.sampler = self  # where Lightning looks for `set_epoch`
+
+    def set_epoch(self, epoch: int) -> None:
+        """Chooses the epoch which the next iteration yields."""
+        self.epoch = epoch
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        rng = np.random.default_rng([self.seed % 2**63, self.epoch])  # pyright: ignore[reportOptionalOperand]
+        batch: list[dict[str, Any]] = []
+        made = 0
+        for window in self._windows(rng) if self.at_end else self._shuffled(rng):
+            batch.append(window)
+            if len(batch) == self.batch_size:
+                yield collate(batch)
+                batch, made = [], made + 1
+                if made == self.num_batches:
+                    return
+        if batch:
+            yield collate(batch)
+
+    def _shuffled(self, rng: np.random.Generator) -> Iterator[dict[str, Any]]:
+        pool: list[dict[str, Any]] = []
+        for window in self._windows(rng):
+            if len(pool) < self.buffer:
+                pool.append(window)
+                continue
+            position = int(rng.integers(self.buffer))
+            yield pool[position]
+            pool[position] = window
+        for position in rng.permutation(len(pool)):
+            yield pool[position]
+
+    def _windows(self, rng: np.random.Generator) -> Iterator[dict[str, Any]]:
+        remaining = None if self.num_batches is None else self.num_batches * self.batch_size
+        while remaining is None or remaining > 0:
+            for entry in self.data:
+                last = len(entry["target"]) - self.future
+                first = last if self.past is None or self.at_end else min(self.past, last)
+                yield cut(entry, int(rng.integers(first, last + 1)), self.past, self.future)
+                if remaining is not None:
+                    remaining -= 1
+                    if remaining == 0:
+                        return
+            if remaining is None:
+                return

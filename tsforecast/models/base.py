@@ -1,0 +1,316 @@
+"""What every forecaster shares: scaling, training step, the belief, and the bridge to GluonTS."""
+
+import abc
+import dataclasses
+import math
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from tsforecast.core import Gaussian
+from tsforecast.core.gaussian import register_record
+
+Batch = dict[str, Any]
+
+# Constructor arguments which data decide: the estimator fills them in, the command line refuses them.
+DATA_DECIDED = frozenset(
+    {
+        "freq", "prediction_length", "season", "num_series", "num_targets", "cardinality",
+        "num_static_real", "num_dynamic_real", "num_time_features", "seed",
+    }
+)  # fmt: skip
+
+# Of checkpoints and saved predictors; raised when older ones can no longer be read.
+FORMAT = 1
+
+INPUT_NAMES = [
+    "past_target", "past_observed", "past_is_pad", "past_time_feat", "past_season_index", "past_dynamic_real",
+    "future_time_feat", "future_season_index", "future_dynamic_real", "known_future",
+    "series_index", "static_cat", "static_real",
+]  # fmt: skip
+
+
+@register_record
+@dataclasses.dataclass(frozen=True)
+class Belief:
+    """All of the past that the future needs.
+
+    Attributes:
+        state: Belief over the last state, in scaled units.
+        location: Centre of the scaling, frozen when filtering began.
+        scale: Unit of the scaling, frozen likewise.
+        series: Index of the series, 0 for unknown ones.
+        static_cat: Codes of the static categories.
+        static_real: Static numbers.
+    """
+
+    state: Gaussian
+    location: Float[Tensor, "series target"]
+    scale: Float[Tensor, "series target"]
+    series: Int[Tensor, " series"]
+    static_cat: Int[Tensor, "series category"]
+    static_real: Float[Tensor, "series static"]
+
+
+@register_record
+@dataclasses.dataclass(frozen=True)
+class Stretch:
+    """A stretch of time of a batch of series, time outermost; what is not observed is zero.
+
+    Attributes:
+        values: Targets in the units of the data, transformed but not scaled.
+        observed: False where missing.
+        active: False before the series begins; None where all have begun.
+        time_feat: Time features.
+        season_index: Active factor of each season; one series wide where all agree.
+        dynamic_real: Covariates.
+    """
+
+    values: Float[Tensor, "time series target"]
+    observed: Bool[Tensor, "time series target"]
+    active: Bool[Tensor, "time series"] | None
+    time_feat: Float[Tensor, "time series feature"]
+    season_index: Int[Tensor, "time #series season"]
+    dynamic_real: Float[Tensor, "time series covariate"]
+
+
+class AbstractForecaster(pl.LightningModule, abc.ABC):
+    """A probabilistic forecaster of many series: Lightning module, and prediction network of GluonTS.
+
+    A batch is a dict of tensors with the series first, as `tsforecast.data.transform.collate` makes it.
+
+    Args:
+        freq: Frequency of the data, as `pandas.Period` names it.
+        prediction_length: Steps of a forecast.
+        season: Main season in steps, for the scaling.
+        num_series: Series in the training data.
+        num_targets: Components of the target.
+        cardinality: Number of values of each static category.
+        num_static_real: Number of static numbers.
+        num_dynamic_real: Number of covariates known in advance.
+        num_time_features: Number of time features.
+        transformation: Of the target, before scaling: "none", "log1p" (counts) or "asinh" (spikes of both signs).
+        clip: "nonnegative" cuts forecasts at zero, "none" does not, "auto" does if the training data have no negative value.
+        learning_rate: Of the parameters of the state-space model; falls to a hundredth over the training.
+        network_learning_rate: Of networks, likewise.
+        num_samples: Sample paths of a forecast if the caller does not say.
+        seed: Of what is random in training; None for not reproducible.
+    """
+
+    def __init__(
+        self,
+        *,
+        freq: str = "D",
+        prediction_length: int = 1,
+        season: int = 1,
+        num_series: int = 0,
+        num_targets: int = 1,
+        cardinality: list[int] | None = None,
+        num_static_real: int = 0,
+        num_dynamic_real: int = 0,
+        num_time_features: int = 0,
+        transformation: str = "none",
+        clip: str = "auto",
+        learning_rate: float = 0.1,
+        network_learning_rate: float = 0.01,
+        num_samples: int = 100,
+        seed: int | None = None,
+    ) -> None:
+        super().__init__()
+        for name, value, choices in (
+            ("transformation", transformation, ("none", "log1p", "asinh")),
+            ("clip", clip, ("auto", "none", "nonnegative")),
+        ):
+            if value not in choices:
+                raise ValueError(f"expected {name} to be one of {', '.join(choices)}, got {value!r}")
+        self.prediction_length = prediction_length
+        self.season = season
+        self.num_targets = num_targets
+        self.transformation = transformation
+        self.clip = clip
+        self.learning_rate = learning_rate
+        self.network_learning_rate = network_learning_rate
+        self.num_samples = num_samples
+
+    # What a model is.
+
+    @abc.abstractmethod
+    def loss(self, batch: Batch) -> Float[Tensor, " series"]:
+        """Negative log-likelihood per observed value of past and future, in scaled units."""
+
+    @property
+    @abc.abstractmethod
+    def season_names(self) -> list[str]:
+        """Names of the seasons whose indices the batch carries, in the order of `season_index`."""
+
+    @abc.abstractmethod
+    def filter(self, batch: Batch, belief: Belief | None = None) -> tuple[Belief, Float[Tensor, "time series"]]:
+        """The belief after the batch's past, and the log-likelihood of each of its steps (scaled units).
+
+        Args:
+            batch: Its `past_*` fields are read.
+            belief: From which to go on; None to begin.
+        """
+
+    @abc.abstractmethod
+    def forecast(
+        self, belief: Belief, future: Batch, num_samples: int, generator: torch.Generator | None = None
+    ) -> Float[Tensor, "series sample horizon target"]:
+        """Sample paths of the batch's future, in the units of the data.
+
+        Args:
+            belief: At the end of the past.
+            future: Its `future_*` fields are read, and `known_future` (NaN where free): what is known is conditioned on.
+            num_samples: Number of paths.
+            generator: Of random numbers.
+        """
+
+    # What GluonTS and Lightning call.
+
+    def forward(
+        self,
+        past_target: Tensor,
+        past_observed: Tensor,
+        past_is_pad: Tensor,
+        past_time_feat: Tensor,
+        past_season_index: Tensor,
+        past_dynamic_real: Tensor,
+        future_time_feat: Tensor,
+        future_season_index: Tensor,
+        future_dynamic_real: Tensor,
+        known_future: Tensor,
+        series_index: Tensor,
+        static_cat: Tensor,
+        static_real: Tensor,
+        num_samples: int | None = None,
+    ) -> Tensor:
+        """Sample paths (series, sample, horizon), with a last dimension of targets where there are several."""
+        batch = {name: value for name, value in locals().items() if name in INPUT_NAMES}
+        samples = self.forecast(self.filter(batch)[0], batch, num_samples or self.num_samples)
+        return samples.squeeze(-1) if self.num_targets == 1 else samples
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        """Mean loss of the batch."""
+        return self._step(batch, "train_loss")
+
+    def validation_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        """Mean loss of the batch."""
+        return self._step(batch, "val_loss")
+
+    def _step(self, batch: Batch, name: str) -> Tensor:
+        loss = self.loss(batch).mean()
+        if not torch.isfinite(loss):
+            raise FloatingPointError(
+                f"the training loss became {loss.item()} at step {self.global_step}: lower learning_rate, clip the "
+                "gradient, or look for extreme values in the data (a transformation helps with spikes)"
+            )
+        self.log(name, loss, on_epoch=True, on_step=False, prog_bar=True, batch_size=len(batch["past_target"]))
+        return loss
+
+    def configure_optimizers(self) -> Any:
+        """Adam with the paper's momenta; the learning rate falls exponentially by a factor of 100 over the run."""
+        networks = {id(p) for name, p in self.named_parameters() if name.startswith("network.")}
+        groups = [
+            {"params": [p for p in self.parameters() if id(p) not in networks], "lr": self.learning_rate},
+            {"params": [p for p in self.parameters() if id(p) in networks], "lr": self.network_learning_rate},
+        ]
+        optimizer = torch.optim.Adam([g for g in groups if g["params"]], betas=(0.9, 0.95))
+        total = self.trainer.estimated_stepping_batches
+        if not math.isfinite(total) or total <= 0:
+            return optimizer
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 0.01 ** (step / total))
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Marks the checkpoint as ours."""
+        checkpoint["tsforecast_format"] = FORMAT
+
+    # GluonTS serialises a network by its constructor's arguments.
+    def __getnewargs_ex__(self) -> tuple[tuple, dict[str, Any]]:
+        return (), dict(self.hparams)
+
+    # What models share.
+
+    def begin(self, batch: Batch) -> tuple[Float[Tensor, "series target"], Float[Tensor, "series target"]]:
+        """Location and scale of every series, from its past.
+
+        The centre is the mean of the first season observed; the scale the mean absolute difference from the season
+        before (from the last value without a season). A series on which no difference is observed, or a constant one,
+        is scaled by its mean absolute value; one without any observation by 1.
+        """
+        stretch = self.stretch(batch, "past")
+        values, seen = stretch.values, stretch.observed
+        first = seen & (seen.cumsum(0) <= max(self.season, 1))
+        location = _mean(values, first)
+        lag = self.season if len(values) > self.season else 1
+        both = seen[lag:] & seen[:-lag]
+        change = _mean((values[lag:] - values[:-lag]).abs(), both)
+        spread = _mean((values - location).abs(), seen)
+        size = _mean(values.abs(), seen)
+        scale = torch.maximum(change, 1e-2 * spread)
+        scale = torch.where(scale > 1e-6 * size, scale, size)
+        return location, torch.where(scale > 0, scale, 1.0)
+
+    def belief_over(self, state: Gaussian, batch: Batch, location: Tensor, scale: Tensor) -> Belief:
+        """A belief with the batch's identities."""
+        return Belief(state, location, scale, batch["series_index"], batch["static_cat"], batch["static_real"])
+
+    def stretch(self, batch: Batch, part: str) -> Stretch:
+        """The `past` or the `future` of a batch, or `both` one after the other, time first."""
+        if part == "both":
+            past, future = self.stretch(batch, "past"), self.stretch(batch, "future")
+            active = past.active
+            if active is not None:
+                active = torch.cat([active, active.new_ones(len(future.values), active.shape[1])])
+            wide = max(past.season_index.shape[1], future.season_index.shape[1])
+            index = [s.season_index.expand(-1, wide, -1) for s in (past, future)]
+            names = ("values", "observed", "time_feat", "dynamic_real")
+            joined = {name: torch.cat([getattr(past, name), getattr(future, name)]) for name in names}
+            return Stretch(**joined, active=active, season_index=torch.cat(index))
+        time_feat = batch[f"{part}_time_feat"].transpose(0, 1)
+        index = batch[f"{part}_season_index"].transpose(0, 1)
+        dtype = self.dtype
+        shape = (*time_feat.shape[:2], self.num_targets)
+        if f"{part}_target" in batch:
+            observed = batch[f"{part}_observed"].transpose(0, 1)
+            values = torch.where(observed, batch[f"{part}_target"].transpose(0, 1), 0.0)
+        else:
+            values, observed = time_feat.new_zeros(shape), torch.zeros(shape, dtype=torch.bool, device=time_feat.device)
+        active = None
+        if part == "past" and bool(batch["past_is_pad"].any()):
+            active = ~batch["past_is_pad"].T
+            started = active.int().argmax(0)  # the calendar of the padding is that of the first step: it is not read
+            index = index.gather(0, torch.maximum(torch.arange(len(index), device=index.device)[:, None], started)[..., None].expand(index.shape))
+        if bool((index == index[:, :1]).all()):
+            index = index[:, :1]
+        return Stretch(
+            values=torch.where(observed, self.transform(values.to(dtype)), 0.0),
+            observed=observed,
+            active=active,
+            time_feat=time_feat.to(dtype),
+            season_index=index,
+            dynamic_real=batch[f"{part}_dynamic_real"].transpose(0, 1).to(dtype),
+        )
+
+    def transform(self, values: Tensor) -> Tensor:
+        """The chosen transformation."""
+        if self.transformation == "log1p":
+            return torch.log1p(values.clamp_min(-1 + 1e-6))
+        return torch.asinh(values) if self.transformation == "asinh" else values
+
+    def restore(self, values: Tensor) -> Tensor:
+        """Back from transformed units to those of the data, clipped to the target's support."""
+        if self.transformation != "none":
+            bound = math.log(torch.finfo(values.dtype).max) - 1  # a far tail must not become infinite
+            values = values.clamp(-bound, bound)
+            values = torch.expm1(values) if self.transformation == "log1p" else torch.sinh(values)
+        return values.clamp_min(0.0) if self.clip == "nonnegative" else values
+
+
+
+def _mean(values: Tensor, mask: Tensor) -> Tensor:
+    """Mean over time of what the mask keeps; 0 where it keeps nothing."""
+    return torch.where(mask, values, 0.0).sum(0) / mask.sum(0).clamp_min(1)

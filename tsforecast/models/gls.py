@@ -1,0 +1,95 @@
+"""Gaussian linear system: a dense state-space model learnt across series."""
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from tsforecast.core import Gaussian, LinearGaussian, LinearSystem
+from tsforecast.models.base import Batch, Belief, Stretch
+from tsforecast.models.linear import AbstractLinearForecaster
+from tsforecast.nn import SeriesParameters
+
+_LOWEST, _HIGHEST = -6.0, 4.0
+
+
+class GLSForecaster(AbstractLinearForecaster):
+    """x_t = A x_{t-1} + B u_t + w_t, y_t = C x_t + D u_t + v_t, with A, C and the prior shared by all series.
+
+    The scales of the noises are those of the population plus deviations of each category and series. The transition starts
+    as a level and damped rotations at the harmonics of the season, and stays stable: its largest singular value is at most 1.
+    Several targets are modelled jointly.
+
+    Args:
+        state_dim: Size of the state.
+        kwargs: Arguments of every forecaster.
+    """
+
+    def __init__(self, *, state_dim: int = 16, **kwargs) -> None:
+        super().__init__(**kwargs)
+        self.save_hyperparameters()
+        if state_dim < 1:
+            raise ValueError(f"expected a state of one dimension at least, got state_dim={state_dim}")
+        self.state_dim = state_dim
+        targets, inputs = self.num_targets, self.hparams.get("num_dynamic_real", 0)
+        self.transition = torch.nn.Parameter(_rotations(state_dim, self.season))
+        emission = torch.zeros(targets, state_dim)
+        emission[:, 0] = 1.0
+        emission[:, 1::2] = 1.0 if self.season > 1 else 0.0
+        self.emission = torch.nn.Parameter(emission + 0.1 * torch.randn(emission.shape) / math.sqrt(state_dim))
+        self.state_inputs = torch.nn.Parameter(torch.zeros(state_dim, inputs))
+        self.target_inputs = torch.nn.Parameter(torch.zeros(targets, inputs))
+        self.prior_mean = torch.nn.Parameter(torch.zeros(state_dim))
+        self.log_prior_scale = torch.nn.Parameter(torch.zeros(state_dim))
+        initial = torch.cat([torch.full((state_dim,), -2.0), torch.full((targets,), -0.5)])
+        self.log_scales = SeriesParameters(initial, self.hparams.get("num_series", 0), self.hparams.get("cardinality") or [])
+
+    @property
+    def season_names(self) -> list[str]:
+        """None: seasons are found by the transition."""
+        return []
+
+    def stable_transition(self) -> Float[Tensor, "state state"]:
+        """The transition, divided by its largest singular value where that exceeds 1."""
+        return self.transition / torch.linalg.matrix_norm(self.transition, ord=2).clamp_min(1.0)
+
+    def system(self, stretch: Stretch, batch: Batch | Belief) -> tuple[LinearSystem, Gaussian]:
+        """The system of a stretch in scaled units, and the prior over the state before it."""
+        known = isinstance(batch, Belief)
+        series, cat = (batch.series, batch.static_cat) if known else (batch["series_index"], batch["static_cat"])
+        scales = self.log_scales(series, cat).clamp(_LOWEST, _HIGHEST).exp()
+        prior_variance = (2 * self.log_prior_scale.clamp(-4.0, 3.0)).exp()
+        floor = 1e-5 * (self.emission.square() @ prior_variance)
+        transition = self.stable_transition()[None, None]
+        state_noise = torch.diag_embed(scales[:, : self.state_dim].square()).unsqueeze(0)
+        if stretch.active is not None:  # before a series begins its state stands still
+            moving = stretch.active.to(scales.dtype)[..., None, None]
+            transition = moving * transition + (1 - moving) * torch.eye(self.state_dim, dtype=scales.dtype, device=scales.device)
+            state_noise = moving * state_noise
+        inputs = stretch.dynamic_real
+        zeros = scales.new_zeros(1, 1, 1)
+        state_offset = (inputs @ self.state_inputs.mT if inputs.shape[-1] else zeros).expand(-1, -1, self.state_dim)
+        target_offset = (inputs @ self.target_inputs.mT if inputs.shape[-1] else zeros).expand(-1, -1, self.num_targets)
+        system = LinearSystem(
+            LinearGaussian(transition, state_offset, state_noise),
+            LinearGaussian(
+                self.emission[None, None],
+                target_offset,
+                torch.diag_embed(scales[:, self.state_dim :].square() + floor).unsqueeze(0),
+            ),
+        )
+        mean = self.prior_mean.expand(len(series), -1)
+        return system, Gaussian(mean, torch.diag_embed(prior_variance))
+
+
+def _rotations(size: int, season: int) -> Tensor:
+    """A level, and damped rotations by the harmonics of the season (by random small angles without one)."""
+    matrix = torch.eye(size) * 0.97
+    matrix[0, 0] = 1.0
+    for harmonic, first in enumerate(range(1, size - 1, 2), start=1):
+        angle = 2 * math.pi * harmonic / season if season > 1 else 0.1 * harmonic
+        cosine, sine = math.cos(angle), math.sin(angle)
+        block = torch.tensor([[cosine, sine], [-sine, cosine]])
+        matrix[first : first + 2, first : first + 2] = (0.995 if season > 1 else 0.9) * block
+    return matrix

@@ -1,0 +1,149 @@
+"""Innovation state-space forecaster: level, trend and seasons with noises learnt per series."""
+
+import torch
+from torch import Tensor
+
+from tsforecast.core import Gaussian, kalman
+from tsforecast.core.issm import ISSM, Season
+from tsforecast.models.base import Batch, Belief, Stretch
+from tsforecast.models.components import component_names, parse_component
+from tsforecast.models.linear import AbstractLinearForecaster, scaled
+from tsforecast.nn import ScaleNetwork, SeriesParameters
+
+# Log scales stay in a range in which float32 filters safely whatever an optimiser does.
+_LOWEST, _HIGHEST = -7.0, 5.0
+# Observation variance, relative to the prior's: at least this, so that the first update loses no digits.
+_FLOOR = 1e-5
+
+
+class ISSMForecaster(AbstractLinearForecaster):
+    """A sum of levels, trends and seasons; what is learnt are the scales of its noises, its dampings and its prior.
+
+    Deep state-space models call this structure ISSM (Rangapuram et al. 2018; the switching-model papers use it with fixed
+    parameters); with free parameters of each series it is a classical structural model (Harvey 1989). Scales are those of
+    the population plus deviations of each category and series; a series that was not in the training data has the
+    population's. The likelihood is the exact Kalman filter's.
+
+    Args:
+        components: Names joined by "+": level, damped_level, trend, damped_trend, hour_of_day, hour_by_kind_of_day
+            (working days and weekends apart), hour_of_week, day_of_week, month_of_year, ..., cycle_of_N; "auto" chooses
+            by the frequency, "paper" takes the switching-model papers' (level + seasons).
+        scales: "free" for constants of each series; "network" adds to their logarithms a network over time features,
+            active seasons and an embedding of the series, so that scales vary with time.
+        embedding_dim: Size of the series' embedding in that network.
+        kwargs: Arguments of every forecaster.
+    """
+
+    def __init__(
+        self, *, components: str = "auto", scales: str = "free", embedding_dim: int = 10, **kwargs
+    ) -> None:
+        super().__init__(**kwargs)
+        self.save_hyperparameters()
+        if self.num_targets != 1:
+            raise ValueError(f"issm forecasts one target, got {self.num_targets}: forecast them as series, or take gls")
+        if scales not in ("free", "network"):
+            raise ValueError(f"expected scales to be 'free' or 'network', got {scales!r}")
+        options = self.hparams
+        self.component_names = component_names(components, options.get("freq", "D"))
+        self.components = tuple(parse_component(name) for name in self.component_names)
+        self.noise_names = [
+            noise if noise == name else f"{name}.{noise}"
+            for name, component in zip(self.component_names, self.components, strict=True)
+            for noise in component.noises
+        ] + ["observation"]
+        num_series, cardinality = options.get("num_series", 0), options.get("cardinality") or []
+        sizes = [len(self.noise_names), sum(c.is_damped for c in self.components), len(self.components)]
+        self.sizes = [*sizes, options.get("num_dynamic_real", 0)]
+        initial = [torch.full((sizes[0],), -2.0), torch.full((sizes[1],), 2.0), torch.zeros(sizes[2])]
+        initial[0][-1] = -0.5
+        initial.append(torch.zeros(self.sizes[3]))  # effects of the covariates
+        self.parameters_of_series = SeriesParameters(torch.cat(initial), num_series, cardinality)
+        self.season_means = torch.nn.Parameter(
+            torch.zeros(sum(c.size for c in self.components if isinstance(c, Season)))
+        )
+        self.network = None
+        if scales == "network":
+            factors = sum(c.size for c in self.components if isinstance(c, Season))
+            inputs = options.get("num_time_features", 0) + factors + options.get("num_static_real", 0)
+            self.network = ScaleNetwork(inputs, num_series, sizes[0], embedding_dim)
+
+    @property
+    def season_names(self) -> list[str]:
+        """Names of the seasons, in the order of `season_index`."""
+        pairs = zip(self.component_names, self.components, strict=True)
+        return [name for name, component in pairs if isinstance(component, Season)]
+
+    def system(self, stretch: Stretch, batch: Batch | Belief) -> tuple[ISSM, Gaussian]:
+        """The system of a stretch in scaled units, and the prior over the state before it."""
+        series, cat, real = _identities(batch)
+        raw = self.parameters_of_series(series, cat)
+        log_scale, damping, log_prior, effects = raw.split(self.sizes, -1)
+        log_scale = log_scale.unsqueeze(0)
+        if self.network is not None:
+            active = [
+                torch.nn.functional.one_hot(index, parse_component(name).size)
+                for name, index in zip(self.season_names, stretch.season_index.unbind(-1), strict=True)
+            ]
+            wide = stretch.time_feat.shape[:2]
+            inputs = [stretch.time_feat, *(a.to(raw.dtype).expand(*wide, -1) for a in active), real.to(raw.dtype).expand(*wide, -1)]
+            log_scale = log_scale + self.network(torch.cat(inputs, -1), series)
+        variance = (2 * log_scale.clamp(_LOWEST, _HIGHEST)).exp()
+        prior_variance = (2 * log_prior.clamp(-4.0, 3.0)).exp()
+        offset = (stretch.dynamic_real * effects).sum(-1) if effects.shape[-1] else raw.new_zeros(1)
+        system = ISSM(
+            self.components,
+            stretch.season_index,
+            variance[..., :-1],
+            variance[..., -1] + _FLOOR * prior_variance.sum(-1),
+            torch.sigmoid(damping),
+            offset,
+            stretch.active,
+        )
+        diagonal = torch.cat(
+            [prior_variance[:, i, None].expand(-1, c.size) for i, c in enumerate(self.components)], -1
+        )
+        used, means = 0, []
+        for component in self.components:
+            if isinstance(component, Season):
+                means.append(self.season_means[used : used + component.size])
+                used += component.size
+            else:
+                means.append(raw.new_zeros(component.size))
+        mean = torch.cat(means).expand(len(series), -1)
+        return system, Gaussian(mean, torch.diag_embed(diagonal))
+
+    def decompose(self, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
+        """Smoothed parts of the past: name -> (mean, standard deviation), each (series, time).
+
+        In transformed units (those of the data if the transformation is "none"); the location of the scaling belongs to
+        the first component. The sum of all is under "fit".
+        """
+        stretch = self.stretch(batch, "past")
+        location, scale = self.begin(batch)
+        system, prior = self.system(stretch, batch)
+        smoothed = kalman.smooth(system, prior, *scaled(stretch, location, scale)).states
+        parts: dict[str, tuple[Tensor, Tensor]] = {}
+        rows, season = [], 0
+        for component, where in zip(self.components, system.slices(), strict=True):
+            row = smoothed.mean.new_zeros(*smoothed.mean.shape)
+            if isinstance(component, Season):
+                index = stretch.season_index[..., season].expand(row.shape[:2])
+                row.scatter_(-1, (where.start + index).unsqueeze(-1), 1.0)
+                season += 1
+            else:
+                row[..., where.start] = 1.0
+            rows.append(row)
+        for position, (name, row) in enumerate([*zip(self.component_names, rows, strict=True), ("fit", sum(rows))]):
+            assert isinstance(row, Tensor)
+            mean = (row * smoothed.mean).sum(-1)
+            variance = torch.einsum("tsi,tsij,tsj->ts", row, smoothed.cov, row)
+            centre = location.squeeze(-1) if position == 0 or name == "fit" else 0.0
+            size = scale.squeeze(-1)
+            parts[name] = ((mean * size + centre).T, (variance.clamp_min(0).sqrt() * size).T)
+        return parts
+
+
+def _identities(batch: Batch | Belief) -> tuple[Tensor, Tensor, Tensor]:
+    if isinstance(batch, Belief):
+        return batch.series, batch.static_cat, batch.static_real
+    return batch["series_index"], batch["static_cat"], batch["static_real"]
