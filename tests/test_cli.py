@@ -17,18 +17,7 @@ from tsforecast.cli import main
 from tsforecast.models import DATA_DECIDED, MODELS
 
 ROOT = Path(__file__).parents[1]
-SHORT = [
-    "--max_epochs",
-    "2",
-    "--batch_size",
-    "4",
-    "--num_batches_per_epoch",
-    "1",
-    "--accelerator",
-    "cpu",
-    "--threads",
-    "1",
-]
+SHORT = ["--max_epochs=2", "--batch_size=4", "--num_batches_per_epoch=1", "--accelerator=cpu", "--threads=1"]
 
 
 @pytest.fixture(autouse=True)
@@ -148,18 +137,7 @@ def weights(run: Path) -> dict[str, torch.Tensor]:
     return torch.load(run / "predictor" / "prediction-net-state.pt", weights_only=True)
 
 
-LONG = [
-    "--max_epochs",
-    "14",
-    "--batch_size",
-    "8",
-    "--num_batches_per_epoch",
-    "12",
-    "--accelerator",
-    "cpu",
-    "--threads",
-    "1",
-]
+LONG = ["--max_epochs=9", "--batch_size=8", "--num_batches_per_epoch=8", "--accelerator=cpu", "--threads=1"]
 
 
 def stop(arguments: list[str], run: Path, epoch: int, number: signal.Signals) -> tuple[int, str]:
@@ -182,11 +160,11 @@ def test_a_run_that_was_stopped_twice_ends_as_if_it_had_not(csv, tmp_path, capsy
     options = ["issm", *data(csv), *LONG, "--validation", "--learning_rate", "0.5"]
     assert main(["train", *options, "--output", str(whole)]) == 0
 
-    status, said = stop([*options, "--output", str(run)], run, 3, signal.SIGINT)
+    status, said = stop([*options, "--output", str(run)], run, 2, signal.SIGINT)
     assert status == 130, said
     assert f"--resume {run}" in said
     assert "Traceback" not in said
-    status, said = stop(["--resume", str(run)], run, 7, signal.SIGKILL)
+    status, said = stop(["--resume", str(run)], run, 5, signal.SIGKILL)
     assert status == -signal.SIGKILL, said
     assert not (run / "predictor").exists()
     assert "not finished" in refused(capsys, "evaluate", run)
@@ -236,7 +214,7 @@ def test_resume_refuses_what_cannot_go_on(run, csv, tmp_path, capsys):
     last.write_bytes(good)
     rows = csv.read_text().splitlines()
     changed = tmp_path / "sales.csv"
-    changed.write_text("\n".join([rows[0], rows[1] + "7", *rows[2:]]) + "\n")
+    changed.write_text("\n".join([rows[0], f"{rows[1][:-15]}1", *rows[2:]]) + "\n")
     config = yaml.safe_load((run / "config.yaml").read_text())
     (run / "config.yaml").write_text(yaml.safe_dump(config | {"data": str(changed)}))
     assert "data have changed" in refused(capsys, "train", "--resume", run)

@@ -22,7 +22,7 @@ from gluonts.transform import Transformation
 from lightning.pytorch.callbacks import ModelCheckpoint
 
 from tsforecast.data.checks import check_entries
-from tsforecast.data.frequency import default_season, expected_alias_warnings, period_alias
+from tsforecast.data.frequency import calendar_unit, default_season, expected_alias_warnings, period_alias
 from tsforecast.data.transform import EpochLoader, Prepare, collate, cut
 from tsforecast.models import DATA_DECIDED, INPUT_NAMES, MODELS, AbstractForecaster
 from tsforecast.models.base import FORMAT
@@ -133,7 +133,9 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         model: A name in `tsforecast.models.MODELS`.
         freq: Frequency of the data, in any of its names.
         prediction_length: Steps of a forecast.
-        context_length: Steps of the past in a training window, at most; None for whole series.
+        context_length: Steps of the past in a training window, at most; None for all of the training part.
+        train_length: Steps at the end of each series that are trained on, at most: noises of long ago may mislead.
+            None for by frequency (eight weeks of hours or minutes, otherwise everything), 0 for everything.
         history_length: Steps of the history which a prediction filters, at most; None for all.
         batch_size: Windows in a batch.
         num_batches_per_epoch: None for one pass over the data.
@@ -155,6 +157,7 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         prediction_length: int = 24,
         *,
         context_length: int | None = None,
+        train_length: int | None = None,
         history_length: int | None = None,
         batch_size: int = 64,
         num_batches_per_epoch: int | None = None,
@@ -180,6 +183,7 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         self.freq = period_alias(freq)
         self.prediction_length = prediction_length
         self.context_length = context_length
+        self.train_length = _recent(self.freq) if train_length is None else train_length
         self.history_length = history_length
         self.batch_size = batch_size
         self.num_batches_per_epoch = num_batches_per_epoch
@@ -311,6 +315,7 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
             self.batch_size,
             self.num_batches_per_epoch,
             self.seed,
+            recent=self.train_length or None,
             buffer=shuffle_buffer_length or 4096,
         )
 
@@ -353,6 +358,12 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
             "num_time_features": features["time_feat"].shape[-1],
             "lowest": float(lowest),
         }
+
+
+def _recent(freq: str) -> int:
+    """Steps of eight weeks where a day is the main season, else 0."""
+    per_day = default_season(freq) if calendar_unit(freq)[1] in ("h", "min") else 0
+    return 56 * per_day
 
 
 def _hyperparameters(model: type) -> set[str]:

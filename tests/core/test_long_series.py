@@ -8,25 +8,28 @@ from tsforecast.core import ISSM, Component, Gaussian, Level, Season, Trend, kal
 
 WEEKLY = (Level(), Season(7, "day"))
 WEEKLY_TREND = (Trend(), Season(7, "day"))
-NOISES = {WEEKLY: [0.05, 0.01], WEEKLY_TREND: [0.01, 1e-8, 0.001]}  # observation noise 1; the trend's level reaches 1e3
+DAMPED = (Trend(damped=True), Level(damped=True), Season(7, "day"))
+NOISES = {WEEKLY: [0.05, 0.01], WEEKLY_TREND: [0.01, 1e-8, 0.001], DAMPED: [0.01, 1e-8, 0.05, 0.001]}
 RATIOS = torch.tensor([10.0, 1e4])  # prior variance to observation variance
 
 
 def problem(components: tuple[Component, ...], steps: int) -> tuple[ISSM, Gaussian, torch.Tensor]:
-    """Data of the model itself; one series for each ratio of variances. All float64, but made of float32 numbers."""
+    """One series for each ratio of variances, by the model itself but for its damping: the observation noise is 1, and
+    the level of the trend reaches 1e3. All float64, but made of float32 numbers.
+    """
     rng, size = generator(0), sum(c.size for c in components)
     noises = torch.tensor(NOISES[components]).float().double()
     drawn = noises.sqrt() * torch.randn(steps, 2, len(noises), generator=rng).double()
     level = drawn[..., 0].cumsum(0)
-    if components == WEEKLY_TREND:
+    if isinstance(components[0], Trend):
         level = level + drawn[..., 1].cumsum(0).cumsum(0)
     day = torch.arange(steps) % 7
     season = torch.zeros(steps, 2).double()
     for d in range(7):
         season[d::7] = drawn[d::7, :, -1].cumsum(0)
     values = (level + season + torch.randn(steps, 2, generator=rng).double()).float().double().unsqueeze(-1)
-    one, none = torch.ones(1).double(), torch.ones(0).double()
-    system = ISSM(components, day[:, None], noises[None], one, none, 0 * one)
+    one, damping = torch.ones(1).double(), torch.full((sum(c.is_damped for c in components),), 0.96875).double()
+    system = ISSM(components, day[:, None], noises[None], one, damping, 0 * one)
     cov = RATIOS.double()[:, None, None] * torch.eye(size).double()
     return system, Gaussian(torch.zeros(2, size).double(), cov), values
 
@@ -59,9 +62,9 @@ def test_block_form_over_100_000_steps(components, steps):
     assert ((totals[0] - totals[1]).abs() < 1e-3 * totals[1].abs()).all()
 
 
-@pytest.mark.parametrize("components", [WEEKLY, WEEKLY_TREND], ids=["level", "trend"])
+@pytest.mark.parametrize("components", [WEEKLY, WEEKLY_TREND, DAMPED], ids=["level", "trend", "damped"])
 def test_step_form_is_symmetric_to_the_last_bit(components):
-    system, prior, values = problem(components, 500)
+    system, prior, values = problem(components, 400)
     exact = kalman.filter(system, prior, values)
     single = kalman.filter(*cast((system, prior, values), torch.float32))
     for cov in (single.filtered.cov, single.predicted.cov):

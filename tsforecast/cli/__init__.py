@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 
-from lightning.pytorch.utilities.exceptions import MisconfigurationException
+from lightning.fabric.utilities.exceptions import MisconfigurationException
 
 from tsforecast.cli import evaluate, predict, train
 
@@ -60,12 +60,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             log.debug("failed", exc_info=True)  # goes to the log of the run, where there is one
             return _fail(str(error))
         except KeyboardInterrupt:
-            return _fail("interrupted", status=130)
+            sys.stderr.write("stopped\n")
+            return 130
 
 
-def _fail(message: str, status: int = 2) -> int:
+def _fail(message: str) -> int:
     sys.stderr.write(f"error: {' '.join(message.split())}\n")
-    return status
+    return 2
 
 
 def _model(arguments: Sequence[str]) -> Sequence[str]:

@@ -169,7 +169,7 @@ def read_metrics(folder: Path) -> pd.DataFrame:
     """Losses by epoch, one row an epoch, from all attempts; epochs that were done again count once."""
     frames = [pd.read_csv(path) for path in _metrics(folder) if path.is_file() and path.stat().st_size]
     if not frames:
-        return pd.DataFrame(columns=["epoch", "train_loss"])
+        return pd.DataFrame({"epoch": [], "train_loss": []})
     # The last that is not missing, column by column: losses of training and validation come in rows of their own.
     return pd.concat(frames, ignore_index=True).groupby("epoch", as_index=False).last()
 

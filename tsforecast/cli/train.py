@@ -20,7 +20,7 @@ from lightning.pytorch.loggers import CSVLogger
 from tsforecast.cli import options, runs
 from tsforecast.data import ForecastTask
 from tsforecast.data.frequency import expected_alias_warnings
-from tsforecast.estimator import StateSpaceEstimator, save_predictor
+from tsforecast.estimator import StateSpaceEstimator, StateSpacePredictor, save_predictor
 from tsforecast.models import DATA_DECIDED, MODELS
 from tsforecast.plots import plot_learning_curve, save_figure
 
@@ -45,7 +45,7 @@ def parser() -> ArgumentParser:
         command.add_argument("--config", action="config", help="YAML file of options, such as the config.yaml of a run")
         options.add_data(command)
         _add_run(command)
-        skip = {"model", "freq", "prediction_length", "seed", "trainer_kwargs", "num_samples"}
+        skip: set[str | int] = {"model", "freq", "prediction_length", "seed", "trainer_kwargs", "num_samples"}
         command.add_class_arguments(StateSpaceEstimator, skip=skip)
         command.add_class_arguments(model, skip={*DATA_DECIDED, "num_samples"})
         models.add_subcommand(name, command)
@@ -225,6 +225,7 @@ def _train(folder: Path, record: dict[str, Any], chosen: Namespace, task: Foreca
         except (KeyboardInterrupt, SystemExit):  # Lightning turns the one into the other
             log.warning("stopped; `python train.py --resume %s` goes on after the last finished epoch", folder)
             return 130
+        assert isinstance(predictor, StateSpacePredictor)
         metrics = runs.finish_metrics(folder)
         figure = plot_learning_curve(metrics, title=f"{record['model']}, {task.name}")
         save_figure(figure, folder / "learning_curve.png")

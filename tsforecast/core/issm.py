@@ -425,10 +425,11 @@ class ISSM(AbstractLinearSystem):
 
         noise, index = fold(self.state_noise, 1), fold(self.index, 1)
         moving = None
-        active = None if self.active is None else self.active[first : first + length * count]
-        if active is not None and (is_transformed(active) or not bool(active.all())):
-            moving = fold(self.active, 0)
-            noise = torch.where(moving.unsqueeze(-1), noise, 0.0)
+        if self.active is not None:
+            here = self.active[first : first + length * count]
+            if is_transformed(here) or not bool(here.all()):
+                moving = fold(self.active, 0)
+                noise = torch.where(moving.unsqueeze(-1), noise, 0.0)
         clock = Clock.of(length, moving, noise.device)
         damping = self.damping.reshape(*[1] * (ndim + 1 - self.damping.ndim), *self.damping.shape)
         parts, used, season, damped = [], 0, 0, 0

@@ -169,6 +169,7 @@ class EpochLoader:
         batch_size: Windows in a batch.
         num_batches: Batches in an epoch, passing over the data as often as needed; None for one pass.
         seed: None for an order that is not reproducible.
+        recent: Steps at the end of each series from which windows are taken; None for all.
         at_end: Take the last window of every series, in order, instead of random ones (validation).
         buffer: Windows among which the order is shuffled.
     """
@@ -181,11 +182,13 @@ class EpochLoader:
         batch_size: int,
         num_batches: int | None,
         seed: int | None = None,
+        recent: int | None = None,
         at_end: bool = False,
         buffer: int = 4096,
     ) -> None:
         self.data, self.past, self.future = data, past, future
         self.batch_size, self.num_batches, self.at_end, self.buffer = batch_size, num_batches, at_end, buffer
+        self.recent = recent
         self.seed = np.random.SeedSequence().entropy if seed is None else seed
         self.epoch = 0
         self.sampler = self  # where Lightning looks for `set_epoch`
@@ -225,8 +228,10 @@ class EpochLoader:
         while remaining is None or remaining > 0:
             for entry in self.data:
                 last = len(entry["target"]) - self.future
-                first = last if self.past is None or self.at_end else min(self.past, last)
-                yield cut(entry, int(rng.integers(first, last + 1)), self.past, self.future)
+                begin = 0 if self.recent is None else max(len(entry["target"]) - max(self.recent, self.future + 1), 0)
+                past = last - begin if self.past is None else min(self.past, last - begin)
+                first = last if self.at_end else begin + past
+                yield cut(entry, int(rng.integers(first, last + 1)), past, self.future)
                 if remaining is not None:
                     remaining -= 1
                     if remaining == 0:

@@ -54,7 +54,7 @@ class ISSMForecaster(AbstractLinearForecaster):
         num_series, cardinality = options.get("num_series", 0), options.get("cardinality") or []
         sizes = [len(self.noise_names), sum(c.is_damped for c in self.components), len(self.components)]
         self.sizes = [*sizes, options.get("num_dynamic_real", 0)]
-        initial = [torch.full((sizes[0],), -2.0), torch.full((sizes[1],), 2.0), torch.zeros(sizes[2])]
+        initial = [torch.full((sizes[0],), -3.0), torch.full((sizes[1],), 2.0), torch.zeros(sizes[2])]
         initial[0][-1] = -0.5
         initial.append(torch.zeros(self.sizes[3]))  # effects of the covariates
         self.parameters_of_series = SeriesParameters(torch.cat(initial), num_series, cardinality)
