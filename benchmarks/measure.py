@@ -83,7 +83,9 @@ def measure_time(job: dict[str, Any]) -> dict[str, Any]:
     dtype, device, cpu = getattr(torch, job["dtype"]), job["device"], job["device"] == "cpu"
     problem = PROBLEMS[job["problem"]](job["problem"])
     contender = make(job["contender"], problem, dtype, device)
-    result: dict[str, Any] = {"series": contender.problem.num_series, "remark": contender.remark}
+    num_series = contender.problem.num_series
+    part = f"{num_series} of {problem.num_series} series" if num_series < problem.num_series else ""
+    result: dict[str, Any] = {"series": num_series, "remark": ", ".join(filter(None, (part, contender.remark)))}
     result["error_value"], result["error_gradient"] = errors(contender)
     strict = job["contender"] in ("tsforecast", "naive")
     limits = (TOLERANCES if strict else PEER_TOLERANCES)[job["dtype"]]

@@ -2,9 +2,12 @@
 
 import inspect
 import json
+import math
 import pickle
 import shutil
 import tempfile
+import signal
+import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -28,7 +31,8 @@ from tsforecast.models import DATA_DECIDED, INPUT_NAMES, MODELS, AbstractForecas
 from tsforecast.models.base import FORMAT
 
 FORECASTS = ("samples", "distribution")
-DEFAULT_EPOCHS = 50
+DEFAULT_EPOCHS = 40
+_LEAST_BATCHES = 4
 
 
 class StateSpacePredictor(PyTorchPredictor):
@@ -89,16 +93,17 @@ class StateSpacePredictor(PyTorchPredictor):
             prepared = self.input_transform(iter(entries), is_train=False)
             windows = [cut(e, len(e["target"]), self.history_length, self.prediction_length) for e in prepared]
             batch = collate(windows, self.device)
-            with torch.no_grad():
+            with torch.no_grad():  # not around the yield: it would hold in the caller, too
                 belief, _ = net.filter(batch)
-                yield from self._forecasts(net, belief, batch, num_samples)
+                forecasts = self._forecasts(net, belief, batch, num_samples)
+            yield from forecasts
 
     def _checked(self, dataset: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         for entry in dataset:
             check_entries([entry], self.freq, future=self.prediction_length)
             yield entry
 
-    def _forecasts(self, net: Any, belief: Any, batch: dict[str, Any], num_samples: int | None) -> Iterator[Forecast]:
+    def _forecasts(self, net: Any, belief: Any, batch: dict[str, Any], num_samples: int | None) -> list[Forecast]:
         common = [
             {"start_date": start, "item_id": item, "info": info}
             for start, item, info in zip(
@@ -108,18 +113,14 @@ class StateSpacePredictor(PyTorchPredictor):
                 strict=True,
             )
         ]
-        with expected_alias_warnings():
-            if self.forecast == "distribution":
-                yield from (
-                    DistributionForecast(distribution=d, **c)
-                    for d, c in zip(net.marginals(belief, batch), common, strict=True)
-                )
-                return
-            samples = net.forecast(belief, batch, num_samples or net.num_samples)
-            if net.num_targets == 1:
-                samples = samples.squeeze(-1)
-            for path, fields in zip(samples.cpu().numpy(), common, strict=True):
-                yield SampleForecast(samples=path, **fields)
+        if self.forecast == "distribution":
+            marginals = net.marginals(belief, batch)
+            return [DistributionForecast(distribution=d, **c) for d, c in zip(marginals, common, strict=True)]
+        samples = net.forecast(belief, batch, num_samples or net.num_samples)
+        if net.num_targets == 1:
+            samples = samples.squeeze(-1)
+        samples = samples.cpu().numpy()
+        return [SampleForecast(samples=paths, **c) for paths, c in zip(samples, common, strict=True)]
 
 
 class StateSpaceEstimator(PyTorchLightningEstimator):
@@ -133,17 +134,18 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         model: A name in `tsforecast.models.MODELS`.
         freq: Frequency of the data, in any of its names.
         prediction_length: Steps of a forecast.
-        context_length: Steps of the past in a training window, at most; None for all of the training part.
+        context_length: Steps of the past in a training window, at most; None for by frequency (two weeks of hours or
+            minutes, 120 days, 500 business days, otherwise ten seasons or 100 steps), 0 for all of the training part.
         train_length: Steps at the end of each series that are trained on, at most: noises of long ago may mislead.
             None for by frequency (eight weeks of hours or minutes, otherwise everything), 0 for everything.
         history_length: Steps of the history which a prediction filters, at most; None for all.
         batch_size: Windows in a batch.
-        num_batches_per_epoch: None for one pass over the data.
+        num_batches_per_epoch: None for one pass over the data, and at least four batches.
         num_samples: Sample paths of a forecast.
         seed: The order of the data, what is drawn in training, and the initial weights follow from it; None for not
             reproducible.
         forecast: "samples", or "distribution" for exact marginal distributions.
-        trainer_kwargs: For Lightning's `Trainer` (default: 50 epochs, gradient clipped at 10, no files written).
+        trainer_kwargs: For Lightning's `Trainer` (default: 40 epochs, gradient clipped at 10, no files written).
         hyperparameters: Of the model.
 
     Raises:
@@ -176,13 +178,15 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         for name in hyperparameters:
             if name not in known:
                 raise ValueError(f"model {model!r} has no hyperparameter {name!r}; it has {', '.join(sorted(known))}")
+        if forecast == "distribution" and hyperparameters.get("transformation") == "asinh":
+            raise ValueError("marginal distributions are not available behind 'asinh': take forecast='samples'")
         for name, value in (("prediction_length", prediction_length), ("batch_size", batch_size), ("num_samples", num_samples)):
             if value < 1:
                 raise ValueError(f"expected {name} to be positive, got {value}")
         self.model = model
         self.freq = period_alias(freq)
         self.prediction_length = prediction_length
-        self.context_length = context_length
+        self.context_length = _context(self.freq) if context_length is None else context_length
         self.train_length = _recent(self.freq) if train_length is None else train_length
         self.history_length = history_length
         self.batch_size = batch_size
@@ -228,50 +232,71 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         Raises:
             ValueError: If the data cannot be trained on; the message names the series.
         """
-        self._look_at(training_data)
+        self._look_at(training_data, from_predictor)
         if validation_data is not None:
             check_entries(validation_data, self.freq, min_length=self.prediction_length + 1)
         transformation = self.create_transformation()
-        if self.seed is not None:
-            with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(self.seed)
-                module = self.create_lightning_module()
-        else:
-            module = self.create_lightning_module()
-        if from_predictor is not None:
-            module.load_state_dict(from_predictor.network.state_dict())
-        prepare = lambda data: transformation.apply(data, is_train=True)  # noqa: E731
-        if cache_data:
-            prepare = lambda data: Cached(transformation.apply(data, is_train=True))  # noqa: E731
+        module = self._initial(from_predictor)
+
+        def prepare(data: Any) -> Any:
+            prepared = transformation.apply(data, is_train=True)
+            return Cached(prepared) if cache_data else prepared  # pyright: ignore[reportArgumentType]
+
         loader = self.create_training_data_loader(prepare(training_data), module, shuffle_buffer_length)
         validation = None
         if validation_data is not None:
             validation = self.create_validation_data_loader(prepare(validation_data), module)
-
-        options = {"max_epochs": DEFAULT_EPOCHS, "gradient_clip_val": 10.0, "logger": False, **self.trainer_kwargs}
-        callbacks = list(options.pop("callbacks", None) or [])
-        scratch = tempfile.mkdtemp() if validation and "default_root_dir" not in options else None
-        best = None
-        if validation:
-            folder = Path(options.get("default_root_dir") or scratch or ".") / "checkpoints"
-            best = ModelCheckpoint(folder, "best", monitor="val_loss", save_weights_only=True, enable_version_counter=False)
-            callbacks.append(best)
-        options.setdefault("enable_checkpointing", any(isinstance(c, ModelCheckpoint) for c in callbacks))
-        options.setdefault("num_sanity_val_steps", 0)
-        try:
-            trainer = pl.Trainer(callbacks=callbacks, **{"accelerator": "auto", "enable_model_summary": False, **options})
-            if ckpt_path is not None:
-                check_checkpoint(ckpt_path, module)
-            trainer.fit(module, loader, validation, ckpt_path=ckpt_path, weights_only=True)
-            if trainer.interrupted:
-                raise KeyboardInterrupt
-            if best is not None and best.best_model_path:
+        if ckpt_path is not None:
+            check_checkpoint(ckpt_path, module)
+        with tempfile.TemporaryDirectory() as scratch:
+            trainer = self._trainer(scratch if validation_data is not None else None)
+            _fit(trainer, module, loader, validation, ckpt_path)
+            best = next((c for c in trainer.checkpoint_callbacks if getattr(c, "monitor", None) == "val_loss"), None)
+            if isinstance(best, ModelCheckpoint) and best.best_model_path:
                 weights = torch.load(best.best_model_path, map_location="cpu", weights_only=True)
                 module.load_state_dict(weights["state_dict"])
-        finally:
-            if scratch:
-                shutil.rmtree(scratch, ignore_errors=True)
         return TrainOutput(transformation, module, trainer, self.create_predictor(transformation, module))
+
+    def _initial(self, from_predictor: PyTorchPredictor | None) -> AbstractForecaster:
+        """The module that training begins with."""
+        with torch.random.fork_rng(devices=[], enabled=self.seed is not None):
+            if self.seed is not None:
+                torch.manual_seed(self.seed)
+            module = self.create_lightning_module()
+        if from_predictor is not None:
+            try:
+                module.load_state_dict(from_predictor.network.state_dict())
+            except RuntimeError as error:
+                raise ValueError(
+                    f"expected a predictor of the same model, hyperparameters and fields as the estimator: {error}"
+                ) from error
+        return module
+
+    def _trainer(self, scratch: str | None) -> pl.Trainer:
+        """By the caller's options; with validation data the best weights are kept.
+
+        Args:
+            scratch: Folder for them unless the caller names one; None without validation data.
+        """
+        options = {"max_epochs": DEFAULT_EPOCHS, "gradient_clip_val": 10.0, "logger": False, **self.trainer_kwargs}
+        callbacks = options.pop("callbacks", None) or []
+        callbacks = list(callbacks) if isinstance(callbacks, Iterable) else [callbacks]
+        checkpoints = [c for c in callbacks if isinstance(c, ModelCheckpoint)]
+        watched = any(c.monitor == "val_loss" for c in checkpoints)
+        if scratch is not None and not watched and options.get("enable_checkpointing", True):
+            root = options.get("default_root_dir")
+            folders = [Path(root) / "checkpoints"] if root else [c.dirpath for c in checkpoints if c.dirpath]
+            folder = [*folders, scratch][0]  # beside the caller's checkpoints a resumed run finds it again
+            best = ModelCheckpoint(folder, "best", monitor="val_loss", save_weights_only=True, enable_version_counter=False)
+            callbacks.append(best)
+            checkpoints.append(best)
+        defaults = {
+            "accelerator": "auto",
+            "enable_model_summary": False,
+            "enable_checkpointing": bool(checkpoints),
+            "num_sanity_val_steps": 0,
+        }
+        return pl.Trainer(callbacks=callbacks, **{**defaults, **options})
 
     def train(  # pyright: ignore[reportIncompatibleMethodOverride]
         self,
@@ -293,15 +318,30 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         data = self._data
         seasons = self.create_lightning_module().season_names
         return Prepare(
-            self.prediction_length, seasons, data["items"], data["cardinality"], data["num_static_real"], data["num_dynamic_real"]
+            self.prediction_length,
+            seasons,
+            data["items"],
+            data["cardinality"],
+            data["static_units"],
+            data["dynamic_units"],
+            data["num_targets"],
         )
 
     def create_lightning_module(self) -> AbstractForecaster:
         """The model, untrained."""
         decided = {name: value for name, value in self._data.items() if name in DATA_DECIDED}
-        options = {**decided, "freq": self.freq, "prediction_length": self.prediction_length, "season": default_season(self.freq)}
+        options = {
+            **decided,
+            "freq": self.freq,
+            "prediction_length": self.prediction_length,
+            # A long history is scaled like a training window; volatility of business days is best known from all of it.
+            "scaling_length": 0 if calendar_unit(self.freq)[1] == "B" else self.context_length,
+            "season": default_season(self.freq),
+        }
         if self.hyperparameters.get("clip", "auto") == "auto":
             options["clip"] = "nonnegative" if self._data["lowest"] >= 0 else "none"
+        if self.hyperparameters.get("transformation", "auto") == "auto":
+            options["transformation"] = "log1p" if self._data["counts"] else "none"
         return MODELS[self.model](**{**self.hyperparameters, **options, "seed": self.seed})
 
     def create_training_data_loader(
@@ -310,10 +350,10 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         """Random windows."""
         return EpochLoader(
             data,
-            self.context_length,
+            self.context_length or None,
             self.prediction_length,
             self.batch_size,
-            self.num_batches_per_epoch,
+            self.num_batches_per_epoch or max(math.ceil(self._data["count"] / self.batch_size), _LEAST_BATCHES),
             self.seed,
             recent=self.train_length or None,
             buffer=shuffle_buffer_length or 4096,
@@ -321,7 +361,7 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
 
     def create_validation_data_loader(self, data: Any, module: Any, **kwargs: Any) -> Iterable:
         """The last window of each series."""
-        return EpochLoader(data, self.context_length, self.prediction_length, self.batch_size, None, 0, at_end=True)
+        return EpochLoader(data, self.context_length or None, self.prediction_length, self.batch_size, None, 0, at_end=True)
 
     def create_predictor(self, transformation: Transformation, module: Any) -> StateSpacePredictor:
         """The trained model with what prepares its input."""
@@ -329,41 +369,104 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
             module, transformation, self.prediction_length, self.freq, self.batch_size, self.history_length, self.forecast
         )
 
-    def _look_at(self, data: Any) -> None:
-        """Checks the training data and takes from them what the model must know."""
+    def _look_at(self, data: Any, from_predictor: PyTorchPredictor | None) -> None:
+        """Checks the training data and takes from them what the model must know, or from the predictor to start from."""
+        if iter(data) is data:
+            raise ValueError("expected data that can be walked through again and again, got an iterator; make a list of it")
         check_entries(data, self.freq, min_length=self.prediction_length + 1)
         items: dict[str, None] = {}
-        lowest, codes, form = np.inf, np.zeros(0), {}
+        lowest, whole, codes, form = np.inf, True, np.zeros(0), {}
+        count = 0
+        static, dynamic = _Moments(), _Moments()
         for entry in data:
+            count += 1
+            static.add(np.asarray(entry.get("feat_static_real", ())).reshape(-1, 1))
+            dynamic.add(np.asarray(entry.get("feat_dynamic_real", np.zeros((0, 1)))))
             if entry.get("item_id") is not None:
                 items[str(entry["item_id"])] = None
             target = np.asarray(entry["target"])
             lowest = min(lowest, np.nanmin(target))
+            whole = whole and bool((np.nan_to_num(target) % 1 == 0).all())
             if "feat_static_cat" in entry:
                 codes = np.maximum(codes if codes.size else 0, np.asarray(entry["feat_static_cat"], float).reshape(-1))
-            form = {
-                "num_targets": len(np.atleast_2d(target)),
-                "num_static_real": np.size(entry.get("feat_static_real", ())),
-                "num_dynamic_real": len(entry.get("feat_dynamic_real", ())),
-                "start": entry["start"],
-            }
+            form = {"num_targets": len(np.atleast_2d(target)), "start": entry["start"]}
         if self.hyperparameters.get("transformation") == "log1p" and lowest <= -1:
             raise ValueError(f"log1p needs values above -1, the lowest is {lowest:g}; take the transformation 'asinh'")
         features = Prepare(1, [], [], []).map_transform({"start": form.pop("start"), "target": np.zeros(1)}, True)
         self._data = {
             **form,
             "items": list(items),
-            "num_series": len(items),
             "cardinality": [int(code) + 1 for code in codes],
+            "static_units": static.units(),
+            "dynamic_units": dynamic.units(),
             "num_time_features": features["time_feat"].shape[-1],
             "lowest": float(lowest),
+            "count": count,
+            "counts": whole and lowest >= 0,
         }
+        if from_predictor is not None:  # its series and categories keep their places; new series have the population's
+            known = from_predictor.input_transform
+            if not isinstance(known, Prepare):
+                raise ValueError(f"expected a predictor of tsforecast to start from, got {type(from_predictor).__name__}")
+            self._data |= {
+                "items": list(known.index),
+                "cardinality": known.cardinality.tolist(),
+                "static_units": known.static_units.tolist(),
+                "dynamic_units": known.dynamic_units.tolist(),
+            }
+        self._data |= {
+            "num_series": len(self._data["items"]),
+            "num_static_real": len(self._data["static_units"]),
+            "num_dynamic_real": len(self._data["dynamic_units"]),
+        }
+
+
+class _Moments:
+    """Mean and standard deviation of each row of arrays that come one by one."""
+
+    def __init__(self) -> None:
+        self.count, self.sums = 0, np.zeros((0, 2))
+
+    def add(self, rows: np.ndarray) -> None:
+        rows = rows.astype(np.float64)
+        sums = np.stack([rows.sum(1), np.square(rows).sum(1)], 1)
+        self.sums = sums if self.count == 0 else self.sums + sums
+        self.count += rows.shape[1]
+
+    def units(self) -> list[list[float]]:
+        mean, square = self.sums.T / max(self.count, 1)
+        deviation = np.sqrt(np.maximum(square - mean**2, 0.0))
+        constant = deviation <= 1e-6 * np.abs(mean)
+        return np.stack([mean, np.where(constant, 1.0, deviation)], 1).tolist()
+
+
+def _context(freq: str) -> int:
+    """Steps of the past in a training window, by frequency."""
+    unit, season = calendar_unit(freq)[1], default_season(freq)
+    if unit in ("h", "min") and season > 1:
+        return 14 * season
+    return {"D": 120, "B": 500}.get(unit, max(10 * season, 100))
 
 
 def _recent(freq: str) -> int:
     """Steps of eight weeks where a day is the main season, else 0."""
     per_day = default_season(freq) if calendar_unit(freq)[1] in ("h", "min") else 0
     return 56 * per_day
+
+
+def _fit(trainer: pl.Trainer, module: AbstractForecaster, loader: Any, validation: Any, checkpoint: Any) -> None:
+    """Trains; what fails, fails, and Ctrl-C is a KeyboardInterrupt."""
+    interrupt = signal.getsignal(signal.SIGINT)
+    try:
+        with warnings.catch_warnings():  # Lightning's about itself, and about validation data that nobody gave
+            warnings.filterwarnings("ignore", r".*LeafSpec.* is deprecated", FutureWarning)
+            warnings.filterwarnings("ignore", r".*have no `val_dataloader`", UserWarning)
+            trainer.fit(module, loader, validation, ckpt_path=checkpoint, weights_only=True)
+    except SystemExit:
+        if not trainer.interrupted:
+            raise
+        signal.signal(signal.SIGINT, interrupt)  # from here on Lightning would have it ignored
+        raise KeyboardInterrupt from None
 
 
 def _hyperparameters(model: type) -> set[str]:
@@ -377,7 +480,13 @@ def with_prediction_length(predictor: StateSpacePredictor, prediction_length: in
     old = predictor.input_transform
     assert isinstance(old, Prepare)
     transform = Prepare(
-        prediction_length, list(old.seasons), list(old.index), old.cardinality.tolist(), old.num_static_real, old.num_dynamic_real
+        prediction_length,
+        list(old.seasons),
+        list(old.index),
+        old.cardinality.tolist(),
+        old.static_units.tolist(),
+        old.dynamic_units.tolist(),
+        old.num_targets,
     )
     return StateSpacePredictor(
         predictor.prediction_net,

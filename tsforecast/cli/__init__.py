@@ -56,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return COMMANDS[name](rest)
         except ArgumentError as error:
             return _fail(f"{error}; `tsforecast {' '.join([name, *_model(rest)])} --help` lists the options")
-        except (ValueError, OSError, FloatingPointError, MisconfigurationException) as error:
+        except (ValueError, OSError, ArithmeticError, MisconfigurationException) as error:
             log.debug("failed", exc_info=True)  # goes to the log of the run, where there is one
             return _fail(str(error))
         except KeyboardInterrupt:

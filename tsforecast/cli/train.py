@@ -264,8 +264,10 @@ def _progress(epochs: int) -> pl.Callback:
         losses = ", ".join(f"{name} {trainer.callback_metrics[name]:.4f}" for name in _losses(trainer))
         due = now - state["said"] >= _LINE_EVERY or done == epochs
         state["said"] = now if due else state["said"]
-        # Where there is a progress bar the lines go to the log file only.
-        level = logging.INFO if due and trainer.progress_bar_callback is None else logging.DEBUG
+        level = logging.INFO if due else logging.DEBUG
+        if trainer.progress_bar_callback is not None:  # which knows the current epoch only; lines go to the log file
+            level = logging.DEBUG
+            module.log("seconds_left", round(left), prog_bar=True, logger=False)
         log.log(level, "epoch %d of %d: %s; %.0f s left", done, epochs, losses, left)
 
     return LambdaCallback(on_train_start=start, on_train_epoch_end=epoch_end)

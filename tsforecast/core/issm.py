@@ -10,6 +10,7 @@ emitted as the level *after* the step: the same forecasts, with noises of level 
 
 import abc
 import dataclasses
+import functools
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -26,7 +27,7 @@ class BlockParts:
     """What one component adds to a block; leading dimensions (block, *batch) broadcast. See `Blocks`."""
 
     matrix: Tensor  # (..., step, state)
-    noise: Tensor  # (..., step, step)
+    noise: Tensor  # (..., step, step), read where the first step is not after the second
     cross: Tensor  # (..., step, state)
     transition: Tensor  # (..., state) if diagonal, else (..., state, state)
     state_noise: Tensor  # likewise
@@ -125,10 +126,10 @@ class Level(Component):
     def block(self, noise: Tensor, damping: Tensor | None, index: Tensor | None, clock: Clock) -> BlockParts:
         """With c_s the variance of x_s: Cov(x_s, x_t) = c_s phi^(t-s) for s <= t."""
         _, taken, by_lag, left = clock.powers(damping, noise)
-        variance = (by_lag.square().tril() @ noise)[..., 0]
+        variance = _apply(by_lag.square().tril(), noise[..., 0])
         return BlockParts(
             matrix=taken.unsqueeze(-1),
-            noise=_from_earlier(variance.unsqueeze(-1) * by_lag),
+            noise=variance.unsqueeze(-1) * by_lag,
             cross=(variance * left).unsqueeze(-1),
             transition=taken[..., -1:],
             state_noise=variance[..., -1:],
@@ -169,7 +170,7 @@ class Trend(Component):
         first, last = torch.ones_like(taken[..., -1]), torch.zeros_like(taken[..., -1])
         return BlockParts(
             matrix=torch.stack([torch.ones_like(sum_taken), sum_taken], -1),
-            noise=_from_earlier(v11.unsqueeze(-1) + sum_lag * v12.unsqueeze(-1)),
+            noise=v11.unsqueeze(-1) + sum_lag * v12.unsqueeze(-1),
             cross=torch.stack([v11 + sum_ahead * v12, ahead * v12], -1),
             transition=torch.stack(
                 [torch.stack([first, sum_taken[..., -1]], -1), torch.stack([last, taken[..., -1]], -1)], -2
@@ -203,13 +204,13 @@ class Season(Component):
         noise = noise[..., 0]
         active = _one_hot(index, self.factors, noise)
         same = (index.unsqueeze(-1) == index.unsqueeze(-2)).to(noise.dtype)
-        variance = (same.tril() @ noise.unsqueeze(-1))[..., 0]
+        variance = _apply(same.tril(), noise)
         return BlockParts(
             matrix=active,
-            noise=_from_earlier(same * variance.unsqueeze(-1)),
+            noise=same * variance.unsqueeze(-1),
             cross=active * variance.unsqueeze(-1),
             transition=noise.new_ones(self.factors),
-            state_noise=(active.mT @ noise.unsqueeze(-1))[..., 0],
+            state_noise=_apply(active.mT, noise),
         )
 
 
@@ -218,9 +219,13 @@ def _one_hot(index: Tensor, size: int, like: Tensor) -> Tensor:
     return (index.unsqueeze(-1) == torch.arange(size, device=index.device)).to(like.dtype)
 
 
-def _from_earlier(rows: Tensor) -> Tensor:
-    """The symmetric matrix whose entry (s, t), s <= t, is that of `rows`."""
-    return rows.triu() + rows.triu(1).mT
+def _apply(matrix: Tensor, vector: Tensor) -> Tensor:
+    """`matrix vector`; a single product for all series that share the matrix, instead of one each."""
+    if matrix.ndim == 2:
+        return vector @ matrix.mT
+    if matrix.shape[-3] == 1:
+        return vector.contiguous() @ matrix.squeeze(-3).mT
+    return (matrix @ vector.unsqueeze(-1)).squeeze(-1)
 
 
 @register_record
@@ -440,12 +445,14 @@ class ISSM(AbstractLinearSystem):
             parts.append(component.block(noise[..., used : used + sources], phi, here, clock))
             used, damped = used + sources, damped + component.is_damped
             season += here is not None
-        observation = torch.diag_embed(fold(self.emission_noise, 0))
+        earlier = functools.reduce(torch.add, [p.noise for p in parts])
+        eye = torch.eye(length, dtype=noise.dtype, device=noise.device)
+        observations = torch.where(eye.cumsum(-1) > 0, earlier, earlier.mT)
         diagonal = not any(isinstance(c, Trend) for c in self.components)
         return Blocks(
             matrix=_beside([p.matrix for p in parts], 2, ndim + 1),
             offset=fold(self.offset, 0),
-            noise=sum((p.noise for p in parts), observation),
+            noise=torch.addcmul(observations, eye, fold(self.emission_noise, 0).unsqueeze(-1)),
             cross=_beside([p.cross for p in parts], 2, ndim + 1),
             transition=(
                 None

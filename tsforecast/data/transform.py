@@ -32,6 +32,12 @@ _PER_STEP = ("target", "observed", "time_feat", "season_index", "dynamic_real")
 _PER_SERIES = ("series_index", "static_cat", "static_real", "known_future")
 
 
+@lru_cache(maxsize=4096)
+def _later(start: pd.Period, steps: int) -> pd.Period:
+    with expected_alias_warnings():
+        return start + steps
+
+
 @lru_cache(maxsize=256)
 def _calendar(start: pd.Period, length: int, seasons: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray]:
     """Time features (time, feature) in [-0.5, 0.5] and season indices (time, season); cached, since series share starts."""
@@ -59,8 +65,12 @@ class Prepare(MapTransformation):
         seasons: Names in `SEASONS`, or `cycle_of_N`.
         items: Identifiers of the series seen in training; others get index 0, "unknown".
         cardinality: Number of values of each static category used.
-        num_static_real: Number of static numbers used.
-        num_dynamic_real: Number of covariates known in advance used.
+        static_units: (location, scale) of each static number used: they are standardised.
+        dynamic_units: Likewise of each covariate known in advance.
+        num_targets: Components of the target.
+
+    Raises:
+        ValueError: From its call, if an entry does not have what the model was trained with; the message names the series.
     """
 
     @validated()
@@ -70,19 +80,22 @@ class Prepare(MapTransformation):
         seasons: list[str],
         items: list[str],
         cardinality: list[int],
-        num_static_real: int = 0,
-        num_dynamic_real: int = 0,
+        static_units: list[list[float]] | None = None,
+        dynamic_units: list[list[float]] | None = None,
+        num_targets: int = 1,
     ) -> None:
         self.prediction_length = prediction_length
         self.seasons = tuple(seasons)
         self.index = {item: position + 1 for position, item in enumerate(items)}
         self.cardinality = np.asarray(cardinality, dtype=np.int64)
-        self.num_static_real = num_static_real
-        self.num_dynamic_real = num_dynamic_real
+        self.static_units = np.asarray(static_units or [], dtype=np.float64).reshape(-1, 2)
+        self.dynamic_units = np.asarray(dynamic_units or [], dtype=np.float64).reshape(-1, 2)
+        self.num_targets = num_targets
 
     def map_transform(self, data: dict[str, Any], is_train: bool) -> dict[str, Any]:
         """The prepared entry; identity fields of the original are kept."""
         target = np.atleast_2d(np.asarray(data[FieldName.TARGET], dtype=np.float32)).T
+        self._expect(data, "the target", target.shape[1], self.num_targets)
         length = len(target) + (0 if is_train else self.prediction_length)
         features, seasons = _calendar(data[FieldName.START], length, self.seasons)
         entry: dict[str, Any] = {
@@ -93,20 +106,40 @@ class Prepare(MapTransformation):
             "season_index": seasons,
             "series_index": np.int64(self.index.get(str(data.get("item_id")), 0)),
             "static_cat": self._categories(data),
-            "static_real": _fixed(data, FieldName.FEAT_STATIC_REAL, self.num_static_real, np.float32),
+            "static_real": self._static(data, FieldName.FEAT_STATIC_REAL, self.static_units).astype(np.float32),
             "dynamic_real": np.zeros((length, 0), np.float32),
         }
-        if self.num_dynamic_real:
-            entry["dynamic_real"] = np.asarray(data[FieldName.FEAT_DYNAMIC_REAL], np.float32).T[:length]
+        if len(self.dynamic_units):
+            covariates = np.asarray(data.get(FieldName.FEAT_DYNAMIC_REAL, np.zeros((0, length))), np.float64)
+            self._expect(data, FieldName.FEAT_DYNAMIC_REAL, len(covariates), len(self.dynamic_units))
+            entry["dynamic_real"] = _standardised(covariates.T[:length], self.dynamic_units).astype(np.float32)
         known = np.full((self.prediction_length, target.shape[1]), np.nan, np.float32)
         if not is_train and data.get("known_future") is not None:
             given = np.atleast_2d(np.asarray(data["known_future"], np.float32)).T[: self.prediction_length]
+            self._expect(data, "known_future", given.shape[1], self.num_targets)
+            if np.isinf(given).any():
+                raise ValueError(f"series {data.get('item_id')!r}: known_future is infinite; write NaN where it is free")
             known[: len(given)] = given
         entry["known_future"] = known
         return entry | {name: data[name] for name in ("item_id", "info") if name in data}
 
+    def _expect(self, data: dict[str, Any], name: str, size: int, expected: int) -> None:
+        if size != expected:
+            raise ValueError(
+                f"series {data.get('item_id')!r}: expected {name} of {expected} rows, as in the training data, got {size}"
+            )
+
+    def _static(self, data: dict[str, Any], name: str, units: np.ndarray) -> np.ndarray:
+        """Standardised numbers, none if the model uses none."""
+        if not len(units):
+            return np.zeros(0)
+        values = np.asarray(data.get(name, ()), np.float64).reshape(-1)
+        self._expect(data, name, len(values), len(units))
+        return _standardised(values, units)
+
     def _categories(self, data: dict[str, Any]) -> np.ndarray:
-        codes = _fixed(data, FieldName.FEAT_STATIC_CAT, len(self.cardinality), np.int64)
+        units = np.broadcast_to([0.0, 1.0], (len(self.cardinality), 2))
+        codes = self._static(data, FieldName.FEAT_STATIC_CAT, units).astype(np.int64)
         if ((codes < 0) | (codes >= self.cardinality)).any():
             raise ValueError(
                 f"series {data.get('item_id')!r}: expected static categories below {self.cardinality.tolist()}, the values "
@@ -115,8 +148,8 @@ class Prepare(MapTransformation):
         return codes
 
 
-def _fixed(data: dict[str, Any], name: str, size: int, dtype: Any) -> np.ndarray:
-    return np.asarray(data[name], dtype).reshape(-1)[:size] if size else np.zeros(0, dtype)
+def _standardised(values: np.ndarray, units: np.ndarray) -> np.ndarray:
+    return (values - units[:, 0]) / units[:, 1]
 
 
 def cut(entry: dict[str, Any], split: int, past: int | None, future: int) -> dict[str, Any]:
@@ -133,7 +166,7 @@ def cut(entry: dict[str, Any], split: int, past: int | None, future: int) -> dic
     for name in _PER_STEP:
         window[f"past_{name}"] = entry[name][first:split]
         window[f"future_{name}"] = entry[name][split : split + future]
-    window["forecast_start"] = entry["start"] + split
+    window["forecast_start"] = _later(entry["start"], split)
     return window | {name: entry[name] for name in ("item_id", "info") if name in entry}
 
 
@@ -144,7 +177,7 @@ def collate(windows: list[dict[str, Any]], device: torch.device | str = "cpu") -
     """
     length = max(len(window["past_target"]) for window in windows)
     batch: dict[str, Any] = {}
-    for key in windows[0]:
+    for key in dict.fromkeys(name for window in windows for name in window):
         values = [window.get(key) for window in windows]
         if key in ("item_id", "info", "forecast_start"):
             batch[key] = values
@@ -189,7 +222,7 @@ class EpochLoader:
         self.data, self.past, self.future = data, past, future
         self.batch_size, self.num_batches, self.at_end, self.buffer = batch_size, num_batches, at_end, buffer
         self.recent = recent
-        self.seed = np.random.SeedSequence().entropy if seed is None else seed
+        self.seed = int(np.random.SeedSequence().generate_state(1)[0]) if seed is None else seed
         self.epoch = 0
         self.sampler = self  # where Lightning looks for `set_epoch`
 
@@ -197,8 +230,13 @@ class EpochLoader:
         """Chooses the epoch which the next iteration yields."""
         self.epoch = epoch
 
+    def __len__(self) -> int:
+        if self.num_batches is None:  # then Lightning takes it as endless, and knows no schedule
+            raise TypeError("the number of batches is not known before a pass over the data")
+        return self.num_batches
+
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        rng = np.random.default_rng([self.seed % 2**63, self.epoch])  # pyright: ignore[reportOptionalOperand]
+        rng = np.random.default_rng([self.seed % 2**63, self.epoch])
         batch: list[dict[str, Any]] = []
         made = 0
         for window in self._windows(rng) if self.at_end else self._shuffled(rng):

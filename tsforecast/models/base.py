@@ -12,13 +12,14 @@ from torch import Tensor
 
 from tsforecast.core import Gaussian
 from tsforecast.core.gaussian import register_record
+from tsforecast.core.linalg import is_transformed
 
 Batch = dict[str, Any]
 
 # Constructor arguments which data decide: the estimator fills them in, the command line refuses them.
 DATA_DECIDED = frozenset(
     {
-        "freq", "prediction_length", "season", "num_series", "num_targets", "cardinality",
+        "freq", "prediction_length", "scaling_length", "season", "num_series", "num_targets", "cardinality",
         "num_static_real", "num_dynamic_real", "num_time_features", "seed",
     }
 )  # fmt: skip
@@ -85,6 +86,7 @@ class AbstractForecaster(pl.LightningModule, abc.ABC):
     Args:
         freq: Frequency of the data, as `pandas.Period` names it.
         prediction_length: Steps of a forecast.
+        scaling_length: Steps at the end of the past from which the scaling is taken; 0 for all.
         season: Main season in steps, for the scaling.
         num_series: Series in the training data.
         num_targets: Components of the target.
@@ -92,8 +94,11 @@ class AbstractForecaster(pl.LightningModule, abc.ABC):
         num_static_real: Number of static numbers.
         num_dynamic_real: Number of covariates known in advance.
         num_time_features: Number of time features.
-        transformation: Of the target, before scaling: "none", "log1p" (counts) or "asinh" (spikes of both signs).
+        transformation: Of the target, before scaling: "none", "log1p" (counts) or "asinh" (spikes of both signs); "auto"
+            takes log1p if the training data are whole numbers of which none is negative.
         clip: "nonnegative" cuts forecasts at zero, "none" does not, "auto" does if the training data have no negative value.
+        objective: "crps" of the forecast of a window's future from its past: robust where the model is not true; or
+            "likelihood", the exact one of past and future: efficient where it is.
         learning_rate: Of the parameters of the state-space model; falls to a hundredth over the training.
         network_learning_rate: Of networks, likewise.
         num_samples: Sample paths of a forecast if the caller does not say.
@@ -105,6 +110,7 @@ class AbstractForecaster(pl.LightningModule, abc.ABC):
         *,
         freq: str = "D",
         prediction_length: int = 1,
+        scaling_length: int = 0,
         season: int = 1,
         num_series: int = 0,
         num_targets: int = 1,
@@ -112,8 +118,9 @@ class AbstractForecaster(pl.LightningModule, abc.ABC):
         num_static_real: int = 0,
         num_dynamic_real: int = 0,
         num_time_features: int = 0,
-        transformation: str = "none",
+        transformation: str = "auto",
         clip: str = "auto",
+        objective: str = "crps",
         learning_rate: float = 0.1,
         network_learning_rate: float = 0.01,
         num_samples: int = 100,
@@ -121,16 +128,19 @@ class AbstractForecaster(pl.LightningModule, abc.ABC):
     ) -> None:
         super().__init__()
         for name, value, choices in (
-            ("transformation", transformation, ("none", "log1p", "asinh")),
+            ("transformation", transformation, ("auto", "none", "log1p", "asinh")),
             ("clip", clip, ("auto", "none", "nonnegative")),
+            ("objective", objective, ("likelihood", "crps")),
         ):
             if value not in choices:
                 raise ValueError(f"expected {name} to be one of {', '.join(choices)}, got {value!r}")
         self.prediction_length = prediction_length
+        self.scaling_length = scaling_length
         self.season = season
         self.num_targets = num_targets
-        self.transformation = transformation
+        self.transformation = "none" if transformation == "auto" else transformation
         self.clip = clip
+        self.objective = objective
         self.learning_rate = learning_rate
         self.network_learning_rate = network_learning_rate
         self.num_samples = num_samples
@@ -237,17 +247,19 @@ class AbstractForecaster(pl.LightningModule, abc.ABC):
     def begin(self, batch: Batch) -> tuple[Float[Tensor, "series target"], Float[Tensor, "series target"]]:
         """Location and scale of every series, from its past.
 
-        The centre is the mean of the first season observed; the scale the mean absolute difference from the season
-        before (from the last value without a season). A series on which no difference is observed, or a constant one,
-        is scaled by its mean absolute value; one without any observation by 1.
+        Of the last `scaling_length` steps, the centre is the mean of the first season observed; the scale the mean absolute difference from the season
+        before, where a whole season of differences is observed, else from the last value. A series on which no difference
+        is observed, or a constant one, is scaled by its mean absolute value; one without any observation by 1.
         """
         stretch = self.stretch(batch, "past")
-        values, seen = stretch.values, stretch.observed
+        values, seen = (x[-self.scaling_length :] for x in (stretch.values, stretch.observed))
         first = seen & (seen.cumsum(0) <= max(self.season, 1))
         location = _mean(values, first)
-        lag = self.season if len(values) > self.season else 1
-        both = seen[lag:] & seen[:-lag]
-        change = _mean((values[lag:] - values[:-lag]).abs(), both)
+        change = torch.zeros_like(location)
+        for lag in (1, self.season):
+            both = seen[lag:] & seen[:-lag]
+            difference = _mean((values[lag:] - values[:-lag]).abs(), both)
+            change = torch.where(both.sum(0) >= lag, difference, change)
         spread = _mean((values - location).abs(), seen)
         size = _mean(values.abs(), seen)
         scale = torch.maximum(change, 1e-2 * spread)
@@ -280,11 +292,13 @@ class AbstractForecaster(pl.LightningModule, abc.ABC):
         else:
             values, observed = time_feat.new_zeros(shape), torch.zeros(shape, dtype=torch.bool, device=time_feat.device)
         active = None
-        if part == "past" and bool(batch["past_is_pad"].any()):
-            active = ~batch["past_is_pad"].T
+        padded = batch["past_is_pad"] if part == "past" else None
+        if padded is not None and (is_transformed(padded) or bool(padded.any())):
+            active = ~padded.T
             started = active.int().argmax(0)  # the calendar of the padding is that of the first step: it is not read
-            index = index.gather(0, torch.maximum(torch.arange(len(index), device=index.device)[:, None], started)[..., None].expand(index.shape))
-        if bool((index == index[:, :1]).all()):
+            steps = torch.arange(len(index), device=index.device).unsqueeze(-1)
+            index = index.gather(0, torch.maximum(steps, started).unsqueeze(-1).expand(index.shape))
+        if not is_transformed(index) and bool((index == index[:, :1]).all()):
             index = index[:, :1]
         return Stretch(
             values=torch.where(observed, self.transform(values.to(dtype)), 0.0),

@@ -27,7 +27,7 @@ _OTHERS = {
 _PRESETS = {
     "min": ("damped_level+hour_of_day+hour_by_kind_of_day+day_of_week", "level+hour_of_day+day_of_week"),
     "h": ("damped_level+hour_of_day+hour_by_kind_of_day+day_of_week", "level+hour_of_day+day_of_week"),
-    "D": ("damped_level+day_of_week", "level+day_of_week"),
+    "D": ("level+damped_level+day_of_week", "level+day_of_week"),
     "B": ("level", "level+day_of_week"),
     "W": ("level", "level"),
     "M": ("damped_trend+month_of_year", "level+month_of_year"),

@@ -1,12 +1,15 @@
 """Forecasters whose whole model is one linear-Gaussian system: exact likelihood, exact forecasts."""
 
 import abc
+import math
 
 import torch
+from gluonts.torch.distributions import AffineTransformed
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 from tsforecast.core import AbstractLinearSystem, Gaussian
+from tsforecast.core.linalg import is_transformed
 from tsforecast.models.base import AbstractForecaster, Batch, Belief, Stretch
 
 
@@ -23,12 +26,45 @@ class AbstractLinearForecaster(AbstractForecaster):
         """
 
     def loss(self, batch: Batch) -> Float[Tensor, " series"]:
-        """Negative log-likelihood per observed value."""
+        """By `objective`: negative log-likelihood per observed value, or CRPS of the forecast; both in scaled units."""
+        if self.objective == "crps":
+            return self._forecast_loss(batch)
         location, scale = self.begin(batch)
         stretch = self.stretch(batch, "both")
         system, prior = self.system(stretch, batch)
         terms = system.log_likelihood(prior, *scaled(stretch, location, scale))
         return -terms.sum(0) / stretch.observed.sum((0, 2)).clamp_min(1)
+
+    def _forecast_loss(self, batch: Batch) -> Float[Tensor, " series"]:
+        """Mean CRPS of the marginal Gaussian forecasts of the window's future (Gneiting and Raftery 2007, eq. 21)."""
+        belief, _ = self.filter(batch)
+        future = self.stretch(batch, "future")
+        system, _ = self.system(future, belief)
+        joint = system.predictive(belief.state, len(future.values))
+        deviation = joint.variance.clamp_min(1e-12).sqrt()
+        observed = future.observed.transpose(0, 1).flatten(1)
+        if self.transformation == "none":
+            values, _ = scaled(future, belief.location, belief.scale)
+            z = (values.transpose(0, 1).flatten(1) - joint.mean) / deviation
+            cdf, density = 0.5 * (1 + torch.erf(z / math.sqrt(2))), torch.exp(-0.5 * z.square()) / math.sqrt(2 * math.pi)
+            score = deviation * (z * (2 * cdf - 1) + 2 * density - 1 / math.sqrt(math.pi))
+        else:
+            score = self._quantile_loss(joint.mean, deviation, belief, batch)
+        return torch.where(observed, score, 0.0).sum(-1) / observed.sum(-1).clamp_min(1)
+
+    def _quantile_loss(self, mean: Tensor, deviation: Tensor, belief: Belief, batch: Batch) -> Tensor:
+        """The weighted quantile loss over tenths in the units of the data, relative to the size of the series."""
+        steps = mean.shape[-1] // self.num_targets
+        location, scale = (x.repeat(1, steps) for x in (belief.location, belief.scale))
+        levels = torch.arange(1, 10, device=mean.device, dtype=mean.dtype)[:, None, None] / 10
+        normal = torch.special.ndtri(levels)
+        quantiles = self.restore((mean + deviation * normal) * scale + location)
+        values = torch.nan_to_num(batch["future_target"]).to(mean.dtype).flatten(1)
+        past = torch.where(batch["past_observed"], batch["past_target"].abs(), 0.0).to(mean.dtype)
+        size = past.sum(1) / batch["past_observed"].sum(1).clamp_min(1)
+        error = values - quantiles
+        loss = 2 * torch.maximum(levels * error, (levels - 1) * error).mean(0)
+        return loss / (size + 1).repeat(1, steps)
 
     def filter(self, batch: Batch, belief: Belief | None = None) -> tuple[Belief, Float[Tensor, "time series"]]:
         """Exact filtering of the batch's past."""
@@ -53,7 +89,7 @@ class AbstractLinearForecaster(AbstractForecaster):
         joint = Gaussian(joint.mean * scale + location, joint.cov * scale.unsqueeze(-1) * scale.unsqueeze(-2))
         known = future["known_future"]
         observed = ~torch.isnan(known)
-        if not bool(observed.any()):
+        if not is_transformed(observed) and not bool(observed.any()):
             return joint
         value = self.transform(torch.where(observed, known, 0.0).to(joint.mean.dtype))
         return joint.condition(value.flatten(1), observed.flatten(1))
@@ -70,19 +106,20 @@ class AbstractLinearForecaster(AbstractForecaster):
     def marginals(self, belief: Belief, future: Batch) -> list[torch.distributions.Distribution]:
         """Exact marginal distributions of the horizon for every series, in the units of the data and not clipped.
 
-        Univariate targets have shape (horizon,), others (horizon, target). Behind a transformation quantiles are exact, and
-        moments are not available.
+        Univariate targets have shape (horizon,), others (horizon, target). What is known of the future has no variance.
+
+        Raises:
+            ValueError: Behind the transformation "asinh".
         """
         joint = self.predictive(belief, future)
         shape = (-1,) if self.num_targets == 1 else (-1, self.num_targets)
         mean, deviation = (x.unflatten(-1, shape).cpu() for x in (joint.mean, joint.variance.clamp_min(0).sqrt()))
-        normals = [torch.distributions.Normal(m, d) for m, d in zip(mean, deviation, strict=True)]
-        if self.transformation == "none":
-            return list(normals)
-        if self.transformation != "log1p":
-            raise ValueError(f"marginal distributions are not available behind {self.transformation!r}: take samples")
-        back = [torch.distributions.ExpTransform(), torch.distributions.AffineTransform(-1.0, 1.0)]
-        return [torch.distributions.TransformedDistribution(normal, back) for normal in normals]
+        if self.transformation == "asinh":
+            raise ValueError("marginal distributions are not available behind 'asinh': take samples")
+        kind = torch.distributions.Normal if self.transformation == "none" else torch.distributions.LogNormal
+        # Not validated: what is known of the future has the deviation 0.
+        marginals = [kind(m, d, validate_args=False) for m, d in zip(mean, deviation, strict=True)]
+        return [AffineTransformed(m, loc=-1.0) for m in marginals] if self.transformation == "log1p" else list(marginals)
 
 
 def scaled(
@@ -90,4 +127,6 @@ def scaled(
 ) -> tuple[Float[Tensor, "time series target"], Bool[Tensor, "time series target"] | None]:
     """Values in scaled units and their mask, None if all are observed."""
     values = torch.where(stretch.observed, (stretch.values - location) / scale, 0.0)
-    return values, None if bool(stretch.observed.all()) else stretch.observed
+    if not is_transformed(stretch.observed) and bool(stretch.observed.all()):
+        return values, None
+    return values, stretch.observed

@@ -1,0 +1,87 @@
+"""Models small enough for exact checks in float64, with entries that use all they can."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from tsforecast.data.transform import Prepare, collate, cut
+from tsforecast.models import MODELS, AbstractForecaster
+
+HORIZON = 4
+CARDINALITY = [3, 2]
+# Case -> (model, constructor arguments): every model, and every option that changes the arithmetic.
+CASES: dict[str, tuple[str, dict[str, Any]]] = {
+    "issm": ("issm", {"components": "damped_level+damped_trend+day_of_week+cycle_of_3"}),
+    "issm-network": ("issm", {"components": "level+day_of_week", "scales": "network", "embedding_dim": 2}),
+    "issm-crps": ("issm", {"components": "damped_level+day_of_week", "objective": "crps"}),
+    "gls": ("gls", {"state_dim": 4}),
+    "gls-targets": ("gls", {"state_dim": 3, "num_targets": 2}),
+    "gls-crps": ("gls", {"state_dim": 3, "objective": "crps"}),
+}
+
+
+def make_model(case: str, seed: int = 0, **options: Any) -> AbstractForecaster:
+    """In float64 and away from its symmetric initial values, so that every parameter matters."""
+    torch.manual_seed(seed)
+    name, chosen = CASES[case]
+    fixed = {
+        "freq": "D",
+        "prediction_length": HORIZON,
+        "season": 7,
+        "num_series": 3,
+        "cardinality": CARDINALITY,
+        "num_static_real": 1,
+        "num_dynamic_real": 2,
+        "num_time_features": 3,
+        "transformation": "none",
+        "clip": "none",
+    }
+    model = MODELS[name](**{**fixed, **chosen, **options}).double()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.3 * torch.randn_like(parameter)
+    return model
+
+
+def make_entries(targets: int = 1, lengths: tuple[int, ...] = (30, 26, 17), seed: int = 0) -> list[dict[str, Any]]:
+    """Series with covariates, categories and gaps, the first of them at the beginning."""
+    rng = np.random.default_rng(seed)
+    entries = []
+    for k, length in enumerate(lengths):
+        time = np.arange(length)
+        target = 3 * k + np.sin(2 * np.pi * (time + k) / 7) + 0.3 * rng.normal(size=(targets, length)).cumsum(1)
+        target[:, rng.random(length) < 0.15] = np.nan
+        target[0, :2] = np.nan
+        entries.append(
+            {
+                "item_id": f"s{k}",
+                "start": pd.Period("2024-01-01", "D") + k,
+                "target": (target if targets > 1 else target[0]).astype(np.float32),
+                "feat_static_cat": [k % 3, k % 2],
+                "feat_static_real": [0.5 * k],
+                "feat_dynamic_real": rng.normal(size=(2, length + HORIZON)).astype(np.float32),
+            }
+        )
+    return entries
+
+
+def make_batch(
+    model: AbstractForecaster, entries: list[dict[str, Any]], train: bool = True, past: int | None = None
+) -> dict[str, Any]:
+    """A batch as training sees it (the last steps are the future), or as prediction does."""
+    unit = [0.0, 1.0]
+    prepare = Prepare(
+        HORIZON, model.season_names, ["s0", "s1", "s2"], CARDINALITY, [unit], [unit] * 2, model.num_targets
+    )
+    prepared = [prepare.map_transform(dict(entry), train) for entry in entries]
+    ends = [len(entry["target"]) - (HORIZON if train else 0) for entry in prepared]
+    return collate([cut(entry, end, past, HORIZON) for entry, end in zip(prepared, ends, strict=True)])
+
+
+def without(entry: dict[str, Any], *steps: int) -> dict[str, Any]:
+    """The entry with some steps of its target missing."""
+    target = np.array(entry["target"])
+    target[..., list(steps)] = np.nan
+    return {**entry, "target": target}
