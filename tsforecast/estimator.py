@@ -134,7 +134,7 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         model: A name in `tsforecast.models.MODELS`.
         freq: Frequency of the data, in any of its names.
         prediction_length: Steps of a forecast.
-        context_length: Steps of the past in a training window, at most; None for by frequency (two weeks of hours or
+        context_length: Steps of the past in a training window, at most; None for by frequency (four weeks of hours or
             minutes, 120 days, 500 business days, otherwise ten seasons or 100 steps), 0 for all of the training part.
         train_length: Steps at the end of each series that are trained on, at most: noises of long ago may mislead.
             None for by frequency (eight weeks of hours or minutes, otherwise everything), 0 for everything.
@@ -342,6 +342,7 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
             options["clip"] = "nonnegative" if self._data["lowest"] >= 0 else "none"
         if self.hyperparameters.get("transformation", "auto") == "auto":
             options["transformation"] = "log1p" if self._data["counts"] else "none"
+        options |= {k: v for k, v in self._data.get("adopted", {}).items() if self.hyperparameters.get(k, "auto") == "auto"}
         return MODELS[self.model](**{**self.hyperparameters, **options, "seed": self.seed})
 
     def create_training_data_loader(
@@ -413,6 +414,7 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
                 "cardinality": known.cardinality.tolist(),
                 "static_units": known.static_units.tolist(),
                 "dynamic_units": known.dynamic_units.tolist(),
+                "adopted": {name: from_predictor.network.hparams.get(name) for name in ("clip", "transformation")},
             }
         self._data |= {
             "num_series": len(self._data["items"]),
@@ -444,7 +446,7 @@ def _context(freq: str) -> int:
     """Steps of the past in a training window, by frequency."""
     unit, season = calendar_unit(freq)[1], default_season(freq)
     if unit in ("h", "min") and season > 1:
-        return 14 * season
+        return 28 * season
     return {"D": 120, "B": 500}.get(unit, max(10 * season, 100))
 
 

@@ -18,7 +18,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "issm-crps": ("issm", {"components": "damped_level+day_of_week", "objective": "crps"}),
     "gls": ("gls", {"state_dim": 4}),
     "gls-targets": ("gls", {"state_dim": 3, "num_targets": 2}),
-    "gls-crps": ("gls", {"state_dim": 3, "objective": "crps"}),
+    "gls-crps": ("gls", {"state_dim": 3, "objective": "crps", "transformation": "asinh"}),
 }
 
 
@@ -36,6 +36,7 @@ def make_model(case: str, seed: int = 0, **options: Any) -> AbstractForecaster:
         "num_dynamic_real": 2,
         "num_time_features": 3,
         "transformation": "none",
+        "objective": "likelihood",
         "clip": "none",
     }
     model = MODELS[name](**{**fixed, **chosen, **options}).double()

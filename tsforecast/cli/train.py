@@ -20,7 +20,7 @@ from lightning.pytorch.loggers import CSVLogger
 from tsforecast.cli import options, runs
 from tsforecast.data import ForecastTask
 from tsforecast.data.frequency import expected_alias_warnings
-from tsforecast.estimator import StateSpaceEstimator, StateSpacePredictor, save_predictor
+from tsforecast.estimator import DEFAULT_EPOCHS, StateSpaceEstimator, StateSpacePredictor, save_predictor
 from tsforecast.models import DATA_DECIDED, MODELS
 from tsforecast.plots import plot_learning_curve, save_figure
 
@@ -57,7 +57,7 @@ def _add_run(command: ArgumentParser) -> None:
     group.add_argument("--output", metavar="RUN", type=str, help="run folder; default: outputs/MODEL-DATA-TIME")
     group.add_argument("--resume", metavar="RUN", type=str, help="go on with a run that was stopped")
     group.add_argument("--seed", type=int, default=0, help="of the initial weights and the order of the data")
-    group.add_argument("--max_epochs", type=int, default=50, help="length of the training")
+    group.add_argument("--max_epochs", type=int, default=DEFAULT_EPOCHS, help="length of the training")
     group.add_argument("--gradient_clip_val", type=float, default=10.0, help="largest norm of the gradient; 0: any")
     group.add_argument("--accelerator", type=str, default="auto", help="auto, cpu, gpu or another name of Lightning's")
     group.add_argument("--threads", type=int, help="of the CPU; default: torch's choice")

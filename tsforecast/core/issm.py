@@ -409,7 +409,7 @@ class ISSM(AbstractLinearSystem):
         )
         return transition, emission
 
-    def block_length(self, num_steps: int) -> int:
+    def block_length(self, num_steps: int, num_series: int = 1) -> int:
         """Twelve to twenty-four steps are about equally fast."""
         return min(num_steps, 12)
 

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from tsforecast.core import elementwise
 from tsforecast.core.blocks import Blocks, condition_on_blocks
 from tsforecast.core.gaussian import Gaussian, map_tensors, register_record
 from tsforecast.core.linalg import LOG_2PI, cholesky, matvec, solve_lower, symmetrise
@@ -105,8 +106,8 @@ class AbstractLinearSystem(abc.ABC):
         """Steps `first` to `first + length * count`, as `count` conditionals of `length` observations each."""
 
     @abc.abstractmethod
-    def block_length(self, num_steps: int) -> int:
-        """The number of steps that are fastest taken at once."""
+    def block_length(self, num_steps: int, num_series: int = 1) -> int:
+        """The number of steps that are fastest taken at once, for so many series with a covariance of their own."""
 
     @property
     @abc.abstractmethod
@@ -133,7 +134,9 @@ class AbstractLinearSystem(abc.ABC):
             NotPositiveDefiniteError: Naming step and series.
         """
         num_steps = values.shape[0]
-        length = min(self.block_length(num_steps), num_steps)
+        batch = torch.broadcast_shapes(prior.batch_shape, values.shape[1:-1])
+        apart = observed is not None or prior.cov.shape[:-2].numel() > 1
+        length = min(self.block_length(num_steps, batch.numel() if apart else 1), num_steps)
         count, rest = divmod(num_steps, max(length, 1))
         belief, terms = prior, []
         for first, size, number in ((0, length, count), (count * length, rest, 1)):
@@ -196,10 +199,14 @@ class LinearSystem(AbstractLinearSystem):
         """Transition into and emission from step `time`."""
         return _pick(self.transition, time), _pick(self.emission, time)
 
-    def block_length(self, num_steps: int) -> int:
+    def block_length(self, num_steps: int, num_series: int = 1) -> int:
         """Constant systems are fastest with some twelve numbers observed at once; others gain nothing from blocks."""
         parts = (self.transition.matrix, self.transition.noise, self.emission.matrix, self.emission.noise)
-        if any(x.shape[0] > 1 for x in parts):
+        num_series = max(num_series, *(x.shape[1:-2].numel() for x in parts))
+        matrix = self.emission.matrix
+        if any(x.shape[0] > 1 for x in parts) or elementwise.suits(
+            num_series, matrix.shape[-1], matrix.shape[-2], matrix.device
+        ):
             return 1
         return max(1, min(12 // self.num_targets, math.isqrt(num_steps)))
 

@@ -35,7 +35,7 @@ def pack(path: Path, values: NDArray[np.float64], divisors: NDArray[np.float64],
         raise ValueError(f"the divisors leave up to {np.abs(ulps).max()} units in the last place; expected at most 127")
     octets = np.ascontiguousarray(integers.astype("<u8")).view(np.uint8).reshape(*values.shape, 8)
     arrays = {
-        "planes": np.moveaxis(octets, -1, 0)[: (int(integers.max()).bit_length() + 7) // 8],
+        "planes": np.moveaxis(octets, -1, 0)[: max((int(integers.max()).bit_length() + 7) // 8, 1)],
         "divisors": divisors,
         "start": np.array(start),
         "item_id": np.array(items),

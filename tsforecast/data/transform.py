@@ -159,13 +159,14 @@ def cut(entry: dict[str, Any], split: int, past: int | None, future: int) -> dic
         entry: As `Prepare` makes it.
         split: Number of steps of the past.
         past: None for the whole past.
-        future: Steps of the future; only those of them which the arrays hold are cut.
+        future: Steps of the future; arrays which end at the split, as the target does at prediction, have none.
     """
     first = 0 if past is None else max(split - past, 0)
     window = {name: entry[name] for name in _PER_SERIES}
     for name in _PER_STEP:
         window[f"past_{name}"] = entry[name][first:split]
-        window[f"future_{name}"] = entry[name][split : split + future]
+        if split < len(entry[name]):
+            window[f"future_{name}"] = entry[name][split : split + future]
     window["forecast_start"] = _later(entry["start"], split)
     return window | {name: entry[name] for name in ("item_id", "info") if name in entry}
 
@@ -197,7 +198,8 @@ class EpochLoader:
 
     Args:
         data: Prepared entries, walked through again for every pass.
-        past: Steps of the past of a window; series which are shorter give all they have. None for whole series.
+        past: Steps of the past of a window, at most two thirds of what there is, so that windows differ. None for
+            whole series.
         future: Steps of the future.
         batch_size: Windows in a batch.
         num_batches: Batches in an epoch, passing over the data as often as needed; None for one pass.
@@ -225,6 +227,7 @@ class EpochLoader:
         self.seed = int(np.random.SeedSequence().generate_state(1)[0]) if seed is None else seed
         self.epoch = 0
         self.sampler = self  # where Lightning looks for `set_epoch`
+        self.batch_sampler = None
 
     def set_epoch(self, epoch: int) -> None:
         """Chooses the epoch which the next iteration yields."""
@@ -267,7 +270,9 @@ class EpochLoader:
             for entry in self.data:
                 last = len(entry["target"]) - self.future
                 begin = 0 if self.recent is None else max(len(entry["target"]) - max(self.recent, self.future + 1), 0)
-                past = last - begin if self.past is None else min(self.past, last - begin)
+                past = last - begin
+                if self.past is not None:  # a third of a short series is left to choose the split from
+                    past = min(self.past, past if self.at_end else max(2 * past // 3, 1))
                 first = last if self.at_end else begin + past
                 yield cut(entry, int(rng.integers(first, last + 1)), past, self.future)
                 if remaining is not None:

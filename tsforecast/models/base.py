@@ -247,20 +247,23 @@ class AbstractForecaster(pl.LightningModule, abc.ABC):
     def begin(self, batch: Batch) -> tuple[Float[Tensor, "series target"], Float[Tensor, "series target"]]:
         """Location and scale of every series, from its past.
 
-        Of the last `scaling_length` steps, the centre is the mean of the first season observed; the scale the mean absolute difference from the season
-        before, where a whole season of differences is observed, else from the last value. A series on which no difference
-        is observed, or a constant one, is scaled by its mean absolute value; one without any observation by 1.
+        Of the last `scaling_length` values observed (of all if that is 0), the centre is the mean of the first season; the
+        scale the mean absolute difference from the season before, where a whole season of differences is observed, else
+        from the value before; without any, the mean absolute distance from the centre. A constant series is scaled by its
+        mean absolute value; one without any observation by 1.
         """
         stretch = self.stretch(batch, "past")
-        values, seen = (x[-self.scaling_length :] for x in (stretch.values, stretch.observed))
+        values, seen = stretch.values, stretch.observed
+        if self.scaling_length:
+            seen = seen & (seen.flip(0).cumsum(0).flip(0) <= self.scaling_length)
         first = seen & (seen.cumsum(0) <= max(self.season, 1))
         location = _mean(values, first)
-        change = torch.zeros_like(location)
+        spread = _mean((values - location).abs(), seen)
+        change = spread
         for lag in (1, self.season):
             both = seen[lag:] & seen[:-lag]
             difference = _mean((values[lag:] - values[:-lag]).abs(), both)
             change = torch.where(both.sum(0) >= lag, difference, change)
-        spread = _mean((values - location).abs(), seen)
         size = _mean(values.abs(), seen)
         scale = torch.maximum(change, 1e-2 * spread)
         scale = torch.where(scale > 1e-6 * size, scale, size)

@@ -80,13 +80,13 @@ class ISSMForecaster(AbstractLinearForecaster):
         log_scale, damping, log_prior, effects = raw.split(self.sizes, -1)
         log_scale = log_scale.unsqueeze(0)
         if self.network is not None:
-            active = [
-                torch.nn.functional.one_hot(index, parse_component(name).size)
+            active = [  # not by torch's one_hot, which `vmap` refuses
+                index.unsqueeze(-1) == torch.arange(parse_component(name).size, device=index.device)
                 for name, index in zip(self.season_names, stretch.season_index.unbind(-1), strict=True)
             ]
-            wide = stretch.time_feat.shape[:2]
-            inputs = [stretch.time_feat, *(a.to(raw.dtype).expand(*wide, -1) for a in active), real.to(raw.dtype).expand(*wide, -1)]
-            log_scale = log_scale + self.network(torch.cat(inputs, -1), series)
+            inputs = [stretch.time_feat, *active, real]
+            wide = [x.to(raw.dtype).expand(*stretch.time_feat.shape[:2], -1) for x in inputs]
+            log_scale = log_scale + self.network(torch.cat(wide, -1), series)
         variance = (2 * log_scale.clamp(_LOWEST, _HIGHEST)).exp()
         prior_variance = (2 * log_prior.clamp(-4.0, 3.0)).exp()
         offset = (stretch.dynamic_real * effects).sum(-1) if effects.shape[-1] else raw.new_zeros(1)
@@ -116,7 +116,7 @@ class ISSMForecaster(AbstractLinearForecaster):
         """Smoothed parts of the past: name -> (mean, standard deviation), each (series, time).
 
         In transformed units (those of the data if the transformation is "none"); the location of the scaling belongs to
-        the first component. The sum of all is under "fit".
+        the first component. What covariates explain is under "covariates", the sum of all under "fit".
         """
         stretch = self.stretch(batch, "past")
         location, scale = self.begin(batch)
@@ -140,6 +140,10 @@ class ISSMForecaster(AbstractLinearForecaster):
             centre = location.squeeze(-1) if position == 0 or name == "fit" else 0.0
             size = scale.squeeze(-1)
             parts[name] = ((mean * size + centre).T, (variance.clamp_min(0).sqrt() * size).T)
+        if stretch.dynamic_real.shape[-1]:
+            effect = (system.offset * scale.squeeze(-1)).T
+            fit, deviation = parts.pop("fit")
+            parts |= {"covariates": (effect, torch.zeros_like(effect)), "fit": (fit + effect, deviation)}
         return parts
 
 
