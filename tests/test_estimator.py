@@ -1,4 +1,5 @@
 import json
+import signal
 import warnings
 
 import lightning.pytorch as pl
@@ -120,7 +121,9 @@ def feature_entries(targets=None):
 def test_features(model, targets, tmp_path):
     data = ListDataset(feature_entries(targets), freq="1h", one_dim_target=targets is None)
     training = [{**e, "feat_dynamic_real": e["feat_dynamic_real"][:, :-HORIZON]} for e in data]
-    estimator = make_estimator(model, freq="1h", **({"components": "level", "scales": "network"} if model == "issm" else {}))
+    estimator = make_estimator(
+        model, freq="1h", **({"components": "level", "scales": "network"} if model == "issm" else {})
+    )
     predictor = estimator.train(training, training)
     predictor.serialize(tmp_path)
     forecasts = seeded(predictor, data)
@@ -130,7 +133,8 @@ def test_features(model, targets, tmp_path):
     same_forecasts(forecasts, seeded(Predictor.deserialize(tmp_path), data))
     assert isinstance(predictor, StateSpacePredictor)
     units = predictor.input_transform.dynamic_units
-    np.testing.assert_allclose(units[:, 0], np.concatenate([e["feat_dynamic_real"] for e in training], 1).mean(1))
+    rows = np.concatenate([e["feat_dynamic_real"] for e in training], 1).astype(float)
+    np.testing.assert_allclose(units, np.stack([rows.mean(1), rows.std(1)], 1))
 
 
 def test_grouped_targets():
@@ -305,8 +309,8 @@ def test_another_horizon():
 
 
 @pytest.mark.parametrize(
-    ("freq", "data_freq"), [("H", "h"), ("1h", "h"), ("60min", "h"), ("ME", "M"), ("MS", "M"), ("QE", "Q-DEC"), ("B", "B"), ("A", "Y-DEC")]
-)  # fmt: skip
+    ("freq", "data_freq"), [("H", "h"), ("1h", "h"), ("60min", "h"), ("ME", "M"), ("MS", "M"), ("QE", "Q-DEC"), ("B",
+"B"), ("A", "Y-DEC")] )  # fmt: skip
 def test_frequency_aliases_without_warnings(freq, data_freq):
     entries = make_entries(2, 30, data_freq, missing=False)
     with warnings.catch_warnings():
@@ -365,8 +369,6 @@ def test_an_interrupt_is_an_interrupt():
         raise KeyboardInterrupt
 
     watch = pl.callbacks.LambdaCallback(on_train_epoch_end=press)
-    import signal
-
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
         make_estimator(trainer_kwargs={"callbacks": [watch]}).train(make_entries())
@@ -386,17 +388,22 @@ def test_validation_keeps_the_best_weights(tmp_path):
     entries = make_entries()
     seen = {}
 
-    def remember(trainer, module):
-        seen[float(trainer.callback_metrics["val_loss"])] = weights_of(module)
-
-    def weights_of(module):
+    def flat(module):
         return torch.cat([p.detach().flatten().clone() for p in module.parameters()])
 
-    watch = pl.callbacks.LambdaCallback(on_validation_end=remember)
-    output = make_estimator(epochs=4, trainer_kwargs={"callbacks": [watch]}, learning_rate=3.0).train_model(entries, entries)
-    assert len(seen) == 4
-    assert list(seen)[-1] != min(seen)  # so that the last would not do
-    assert torch.equal(weights_of(output.trained_net), seen[min(seen)])
+    def spoil(trainer, module):
+        if trainer.current_epoch == 2:
+            with torch.no_grad():
+                module.parameters_of_series.population += 4.0
+
+    def remember(trainer, module):
+        seen[float(trainer.callback_metrics["val_loss"])] = flat(module)
+
+    watch = pl.callbacks.LambdaCallback(on_validation_end=remember, on_train_epoch_start=spoil)
+    output = make_estimator(epochs=3, trainer_kwargs={"callbacks": [watch]}).train_model(entries, entries)
+    assert len(seen) == 3
+    assert list(seen)[-1] != min(seen)
+    assert torch.equal(flat(output.trained_net), seen[min(seen)])
     own = ModelCheckpoint(tmp_path, monitor="val_loss")
     make_estimator(trainer_kwargs={"callbacks": [own]}).train(entries, entries)
     assert own.best_model_path
@@ -408,7 +415,7 @@ def test_resuming_gives_the_uninterrupted_result(model, validate, tmp_path):
     entries = make_entries()
 
     def run(folder, *callbacks, checkpoint=None):
-        keep = ModelCheckpoint(tmp_path / folder, save_top_k=0, save_last=True, enable_version_counter=False)
+        keep = ModelCheckpoint(tmp_path / folder, save_last=True, enable_version_counter=False)
         estimator = make_estimator(model, epochs=4, trainer_kwargs={"callbacks": [keep, *callbacks]})
         return estimator.train(entries, entries if validate else None, ckpt_path=checkpoint)
 
@@ -421,7 +428,7 @@ def test_resuming_gives_the_uninterrupted_result(model, validate, tmp_path):
 
 def test_foreign_checkpoints_are_refused(tmp_path):
     entries = make_entries()
-    keep = ModelCheckpoint(tmp_path, save_top_k=0, save_last=True)
+    keep = ModelCheckpoint(tmp_path, save_last=True)
     make_estimator(trainer_kwargs={"callbacks": [keep]}).train(entries)
     checkpoint = torch.load(tmp_path / "last.ckpt", weights_only=True)
     for name, content, message in (
@@ -525,8 +532,14 @@ def test_bad_training_data(change, message):
         (with_field(feat_static_cat=[7]), "'s0'.*below .2., the values seen in training, got .7."),
         (with_field(feat_static_cat=[0, 0]), "feat_static_cat of 1 rows.*got 2"),
         (lambda entries: [{k: v for k, v in e.items() if k != "feat_static_cat"} for e in entries], "feat_static_cat"),
-        (lambda entries: [{k: v for k, v in e.items() if k != "feat_dynamic_real"} for e in entries], "feat_dynamic_real"),
-        (lambda entries: [{**e, "feat_dynamic_real": e["feat_dynamic_real"][:, :-1]} for e in entries], "end too early"),
+        (
+            lambda entries: [{k: v for k, v in e.items() if k != "feat_dynamic_real"} for e in entries],
+            "feat_dynamic_real",
+        ),
+        (
+            lambda entries: [{**e, "feat_dynamic_real": e["feat_dynamic_real"][:, :-1]} for e in entries],
+            "end too early",
+        ),
         (lambda entries: [{**e, "target": np.stack([e["target"]] * 2)} for e in entries], "target of 1 rows.*got 2"),
     ],
 )
@@ -568,7 +581,9 @@ def test_bad_options(options, message):
 
 def test_log1p_needs_values_above_minus_one():
     with pytest.raises(ValueError, match="asinh"):
-        make_estimator(transformation="log1p").train([{**e, "target": -np.abs(e["target"]) - 2} for e in make_entries()])
+        make_estimator(transformation="log1p").train(
+            [{**e, "target": -np.abs(e["target"]) - 2} for e in make_entries()]
+        )
 
 
 def test_forecasts_of_what_is_never_negative_are_not():

@@ -5,8 +5,8 @@ import json
 import math
 import pickle
 import shutil
-import tempfile
 import signal
+import tempfile
 import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -25,7 +25,7 @@ from gluonts.transform import Transformation
 from lightning.pytorch.callbacks import ModelCheckpoint
 
 from tsforecast.data.checks import check_entries
-from tsforecast.data.frequency import calendar_unit, default_season, expected_alias_warnings, period_alias
+from tsforecast.data.frequency import calendar_unit, default_season, period_alias
 from tsforecast.data.transform import EpochLoader, Prepare, collate, cut
 from tsforecast.models import DATA_DECIDED, INPUT_NAMES, MODELS, AbstractForecaster
 from tsforecast.models.base import FORMAT
@@ -38,8 +38,8 @@ _LEAST_BATCHES = 4
 class StateSpacePredictor(PyTorchPredictor):
     """Filters the history of each series and forecasts from its end.
 
-    Histories of different length are padded to the longest of their batch only, and entries are checked as they pass, so
-    memory does not grow with the number of series. A batch does not mix series of different fields.
+    Histories of different length are padded to the longest of their batch only, and entries are checked as they pass,
+    so memory does not grow with the number of series. A batch does not mix series of different fields.
 
     Args:
         prediction_net: A trained forecaster.
@@ -180,7 +180,11 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
                 raise ValueError(f"model {model!r} has no hyperparameter {name!r}; it has {', '.join(sorted(known))}")
         if forecast == "distribution" and hyperparameters.get("transformation") == "asinh":
             raise ValueError("marginal distributions are not available behind 'asinh': take forecast='samples'")
-        for name, value in (("prediction_length", prediction_length), ("batch_size", batch_size), ("num_samples", num_samples)):
+        for name, value in (
+            ("prediction_length", prediction_length),
+            ("batch_size", batch_size),
+            ("num_samples", num_samples),
+        ):
             if value < 1:
                 raise ValueError(f"expected {name} to be positive, got {value}")
         self.model = model
@@ -218,8 +222,8 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         """Trains and returns the last weights, or with validation data those of the lowest validation loss.
 
         Unlike GluonTS' own, a failure raises, callbacks survive a second call, nothing is written unless asked for, and
-        whoever sets a seed and checkpoints every epoch (`ModelCheckpoint(save_last=True)` among the callbacks) can go on
-        from `ckpt_path` to the result of the uninterrupted run.
+        whoever sets a seed and checkpoints every epoch (`ModelCheckpoint(save_last=True)` among the callbacks) can go
+        on from `ckpt_path` to the result of the uninterrupted run.
 
         Args:
             training_data: GluonTS data entries.
@@ -287,7 +291,9 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
             root = options.get("default_root_dir")
             folders = [Path(root) / "checkpoints"] if root else [c.dirpath for c in checkpoints if c.dirpath]
             folder = [*folders, scratch][0]  # beside the caller's checkpoints a resumed run finds it again
-            best = ModelCheckpoint(folder, "best", monitor="val_loss", save_weights_only=True, enable_version_counter=False)
+            best = ModelCheckpoint(
+                folder, "best", monitor="val_loss", save_weights_only=True, enable_version_counter=False
+            )
             callbacks.append(best)
             checkpoints.append(best)
         defaults = {
@@ -316,7 +322,8 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
     def create_transformation(self) -> Transformation:
         """Entries to arrays."""
         data = self._data
-        seasons = self.create_lightning_module().season_names
+        with torch.random.fork_rng(devices=[]):  # a model by whose weights nothing is done
+            seasons = self.create_lightning_module().season_names
         return Prepare(
             self.prediction_length,
             seasons,
@@ -342,7 +349,9 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
             options["clip"] = "nonnegative" if self._data["lowest"] >= 0 else "none"
         if self.hyperparameters.get("transformation", "auto") == "auto":
             options["transformation"] = "log1p" if self._data["counts"] else "none"
-        options |= {k: v for k, v in self._data.get("adopted", {}).items() if self.hyperparameters.get(k, "auto") == "auto"}
+        options |= {
+            k: v for k, v in self._data.get("adopted", {}).items() if self.hyperparameters.get(k, "auto") == "auto"
+        }
         return MODELS[self.model](**{**self.hyperparameters, **options, "seed": self.seed})
 
     def create_training_data_loader(
@@ -362,18 +371,28 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
 
     def create_validation_data_loader(self, data: Any, module: Any, **kwargs: Any) -> Iterable:
         """The last window of each series."""
-        return EpochLoader(data, self.context_length or None, self.prediction_length, self.batch_size, None, 0, at_end=True)
+        return EpochLoader(
+            data, self.context_length or None, self.prediction_length, self.batch_size, None, 0, at_end=True
+        )
 
     def create_predictor(self, transformation: Transformation, module: Any) -> StateSpacePredictor:
         """The trained model with what prepares its input."""
         return StateSpacePredictor(
-            module, transformation, self.prediction_length, self.freq, self.batch_size, self.history_length, self.forecast
+            module,
+            transformation,
+            self.prediction_length,
+            self.freq,
+            self.batch_size,
+            self.history_length,
+            self.forecast,
         )
 
     def _look_at(self, data: Any, from_predictor: PyTorchPredictor | None) -> None:
-        """Checks the training data and takes from them what the model must know, or from the predictor to start from."""
+        """Checks the training data; takes from them, or from the predictor to start from, what the model must know."""
         if iter(data) is data:
-            raise ValueError("expected data that can be walked through again and again, got an iterator; make a list of it")
+            raise ValueError(
+                "expected data that can be walked through again and again, got an iterator; make a list of it"
+            )
         check_entries(data, self.freq, min_length=self.prediction_length + 1)
         items: dict[str, None] = {}
         lowest, whole, codes, form = np.inf, True, np.zeros(0), {}
@@ -408,7 +427,9 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         if from_predictor is not None:  # its series and categories keep their places; new series have the population's
             known = from_predictor.input_transform
             if not isinstance(known, Prepare):
-                raise ValueError(f"expected a predictor of tsforecast to start from, got {type(from_predictor).__name__}")
+                raise ValueError(
+                    f"expected a predictor of tsforecast to start from, got {type(from_predictor).__name__}"
+                )
             self._data |= {
                 "items": list(known.index),
                 "cardinality": known.cardinality.tolist(),
@@ -532,12 +553,25 @@ def load_predictor(folder: str | Path, device: str = "auto") -> StateSpacePredic
         version = json.loads(mark.read_text())["tsforecast_format"]
         if version != FORMAT:
             raise ValueError(f"{folder} has format {version}, this version of tsforecast reads format {FORMAT}")
-        target = torch.device("cuda" if device == "auto" and torch.cuda.is_available() else "cpu" if device == "auto" else device)
+        target = torch.device(
+            "cuda" if device == "auto" and torch.cuda.is_available() else "cpu" if device == "auto" else device
+        )
         predictor = StateSpacePredictor.deserialize(folder, target)
-    except (OSError, KeyError, TypeError, RuntimeError, EOFError, AssertionError, pickle.UnpicklingError, ValueError) as error:
+    except (
+        OSError,
+        KeyError,
+        TypeError,
+        RuntimeError,
+        EOFError,
+        AssertionError,
+        pickle.UnpicklingError,
+        ValueError,
+    ) as error:
         if isinstance(error, ValueError) and "has format" in str(error):
             raise
-        raise ValueError(f"{folder} holds no readable predictor ({error}); it is damaged or not of tsforecast: train again") from error
+        raise ValueError(
+            f"{folder} holds no readable predictor ({error}); it is damaged or not of tsforecast: train again"
+        ) from error
     assert isinstance(predictor, StateSpacePredictor)
     return predictor
 
@@ -556,10 +590,16 @@ def check_checkpoint(path: str | Path, module: AbstractForecaster) -> None:
         version = checkpoint.get("tsforecast_format")
         shapes = {name: tuple(value.shape) for name, value in checkpoint["state_dict"].items()}
     except Exception as error:
-        raise ValueError(f"{path} is not a readable checkpoint ({error}): it is damaged or not of tsforecast") from error
+        raise ValueError(
+            f"{path} is not a readable checkpoint ({error}): it is damaged or not of tsforecast"
+        ) from error
     if version != FORMAT:
-        raise ValueError(f"{path} has format {version}, expected {FORMAT}: it is not of tsforecast, or of another version")
+        raise ValueError(
+            f"{path} has format {version}, expected {FORMAT}: it is not of tsforecast, or of another version"
+        )
     if shapes != {name: tuple(value.shape) for name, value in module.state_dict().items()}:
-        raise ValueError(f"{path} is of another model: its weights do not fit; give the same model, data and hyperparameters")
+        raise ValueError(
+            f"{path} is of another model: its weights do not fit; give the same model, data and hyperparameters"
+        )
     if "optimizer_states" not in checkpoint:
         raise ValueError(f"{path} holds weights only: training cannot go on from it; take last.ckpt")

@@ -142,7 +142,9 @@ def test_difficult_histories_give_finite_forecasts(case, history, dtype):
     assert samples.dtype == dtype
     assert torch.isfinite(samples).all()
     assert torch.isfinite(terms).all()
-    if history == "constant" and model.transformation == "none":  # a long way from the units' origin, it stays near its level
+    if (
+        history == "constant" and model.transformation == "none"
+    ):  # a long way from the units' origin, it stays near its level
         assert ((samples - 5).abs() < 50).all()
 
 
@@ -186,7 +188,10 @@ def test_what_is_known_of_the_future_is_conditioned_on(case):
         belief, _ = model.filter(batch)
         given = model.predictive(belief, batch)
         free = model.predictive(belief, {**batch, "known_future": torch.full_like(batch["known_future"], torch.nan)})
-        on = {**batch, **{f"past_{n}": batch[f"future_{n}"][:, :2] for n in ("time_feat", "season_index", "dynamic_real")}}
+        on = {
+            **batch,
+            **{f"past_{n}": batch[f"future_{n}"][:, :2] for n in ("time_feat", "season_index", "dynamic_real")},
+        }
         on["past_target"] = torch.as_tensor(np.atleast_2d(known).T[None, :2])
         on["past_observed"] = ~on["past_target"].isnan()
         on["past_is_pad"] = torch.zeros(1, 2, dtype=torch.bool)
@@ -234,7 +239,9 @@ def test_marginals_agree_with_samples(case, transformation):
             below = (paths < distribution.icdf(torch.tensor(level))).double().mean(0)
             assert ((below - level).abs() < 4.5 * (level * (1 - level) / count) ** 0.5).all()
     if transformation == "none":
-        torch.testing.assert_close(torch.stack([m.mean for m in marginals]).flatten(1), model.predictive(belief, batch).mean)
+        torch.testing.assert_close(
+            torch.stack([m.mean for m in marginals]).flatten(1), model.predictive(belief, batch).mean
+        )
     else:  # moments of a shifted log-normal
         joint = model.predictive(belief, batch)
         mean = (joint.mean + joint.variance / 2).exp() - 1

@@ -1,7 +1,7 @@
 """The ISSM with free parameters against statsmodels, on real series.
 
-Conventions. Ours: x_0 ~ prior, then the transition, then the emission, at every step. Theirs: a known Gaussian over the first
-emitted state, which is ours pushed through one transition. Series are compared in our scaled units.
+Conventions. Ours: x_0 ~ prior, then the transition, then the emission, at every step. Theirs: a known Gaussian over
+the first emitted state, which is ours pushed through one transition. Series are compared in our scaled units.
 """
 
 import numpy as np
@@ -52,7 +52,8 @@ class DampedTrend(MLEModel):
 
 
 class LevelAndFactors(MLEModel):
-    """Level and one factor for each hour; noise moves the active factor. Parameters: observation, level, factor variance."""
+    """Level and one factor for each hour; noise moves the active factor. Parameters: observation, level, factor
+    variance."""
 
     start_params = np.array([0.3, 0.1, 0.01])
 
@@ -193,7 +194,9 @@ def test_fitted_variances_agree_with_statsmodels(case):
 
     found = minimize(objective, points[0], jac=True, method="L-BFGS-B", options={"ftol": 1e-14, "gtol": 1e-6})
     other = theirs(values, index)
-    fitted = other.fit(constrained(model, points[0]), method="lbfgs", disp=0, cov_type="none", maxiter=500, pgtol=1e-6, factr=10)
+    fitted = other.fit(
+        constrained(model, points[0]), method="lbfgs", disp=0, cov_type="none", maxiter=500, pgtol=1e-6, factr=10
+    )
     assert -found.fun == pytest.approx(fitted.llf, abs=1e-3)  # nats
     np.testing.assert_allclose(constrained(model, found.x), fitted.params, rtol=5e-3, atol=1e-4)
 
@@ -228,7 +231,13 @@ def test_the_decomposition_adds_up_and_follows_the_data():
 
 def test_the_network_starts_from_constant_scales():
     torch.manual_seed(0)
-    options = {"components": "level+day_of_week", "num_series": 3, "season": 7, "num_time_features": 3, "num_static_real": 1}
+    options = {
+        "components": "level+day_of_week",
+        "num_series": 3,
+        "season": 7,
+        "num_time_features": 3,
+        "num_static_real": 1,
+    }
     options |= {"cardinality": [3, 2], "num_dynamic_real": 2, "freq": "D"}
     network = ISSMForecaster(scales="network", **options)
     free = ISSMForecaster(scales="free", **options)
@@ -253,7 +262,9 @@ def test_bad_options(options, message):
 def test_seasons_are_read_from_the_calendar():
     """A season that is known exactly is forecast exactly, whatever the phase at which the series begins."""
     for begin in ("2024-01-01", "2024-01-04"):
-        model = ISSMForecaster(components="level+day_of_week", freq="D", season=7, prediction_length=7, transformation="none")
+        model = ISSMForecaster(
+            components="level+day_of_week", freq="D", season=7, prediction_length=7, transformation="none"
+        )
         with torch.no_grad():
             model.parameters_of_series.population[:3] = -7.0
         times = pd.period_range(begin, periods=70, freq="D")

@@ -3,14 +3,16 @@
 Every component has a known transition and emission, only noises (and dampings) are free; a step costs O(n^2) without a
 matrix product, and a block of steps is written down instead of multiplied out.
 
-Time convention: x_t = A x_{t-1} + w_t comes before y_t = C_t x_t + v_t, as in every system of the core. In the textbooks'
-innovation form the trend is emitted as level + slope *before* the step; here it is the structural form (Harvey 1989),
+Time convention: x_t = A x_{t-1} + w_t comes before y_t = C_t x_t + v_t, as in every system of the core. In the
+textbooks' innovation form the trend is emitted as level + slope *before* the step; here it is the structural form
+(Harvey 1989),
 emitted as the level *after* the step: the same forecasts, with noises of level and slope that are independent.
 """
 
 import abc
 import dataclasses
 import functools
+import itertools
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -83,7 +85,7 @@ class Clock:
         return cls(taken, (taken.unsqueeze(-1) - taken.unsqueeze(-2)).abs())
 
     def powers(self, damping: Tensor | None, like: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """phi to the power of: 0, 1, ..., steps; of the time taken; of the lags; of the time left in the block."""
+        """Phi to the power of: 0, 1, ..., steps; of the time taken; of the lags; of the time left in the block."""
         steps = self.taken.shape[-1]
         if damping is None:
             powers = like.new_ones(steps + 1)
@@ -183,7 +185,7 @@ class Trend(Component):
 
 @dataclasses.dataclass(frozen=True)
 class Season(Component):
-    """One factor for each of `factors` positions in a cycle (hour of the day, ...); noise moves the active factor only."""
+    """One factor for each of `factors` positions in a cycle (hour of the day, ...); noise moves the active one only."""
 
     factors: int
     name: str = "season"
@@ -368,8 +370,8 @@ class ISSM(AbstractLinearSystem):
 
     def slices(self) -> list[slice]:
         """Where the states of each component lie."""
-        ends = torch.tensor([0] + [c.size for c in self.components]).cumsum(0).tolist()
-        return [slice(a, b) for a, b in zip(ends[:-1], ends[1:], strict=True)]
+        ends = itertools.accumulate((c.size for c in self.components), initial=0)
+        return [slice(first, end) for first, end in itertools.pairwise(ends)]
 
     def at(self, time: int) -> tuple[ISSMTransition, ISSMEmission]:
         """Transition into and emission from step `time`."""

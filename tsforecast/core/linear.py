@@ -29,7 +29,8 @@ class AbstractLinearGaussian(abc.ABC):
 
         Args:
             prior: Over `a`.
-            value: Finite everywhere, also where not observed (what stands there has no influence, on gradients neither).
+            value: Finite everywhere, also where not observed (what stands there has no influence, on gradients
+            neither).
             observed: False where a component of `value` is missing; None if all are observed.
 
         Raises:
@@ -122,8 +123,8 @@ class AbstractLinearSystem(abc.ABC):
     ) -> tuple[Gaussian, Float[Tensor, "time *batch"]]:
         """The belief over the last state given a whole series, and the log-likelihood of each step.
 
-        Many steps are taken at once: exact, and far faster than the loop over `at`, which has the moments of every step.
-        The gradient is a closed-form adjoint; second derivatives are not available.
+        Many steps are taken at once: exact, and far faster than the loop over `at`, which has the moments of every
+        step. The gradient is a closed-form adjoint; second derivatives are not available.
 
         Args:
             prior: Over the state before the first step.
@@ -159,7 +160,7 @@ class AbstractLinearSystem(abc.ABC):
         values: Float[Tensor, "time *#batch target"],
         observed: Bool[Tensor, "time *#batch target"] | None = None,
     ) -> Float[Tensor, "time *batch"]:
-        """log p(y_t | y_1, ..., y_{t-1}) for every step, the observed components only; see `posterior`."""
+        """Log p(y_t | y_1, ..., y_{t-1}) for every step, the observed components only; see `posterior`."""
         return self.posterior(prior, values, observed)[1]
 
     def predictive(self, prior: Gaussian, num_steps: int) -> Gaussian:

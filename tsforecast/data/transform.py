@@ -40,7 +40,7 @@ def _later(start: pd.Period, steps: int) -> pd.Period:
 
 @lru_cache(maxsize=256)
 def _calendar(start: pd.Period, length: int, seasons: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """Time features (time, feature) in [-0.5, 0.5] and season indices (time, season); cached, since series share starts."""
+    """Time features (time, feature) in [-0.5, 0.5], season indices (time, season); cached: series share starts."""
     with expected_alias_warnings():
         times = pd.period_range(start, periods=length, freq=start.freq)
         functions = time_features_from_frequency_str(offset_alias(start.freqstr))
@@ -70,7 +70,8 @@ class Prepare(MapTransformation):
         num_targets: Components of the target.
 
     Raises:
-        ValueError: From its call, if an entry does not have what the model was trained with; the message names the series.
+        ValueError: From its call, if an entry does not have what the model was trained with; the message names the
+        series.
     """
 
     @validated()
@@ -118,7 +119,9 @@ class Prepare(MapTransformation):
             given = np.atleast_2d(np.asarray(data["known_future"], np.float32)).T[: self.prediction_length]
             self._expect(data, "known_future", given.shape[1], self.num_targets)
             if np.isinf(given).any():
-                raise ValueError(f"series {data.get('item_id')!r}: known_future is infinite; write NaN where it is free")
+                raise ValueError(
+                    f"series {data.get('item_id')!r}: known_future is infinite; write NaN where it is free"
+                )
             known[: len(given)] = given
         entry["known_future"] = known
         return entry | {name: data[name] for name in ("item_id", "info") if name in data}
@@ -126,7 +129,8 @@ class Prepare(MapTransformation):
     def _expect(self, data: dict[str, Any], name: str, size: int, expected: int) -> None:
         if size != expected:
             raise ValueError(
-                f"series {data.get('item_id')!r}: expected {name} of {expected} rows, as in the training data, got {size}"
+                f"series {data.get('item_id')!r}: expected {name} of {expected} rows, as in the training data, "
+                f"got {size}"
             )
 
     def _static(self, data: dict[str, Any], name: str, units: np.ndarray) -> np.ndarray:
@@ -142,8 +146,8 @@ class Prepare(MapTransformation):
         codes = self._static(data, FieldName.FEAT_STATIC_CAT, units).astype(np.int64)
         if ((codes < 0) | (codes >= self.cardinality)).any():
             raise ValueError(
-                f"series {data.get('item_id')!r}: expected static categories below {self.cardinality.tolist()}, the values "
-                f"seen in training, got {codes.tolist()}; map what is new to a known category, or train again"
+                f"series {data.get('item_id')!r}: expected static categories below {self.cardinality.tolist()}, the "
+                f"values seen in training, got {codes.tolist()}; map what is new to a known category, or train again"
             )
         return codes
 

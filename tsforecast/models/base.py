@@ -94,9 +94,10 @@ class AbstractForecaster(pl.LightningModule, abc.ABC):
         num_static_real: Number of static numbers.
         num_dynamic_real: Number of covariates known in advance.
         num_time_features: Number of time features.
-        transformation: Of the target, before scaling: "none", "log1p" (counts) or "asinh" (spikes of both signs); "auto"
-            takes log1p if the training data are whole numbers of which none is negative.
-        clip: "nonnegative" cuts forecasts at zero, "none" does not, "auto" does if the training data have no negative value.
+        transformation: Of the target, before scaling: "none", "log1p" (counts) or "asinh" (spikes of both signs);
+            "auto" takes log1p if the training data are whole numbers of which none is negative.
+        clip: "nonnegative" cuts forecasts at zero, "none" does not, "auto" does if the training data have no negative
+            value.
         objective: "crps" of the forecast of a window's future from its past: robust where the model is not true; or
             "likelihood", the exact one of past and future: efficient where it is.
         learning_rate: Of the parameters of the state-space model; falls to a hundredth over the training.
@@ -173,7 +174,8 @@ class AbstractForecaster(pl.LightningModule, abc.ABC):
 
         Args:
             belief: At the end of the past.
-            future: Its `future_*` fields are read, and `known_future` (NaN where free): what is known is conditioned on.
+            future: Its `future_*` fields are read, and `known_future` (NaN where free): what is known is conditioned
+            on.
             num_samples: Number of paths.
             generator: Of random numbers.
         """
@@ -238,19 +240,23 @@ class AbstractForecaster(pl.LightningModule, abc.ABC):
         """Marks the checkpoint as ours."""
         checkpoint["tsforecast_format"] = FORMAT
 
-    # GluonTS serialises a network by its constructor's arguments.
+    # GluonTS serialises a network by its constructor's arguments, and compares by them.
     def __getnewargs_ex__(self) -> tuple[tuple, dict[str, Any]]:
         return (), dict(self.hparams)
+
+    @property
+    def __init_args__(self) -> dict[str, Any]:
+        return dict(self.hparams)
 
     # What models share.
 
     def begin(self, batch: Batch) -> tuple[Float[Tensor, "series target"], Float[Tensor, "series target"]]:
         """Location and scale of every series, from its past.
 
-        Of the last `scaling_length` values observed (of all if that is 0), the centre is the mean of the first season; the
-        scale the mean absolute difference from the season before, where a whole season of differences is observed, else
-        from the value before; without any, the mean absolute distance from the centre. A constant series is scaled by its
-        mean absolute value; one without any observation by 1.
+        Of the last `scaling_length` values observed (of all if that is 0), the centre is the mean of the first season;
+        the scale the mean absolute difference from the season before, where a whole season of differences is observed,
+        else from the value before; without any, the mean absolute distance from the centre. A constant series is
+        scaled by its mean absolute value; one without any observation by 1.
         """
         stretch = self.stretch(batch, "past")
         values, seen = stretch.values, stretch.observed
@@ -325,7 +331,6 @@ class AbstractForecaster(pl.LightningModule, abc.ABC):
             values = values.clamp(-bound, bound)
             values = torch.expm1(values) if self.transformation == "log1p" else torch.sinh(values)
         return values.clamp_min(0.0) if self.clip == "nonnegative" else values
-
 
 
 def _mean(values: Tensor, mask: Tensor) -> Tensor:

@@ -71,6 +71,6 @@ def parse_component(name: str) -> Component:
     if name.startswith("cycle_of_") and count.isdigit() and int(count) > 1:
         return Season(int(count), name)
     raise ValueError(
-        f"unknown component {name!r}: expected one of {', '.join([*_OTHERS, *SEASON_FACTORS])} or cycle_of_N, joined by '+', "
-        "or 'auto' or 'paper'"
+        f"unknown component {name!r}: expected one of {', '.join([*_OTHERS, *SEASON_FACTORS])} or cycle_of_N, "
+        "joined by '+', or 'auto' or 'paper'"
     )

@@ -17,9 +17,9 @@ _LOWEST, _HIGHEST = -6.0, 4.0
 class GLSForecaster(AbstractLinearForecaster):
     """x_t = A x_{t-1} + B u_t + w_t, y_t = C x_t + D u_t + v_t, with A, C and the prior shared by all series.
 
-    The scales of the noises are those of the population plus deviations of each category and series. The transition starts
-    as a level and damped rotations at the harmonics of the season, and stays stable: its largest singular value is at most 1.
-    Several targets are modelled jointly.
+    The scales of the noises are those of the population plus deviations of each category and series. The transition
+    starts as a level and damped rotations at the harmonics of the season, and stays stable: its largest singular value
+    is at most 1. Several targets are modelled jointly.
 
     Args:
         state_dim: Size of the state.
@@ -43,7 +43,9 @@ class GLSForecaster(AbstractLinearForecaster):
         self.prior_mean = torch.nn.Parameter(torch.zeros(state_dim))
         self.log_prior_scale = torch.nn.Parameter(torch.zeros(state_dim))
         initial = torch.cat([torch.full((state_dim,), -2.0), torch.full((targets,), -0.5)])
-        self.log_scales = SeriesParameters(initial, self.hparams.get("num_series", 0), self.hparams.get("cardinality") or [])
+        self.log_scales = SeriesParameters(
+            initial, self.hparams.get("num_series", 0), self.hparams.get("cardinality") or []
+        )
 
     @property
     def season_names(self) -> list[str]:
@@ -65,7 +67,9 @@ class GLSForecaster(AbstractLinearForecaster):
         state_noise = torch.diag_embed(scales[:, : self.state_dim].square()).unsqueeze(0)
         if stretch.active is not None:  # before a series begins its state stands still
             moving = stretch.active.to(scales.dtype)[..., None, None]
-            transition = moving * transition + (1 - moving) * torch.eye(self.state_dim, dtype=scales.dtype, device=scales.device)
+            transition = moving * transition + (1 - moving) * torch.eye(
+                self.state_dim, dtype=scales.dtype, device=scales.device
+            )
             state_noise = moving * state_noise
         inputs = stretch.dynamic_real
         zeros = scales.new_zeros(1, 1, 1)

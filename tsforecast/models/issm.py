@@ -19,10 +19,10 @@ _FLOOR = 1e-5
 class ISSMForecaster(AbstractLinearForecaster):
     """A sum of levels, trends and seasons; what is learnt are the scales of its noises, its dampings and its prior.
 
-    Deep state-space models call this structure ISSM (Rangapuram et al. 2018; the switching-model papers use it with fixed
-    parameters); with free parameters of each series it is a classical structural model (Harvey 1989). Scales are those of
-    the population plus deviations of each category and series; a series that was not in the training data has the
-    population's. The likelihood is the exact Kalman filter's.
+    Deep state-space models call this structure ISSM (Rangapuram et al. 2018; the switching-model papers use it with
+    fixed parameters); with free parameters of each series it is a classical structural model (Harvey 1989). Scales are
+    those of the population plus deviations of each category and series; a series that was not in the training data has
+    the population's. The likelihood is the exact Kalman filter's.
 
     Args:
         components: Names joined by "+": level, damped_level, trend, damped_trend, hour_of_day, hour_by_kind_of_day
@@ -34,9 +34,7 @@ class ISSMForecaster(AbstractLinearForecaster):
         kwargs: Arguments of every forecaster.
     """
 
-    def __init__(
-        self, *, components: str = "auto", scales: str = "free", embedding_dim: int = 10, **kwargs
-    ) -> None:
+    def __init__(self, *, components: str = "auto", scales: str = "free", embedding_dim: int = 10, **kwargs) -> None:
         super().__init__(**kwargs)
         self.save_hyperparameters()
         if self.num_targets != 1:
@@ -99,9 +97,7 @@ class ISSMForecaster(AbstractLinearForecaster):
             offset,
             stretch.active,
         )
-        diagonal = torch.cat(
-            [prior_variance[:, i, None].expand(-1, c.size) for i, c in enumerate(self.components)], -1
-        )
+        diagonal = torch.cat([prior_variance[:, i, None].expand(-1, c.size) for i, c in enumerate(self.components)], -1)
         used, means = 0, []
         for component in self.components:
             if isinstance(component, Season):

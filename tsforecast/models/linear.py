@@ -46,7 +46,10 @@ class AbstractLinearForecaster(AbstractForecaster):
         if self.transformation == "none":
             values, _ = scaled(future, belief.location, belief.scale)
             z = (values.transpose(0, 1).flatten(1) - joint.mean) / deviation
-            cdf, density = 0.5 * (1 + torch.erf(z / math.sqrt(2))), torch.exp(-0.5 * z.square()) / math.sqrt(2 * math.pi)
+            cdf, density = (
+                0.5 * (1 + torch.erf(z / math.sqrt(2))),
+                torch.exp(-0.5 * z.square()) / math.sqrt(2 * math.pi),
+            )
             score = deviation * (z * (2 * cdf - 1) + 2 * density - 1 / math.sqrt(math.pi))
         else:
             score = self._quantile_loss(joint.mean, deviation, belief, batch)
@@ -71,9 +74,7 @@ class AbstractLinearForecaster(AbstractForecaster):
         stretch = self.stretch(batch, "past")
         location, scale = self.begin(batch) if belief is None else (belief.location, belief.scale)
         system, prior = self.system(stretch, batch if belief is None else belief)
-        state, terms = system.posterior(
-            prior if belief is None else belief.state, *scaled(stretch, location, scale)
-        )
+        state, terms = system.posterior(prior if belief is None else belief.state, *scaled(stretch, location, scale))
         return self.belief_over(state, batch, location, scale), terms
 
     def predictive(self, belief: Belief, future: Batch) -> Gaussian:
@@ -119,7 +120,9 @@ class AbstractLinearForecaster(AbstractForecaster):
         kind = torch.distributions.Normal if self.transformation == "none" else torch.distributions.LogNormal
         # Not validated: what is known of the future has the deviation 0.
         marginals = [kind(m, d, validate_args=False) for m, d in zip(mean, deviation, strict=True)]
-        return [AffineTransformed(m, loc=-1.0) for m in marginals] if self.transformation == "log1p" else list(marginals)
+        return (
+            [AffineTransformed(m, loc=-1.0) for m in marginals] if self.transformation == "log1p" else list(marginals)
+        )
 
 
 def scaled(

@@ -8,7 +8,8 @@ from torch import Tensor, nn
 class SeriesParameters(nn.Module):
     """A vector for each series: population + deviations of its categories + deviation of the series.
 
-    Index 0 stands for series which were not in the training data: they get the population's and their categories' values.
+    Index 0 stands for series which were not in the training data: they get the population's and their categories'
+    values.
 
     Args:
         initial: Initial values of the population, (size,).
@@ -22,7 +23,9 @@ class SeriesParameters(nn.Module):
         self.series = nn.Parameter(torch.zeros(num_series, len(initial)))
         self.categories = nn.ParameterList([torch.zeros(size, len(initial)) for size in cardinality])
 
-    def forward(self, series: Int[Tensor, " series"], categories: Int[Tensor, "series category"]) -> Float[Tensor, "series size"]:
+    def forward(
+        self, series: Int[Tensor, " series"], categories: Int[Tensor, "series category"]
+    ) -> Float[Tensor, "series size"]:
         """The vectors of the given series."""
         deviation = nn.functional.pad(self.series, (0, 0, 1, 0))[series]
         for table, category in zip(self.categories, categories.unbind(-1), strict=True):

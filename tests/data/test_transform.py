@@ -1,0 +1,208 @@
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from tsforecast.data.frequency import to_period
+from tsforecast.data.transform import SEASONS, EpochLoader, Prepare, collate, cut
+
+
+def prepare(length=10, seasons=(), freq="D", **options):
+    return Prepare(3, list(seasons), ["a", "b"], [], **options)
+
+
+def entry(length=10, freq="D", begin="2024-01-03", **fields):
+    return {"item_id": "b", "start": to_period(begin, freq), "target": np.arange(length, dtype=np.float32), **fields}
+
+
+def test_missing_values_are_masked_and_replaced():
+    data = entry(target=np.array([1.0, np.nan, np.inf, 4.0]))
+    out = prepare().map_transform(data, is_train=True)
+    assert out["observed"][:, 0].tolist() == [True, False, False, True]
+    assert out["target"][:, 0].tolist() == [1, 0, 0, 4]
+    assert np.isnan(data["target"][1])  # the caller's array is not touched
+
+
+@pytest.mark.parametrize(("is_train", "length"), [(True, 10), (False, 13)])
+def test_the_calendar_reaches_over_the_horizon_at_prediction(is_train, length):
+    out = prepare(seasons=["day_of_week", "cycle_of_4"]).map_transform(entry(), is_train)
+    assert len(out["time_feat"]) == length
+    times = pd.period_range("2024-01-03", periods=length, freq="D")
+    assert out["season_index"][:, 0].tolist() == list(times.dayofweek)
+    assert (np.diff(out["season_index"][:, 1]) % 4 == 1).all()
+    assert abs(out["time_feat"]).max() <= 0.5
+
+
+def test_a_cycle_is_the_same_whenever_a_series_begins():
+    for freq in ("D", "B", "W-SUN", "M", "2h", "15min"):
+        early = prepare(seasons=["cycle_of_5"]).map_transform(entry(20, freq, "1969-01-01"), True)
+        start = entry(20, freq, "1969-01-01")["start"]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)
+            later = prepare(seasons=["cycle_of_5"]).map_transform({**entry(13, freq), "start": start + 7}, True)
+        assert early["season_index"][7:].tolist() == later["season_index"].tolist()
+
+
+@pytest.mark.parametrize("name", SEASONS)
+def test_seasons_use_all_of_their_factors(name):
+    freq = "min" if "minute" in name else "30min" if "half" in name else "h" if "hour" in name else "D"
+    length = {"min": 120, "30min": 48 * 8, "h": 24 * 8, "D": 366}[freq]
+    index = prepare(seasons=[name]).map_transform(entry(length, freq, "2024-01-01"), True)["season_index"]
+    assert set(index[:, 0]) == set(range(SEASONS[name][0]))
+
+
+def test_identity():
+    out = prepare().map_transform(entry(), True)
+    assert out["series_index"] == 2
+    for other in ({"item_id": "z"}, {"item_id": None}):
+        assert prepare().map_transform({**entry(), **other}, True)["series_index"] == 0
+    assert Prepare(3, [], ["7"], []).map_transform(entry(item_id=7), True)["series_index"] == 1
+
+
+def test_static_and_dynamic_numbers_are_standardised():
+    transform = prepare(static_units=[[10.0, 2.0]], dynamic_units=[[1.0, 0.5], [0.0, 1.0]])
+    covariates = np.stack([np.arange(15.0), np.ones(15)])
+    out = transform.map_transform(entry(feat_static_real=[14.0], feat_dynamic_real=covariates), False)
+    assert out["static_real"].tolist() == [2.0]
+    np.testing.assert_allclose(out["dynamic_real"], np.stack([(np.arange(13) - 1) / 0.5, np.ones(13)], 1))
+
+
+def test_known_future():
+    transform = prepare(num_targets=1)
+    out = transform.map_transform(entry(known_future=[1.0, np.nan]), False)
+    np.testing.assert_array_equal(out["known_future"][:, 0], [1.0, np.nan, np.nan])
+    assert np.isnan(transform.map_transform(entry(known_future=[1.0, 2.0]), True)["known_future"]).all()
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"feat_static_cat": [3]}, "'b'.*below .3.*got .3."),
+        ({"feat_static_cat": [-1]}, "below"),
+        ({"feat_static_cat": [0, 0]}, "feat_static_cat of 1 rows.*got 2"),
+        ({}, "feat_static_cat of 1 rows.*got 0"),
+    ],
+)
+def test_categories(fields, message):
+    transform = Prepare(3, [], [], [3])
+    assert transform.map_transform(entry(feat_static_cat=[2.0]), True)["static_cat"].tolist() == [2]
+    with pytest.raises(ValueError, match=message):
+        transform.map_transform(entry(**fields), True)
+
+
+def test_windows():
+    prepared = prepare().map_transform(entry(10), True)
+    window = cut(prepared, 6, 4, 3)
+    assert window["past_target"][:, 0].tolist() == [2, 3, 4, 5]
+    assert window["future_target"][:, 0].tolist() == [6, 7, 8]
+    assert window["forecast_start"] == pd.Period("2024-01-09", "D")
+    assert cut(prepared, 6, None, 3)["past_target"][:, 0].tolist() == [0, 1, 2, 3, 4, 5]
+    at_end = cut(prepare().map_transform(entry(10), False), 10, 4, 3)
+    assert "future_target" not in at_end
+    assert len(at_end["future_time_feat"]) == 3
+
+
+def test_business_days_do_not_warn():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        prepared = prepare().map_transform(entry(10, "B"), True)
+        window = cut(prepared, 7, None, 3)
+    assert str(window["forecast_start"]) == "2024-01-12"
+
+
+def test_batches_are_padded_at_the_beginning():
+    windows = [cut(prepare().map_transform(entry(n), True), n - 3, None, 3) for n in (5, 8)]
+    batch = collate(windows)
+    assert batch["past_target"][..., 0].tolist() == [[0, 0, 0, 0, 1], [0, 1, 2, 3, 4]]
+    assert batch["past_is_pad"].tolist() == [[True] * 3 + [False] * 2, [False] * 5]
+    assert not batch["past_observed"][0, :3].any()
+    assert batch["item_id"] == ["b", "b"]
+    assert batch["future_target"].shape == (2, 3, 1)
+
+
+def loader(count=7, seed=0, past=4, num_batches=None, **options):
+    data = [prepare().map_transform({**entry(12 + k), "item_id": f"s{k}"}, True) for k in range(count)]
+    return EpochLoader(data, past, 3, 2, num_batches, seed, **options)
+
+
+def content(batches):
+    return [(batch["item_id"], batch["past_target"], batch["future_target"]) for batch in batches]
+
+
+def same(some, others):
+    pairs = zip(content(some), content(others), strict=True)
+    return all(a[0] == b[0] and all(map(torch.equal, a[1:], b[1:])) for a, b in pairs)
+
+
+def test_an_epoch_follows_from_seed_and_number():
+    first, again = loader(num_batches=4), loader(num_batches=4)
+    epochs = [list(first)]
+    first.set_epoch(1)
+    epochs.append(list(first))
+    again.set_epoch(1)
+    assert same(list(again), epochs[1])
+    assert not same(epochs[0], epochs[1])
+    assert not same(list(loader(num_batches=4, seed=1)), epochs[0])
+    assert not same(list(loader(num_batches=4, seed=None)), list(loader(num_batches=4, seed=None)))
+
+
+def test_one_pass_has_every_series_once():
+    items = [item for batch in loader() for item in batch["item_id"]]
+    assert sorted(items) == [f"s{k}" for k in range(7)]
+    assert items != sorted(items)
+    with pytest.raises(TypeError, match="not known"):
+        len(loader())
+
+
+@pytest.mark.parametrize("num_batches", [1, 3, 9])
+def test_the_number_of_batches(num_batches):
+    batches = list(loader(num_batches=num_batches))
+    assert len(batches) == len(loader(num_batches=num_batches)) == num_batches
+    assert all(len(batch["item_id"]) == 2 for batch in batches)
+    counts = np.unique([item for batch in batches for item in batch["item_id"]], return_counts=True)[1]
+    assert counts.max() - counts.min() <= 1
+
+
+def test_windows_lie_within_their_series():
+    splits = set()
+    for epoch in range(30):
+        batches = loader(count=1, num_batches=2)
+        batches.set_epoch(epoch)
+        for batch in batches:
+            past, future = batch["past_target"][0, :, 0], batch["future_target"][0, :, 0]
+            assert len(past) == 4
+            assert torch.equal(torch.cat([past, future]).diff(), torch.ones(6))
+            splits.add(int(future[0]))
+    assert splits == set(range(4, 10))  # every split that has 4 steps before it and 3 after
+
+
+def test_recent_windows():
+    firsts = {
+        int(b["past_target"][0, 0, 0]) for _ in range(5) for b in loader(count=1, num_batches=9, recent=8, seed=None)
+    }
+    assert firsts == {4, 5}  # of 12 steps the last 8 are used: 4 of the past and 3 of the future fit twice
+
+
+def test_validation_takes_the_last_window_of_every_series():
+    batches = list(loader(at_end=True))
+    assert [item for b in batches for item in b["item_id"]] == [f"s{k}" for k in range(7)]
+    assert [int(t) for b in batches for t in b["future_target"][:, -1, 0]] == [11 + k for k in range(7)]
+    assert same(batches, list(loader(at_end=True)))
+
+
+def test_shuffling_holds_few_windows():
+    drawn = 0
+
+    class Data:
+        def __iter__(self):
+            nonlocal drawn
+            for _ in range(1000):
+                drawn += 1
+                yield prepared
+
+    prepared = prepare().map_transform(entry(), True)
+    batches = iter(EpochLoader(Data(), 4, 3, 2, None, 0, buffer=20))
+    next(batches)
+    assert drawn <= 20 + 2
