@@ -425,8 +425,8 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
             "counts": whole and lowest >= 0,
         }
         if from_predictor is not None:  # its series and categories keep their places; new series have the population's
-            known = from_predictor.input_transform
-            if not isinstance(known, Prepare):
+            known, net = from_predictor.input_transform, from_predictor.network
+            if not (isinstance(known, Prepare) and isinstance(net, AbstractForecaster)):
                 raise ValueError(
                     f"expected a predictor of tsforecast to start from, got {type(from_predictor).__name__}"
                 )
@@ -435,7 +435,7 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
                 "cardinality": known.cardinality.tolist(),
                 "static_units": known.static_units.tolist(),
                 "dynamic_units": known.dynamic_units.tolist(),
-                "adopted": {name: from_predictor.network.hparams.get(name) for name in ("clip", "transformation")},
+                "adopted": {name: net.hparams.get(name) for name in ("clip", "transformation")},
             }
         self._data |= {
             "num_series": len(self._data["items"]),

@@ -180,9 +180,9 @@ def test_windows_lie_within_their_series():
 
 def test_recent_windows():
     firsts = {
-        int(b["past_target"][0, 0, 0]) for _ in range(5) for b in loader(count=1, num_batches=9, recent=8, seed=None)
+        int(b["past_target"][0, 0, 0]) for _ in range(5) for b in loader(count=1, num_batches=9, recent=10, seed=None)
     }
-    assert firsts == {4, 5}  # of 12 steps the last 8 are used: 4 of the past and 3 of the future fit twice
+    assert firsts == {2, 3, 4, 5}  # of 12 steps the first two are not used, and 7 are a window
 
 
 def test_validation_takes_the_last_window_of_every_series():

@@ -43,6 +43,9 @@ def make_model(case: str, seed: int = 0, **options: Any) -> AbstractForecaster:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter += 0.3 * torch.randn_like(parameter)
+        for module in model.modules():
+            if isinstance(module, torch.nn.Embedding):
+                module.weight[module.padding_idx] = 0.0
     return model
 
 
