@@ -372,7 +372,7 @@ def test_gradients_of_each_series_by_vmap(case, over):
 
 @pytest.mark.parametrize("transformation", ["none", "log1p"])
 def test_the_crps_is_that_of_the_forecast(case, transformation):
-    """In scaled units, by the quantile loss ; behind a transformation over tenths, in units of the data."""
+    """In scaled units, by the quantile loss; behind a transformation over tenths, in units of the data."""
     model, entries = model_and_entries(case, transformation=transformation, objective="crps")
     entry = {**entries[0], "target": np.abs(entries[0]["target"])}
     batch = make_batch(model, [entry])
