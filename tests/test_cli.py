@@ -160,14 +160,19 @@ def test_a_run_that_was_stopped_twice_ends_as_if_it_had_not(csv, tmp_path, capsy
     options = ["issm", *data(csv), *LONG, "--validation", "--learning_rate", "0.5"]
     assert main(["train", *options, "--output", str(whole)]) == 0
 
-    status, said = stop([*options, "--output", str(run)], run, 2, signal.SIGINT)
-    assert status == 130, said
-    assert f"--resume {run}" in said
-    assert "Traceback" not in said
-    status, said = stop(["--resume", str(run)], run, 5, signal.SIGKILL)
+    status, said = stop([*options, "--output", str(run)], run, 2, signal.SIGKILL)
     assert status == -signal.SIGKILL, said
     assert not (run / "predictor").exists()
     assert "not finished" in refused(capsys, "evaluate", run)
+    kept = torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)  # at the latest when the next epoch ends
+    assert kept["epoch"] >= 0
+    assert kept["global_step"] == 8 * (kept["epoch"] + 1)
+
+    status, said = stop(["--resume", str(run)], run, 5, signal.SIGINT)
+    assert status == 130, said
+    assert f"--resume {run}" in said
+    assert "Traceback" not in said
+    assert "epoch 1 of" not in said
     assert main(["train", "--resume", str(run)]) == 0
 
     first, second = weights(whole), weights(run)

@@ -184,9 +184,9 @@ def estimator(
         callbacks: Beside the checkpoint after every epoch.
     """
     own = {name: value for name, value in vars(chosen).items() if name not in (*_RUN, *_DATA, *options.COLUMNS)}
-    checkpoint = ModelCheckpoint(
-        dirpath=(folder / runs.LAST).parent.resolve(), save_top_k=0, save_last=True, enable_version_counter=False
-    )
+    # One file, replaced after every epoch: with save_last=True Lightning would write it at the end of the training only.
+    last = (folder / runs.LAST).resolve()
+    checkpoint = ModelCheckpoint(dirpath=last.parent, filename=last.stem, enable_version_counter=False)
     return StateSpaceEstimator(
         model=record["model"],
         freq=record["split"]["freq"],
