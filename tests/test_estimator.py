@@ -21,8 +21,8 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 
 from tsforecast import StateSpaceEstimator, StateSpacePredictor
 from tsforecast.data.frequency import expected_alias_warnings
-from tsforecast.estimator import load_predictor, save_predictor, with_prediction_length
 from tsforecast.models import MODELS
+from tsforecast.predictor import load_predictor, save_predictor, with_prediction_length
 
 QUIET = {"accelerator": "cpu", "enable_progress_bar": False}
 HORIZON = 4

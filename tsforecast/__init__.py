@@ -5,7 +5,8 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tsforecast.estimator import StateSpaceEstimator, StateSpacePredictor
+    from tsforecast.estimator import StateSpaceEstimator
+    from tsforecast.predictor import StateSpacePredictor
 
 __version__ = version("tsforecast")
 __all__ = ["StateSpaceEstimator", "StateSpacePredictor"]

@@ -19,7 +19,6 @@ from tsforecast.data import ForecastTask
 from tsforecast.data.frequency import expected_alias_warnings
 from tsforecast.data.task import instances
 from tsforecast.data.transform import collate, cut
-from tsforecast.estimator import StateSpacePredictor, load_predictor, with_prediction_length
 from tsforecast.evaluation import BASELINES, Evaluation, evaluate, format_scores, save_scores
 from tsforecast.evaluation.report import PROTOCOLS
 from tsforecast.models import ISSMForecaster
@@ -30,6 +29,7 @@ from tsforecast.plots import (
     plot_scores_by_horizon,
     save_figure,
 )
+from tsforecast.predictor import StateSpacePredictor, load_predictor, with_prediction_length
 
 log = logging.getLogger(__name__)
 

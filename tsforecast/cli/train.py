@@ -20,9 +20,10 @@ from lightning.pytorch.loggers import CSVLogger
 from tsforecast.cli import options, runs
 from tsforecast.data import ForecastTask
 from tsforecast.data.frequency import expected_alias_warnings
-from tsforecast.estimator import DEFAULT_EPOCHS, StateSpaceEstimator, StateSpacePredictor, save_predictor
+from tsforecast.estimator import DEFAULT_EPOCHS, StateSpaceEstimator
 from tsforecast.models import DATA_DECIDED, MODELS
 from tsforecast.plots import plot_learning_curve, save_figure
+from tsforecast.predictor import StateSpacePredictor, save_predictor
 
 log = logging.getLogger(__name__)
 
@@ -184,7 +185,7 @@ def estimator(
         callbacks: Beside the checkpoint after every epoch.
     """
     own = {name: value for name, value in vars(chosen).items() if name not in (*_RUN, *_DATA, *options.COLUMNS)}
-    # One file, replaced after every epoch: with save_last=True Lightning would write it at the end of the training only.
+    # One file, replaced after every epoch; with save_last=True Lightning would write it when the training ends only.
     last = (folder / runs.LAST).resolve()
     checkpoint = ModelCheckpoint(dirpath=last.parent, filename=last.stem, enable_version_counter=False)
     return StateSpaceEstimator(

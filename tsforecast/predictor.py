@@ -1,0 +1,188 @@
+"""GluonTS predictor for every model: from a history to a forecast, to a file and back."""
+
+import json
+import pickle
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from gluonts.core.component import validated
+from gluonts.itertools import batcher
+from gluonts.model.forecast import Forecast, SampleForecast
+from gluonts.torch.model.forecast import DistributionForecast
+from gluonts.torch.model.predictor import PyTorchPredictor
+from gluonts.transform import Transformation
+
+from tsforecast.data.checks import check_entries
+from tsforecast.data.transform import Prepare, collate, cut
+from tsforecast.models import INPUT_NAMES, AbstractForecaster
+from tsforecast.models.base import FORMAT
+
+
+class StateSpacePredictor(PyTorchPredictor):
+    """Filters the history of each series and forecasts from its end.
+
+    Histories of different length are padded to the longest of their batch only, and entries are checked as they pass,
+    so memory does not grow with the number of series. A batch does not mix series of different fields.
+
+    Args:
+        prediction_net: A trained forecaster.
+        input_transform: `Prepare`, with the horizon.
+        prediction_length: Steps of a forecast.
+        freq: Frequency which the data must have.
+        batch_size: Series at a time.
+        history_length: Steps of the history used at most; None for all.
+        forecast: "samples" for sample paths, "distribution" for the exact marginal distributions (small; for fleets).
+        device: "auto" for a GPU where there is one.
+    """
+
+    @validated()
+    def __init__(
+        self,
+        prediction_net: torch.nn.Module,
+        input_transform: Transformation,
+        prediction_length: int,
+        freq: str,
+        batch_size: int = 64,
+        history_length: int | None = None,
+        forecast: str = "samples",
+        device: str | torch.device = "auto",
+    ) -> None:
+        super().__init__(
+            input_names=INPUT_NAMES,
+            prediction_net=prediction_net,
+            batch_size=batch_size,
+            prediction_length=prediction_length,
+            input_transform=input_transform,
+            device=device,
+        )
+        self.freq = freq
+        self.history_length = history_length
+        self.forecast = forecast
+
+    def predict(self, dataset: Iterable[dict[str, Any]], num_samples: int | None = None) -> Iterator[Forecast]:
+        """A forecast for every entry, in order.
+
+        Args:
+            dataset: GluonTS data entries. `feat_dynamic_real` must reach over the horizon; an entry may carry
+                `known_future`, the known part of the horizon's targets with NaN where free.
+            num_samples: Sample paths; None for the model's own number.
+
+        Raises:
+            ValueError: If an entry is not as expected; the message names the series.
+        """
+        net = self.prediction_net.eval()
+        assert isinstance(net, AbstractForecaster)
+        for entries in batcher(self._checked(dataset), self.batch_size):
+            prepared = self.input_transform(iter(entries), is_train=False)
+            windows = [cut(e, len(e["target"]), self.history_length, self.prediction_length) for e in prepared]
+            batch = collate(windows, self.device)
+            with torch.no_grad():  # not around the yield: it would hold in the caller, too
+                belief, _ = net.filter(batch)
+                forecasts = self._forecasts(net, belief, batch, num_samples)
+            yield from forecasts
+
+    def _checked(self, dataset: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        for entry in dataset:
+            check_entries([entry], self.freq, future=self.prediction_length)
+            yield entry
+
+    def _forecasts(self, net: Any, belief: Any, batch: dict[str, Any], num_samples: int | None) -> list[Forecast]:
+        common = [
+            {"start_date": start, "item_id": item, "info": info}
+            for start, item, info in zip(
+                batch["forecast_start"],
+                batch.get("item_id", [None] * len(batch["forecast_start"])),
+                batch.get("info", [None] * len(batch["forecast_start"])),
+                strict=True,
+            )
+        ]
+        if self.forecast == "distribution":
+            marginals = net.marginals(belief, batch)
+            return [DistributionForecast(distribution=d, **c) for d, c in zip(marginals, common, strict=True)]
+        samples = net.forecast(belief, batch, num_samples or net.num_samples)
+        if net.num_targets == 1:
+            samples = samples.squeeze(-1)
+        samples = samples.cpu().numpy()
+        return [SampleForecast(samples=paths, **c) for paths, c in zip(samples, common, strict=True)]
+
+
+def with_prediction_length(predictor: StateSpacePredictor, prediction_length: int) -> StateSpacePredictor:
+    """A predictor of the same weights for another horizon."""
+    old = predictor.input_transform
+    assert isinstance(old, Prepare)
+    transform = Prepare(
+        prediction_length,
+        list(old.seasons),
+        list(old.index),
+        old.cardinality.tolist(),
+        old.static_units.tolist(),
+        old.dynamic_units.tolist(),
+        old.num_targets,
+    )
+    return StateSpacePredictor(
+        predictor.prediction_net,
+        transform,
+        prediction_length,
+        predictor.freq,
+        predictor.batch_size,
+        predictor.history_length,
+        predictor.forecast,
+        predictor.device,
+    )
+
+
+def save_predictor(predictor: StateSpacePredictor, folder: str | Path) -> None:
+    """Writes a predictor by GluonTS' `serialize`, with a format version; an existing folder is replaced at the end."""
+    folder = Path(folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}-"))
+    try:
+        predictor.serialize(scratch)
+        (scratch / "format.json").write_text(json.dumps({"tsforecast_format": FORMAT}))
+        if folder.exists():
+            shutil.rmtree(folder)
+        scratch.rename(folder)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def load_predictor(folder: str | Path, device: str = "auto") -> StateSpacePredictor:
+    """Reads what `save_predictor` wrote, onto any device; no code of the files is run.
+
+    Raises:
+        FileNotFoundError: If there is nothing.
+        ValueError: If it is damaged, of another program or of another format.
+    """
+    folder = Path(folder)
+    mark = folder / "format.json"
+    if not mark.is_file():
+        raise FileNotFoundError(f"expected a saved predictor in {folder}: there is no {mark}")
+    try:
+        version = json.loads(mark.read_text())["tsforecast_format"]
+        if version != FORMAT:
+            raise ValueError(f"{folder} has format {version}, this version of tsforecast reads format {FORMAT}")
+        target = torch.device(
+            "cuda" if device == "auto" and torch.cuda.is_available() else "cpu" if device == "auto" else device
+        )
+        predictor = StateSpacePredictor.deserialize(folder, target)
+    except (
+        OSError,
+        KeyError,
+        TypeError,
+        RuntimeError,
+        EOFError,
+        AssertionError,
+        pickle.UnpicklingError,
+        ValueError,
+    ) as error:
+        if isinstance(error, ValueError) and "has format" in str(error):
+            raise
+        raise ValueError(
+            f"{folder} holds no readable predictor ({error}); it is damaged or not of tsforecast: train again"
+        ) from error
+    assert isinstance(predictor, StateSpacePredictor)
+    return predictor
