@@ -1,3 +1,4 @@
+import functools
 import json
 import os
 import shutil
@@ -138,14 +139,18 @@ def weights(run: Path) -> dict[str, torch.Tensor]:
 
 
 # Long enough that a signal sent when an epoch is over comes before the end, on a busy machine too.
-LONG = ["--max_epochs=20", "--batch_size=8", "--num_batches_per_epoch=8", "--accelerator=cpu", "--threads=1"]
+LONG = ["--max_epochs=12", "--batch_size=8", "--num_batches_per_epoch=8", "--accelerator=cpu", "--threads=1"]
 
 
 def stop(arguments: list[str], run: Path, epoch: int, number: signal.Signals) -> tuple[int, str]:
     """Starts `train.py`, sends it a signal when an epoch is over, and gives its exit status and what it said."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, str(ROOT / "train.py"), *arguments]
-    with subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True) as process:
+    # A shell's background jobs ignore Ctrl-C, and what they start inherits that: this process shall not.
+    heed = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    with subprocess.Popen(
+        command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True, preexec_fn=heed
+    ) as process:
         deadline = time.monotonic() + 120
         while process.poll() is None and time.monotonic() < deadline:
             if f"epoch {epoch} of" in ((run / "train.log").read_text() if (run / "train.log").exists() else ""):
