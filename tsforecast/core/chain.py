@@ -140,9 +140,13 @@ def _forward(
     white, scale = torch.empty_like(rows), torch.empty_like(rows[..., 0])
     infos, tape = [], []
     for k, (h, e, f, phi, shift, q) in enumerate(chain):
-        moved = _move(moments, phi, q, shift)
-        source = moved if f is None else moments
-        rhs = torch.bmm(h, source)
+        if f is None:
+            moved = source = _move(moments, phi, q, shift)
+            rhs = torch.bmm(h, source)
+        else:
+            source = moments
+            rhs = torch.bmm(h, source)
+            moved = _move(moments, phi, q, shift, in_place=not keep_moments)
         gain = rhs[..., :state]
         among = torch.baddbmm(e, gain, h.mT)
         if f is not None:
@@ -292,11 +296,16 @@ def _right(x: Tensor, phi: Tensor | None, adjoint: bool = False) -> Tensor:
     return x * phi.mT if phi.shape[-1] == 1 else x @ (phi if adjoint else phi.mT)
 
 
-def _move(moments: Tensor, phi: Tensor | None, state_noise: Tensor, drift: Tensor | None) -> Tensor:
-    """The moments [P, -m] of the state moved on: [phi P phi' + state_noise, -(phi m + drift)], never a view."""
+def _move(
+    moments: Tensor, phi: Tensor | None, state_noise: Tensor, drift: Tensor | None, in_place: bool = False
+) -> Tensor:
+    """The moments [P, -m] of the state moved on: [phi P phi' + state_noise, -(phi m + drift)], never a view.
+
+    A transition that is the identity may leave them where they are.
+    """
     state = moments.shape[-2]
     if phi is None or phi.shape[-1] == 1:
-        moved = moments.clone() if phi is None else phi * moments
+        moved = phi * moments if phi is not None else moments if in_place else moments.clone()
         cov = moved[..., :state]
         if phi is not None:
             cov.mul_(phi.mT)

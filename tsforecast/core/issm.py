@@ -11,7 +11,6 @@ emitted as the level *after* the step: the same forecasts, with noises of level 
 
 import abc
 import dataclasses
-import functools
 import itertools
 
 import torch
@@ -26,11 +25,17 @@ from tsforecast.core.linear import AbstractLinearGaussian, AbstractLinearSystem,
 
 @dataclasses.dataclass(frozen=True)
 class BlockParts:
-    """What one component adds to a block; leading dimensions (block, *batch) broadcast. See `Blocks`."""
+    """What one component adds to a block; leading dimensions (block, *batch) broadcast. See `Blocks`.
 
-    matrix: Tensor  # (..., step, state)
-    noise: Tensor  # (..., step, step), read where the first step is not after the second
-    cross: Tensor  # (..., step, state)
+    Rows of matrix and cross covariance are zero but for a few entries, at the same positions of the component's states.
+    """
+
+    position: Tensor  # (..., step, entry)
+    matrix: Tensor  # (..., step, entry)
+    cross: Tensor  # (..., step, entry)
+    # Pairs of factors (..., step, step) and variances (..., step): Cov(y_t, y_s) is the sum of factor[t, s] variance[s]
+    # for s <= t.
+    noise: tuple[tuple[Tensor, Tensor], ...]
     transition: Tensor  # (..., state) if diagonal, else (..., state, state)
     state_noise: Tensor  # likewise
 
@@ -130,9 +135,10 @@ class Level(Component):
         _, taken, by_lag, left = clock.powers(damping, noise)
         variance = _apply(by_lag.square().tril(), noise[..., 0])
         return BlockParts(
+            position=clock.taken.new_zeros(1),
             matrix=taken.unsqueeze(-1),
-            noise=variance.unsqueeze(-1) * by_lag,
             cross=(variance * left).unsqueeze(-1),
+            noise=((by_lag, variance),),
             transition=taken[..., -1:],
             state_noise=variance[..., -1:],
         )
@@ -171,9 +177,10 @@ class Trend(Component):
         v22 = (by_lag.square() @ slope)[..., 0]
         first, last = torch.ones_like(taken[..., -1]), torch.zeros_like(taken[..., -1])
         return BlockParts(
+            position=torch.arange(2, device=noise.device),
             matrix=torch.stack([torch.ones_like(sum_taken), sum_taken], -1),
-            noise=v11.unsqueeze(-1) + sum_lag * v12.unsqueeze(-1),
             cross=torch.stack([v11 + sum_ahead * v12, ahead * v12], -1),
+            noise=((torch.ones_like(sum_lag), v11), (sum_lag, v12)),
             transition=torch.stack(
                 [torch.stack([first, sum_taken[..., -1]], -1), torch.stack([last, taken[..., -1]], -1)], -2
             ),
@@ -204,15 +211,18 @@ class Season(Component):
         """Two steps share the noise of the factor that is active at both, up to the earlier one."""
         assert index is not None
         noise = noise[..., 0]
-        active = _one_hot(index, self.factors, noise)
-        same = (index.unsqueeze(-1) == index.unsqueeze(-2)).to(noise.dtype)
-        variance = _apply(same.tril(), noise)
+        steps = torch.arange(index.shape[-1], device=index.device)
+        same = ((index.unsqueeze(-1) == index.unsqueeze(-2)) & (steps.unsqueeze(-1) >= steps)).to(noise.dtype)
+        variance = _apply(same, noise)
+        batch = torch.broadcast_shapes(index.shape, noise.shape)
+        zeros = noise.new_zeros(*batch[:-1], self.factors)
         return BlockParts(
-            matrix=active,
-            noise=same * variance.unsqueeze(-1),
-            cross=active * variance.unsqueeze(-1),
+            position=index.unsqueeze(-1),
+            matrix=noise.new_ones(1),
+            cross=variance.unsqueeze(-1),
+            noise=((same, variance),),
             transition=noise.new_ones(self.factors),
-            state_noise=_apply(active.mT, noise),
+            state_noise=zeros.scatter_add(-1, index.expand(batch), noise.expand(batch)),
         )
 
 
@@ -269,6 +279,15 @@ class ISSMTransition(AbstractLinearGaussian):
     ) -> tuple[Gaussian, Float[Tensor, "*batch"]]:
         """The earlier state given the later one, by the dense form."""
         return self.dense().posterior(prior, value, observed)
+
+    def sample(
+        self, value: Float[Tensor, "*#batch in"], generator: torch.Generator | None = None
+    ) -> Float[Tensor, "*batch out"]:
+        """The state moved on, with noise."""
+        mean = self._move(value.unsqueeze(-1)).squeeze(-1)
+        mean = mean.expand(torch.broadcast_shapes(mean.shape, self.noise.shape))
+        noise = torch.randn(mean.shape, generator=generator, dtype=mean.dtype, device=mean.device)
+        return mean + self.noise.sqrt() * noise
 
     def dense(self) -> LinearGaussian:
         """The same conditional by its matrices."""
@@ -327,6 +346,15 @@ class ISSMEmission(AbstractLinearGaussian):
         log_prob = -0.5 * weight * (residual.square() / variance + variance.log() + LOG_2PI)
         cov = prior.cov - white.unsqueeze(-1) * white.unsqueeze(-2)
         return Gaussian(prior.mean + white * (scale * residual).unsqueeze(-1), cov), log_prob
+
+    def sample(
+        self, value: Float[Tensor, "*#batch in"], generator: torch.Generator | None = None
+    ) -> Float[Tensor, "*batch out"]:
+        """The sum of the active states, with noise."""
+        mean = self._rows(value.unsqueeze(-1)).squeeze(-1) + self.offset
+        mean = mean.expand(torch.broadcast_shapes(mean.shape, self.noise.shape))
+        noise = torch.randn(mean.shape, generator=generator, dtype=mean.dtype, device=mean.device)
+        return (mean + self.noise.sqrt() * noise).unsqueeze(-1)
 
     def dense(self) -> LinearGaussian:
         """The same conditional by its matrices."""
@@ -411,9 +439,10 @@ class ISSM(AbstractLinearSystem):
         )
         return transition, emission
 
-    def block_length(self, num_steps: int, num_series: int = 1) -> int:
-        """Twelve to twenty-four steps are about equally fast."""
-        return min(num_steps, 12)
+    def block_shape(self, num_steps: int, num_series: int = 1) -> tuple[int, int]:
+        """Twelve to twenty-four steps are about equally fast; blocks are made some megabytes at a time."""
+        length = min(num_steps, 12)
+        return length, max(1, 2**21 // (num_series * length * self.num_states))
 
     def blocks(self, first: int, length: int, count: int) -> Blocks:
         """By structure, for all blocks at once."""
@@ -439,23 +468,25 @@ class ISSM(AbstractLinearSystem):
                 noise = torch.where(moving.unsqueeze(-1), noise, 0.0)
         clock = Clock.of(length, moving, noise.device)
         damping = self.damping.reshape(*[1] * (ndim + 1 - self.damping.ndim), *self.damping.shape)
-        parts, used, season, damped = [], 0, 0, 0
-        for component in self.components:
+        parts, positions, used, season, damped = [], [], 0, 0, 0
+        eye = torch.eye(length, dtype=noise.dtype, device=noise.device)
+        earlier = eye * fold(self.emission_noise, 0).unsqueeze(-1)
+        for component, where in zip(self.components, self.slices(), strict=True):
             phi = damping[..., damped] if component.is_damped else None
             here = index[..., season] if isinstance(component, Season) else None
             sources = len(component.noises)
             parts.append(component.block(noise[..., used : used + sources], phi, here, clock))
+            positions.append(parts[-1].position + where.start)
+            for factor, variance in parts[-1].noise:
+                earlier = torch.addcmul(earlier, factor, variance.unsqueeze(-2))
             used, damped = used + sources, damped + component.is_damped
             season += here is not None
-        earlier = functools.reduce(torch.add, [p.noise for p in parts])
-        eye = torch.eye(length, dtype=noise.dtype, device=noise.device)
-        observations = torch.where(eye.cumsum(-1) > 0, earlier, earlier.mT)
         diagonal = not any(isinstance(c, Trend) for c in self.components)
         return Blocks(
-            matrix=_beside([p.matrix for p in parts], 2, ndim + 1),
+            matrix=self._dense_rows(positions, [p.matrix for p in parts], length, ndim + 1),
             offset=fold(self.offset, 0),
-            noise=torch.addcmul(observations, eye, fold(self.emission_noise, 0).unsqueeze(-1)),
-            cross=_beside([p.cross for p in parts], 2, ndim + 1),
+            noise=torch.where(eye.cumsum(-2) > 0, earlier, earlier.mT),
+            cross=self._dense_rows(positions, [p.cross for p in parts], length, ndim + 1),
             transition=(
                 None
                 if diagonal and not damped
@@ -470,6 +501,17 @@ class ISSM(AbstractLinearSystem):
                 else _block_diagonal([p.state_noise for p in parts], self.components, ndim + 1)
             ),
         )
+
+    def _dense_rows(self, positions: list[Tensor], entries: list[Tensor], length: int, ndim: int) -> Tensor:
+        """(..., step, state), from the entries of all components and their positions."""
+        pairs = zip(positions, entries, strict=True)
+        both = [tuple(_lead(x, 2, ndim) for x in torch.broadcast_tensors(*pair)) for pair in pairs]
+        batch = torch.broadcast_shapes(*(x.shape[:-1] for x, _ in both), (length,))
+        index, values = (torch.cat([x.expand(*batch, -1) for x in part], -1) for part in zip(*both, strict=True))
+        rows = values.new_zeros(*batch, self.num_states)
+        if is_transformed(index) or is_transformed(values):  # `vmap` refuses to write into what it has not mapped
+            return rows.scatter(-1, index, values)
+        return rows.scatter_(-1, index, values)
 
 
 def _lead(x: Tensor, event_ndim: int, ndim: int) -> Tensor:

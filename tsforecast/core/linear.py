@@ -38,6 +38,12 @@ class AbstractLinearGaussian(abc.ABC):
         """
 
     @abc.abstractmethod
+    def sample(
+        self, value: Float[Tensor, "*#batch in"], generator: torch.Generator | None = None
+    ) -> Float[Tensor, "*batch out"]:
+        """Draws b given a = value, reparametrised; the noise may be singular."""
+
+    @abc.abstractmethod
     def dense(self) -> "LinearGaussian":
         """The same conditional by its matrices."""
 
@@ -86,6 +92,15 @@ class LinearGaussian(AbstractLinearGaussian):
         log_prob = -0.5 * (white.square().sum(-1) + count * LOG_2PI) - log_diag
         return Gaussian(prior.mean + matvec(gain.mT, white), prior.cov - gain.mT @ gain), log_prob
 
+    def sample(
+        self, value: Float[Tensor, "*#batch in"], generator: torch.Generator | None = None
+    ) -> Float[Tensor, "*batch out"]:
+        """What the matrix makes of the value, plus offset and noise."""
+        mean = matvec(self.matrix, value) + self.offset
+        factor = cholesky(self.noise, "the noise of a conditional to sample from", jitter=True)
+        mean = mean.expand(torch.broadcast_shapes(mean.shape, factor.shape[:-1]))
+        return mean + matvec(factor, torch.randn(mean.shape, generator=generator, dtype=mean.dtype, device=mean.device))
+
     def dense(self) -> "LinearGaussian":
         """Itself."""
         return self
@@ -107,8 +122,12 @@ class AbstractLinearSystem(abc.ABC):
         """Steps `first` to `first + length * count`, as `count` conditionals of `length` observations each."""
 
     @abc.abstractmethod
-    def block_length(self, num_steps: int, num_series: int = 1) -> int:
-        """The number of steps that are fastest taken at once, for so many series with a covariance of their own."""
+    def block_shape(self, num_steps: int, num_series: int = 1) -> tuple[int, int]:
+        """What is fastest for so many series with a covariance of their own.
+
+        Returns:
+            The number of steps in a block; and the number of blocks to make at once where no gradient needs them all.
+        """
 
     @property
     @abc.abstractmethod
@@ -137,12 +156,15 @@ class AbstractLinearSystem(abc.ABC):
         num_steps = values.shape[0]
         batch = torch.broadcast_shapes(prior.batch_shape, values.shape[1:-1])
         apart = observed is not None or prior.cov.shape[:-2].numel() > 1
-        length = min(self.block_length(num_steps, batch.numel() if apart else 1), num_steps)
-        count, rest = divmod(num_steps, max(length, 1))
+        length, at_once = self.block_shape(num_steps, batch.numel() if apart else 1)
+        length = max(min(length, num_steps), 1)
+        count, rest = divmod(num_steps, length)
+        at_once = max(count, 1) if torch.is_grad_enabled() else at_once
+        stretches = [(k * length, length, min(at_once, count - k)) for k in range(0, count, at_once)]
+        if rest:
+            stretches.append((count * length, rest, 1))
         belief, terms = prior, []
-        for first, size, number in ((0, length, count), (count * length, rest, 1)):
-            if size * number == 0:
-                continue
+        for first, size, number in stretches:
             stretch = slice(first, first + size * number)
             belief, terms_here = condition_on_blocks(
                 self.blocks(first, size, number),
@@ -200,16 +222,19 @@ class LinearSystem(AbstractLinearSystem):
         """Transition into and emission from step `time`."""
         return _pick(self.transition, time), _pick(self.emission, time)
 
-    def block_length(self, num_steps: int, num_series: int = 1) -> int:
-        """Constant systems are fastest with some twelve numbers observed at once; others gain nothing from blocks."""
+    def block_shape(self, num_steps: int, num_series: int = 1) -> tuple[int, int]:
+        """Constant systems are fastest with some twelve numbers observed at once; others gain nothing from blocks.
+
+        All blocks are one, or views of the parameters.
+        """
         parts = (self.transition.matrix, self.transition.noise, self.emission.matrix, self.emission.noise)
         num_series = max(num_series, *(x.shape[1:-2].numel() for x in parts))
         matrix = self.emission.matrix
         if any(x.shape[0] > 1 for x in parts) or elementwise.suits(
             num_series, matrix.shape[-1], matrix.shape[-2], matrix.device
         ):
-            return 1
-        return max(1, min(12 // self.num_targets, math.isqrt(num_steps)))
+            return 1, num_steps
+        return max(1, min(12 // self.num_targets, math.isqrt(num_steps))), num_steps
 
     def blocks(self, first: int, length: int, count: int) -> Blocks:
         """By recursion over the `length` steps, for all blocks at once.

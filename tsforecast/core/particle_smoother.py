@@ -1,0 +1,281 @@
+"""Rao-Blackwellised particle smoothing: backward simulation of the switches, the state integrated out.
+
+Sarkka, Bunch and Godsill (2012), Lindsten and Schon (2013); here also for switches that depend on the state before.
+"""
+
+import dataclasses
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from tsforecast.core import kalman
+from tsforecast.core.gaussian import Gaussian, map_tensors, register_record
+from tsforecast.core.linalg import LOG_2PI, cholesky, log_det, matvec, symmetrise
+from tsforecast.core.linear import LinearGaussian, LinearSystem
+from tsforecast.core.particles import AbstractSwitchingSystem, ParticleState, Regime
+
+
+@register_record
+@dataclasses.dataclass(frozen=True)
+class ParticleSmoothed:
+    """Samples of what was never seen, given all of the data; every sample is equally likely.
+
+    Attributes:
+        switches: s_1, ..., s_T.
+        auxiliaries: z_1, ..., z_T, for systems that have them.
+        states: Of every path of switches the smoothed states, batch shape (sample, series).
+    """
+
+    switches: Float[Tensor, "time sample series switch"]
+    auxiliaries: Float[Tensor, "time sample series auxiliary"] | None
+    states: kalman.Smoothed
+
+    @property
+    def mean(self) -> Float[Tensor, "time series state"]:
+        """Of the states."""
+        return self.states.states.mean.mean(1)
+
+    @property
+    def cov(self) -> Float[Tensor, "time series state state"]:
+        """Of the states: within the paths, and between their means."""
+        spread = self.states.states.mean - self.mean.unsqueeze(1)
+        between = spread.unsqueeze(-1) * spread.unsqueeze(-2)
+        return symmetrise((self.states.states.cov + between).mean(1))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Later:
+    """log p(what comes later | x) = -x' information x / 2 + score' x + a constant."""
+
+    information: Tensor  # (sample, series, state, state)
+    score: Tensor  # (sample, series, state)
+
+
+def smooth(
+    system: AbstractSwitchingSystem,
+    initial: ParticleState,
+    history: ParticleState,
+    values: Float[Tensor, "time series target"],
+    observed: Bool[Tensor, "time series target"] | None = None,
+    *,
+    num_samples: int = 100,
+    generator: torch.Generator | None = None,
+    first: int = 0,
+) -> ParticleSmoothed:
+    """Paths of switches given all of the data, and the states given the paths.
+
+    Backwards from the last step, an ancestor is drawn among the filter's particles with weight w_i times
+
+        integral of N(x; m_i, V_i) p(s_{t+1} | x, s_i) p(y_{t+1}, ..., y_T, s_{t+2}, ... | x, s_{t+1}) dx.
+
+    Args:
+        system: That was filtered with.
+        initial: Particles before the first step.
+        history: As the filter kept it, see `particles.filter`.
+        values: That were filtered.
+        observed: Likewise.
+        num_samples: Paths.
+        generator: Of random numbers.
+        first: Index of the first step.
+
+    Raises:
+        NotPositiveDefiniteError: If a covariance cannot be factorised.
+    """
+    steps = len(values)
+    last = map_tensors(lambda x: x[-1], history)
+    index = _draw(last.log_weight.unsqueeze(0).expand(num_samples, -1, -1), generator)
+    path = _take(last, index)
+    zeros = path.state.mean.new_zeros
+    later = _Later(zeros(*path.state.cov.shape), zeros(*path.state.mean.shape))
+    drawn = [path]
+    for step in range(steps - 1, -1, -1):
+        time = first + step
+        particles = initial if step == 0 else map_tensors(lambda x, at=step - 1: x[at], history)
+        mask = None if observed is None else observed[step]
+        later = _pull_back(system.regime(path.switch, time), path, later, values[step], mask)
+        conditional, log_prob = system.recall(particles, path.switch, time)
+        log_weight = particles.log_weight + log_prob
+        log_weight = log_weight + _integrate(particles.state, conditional, path.switch, later)
+        index = _draw(log_weight, generator)
+        path = _take(particles, index)
+        if conditional is not None:  # the chosen particle's own recurrence now belongs to what comes later
+            later = _observe(_take(conditional, index), drawn[-1].switch, None, later)
+        drawn.append(path)
+    drawn.reverse()
+    switches = torch.stack([p.switch for p in drawn[1:]])
+    auxiliaries = None if drawn[-1].auxiliary is None else torch.stack([p.auxiliary for p in drawn[1:]])  # pyright: ignore
+    states = _smooth_states(system, drawn, values, observed, first)
+    return ParticleSmoothed(switches, auxiliaries, states)
+
+
+def _draw(log_weight: Tensor, generator: torch.Generator | None) -> Tensor:
+    """One of the particles (dimension 1) for every sample and series."""
+    cumulative = torch.softmax(log_weight, 1).cumsum(1)
+    shape = (log_weight.shape[0], 1, log_weight.shape[2])
+    uniform = torch.rand(shape, generator=generator, dtype=log_weight.dtype, device=log_weight.device)
+    return (uniform * cumulative[:, -1:] >= cumulative).sum(1).clamp_max(log_weight.shape[1] - 1)
+
+
+def _take(record, index: Tensor):
+    """The record's (particle, series, ...) tensors at an index (sample, series)."""
+    series = torch.arange(index.shape[1], device=index.device)
+    return map_tensors(lambda x: x if x.ndim == 1 else x[index, series], record)
+
+
+def _observe(conditional: LinearGaussian, value: Tensor, observed: Tensor | None, later: _Later) -> _Later:
+    """With what an observation of x says: C' Q^{-1} C and C' Q^{-1} (y - d)."""
+    matrix, noise = conditional.matrix, conditional.noise
+    residual = value - conditional.offset
+    if observed is not None:
+        residual = torch.where(observed, residual, 0.0)
+        matrix, noise = kalman.mask_rows(matrix, noise, observed)
+    factor = cholesky(noise, "the noise of an emission")
+    rhs = torch.cat([matrix.expand(*residual.shape, -1), residual.unsqueeze(-1)], -1)
+    white = torch.linalg.solve_triangular(factor.expand(*residual.shape, -1), rhs, upper=False)
+    rows, white = white[..., :-1], white[..., -1]
+    return _Later(later.information + rows.mT @ rows, later.score + matvec(rows.mT, white))
+
+
+def _pull_back(regime: Regime, path: ParticleState, later: _Later, value: Tensor, observed: Tensor | None) -> _Later:
+    """What step t and all after it say of x_{t-1}, given the switch of step t."""
+    if path.auxiliary is not None:  # it was drawn, given an observation: that says no more
+        seen = None if observed is None else observed.any(-1, keepdim=True).expand(path.auxiliary.shape)
+        now = _observe(regime.emission.dense(), path.auxiliary, seen, later)
+    else:
+        now = _observe(regime.emission.dense(), value.expand(*later.score.shape[:-1], -1), observed, later)
+    transition = regime.transition.dense()
+    # With R = G G': (J^{-1} + R)^{-1} = J - J G (I + G' J G)^{-1} G' J, which needs no inverse of J or R.
+    root = cholesky(transition.noise, "the noise of a transition", jitter=True)
+    seen_root = now.information @ root
+    inner = root.mT @ seen_root
+    inner = inner + torch.eye(inner.shape[-1], dtype=inner.dtype, device=inner.device)
+    factor = cholesky(inner, "the information of later steps")
+    gain = torch.linalg.solve_triangular(factor, seen_root.mT, upper=False)
+    information = now.information - gain.mT @ gain
+    residual = now.score - matvec(now.information, transition.offset)
+    white = torch.linalg.solve_triangular(factor, matvec(root.mT, residual).unsqueeze(-1), upper=False)
+    residual = residual - (gain.mT @ white).squeeze(-1)
+    back = transition.matrix.mT
+    return _Later(symmetrise(back @ information @ transition.matrix), matvec(back, residual))
+
+
+def _integrate(
+    belief: Gaussian, conditional: LinearGaussian | None, switch: Tensor, later: _Later
+) -> Float[Tensor, "sample particle series"]:
+    """Log of the integral over x of every particle's N(x; m, V) N(switch; F x + f, S) and of what comes later."""
+    information, score = later.information.unsqueeze(1), later.score.unsqueeze(1)
+    constant = 0.0
+    if conditional is not None:
+        factor = cholesky(conditional.noise, "the noise of a switch")
+        residual = switch.unsqueeze(1) - conditional.offset
+        rows = torch.linalg.solve_triangular(factor, conditional.matrix, upper=False)
+        white = torch.linalg.solve_triangular(
+            factor.expand(*residual.shape, -1), residual.unsqueeze(-1), upper=False
+        ).squeeze(-1)
+        information = information + rows.mT @ rows
+        score = score + matvec(rows.mT.expand(*white.shape[:-1], *rows.mT.shape[-2:]), white)
+        constant = -0.5 * (white.square().sum(-1) + log_det(factor) + residual.shape[-1] * LOG_2PI)
+    root = cholesky(belief.cov, "the belief of a particle", jitter=True)
+    mean = belief.mean.expand(score.shape[0], *belief.mean.shape)
+    information = information.expand(*mean.shape, -1)
+    inner = root.mT @ information @ root
+    inner = inner + torch.eye(inner.shape[-1], dtype=inner.dtype, device=inner.device)
+    factor = cholesky(inner, "the information of later steps")
+    pushed = matvec(information, mean)
+    residual = matvec(root.mT.expand_as(inner), score - pushed)
+    white = torch.linalg.solve_triangular(factor, residual.unsqueeze(-1), upper=False).squeeze(-1)
+    exponent = (mean * (score - 0.5 * pushed)).sum(-1) + 0.5 * (white.square().sum(-1) - log_det(factor))
+    return constant + exponent
+
+
+def _smooth_states(
+    system: AbstractSwitchingSystem,
+    drawn: list[ParticleState],
+    values: Tensor,
+    observed: Tensor | None,
+    first: int,
+) -> kalman.Smoothed:
+    """Of every drawn path the states: the next switch is an observation of a state, too."""
+    transitions, emissions, targets, masks = [], [], [], []
+    for step, path in enumerate(drawn[1:]):
+        regime = system.regime(path.switch, first + step)
+        shape = path.state.mean.shape[:-1]
+        emission = regime.emission.dense()
+        if path.auxiliary is None:
+            target, mask = values[step], None if observed is None else observed[step]
+        else:
+            target = path.auxiliary
+            mask = None if observed is None else observed[step].any(-1, keepdim=True).expand(target.shape)
+        target = target.expand(*shape, -1)
+        mask = torch.ones_like(target, dtype=torch.bool) if mask is None else mask.expand(target.shape)
+        if path.recurrence is not None:
+            emission, target, mask = _with_next_switch(
+                system,
+                path,
+                drawn[step + 2] if step + 2 < len(drawn) else None,
+                first + step + 1,
+                emission,
+                target,
+                mask,
+            )
+        transitions.append([_wide(x, shape, event) for x, event in _events(regime.transition.dense())])
+        emissions.append([_wide(x, shape, event) for x, event in _events(emission)])
+        targets.append(target)
+        masks.append(mask)
+    stack = lambda parts: LinearGaussian(*(torch.stack(x) for x in zip(*parts, strict=True)))  # noqa: E731
+    path_system = LinearSystem(stack(transitions), stack(emissions))
+    prior = drawn[0].state
+    if drawn[0].recurrence is not None and bool(drawn[0].begun.any()):
+        conditional = _next_switch(system, drawn[0], drawn[1], first)
+        if conditional is not None:
+            prior = conditional.posterior(prior, drawn[1].switch)[0]
+    return kalman.smooth(path_system, prior, torch.stack(targets), torch.stack(masks))
+
+
+def _events(conditional: LinearGaussian) -> list[tuple[Tensor, int]]:
+    return [(conditional.matrix, 2), (conditional.offset, 1), (conditional.noise, 2)]
+
+
+def _next_switch(
+    system: AbstractSwitchingSystem, path: ParticleState, later: ParticleState, time: int
+) -> LinearGaussian | None:
+    return system.recall(path, later.switch, time)[0]
+
+
+def _with_next_switch(
+    system: AbstractSwitchingSystem,
+    path: ParticleState,
+    later: ParticleState | None,
+    time: int,
+    emission: LinearGaussian,
+    target: Tensor,
+    mask: Tensor,
+) -> tuple[LinearGaussian, Tensor, Tensor]:
+    """The emission with the next switch below the observation; after the last step there is none."""
+    assert path.recurrence is not None
+    shape, (switches, states) = path.state.mean.shape[:-1], path.recurrence.shape[-2:]
+    conditional = None if later is None else _next_switch(system, path, later, time)
+    if conditional is None or later is None:
+        eye = torch.eye(switches, dtype=target.dtype, device=target.device)
+        conditional = LinearGaussian(target.new_zeros(switches, states), target.new_zeros(switches), eye)
+        value, seen = (
+            target.new_zeros(*shape, switches),
+            torch.zeros(*shape, switches, dtype=torch.bool, device=target.device),
+        )
+    else:
+        value, seen = later.switch, torch.ones_like(later.switch, dtype=torch.bool)
+    targets = target.shape[-1]
+    noise = target.new_zeros(*shape, targets + switches, targets + switches)
+    noise[..., :targets, :targets] = emission.noise
+    noise[..., targets:, targets:] = conditional.noise
+    joined = LinearGaussian(
+        torch.cat([_wide(emission.matrix, shape, 2), _wide(conditional.matrix, shape, 2)], -2),
+        torch.cat([_wide(emission.offset, shape, 1), _wide(conditional.offset, shape, 1)], -1),
+        noise,
+    )
+    return joined, torch.cat([target, value], -1), torch.cat([mask, seen], -1)
+
+
+def _wide(x: Tensor, batch: torch.Size, event_ndim: int) -> Tensor:
+    return x.expand(*batch, *x.shape[x.ndim - event_ndim :])
