@@ -19,6 +19,8 @@ SPLITS = {
     "traffic": (900, 1464, "h", 24, 7, "2018-05-01 00:00", "2018-06-24 00:00", "2018-06-30 23:00"),
     "solar": (17, 8760, "h", 24, 7, "2016-08-01 00:00", "2017-07-25 00:00", "2017-07-31 23:00"),
     "wiki": (1000, 803, "D", 30, 5, "2015-07-01", "2017-04-14", "2017-09-10"),
+    "taxi-blizzard": (32, 2688, "30min", 48, 7, "2015-12-07 00:00", "2016-01-25 00:00", "2016-01-31 23:30"),
+    "eia-2020": (12, 3864, "h", 24, 7, "2019-12-16 00:00", "2020-05-18 00:00", "2020-05-24 23:00"),
 }
 
 # SHA-256 of the float64 arrays (series x time, row by row) as they are in the source files.
@@ -28,8 +30,18 @@ CHECKSUMS = {
     "traffic": "f59198156fecf996ce7a830973fdabbd4c3ea02f4660eba2ea471081d0d6b052",
     "solar": "e83e2ced8684f04673876b1f321e4091f938712050ee2c4ccb8c72bde58459fe",
     "wiki": "16286b193324e65c1ee4a78d460149c20c16c4759b7796b32575bf178c57d2f3",
+    "taxi-blizzard": "a0180d06033f879b2d53b2efa7a29a96ad2299df06e518610c4ce0ce97f634c8",
+    "eia-2020": "31cc555f6241242897b0d1dff168e12123418e55fbaabb5582bee1975e4314dc",
 }
-ZEROS = {"exchange": 0, "electricity": 0.012, "traffic": 0.26, "solar": 0.53, "wiki": 0.034}
+ZEROS = {
+    "exchange": 0,
+    "electricity": 0.012,
+    "traffic": 0.26,
+    "solar": 0.53,
+    "wiki": 0.034,
+    "taxi-blizzard": 0.0094,
+    "eia-2020": 0,
+}
 
 
 @pytest.mark.parametrize("name", CHECKSUMS)
@@ -94,6 +106,29 @@ def test_second_electricity_set_is_the_first_without_its_last_week():
     for a, b in zip(long.entries, short.entries, strict=True):
         assert a["item_id"] == b["item_id"]
         np.testing.assert_array_equal(a["target"][:672], b["target"])
+
+
+def training_days(name):
+    """Means over the days of training: a column for every series."""
+    task = load_task(name)
+    frame = pd.DataFrame({entry["item_id"]: entry["target"] for entry in task.train})
+    frame.index = pd.date_range(task.train[0]["start"].to_timestamp(), periods=len(frame), freq=task.freq)
+    return frame.resample("D").mean()
+
+
+def test_blizzard_is_at_the_end_of_training():
+    days = training_days("taxi-blizzard")
+    assert (days.idxmin() == pd.Timestamp("2016-01-23")).all()
+    assert days.index[-1] == pd.Timestamp("2016-01-24")
+
+
+def test_spring_of_2020_lowers_the_demand_of_new_york_city():
+    days = training_days("eia-2020")["NYIS-ZONJ"]
+    working = days[days.index.dayofweek < 5]
+    before, after = working[:"2020-03-15"], working["2020-03-30":]
+    assert len(before) == 13 * 5
+    assert len(after) == 7 * 5
+    assert after.max() < before.min()
 
 
 @pytest.mark.parametrize("name", SCRIPTS)

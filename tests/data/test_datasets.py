@@ -259,6 +259,22 @@ def test_scripts_run_as_programs(tmp_path):
     assert "error: there is no file" in result.stderr
 
 
+# Start and frequency of a source, the steps before its bundled part, those of the part.
+PARTS = {
+    "taxi-blizzard": ("2015-12-06 00:00", "30min", 48, 8 * 7 * 48),
+    "eia-2020": ("2019-12-15 00:00", "h", 24, 23 * 7 * 24),
+}
+
+
+def write_source(path, values, items, start, freq, item_id=None, filled=None):
+    """A source of more series than are bundled, in reverse order; `filled` is the one value that was not measured."""
+    names = item_id or [*(f"other{k}" for k in range(len(values) - len(items))), *reversed(items)]
+    mask = np.zeros(values.shape, dtype=np.uint8)
+    if filled is not None:
+        mask[filled] = 1
+    np.savez(path, values=values, item_id=names, start=start, freq=freq, imputed_packed=np.packbits(mask, axis=1))
+
+
 def test_bundle(tmp_path, caplog):
     """The script behind the excerpts, on a folder of the same form."""
     generator = np.random.default_rng(0)
@@ -275,6 +291,10 @@ def test_bundle(tmp_path, caplog):
     for name, values in arrays.items():
         items = [f"{name}{k}" for k in range(len(values))]
         np.savez(raw / "sub" / module.SOURCES[name], values=values, item_id=items, start="2024-01-01", freq="h")
+    wholes = {}
+    for name, (start, freq, early, steps) in PARTS.items():
+        wholes[name] = generator.integers(0, 1000, size=(34, early + steps + 3)).astype(np.int32)
+        write_source(raw / "sub" / module.SOURCES[name], wholes[name], module.PARTS[name].items, start, freq)
     with pytest.raises(SystemExit, match=r"no exchange_rate_nips.tar.gz"):
         module.main([str(raw), "--out", str(out)])
     rates = np.round(generator.uniform(size=(8, 30)), 6)
@@ -293,3 +313,36 @@ def test_bundle(tmp_path, caplog):
         np.testing.assert_array_equal(again, values)
         assert len(items) == len(values)
         assert start == ("1990-01-01" if name == "exchange" else "2024-01-01")
+    for name, (_, _, early, steps) in PARTS.items():
+        again, start, items = unpack(out / f"{name}.npz")
+        assert (start, tuple(items)) == (module.PARTS[name].start, module.PARTS[name].items)
+        np.testing.assert_array_equal(again, wholes[name][::-1][: len(items), early : early + steps])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"freq": "30min"}, r"time stamps from 2019-12-16 00:00 to 2020-05-25 00:00, got 2019-12-15"),
+        ({"start": "2019-12-16 01:00"}, r"time stamps from 2019-12-16 00:00 to .*, got 2019-12-16 01:00"),
+        ({"item_id": [f"x{k}" for k in range(34)]}, r"series DUK, ERCO, .*not in this file"),
+        ({"filled": (33, 24 + 3863)}, r"measured values, got 1 filled"),
+    ],
+)
+def test_bundle_refuses_what_is_not_the_part(tmp_path, change, message):
+    module = script("bundle")
+    start, freq, early, steps = PARTS["eia-2020"]
+    values = np.ones((34, early + steps + 3), dtype=np.int32)
+    options = {"items": module.PARTS["eia-2020"].items, "start": start, "freq": freq, **change}
+    write_source(tmp_path / "a.npz", values, **options)
+    with pytest.raises(ValueError, match=message):
+        module.bundle("eia-2020", tmp_path / "a.npz", tmp_path)
+    assert not (tmp_path / "eia-2020.npz").exists()
+
+
+def test_bundle_takes_hours_filled_outside_the_part(tmp_path):
+    module = script("bundle")
+    start, freq, early, steps = PARTS["eia-2020"]
+    values = np.ones((34, early + steps + 3), dtype=np.int32)
+    for filled in ((33, early - 1), (33, early + steps), (0, early)):
+        write_source(tmp_path / "a.npz", values, module.PARTS["eia-2020"].items, start, freq, filled=filled)
+        module.bundle("eia-2020", tmp_path / "a.npz", tmp_path)

@@ -54,6 +54,8 @@ CATALOG: dict[str, Callable[[], ForecastTask]] = {
     "traffic": partial(_bundled, "traffic", "traffic", "h", 24, 7),
     "solar": partial(_bundled, "solar", "solar", "h", 24, 7),
     "wiki": partial(_bundled, "wiki", "wiki", "D", 30, 5),
+    "taxi-blizzard": partial(_bundled, "taxi-blizzard", "taxi-blizzard", "30min", 48, 7),
+    "eia-2020": partial(_bundled, "eia-2020", "eia-2020", "h", 24, 7),
     **{name: partial(_prepared, name) for name in SCRIPTS},
 }
 
