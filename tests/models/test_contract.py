@@ -8,7 +8,8 @@ import torch
 from tests.models.cases import CASES, HORIZON, make_batch, make_entries, make_model, without
 from tsforecast.core import Gaussian
 from tsforecast.models import INPUT_NAMES, MODELS
-from tsforecast.models.linear import AbstractLinearForecaster, scaled
+from tsforecast.models.base import scaled
+from tsforecast.models.linear import AbstractLinearForecaster
 
 EXACT = {"rtol": 1e-9, "atol": 1e-9}
 

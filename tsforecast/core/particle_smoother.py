@@ -4,6 +4,7 @@ Sarkka, Bunch and Godsill (2012), Lindsten and Schon (2013); here also for switc
 """
 
 import dataclasses
+import math
 
 import torch
 from jaxtyping import Bool, Float
@@ -13,7 +14,14 @@ from tsforecast.core import kalman
 from tsforecast.core.gaussian import Gaussian, map_tensors, register_record
 from tsforecast.core.linalg import LOG_2PI, cholesky, log_det, matvec, symmetrise
 from tsforecast.core.linear import LinearGaussian, LinearSystem
-from tsforecast.core.particles import AbstractSwitchingSystem, ParticleState, Regime
+from tsforecast.core.particles import (
+    AbstractSwitchingSystem,
+    ParticleState,
+    Regime,
+    filter,
+    systematic_ancestors,
+    take,
+)
 
 
 @register_record
@@ -82,14 +90,71 @@ def smooth(
     Raises:
         NotPositiveDefiniteError: If a covariance cannot be factorised.
     """
-    steps = len(values)
+    drawn = _draw_paths(system, initial, history, values, observed, num_samples, generator, first)
+    switches = torch.stack([p.switch for p in drawn[1:]])
+    auxiliaries = None if drawn[-1].auxiliary is None else torch.stack([p.auxiliary for p in drawn[1:]])  # pyright: ignore
+    return ParticleSmoothed(switches, auxiliaries, kalman.smooth(*_given_paths(system, drawn, values, observed, first)))
+
+
+def sample_given(
+    system: AbstractSwitchingSystem,
+    particles: ParticleState,
+    values: Float[Tensor, "time series target"],
+    observed: Bool[Tensor, "time series target"],
+    num_samples: int,
+    generator: torch.Generator | None = None,
+    first: int = 0,
+    num_particles: int = 64,
+) -> Float[Tensor, "time sample series target"]:
+    """Joint samples of observations known in part: exact as the number of particles grows.
+
+    Args:
+        system: Its steps `first`, `first + 1`, ... are taken.
+        particles: Before step `first`.
+        values: What is known; finite everywhere.
+        observed: Where it is known.
+        num_samples: Paths.
+        generator: Of random numbers.
+        first: Index of the first step.
+        num_particles: Particles of the filter, if there are fewer.
+    """
+    weights = particles.log_weight.detach()
+    if len(weights) < num_particles:
+        uniform = torch.rand(weights.shape[1], generator=generator, dtype=weights.dtype, device=weights.device)
+        particles = take(particles, systematic_ancestors(weights, uniform, num_particles))
+        weights = torch.full_like(particles.log_weight, -math.log(num_particles))
+        particles = dataclasses.replace(particles, log_weight=weights)
+    filtered = filter(system, particles, values, observed, keep_history=True, generator=generator, first=first)
+    assert filtered.history is not None
+    drawn = _draw_paths(system, particles, filtered.history, values, observed, num_samples, generator, first)
+    given = _given_paths(system, drawn, values, observed, first)
+    states = kalman.sample_posterior(*given, num_samples=1, generator=generator).squeeze(1)
+    paths = []
+    for step, (path, state) in enumerate(zip(drawn[1:], states, strict=True)):
+        emitted = system.regime(path.switch, first + step).emission.sample(state, generator)
+        if path.auxiliary is not None:
+            emitted = torch.where(observed[step].any(-1, keepdim=True), path.auxiliary, emitted)
+        value = system.simulate_value(emitted, first + step, generator)
+        paths.append(torch.where(observed[step], values[step], value))
+    return torch.stack(paths)
+
+
+def _draw_paths(
+    system: AbstractSwitchingSystem,
+    initial: ParticleState,
+    history: ParticleState,
+    values: Tensor,
+    observed: Tensor | None,
+    num_samples: int,
+    generator: torch.Generator | None,
+    first: int,
+) -> list[ParticleState]:
+    """The drawn particles of every path (sample, series) at every step, those before the first step in front."""
     last = map_tensors(lambda x: x[-1], history)
-    index = _draw(last.log_weight.unsqueeze(0).expand(num_samples, -1, -1), generator)
-    path = _take(last, index)
-    zeros = path.state.mean.new_zeros
-    later = _Later(zeros(*path.state.cov.shape), zeros(*path.state.mean.shape))
+    path = _take(last, _draw(last.log_weight.unsqueeze(0).expand(num_samples, -1, -1), generator))
+    later = _Later(torch.zeros_like(path.state.cov), torch.zeros_like(path.state.mean))
     drawn = [path]
-    for step in range(steps - 1, -1, -1):
+    for step in range(len(values) - 1, -1, -1):
         time = first + step
         particles = initial if step == 0 else map_tensors(lambda x, at=step - 1: x[at], history)
         mask = None if observed is None else observed[step]
@@ -102,11 +167,7 @@ def smooth(
         if conditional is not None:  # the chosen particle's own recurrence now belongs to what comes later
             later = _observe(_take(conditional, index), drawn[-1].switch, None, later)
         drawn.append(path)
-    drawn.reverse()
-    switches = torch.stack([p.switch for p in drawn[1:]])
-    auxiliaries = None if drawn[-1].auxiliary is None else torch.stack([p.auxiliary for p in drawn[1:]])  # pyright: ignore
-    states = _smooth_states(system, drawn, values, observed, first)
-    return ParticleSmoothed(switches, auxiliaries, states)
+    return drawn[::-1]
 
 
 def _draw(log_weight: Tensor, generator: torch.Generator | None) -> Tensor:
@@ -189,14 +250,18 @@ def _integrate(
     return constant + exponent
 
 
-def _smooth_states(
+def _given_paths(
     system: AbstractSwitchingSystem,
     drawn: list[ParticleState],
     values: Tensor,
     observed: Tensor | None,
     first: int,
-) -> kalman.Smoothed:
-    """Of every drawn path the states: the next switch is an observation of a state, too."""
+) -> tuple[LinearSystem, Gaussian, Tensor, Tensor]:
+    """The linear system of every drawn path, in which the next switch is an observation of a state too; with its data.
+
+    Returns:
+        System, prior, values, and which of them are observed.
+    """
     transitions, emissions, targets, masks = [], [], [], []
     for step, path in enumerate(drawn[1:]):
         regime = system.regime(path.switch, first + step)
@@ -230,7 +295,7 @@ def _smooth_states(
         conditional = _next_switch(system, drawn[0], drawn[1], first)
         if conditional is not None:
             prior = conditional.posterior(prior, drawn[1].switch)[0]
-    return kalman.smooth(path_system, prior, torch.stack(targets), torch.stack(masks))
+    return path_system, prior, torch.stack(targets), torch.stack(masks)
 
 
 def _events(conditional: LinearGaussian) -> list[tuple[Tensor, int]]:

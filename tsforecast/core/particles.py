@@ -284,6 +284,7 @@ def forecast(
     generator: torch.Generator | None = None,
     first: int = 0,
     switches: Float[Tensor, "time #sample series switch"] | None = None,
+    hold: bool = False,
 ) -> tuple[
     Float[Tensor, "time sample series target"],
     Float[Tensor, "time sample series switch"],
@@ -299,6 +300,7 @@ def forecast(
         generator: Of random numbers.
         first: Index of the first step.
         switches: Held fixed, for what-if questions; None to sample them.
+        hold: Whether every path keeps the switch of its particle.
     """
     like = particles.log_weight
     uniform = torch.rand(like.shape[1], generator=generator, dtype=like.dtype, device=like.device)
@@ -308,7 +310,9 @@ def forecast(
     def step(carry: tuple[ParticleState, Tensor], x: tuple) -> tuple[tuple[ParticleState, Tensor], tuple]:
         particles, state = carry
         time, held = x
-        if held is None:
+        if hold:
+            switch = particles.switch
+        elif held is None:
             switch = system.simulate_switch(particles, state, time, generator)
         else:
             switch = held.expand(num_samples, -1, -1)

@@ -112,10 +112,11 @@ def propose_diagonal(
     """`propose` for a prior with independent components that tells nothing of `a`: sample, log p - log pi."""
     proposal = prior
     if guess is not None:
-        gain = prior.variance / (prior.variance + guess.variance)
+        total = prior.variance + guess.variance
+        gain, rest = prior.variance / total, guess.variance / total  # 1 - gain would be 0 for a guess that is very sure
         if weight is not None:
-            gain = torch.where(weight.unsqueeze(-1), gain, 0.0)
-        proposal = Diagonal(prior.mean + gain * (guess.mean - prior.mean), prior.variance * (1 - gain))
+            gain, rest = torch.where(weight.unsqueeze(-1), gain, 0.0), torch.where(weight.unsqueeze(-1), rest, 1.0)
+        proposal = Diagonal(prior.mean + gain * (guess.mean - prior.mean), prior.variance * rest)
     sample = proposal.mean + proposal.variance.sqrt() * _noise(proposal.mean, generator)
     if guess is None:
         return sample, torch.zeros_like(sample[..., 0])

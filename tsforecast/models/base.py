@@ -3,6 +3,7 @@
 import abc
 import dataclasses
 import math
+from functools import partial
 from typing import Any
 
 import lightning.pytorch as pl
@@ -13,6 +14,7 @@ from torch import Tensor
 from tsforecast.core import Gaussian
 from tsforecast.core.gaussian import register_record
 from tsforecast.core.linalg import is_transformed
+from tsforecast.core.particles import ParticleState
 
 Batch = dict[str, Any]
 
@@ -40,7 +42,7 @@ class Belief:
     """All of the past that the future needs.
 
     Attributes:
-        state: Belief over the last state, in scaled units.
+        state: Belief over the last state, in scaled units: a Gaussian, or particles with switches.
         location: Centre of the scaling, frozen when filtering began.
         scale: Unit of the scaling, frozen likewise.
         series: Index of the series, 0 for unknown ones.
@@ -48,7 +50,7 @@ class Belief:
         static_real: Static numbers.
     """
 
-    state: Gaussian
+    state: Gaussian | ParticleState
     location: Float[Tensor, "series target"]
     scale: Float[Tensor, "series target"]
     series: Int[Tensor, " series"]
@@ -128,6 +130,7 @@ class AbstractForecaster(pl.LightningModule, abc.ABC):
         seed: int | None = None,
     ) -> None:
         super().__init__()
+        self.linear_epochs = 0  # at the beginning, in which only a linear model inside is trained, where there is one
         for name, value, choices in (
             ("transformation", transformation, ("auto", "none", "log1p", "asinh")),
             ("clip", clip, ("auto", "none", "nonnegative")),
@@ -135,6 +138,7 @@ class AbstractForecaster(pl.LightningModule, abc.ABC):
         ):
             if value not in choices:
                 raise ValueError(f"expected {name} to be one of {', '.join(choices)}, got {value!r}")
+        self.freq = freq
         self.prediction_length = prediction_length
         self.scaling_length = scaling_length
         self.season = season
@@ -145,6 +149,9 @@ class AbstractForecaster(pl.LightningModule, abc.ABC):
         self.learning_rate = learning_rate
         self.network_learning_rate = network_learning_rate
         self.num_samples = num_samples
+
+    # Parts of the model that are networks.
+    network_names: tuple[str, ...] = ("network.",)
 
     # What a model is.
 
@@ -224,16 +231,20 @@ class AbstractForecaster(pl.LightningModule, abc.ABC):
 
     def configure_optimizers(self) -> Any:
         """Adam with the paper's momenta; the learning rate falls exponentially by a factor of 100 over the run."""
-        networks = {id(p) for name, p in self.named_parameters() if name.startswith("network.")}
-        groups = [
-            {"params": [p for p in self.parameters() if id(p) not in networks], "lr": self.learning_rate},
-            {"params": [p for p in self.parameters() if id(p) in networks], "lr": self.network_learning_rate},
-        ]
-        optimizer = torch.optim.Adam([g for g in groups if g["params"]], betas=(0.9, 0.95))
+        networks = {id(p) for name, p in self.named_parameters() if name.startswith(self.network_names)}
         total = self.trainer.estimated_stepping_batches
+        alone = self.linear_epochs / max(self.trainer.max_epochs or 1, self.linear_epochs, 1) * total
+        groups = [
+            # parameters, learning rate, first and last step of its fall
+            ([p for p in self.parameters() if id(p) not in networks], self.learning_rate, 0.0, alone or total),
+            ([p for p in self.parameters() if id(p) in networks], self.network_learning_rate, alone, total),
+        ]
+        groups = [group for group in groups if group[0]]
+        optimizer = torch.optim.Adam([{"params": group[0], "lr": group[1]} for group in groups], betas=(0.9, 0.95))
         if not math.isfinite(total) or total <= 0:
             return optimizer
-        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 0.01 ** (step / total))
+        falls = [partial(_fall, first=first, last=last) for _, _, first, last in groups]
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, falls)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -275,7 +286,7 @@ class AbstractForecaster(pl.LightningModule, abc.ABC):
         scale = torch.where(scale > 1e-6 * size, scale, size)
         return location, torch.where(scale > 0, scale, 1.0)
 
-    def belief_over(self, state: Gaussian, batch: Batch, location: Tensor, scale: Tensor) -> Belief:
+    def belief_over(self, state: Gaussian | ParticleState, batch: Batch, location: Tensor, scale: Tensor) -> Belief:
         """A belief with the batch's identities."""
         return Belief(state, location, scale, batch["series_index"], batch["static_cat"], batch["static_real"])
 
@@ -318,6 +329,12 @@ class AbstractForecaster(pl.LightningModule, abc.ABC):
             dynamic_real=batch[f"{part}_dynamic_real"].transpose(0, 1).to(dtype),
         )
 
+    def mean_size(self, batch: Batch) -> Float[Tensor, "series target"]:
+        """Mean absolute value of the past, in the units of the data."""
+        past = torch.where(batch["past_observed"], batch["past_target"].abs(), 0.0)
+        size = past.sum(1) / batch["past_observed"].sum(1).clamp_min(1)
+        return size.reshape(len(size), self.num_targets)
+
     def transform(self, values: Tensor) -> Tensor:
         """The chosen transformation."""
         if self.transformation == "log1p":
@@ -333,6 +350,28 @@ class AbstractForecaster(pl.LightningModule, abc.ABC):
         return values.clamp_min(0.0) if self.clip == "nonnegative" else values
 
 
+def _fall(step: int, first: float, last: float) -> float:
+    """From 1 at the first step to 0.01 at the last, exponentially."""
+    return 0.01 ** min(max((step - first) / max(last - first, 1.0), 0.0), 1.0)
+
+
 def _mean(values: Tensor, mask: Tensor) -> Tensor:
     """Mean over time of what the mask keeps; 0 where it keeps nothing."""
     return torch.where(mask, values, 0.0).sum(0) / mask.sum(0).clamp_min(1)
+
+
+def scaled(
+    stretch: Stretch, location: Tensor, scale: Tensor
+) -> tuple[Float[Tensor, "time series target"], Bool[Tensor, "time series target"] | None]:
+    """Values in scaled units and their mask, None if all are observed."""
+    values = torch.where(stretch.observed, (stretch.values - location) / scale, 0.0)
+    if not is_transformed(stretch.observed) and bool(stretch.observed.all()):
+        return values, None
+    return values, stretch.observed
+
+
+def identities(batch: Batch | Belief) -> tuple[Tensor, Tensor, Tensor]:
+    """Index of the series, static categories and static numbers."""
+    if isinstance(batch, Belief):
+        return batch.series, batch.static_cat, batch.static_real
+    return batch["series_index"], batch["static_cat"], batch["static_real"]

@@ -33,7 +33,7 @@ class GLSForecaster(AbstractLinearForecaster):
             raise ValueError(f"expected a state of one dimension at least, got state_dim={state_dim}")
         self.state_dim = state_dim
         targets, inputs = self.num_targets, self.hparams.get("num_dynamic_real", 0)
-        self.transition = torch.nn.Parameter(_rotations(state_dim, self.season))
+        self.transition = torch.nn.Parameter(rotations(state_dim, self.season))
         emission = torch.zeros(targets, state_dim)
         emission[:, 0] = 1.0
         emission[:, 1::2] = 1.0 if self.season > 1 else 0.0
@@ -87,7 +87,7 @@ class GLSForecaster(AbstractLinearForecaster):
         return system, Gaussian(mean, torch.diag_embed(prior_variance))
 
 
-def _rotations(size: int, season: int) -> Tensor:
+def rotations(size: int, season: int) -> Tensor:
     """A level, and damped rotations by the harmonics of the season (by random small angles without one)."""
     matrix = torch.eye(size) * 0.97
     matrix[0, 0] = 1.0

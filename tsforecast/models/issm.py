@@ -5,9 +5,9 @@ from torch import Tensor
 
 from tsforecast.core import Gaussian, kalman
 from tsforecast.core.issm import ISSM, Season
-from tsforecast.models.base import Batch, Belief, Stretch
+from tsforecast.models.base import Batch, Belief, Stretch, identities, scaled
 from tsforecast.models.components import component_names, parse_component
-from tsforecast.models.linear import AbstractLinearForecaster, scaled
+from tsforecast.models.linear import AbstractLinearForecaster
 from tsforecast.nn import ScaleNetwork, SeriesParameters
 
 # Log scales stay in a range in which float32 filters safely whatever an optimiser does.
@@ -73,7 +73,7 @@ class ISSMForecaster(AbstractLinearForecaster):
 
     def system(self, stretch: Stretch, batch: Batch | Belief) -> tuple[ISSM, Gaussian]:
         """The system of a stretch in scaled units, and the prior over the state before it."""
-        series, cat, real = _identities(batch)
+        series, cat, real = identities(batch)
         raw = self.parameters_of_series(series, cat)
         log_scale, damping, log_prior, effects = raw.split(self.sizes, -1)
         log_scale = log_scale.unsqueeze(0)
@@ -141,9 +141,3 @@ class ISSMForecaster(AbstractLinearForecaster):
             fit, deviation = parts.pop("fit")
             parts |= {"covariates": (effect, torch.zeros_like(effect)), "fit": (fit + effect, deviation)}
         return parts
-
-
-def _identities(batch: Batch | Belief) -> tuple[Tensor, Tensor, Tensor]:
-    if isinstance(batch, Belief):
-        return batch.series, batch.static_cat, batch.static_real
-    return batch["series_index"], batch["static_cat"], batch["static_real"]

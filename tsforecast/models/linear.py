@@ -5,12 +5,12 @@ import math
 
 import torch
 from gluonts.torch.distributions import AffineTransformed
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
 from tsforecast.core import AbstractLinearSystem, Gaussian
 from tsforecast.core.linalg import is_transformed
-from tsforecast.models.base import AbstractForecaster, Batch, Belief, Stretch
+from tsforecast.models.base import AbstractForecaster, Batch, Belief, Stretch, scaled
 
 
 class AbstractLinearForecaster(AbstractForecaster):
@@ -40,7 +40,7 @@ class AbstractLinearForecaster(AbstractForecaster):
         belief, _ = self.filter(batch)
         future = self.stretch(batch, "future")
         system, _ = self.system(future, belief)
-        joint = system.predictive(belief.state, len(future.values))
+        joint = system.predictive(_gaussian(belief), len(future.values))
         deviation = joint.variance.clamp_min(1e-12).sqrt()
         observed = future.observed.transpose(0, 1).flatten(1)
         if self.transformation == "none":
@@ -63,8 +63,7 @@ class AbstractLinearForecaster(AbstractForecaster):
         normal = torch.special.ndtri(levels)
         quantiles = self.restore((mean + deviation * normal) * scale + location)
         values = torch.nan_to_num(batch["future_target"]).to(mean.dtype).flatten(1)
-        past = torch.where(batch["past_observed"], batch["past_target"].abs(), 0.0).to(mean.dtype)
-        size = past.sum(1) / batch["past_observed"].sum(1).clamp_min(1)
+        size = self.mean_size(batch).to(mean.dtype)
         error = values - quantiles
         loss = 2 * torch.maximum(levels * error, (levels - 1) * error).mean(0)
         return loss / (size + 1).repeat(1, steps)
@@ -74,7 +73,8 @@ class AbstractLinearForecaster(AbstractForecaster):
         stretch = self.stretch(batch, "past")
         location, scale = self.begin(batch) if belief is None else (belief.location, belief.scale)
         system, prior = self.system(stretch, batch if belief is None else belief)
-        state, terms = system.posterior(prior if belief is None else belief.state, *scaled(stretch, location, scale))
+        prior = prior if belief is None else _gaussian(belief)
+        state, terms = system.posterior(prior, *scaled(stretch, location, scale))
         return self.belief_over(state, batch, location, scale), terms
 
     def predictive(self, belief: Belief, future: Batch) -> Gaussian:
@@ -85,7 +85,7 @@ class AbstractLinearForecaster(AbstractForecaster):
         """
         stretch = self.stretch(future, "future")
         system, _ = self.system(stretch, belief)
-        joint = system.predictive(belief.state, len(stretch.time_feat))
+        joint = system.predictive(_gaussian(belief), len(stretch.time_feat))
         location, scale = (x.repeat(1, len(stretch.time_feat)) for x in (belief.location, belief.scale))
         joint = Gaussian(joint.mean * scale + location, joint.cov * scale.unsqueeze(-1) * scale.unsqueeze(-2))
         known = future["known_future"]
@@ -125,11 +125,6 @@ class AbstractLinearForecaster(AbstractForecaster):
         )
 
 
-def scaled(
-    stretch: Stretch, location: Tensor, scale: Tensor
-) -> tuple[Float[Tensor, "time series target"], Bool[Tensor, "time series target"] | None]:
-    """Values in scaled units and their mask, None if all are observed."""
-    values = torch.where(stretch.observed, (stretch.values - location) / scale, 0.0)
-    if not is_transformed(stretch.observed) and bool(stretch.observed.all()):
-        return values, None
-    return values, stretch.observed
+def _gaussian(belief: Belief) -> Gaussian:
+    assert isinstance(belief.state, Gaussian)
+    return belief.state

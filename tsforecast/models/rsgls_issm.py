@@ -1,0 +1,102 @@
+"""Switching innovation state-space model: level, trend and seasons whose noises a switch sets."""
+
+import dataclasses
+
+import torch
+from torch import Tensor
+
+from tsforecast.core import Gaussian
+from tsforecast.core.particles import AbstractSwitchingSystem, Regime
+from tsforecast.core.switching import GaussianSwitching
+from tsforecast.models.base import DATA_DECIDED, Batch, Belief, Stretch
+from tsforecast.models.issm import ISSMForecaster
+from tsforecast.models.switching import AbstractSwitchingForecaster, diagonal, variance
+from tsforecast.nn.mlp import BaseMixture, SwitchDynamics
+
+# Scales are multiplied by at most e to this power, and divided by as much.
+_LARGEST_FACTOR = 4.0
+# Of the arguments of every forecaster those which the ISSM inside takes too.
+_OF_THE_ISSM = DATA_DECIDED | {"transformation", "clip", "num_samples"}
+
+
+class RSGLSISSMForecaster(AbstractSwitchingForecaster):
+    """RSGLS-ISSM: an ISSM whose transition and emission are fixed by its components, and whose noises switch.
+
+    The switch s_t = F(s_{t-1}) x_{t-1} + f(s_{t-1}, u_t) + noise multiplies the scales of all noise sources by a
+    mixture of base factors. Scales, dampings and prior of each series are those of an ISSM (see `ISSMForecaster`), which it
+    equals while the factors are one; as such it may be trained, in closed form, for its first epochs.
+
+    Args:
+        components: Names joined by "+", see `ISSMForecaster`.
+        num_bases: Number of base factors.
+        linear_epochs: Epochs at the beginning in which the ISSM alone is trained, by the closed-form CRPS of its
+            forecasts.
+        learning_rate: Of the ISSM's parameters.
+        network_learning_rate: Of everything else.
+        kwargs: Arguments of every forecaster with switches.
+    """
+
+    network_names = ("inputs.", "mixture.", "dynamics.", "guess.")
+
+    def __init__(
+        self,
+        *,
+        components: str = "auto",
+        num_bases: int = 20,
+        linear_epochs: int = 0,
+        learning_rate: float = 0.1,
+        network_learning_rate: float = 5e-3,
+        **kwargs,
+    ) -> None:
+        shared = {name: value for name, value in kwargs.items() if name in _OF_THE_ISSM}
+        issm = ISSMForecaster(components=components, **shared)
+        self._season_names = issm.season_names
+        super().__init__(learning_rate=learning_rate, network_learning_rate=network_learning_rate, **kwargs)
+        self.save_hyperparameters()
+        self.linear_epochs = linear_epochs
+        self.linear = issm
+        hidden, states = kwargs.get("hidden", 64), sum(c.size for c in issm.components)
+        bases = {
+            "factor": 0.1 * torch.randn(num_bases, len(issm.noise_names)),
+            "recurrence": 0.1 * torch.randn(num_bases, self.switch_dim, states),
+            "switch_noise": 0.1 * torch.randn(num_bases, self.switch_dim),
+        }
+        self.mixture = BaseMixture(self.switch_dim, bases, hidden)
+        self.dynamics = SwitchDynamics(self.switch_dim, hidden)
+        self.guess = self.guess_network(0, hidden)
+
+    @property
+    def season_names(self) -> list[str]:
+        """Names of the seasons, in the order of `season_index`."""
+        return self._season_names
+
+    def system(
+        self, stretch: Stretch, batch: Batch | Belief, location: Tensor, scale: Tensor, proposing: bool
+    ) -> tuple[AbstractSwitchingSystem, Gaussian]:
+        """The system of a stretch of time in scaled units, and the prior over the state before it."""
+        features = self.features(stretch, batch)
+        assert isinstance(self.linear, ISSMForecaster)
+        issm, prior = self.linear.system(stretch, batch)
+        bases = self.mixture.joined()
+
+        def parameters(switch: Tensor, time: int) -> Regime:
+            mixed = self.mixture.split(self.mixture.mix(switch) @ bases)
+            factor = (2 * mixed["factor"].clamp(-_LARGEST_FACTOR, _LARGEST_FACTOR)).exp()
+            noise = (issm.state_noise[0] * factor[..., :-1]).unsqueeze(0)
+            emission_noise = (issm.emission_noise[0] * factor[..., -1]).unsqueeze(0)
+            step = dataclasses.replace(issm, state_noise=noise, emission_noise=emission_noise)
+            transition, emission = step.at(time)
+            return Regime(transition, emission, mixed["recurrence"], variance(mixed["switch_noise"]))
+
+        guess, _ = self.guesses(self.guess if proposing else None, stretch, features, location, scale)
+        first, drift = self.dynamics(features)
+        system = GaussianSwitching(
+            diagonal(first),
+            drift,
+            parameters,
+            guess,
+            active=stretch.active,
+            recurrent=True,
+            condition_on_switch=self.condition_on_switch,
+        )
+        return system, prior

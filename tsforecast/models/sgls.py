@@ -1,0 +1,223 @@
+"""Switching Gaussian linear systems with dense base matrices: SGLS, RSGLS and ARSGLS (Kurle et al. 2020)."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from tsforecast.core import Gaussian
+from tsforecast.core.issm import Season
+from tsforecast.core.linear import LinearGaussian
+from tsforecast.core.particles import AbstractSwitchingSystem, Regime
+from tsforecast.core.switching import CategoricalSwitching, GaussianSwitching
+from tsforecast.models.base import Batch, Belief, Stretch
+from tsforecast.models.components import component_names, parse_component
+from tsforecast.models.gls import rotations
+from tsforecast.models.switching import AbstractSwitchingForecaster, diagonal, variance
+from tsforecast.nn.likelihood import DECODERS, ScaledLikelihood
+from tsforecast.nn.mlp import BaseMixture, SwitchDynamics
+
+
+class AbstractDenseSwitchingForecaster(AbstractSwitchingForecaster):
+    """Linear-Gaussian parameters as mixtures of base parameters, with weights that a network reads from the switch.
+
+    The transition starts as a level and damped rotations at the harmonics of the season.
+
+    Args:
+        state_dim: Size of the state.
+        num_bases: Number of base matrices.
+        kwargs: Arguments of every forecaster with switches.
+    """
+
+    is_recurrent = False
+
+    def __init__(self, *, state_dim: int = 16, num_bases: int = 20, **kwargs) -> None:
+        super().__init__(**kwargs)
+        for name, value in (("state_dim", state_dim), ("num_bases", num_bases)):
+            if value < 1:
+                raise ValueError(f"expected {name} to be at least 1, got {value}")
+        self.state_dim = state_dim
+        self.num_bases = num_bases
+        self.hidden = kwargs.get("hidden", 64)
+        emitted = self.emitted_dim
+        bases = self.initial_bases(emitted)
+        self.mixture = BaseMixture(self.switch_dim, bases, 0 if self.is_categorical else self.hidden)
+        # Offsets of the emission are D(s) u: the bases of D stand apart, since D_k u is computed for all steps at once.
+        self.emission_inputs = torch.nn.Parameter(0.01 * torch.randn(len(bases["transition"]), emitted, self.hidden))
+        self.dynamics = SwitchDynamics(self.switch_dim, self.hidden, self.is_categorical)
+        self.prior_mean = torch.nn.Parameter(torch.zeros(state_dim))
+        self.prior_log_inverse_scale = torch.nn.Parameter(torch.zeros(state_dim))
+        self.guess = None if self.is_categorical else self.guess_network(self.auxiliary_dim, self.hidden)
+
+    @property
+    def is_categorical(self) -> bool:
+        """Whether switches are categories."""
+        return False
+
+    @property
+    def auxiliary_dim(self) -> int:
+        """Size of the auxiliary; 0 without."""
+        return 0
+
+    @property
+    def emitted_dim(self) -> int:
+        """Size of what the emission emits."""
+        return self.auxiliary_dim or self.num_targets
+
+    @property
+    def season_names(self) -> list[str]:
+        """Seasons of the frequency, which the networks are told."""
+        names = component_names("paper", self.freq)
+        return [name for name in names if isinstance(parse_component(name), Season)]
+
+    def initial_bases(self, emitted: int) -> dict[str, Tensor]:
+        """Initial base parameters, which differ a little."""
+        count = self.switch_dim if self.is_categorical else self.num_bases
+        state, switch = self.state_dim, self.switch_dim
+        bases = {
+            "transition": rotations(state, self.season) + 0.05 * torch.randn(count, state, state) / math.sqrt(state),
+            "emission": torch.randn(count, emitted, state) / math.sqrt(state),
+            "state_noise": 1.0 + 0.1 * torch.randn(count, state),
+            "emission_noise": 1.0 + 0.1 * torch.randn(count, emitted),
+        }
+        if not self.is_categorical:
+            bases["switch_noise"] = 1.0 + 0.1 * torch.randn(count, switch)
+        if self.is_recurrent:
+            bases["recurrence"] = torch.randn(count, switch, state) / math.sqrt(state)
+        return bases
+
+    def system(
+        self, stretch: Stretch, batch: Batch | Belief, location: Tensor, scale: Tensor, proposing: bool
+    ) -> tuple[AbstractSwitchingSystem, Gaussian]:
+        """The system of a stretch of time in scaled units, and the prior over the state before it."""
+        features = self.features(stretch, batch)
+        bases = self.mixture.joined()
+        offsets = torch.einsum("tbu,kdu->tbkd", features, self.emission_inputs)
+
+        def parameters(switch: Tensor, time: int) -> Regime:
+            weights = self.mixture.mix(switch)
+            mixed = self.mixture.split(weights @ bases)
+            offset = torch.einsum("...bk,bkd->...bd", weights, offsets[time])
+            zeros = offset.new_zeros(self.state_dim)
+            noises = {name: variance(mixed[name]) for name in mixed if name.endswith("noise")}
+            return Regime(
+                LinearGaussian(mixed["transition"], zeros, torch.diag_embed(noises["state_noise"])),
+                LinearGaussian(mixed["emission"], offset, torch.diag_embed(noises["emission_noise"])),
+                mixed.get("recurrence"),
+                noises.get("switch_noise"),
+            )
+
+        prior = Gaussian(
+            self.prior_mean.expand(features.shape[1], -1),
+            torch.diag_embed(variance(self.prior_log_inverse_scale)).expand(features.shape[1], -1, -1),
+        )
+        first, drift = self.dynamics(features)
+        if self.is_categorical:
+            initial = torch.log_softmax(first, -1)
+            optimal = self.proposal != "bootstrap"
+            return CategoricalSwitching(
+                initial,
+                lambda switch, time: torch.log_softmax(drift(switch, time), -1),
+                parameters,
+                optimal,
+                stretch.active,
+            ), prior
+        guess, auxiliary_guess = self.guesses(self.guess if proposing else None, stretch, features, location, scale)
+        system = GaussianSwitching(
+            diagonal(first),
+            drift,
+            parameters,
+            guess,
+            auxiliary_guess,
+            self.likelihood(location, scale),
+            stretch.active,
+            self.is_recurrent,
+            self.condition_on_switch,
+            self.auxiliary_dim,
+        )
+        return system, prior
+
+    def likelihood(self, location: Tensor, scale: Tensor) -> ScaledLikelihood | None:
+        """p(y_t | z_t), of models with an auxiliary."""
+        return None
+
+
+class SGLSForecaster(AbstractDenseSwitchingForecaster):
+    """Switching Gaussian linear system: switches s_t ~ p(s_t | s_{t-1}, u_t) choose a linear system at every step.
+
+    In its Gaussian form without dependence of the switch on the state ("open loop"), as in SNLDS; in its categorical
+    form the classical switching Kalman filter's model, with transition probabilities from a network.
+
+    Args:
+        switch: "gaussian", with weights of `num_bases` base matrices by a network; or "categorical", each of
+            `switch_dim` categories with its own matrices, proposed given the observation by trying them all.
+        kwargs: Arguments of every forecaster with dense switching dynamics.
+    """
+
+    def __init__(self, *, switch: str = "gaussian", **kwargs) -> None:
+        if switch not in ("gaussian", "categorical"):
+            raise ValueError(f"expected switch to be 'gaussian' or 'categorical', got {switch!r}")
+        self._switch_kind = switch
+        super().__init__(**kwargs)
+        self.save_hyperparameters()
+
+    @property
+    def is_categorical(self) -> bool:
+        """As chosen."""
+        return self._switch_kind == "categorical"
+
+
+class RSGLSForecaster(AbstractDenseSwitchingForecaster):
+    """Recurrent SGLS: the switch depends on the state before it, s_t = F(s_{t-1}) x_{t-1} + f(s_{t-1}, u_t) + noise.
+
+    Args:
+        kwargs: Arguments of every forecaster with dense switching dynamics.
+    """
+
+    is_recurrent = True
+
+    def __init__(self, **kwargs) -> None:
+        super().__init__(**kwargs)
+        self.save_hyperparameters()
+
+
+class ARSGLSForecaster(AbstractDenseSwitchingForecaster):
+    """Auxiliary-variable RSGLS: the system emits z_t, and a network decodes it, y_t ~ p(y_t | z_t).
+
+    Args:
+        auxiliary_dim: Size of z.
+        likelihood: "gaussian", "student-t", "negative-binomial" (counts) or "bernoulli" (zeros and ones).
+        proposal: See below; by default "ladder".
+        kwargs: Arguments of every forecaster with dense switching dynamics.
+    """
+
+    is_recurrent = True
+
+    def __init__(
+        self, *, auxiliary_dim: int = 10, likelihood: str = "gaussian", proposal: str = "ladder", **kwargs
+    ) -> None:
+        if likelihood not in DECODERS:
+            raise ValueError(f"expected likelihood to be one of {', '.join(DECODERS)}, got {likelihood!r}")
+        if auxiliary_dim < 1:
+            raise ValueError(f"expected auxiliary_dim to be at least 1, got {auxiliary_dim}")
+        self._auxiliary_dim = auxiliary_dim
+        super().__init__(proposal=proposal, **kwargs)
+        self.save_hyperparameters()
+        if likelihood in ("negative-binomial", "bernoulli") and self.transformation != "none":
+            raise ValueError(f"the likelihood {likelihood!r} is of the data as they are: take transformation 'none'")
+        hidden = (self.hidden, self.hidden)
+        self.decoder = DECODERS[likelihood](auxiliary_dim, self.num_targets, hidden)
+
+    @classmethod
+    def proposals(cls) -> tuple[str, ...]:
+        """With the ladder."""
+        return ("ladder", "encoder", "bootstrap")
+
+    @property
+    def auxiliary_dim(self) -> int:
+        """As chosen."""
+        return self._auxiliary_dim
+
+    def likelihood(self, location: Tensor, scale: Tensor) -> ScaledLikelihood | None:
+        """The decoder."""
+        return ScaledLikelihood(self.decoder, location, scale)

@@ -1,0 +1,201 @@
+"""Decoders p(y_t | z_t) of an auxiliary variable, by name."""
+
+import abc
+import dataclasses
+import math
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from tsforecast.core.linalg import LOG_2PI
+from tsforecast.nn.mlp import mlp
+
+
+class AbstractDecoder(nn.Module, abc.ABC):
+    """A network from z_t to the parameters of a distribution of y_t, the targets independent given z_t.
+
+    Observations are in scaled units, (value - location) / scale, whatever the distribution is of.
+
+    Args:
+        auxiliary_dim: Size of z_t.
+        num_targets: Components of y_t.
+        hidden: Widths of the hidden layers.
+    """
+
+    parameters_of_target = 2
+
+    def __init__(self, auxiliary_dim: int, num_targets: int, hidden: tuple[int, ...]) -> None:
+        super().__init__()
+        self.num_targets = num_targets
+        self.layers = mlp(auxiliary_dim, *hidden, num_targets * self.parameters_of_target)
+
+    def raw(self, auxiliary: Float[Tensor, "*batch auxiliary"]) -> list[Float[Tensor, "*batch target"]]:
+        """Outputs of the network, one for every parameter of the distribution."""
+        return list(self.layers(auxiliary).split(self.num_targets, -1))
+
+    @abc.abstractmethod
+    def log_prob(
+        self,
+        auxiliary: Float[Tensor, "*batch auxiliary"],
+        value: Float[Tensor, "*#batch target"],
+        location: Float[Tensor, "*#batch target"],
+        scale: Float[Tensor, "*#batch target"],
+    ) -> Float[Tensor, "*batch target"]:
+        """Log-density of every component."""
+
+    @abc.abstractmethod
+    def sample(
+        self,
+        auxiliary: Float[Tensor, "*batch auxiliary"],
+        location: Float[Tensor, "*#batch target"],
+        scale: Float[Tensor, "*#batch target"],
+        generator: torch.Generator | None = None,
+    ) -> Float[Tensor, "*batch target"]:
+        """Observations in scaled units."""
+
+
+def _scale(raw: Tensor) -> Tensor:
+    """A standard deviation of its log inverse, kept where float32 is safe."""
+    return (-raw.clamp(-7.0, 7.0)).exp()
+
+
+class GaussianDecoder(AbstractDecoder):
+    """Mean, and log inverse scale."""
+
+    def log_prob(self, auxiliary: Tensor, value: Tensor, location: Tensor, scale: Tensor) -> Tensor:
+        """Of a normal distribution."""
+        mean, raw = self.raw(auxiliary)
+        deviation = _scale(raw)
+        return -0.5 * ((value - mean) / deviation).square() - deviation.log() - 0.5 * LOG_2PI
+
+    def sample(
+        self, auxiliary: Tensor, location: Tensor, scale: Tensor, generator: torch.Generator | None = None
+    ) -> Tensor:
+        """Reparametrised."""
+        mean, raw = self.raw(auxiliary)
+        return mean + _scale(raw) * torch.randn(mean.shape, generator=generator, dtype=mean.dtype, device=mean.device)
+
+
+class StudentTDecoder(AbstractDecoder):
+    """Mean, log inverse scale, and degrees of freedom above 2."""
+
+    parameters_of_target = 3
+
+    def log_prob(self, auxiliary: Tensor, value: Tensor, location: Tensor, scale: Tensor) -> Tensor:
+        """Of Student's t."""
+        mean, raw, freedom = self.raw(auxiliary)
+        deviation, freedom = _scale(raw), _freedom(freedom)
+        square = ((value - mean) / deviation).square()
+        normaliser = torch.lgamma(0.5 * (freedom + 1)) - torch.lgamma(0.5 * freedom)
+        normaliser = normaliser - 0.5 * (freedom * math.pi).log() - deviation.log()
+        return normaliser - 0.5 * (freedom + 1) * torch.log1p(square / freedom)
+
+    def sample(
+        self, auxiliary: Tensor, location: Tensor, scale: Tensor, generator: torch.Generator | None = None
+    ) -> Tensor:
+        """A normal divided by the root of a gamma; reparametrised in mean and scale."""
+        mean, raw, freedom = self.raw(auxiliary)
+        freedom = _freedom(freedom)
+        gamma = _gamma(0.5 * freedom, generator) / (0.5 * freedom)
+        noise = torch.randn(mean.shape, generator=generator, dtype=mean.dtype, device=mean.device)
+        return mean + _scale(raw) * noise * gamma.clamp_min(1e-6).rsqrt()
+
+
+def _gamma(shape: Tensor, generator: torch.Generator | None) -> Tensor:
+    """Of unit rate; torch.distributions takes no generator."""
+    return torch._standard_gamma(shape.detach(), generator=generator)  # pyright: ignore[reportPrivateImportUsage]
+
+
+def _freedom(raw: Tensor) -> Tensor:
+    return 2.0 + nn.functional.softplus(raw.clamp(-10.0, 30.0))
+
+
+class NegativeBinomialDecoder(AbstractDecoder):
+    """Counts: the logarithm of the mean, relative to the location of the series, and of the dispersion.
+
+    The variance is mean + dispersion * mean^2.
+    """
+
+    def distribution(self, auxiliary: Tensor, location: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and dispersion."""
+        log_mean, log_dispersion = self.raw(auxiliary)
+        mean = torch.maximum(location, scale) * log_mean.clamp(-10.0, 10.0).exp()
+        return mean.clamp_min(1e-6), log_dispersion.clamp(-7.0, 5.0).exp()
+
+    def log_prob(self, auxiliary: Tensor, value: Tensor, location: Tensor, scale: Tensor) -> Tensor:
+        """Of the count, the value in the units of the data rounded."""
+        count = (value * scale + location).round().clamp_min(0.0)
+        mean, dispersion = self.distribution(auxiliary, location, scale)
+        size = 1 / dispersion
+        odds = torch.log1p(dispersion * mean)
+        log_prob = torch.lgamma(count + size) - torch.lgamma(size) - torch.lgamma(count + 1)
+        return log_prob - size * odds + count * ((dispersion * mean).log() - odds)
+
+    def sample(
+        self, auxiliary: Tensor, location: Tensor, scale: Tensor, generator: torch.Generator | None = None
+    ) -> Tensor:
+        """A Poisson count whose rate is drawn from a gamma distribution."""
+        mean, dispersion = self.distribution(auxiliary, location, scale)
+        size = 1 / dispersion
+        rate = _gamma(size, generator) * mean * dispersion
+        return (torch.poisson(rate.detach(), generator=generator) - location) / scale
+
+
+class BernoulliDecoder(AbstractDecoder):
+    """Logits of values which are 0 or 1."""
+
+    parameters_of_target = 1
+
+    def log_prob(self, auxiliary: Tensor, value: Tensor, location: Tensor, scale: Tensor) -> Tensor:
+        """Of the value in the units of the data."""
+        (logit,) = self.raw(auxiliary)
+        target = (value * scale + location).expand(logit.shape)
+        return -nn.functional.binary_cross_entropy_with_logits(logit, target, reduction="none")
+
+    def sample(
+        self, auxiliary: Tensor, location: Tensor, scale: Tensor, generator: torch.Generator | None = None
+    ) -> Tensor:
+        """Zeros and ones."""
+        (logit,) = self.raw(auxiliary)
+        return (torch.bernoulli(torch.sigmoid(logit), generator=generator) - location) / scale
+
+
+DECODERS: dict[str, type[AbstractDecoder]] = {
+    "gaussian": GaussianDecoder,
+    "student-t": StudentTDecoder,
+    "negative-binomial": NegativeBinomialDecoder,
+    "bernoulli": BernoulliDecoder,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class ScaledLikelihood:
+    """A decoder for series of given location and scale: the particle filter's p(y_t | z_t).
+
+    Attributes:
+        decoder: The network.
+        location: Of the scaling, (series, target).
+        scale: Likewise.
+    """
+
+    decoder: AbstractDecoder
+    location: Float[Tensor, "series target"]
+    scale: Float[Tensor, "series target"]
+
+    def log_prob(
+        self,
+        auxiliary: Float[Tensor, "particle series auxiliary"],
+        value: Float[Tensor, "series target"],
+        observed: Bool[Tensor, "series target"] | None,
+        time: int,
+    ) -> Float[Tensor, "particle series"]:
+        """Of the observed components."""
+        terms = self.decoder.log_prob(auxiliary, value, self.location, self.scale)
+        return (terms if observed is None else torch.where(observed, terms, 0.0)).sum(-1)
+
+    def sample(
+        self, auxiliary: Float[Tensor, "particle series auxiliary"], time: int, generator: torch.Generator | None
+    ) -> Float[Tensor, "particle series target"]:
+        """Observations in scaled units."""
+        return self.decoder.sample(auxiliary, self.location, self.scale, generator)

@@ -1,0 +1,135 @@
+"""Layers that several networks are made of."""
+
+import itertools
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+
+def mlp(*widths: int) -> nn.Sequential:
+    """Linear layers with leaky ReLUs between them."""
+    layers: list[nn.Module] = []
+    for inner, outer in itertools.pairwise(widths):
+        layers += [nn.Linear(inner, outer), nn.LeakyReLU()]
+    return nn.Sequential(*layers[:-1])
+
+
+class InputNetwork(nn.Module):
+    """One layer over what is known of a step, and an embedding of the series.
+
+    Args:
+        num_inputs: Features of a step.
+        num_series: Series in the training data; index 0 is "unknown".
+        embedding_dim: Size of the embedding.
+        hidden: Width of the layer.
+    """
+
+    def __init__(self, num_inputs: int, num_series: int, embedding_dim: int, hidden: int) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(num_series + 1, embedding_dim, padding_idx=0)
+        self.of_time = nn.Linear(num_inputs, hidden)
+        self.of_series = nn.Linear(embedding_dim, hidden, bias=False)
+
+    def forward(
+        self, inputs: Float[Tensor, "time #series feature"], series: Int[Tensor, " series"]
+    ) -> Float[Tensor, "time series hidden"]:
+        """Features u_t for the other networks."""
+        return nn.functional.leaky_relu(self.of_time(inputs) + self.of_series(self.embedding(series)))
+
+
+class BaseMixture(nn.Module):
+    """Parameters as a softmax mixture of base parameters: sum_k a_k(s) B_k with a(s) = softmax(network(s)).
+
+    Args:
+        switch_dim: Size of s.
+        initial: Base parameters by name, (basis, ...).
+        hidden: Width of the network; 0 for the switch itself as weights (one-hot, categorical switches).
+    """
+
+    def __init__(self, switch_dim: int, initial: dict[str, Tensor], hidden: int) -> None:
+        super().__init__()
+        num_bases = len(next(iter(initial.values())))
+        self.weights = mlp(switch_dim, hidden, num_bases) if hidden else None
+        self.bases = nn.ParameterDict({name: nn.Parameter(x.clone()) for name, x in initial.items()})
+
+    def mix(self, switch: Float[Tensor, "*batch switch"]) -> Float[Tensor, "*batch basis"]:
+        """The weights a(s)."""
+        return switch if self.weights is None else torch.softmax(self.weights(switch), -1)
+
+    def joined(self) -> Float[Tensor, "basis size"]:
+        """All bases side by side, so that one product mixes them."""
+        return torch.cat([x.flatten(1) for x in self.bases.values()], -1)
+
+    def split(self, mixed: Float[Tensor, "*batch size"]) -> dict[str, Tensor]:
+        """Mixed parameters by name, with the batch in front."""
+        sizes = [x[0].numel() for x in self.bases.values()]
+        parts = mixed.split(sizes, -1)
+        return {
+            name: part.unflatten(-1, x.shape[1:])
+            for (name, x), part in zip(self.bases.items(), parts, strict=True)
+        }  # fmt: skip
+
+
+class GuessNetwork(nn.Module):
+    """The approximate likelihoods q(s_t | y_t, u_t) and q(z_t | y_t, u_t): means, and log inverse scales.
+
+    Args:
+        num_inputs: Size of y_t and u_t together.
+        switch_dim: Size of s.
+        auxiliary_dim: Size of z; 0 without.
+        hidden: Width of the layers.
+        ladder: Whether both come from one network of three hidden layers, q(z) read from its second and q(s) from its
+            third (Kurle et al. 2020); else each has a network of its own, of one hidden layer.
+    """
+
+    def __init__(self, num_inputs: int, switch_dim: int, auxiliary_dim: int, hidden: int, ladder: bool) -> None:
+        super().__init__()
+        self.ladder = ladder
+        if ladder:
+            self.lower = nn.Sequential(mlp(num_inputs, hidden, hidden), nn.LeakyReLU())
+            self.upper = nn.Sequential(mlp(hidden, hidden), nn.LeakyReLU())
+            self.auxiliary = nn.Linear(hidden, 2 * auxiliary_dim)
+            self.switch = nn.Linear(hidden, 2 * switch_dim)
+        else:
+            self.auxiliary = mlp(num_inputs, hidden, 2 * auxiliary_dim) if auxiliary_dim else None
+            self.switch = mlp(num_inputs, hidden, 2 * switch_dim)
+
+    def forward(
+        self, inputs: Float[Tensor, "time series feature"]
+    ) -> tuple[Float[Tensor, "time series double"], Float[Tensor, "time series double_"] | None]:
+        """Of the switch, and of the auxiliary."""
+        if self.ladder:
+            lower = self.lower(inputs)
+            return self.switch(self.upper(lower)), self.auxiliary(lower)  # pyright: ignore[reportOptionalCall]
+        return self.switch(inputs), None if self.auxiliary is None else self.auxiliary(inputs)
+
+
+class SwitchDynamics(nn.Module):
+    """The first switch, and the drift f(s_{t-1}, u_t) of the next ones.
+
+    Args:
+        switch_dim: Size of s.
+        hidden: Size of u, and width of the hidden layer.
+        categorical: Whether the outputs are logits of categories; else means (and, of the first switch, log inverse
+            scales).
+    """
+
+    def __init__(self, switch_dim: int, hidden: int, categorical: bool = False) -> None:
+        super().__init__()
+        self.first = nn.Linear(hidden, switch_dim * (1 if categorical else 2))
+        self.of_inputs = nn.Linear(hidden, hidden)
+        self.of_switch = nn.Linear(switch_dim, hidden, bias=False)
+        self.head = nn.Linear(hidden, switch_dim)
+
+    def forward(
+        self, features: Float[Tensor, "time series hidden"]
+    ) -> tuple[Float[Tensor, "time series first"], Callable[[Tensor, int], Tensor]]:
+        """Outputs for the first switch at every step; and the function of switch and step."""
+        of_inputs = self.of_inputs(features)  # for all steps at once
+
+        def drift(switch: Tensor, time: int) -> Tensor:
+            return self.head(nn.functional.leaky_relu(self.of_switch(switch) + of_inputs[time]))
+
+        return self.first(features), drift
