@@ -318,6 +318,32 @@ def test_predict_takes_known_values_as_given(trained, csv, tmp_path):
     assert table.loc[("shop 0", "2024-04-02"), "mean"] < 100
 
 
+def test_predict_goes_on_where_a_series_has_no_value(trained, csv, tmp_path, capsys):
+    table = pd.read_csv(csv)
+    table.loc[table["item_id"] == "shop 1", "sales"] = np.nan
+    dead, out = tmp_path / "dead.csv", tmp_path / "out.csv"
+    table.to_csv(dead, index=False)
+    options = [str(trained), "--data", str(dead), "--out", str(out), "--quantiles", "0.5"]
+    capsys.readouterr()
+    assert main(["predict", *options]) == 0
+    (warning,) = [line for line in capsys.readouterr().err.splitlines() if "no value" in line]
+    assert "of 1 series ('shop 1')" in warning
+    median = pd.read_csv(out).groupby("item_id")["0.5"].mean()
+    assert abs(median["shop 0"] - 53) < 10
+    assert abs(median["shop 2"] - 93) < 10
+    assert np.isfinite(median["shop 1"])
+    assert main(["predict", *options, "--drop_unusable"]) == 0
+    assert pd.read_csv(out)["item_id"].unique().tolist() == ["shop 0", "shop 2"]
+    assert "'shop 1'" in refused(capsys, "train", "issm", *data(dead), *SHORT, "--output", tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+    rows = ['{"start": "2024-01-01", "item_id": "new", "target": [null, null, null]}']
+    (tmp_path / "dead.jsonl").write_text("\n".join(rows) + "\n")
+    assert main(["predict", str(trained), "--data", str(tmp_path / "dead.jsonl"), "--out", str(out)]) == 0
+    assert "of 1 series ('new')" in capsys.readouterr().err
+    assert pd.read_csv(out)["timestamp"].tolist() == [f"2024-01-{day:02}" for day in range(4, 11)]
+
+
 def test_predict_other_horizon(trained, csv, tmp_path):
     out = tmp_path / "out.csv"
     assert main(["predict", str(trained), "--data", str(csv), "--prediction_length", "30", "--out", str(out)]) == 0

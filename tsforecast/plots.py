@@ -132,6 +132,45 @@ def plot_decomposition(
     return figure
 
 
+def plot_regimes(observed: pd.Series, weights: ArrayLike, *, title: str | None = None) -> Figure:
+    """Draws a series, and below it the weights of the regimes that a switching model infers from all of it.
+
+    Args:
+        observed: The series, indexed by periods or timestamps; missing values are gaps.
+        weights: Of every regime or base matrix, (time, regime), summing to one. The largest are shown in colour, those
+            which never matter together in grey.
+        title: Title above both panels.
+
+    Raises:
+        ValueError: If there are not as many weights as steps.
+    """
+    times = _timestamps(observed.index)
+    weights = np.asarray(weights, np.float64)
+    if weights.ndim != 2 or len(weights) != len(times):
+        raise ValueError(f"expected weights of {len(times)} steps, got an array of shape {weights.shape}")
+    order = np.argsort(-weights.var(0), kind="stable")  # what changes most tells most
+    shown, rest = order[: len(COLOURS)], order[len(COLOURS) :]
+    figure = Figure(figsize=(9.0, 4.6), layout="constrained")
+    above, below = figure.subplots(2, 1, sharex=True)
+    above.plot(
+        times, observed.to_numpy(np.float64), color=OBSERVED, linewidth=0.7, marker=_lone_marker(observed), markersize=2
+    )
+    above.set_title("observed", loc="left", fontsize=9)
+    layers, colours = weights[:, shown].T, list(COLOURS[: len(shown)])
+    if len(rest):
+        layers, colours = np.vstack([layers, weights[:, rest].sum(1)]), [*colours, "0.85"]
+    below.stackplot(times, layers, colors=colours, linewidth=0)
+    below.set_ylim(0, 1)
+    below.set_title("weights of the regimes given the whole series", loc="left", fontsize=9)
+    for axis in (above, below):
+        _style(axis)
+    _date_axis(below)
+    below.set_xlim(times[0], times[-1])
+    figure.align_ylabels()
+    figure.suptitle(title or f"{observed.name or 'series'}: inferred regimes", fontsize=11)
+    return figure
+
+
 def plot_calibration(calibration: Mapping[str, pd.DataFrame], *, title: str | None = None) -> Figure:
     """Draws how far forecasts can be trusted: the PIT histogram and the coverage of central intervals.
 

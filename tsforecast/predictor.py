@@ -1,6 +1,7 @@
 """GluonTS predictor for every model: from a history to a forecast, to a file and back."""
 
 import json
+import logging
 import pickle
 import shutil
 import tempfile
@@ -8,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from gluonts.core.component import validated
 from gluonts.itertools import batcher
@@ -20,6 +22,10 @@ from tsforecast.data.checks import check_entries
 from tsforecast.data.transform import Prepare, collate, cut
 from tsforecast.models import INPUT_NAMES, AbstractForecaster
 from tsforecast.models.base import FORMAT
+
+log = logging.getLogger(__name__)
+
+_NAMED = 10  # series that a warning names, at most
 
 
 class StateSpacePredictor(PyTorchPredictor):
@@ -66,6 +72,10 @@ class StateSpacePredictor(PyTorchPredictor):
     def predict(self, dataset: Iterable[dict[str, Any]], num_samples: int | None = None) -> Iterator[Forecast]:
         """A forecast for every entry, in order.
 
+        A series without a value in the history that is filtered stops none of the others: its forecast is the model's
+        prior, with location 0 and scale 1 in the units of the transformation, since scales come from the history and
+        those of the training are not kept. One warning names such series when the data end.
+
         Args:
             dataset: GluonTS data entries. `feat_dynamic_real` must reach over the horizon; an entry may carry
                 `known_future`, the known part of the horizon's targets with NaN where free.
@@ -86,9 +96,22 @@ class StateSpacePredictor(PyTorchPredictor):
             yield from forecasts
 
     def _checked(self, dataset: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-        for entry in dataset:
-            check_entries([entry], self.freq, future=self.prediction_length)
-            yield entry
+        """The entries, each checked when its turn comes; at the end a warning of those without a value."""
+        names: dict[str, None] = {}
+        try:
+            for number, entry in enumerate(dataset):
+                check_entries([entry], self.freq, future=self.prediction_length, all_missing=True)
+                if np.isnan(np.asarray(entry["target"])[..., -(self.history_length or 0) :]).all():
+                    names[repr(entry["item_id"]) if "item_id" in entry else f"number {number}"] = None
+                yield entry
+        finally:  # also where nobody asks for the rest
+            if names:
+                log.warning(
+                    "no value in the history of %d series (%s): the forecast is the model's prior, with location 0 and "
+                    "scale 1, which may be far from what the series is like; give values, or leave it out",
+                    len(names),
+                    _some(list(names)),
+                )
 
     def _forecasts(self, net: Any, belief: Any, batch: dict[str, Any], num_samples: int | None) -> list[Forecast]:
         common = [
@@ -108,6 +131,11 @@ class StateSpacePredictor(PyTorchPredictor):
             samples = samples.squeeze(-1)
         samples = samples.cpu().numpy()
         return [SampleForecast(samples=paths, **c) for paths, c in zip(samples, common, strict=True)]
+
+
+def _some(names: list[str]) -> str:
+    more = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def with_prediction_length(predictor: StateSpacePredictor, prediction_length: int) -> StateSpacePredictor:

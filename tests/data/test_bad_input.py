@@ -197,6 +197,21 @@ def test_series_without_values(tmp_path):
     refused(tmp_path, HEADER + rows() + late, "'b'.*values before the test windows are missing", **options)
 
 
+def test_series_without_values_beyond_the_end(tmp_path, caplog):
+    void = "".join(f"b,2024-01-{day:02d},\n" for day in range(1, 21))
+    path = tmp_path / "mine.csv"
+    path.write_text(HEADER + rows() + void)
+    entries = read_task(path, beyond=True).entries
+    assert [entry["item_id"] for entry in entries] == ["a", "b"]
+    np.testing.assert_array_equal(entries[1]["target"], np.full(20, np.nan))
+    assert "'b' is constant" not in caplog.text
+    assert [entry["item_id"] for entry in read_task(path, beyond=True, drop_unusable=True).entries] == ["a"]
+    head = "item,timestamp,target,price\n"
+    known = rows().replace("\n", ",1\n") + "".join(f"a,2024-02-0{day},,1\n" for day in range(1, 4))
+    options = {"columns": Columns(covariates=["price"]), "beyond": True, "prediction_length": 3}
+    refused(tmp_path, head + known + void.replace("\n", ",1\n"), "'b' ends here.*all its values are missing", **options)
+
+
 def test_series_too_short(tmp_path):
     text = HEADER + rows() + rows(10, item="b")
     options = {"prediction_length": 5, "windows": 2}

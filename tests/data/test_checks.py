@@ -58,6 +58,14 @@ def test_each_fault_is_named_with_its_series(bad, message):
         check_entries([entry(), bad], "h")
 
 
+def test_all_missing_where_that_is_allowed():
+    blank = entry(target=[np.nan] * 5)
+    check_entries([entry(), blank], "h", all_missing=True)
+    for bad in (entry(target=[]), entry(target=[np.nan, np.inf]), entry(target=[np.nan] * 5, start=None)):
+        with pytest.raises(ValueError, match="'a'"):
+            check_entries([blank, bad], "h", all_missing=True)
+
+
 def test_series_without_name_is_named_by_its_number():
     with pytest.raises(ValueError, match="series number 1: the target is empty"):
         check_entries([entry(), entry(item_id=None, target=[])], "h")

@@ -21,11 +21,12 @@ from tsforecast.data.task import instances
 from tsforecast.data.transform import collate, cut
 from tsforecast.evaluation import BASELINES, Evaluation, evaluate, format_scores, save_scores
 from tsforecast.evaluation.report import PROTOCOLS
-from tsforecast.models import ISSMForecaster
+from tsforecast.models import AbstractSwitchingForecaster, ISSMForecaster, RSGLSISSMForecaster
 from tsforecast.plots import (
     plot_calibration,
     plot_decomposition,
     plot_forecasts,
+    plot_regimes,
     plot_scores_by_horizon,
     save_figure,
 )
@@ -45,7 +46,6 @@ def parser() -> ArgumentParser:
         exit_on_error=False,
         allow_abbrev=False,
     )
-    command.add_argument("run", metavar="RUN", type=str, help="run folder of `tsforecast train`")
     command.add_argument(
         "--baselines",
         metavar="NAMES",
@@ -53,9 +53,7 @@ def parser() -> ArgumentParser:
         default=DEFAULT_BASELINES,
         help=f"with commas between: {', '.join(BASELINES)}, each also with a season, as in seasonal_naive-168; or none",
     )
-    command.add_argument("--num_samples", type=int, default=100, help="sample paths of a forecast")
-    command.add_argument("--device", type=str, default="auto", help="auto, cpu, cuda, ..")
-    command.add_argument("--seed", type=int, default=0, help="of the sample paths")
+    options.add_forecast(command)
     command.add_argument("--workers", type=int, default=1, help="processes that fit auto_ets")
     command.add_argument("--threads", type=int, help="of the CPU; default: torch's choice")
     command.add_argument("--plot_series", type=int, default=6, help="series to draw; 0: no pictures")
@@ -74,12 +72,11 @@ def run(argv: Sequence[str]) -> int:
         FileNotFoundError: If a file or folder is missing.
     """
     chosen = parser().parse_args(list(argv))
-    folder = Path(chosen.run)
-    if chosen.num_samples < 1:
-        raise ValueError(f"expected --num_samples of at least 1, got {chosen.num_samples}")
+    folder, record = options.trained_run(chosen)
     if chosen.threads:
         torch.set_num_threads(chosen.threads)
-    record, task, predictor = load(folder, chosen.device)
+    task = _task(folder, record)
+    predictor = load_predictor(folder / runs.PREDICTOR, device=chosen.device)
     if task.windows == 0:
         raise ValueError(f"the data of {folder} have no test windows; train with --windows of at least 1 to score it")
     horizons = {"rolling": task.prediction_length, "long_term": task.prediction_length * task.windows}
@@ -106,25 +103,17 @@ def run(argv: Sequence[str]) -> int:
             pasts, _ = instances(part.test(protocol))
             forecasts[protocol] = list(predictor_for(protocol).predict(pasts, num_samples=chosen.num_samples))
         written += _draw(folder / "plots", part, forecasts, evaluation)
-        written += _draw_decomposition(folder / "plots", predictor, part)
+        written += _draw_insights(folder / "plots", predictor, part)
     sys.stdout.write("\n".join(["Written:", *(f"  {path}" for path in written)]) + "\n")
     return 0
 
 
-def load(folder: Path, device: str) -> tuple[dict[str, Any], ForecastTask, StateSpacePredictor]:
-    """Record, data and predictor of a finished run.
-
-    Raises:
-        ValueError: If the folder is no run, or its training was not finished.
-        FileNotFoundError: If it or its data are not there.
-    """
-    record = runs.read_record(folder)
-    if not runs.finished(folder):
-        raise ValueError(f"{folder} is not finished; `python train.py --resume {folder}` goes on with it")
+def _task(folder: Path, record: dict[str, Any]) -> ForecastTask:
+    """The data of a run."""
     task = options.task_of(settings(folder, record), record["split"])
     if runs.fingerprint(task) != record["fingerprint"]:
         log.warning("the data have changed since %s was trained", folder)
-    return record, task, load_predictor(folder / runs.PREDICTOR, device=device)
+    return task
 
 
 def _spread(task: ForecastTask, evaluation: Evaluation, count: int) -> list[dict[str, Any]]:
@@ -152,28 +141,38 @@ def _draw(folder: Path, task: ForecastTask, forecasts: dict[str, list[Any]], eva
     return written
 
 
-def _draw_decomposition(folder: Path, predictor: StateSpacePredictor, task: ForecastTask) -> list[Path]:
-    """A picture of the components that the model sees in a series, where it can tell them."""
+def _draw_insights(folder: Path, predictor: StateSpacePredictor, task: ForecastTask) -> list[Path]:
+    """Pictures of what the model sees in the first series, where it can tell: its components, its regimes."""
     net = predictor.prediction_net
-    if not isinstance(net, ISSMForecaster):
+    if not isinstance(net, ISSMForecaster | AbstractSwitchingForecaster):
         return []
     entry = task.train[0]
     prepared = next(iter(predictor.input_transform(iter([entry]), is_train=False)))
     length = len(prepared["target"])
-    past = min(length, _HISTORY)
+    shown = max(200, 20 * task.season)
+    # Smoothing of particles takes many paths: no more of the history than helps what is shown.
+    past = min(length, _HISTORY if isinstance(net, ISSMForecaster) else 2 * shown)
+    shown = min(past, shown)
     batch = collate([cut(prepared, length, past, predictor.prediction_length)], predictor.device)
-    with torch.no_grad():
-        parts = net.decompose(batch)
-        values = net.transform(batch["past_target"][0, :, 0])
-        values = torch.where(batch["past_observed"][0, :, 0], values, torch.nan)
-    shown = min(past, max(200, 20 * task.season))
-    components = {
-        name.replace("_", " "): (mean[0, -shown:].cpu().numpy(), deviation[0, -shown:].cpu().numpy())
-        for name, (mean, deviation) in parts.items()
-    }
+    values = net.transform(batch["past_target"][0].reshape(past, -1)[:, 0])
+    values = torch.where(batch["past_observed"][0].reshape(past, -1)[:, 0], values, torch.nan)
     with expected_alias_warnings():
         times = pd.period_range(entry["start"], periods=length, freq=entry["start"].freq)[-shown:]
         observed = pd.Series(values[-shown:].cpu().numpy(), index=times, name=str(entry["item_id"]))
     scale = "" if net.transformation == "none" else f", {net.transformation} of the data"
-    title = f"{entry['item_id']}: components{scale}, mean ± 2 standard deviations"
-    return [save_figure(plot_decomposition(observed, components, title=title), folder / "decomposition.png")]
+    written = []
+    with torch.no_grad():
+        if isinstance(net, ISSMForecaster | RSGLSISSMForecaster):
+            components = {
+                name.replace("_", " "): (mean[0, -shown:].cpu().numpy(), deviation[0, -shown:].cpu().numpy())
+                for name, (mean, deviation) in net.decompose(batch).items()
+            }
+            title = f"{entry['item_id']}: components{scale}, mean ± 2 standard deviations"
+            written.append(
+                save_figure(plot_decomposition(observed, components, title=title), folder / "decomposition.png")
+            )
+        if isinstance(net, AbstractSwitchingForecaster):
+            weights = net.regime_weights(net.regimes(batch, num_samples=20))[-shown:, 0].cpu().numpy()
+            title = f"{entry['item_id']}: inferred regimes{scale}"
+            written.append(save_figure(plot_regimes(observed, weights, title=title), folder / "regimes.png"))
+    return written

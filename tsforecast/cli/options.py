@@ -1,4 +1,4 @@
-"""Options that commands share: which data, and what its columns are."""
+"""Options that commands share: which data, what its columns are, and how a trained model forecasts."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -6,6 +6,7 @@ from typing import Any
 
 from jsonargparse import ArgumentParser, Namespace
 
+from tsforecast.cli import runs
 from tsforecast.data import CATALOG, Columns, ForecastTask, load_task, read_task
 
 # Options by the field of `Columns` that they give, with what `add_argument` needs.
@@ -38,6 +39,30 @@ def add_data(parser: ArgumentParser) -> None:
     group.add_argument("--windows", type=int, help="test windows of --data, 0 for none; default: 5 or 7, or what fits")
     group.add_argument("--drop_unusable", action="store_true", help="leave out series of --data that are too short")
     add_columns(parser)
+
+
+def add_forecast(parser: ArgumentParser) -> None:
+    """Adds the run folder of a trained model and the options of its forecasts."""
+    parser.add_argument("run", metavar="RUN", type=str, help="run folder of `tsforecast train`")
+    parser.add_argument("--num_samples", type=int, default=100, help="sample paths of a forecast")
+    parser.add_argument("--device", type=str, default="auto", help="auto, cpu, cuda, ..")
+    parser.add_argument("--seed", type=int, default=0, help="of the sample paths")
+
+
+def trained_run(options: Namespace) -> tuple[Path, dict[str, Any]]:
+    """Folder and record of the run which the options of `add_forecast` choose.
+
+    Raises:
+        ValueError: If there are no sample paths, or the folder is no run whose training is finished.
+        FileNotFoundError: If there is no such folder.
+    """
+    if options.num_samples < 1:
+        raise ValueError(f"expected --num_samples of at least 1, got {options.num_samples}")
+    folder = Path(options.run)
+    record = runs.read_record(folder)
+    if not runs.finished(folder):
+        raise ValueError(f"{folder} is not finished; `python train.py --resume {folder}` goes on with it")
+    return folder, record
 
 
 def columns(options: Mapping[str, Any] | Namespace, fallback: Columns | None = None) -> Columns:

@@ -37,7 +37,6 @@ def parser() -> ArgumentParser:
         exit_on_error=False,
         allow_abbrev=False,
     )
-    command.add_argument("run", metavar="RUN", type=str, help="run folder of `tsforecast train`")
     command.add_argument("--out", metavar="FILE", type=str, required=True, help=".csv, .csv.gz or .parquet")
     command.add_argument("--data", metavar="FILE", type=str, help="CSV, Parquet or GluonTS folder; default: the run's")
     command.add_argument(
@@ -55,9 +54,7 @@ def parser() -> ArgumentParser:
         help="levels between 0 and 1, with commas between",
     )
     command.add_argument("--paths", action="store_true", help="write sample paths instead of mean and quantiles")
-    command.add_argument("--num_samples", type=int, default=100, help="sample paths of a forecast")
-    command.add_argument("--device", type=str, default="auto", help="auto, cpu, cuda, ..")
-    command.add_argument("--seed", type=int, default=0, help="of the sample paths")
+    options.add_forecast(command)
     command.add_argument("--drop_unusable", action="store_true", help="leave out series without a value")
     options.add_columns(command)
     return command
@@ -75,15 +72,11 @@ def run(argv: Sequence[str]) -> int:
         FileNotFoundError: If a file or folder is missing.
     """
     chosen = parser().parse_args(list(argv))
-    folder, out = Path(chosen.run), Path(chosen.out)
+    out = Path(chosen.out)
     if not out.name.endswith(_SUFFIXES):
         raise ValueError(f"expected --out to end in {', '.join(_SUFFIXES)}, got {out.name!r}")
-    if chosen.num_samples < 1:
-        raise ValueError(f"expected --num_samples of at least 1, got {chosen.num_samples}")
     levels = _levels(chosen.quantiles)
-    record = runs.read_record(folder)
-    if not runs.finished(folder):
-        raise ValueError(f"{folder} is not finished; `python train.py --resume {folder}` goes on with it")
+    folder, record = options.trained_run(chosen)
     trained = settings(folder, record)
     length = chosen.prediction_length or record["split"]["prediction_length"]
     columns = options.columns(chosen, options.columns(trained))

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from tsforecast.core.blocks import Blocks
 from tsforecast.core.gaussian import Gaussian, register_record
-from tsforecast.core.linalg import LOG_2PI, check_factor, is_transformed, symmetrise
+from tsforecast.core.linalg import LOG_2PI, add_diagonal, check_factor, is_transformed, symmetrise
 from tsforecast.core.linear import AbstractLinearGaussian, AbstractLinearSystem, LinearGaussian
 
 
@@ -261,9 +261,11 @@ class ISSMTransition(AbstractLinearGaussian):
         """Predict, O(n^2)."""
         mean = self._move(prior.mean.unsqueeze(-1)).squeeze(-1)
         cov = prior.cov
-        if self.diagonal is not None or self.slopes:
+        if self.slopes:
             cov = symmetrise(self._move(self._move(cov).mT))
-        return Gaussian(mean, cov + torch.diag_embed(self.noise))
+        elif self.diagonal is not None:
+            cov = cov * (self.diagonal.unsqueeze(-1) * self.diagonal.unsqueeze(-2))
+        return Gaussian(mean, add_diagonal(cov, self.noise))
 
     def _move(self, x: Tensor) -> Tensor:
         moved = x if self.diagonal is None else x * self.diagonal.unsqueeze(-1)
@@ -287,7 +289,8 @@ class ISSMTransition(AbstractLinearGaussian):
         mean = self._move(value.unsqueeze(-1)).squeeze(-1)
         mean = mean.expand(torch.broadcast_shapes(mean.shape, self.noise.shape))
         noise = torch.randn(mean.shape, generator=generator, dtype=mean.dtype, device=mean.device)
-        return mean + self.noise.sqrt() * noise
+        noisy = self.noise > 0  # the derivative of a root is infinite at zero
+        return mean + torch.where(noisy, torch.where(noisy, self.noise, 1.0).sqrt(), 0.0) * noise
 
     def dense(self) -> LinearGaussian:
         """The same conditional by its matrices."""
@@ -344,7 +347,7 @@ class ISSMEmission(AbstractLinearGaussian):
         scale = weight * variance.rsqrt()
         white = cross * scale.unsqueeze(-1)  # its outer product is symmetric to the last bit
         log_prob = -0.5 * weight * (residual.square() / variance + variance.log() + LOG_2PI)
-        cov = prior.cov - white.unsqueeze(-1) * white.unsqueeze(-2)
+        cov = torch.addcmul(prior.cov, white.unsqueeze(-1), white.unsqueeze(-2), value=-1)
         return Gaussian(prior.mean + white * (scale * residual).unsqueeze(-1), cov), log_prob
 
     def sample(

@@ -11,7 +11,7 @@ from torch import Tensor
 from tsforecast.core import elementwise
 from tsforecast.core.blocks import Blocks, condition_on_blocks
 from tsforecast.core.gaussian import Gaussian, map_tensors, register_record
-from tsforecast.core.linalg import LOG_2PI, cholesky, matvec, solve_lower, symmetrise
+from tsforecast.core.linalg import LOG_2PI, cholesky, matvec, solve_lower, symmetrise, whiten
 
 
 class AbstractLinearGaussian(abc.ABC):
@@ -83,10 +83,7 @@ class LinearGaussian(AbstractLinearGaussian):
             among = among * mask[..., :, None] * mask[..., None, :] + torch.diag_embed(1 - mask)
             count = mask.sum(-1)
         factor = cholesky(among, "the predictive covariance of an observation")
-        batch = torch.broadcast_shapes(factor.shape[:-2], cross.shape[:-2])
-        gain = torch.linalg.solve_triangular(
-            factor.expand(*batch, *factor.shape[-2:]), cross.expand(*batch, *cross.shape[-2:]), upper=False
-        )
+        gain = whiten(factor, cross)
         white = solve_lower(factor, residual)
         log_diag = factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
         log_prob = -0.5 * (white.square().sum(-1) + count * LOG_2PI) - log_diag

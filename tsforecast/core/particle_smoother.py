@@ -284,7 +284,8 @@ def _given_paths(
                 target,
                 mask,
             )
-        transitions.append([_wide(x, shape, event) for x, event in _events(regime.transition.dense())])
+        transition = _begun(regime.transition.dense(), path.begun)
+        transitions.append([_wide(x, shape, event) for x, event in _events(transition)])
         emissions.append([_wide(x, shape, event) for x, event in _events(emission)])
         targets.append(target)
         masks.append(mask)
@@ -300,6 +301,18 @@ def _given_paths(
 
 def _events(conditional: LinearGaussian) -> list[tuple[Tensor, int]]:
     return [(conditional.matrix, 2), (conditional.offset, 1), (conditional.noise, 2)]
+
+
+def _begun(transition: LinearGaussian, begun: Bool[Tensor, " series"]) -> LinearGaussian:
+    """The transition where a series has begun; before, its state stands still."""
+    if bool(begun.all()):
+        return transition
+    matrix = torch.eye(transition.matrix.shape[-1], dtype=transition.matrix.dtype, device=begun.device)
+    return LinearGaussian(
+        torch.where(begun[:, None, None], transition.matrix, matrix),
+        torch.where(begun[:, None], transition.offset, 0.0),
+        torch.where(begun[:, None, None], transition.noise, 0.0),
+    )
 
 
 def _next_switch(

@@ -225,7 +225,7 @@ def resample(
     moved = take(particles, ancestors)
     log_weight = torch.full_like(detached, -math.log(count))
     if gradient == "stop-gradient":
-        log_weight = log_weight + moved.log_weight - moved.log_weight.detach()
+        log_weight = log_weight + (moved.log_weight - moved.log_weight.detach())
     return dataclasses.replace(moved, log_weight=torch.where(chosen, log_weight, particles.log_weight))
 
 
@@ -242,6 +242,7 @@ def systematic_ancestors(
     cumulative = torch.softmax(log_weight, 0).cumsum(0)
     cumulative = (cumulative / cumulative[-1]).mT.contiguous()
     points = (torch.arange(count, device=uniform.device) + uniform.unsqueeze(-1)) / count
+    points = points.clamp_max(1 - torch.finfo(points.dtype).eps / 2)  # 1 by rounding lies beyond the last weight
     return torch.searchsorted(cumulative, points, right=True).clamp_max(log_weight.shape[0] - 1).mT
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from tsforecast.core.gaussian import Gaussian, map_tensors, register_record
-from tsforecast.core.linalg import LOG_2PI, cholesky, log_det, matvec
+from tsforecast.core.linalg import LOG_2PI, add_diagonal, cholesky, log_det, matvec, whiten
 from tsforecast.core.linear import AbstractLinearGaussian, LinearGaussian
 from tsforecast.core.particles import AbstractSwitchingSystem, ParticleState, Regime
 
@@ -85,11 +85,12 @@ def propose(
     sample = mean + matvec(factor, _noise(mean, generator))
     log_ratio = torch.zeros_like(mean[..., 0])
     if guess is not None:
-        total = cholesky(cov + torch.diag_embed(guess.variance), "the covariance of a proposal")
+        total = cholesky(add_diagonal(cov, guess.variance), "the covariance of a proposal")
         noisy = guess.mean + guess.variance.sqrt() * _noise(mean, generator) - sample
-        white = torch.linalg.solve_triangular(total, torch.stack([guess.mean - mean, noisy], -1), upper=False)
-        back = torch.linalg.solve_triangular(total.mT, white[..., 1:], upper=True)
-        shift = (cov @ back).squeeze(-1)
+        # cov (Sigma + D)^{-1} noisy as a product of whitened ones
+        columns = torch.stack([(guess.mean - mean).expand(noisy.shape), noisy], -1)
+        white = whiten(total, torch.cat([columns, cov], -1))
+        shift = matvec(white[..., 2:].mT, white[..., 1])
         log_total = -0.5 * (white[..., 0].square().sum(-1) + log_det(total) + mean.shape[-1] * LOG_2PI)
         if weight is not None:
             shift = torch.where(weight.unsqueeze(-1), shift, 0.0)
@@ -98,8 +99,10 @@ def propose(
         if weight is not None:
             log_ratio = torch.where(weight, log_ratio, 0.0)
     rhs = torch.cat([cross.expand(*factor.shape[:-1], -1), (sample - mean).unsqueeze(-1)], -1)
-    gain, white = torch.linalg.solve_triangular(factor, rhs, upper=False).split([cross.shape[-1], 1], -1)
-    posterior = Gaussian(prior.mean + (gain.mT @ white).squeeze(-1), prior.cov - gain.mT @ gain)
+    white = whiten(factor, rhs)
+    states = cross.shape[-1]
+    update = white[..., :states].mT @ white
+    posterior = Gaussian(prior.mean + update[..., states], prior.cov - update[..., :states])
     return sample, log_ratio, posterior
 
 

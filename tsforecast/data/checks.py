@@ -15,13 +15,14 @@ def check_entries(
     *,
     min_length: int = 1,
     future: int = 0,
+    all_missing: bool = False,
 ) -> None:
     """Refuses data entries that a model could not digest, in one walk through the data.
 
     Checked are: there is an entry at all; the start is a period of the given frequency; the target is numeric, finite
-    or NaN, of one kind of shape throughout, long enough and not missing altogether; covariates are finite and reach
-    far enough; every entry has the same static features and covariates. A constant series is fine, so are series of
-    different lengths and starts, and missing values anywhere.
+    or NaN, of one kind of shape throughout, long enough and, unless allowed, not missing altogether; covariates are
+    finite and reach far enough; every entry has the same static features and covariates. A constant series is fine, so
+    are series of different lengths and starts, and missing values anywhere.
 
     Args:
         entries: GluonTS data entries.
@@ -29,6 +30,8 @@ def check_entries(
         min_length: Least number of steps of every target.
         future: Steps beyond the target that `feat_dynamic_real` must cover: 0 for training, the prediction length for
             prediction. Longer covariates are not refused.
+        all_missing: Whether a target may be missing altogether: there is nothing to learn from it, but a trained model
+            can still answer with its prior.
 
     Raises:
         ValueError: At the first entry which is not as expected; the message names the item and the remedy.
@@ -38,7 +41,7 @@ def check_entries(
     for index, entry in enumerate(entries):
         place = f"series {entry['item_id']!r}" if "item_id" in entry else f"series number {index}"
         _check_start(entry, alias, place)
-        target = _check_target(entry, min_length, place)
+        target = _check_target(entry, min_length, all_missing, place)
         form = {"target": target.shape[:-1], **_check_features(entry, target.shape[-1], future, place)}
         first = first or form
         if form != first:
@@ -67,7 +70,7 @@ def _check_start(entry: dict[str, Any], alias: str, place: str) -> None:
         )
 
 
-def _check_target(entry: dict[str, Any], min_length: int, place: str) -> np.ndarray:
+def _check_target(entry: dict[str, Any], min_length: int, all_missing: bool, place: str) -> np.ndarray:
     if "target" not in entry:
         raise ValueError(f"{place}: there is no field 'target'")
     target = _numeric(entry["target"], f"{place}, target")
@@ -84,7 +87,7 @@ def _check_target(entry: dict[str, Any], min_length: int, place: str) -> np.ndar
             f"{place}: {target.shape[-1]} steps are too short, at least {min_length} are needed; take a shorter "
             "prediction length, fewer test windows, or leave this series out"
         )
-    if np.isnan(target).all():
+    if not all_missing and np.isnan(target).all():
         raise ValueError(f"{place}: all values of the target are missing; leave this series out")
     return target
 

@@ -65,6 +65,8 @@ def read_folder(
     prediction_length: int | None = None,
     windows: int | None = None,
     name: str | None = None,
+    *,
+    all_missing: bool = False,
 ) -> ForecastTask:
     """Reads a data set in GluonTS' layout: as `TrainDatasets.save` writes it, or as published with rolling windows.
 
@@ -80,6 +82,7 @@ def read_folder(
             frequency.
         windows: Number of test windows; from the metadata or the test part where None, else 0.
         name: Name of the task; that of the folder where None.
+        all_missing: Whether a series may have no value, as it may at prediction.
 
     Returns:
         The task; series without `item_id` are numbered.
@@ -114,7 +117,7 @@ def read_folder(
         entries, horizon = train, horizon or default_horizon(alias)
         windows = int(meta.get("windows", 0)) if windows is None else windows
     try:
-        check_entries(entries, alias, min_length=windows * horizon + 1)
+        check_entries(entries, alias, min_length=windows * horizon + 1, all_missing=all_missing)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     return ForecastTask(name or path.name, alias, horizon, windows, entries)

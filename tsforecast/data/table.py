@@ -52,6 +52,8 @@ def read_task(
     | a static column that changes within a series, a category which `categories` lacks | error |
     | a series without a value before its test windows, or not longer than these | error, or `drop_unusable` |
     | with `beyond`: covariates that end before the forecast does | error |
+    | with `beyond`: a series without a value | kept, left out by `drop_unusable`; an error if it has covariates, since
+    nothing tells where its forecast begins |
 
     Errors name the file, line and column, and a remedy.
 
@@ -83,17 +85,17 @@ def read_task(
     alias = None if freq is None else period_alias(freq)
     windows = 0 if beyond else windows
     if path.is_dir() or path.name.endswith(_FOLDER_SUFFIXES):
-        return read_folder(path, alias, prediction_length, windows)
+        return read_folder(path, alias, prediction_length, windows, all_missing=beyond)
     series = _read_series(path, alias, columns or Columns(), categories)
     horizon, windows = _split_lengths(series, prediction_length, windows, drop_unusable)
-    kept = _usable(series, windows * horizon, drop_unusable)
+    kept = _usable(series, windows * horizon, beyond, drop_unusable)
     for row, entry in kept:
         if beyond and "feat_dynamic_real" in entry:
             _check_future(series, row, entry, horizon)
-        if np.nanmin(entry["target"]) == np.nanmax(entry["target"]):
+        if len(np.unique(entry["target"][~np.isnan(entry["target"])])) == 1:
             log.info("%s: series %r is constant", path, entry["item_id"])
     entries = [entry for _, entry in kept]
-    check_entries(entries, series.freq, min_length=windows * horizon + 1)
+    check_entries(entries, series.freq, min_length=windows * horizon + 1, all_missing=beyond)
     return ForecastTask(path.stem, series.freq, horizon, windows, entries, series.categories)
 
 
@@ -234,13 +236,16 @@ def _split_lengths(series: _Series, horizon: int | None, windows: int | None, dr
     return horizon, windows
 
 
-def _usable(series: _Series, test_length: int, drop: bool) -> list[tuple[int, dict[str, Any]]]:
-    """The entries which have a value before their test part; raises for others, or leaves them out."""
+def _usable(series: _Series, test_length: int, beyond: bool, drop: bool) -> list[tuple[int, dict[str, Any]]]:
+    """The entries which have a value before their test part; raises for others, or leaves them out.
+
+    With `beyond` those without a value are kept: a trained model can answer with its prior.
+    """
     kept = []
     for row, entry in series.entries:
         target, fault = entry["target"], None
         if np.isnan(target).all():
-            fault = "all its values are missing"
+            fault = None if beyond and not drop and target.shape[-1] else "all its values are missing"
         elif target.shape[-1] <= test_length:
             fault = f"its {target.shape[-1]} steps are too few for {test_length} steps of test windows and one before"
         elif np.isnan(target[..., : target.shape[-1] - test_length]).all():

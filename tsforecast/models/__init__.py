@@ -5,6 +5,7 @@ from tsforecast.models.gls import GLSForecaster
 from tsforecast.models.issm import ISSMForecaster
 from tsforecast.models.rsgls_issm import RSGLSISSMForecaster
 from tsforecast.models.sgls import ARSGLSForecaster, RSGLSForecaster, SGLSForecaster
+from tsforecast.models.switching import AbstractSwitchingForecaster
 
 MODELS: dict[str, type[AbstractForecaster]] = {
     "issm": ISSMForecaster,
@@ -21,6 +22,7 @@ __all__ = [
     "MODELS",
     "ARSGLSForecaster",
     "AbstractForecaster",
+    "AbstractSwitchingForecaster",
     "Belief",
     "GLSForecaster",
     "ISSMForecaster",

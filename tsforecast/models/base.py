@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 import lightning.pytorch as pl
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -149,6 +150,7 @@ class AbstractForecaster(pl.LightningModule, abc.ABC):
         self.learning_rate = learning_rate
         self.network_learning_rate = network_learning_rate
         self.num_samples = num_samples
+        self.seed = seed
 
     # Parts of the model that are networks.
     network_names: tuple[str, ...] = ("network.",)
@@ -212,15 +214,20 @@ class AbstractForecaster(pl.LightningModule, abc.ABC):
         return samples.squeeze(-1) if self.num_targets == 1 else samples
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        """Mean loss of the batch."""
-        return self._step(batch, "train_loss")
+        """Mean loss of the batch; what it draws follows from seed, epoch and number: a resumed run repeats it."""
+        return self._step(batch, "train_loss", 0, self.current_epoch, batch_idx)
 
     def validation_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        """Mean loss of the batch."""
-        return self._step(batch, "val_loss")
+        """Mean loss of the batch; what it draws is the same in every epoch, so that epochs can be compared."""
+        return self._step(batch, "val_loss", 1, batch_idx)
 
-    def _step(self, batch: Batch, name: str) -> Tensor:
-        loss = self.loss(batch).mean()
+    def _step(self, batch: Batch, name: str, *stream: int) -> Tensor:
+        devices = [self.device] if self.device.type == "cuda" else []
+        with torch.random.fork_rng(devices, enabled=self.seed is not None):
+            if self.seed is not None:
+                entropy = np.random.SeedSequence([self.seed % 2**63, *stream])
+                torch.manual_seed(int(entropy.generate_state(1)[0]))
+            loss = self.loss(batch).mean()
         if not torch.isfinite(loss):
             raise FloatingPointError(
                 f"the training loss became {loss.item()} at step {self.global_step}: lower learning_rate, clip the "
@@ -232,7 +239,7 @@ class AbstractForecaster(pl.LightningModule, abc.ABC):
     def configure_optimizers(self) -> Any:
         """Adam with the paper's momenta; the learning rate falls exponentially by a factor of 100 over the run."""
         networks = {id(p) for name, p in self.named_parameters() if name.startswith(self.network_names)}
-        total = self.trainer.estimated_stepping_batches
+        total = float(self.trainer.estimated_stepping_batches)
         alone = self.linear_epochs / max(self.trainer.max_epochs or 1, self.linear_epochs, 1) * total
         groups = [
             # parameters, learning rate, first and last step of its fall
@@ -331,7 +338,7 @@ class AbstractForecaster(pl.LightningModule, abc.ABC):
 
     def mean_size(self, batch: Batch) -> Float[Tensor, "series target"]:
         """Mean absolute value of the past, in the units of the data."""
-        past = torch.where(batch["past_observed"], batch["past_target"].abs(), 0.0)
+        past = torch.where(batch["past_observed"], batch["past_target"].abs(), 0.0).to(self.dtype)
         size = past.sum(1) / batch["past_observed"].sum(1).clamp_min(1)
         return size.reshape(len(size), self.num_targets)
 

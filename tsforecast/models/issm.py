@@ -109,19 +109,26 @@ class ISSMForecaster(AbstractLinearForecaster):
         return system, Gaussian(mean, torch.diag_embed(diagonal))
 
     def decompose(self, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
-        """Smoothed parts of the past: name -> (mean, standard deviation), each (series, time).
-
-        In transformed units (those of the data if the transformation is "none"); the location of the scaling belongs to
-        the first component. What covariates explain is under "covariates", the sum of all under "fit".
-        """
+        """Smoothed parts of the past, see `parts_of`."""
         stretch = self.stretch(batch, "past")
         location, scale = self.begin(batch)
         system, prior = self.system(stretch, batch)
         smoothed = kalman.smooth(system, prior, *scaled(stretch, location, scale)).states
+        return self.parts_of(smoothed, system, stretch, location, scale)
+
+    def parts_of(
+        self, states: Gaussian, system: ISSM, stretch: Stretch, location: Tensor, scale: Tensor
+    ) -> dict[str, tuple[Tensor, Tensor]]:
+        """What the states of a stretch, (time, series), say of each component: name -> (mean, standard deviation).
+
+        In transformed units (those of the data if the transformation is "none"), each (series, time); the location of
+        the scaling belongs to the first component. What covariates explain is under "covariates", the sum of all under
+        "fit".
+        """
         parts: dict[str, tuple[Tensor, Tensor]] = {}
         rows, season = [], 0
         for component, where in zip(self.components, system.slices(), strict=True):
-            row = smoothed.mean.new_zeros(*smoothed.mean.shape)
+            row = states.mean.new_zeros(*states.mean.shape)
             if isinstance(component, Season):
                 index = stretch.season_index[..., season].expand(row.shape[:2])
                 row.scatter_(-1, (where.start + index).unsqueeze(-1), 1.0)
@@ -131,8 +138,8 @@ class ISSMForecaster(AbstractLinearForecaster):
             rows.append(row)
         for position, (name, row) in enumerate([*zip(self.component_names, rows, strict=True), ("fit", sum(rows))]):
             assert isinstance(row, Tensor)
-            mean = (row * smoothed.mean).sum(-1)
-            variance = torch.einsum("tsi,tsij,tsj->ts", row, smoothed.cov, row)
+            mean = (row * states.mean).sum(-1)
+            variance = torch.einsum("tsi,tsij,tsj->ts", row, states.cov, row)
             centre = location.squeeze(-1) if position == 0 or name == "fit" else 0.0
             size = scale.squeeze(-1)
             parts[name] = ((mean * size + centre).T, (variance.clamp_min(0).sqrt() * size).T)

@@ -23,8 +23,8 @@ class RSGLSISSMForecaster(AbstractSwitchingForecaster):
     """RSGLS-ISSM: an ISSM whose transition and emission are fixed by its components, and whose noises switch.
 
     The switch s_t = F(s_{t-1}) x_{t-1} + f(s_{t-1}, u_t) + noise multiplies the scales of all noise sources by a
-    mixture of base factors. Scales, dampings and prior of each series are those of an ISSM (see `ISSMForecaster`), which it
-    equals while the factors are one; as such it may be trained, in closed form, for its first epochs.
+    mixture of base factors. Scales, dampings and prior of each series are those of an ISSM (see `ISSMForecaster`),
+    which it equals while the factors are one; as such it may be trained, in closed form, for its first epochs.
 
     Args:
         components: Names joined by "+", see `ISSMForecaster`.
@@ -62,13 +62,22 @@ class RSGLSISSMForecaster(AbstractSwitchingForecaster):
             "switch_noise": 0.1 * torch.randn(num_bases, self.switch_dim),
         }
         self.mixture = BaseMixture(self.switch_dim, bases, hidden)
-        self.dynamics = SwitchDynamics(self.switch_dim, hidden)
+        self.dynamics = SwitchDynamics(self.switch_dim, hidden, persistence=self.persistence)
         self.guess = self.guess_network(0, hidden)
 
     @property
     def season_names(self) -> list[str]:
         """Names of the seasons, in the order of `season_index`."""
         return self._season_names
+
+    def decompose(self, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
+        """Parts of the past, smoothed over the regimes too; see `ISSMForecaster.parts_of`."""
+        assert isinstance(self.linear, ISSMForecaster)
+        stretch = self.stretch(batch, "past")
+        location, scale = self.begin(batch)
+        smoothed = self.regimes(batch, num_samples=20)
+        system, _ = self.linear.system(stretch, batch)
+        return self.linear.parts_of(Gaussian(smoothed.mean, smoothed.cov), system, stretch, location, scale)
 
     def system(
         self, stretch: Stretch, batch: Batch | Belief, location: Tensor, scale: Tensor, proposing: bool

@@ -44,7 +44,7 @@ class AbstractDenseSwitchingForecaster(AbstractSwitchingForecaster):
         self.mixture = BaseMixture(self.switch_dim, bases, 0 if self.is_categorical else self.hidden)
         # Offsets of the emission are D(s) u: the bases of D stand apart, since D_k u is computed for all steps at once.
         self.emission_inputs = torch.nn.Parameter(0.01 * torch.randn(len(bases["transition"]), emitted, self.hidden))
-        self.dynamics = SwitchDynamics(self.switch_dim, self.hidden, self.is_categorical)
+        self.dynamics = SwitchDynamics(self.switch_dim, self.hidden, self.is_categorical, self.persistence)
         self.prior_mean = torch.nn.Parameter(torch.zeros(state_dim))
         self.prior_log_inverse_scale = torch.nn.Parameter(torch.zeros(state_dim))
         self.guess = None if self.is_categorical else self.guess_network(self.auxiliary_dim, self.hidden)
@@ -160,6 +160,10 @@ class SGLSForecaster(AbstractDenseSwitchingForecaster):
         self._switch_kind = switch
         super().__init__(**kwargs)
         self.save_hyperparameters()
+        if self.is_categorical and self.objective == "crps":  # which category is drawn has no derivative
+            raise ValueError(
+                "the CRPS of paths teaches nothing about categorical switches: take objective 'likelihood'"
+            )
 
     @property
     def is_categorical(self) -> bool:
@@ -203,8 +207,13 @@ class ARSGLSForecaster(AbstractDenseSwitchingForecaster):
         self._auxiliary_dim = auxiliary_dim
         super().__init__(proposal=proposal, **kwargs)
         self.save_hyperparameters()
-        if likelihood in ("negative-binomial", "bernoulli") and self.transformation != "none":
-            raise ValueError(f"the likelihood {likelihood!r} is of the data as they are: take transformation 'none'")
+        if likelihood in ("negative-binomial", "bernoulli"):
+            if self.transformation != "none":
+                raise ValueError(
+                    f"the likelihood {likelihood!r} is of the data as they are: take transformation 'none'"
+                )
+            if self.objective == "crps":  # paths of whole numbers have no derivative
+                raise ValueError(f"the CRPS of paths teaches {likelihood!r} nothing: take objective 'likelihood'")
         hidden = (self.hidden, self.hidden)
         self.decoder = DECODERS[likelihood](auxiliary_dim, self.num_targets, hidden)
 

@@ -13,7 +13,7 @@ from tsforecast.core.particles import GRADIENTS, AbstractSwitchingSystem, Partic
 from tsforecast.core.switching import Diagonal
 from tsforecast.models.base import AbstractForecaster, Batch, Belief, Stretch, identities, scaled
 from tsforecast.models.components import parse_component
-from tsforecast.nn.mlp import GuessNetwork, InputNetwork
+from tsforecast.nn.mlp import BaseMixture, GuessNetwork, InputNetwork
 
 # Logarithms of inverse scales stay in a range in which float32 filters safely whatever an optimiser does.
 _LARGEST = 5.0
@@ -34,6 +34,8 @@ class AbstractSwitchingForecaster(AbstractForecaster):
         embedding_dim: Size of the embedding of the series.
         proposal: "ladder" (one network for switch and auxiliary), "encoder" (one for each) or "bootstrap" (the model
             itself, without looking at the observation).
+        persistence: Initial weight of the switch in its own drift, a linear term beside the network (0: none, as in the
+            paper); regimes that last are found sooner with one near 1.
         num_particles: Particles of a series.
         resample_below: A series is resampled where its effective sample size is below this share of its particles; 0
             never, which is importance weighting of whole paths (IWAE).
@@ -50,6 +52,7 @@ class AbstractSwitchingForecaster(AbstractForecaster):
         hidden: int = 64,
         embedding_dim: int = 50,
         proposal: str = "encoder",
+        persistence: float = 0.0,
         num_particles: int = 10,
         resample_below: float = 0.5,
         resampling_gradient: str = "fivo",
@@ -70,6 +73,7 @@ class AbstractSwitchingForecaster(AbstractForecaster):
             if value < 1:
                 raise ValueError(f"expected {name} to be at least 1, got {value}")
         self.switch_dim = switch_dim
+        self.persistence = persistence
         self.num_particles = num_particles
         self.resample_below = resample_below
         self.resampling_gradient = resampling_gradient
@@ -81,6 +85,7 @@ class AbstractSwitchingForecaster(AbstractForecaster):
         numbers = ("num_time_features", "num_dynamic_real", "num_static_real")
         inputs = sum(kwargs.get(name, 0) for name in numbers) + sum(self.cardinality)
         inputs += sum(parse_component(name).size for name in self.season_names)
+        self.mixture: BaseMixture  # of the parameters that the switch chooses
         self.inputs = InputNetwork(inputs, kwargs.get("num_series", 0), embedding_dim, hidden)
 
     # What a model is.
@@ -251,6 +256,10 @@ class AbstractSwitchingForecaster(AbstractForecaster):
         return smooth(
             system, start, filtered.history, values, observed, num_samples=num_samples, generator=generator
         )  # fmt: skip
+
+    def regime_weights(self, smoothed: ParticleSmoothed) -> Float[Tensor, "time series basis"]:
+        """Expected mixing weights of the base parameters, which for categories are their probabilities."""
+        return self.mixture.mix(smoothed.switches).mean(1)
 
 
 def diagonal(raw: Float[Tensor, "*batch double"]) -> Diagonal:

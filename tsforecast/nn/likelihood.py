@@ -94,7 +94,7 @@ class StudentTDecoder(AbstractDecoder):
     def sample(
         self, auxiliary: Tensor, location: Tensor, scale: Tensor, generator: torch.Generator | None = None
     ) -> Tensor:
-        """A normal divided by the root of a gamma; reparametrised in mean and scale."""
+        """A normal divided by the root of a gamma; reparametrised."""
         mean, raw, freedom = self.raw(auxiliary)
         freedom = _freedom(freedom)
         gamma = _gamma(0.5 * freedom, generator) / (0.5 * freedom)
@@ -104,7 +104,7 @@ class StudentTDecoder(AbstractDecoder):
 
 def _gamma(shape: Tensor, generator: torch.Generator | None) -> Tensor:
     """Of unit rate; torch.distributions takes no generator."""
-    return torch._standard_gamma(shape.detach(), generator=generator)  # pyright: ignore[reportPrivateImportUsage]
+    return torch._standard_gamma(shape, generator=generator)  # pyright: ignore[reportPrivateImportUsage]
 
 
 def _freedom(raw: Tensor) -> Tensor:
@@ -125,12 +125,13 @@ class NegativeBinomialDecoder(AbstractDecoder):
 
     def log_prob(self, auxiliary: Tensor, value: Tensor, location: Tensor, scale: Tensor) -> Tensor:
         """Of the count, the value in the units of the data rounded."""
-        count = (value * scale + location).round().clamp_min(0.0)
-        mean, dispersion = self.distribution(auxiliary, location, scale)
+        count = (value * scale + location).round().clamp_min(0.0).double()
+        # Of large counts float32 loses everything: terms of a million times log a million cancel.
+        mean, dispersion = (x.double() for x in self.distribution(auxiliary, location, scale))
         size = 1 / dispersion
         odds = torch.log1p(dispersion * mean)
         log_prob = torch.lgamma(count + size) - torch.lgamma(size) - torch.lgamma(count + 1)
-        return log_prob - size * odds + count * ((dispersion * mean).log() - odds)
+        return (log_prob - size * odds + count * ((dispersion * mean).log() - odds)).to(value.dtype)
 
     def sample(
         self, auxiliary: Tensor, location: Tensor, scale: Tensor, generator: torch.Generator | None = None

@@ -114,14 +114,16 @@ class SwitchDynamics(nn.Module):
         hidden: Size of u, and width of the hidden layer.
         categorical: Whether the outputs are logits of categories; else means (and, of the first switch, log inverse
             scales).
+        persistence: Initial weight of s_{t-1} itself, a linear term beside the network; 0 for the network alone.
     """
 
-    def __init__(self, switch_dim: int, hidden: int, categorical: bool = False) -> None:
+    def __init__(self, switch_dim: int, hidden: int, categorical: bool = False, persistence: float = 0.0) -> None:
         super().__init__()
         self.first = nn.Linear(hidden, switch_dim * (1 if categorical else 2))
         self.of_inputs = nn.Linear(hidden, hidden)
         self.of_switch = nn.Linear(switch_dim, hidden, bias=False)
         self.head = nn.Linear(hidden, switch_dim)
+        self.skip = nn.Parameter(persistence * torch.eye(switch_dim)) if persistence else None
 
     def forward(
         self, features: Float[Tensor, "time series hidden"]
@@ -130,6 +132,7 @@ class SwitchDynamics(nn.Module):
         of_inputs = self.of_inputs(features)  # for all steps at once
 
         def drift(switch: Tensor, time: int) -> Tensor:
-            return self.head(nn.functional.leaky_relu(self.of_switch(switch) + of_inputs[time]))
+            moved = self.head(nn.functional.leaky_relu(self.of_switch(switch) + of_inputs[time]))
+            return moved if self.skip is None else moved + switch @ self.skip.mT
 
         return self.first(features), drift

@@ -1,0 +1,122 @@
+"""Training by Lightning: the best weights, checkpoints to go on from, interrupts that are interrupts."""
+
+import signal
+import tempfile
+import warnings
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from lightning.pytorch.callbacks import ModelCheckpoint
+
+from tsforecast.models import AbstractForecaster
+from tsforecast.models.base import FORMAT
+
+
+def fit(
+    module: AbstractForecaster,
+    loader: Iterable,
+    validation: Iterable | None,
+    options: dict[str, Any],
+    checkpoint: str | Path | None = None,
+) -> pl.Trainer:
+    """Trains a module to the last weights, or with validation data to those of the lowest validation loss.
+
+    Args:
+        module: Changed in place.
+        loader: Batches to train on.
+        validation: Batches to score after every epoch.
+        options: For Lightning's `Trainer`.
+        checkpoint: Of a run to go on with.
+
+    Returns:
+        The trainer, when it has ended.
+
+    Raises:
+        FileNotFoundError: If there is no such checkpoint.
+        ValueError: If training cannot go on from it.
+    """
+    if checkpoint is not None:
+        check_checkpoint(checkpoint, module)
+    with tempfile.TemporaryDirectory() as scratch:
+        trainer = _trainer(options, scratch if validation is not None else None)
+        _run(trainer, module, loader, validation, checkpoint)
+        best = next((c for c in trainer.checkpoint_callbacks if getattr(c, "monitor", None) == "val_loss"), None)
+        if isinstance(best, ModelCheckpoint) and best.best_model_path:
+            weights = torch.load(best.best_model_path, map_location="cpu", weights_only=True)
+            module.load_state_dict(weights["state_dict"])
+    return trainer
+
+
+def _trainer(options: dict[str, Any], scratch: str | None) -> pl.Trainer:
+    """By the caller's options; with validation data the best weights are kept.
+
+    Args:
+        options: For Lightning's `Trainer`.
+        scratch: Folder for the best weights unless the options name one; None without validation data.
+    """
+    options = dict(options)
+    callbacks = options.pop("callbacks", None) or []
+    callbacks = list(callbacks) if isinstance(callbacks, Iterable) else [callbacks]
+    checkpoints = [c for c in callbacks if isinstance(c, ModelCheckpoint)]
+    watched = any(c.monitor == "val_loss" for c in checkpoints)
+    if scratch is not None and not watched and options.get("enable_checkpointing", True):
+        root = options.get("default_root_dir")
+        folders = [Path(root) / "checkpoints"] if root else [c.dirpath for c in checkpoints if c.dirpath]
+        folder = [*folders, scratch][0]  # beside the caller's checkpoints a resumed run finds it again
+        best = ModelCheckpoint(folder, "best", monitor="val_loss", save_weights_only=True, enable_version_counter=False)
+        callbacks.append(best)
+        checkpoints.append(best)
+    defaults = {
+        "accelerator": "auto",
+        "enable_model_summary": False,
+        "enable_checkpointing": bool(checkpoints),
+        "num_sanity_val_steps": 0,
+    }
+    return pl.Trainer(callbacks=callbacks, **{**defaults, **options})
+
+
+def _run(trainer: pl.Trainer, module: AbstractForecaster, loader: Any, validation: Any, checkpoint: Any) -> None:
+    """What fails, fails, and Ctrl-C is a KeyboardInterrupt."""
+    interrupt = signal.getsignal(signal.SIGINT)
+    try:
+        with warnings.catch_warnings():  # Lightning's about itself, and about validation data that nobody gave
+            warnings.filterwarnings("ignore", r".*LeafSpec.* is deprecated", FutureWarning)
+            warnings.filterwarnings("ignore", r".*have no `val_dataloader`", UserWarning)
+            trainer.fit(module, loader, validation, ckpt_path=checkpoint, weights_only=True)
+    except SystemExit:
+        if not trainer.interrupted:
+            raise
+        signal.signal(signal.SIGINT, interrupt)  # from here on Lightning would have it ignored
+        raise KeyboardInterrupt from None
+
+
+def check_checkpoint(path: str | Path, module: AbstractForecaster) -> None:
+    """Refuses a training checkpoint from which `module` cannot go on.
+
+    Raises:
+        FileNotFoundError: If there is none.
+        ValueError: If it is damaged, foreign, of another format or of another model.
+    """
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"there is no checkpoint {path}")
+    try:
+        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+        version = checkpoint.get("tsforecast_format")
+        shapes = {name: tuple(value.shape) for name, value in checkpoint["state_dict"].items()}
+    except Exception as error:
+        raise ValueError(
+            f"{path} is not a readable checkpoint ({error}): it is damaged or not of tsforecast"
+        ) from error
+    if version != FORMAT:
+        raise ValueError(
+            f"{path} has format {version}, expected {FORMAT}: it is not of tsforecast, or of another version"
+        )
+    if shapes != {name: tuple(value.shape) for name, value in module.state_dict().items()}:
+        raise ValueError(
+            f"{path} is of another model: its weights do not fit; give the same model, data and hyperparameters"
+        )
+    if "optimizer_states" not in checkpoint:
+        raise ValueError(f"{path} holds weights only: training cannot go on from it; take last.ckpt")
