@@ -20,10 +20,21 @@ BASELINES = {"exchange": "seasonal_naive-1,empirical_random_walk,auto_ets"}
 BUDGET_SECONDS = {"exchange": 600, "electricity-18dec": 900, "solar": 600, "traffic": 900, "wiki": 600}
 
 # "paper": the settings of the switching-model papers with as many iterations as the budget allows; "best": ours.
-PAPER: dict[str, str] = {
-    "rsgls-issm": "--components paper --learning_rate 5e-3 --network_learning_rate 5e-3 --batch_size 50",
-    "arsgls": "--batch_size 50",
+_HOURLY = "--context_length 336 --history_length 336"
+_DAILY = "--context_length 120 --history_length 240"
+PAPER: dict[str, dict[str, str]] = {
+    "rsgls-issm": {
+        "": f"--components paper --learning_rate 5e-3 --batch_size 50 --max_epochs 8 {_HOURLY}",
+        "exchange": f"--components paper --learning_rate 5e-3 --batch_size 50 --max_epochs 40 {_DAILY}",
+        "wiki": f"--components paper --learning_rate 5e-3 --batch_size 50 --max_epochs 8 {_DAILY}",
+    },
+    "arsgls": {
+        "": f"--batch_size 50 --max_epochs 8 {_HOURLY}",
+        "exchange": f"--batch_size 50 --embedding_dim 8 --max_epochs 40 {_DAILY}",
+        "wiki": f"--batch_size 50 --max_epochs 8 {_DAILY}",
+    },
 }
+_SWITCH = "--objective crps --switch_dim 4 --num_bases 10"
 BEST: dict[str, dict[str, str]] = {
     "issm": {
         "": "",
@@ -31,6 +42,12 @@ BEST: dict[str, dict[str, str]] = {
         "traffic": "--max_epochs 20",
     },
     "gls": {"": ""},
+    "rsgls-issm": {
+        "": f"--linear_epochs 100 --max_epochs 104 {_SWITCH} --num_particles 5 --batch_size 16 "
+        f"--num_batches_per_epoch 8 {_HOURLY}",
+        "exchange": f"--linear_epochs 40 --max_epochs 50 {_SWITCH}",
+        "wiki": f"--linear_epochs 40 --max_epochs 42 {_SWITCH} --num_particles 5 --batch_size 32 {_DAILY}",
+    },
 }
 COLUMNS = [
     "dataset", "protocol", "model", "recipe", "budget_s", "train_s", "iterations", "seed", "crps", "crps_99", "nd",
@@ -74,9 +91,7 @@ def main() -> None:
 
 def settings_of(dataset: str, model: str, recipe: str) -> str | None:
     """Options of `train.py`; None if the recipe does not have the model."""
-    if recipe == "paper":
-        return PAPER.get(model)
-    by_dataset = BEST.get(model)
+    by_dataset = (PAPER if recipe == "paper" else BEST).get(model)
     return None if by_dataset is None else by_dataset.get(dataset, by_dataset[""])
 
 

@@ -21,12 +21,27 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 
 from tsforecast import StateSpaceEstimator, StateSpacePredictor
 from tsforecast.data.frequency import expected_alias_warnings
-from tsforecast.models import MODELS
+from tsforecast.models import MODELS, AbstractSwitchingForecaster
 from tsforecast.predictor import load_predictor, save_predictor, with_prediction_length
 
 QUIET = {"accelerator": "cpu", "enable_progress_bar": False}
 HORIZON = 4
-SMALL = {"issm": {"components": "level+day_of_week"}, "gls": {"state_dim": 3}}
+PARTICLES = [name for name, kind in MODELS.items() if issubclass(kind, AbstractSwitchingForecaster)]
+LINEAR = [name for name in MODELS if name not in PARTICLES]
+_TINY = {
+    "switch_dim": 2, "num_bases": 2, "hidden": 4, "embedding_dim": 2, "num_particles": 3, "context_length": 5,
+    "history_length": 8, "num_batches_per_epoch": 1, "batch_size": 5,
+}  # fmt: skip
+# Without validation data and with them; those with particles, which are slow, only with them.
+TRAININGS = [(name, validate) for name in MODELS for validate in (False, True) if validate or name in LINEAR]
+SMALL = {
+    "issm": {"components": "level+day_of_week"},
+    "gls": {"state_dim": 3},
+    "sgls": {**_TINY, "state_dim": 3},
+    "rsgls": {**_TINY, "state_dim": 3},
+    "rsgls-issm": {**_TINY, "components": "level+day_of_week"},
+    "arsgls": {**_TINY, "state_dim": 3, "auxiliary_dim": 2},
+}
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*logging interval", "ignore:.*does not have many workers")
 
@@ -78,12 +93,12 @@ def trained(request):
 # What GluonTS' own estimators are tested for.
 
 
-@pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize("validate", [False, True])
+@pytest.mark.parametrize(("model", "validate"), TRAININGS)
 def test_constant_dataset(model, validate, tmp_path, monkeypatch):
     monkeypatch.setenv("GLUONTS_DATA", str(tmp_path))
     constant = get_dataset("constant", path=tmp_path, regenerate=False)
-    estimator = make_estimator(model, freq=constant.metadata.freq, num_batches_per_epoch=3, context_length=None)
+    options = {"context_length": None} if model in LINEAR else {}
+    estimator = make_estimator(model, freq=constant.metadata.freq, num_batches_per_epoch=2, **options)
     predictor = estimator.train(constant.train, constant.train if validate else None)
     (tmp_path / "predictor").mkdir()
     predictor.serialize(tmp_path / "predictor")
@@ -117,7 +132,10 @@ def feature_entries(targets=None):
     ]
 
 
-@pytest.mark.parametrize(("model", "targets"), [("issm", None), ("gls", None), ("gls", 2)])
+@pytest.mark.parametrize(
+    ("model", "targets"),
+    [("issm", None), ("gls", None), ("gls", 2), ("sgls", 2), ("rsgls-issm", None), ("arsgls", None)],
+)
 def test_features(model, targets, tmp_path):
     data = ListDataset(feature_entries(targets), freq="1h", one_dim_target=targets is None)
     training = [{**e, "feat_dynamic_real": e["feat_dynamic_real"][:, :-HORIZON]} for e in data]
@@ -137,10 +155,11 @@ def test_features(model, targets, tmp_path):
     np.testing.assert_allclose(units, np.stack([rows.mean(1), rows.std(1)], 1))
 
 
-def test_grouped_targets():
+@pytest.mark.parametrize("model", ["gls", "sgls", "rsgls", "arsgls"])
+def test_grouped_targets(model):
     entries = make_entries(length=40, missing=False)
     grouped = MultivariateGrouper(max_target_dim=2)([{**e, "target": e["target"][:40]} for e in entries[:2]])
-    predictor = make_estimator("gls").train(grouped)
+    predictor = make_estimator(model).train(grouped)
     (forecast,) = predictor.predict(grouped)
     assert forecast.samples.shape == (10, HORIZON, 2)
     assert np.isfinite(forecast.samples).all()
@@ -156,18 +175,19 @@ def test_item_id_and_info_come_back_in_order(trained):
     assert [f.item_id for f in trained.predict(mixed)] == [None, "s1", "s2"]
 
 
-def test_training_from_a_predictor():
+@pytest.mark.parametrize("model", ["issm", "rsgls-issm"])
+def test_training_from_a_predictor(model):
     entries = make_entries()
-    estimator = make_estimator(trainer_kwargs={"limit_train_batches": 0})
-    first = make_estimator().train(entries)
+    estimator = make_estimator(model, trainer_kwargs={"limit_train_batches": 0})
+    first = make_estimator(model).train(entries)
     same = estimator.train_from(first, entries[::-1])  # in another order: series keep their own parameters
     assert torch.equal(weights(first), weights(same))
     same_forecasts(seeded(first, entries), seeded(same, entries))
-    more = make_estimator().train_from(first, [*entries, {**entries[0], "item_id": "new"}])
+    more = make_estimator(model).train_from(first, [*entries, {**entries[0], "item_id": "new"}])
     assert not torch.equal(weights(first), weights(more))
     assert more.input_transform.index == first.input_transform.index
     with pytest.raises(ValueError, match="same model"):
-        make_estimator(components="level").train_from(first, entries)
+        make_estimator(model, components="level").train_from(first, entries)
 
 
 def test_parallel_prediction():
@@ -285,18 +305,34 @@ def test_exact_marginals_agree_with_samples():
             assert (abs(below - 0.9) < 4.5 * (0.9 * 0.1 / count) ** 0.5).all()
 
 
-def test_known_future_values():
-    entries = make_entries()
-    predictor = make_estimator().train(entries)
+def test_known_future_values(trained):
+    entries, predictor = make_entries(), trained
+    linear = not isinstance(trained.network, AbstractSwitchingForecaster)
     known = np.array([np.nan, np.nan, 2.5, np.nan])
     (free,), (given,) = (
-        seeded(predictor, [{**entries[0], **extra}], num_samples=500) for extra in ({}, {"known_future": known})
+        seeded(predictor, [{**entries[0], **extra}], num_samples=500 if linear else 50)
+        for extra in ({}, {"known_future": known})
     )
     assert (given.samples[:, 2] == 2.5).all()
-    assert given.samples[:, 1].std() < free.samples[:, 1].std()
+    assert np.isfinite(given.samples).all()
+    assert (given.samples[:, [0, 1, 3]].std(0) > 0).all()
+    if linear:
+        assert given.samples[:, 1].std() < free.samples[:, 1].std()
+    some, other = seeded(predictor, [{**entries[0], "known_future": known}, entries[1]], num_samples=5)
+    assert (some.samples[:, 2] == 2.5).all()
+    assert (other.samples[:, 2] != 2.5).all()
     for wrong, message in ((np.zeros((2, HORIZON)), "known_future"), ([np.inf] * HORIZON, "infinite")):
         with pytest.raises(ValueError, match=message):
             list(predictor.predict([{**entries[0], "known_future": wrong}]))
+
+
+@pytest.mark.parametrize("model", PARTICLES)
+def test_another_horizon_of_particles(model):
+    entries = make_entries(2)
+    predictor = make_estimator(model, epochs=1).train(entries)
+    for forecast in with_prediction_length(predictor, 3 * HORIZON).predict(entries, num_samples=5):
+        assert forecast.samples.shape == (5, 3 * HORIZON)
+        assert np.isfinite(forecast.samples).all()
 
 
 def test_another_horizon():
@@ -340,14 +376,29 @@ def test_the_learning_rate_falls_over_the_training():
     np.testing.assert_allclose(rates, 0.5 * 0.01 ** (np.arange(4) / 4))
 
 
-def test_training_lowers_the_loss():
+@pytest.mark.parametrize("model", ["issm", "rsgls-issm", "arsgls"])
+def test_training_lowers_the_loss(model):
+    """Of the validation data, for which particles draw the same numbers every time."""
     entries = make_entries(missing=False)
     losses = []
     watch = pl.callbacks.LambdaCallback(
-        on_train_epoch_end=lambda trainer, _: losses.append(float(trainer.callback_metrics["train_loss"]))
+        on_validation_end=lambda trainer, _: losses.append(float(trainer.callback_metrics["val_loss"]))
     )
-    make_estimator(epochs=8, trainer_kwargs={"callbacks": [watch]}, objective="likelihood").train(entries)
+    options = {"learning_rate": 0.03} if model == "arsgls" else {}
+    options |= {"trainer_kwargs": {"callbacks": [watch]}, "objective": "likelihood"}
+    make_estimator(model, epochs=6, **options).train(entries, entries)
     assert losses[-1] < losses[0]
+
+
+def test_the_linear_model_inside_is_trained_first():
+    entries = make_entries()
+    untrained, alone, both = (
+        make_estimator("rsgls-issm", epochs=epochs, linear_epochs=1, **options).train(entries)
+        for epochs, options in ((1, {"trainer_kwargs": {"limit_train_batches": 0}}), (1, {}), (2, {}))
+    )
+    for name, start in untrained.network.named_parameters():
+        moved = [not torch.equal(start, dict(p.network.named_parameters())[name]) for p in (alone, both)]
+        assert moved == [name.startswith("linear."), True], name
 
 
 class Failing(pl.Callback):
@@ -409,8 +460,7 @@ def test_validation_keeps_the_best_weights(tmp_path):
     assert own.best_model_path
 
 
-@pytest.mark.parametrize("validate", [False, True])
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(("model", "validate"), TRAININGS)
 def test_resuming_gives_the_uninterrupted_result(model, validate, tmp_path):
     entries = make_entries()
 
@@ -504,6 +554,95 @@ def test_shifted_and_scaled_covariates_do_not_matter():
     np.testing.assert_allclose(means[0], means[1], rtol=1e-3)
 
 
+def without_a_value(entry, **changes):
+    return {**entry, "target": np.full_like(entry["target"], np.nan), **changes}
+
+
+def said(caplog):
+    """What the predictor has logged since the last call."""
+    messages = [f"{r.levelname} {r.getMessage()}" for r in caplog.records if r.name == "tsforecast.predictor"]
+    caplog.clear()
+    return messages
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_series_without_a_value_stop_no_other(model, caplog):
+    entries = make_entries()
+    predictor = make_estimator(model, batch_size=len(entries)).train(entries)
+    expected = seeded(predictor, entries)
+    assert said(caplog) == []
+    blank = [without_a_value(entries[1]), without_a_value(entries[2], item_id="new")]
+    forecasts = seeded(predictor, [*entries, *blank])
+    (message,) = said(caplog)
+    assert message.startswith("WARNING no value in the history of 2 series ('s1', 'new')")
+    same_forecasts(forecasts[:-2], expected)
+    assert [f.item_id for f in forecasts[-2:]] == ["s1", "new"]
+    assert all(np.isfinite(f.samples).all() for f in forecasts[-2:])
+
+
+@pytest.mark.parametrize("model", ["issm", "gls"])
+def test_series_without_a_value_in_a_batch_with_others(model):
+    entries = make_entries()
+    predictor = make_estimator(model, forecast="distribution", batch_size=10).train(entries)
+    expected = list(predictor.predict(entries))
+    blank = [without_a_value(entries[1]), without_a_value(entries[2], item_id="new")]
+    forecasts = list(predictor.predict([blank[0], *entries, blank[1]]))
+    for mine, its in zip(forecasts[1:-1], expected, strict=True):
+        np.testing.assert_allclose(mine.mean, its.mean, rtol=1e-3, atol=1e-3)
+        np.testing.assert_allclose(mine.quantile(0.9), its.quantile(0.9), rtol=1e-3, atol=1e-3)
+    predictor.forecast = "samples"
+    samples = seeded(predictor, blank, num_samples=4000)
+    for exact, drawn in zip((forecasts[0], forecasts[-1]), samples, strict=True):
+        deviation = drawn.samples.std(0) / 4000**0.5
+        assert (np.abs(drawn.samples.mean(0) - exact.mean) < 4.5 * deviation).all()
+
+
+def test_the_forecast_without_a_value_does_not_know_the_units_of_the_training():
+    """What the documentation says of it: location 0, scale 1, whatever the training data were measured in."""
+    entries = make_entries()
+    options = {"forecast": "distribution", "transformation": "none", "clip": "none"}
+    small, large = (
+        make_estimator(**options).train([{**e, "target": unit * e["target"]} for e in entries]) for unit in (1, 1024)
+    )
+    (mine,), (its,) = (list(p.predict([without_a_value(entries[1])])) for p in (small, large))
+    np.testing.assert_allclose(mine.mean, its.mean, rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(mine.quantile(0.9), its.quantile(0.9), rtol=1e-3, atol=1e-3)
+
+
+def test_the_warning_of_missing_histories(caplog):
+    entries = make_entries()
+    predictor = make_estimator().train(entries)
+    nameless = {k: v for k, v in without_a_value(entries[0]).items() if k != "item_id"}
+    list(predictor.predict([entries[0], nameless]))
+    (message,) = said(caplog)
+    assert "of 1 series (number 1)" in message
+    blank = [without_a_value(entries[0], item_id=f"b{k:02}") for k in range(13)]
+    list(predictor.predict([*blank, *blank]))
+    (message,) = said(caplog)
+    assert "of 13 series ('b00', 'b01'" in message
+    assert "'b09' and 3 more)" in message
+    for _ in zip([1], predictor.predict(blank[:1]), strict=False):  # it is never asked for a second
+        pass
+    (message,) = said(caplog)
+    assert "of 1 series ('b00')" in message
+    with pytest.raises(ValueError, match="frequency"):
+        list(predictor.predict([blank[0], {**entries[0], "start": pd.Period("2024-01-01", "h")}]))
+    (message,) = said(caplog)
+    assert "'b00'" in message
+
+
+def test_only_the_history_that_is_filtered_counts(caplog):
+    entries = make_entries(missing=False)
+    predictor = make_estimator(history_length=6).train(entries)
+    early = {**entries[0], "target": np.where(np.arange(len(entries[0]["target"])) < 30, entries[0]["target"], np.nan)}
+    (mine,), (its,) = (seeded(predictor, [e]) for e in (early, without_a_value(entries[0])))
+    np.testing.assert_array_equal(mine.samples, its.samples)
+    assert ["'s0'" in message for message in said(caplog)] == [True, True]
+    seen = {**early, "target": np.r_[early["target"][:-6], 1.0, early["target"][-5:]]}
+    seeded(predictor, [seen])
+    assert said(caplog) == []
+
+
 def with_field(**fields):
     return lambda entries: [{**e, **fields} for e in entries]
 
@@ -518,11 +657,18 @@ def with_field(**fields):
         (with_field(start=pd.Timestamp("2024-01-01")), "pandas.Period"),
         (with_field(feat_dynamic_real=np.zeros((1, 10))), "end too early"),
         (with_field(feat_static_cat=[-1]), "static categories"),
+        (lambda entries: [*entries, without_a_value(entries[1], item_id="b")], "'b': all values .* leave this series"),
     ],
 )
 def test_bad_training_data(change, message):
     with pytest.raises(ValueError, match=message):
         make_estimator().train(change(make_entries(missing=False)))
+
+
+def test_bad_validation_data():
+    entries = make_entries(missing=False)
+    with pytest.raises(ValueError, match="'s1': all values of the target are missing"):
+        make_estimator().train(entries, [entries[0], without_a_value(entries[1])])
 
 
 @pytest.mark.parametrize(
@@ -572,11 +718,44 @@ def predictor_with_features():
         ({"num_series": 3}, "no hyperparameter 'num_series'"),
         ({"state_dim": 3}, "no hyperparameter 'state_dim'"),
         ({"forecast": "distribution", "transformation": "asinh"}, "take forecast='samples'"),
+        *[
+            ({"model": model, "forecast": "distribution"}, "closed form: take forecast='samples'")
+            for model in PARTICLES
+        ],
+        ({"model": "arsgls", "switch": "categorical"}, "no hyperparameter 'switch'"),
     ],
 )
 def test_bad_options(options, message):
     with pytest.raises(ValueError, match=message):
         StateSpaceEstimator(**options)
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "message"),
+    [
+        ("sgls", {"proposal": "ladder"}, "one of encoder, bootstrap"),
+        ("rsgls", {"resampling_gradient": "yes"}, "one of fivo, stop-gradient"),
+        ("arsgls", {"likelihood": "negative-binomial", "transformation": "log1p"}, "take transformation 'none'"),
+        ("rsgls-issm", {"components": "moon"}, "unknown component 'moon'"),
+    ],
+)
+def test_bad_hyperparameters(model, options, message):
+    entries = [{**e, "target": np.abs(e["target"])} for e in make_entries()]
+    with pytest.raises(ValueError, match=message):
+        make_estimator(model, **options).train(entries)
+
+
+@pytest.mark.parametrize(("likelihood", "highest"), [("negative-binomial", 1000), ("bernoulli", 1)])
+def test_decoders_of_whole_numbers(likelihood, highest):
+    """What is observed in whole numbers is forecast in them."""
+    rng = np.random.default_rng(0)
+    entries = [{**e, "target": rng.poisson(9, len(e["target"])).clip(0, highest)} for e in make_entries()]
+    predictor = make_estimator("arsgls", likelihood=likelihood, transformation="none").train(entries)
+    for forecast in predictor.predict(entries, num_samples=50):
+        np.testing.assert_allclose(forecast.samples, forecast.samples.round(), atol=1e-4)
+        assert forecast.samples.min() >= 0
+        assert forecast.samples.max() <= highest + 1e-4
+        assert len(np.unique(forecast.samples.round())) > 1
 
 
 def test_log1p_needs_values_above_minus_one():

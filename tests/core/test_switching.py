@@ -1,19 +1,47 @@
-"""Rao-Blackwellised particle filters against exact likelihoods: enumerated, by quadrature, or a Kalman filter's."""
+"""Switching systems: one step against the textbook, and the filter's estimate against exact likelihoods.
+
+The exact likelihoods are enumerated, found by quadrature, or a Kalman filter's.
+"""
 
 import dataclasses
-import itertools
-import math
+import functools
 
+import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
-from tsforecast.core import Gaussian, LinearGaussian, LinearSystem, kalman, particles
-from tsforecast.core.particle_smoother import smooth
+from tests.core.switching_oracles import (
+    AUXILIARIES,
+    PRIOR,
+    STATES,
+    STEPS,
+    SWITCHES,
+    TARGETS,
+    Chain,
+    LinearDecoder,
+    Mixed,
+    Recurrent,
+    Step,
+    assert_same,
+    errors_from_one,
+    follow,
+    later,
+    log_density,
+    many,
+    padded,
+    product,
+    random_guess,
+    run,
+    series,
+    systems,
+    wide,
+)
+from tests.oracles import generator, random_conditional, random_gaussian
+from tsforecast.core import Gaussian, LinearGaussian, LinearSystem, map_tensors, particles, switching
 from tsforecast.core.particles import Regime
-from tsforecast.core.switching import CategoricalSwitching, Diagonal, GaussianSwitching
+from tsforecast.core.switching import Diagonal, GaussianSwitching, propose, propose_diagonal
 
-STATES, TARGETS, SWITCHES, STEPS = 2, 2, 3, 5
+EXACT = {"rtol": 1e-8, "atol": 1e-8}
 
 
 @pytest.fixture(autouse=True)
@@ -23,100 +51,187 @@ def _float64():
     torch.set_default_dtype(torch.float32)
 
 
-def random_cov(size: int, generator: torch.Generator, scale: float = 1.0) -> Tensor:
-    root = torch.randn(size, size, generator=generator)
-    return scale * (root @ root.mT / size + 0.3 * torch.eye(size))
+# The proposals.
 
 
-@dataclasses.dataclass
-class Chain:
-    """A random categorical system."""
+def given_noise(monkeypatch, noises: list[torch.Tensor]) -> None:
+    """What is drawn next, in place of random numbers."""
+    left = list(noises)
+    monkeypatch.setattr(switching, "_noise", lambda like, generator: left.pop(0).expand(like.shape))
 
-    log_initial: Tensor
-    log_transition: Tensor
-    matrices: dict[str, Tensor]
 
-    @classmethod
-    def random(cls, seed: int) -> "Chain":
-        g = torch.Generator().manual_seed(seed)
-
-        def normal(*shape):
-            return torch.randn(*shape, generator=g)
-
-        def covs(size, scale):
-            return torch.stack([random_cov(size, g, scale) for _ in range(SWITCHES)])
-
-        return cls(
-            torch.log_softmax(normal(SWITCHES), -1),
-            torch.log_softmax(normal(SWITCHES, SWITCHES), -1),
-            {
-                "A": 0.6 * normal(SWITCHES, STATES, STATES), "b": normal(SWITCHES, STATES), "R": covs(STATES, 0.3),
-                "C": normal(SWITCHES, TARGETS, STATES), "d": normal(SWITCHES, TARGETS), "Q": covs(TARGETS, 0.5),
-            },
-        )  # fmt: skip
-
-    def regime(self, switch: Tensor) -> Regime:
-        mix = {name: torch.tensordot(switch, x, 1) for name, x in self.matrices.items()}
-        return Regime(LinearGaussian(mix["A"], mix["b"], mix["R"]), LinearGaussian(mix["C"], mix["d"], mix["Q"]))
-
-    def system(self, num_series: int, optimal: bool = True) -> CategoricalSwitching:
-        return CategoricalSwitching(
-            self.log_initial.expand(1, num_series, SWITCHES),
-            lambda switch, time: switch @ self.log_transition,
-            lambda switch, time: self.regime(switch),
-            optimal,
+@pytest.mark.parametrize("weight", [None, torch.tensor([True, False, True])])
+def test_propose_draws_from_the_product_and_weighs_by_it(weight, monkeypatch):
+    rng, size = generator(0), 2
+    conditional, prior = random_conditional((3,), size, 4, rng), random_gaussian((3,), 4, rng)
+    guess = Diagonal(torch.randn(3, size, generator=rng), 0.2 + torch.rand(3, size, generator=rng))
+    marginal = conditional.marginal(prior)
+    expected, _ = marginal.product(Gaussian(guess.mean, torch.diag_embed(guess.variance)))
+    if weight is not None:  # without a guess it is the model itself
+        expected = Gaussian(
+            torch.where(weight[:, None], expected.mean, marginal.mean),
+            torch.where(weight[:, None, None], expected.cov, marginal.cov),
         )
-
-    def paths(self) -> Tensor:
-        return torch.tensor(list(itertools.product(range(SWITCHES), repeat=STEPS)))
-
-    def exact(self, prior: Gaussian, values: Tensor, observed: Tensor | None) -> tuple[Tensor, Tensor, kalman.Smoothed]:
-        """Of all paths of switches: log p(path, y), the paths, and the smoothed states; one series."""
-        paths = self.paths()
-        log_prior = self.log_initial[paths[:, 0]]
-        for t in range(1, STEPS):
-            log_prior = log_prior + self.log_transition[paths[:, t - 1], paths[:, t]]
-        pick = {name: x[paths.T] for name, x in self.matrices.items()}  # (time, path, ...)
-        system = LinearSystem(
-            LinearGaussian(pick["A"], pick["b"], pick["R"]), LinearGaussian(pick["C"], pick["d"], pick["Q"])
-        )
-        mask = None if observed is None else observed.unsqueeze(1).expand(-1, len(paths), -1)
-        smoothed = kalman.smooth(system, prior, values.unsqueeze(1).expand(-1, len(paths), -1), mask)
-        return log_prior + smoothed.log_likelihood.sum(0), paths, smoothed
+    # A sample is affine in the two noises: its mean and covariance are read off.
+    units = [torch.zeros(2 * size), *torch.eye(2 * size)]
+    drawn = []
+    for unit in units:
+        given_noise(monkeypatch, list(unit.split(size)))
+        sample, log_ratio, posterior = propose(conditional, prior, guess, weight)
+        drawn.append(sample)
+        density = marginal.log_prob(sample) - expected.log_prob(sample)
+        torch.testing.assert_close(log_ratio, density, **EXACT)
+        exact, _ = conditional.posterior(prior, sample)
+        torch.testing.assert_close(posterior.mean, exact.mean, **EXACT)
+        torch.testing.assert_close(posterior.cov, exact.cov, **EXACT)
+    root = torch.stack([x - drawn[0] for x in drawn[1:]], -1)
+    torch.testing.assert_close(drawn[0], expected.mean, **EXACT)
+    torch.testing.assert_close(root @ root.mT, expected.cov, **EXACT)
 
 
-def series(seed: int, missing: bool) -> tuple[Tensor, Tensor | None]:
-    g = torch.Generator().manual_seed(seed)
-    values = torch.randn(STEPS, TARGETS, generator=g)
-    if not missing:
-        return values, None
-    observed = torch.ones(STEPS, TARGETS, dtype=torch.bool)
-    observed[1] = False  # a whole observation
-    observed[3, 0] = False  # a part of one
-    return torch.where(observed, values, 0.0), observed
+@pytest.mark.parametrize("weight", [None, torch.tensor([True, False, True])])
+def test_propose_diagonal_draws_from_the_product_and_weighs_by_it(weight, monkeypatch):
+    rng = generator(0)
+    prior, guess = (Diagonal(torch.randn(3, 2, generator=rng), 0.2 + torch.rand(3, 2, generator=rng)) for _ in range(2))
+    variance = 1 / (1 / prior.variance + 1 / guess.variance)
+    expected = Diagonal(variance * (prior.mean / prior.variance + guess.mean / guess.variance), variance)
+    if weight is not None:
+        pick = functools.partial(torch.where, weight[:, None])
+        expected = Diagonal(pick(expected.mean, prior.mean), pick(expected.variance, prior.variance))
+    noise = torch.randn(3, 2, generator=rng)
+    given_noise(monkeypatch, [noise])
+    sample, log_ratio = propose_diagonal(prior, guess, weight)
+    torch.testing.assert_close(sample, expected.mean + expected.variance.sqrt() * noise, **EXACT)
+    torch.testing.assert_close(log_ratio, prior.log_prob(sample) - expected.log_prob(sample), **EXACT)
 
 
-PRIOR = Gaussian(
-    torch.tensor([0.5, -1.0], dtype=torch.float64), torch.tensor([[1.0, 0.3], [0.3, 0.5]], dtype=torch.float64)
-)
+def test_without_a_guess_the_proposal_is_the_model():
+    rng = generator(1)
+    conditional, prior = random_conditional((3,), 2, 4, rng), random_gaussian((3,), 4, rng)
+    flat = Diagonal(torch.zeros(3, 2), torch.full((3, 2), 1e12))
+    sample, log_ratio, _ = propose(conditional, prior, generator=generator(2))
+    near, near_ratio, _ = propose(conditional, prior, flat, generator=generator(2))
+    assert bool((log_ratio == 0).all())
+    torch.testing.assert_close(near, sample, rtol=0, atol=1e-4)  # a shift by noise of size 1e6 / 1e12
+    torch.testing.assert_close(near_ratio, log_ratio, rtol=0, atol=1e-4)
+    prior = Diagonal(prior.mean, prior.variance)
+    assert bool((propose_diagonal(prior, generator=generator(2))[1] == 0).all())
+    assert float(propose_diagonal(prior, Diagonal(torch.zeros(3, 4), torch.full((3, 4), 1e12)))[1].abs().max()) < 1e-6
 
 
-def run(system, values, observed, prior, count, num_particles, generator, **options):
-    """The filter on `count` copies of one series."""
+@pytest.mark.parametrize("ratio", [1e-4, 1e-8, 1e-12, 1e-16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_guess_far_sharper_than_the_prior_weighs_as_it_should(ratio, dtype):
+    """log p - log pi tends to log N(m; mu, V) - log N(b; m, D), whatever the precision: networks may be that sure."""
+    prior = Diagonal(torch.full((64, 1), 0.3, dtype=dtype), torch.full((64, 1), 2.0, dtype=dtype))
+    guess = Diagonal(torch.zeros(64, 1, dtype=dtype), torch.full((64, 1), 2.0 * ratio, dtype=dtype))
+    for draw in (
+        lambda: propose_diagonal(prior, guess, generator=generator(0)),
+        lambda: propose(
+            LinearGaussian(torch.zeros(64, 1, 1, dtype=dtype), prior.mean, prior.variance[..., None]),
+            Gaussian(torch.zeros(64, 1, dtype=dtype), torch.ones(64, 1, 1, dtype=dtype)),
+            guess,
+            generator=generator(0),
+        )[:2],
+    ):
+        sample, log_ratio = draw()
+        exact = Diagonal(*(x.double() for x in (guess.mean, guess.variance)))
+        far = Diagonal(prior.mean.double(), prior.variance.double() + exact.variance)
+        expected = far.log_prob(exact.mean) - exact.log_prob(sample.double())
+        assert bool(log_ratio.isfinite().all())
+        # The smallest distance from m which the numbers near mu can have is eps; its square over D is the error.
+        eps = torch.finfo(dtype).eps
+        room = 20 * eps * (1 + float((sample.double().square() / exact.variance).max()))
+        assert float((log_ratio.double() - expected).abs().max()) < room + 10 * eps / ratio**0.5
 
-    def wide(x):
-        return None if x is None else x.unsqueeze(1).expand(-1, count, -1)
 
-    many = Gaussian(prior.mean.expand(count, -1), prior.cov.expand(count, -1, -1))
-    return particles.filter(
-        system, system.begin(num_particles, many), wide(values), wide(observed), generator=generator, **options
+# One step, and several, against the formulas for one particle.
+
+
+def weight_gain(
+    step: Step,
+    switch: torch.Tensor,
+    emitted: torch.Tensor,
+    guesses: tuple[Diagonal | None, Diagonal | None],
+    decoder: LinearDecoder | None,
+    value: torch.Tensor,
+    rows: torch.Tensor,
+    time: int,
+) -> float:
+    """log gamma of one step of one particle: log p(y, z, s) - log pi(z, s), with pi the product of p and the guess."""
+    if not bool(rows.any()):
+        return 0.0
+    gain = 0.0
+    if guesses[0] is not None:
+        gain += log_density(step.switch, switch) - log_density(product(step.switch, guesses[0]), switch)
+    if decoder is None:
+        return gain + log_density(step.emitted, value, rows)
+    if guesses[1] is not None:
+        gain += log_density(step.emitted, emitted) - log_density(product(step.emitted, guesses[1]), emitted)
+    return gain + float(decoder.log_prob(emitted, value, rows, time))
+
+
+@pytest.mark.parametrize("recurrent", [False, True])
+@pytest.mark.parametrize("decoded", [False, True])
+@pytest.mark.parametrize("guessed", [False, True])
+@pytest.mark.parametrize("missing", [False, True])
+def test_weights_and_beliefs_are_the_textbook_s(recurrent, decoded, guessed, missing):
+    steps, count, num_particles = 4, 3, 3
+    model = Mixed(7, 2, recurrent, LinearDecoder.random(1) if decoded else None)
+    guess = random_guess(2, 2, count, steps, variance=0.7) if guessed else None
+    seen = random_guess(3, AUXILIARIES, count, steps, variance=0.7) if guessed and decoded else None
+    values = torch.randn(steps, count, TARGETS, generator=generator(0))
+    observed = torch.ones_like(values, dtype=torch.bool)
+    if missing:
+        observed[1, 0], observed[2, 0, 0], observed[0, 1], observed[3, 2, 1] = False, False, False, False
+    system = model.system(count, guess=guess, auxiliary_guess=seen)
+    filtered = particles.filter(
+        system,
+        system.begin(num_particles, many(PRIOR, count)),
+        values,
+        observed if missing else None,
+        threshold=0.0,
+        keep_history=True,
+        generator=generator(5),
     )
+    history = filtered.history
+    log_weight = history.log_weight + filtered.log_likelihood.cumsum(0).unsqueeze(1)
+    for particle, which in np.ndindex(num_particles, count):
+        rows = observed[:, which]
+        path = map_tensors(lambda x, i=(particle, which): x[:, *i] if x.ndim > 2 else x, history)
+        # What the belief is conditioned on: the observed components, or the auxiliary if there is any of them.
+        emitted, given = values[:, which], rows
+        if decoded:
+            emitted, given = path.auxiliary, rows.any(-1, keepdim=True).expand(-1, AUXILIARIES)
+        expected = -np.log(num_particles)
+        found = follow(model, (PRIOR.mean.numpy(), PRIOR.cov.numpy()), None, path.switch, emitted, given)
+        for t, step in enumerate(found):
+            guesses = tuple(
+                None if x is None else Diagonal(x.mean[t, which], x.variance[0, which]) for x in (guess, seen)
+            )
+            expected += weight_gain(
+                step, path.switch[t], emitted[t], guesses, model.decoder, values[t, which], rows[t], t
+            )
+            np.testing.assert_allclose(log_weight[t, particle, which], expected, **EXACT)
+            np.testing.assert_allclose(path.state.mean[t], step.belief[0], **EXACT)
+            np.testing.assert_allclose(path.state.cov[t], step.belief[1], **EXACT)
 
 
-def standard_errors_from(estimates: Tensor, exact: Tensor) -> float:
-    """How many standard errors the mean of Z / Z* is away from one."""
-    ratio = (estimates - exact).exp()
-    return float((ratio.mean() - 1) / (ratio.std() / math.sqrt(len(ratio))))
+# Unbiased estimates.
+
+
+@functools.cache
+def chain_exact(missing: bool) -> torch.Tensor:
+    return torch.logsumexp(Chain.random(3).exact(*series(1, missing))[0], 0)
+
+
+@functools.cache
+def mixed_exact(missing: bool, decoded: bool) -> torch.Tensor:
+    model = Mixed(1, decoder=LinearDecoder.random(4) if decoded else None)
+    values, observed = series(4, missing, 3)
+    exact = model.by_quadrature(values, observed, 40)
+    assert abs(float(exact - model.by_quadrature(values, observed, 28))) < 1e-3  # far below any standard error here
+    return exact
 
 
 @pytest.mark.parametrize("num_particles", [1, 4, 64])
@@ -124,183 +239,282 @@ def standard_errors_from(estimates: Tensor, exact: Tensor) -> float:
 @pytest.mark.parametrize("missing", [False, True])
 @pytest.mark.parametrize("optimal", [False, True])
 def test_categorical_estimate_is_unbiased(num_particles, threshold, missing, optimal):
-    chain = Chain.random(3)
-    values, observed = series(1, missing)
-    exact = torch.logsumexp(chain.exact(PRIOR, values, observed)[0], 0)
-    count = 8000 if num_particles < 64 else 500
-    generator = torch.Generator().manual_seed(num_particles + int(10 * threshold) + 100 * missing + 1000 * optimal)
-    filtered = run(
-        chain.system(count, optimal), values, observed, PRIOR, count, num_particles, generator, threshold=threshold
-    )
-    assert abs(standard_errors_from(filtered.log_likelihood.sum(0), exact)) < 4
-    assert filtered.log_likelihood.sum(0).std() > 0
+    count = 4000 if num_particles < 64 else 250
+    seed = num_particles + int(10 * threshold) + 100 * missing + 1000 * optimal
+    system = Chain.random(3).system(count, optimal)
+    filtered = run(system, *series(1, missing), count, num_particles, seed, threshold=threshold)
+    estimates = filtered.log_likelihood.sum(0)
+    assert abs(errors_from_one(estimates, chain_exact(missing))) < 4
+    assert float(estimates.std()) > 0
 
 
 def test_a_switch_that_does_not_advance_would_be_noticed():
     """The same check fails for a chain whose switch stays what it was first."""
+    stuck = dataclasses.replace(
+        Chain.random(3).system(4000), transition=lambda switch, time: torch.where(switch > 0, 0.0, -1e3)
+    )
+    filtered = run(stuck, *series(1, missing=False), 4000, 4, 0)
+    assert abs(errors_from_one(filtered.log_likelihood.sum(0), chain_exact(False))) > 20
+
+
+def test_a_chain_whose_switches_are_all_alike_is_a_kalman_filter():
+    """Then no estimate is random; the same for a single switch."""
     chain = Chain.random(3)
-    values, observed = series(1, missing=False)
-    exact = torch.logsumexp(chain.exact(PRIOR, values, observed)[0], 0)
-    stuck = dataclasses.replace(chain.system(8000), transition=lambda switch, time: torch.where(switch > 0, 0.0, -1e3))
-    filtered = run(stuck, values, observed, PRIOR, 8000, 4, torch.Generator().manual_seed(0))
-    assert abs(standard_errors_from(filtered.log_likelihood.sum(0), exact)) > 20
+    same = {
+        name: x if name in ("initial", "transition") else x[:1].expand(x.shape) for name, x in chain.parameters.items()
+    }
+    values, observed = series(1, missing=True)
+    a, b, r, c, d, q = (same[name][:1] for name in ("A", "b", "R", "C", "d", "Q"))
+    system = LinearSystem(LinearGaussian(a, b, r), LinearGaussian(c, d, q))
+    exact = system.log_likelihood(PRIOR, values, observed)
+    filtered = run(Chain(same).system(2), values, observed, 2, 5, 0, threshold=2.0)
+    torch.testing.assert_close(filtered.log_likelihood, exact[:, None].expand(-1, 2), **EXACT)
 
 
-# Gaussian switches. With constant parameters the switch of a recurrent system is one more state.
+@pytest.mark.parametrize("num_particles", [1, 4, 64])
+@pytest.mark.parametrize("threshold", [0.0, 0.5, 2.0])
+@pytest.mark.parametrize("missing", [False, True])
+@pytest.mark.parametrize("guessed", [False, True])
+def test_nonlinear_estimate_is_unbiased(num_particles, threshold, missing, guessed):
+    count = 4000 if num_particles < 64 else 400
+    seed = num_particles + int(10 * threshold) + 100 * missing + 1000 * guessed
+    guess = random_guess(0, 1, count, 3) if guessed else None
+    system = Mixed(1).system(count, guess=guess)
+    filtered = run(system, *series(4, missing, 3), count, num_particles, seed, threshold=threshold)
+    assert abs(errors_from_one(filtered.log_likelihood.sum(0), mixed_exact(missing, False))) < 4
 
 
-@dataclasses.dataclass
-class Recurrent:
-    """s_t = F x_{t-1} + G s_{t-1} + f + eps moves only the offset of x_t, so that (x, s) is a linear system."""
-
-    seed: int
-    size: int = 2
-
-    def __post_init__(self):
-        g = torch.Generator().manual_seed(self.seed)
-
-        def normal(*shape):
-            return torch.randn(*shape, generator=g)
-
-        k = self.size
-        self.A, self.B, self.R = 0.6 * normal(STATES, STATES), 0.4 * normal(STATES, k), random_cov(STATES, g, 0.3)
-        self.C, self.Q = normal(TARGETS, STATES), random_cov(TARGETS, g, 0.5)
-        self.F, self.G, self.f = 0.7 * normal(k, STATES), 0.3 * normal(k, k), normal(k)
-        self.S, self.m1, self.V1 = torch.full((k,), 0.4), normal(k), torch.full((k,), 0.7)
-
-    def system(self, num_series: int, guess: Diagonal | None = None, **options) -> GaussianSwitching:
-        k = self.size
-
-        def parameters(switch: Tensor, time: int) -> Regime:
-            batch = switch.shape[:-1]
-            return Regime(
-                LinearGaussian(self.A, switch @ self.B.mT, self.R),
-                LinearGaussian(self.C, torch.zeros(TARGETS), self.Q),
-                self.F.expand(*batch, k, STATES),
-                self.S.expand(*batch, k),
-            )
-
-        initial = Diagonal(self.m1.expand(1, num_series, k), self.V1.expand(1, num_series, k))
-
-        def drift(switch, time):
-            return switch @ self.G.mT + self.f
-
-        return GaussianSwitching(initial, drift, parameters, guess, recurrent=True, **options)
-
-    def linear(self) -> tuple[LinearSystem, Gaussian]:
-        """The system of (x_t, s_t), and the prior of (x_0, s_0) that makes s_1 what it is."""
-        k = self.size
-        # x_t = A x_{t-1} + B s_t + w; s_t = F x_{t-1} + G s_{t-1} + f + e; the first s_t has neither F nor G.
-        later = torch.cat([torch.cat([self.A + self.B @ self.F, self.B @ self.G], -1), torch.cat([self.F, self.G], -1)])
-        first = torch.cat(
-            [torch.cat([self.A, self.B @ torch.eye(k)], -1), torch.cat([torch.zeros(k, STATES), torch.eye(k)], -1)]
-        )
-        spread = torch.cat([self.B, torch.eye(k)])
-        noise = spread @ torch.diag(self.S) @ spread.mT
-        noise[:STATES, :STATES] += self.R
-        first_noise = torch.zeros(STATES + k, STATES + k)
-        first_noise[:STATES, :STATES] = self.R
-        matrix = torch.stack([first] + [later] * (STEPS - 1))
-        offset = torch.stack([torch.zeros(STATES + k)] + [spread @ self.f] * (STEPS - 1))
-        system = LinearSystem(
-            LinearGaussian(matrix, offset, torch.stack([first_noise] + [noise] * (STEPS - 1))),
-            LinearGaussian(
-                torch.cat([self.C, torch.zeros(TARGETS, k)], -1)[None], torch.zeros(1, TARGETS), self.Q[None]
-            ),
-        )
-        prior = Gaussian(torch.cat([PRIOR.mean, self.m1]), torch.block_diag(PRIOR.cov, torch.diag(self.V1)))
-        return system, prior
-
-    def data(self, missing: bool) -> tuple[Tensor, Tensor | None, Tensor]:
-        """A series of the model, what is observed of it, and its exact log-likelihood."""
-        system, prior = self.linear()
-        generator = torch.Generator().manual_seed(self.seed)
-        values = kalman.simulate(system, prior, STEPS, 1, generator)[1][:, 0]
-        observed = series(0, missing)[1]
-        values = values if observed is None else torch.where(observed, values, 0.0)
-        return values, observed, system.log_likelihood(prior, values, observed).sum()
+@pytest.mark.parametrize("num_particles", [1, 4, 64])
+@pytest.mark.parametrize("threshold", [0.0, 2.0])
+@pytest.mark.parametrize("missing", [False, True])
+def test_nonlinear_estimate_with_an_auxiliary_is_unbiased(num_particles, threshold, missing):
+    count = 4000 if num_particles < 64 else 400
+    guesses = {"guess": random_guess(0, 1, count, 3), "auxiliary_guess": random_guess(1, AUXILIARIES, count, 3)}
+    system = Mixed(1, decoder=LinearDecoder.random(4)).system(count, **guesses)
+    filtered = run(system, *series(4, missing, 3), count, num_particles, num_particles, threshold=threshold)
+    assert abs(errors_from_one(filtered.log_likelihood.sum(0), mixed_exact(missing, True))) < 4
 
 
 @pytest.mark.parametrize("num_particles", [1, 4, 16])
 @pytest.mark.parametrize("missing", [False, True])
 @pytest.mark.parametrize("guessed", [False, True])
-def test_recurrent_estimate_is_unbiased(num_particles, missing, guessed):
-    model = Recurrent(5)
-    values, observed, exact = model.data(missing)
+@pytest.mark.parametrize("decoded", [False, True])
+def test_recurrent_estimate_is_unbiased(num_particles, missing, guessed, decoded):
+    model = Recurrent(decoder=LinearDecoder.random(4) if decoded else None)
+    values, observed, exact = model.data(missing, steps=3 if decoded else STEPS)
     count = 4000
-    guess = None
-    if guessed:
-        g = torch.Generator().manual_seed(0)
-        guess = Diagonal(0.5 * torch.randn(STEPS, 1, 2, generator=g), torch.full((1, 1, 2), 4.0))
-        guess = Diagonal(guess.mean.expand(-1, count, -1), guess.variance.expand(1, count, -1))
-    generator = torch.Generator().manual_seed(7 + num_particles)
-    filtered = run(model.system(count, guess), values, observed, PRIOR, count, num_particles, generator)
-    estimates = filtered.log_likelihood.sum(0)
-    assert abs(standard_errors_from(estimates, exact)) < 4
+    guess = random_guess(0, model.size, count, variance=6.0) if guessed else None
+    seen = random_guess(1, AUXILIARIES, count, variance=12.0) if guessed and decoded else None
+    system = model.system(count, guess, auxiliary_guess=seen)
+    filtered = run(system, values, observed, count, num_particles, 7 + num_particles)
+    assert abs(errors_from_one(filtered.log_likelihood.sum(0), exact)) < 4
 
 
 def test_paper_form_is_biased():
     """Without conditioning on the switch: the form that the paper prints."""
-    model = Recurrent(5)
+    model = Recurrent()
     values, observed, exact = model.data(missing=False)
     biased = model.system(4000, condition_on_switch=False)
-    filtered = run(biased, values, observed, PRIOR, 4000, 16, torch.Generator().manual_seed(3))
-    assert abs(standard_errors_from(filtered.log_likelihood.sum(0), exact)) > 10
+    filtered = run(biased, values, observed, 4000, 16, 3)
+    assert abs(errors_from_one(filtered.log_likelihood.sum(0), exact)) > 10
 
 
-# Smoothing.
+# Where nothing is left to chance.
 
 
-@pytest.mark.parametrize("missing", [False, True])
-def test_categorical_smoothing_agrees_with_enumeration(missing):
-    chain = Chain.random(3)
-    values, observed = series(1, missing)
-    log_joint, paths, smoothed = chain.exact(PRIOR, values, observed)
-    weight = torch.softmax(log_joint, 0)
-    one_hot = torch.nn.functional.one_hot(paths.T, SWITCHES).double()  # (time, path, switch)
-    exact_switch = torch.einsum("p,tpk->tk", weight, one_hot)
-    exact_mean = torch.einsum("p,tpn->tn", weight, smoothed.states.mean)
-    spread = smoothed.states.mean - exact_mean.unsqueeze(1)
-    second = smoothed.states.cov + spread.unsqueeze(-1) * spread.unsqueeze(-2)
-    exact_cov = torch.einsum("p,tpij->tij", weight, second)
-
-    count, samples = 400, 50
-    generator = torch.Generator().manual_seed(0)
-    system = chain.system(count)
-    many = Gaussian(PRIOR.mean.expand(count, -1), PRIOR.cov.expand(count, -1, -1))
-    initial = system.begin(64, many)
-    wide = values.unsqueeze(1).expand(-1, count, -1)
-    mask = None if observed is None else observed.unsqueeze(1).expand(-1, count, -1)
-    filtered = particles.filter(system, initial, wide, mask, keep_history=True, generator=generator)
-    found = smooth(system, initial, filtered.history, wide, mask, num_samples=samples, generator=generator)
-    # Runs are independent; the bias of 64 particles is of the order 1/64 of the posterior's spread.
-    within(found.switches.mean(1), exact_switch, bias=0.01)
-    within(found.mean, exact_mean, bias=0.01)
-    within(found.cov, exact_cov, bias=0.02)
+@pytest.mark.parametrize("num_particles", [1, 7])
+@pytest.mark.parametrize("threshold", [0.0, 2.0])
+def test_one_base_matrix_is_a_kalman_filter(num_particles, threshold):
+    """The switch is drawn, and chooses nothing."""
+    model = Mixed(2, size=2, bases=1)
+    values, observed = series(5, missing=True)
+    regimes = [model.regime(torch.zeros(2), t) for t in range(STEPS)]
+    transition = LinearGaussian(
+        *(torch.stack([getattr(r.transition, x) for r in regimes]) for x in ("matrix", "offset", "noise"))
+    )
+    system = LinearSystem(transition, map_tensors(lambda x: x[None], regimes[0].emission))
+    exact = system.log_likelihood(PRIOR, values, observed)
+    filtered = run(model.system(2), values, observed, 2, num_particles, 0, threshold=threshold)
+    torch.testing.assert_close(filtered.log_likelihood, exact[:, None].expand(-1, 2), **EXACT)
+    assert float(filtered.particles.switch.std()) > 0
 
 
-def within(runs: Tensor, exact: Tensor, bias: float) -> None:
-    """The mean over runs (dimension 1) is within 4.5 standard errors, and what the number of particles explains."""
-    error = (runs.mean(1) - exact).abs()
-    standard = runs.std(1) / math.sqrt(runs.shape[1])
-    assert bool((error < 4.5 * standard + bias).all()), (error - 4.5 * standard).max()
+def exact_guess(decoder: LinearDecoder, values: torch.Tensor, count: int) -> Diagonal:
+    """q(z) proportional to p(y | z), of a decoder with a diagonal weight."""
+    weight = decoder.weight.diagonal()
+    mean = (values - decoder.offset) / weight
+    return Diagonal(wide(mean, count), (decoder.variance / weight.square()).expand(1, count, -1))
 
 
-@pytest.mark.parametrize("missing", [False, True])
-def test_recurrent_smoothing_agrees_with_the_kalman_smoother(missing):
-    model = Recurrent(5)
-    values, observed, _ = model.data(missing)
-    linear, prior = model.linear()
-    exact = kalman.smooth(linear, prior, values, observed).states
-    count, samples = 400, 50
-    generator = torch.Generator().manual_seed(0)
-    system = model.system(count)
-    many = Gaussian(PRIOR.mean.expand(count, -1), PRIOR.cov.expand(count, -1, -1))
-    initial = system.begin(128, many)
-    wide = values.unsqueeze(1).expand(-1, count, -1)
-    mask = None if observed is None else observed.unsqueeze(1).expand(-1, count, -1)
-    filtered = particles.filter(system, initial, wide, mask, keep_history=True, generator=generator)
-    found = smooth(system, initial, filtered.history, wide, mask, num_samples=samples, generator=generator)
-    within(found.mean, exact.mean[:, :STATES], bias=0.02)
-    within(found.switches.mean(1), exact.mean[:, STATES:], bias=0.03)
-    within(found.cov, exact.cov[:, :STATES, :STATES], bias=0.02)
+@pytest.mark.parametrize("steps", [1, STEPS])
+def test_the_exact_guess_of_an_auxiliary_leaves_only_its_memory_to_chance(steps):
+    """Of the first step the estimate is exact. Of later ones it is not: the belief depends on the auxiliary drawn."""
+    decoder = LinearDecoder.random(3, auxiliaries=TARGETS)
+    decoder.weight = torch.diag(torch.tensor([1.5, -0.7]))
+    gls = (
+        random_conditional((1,), STATES, STATES, generator(1)),
+        random_conditional((1,), TARGETS, STATES, generator(2)),
+    )
+    exact_system = LinearSystem(
+        gls[0], map_tensors(lambda x: x[None], decoder.after(map_tensors(lambda x: x[0], gls[1])))
+    )
+    values, _ = series(6, missing=False, steps=steps)
+    count = 4000
+    shape = (1, count, 1)
+    system = GaussianSwitching(
+        Diagonal(torch.zeros(shape), torch.ones(shape)),
+        lambda switch, time: switch,
+        lambda switch, time: Regime(
+            *(map_tensors(lambda x: x[0], part) for part in gls), switch_noise=torch.ones_like(switch)
+        ),
+        auxiliary_guess=exact_guess(decoder, values, count),
+        likelihood=decoder,
+        auxiliary_dim=TARGETS,
+    )
+    exact = exact_system.log_likelihood(PRIOR, values)
+    estimates = run(system, values, None, count, 3, 0).log_likelihood
+    torch.testing.assert_close(estimates[0], exact[0].expand(count), **EXACT)
+    if steps > 1:
+        assert float(estimates[1].std()) > 1e-3
+        assert abs(errors_from_one(estimates.sum(0), exact.sum())) < 4
+
+
+# Series that begin later.
+
+
+@pytest.mark.parametrize("kind", systems(1))
+def test_a_padded_series_is_the_series_bit_for_bit(kind):
+    """With the random numbers that are left after the padding, through which the particles stand still."""
+    pad, count = 3, 4
+    plain = systems(count)[kind]
+    system = later(plain, pad)
+    values, observed = (wide(x, count) for x in series(2, missing=True))
+    start = plain.begin(4, many(PRIOR, count))
+    rng = generator(0)
+    before = particles.filter(
+        system, start, padded(values, pad)[:pad], padded(observed, pad)[:pad], threshold=2.0, generator=rng
+    )
+    assert not bool(before.log_likelihood.any())
+    assert_same(before.particles, start)
+    expected = particles.filter(plain, start, values, observed, generator=rng)
+    found = particles.filter(system, start, padded(values, pad), padded(observed, pad), generator=generator(0))
+    assert_same(found.particles, expected.particles)
+    assert_same(found.log_likelihood[pad:], expected.log_likelihood)
+
+
+@pytest.mark.parametrize("recurrent", [False, True])
+@pytest.mark.parametrize("guessed", [False, True])
+def test_a_series_that_begins_later_beside_others_is_as_if_alone(recurrent, guessed, monkeypatch):
+    """With noise of zero, so that nothing depends on how many numbers were drawn before."""
+    monkeypatch.setattr(switching, "_noise", lambda like, generator: torch.zeros_like(like))
+    begins = torch.tensor([0, 2, 4])
+    model = Mixed(7, 2, recurrent)
+    # Each series has a first switch of its own at every step, of which that of its begin must be read.
+    initial = Diagonal(torch.randn(STEPS, 3, 2, generator=generator(3)), torch.full((STEPS, 3, 2), 0.5))
+    guess = random_guess(0, 2, 3) if guessed else None
+    values = torch.randn(STEPS, 3, TARGETS, generator=generator(4))
+    active = torch.arange(STEPS)[:, None] >= begins
+    system = dataclasses.replace(model.system(3, guess=guess), initial=initial, active=active)
+    start = system.begin(1, many(PRIOR, 3))
+    together = particles.filter(system, start, values, active[..., None].expand(-1, -1, TARGETS), keep_history=True)
+    for which, begin in enumerate(begins.tolist()):
+        pick = lambda x: x if x is None else map_tensors(lambda v: v[:, which : which + 1], x)  # noqa: B023, E731
+        own = map_tensors(lambda x: x[begin : begin + 1], pick(initial))  # noqa: B023
+        alone = dataclasses.replace(model.system(1, guess=pick(guess)), initial=own)
+        begun = alone.begin(1, many(PRIOR, 1))
+        expected = particles.filter(alone, begun, pick(values)[begin:], keep_history=True, first=begin)
+        torch.testing.assert_close(together.log_likelihood[begin:, [which]], expected.log_likelihood, **EXACT)
+        assert bool((together.log_likelihood[:begin, which] == 0).all())
+        found = together.history
+        torch.testing.assert_close(found.switch[begin:, :, [which]], expected.history.switch, **EXACT)
+        torch.testing.assert_close(found.state.mean[begin:, :, [which]], expected.history.state.mean, **EXACT)
+        torch.testing.assert_close(found.state.cov[begin:, :, [which]], expected.history.state.cov, **EXACT)
+        assert found.begun[:, which].tolist() == active[:, which].tolist()
+
+
+def test_a_recurrent_series_that_begins_later_is_unbiased_beside_others():
+    model, count, pad = Recurrent(), 4000, 2
+    values, observed, exact = model.data(missing=True)
+    plain = model.system(2 * count, random_guess(0, model.size, 2 * count, STEPS + pad))
+    begins = torch.cat([torch.zeros(count), torch.full((count,), pad)])
+    system = dataclasses.replace(plain, active=torch.arange(STEPS + pad)[:, None] >= begins)
+    early = torch.cat([wide(values, count), torch.zeros(pad, count, TARGETS)])
+    seen = torch.cat([wide(observed, count), torch.zeros(pad, count, TARGETS, dtype=torch.bool)])
+    both = torch.cat([early, padded(wide(values, count), pad)], 1)
+    mask = torch.cat([seen, padded(wide(observed, count), pad)], 1)
+    filtered = particles.filter(system, system.begin(4, many(PRIOR, 2 * count)), both, mask, generator=generator(1))
+    for estimates in filtered.log_likelihood.sum(0).split(count):
+        assert abs(errors_from_one(estimates, exact)) < 4
+
+
+def test_a_chain_reads_the_first_switch_of_the_step_at_which_it_begins():
+    begins = torch.tensor([0, 2, 4])
+    first = torch.tensor([[0, 1, 2], [1, 2, 0], [2, 0, 1], [0, 1, 2], [1, 2, 0]])  # (time, series)
+    initial = 1e3 * (torch.nn.functional.one_hot(first, SWITCHES).double() - 1)
+    system = dataclasses.replace(
+        Chain.random(3).system(3), initial=initial, active=torch.arange(STEPS)[:, None] >= begins
+    )
+    filtered = run(system, *series(1, missing=False), 3, 4, 0, keep_history=True)
+    for which, begin in enumerate(begins.tolist()):
+        switch = filtered.history.switch[:, :, which]
+        assert not bool(switch[:begin].any())
+        assert bool((switch[begin].argmax(-1) == first[begin, which]).all())
+
+
+# Gradients, with common random numbers.
+
+
+@pytest.mark.parametrize("recurrent", [False, True])
+@pytest.mark.parametrize("decoded", [False, True])
+def test_gradients_agree_with_finite_differences(recurrent, decoded):
+    """Of all parameters of the model and its guesses; without resampling, which is not continuous."""
+    count, steps = 2, 3
+    model = Mixed(7, 2, recurrent, LinearDecoder.random(1) if decoded else None)
+    values, observed = series(2, True, steps)
+    names = [name for name in model.parameters if recurrent or name != "F"]
+    inputs = [model.parameters[name] for name in names]
+    inputs += [random_guess(0, 2, count, steps).mean, torch.full((1, count, 2), 1.5)]
+    if decoded:
+        inputs += [random_guess(1, AUXILIARIES, count, steps).mean, torch.full((1, count, AUXILIARIES), 1.5)]
+        inputs += [model.decoder.weight, model.decoder.offset, model.decoder.variance]
+
+    def estimate(*inputs):
+        moved = dataclasses.replace(model)
+        moved.parameters = model.parameters | dict(zip(names, inputs, strict=False))
+        rest = list(inputs[len(names) :])
+        guesses = {"guess": Diagonal(*rest[:2])}
+        if decoded:
+            guesses["auxiliary_guess"] = Diagonal(*rest[2:4])
+            moved.decoder = LinearDecoder(*rest[4:])
+        system = moved.system(count, **guesses)
+        return run(system, values, observed, count, 3, 0, threshold=0.0).log_likelihood.sum(0)
+
+    inputs = [x.clone().requires_grad_() for x in inputs]
+    slopes = torch.autograd.grad(estimate(*inputs).sum(), inputs)
+    assert all(bool(slope.any()) for slope in slopes)
+    rng, size = generator(8), 1e-5
+    for _ in range(3):
+        directions = [torch.randn(x.shape, generator=rng) for x in inputs]
+        ends = [
+            estimate(*(x + sign * size * d for x, d in zip(inputs, directions, strict=True))).sum() for sign in (1, -1)
+        ]
+        slope = sum((g * d).sum() for g, d in zip(slopes, directions, strict=True))
+        # The error of the difference is of the order size^2, and rounding over size.
+        torch.testing.assert_close((ends[0] - ends[1]) / (2 * size), slope, rtol=1e-6, atol=1e-7)
+
+
+# Sizes at the edge.
+
+
+@pytest.mark.parametrize("num_particles", [1, 3])
+@pytest.mark.parametrize("steps", [1, 2])
+@pytest.mark.parametrize("size", [1, 2])
+def test_smallest_sizes(num_particles, steps, size):
+    model = Mixed(3, size, recurrent=True, decoder=LinearDecoder.random(1))
+    values = torch.randn(steps, TARGETS, generator=generator(0))
+    guesses = {"guess": random_guess(0, size, 2, steps), "auxiliary_guess": random_guess(1, AUXILIARIES, 2, steps)}
+    filtered = run(model.system(2, **guesses), values, None, 2, num_particles, 0)
+    assert filtered.log_likelihood.shape == (steps, 2)
+    assert bool(filtered.log_likelihood.isfinite().all())
+    assert filtered.particles.switch.shape == (num_particles, 2, size)
+    assert bool(filtered.particles.begun.all())

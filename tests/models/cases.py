@@ -7,10 +7,14 @@ import pandas as pd
 import torch
 
 from tsforecast.data.transform import Prepare, collate, cut
-from tsforecast.models import MODELS, AbstractForecaster
+from tsforecast.models import MODELS, AbstractForecaster, AbstractSwitchingForecaster
 
 HORIZON = 4
 CARDINALITY = [3, 2]
+_SWITCHING = {"switch_dim": 2, "num_bases": 3, "hidden": 6, "embedding_dim": 2, "num_particles": 4}
+_DENSE = {**_SWITCHING, "state_dim": 3}
+_AUXILIARY = {**_DENSE, "auxiliary_dim": 2}
+_COMPONENTS = {**_SWITCHING, "components": "damped_level+day_of_week"}
 # Case -> (model, constructor arguments): every model, and every option that changes the arithmetic.
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "issm": ("issm", {"components": "damped_level+damped_trend+day_of_week+cycle_of_3"}),
@@ -19,7 +23,30 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "gls": ("gls", {"state_dim": 4}),
     "gls-targets": ("gls", {"state_dim": 3, "num_targets": 2}),
     "gls-crps": ("gls", {"state_dim": 3, "objective": "crps", "transformation": "asinh"}),
+    "sgls": ("sgls", _DENSE),
+    "sgls-categorical": ("sgls", {**_DENSE, "switch": "categorical", "switch_dim": 3}),
+    "rsgls": ("rsgls", _DENSE),
+    "rsgls-paper": (
+        "rsgls",
+        {**_DENSE, "recurrence": "paper", "resampling_gradient": "stop-gradient", "persistence": 0.5},
+    ),
+    "rsgls-issm": ("rsgls-issm", _COMPONENTS),
+    "rsgls-issm-crps": ("rsgls-issm", {**_COMPONENTS, "objective": "crps"}),
+    "arsgls": ("arsgls", _AUXILIARY),
+    "arsgls-encoder": ("arsgls", {**_AUXILIARY, "proposal": "encoder"}),
+    "arsgls-bootstrap": ("arsgls", {**_AUXILIARY, "proposal": "bootstrap"}),
+    "arsgls-targets": ("arsgls", {**_AUXILIARY, "num_targets": 2}),
+    "arsgls-student-t": ("arsgls", {**_AUXILIARY, "likelihood": "student-t"}),
+    "arsgls-counts": ("arsgls", {**_AUXILIARY, "likelihood": "negative-binomial"}),
+    "arsgls-binary": ("arsgls", {**_AUXILIARY, "likelihood": "bernoulli"}),
 }
+SWITCHING = [case for case, (name, _) in CASES.items() if issubclass(MODELS[name], AbstractSwitchingForecaster)]
+LINEAR = [case for case in CASES if case not in SWITCHING]
+_KINDS = {"negative-binomial": "counts", "bernoulli": "binary"}
+# Where the options of a model with particles do not matter.
+FEW = [*LINEAR, "sgls-categorical", "rsgls-issm", "arsgls-targets"]
+# Cases whose data are real numbers: they can be shifted, scaled and transformed.
+REAL = [case for case, (_, options) in CASES.items() if options.get("likelihood") not in _KINDS]
 
 
 def make_model(case: str, seed: int = 0, **options: Any) -> AbstractForecaster:
@@ -49,13 +76,26 @@ def make_model(case: str, seed: int = 0, **options: Any) -> AbstractForecaster:
     return model
 
 
-def make_entries(targets: int = 1, lengths: tuple[int, ...] = (30, 26, 17), seed: int = 0) -> list[dict[str, Any]]:
-    """Series with covariates, categories and gaps, the first of them at the beginning."""
+def entries_of(case: str, **options: Any) -> list[dict[str, Any]]:
+    """Series that fit a case; short ones for particles, which are slow."""
+    _, chosen = CASES[case]
+    options = {"lengths": (12, 10, 8), **options} if case in SWITCHING else options
+    return make_entries(chosen.get("num_targets", 1), kind=_KINDS.get(chosen.get("likelihood", ""), "real"), **options)
+
+
+def make_entries(
+    targets: int = 1, lengths: tuple[int, ...] = (30, 26, 17), seed: int = 0, kind: str = "real"
+) -> list[dict[str, Any]]:
+    """Series of real numbers, counts or zeros and ones, with covariates, categories and gaps, the first of them at the
+    beginning."""
     rng = np.random.default_rng(seed)
     entries = []
     for k, length in enumerate(lengths):
         time = np.arange(length)
         target = 3 * k + np.sin(2 * np.pi * (time + k) / 7) + 0.3 * rng.normal(size=(targets, length)).cumsum(1)
+        if kind != "real":
+            target = rng.poisson(np.abs(target) + 3) if kind == "counts" else rng.random((targets, length)) < 0.4
+        target = target.astype(float)
         target[:, rng.random(length) < 0.15] = np.nan
         target[0, :2] = np.nan
         entries.append(

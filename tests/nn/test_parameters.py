@@ -38,7 +38,7 @@ def test_scale_network_starts_at_zero_and_learns():
     network = ScaleNetwork(num_inputs=4, num_series=2, num_scales=3, embedding_dim=5, hidden=6)
     inputs = torch.randn(7, 3, 4)
     assert torch.equal(network(inputs, SERIES), torch.zeros(7, 3, 3))
-    assert torch.equal(network.embedding(torch.tensor(0)), torch.zeros(5))
+    assert torch.equal(network.inputs.embedding(torch.tensor(0)), torch.zeros(5))
     with torch.no_grad():
         network.head.weight.normal_()
     out = network(inputs, SERIES)

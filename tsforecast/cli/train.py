@@ -260,6 +260,10 @@ def _progress(epochs: int) -> pl.Callback:
         state.update(first=trainer.current_epoch, begin=time.monotonic())
 
     def epoch_end(trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        if "train_loss" in trainer.callback_metrics:  # else written after the checkpoint, and lost by a stop between
+            row = {"train_loss": float(trainer.callback_metrics["train_loss"]), "epoch": float(trainer.current_epoch)}
+            for logger in trainer.loggers:
+                logger.log_metrics(row, step=trainer.global_step - 1)
         now, done = time.monotonic(), trainer.current_epoch + 1
         left = (now - state["begin"]) / (done - state["first"]) * (epochs - done)
         losses = ", ".join(f"{name} {trainer.callback_metrics[name]:.4f}" for name in _losses(trainer))

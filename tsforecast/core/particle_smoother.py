@@ -92,8 +92,19 @@ def smooth(
     """
     drawn = _draw_paths(system, initial, history, values, observed, num_samples, generator, first)
     switches = torch.stack([p.switch for p in drawn[1:]])
-    auxiliaries = None if drawn[-1].auxiliary is None else torch.stack([p.auxiliary for p in drawn[1:]])  # pyright: ignore
-    return ParticleSmoothed(switches, auxiliaries, kalman.smooth(*_given_paths(system, drawn, values, observed, first)))
+    states = kalman.smooth(*_given_paths(system, drawn, values, observed, first))
+    auxiliaries = []
+    for step, path in enumerate(drawn[1:]):
+        if path.auxiliary is None:
+            continue
+        if observed is None:
+            auxiliaries.append(path.auxiliary)
+            continue
+        # Where nothing was observed the filter's does not know what came later.
+        belief = map_tensors(lambda x, at=step: x[at], states.states)
+        emitted = system.regime(path.switch, first + step).emission.marginal(belief).sample(generator=generator)
+        auxiliaries.append(torch.where(observed[step].any(-1, keepdim=True), path.auxiliary, emitted))
+    return ParticleSmoothed(switches, torch.stack(auxiliaries) if auxiliaries else None, states)
 
 
 def sample_given(
@@ -131,8 +142,13 @@ def sample_given(
     states = kalman.sample_posterior(*given, num_samples=1, generator=generator).squeeze(1)
     paths = []
     for step, (path, state) in enumerate(zip(drawn[1:], states, strict=True)):
-        emitted = system.regime(path.switch, first + step).emission.sample(state, generator)
-        if path.auxiliary is not None:
+        emission = system.regime(path.switch, first + step).emission
+        if path.auxiliary is None:  # what is missing may share noise with what is known
+            dense = emission.dense()
+            noise = Gaussian(matvec(dense.matrix, state) + dense.offset, dense.noise)
+            emitted = noise.condition(values[step], observed[step]).sample(generator=generator)
+        else:
+            emitted = emission.sample(state, generator)
             emitted = torch.where(observed[step].any(-1, keepdim=True), path.auxiliary, emitted)
         value = system.simulate_value(emitted, first + step, generator)
         paths.append(torch.where(observed[step], values[step], value))

@@ -93,13 +93,14 @@ class AbstractSwitchingSystem(abc.ABC):
         self,
         particles: ParticleState,
         time: int,
-        value: Float[Tensor, "series target"],
+        value: Float[Tensor, "series target"] | None,
         observed: Bool[Tensor, "series target"] | None,
         generator: torch.Generator | None = None,
     ) -> ParticleState:
         """The particles one step on, drawn from the proposal; their log-weights are not normalised.
 
-        A step without any observation is drawn from the model itself and changes no weight.
+        A step without any observation is drawn from the model itself and changes no weight; None in the place of a
+        value is one for all series, for which no proposal need be known.
         """
 
     @abc.abstractmethod
@@ -270,10 +271,7 @@ def predict(
         time: Index of the step.
         generator: Of random numbers.
     """
-    like = particles.state.mean
-    targets = system.regime(particles.switch, time).emission.dense().offset.shape[-1]
-    nothing = torch.zeros(like.shape[1], targets, dtype=like.dtype, device=like.device)
-    moved = system.extend(particles, time, nothing, torch.zeros_like(nothing, dtype=torch.bool), generator)
+    moved = system.extend(particles, time, None, None, generator)
     return GaussianMixture(moved.log_weight, system.regime(moved.switch, time).emission.marginal(moved.state))
 
 

@@ -195,17 +195,22 @@ class GaussianSwitching(AbstractSwitchingSystem):
         self,
         particles: ParticleState,
         time: int,
-        value: Float[Tensor, "series target"],
+        value: Float[Tensor, "series target"] | None,
         observed: Bool[Tensor, "series target"] | None,
         generator: torch.Generator | None = None,
     ) -> ParticleState:
         """Switch, then state, then observation or auxiliary; see `propose`."""
         seen = None if observed is None else observed.any(-1)
-        switch, log_ratio, state = self._draw_switch(particles, time, seen, generator)
+        guess = None if value is None else _at(self.guess, time)
+        switch, log_ratio, state = self._draw_switch(particles, time, guess, seen, generator)
         regime = self.parameters(switch, time)
         state = regime.transition.marginal(state)
         auxiliary = None
-        if self.likelihood is None:
+        if value is None:
+            gain = 0.0
+            if self.auxiliary_dim:
+                auxiliary = propose(regime.emission, state, generator=generator)[0]
+        elif self.likelihood is None:
             state, gain = regime.emission.posterior(state, value, observed)
         else:
             guess = _at(self.auxiliary_guess, time)
@@ -230,10 +235,14 @@ class GaussianSwitching(AbstractSwitchingSystem):
         return moved if self.active is None else _choose(self.active[time], moved, particles)
 
     def _draw_switch(
-        self, particles: ParticleState, time: int, seen: Tensor | None, generator: torch.Generator | None
+        self,
+        particles: ParticleState,
+        time: int,
+        guess: Diagonal | None,
+        seen: Tensor | None,
+        generator: torch.Generator | None,
     ) -> tuple[Tensor, Tensor, Gaussian]:
         """The switch, log p - log pi, and the belief over the state before, given the switch."""
-        guess = _at(self.guess, time)
         matrix, mean, variance = self._conditional(particles, time)
         if matrix is None:
             switch, log_ratio = propose_diagonal(Diagonal(mean, variance), guess, seen, generator)
@@ -335,7 +344,7 @@ class CategoricalSwitching(AbstractSwitchingSystem):
         self,
         particles: ParticleState,
         time: int,
-        value: Float[Tensor, "series target"],
+        value: Float[Tensor, "series target"] | None,
         observed: Bool[Tensor, "series target"] | None,
         generator: torch.Generator | None = None,
     ) -> ParticleState:
@@ -345,7 +354,7 @@ class CategoricalSwitching(AbstractSwitchingSystem):
         """
         log_prior = self._log_prior(particles, time)
         eye = torch.eye(log_prior.shape[-1], dtype=log_prior.dtype, device=log_prior.device)
-        if self.optimal:
+        if self.optimal and value is not None:
             every = eye.reshape(len(eye), *[1] * (log_prior.ndim - 1), len(eye)).expand(-1, *log_prior.shape)
             states, log_prob = self._condition(
                 map_tensors(lambda x: x.unsqueeze(0), particles.state), every, time, value, observed
@@ -373,9 +382,11 @@ class CategoricalSwitching(AbstractSwitchingSystem):
         return moved if self.active is None else _choose(self.active[time], moved, particles)
 
     def _condition(
-        self, belief: Gaussian, switch: Tensor, time: int, value: Tensor, observed: Tensor | None
+        self, belief: Gaussian, switch: Tensor, time: int, value: Tensor | None, observed: Tensor | None
     ) -> tuple[Gaussian, Tensor]:
         regime = self.parameters(switch, time)
+        if value is None:
+            return regime.transition.marginal(belief), torch.zeros_like(switch[..., 0])
         return regime.emission.posterior(regime.transition.marginal(belief), value, observed)
 
     def _log_prior(self, particles: ParticleState, time: int) -> Tensor:

@@ -53,6 +53,9 @@ class RSGLSISSMForecaster(AbstractSwitchingForecaster):
         self._season_names = issm.season_names
         super().__init__(learning_rate=learning_rate, network_learning_rate=network_learning_rate, **kwargs)
         self.save_hyperparameters()
+        for name, value, least in (("num_bases", num_bases, 1), ("linear_epochs", linear_epochs, 0)):
+            if value < least:
+                raise ValueError(f"expected {name} to be at least {least}, got {value}")
         self.linear_epochs = linear_epochs
         self.linear = issm
         hidden, states = kwargs.get("hidden", 64), sum(c.size for c in issm.components)

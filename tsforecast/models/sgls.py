@@ -76,12 +76,14 @@ class AbstractDenseSwitchingForecaster(AbstractSwitchingForecaster):
         state, switch = self.state_dim, self.switch_dim
         bases = {
             "transition": rotations(state, self.season) + 0.05 * torch.randn(count, state, state) / math.sqrt(state),
-            "emission": torch.randn(count, emitted, state) / math.sqrt(state),
-            "state_noise": 1.0 + 0.1 * torch.randn(count, state),
+            # One reading of the state for all regimes to begin with, lest the mixing weights make the emission noise;
+            # and small noises of state and switch: a log scale moves slowly.
+            "emission": (torch.randn(emitted, state) + 0.1 * torch.randn(count, emitted, state)) / math.sqrt(state),
+            "state_noise": 2.5 + 0.1 * torch.randn(count, state),
             "emission_noise": 1.0 + 0.1 * torch.randn(count, emitted),
         }
         if not self.is_categorical:
-            bases["switch_noise"] = 1.0 + 0.1 * torch.randn(count, switch)
+            bases["switch_noise"] = 2.5 + 0.1 * torch.randn(count, switch)
         if self.is_recurrent:
             bases["recurrence"] = torch.randn(count, switch, state) / math.sqrt(state)
         return bases

@@ -72,6 +72,8 @@ class AbstractSwitchingForecaster(AbstractForecaster):
         for name, value in (("switch_dim", switch_dim), ("num_particles", num_particles), ("hidden", hidden)):
             if value < 1:
                 raise ValueError(f"expected {name} to be at least 1, got {value}")
+        if not resample_below >= 0:
+            raise ValueError(f"expected resample_below to be at least 0, got {resample_below}")
         self.switch_dim = switch_dim
         self.persistence = persistence
         self.num_particles = num_particles

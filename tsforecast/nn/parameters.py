@@ -4,6 +4,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from tsforecast.nn.mlp import InputNetwork
+
 
 class SeriesParameters(nn.Module):
     """A vector for each series: population + deviations of its categories + deviation of the series.
@@ -46,9 +48,7 @@ class ScaleNetwork(nn.Module):
 
     def __init__(self, num_inputs: int, num_series: int, num_scales: int, embedding_dim: int, hidden: int = 64) -> None:
         super().__init__()
-        self.embedding = nn.Embedding(num_series + 1, embedding_dim, padding_idx=0)
-        self.of_time = nn.Linear(num_inputs, hidden)
-        self.of_series = nn.Linear(embedding_dim, hidden, bias=False)
+        self.inputs = InputNetwork(num_inputs, num_series, embedding_dim, hidden)
         self.head = nn.Linear(hidden, num_scales)
         nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)
@@ -57,5 +57,4 @@ class ScaleNetwork(nn.Module):
         self, inputs: Float[Tensor, "time #series feature"], series: Int[Tensor, " series"]
     ) -> Float[Tensor, "time series scale"]:
         """Zero at first: training starts from constant scales."""
-        hidden = self.of_time(inputs) + self.of_series(self.embedding(series))
-        return self.head(nn.functional.leaky_relu(hidden))
+        return self.head(self.inputs(inputs, series))

@@ -1,0 +1,197 @@
+"""What forecasters which are one linear-Gaussian system promise beside the contract: exact moments."""
+
+import numpy as np
+import pytest
+import torch
+
+from tests.models.cases import HORIZON, LINEAR, make_batch, make_entries, make_model, without
+from tsforecast.core import Gaussian
+from tsforecast.models.base import scaled
+from tsforecast.models.linear import AbstractLinearForecaster
+
+EXACT = {"rtol": 1e-9, "atol": 1e-9}
+
+
+@pytest.fixture(params=LINEAR)
+def case(request):
+    return request.param
+
+
+def model_and_entries(case, **options):
+    model = make_model(case, **options)
+    return model, make_entries(model.num_targets)
+
+
+@pytest.mark.parametrize("case", [name for name in LINEAR if not name.endswith("crps")])
+def test_the_loss_is_that_of_the_joint_gaussian_of_what_is_observed(case):
+    model, entries = model_and_entries(case)
+    for entry in entries:
+        batch = make_batch(model, [entry])
+        stretch = model.stretch(batch, "both")
+        system, prior = model.system(stretch, batch)
+        joint = system.predictive(prior, len(stretch.values))
+        values, observed = scaled(stretch, *model.begin(batch))
+        seen = observed.flatten()
+        assert 0 < seen.sum() < len(seen)
+        marginal = Gaussian(joint.mean[0, seen], joint.cov[0][seen][:, seen])
+        expected = -marginal.log_prob(values.flatten()[seen]) / seen.sum()
+        torch.testing.assert_close(model.loss(batch)[0], expected, **EXACT)
+
+
+def test_the_predictive_of_a_series_alone_is_that_in_a_batch(case):
+    model, entries = model_and_entries(case)
+    together = make_batch(model, entries)
+    joint = model.predictive(model.filter(together)[0], together)
+    for k, entry in enumerate(entries):
+        alone = make_batch(model, [entry])
+        predictive = model.predictive(model.filter(alone)[0], alone)
+        torch.testing.assert_close(predictive.mean[0], joint.mean[k], **EXACT)
+        torch.testing.assert_close(predictive.cov[0], joint.cov[k], **EXACT)
+
+
+def test_samples_have_the_moments_of_the_predictive(case):
+    model, entries = model_and_entries(case, transformation="none")
+    batch = make_batch(model, entries, train=False)
+    with torch.no_grad():
+        belief, _ = model.filter(batch)
+        joint = model.predictive(belief, batch)
+        count = 4000
+        samples = model.forecast(belief, batch, count, torch.Generator().manual_seed(1)).flatten(2)
+    error = (samples.mean(1) - joint.mean) / (joint.variance / count).sqrt()
+    assert error.abs().max() < 4.5
+    centred = samples - joint.mean.unsqueeze(1)
+    cov = centred.mT @ centred / count
+    deviation = ((joint.cov.square() + joint.variance.unsqueeze(-1) * joint.variance.unsqueeze(-2)) / count).sqrt()
+    assert ((cov - joint.cov) / deviation).abs().max() < 4.5
+
+
+def test_what_is_known_of_the_future_is_conditioned_on(case):
+    """Known in full at the beginning of the horizon: the same as having filtered on."""
+    model, entries = model_and_entries(case)
+    entry = without(entries[0], -3)
+    length = entry["target"].shape[-1]
+    entry = {**entry, "feat_dynamic_real": entry["feat_dynamic_real"][:, :length]}
+    past = {**entry, "target": entry["target"][..., :-HORIZON]}
+    known = np.array(entry["target"][..., -HORIZON:])
+    known[..., 2:] = np.nan
+    batch = make_batch(model, [{**past, "known_future": known}], train=False)
+    with torch.no_grad():
+        belief, _ = model.filter(batch)
+        given = model.predictive(belief, batch)
+        free = model.predictive(belief, {**batch, "known_future": torch.full_like(batch["known_future"], torch.nan)})
+        on = {
+            **batch,
+            **{f"past_{n}": batch[f"future_{n}"][:, :2] for n in ("time_feat", "season_index", "dynamic_real")},
+        }
+        on["past_target"] = torch.as_tensor(np.atleast_2d(known).T[None, :2])
+        on["past_observed"] = ~on["past_target"].isnan()
+        on["past_is_pad"] = torch.zeros(1, 2, dtype=torch.bool)
+        on |= {f"future_{n}": batch[f"future_{n}"][:, 2:] for n in ("time_feat", "season_index", "dynamic_real")}
+        on["known_future"] = torch.full_like(batch["known_future"][:, 2:], torch.nan)
+        later = model.predictive(model.filter(on, belief)[0], on)
+    size = 2 * model.num_targets
+    torch.testing.assert_close(given.mean[:, size:], later.mean, **EXACT)
+    torch.testing.assert_close(given.cov[:, size:, size:], later.cov, **EXACT)
+    seen = ~batch["known_future"].flatten().isnan()
+    cross = free.cov[0][~seen][:, seen]
+    gain = torch.linalg.solve(free.cov[0][seen][:, seen], cross.T).T
+    residual = model.transform(batch["known_future"].flatten()[seen].double()) - free.mean[0, seen]
+    torch.testing.assert_close(given.mean[0, ~seen], free.mean[0, ~seen] + gain @ residual, **EXACT)
+    torch.testing.assert_close(given.cov[0][~seen][:, ~seen], free.cov[0][~seen][:, ~seen] - gain @ cross.T, **EXACT)
+
+
+@pytest.mark.parametrize("transformation", ["none", "log1p"])
+def test_marginals_agree_with_samples(case, transformation):
+    model, entries = model_and_entries(case, transformation=transformation)
+    batch = make_batch(model, entries[1:], train=False)
+    with torch.no_grad():
+        belief, _ = model.filter(batch)
+        count = 4000
+        samples = model.forecast(belief, batch, count, torch.Generator().manual_seed(2))
+        marginals = model.marginals(belief, batch)
+    for distribution, paths in zip(marginals, samples, strict=True):
+        paths = paths if model.num_targets > 1 else paths.squeeze(-1)
+        for level in (0.1, 0.5, 0.9):
+            below = (paths < distribution.icdf(torch.tensor(level))).double().mean(0)
+            assert ((below - level).abs() < 4.5 * (level * (1 - level) / count) ** 0.5).all()
+    if transformation == "none":
+        torch.testing.assert_close(
+            torch.stack([m.mean for m in marginals]).flatten(1), model.predictive(belief, batch).mean
+        )
+    else:  # moments of a shifted log-normal
+        joint = model.predictive(belief, batch)
+        mean = (joint.mean + joint.variance / 2).exp() - 1
+        torch.testing.assert_close(torch.stack([m.mean for m in marginals]).flatten(1), mean)
+
+
+@pytest.mark.parametrize("transformation", ["none", "log1p"])
+def test_marginals_of_known_values_have_no_variance(case, transformation):
+    model, entries = model_and_entries(case, transformation=transformation)
+    known = np.full((*entries[0]["target"].shape[:-1], HORIZON), np.nan, np.float32)
+    known[..., 1], known[..., 3] = 1.7, 0.3
+    batch = make_batch(model, [{**entries[1], "known_future": known}], train=False)
+    quantile = model.marginals(model.filter(batch)[0], batch)[0].icdf(torch.tensor([0.9]))
+    fixed = torch.as_tensor(np.atleast_2d(known).T)[[1, 3]].double()
+    torch.testing.assert_close(quantile.reshape(HORIZON, -1)[[1, 3]], fixed, rtol=1e-6, atol=1e-6)
+
+
+def test_marginals_behind_asinh_are_refused(case):
+    model, entries = model_and_entries(case, transformation="asinh")
+    batch = make_batch(model, entries, train=False)
+    with pytest.raises(ValueError, match="take samples"):
+        model.marginals(model.filter(batch)[0], batch)
+
+
+@pytest.mark.parametrize("over", ["series", "parameters"])
+def test_gradients_of_each_series_by_vmap(case, over):
+    """What online adaptation needs: one gradient a series, or a set of parameters, at once."""
+    model, entries = model_and_entries(case)
+    assert isinstance(model, AbstractLinearForecaster)
+    batch = {name: value for name, value in make_batch(model, entries).items() if isinstance(value, torch.Tensor)}
+    parameters = {name: p.detach() for name, p in model.named_parameters()}
+
+    class Loss(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model = model
+
+        def forward(self, one):
+            return self.model.loss({name: value.unsqueeze(0) for name, value in one.items()}).squeeze(0)
+
+    def loss(values, one):
+        return torch.func.functional_call(Loss(), {f"model.{name}": v for name, v in values.items()}, (one,))
+
+    if over == "series":
+        gradients = torch.func.vmap(torch.func.grad(loss), (None, 0))(parameters, batch)
+    else:
+        one = {name: value[0] for name, value in batch.items()}
+        several = {name: torch.stack([p, p + 0.01 * torch.randn_like(p)]) for name, p in parameters.items()}
+        gradients = torch.func.vmap(torch.func.grad(loss), (0, None))(several, one)
+    model.loss({name: value[:1] for name, value in batch.items()}).sum().backward()
+    for name, parameter in model.named_parameters():
+        torch.testing.assert_close(gradients[name][0], parameter.grad, rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("transformation", ["none", "log1p"])
+def test_the_crps_is_that_of_the_forecast(case, transformation):
+    """In scaled units, by the quantile loss; behind a transformation over tenths, in units of the data."""
+    model, entries = model_and_entries(case, transformation=transformation, objective="crps")
+    entry = {**entries[0], "target": np.abs(entries[0]["target"])}
+    batch = make_batch(model, [entry])
+    with torch.no_grad():
+        loss = model.loss(batch).item()
+        belief, _ = model.filter(batch)
+        joint = model.predictive(belief, {**batch, "known_future": torch.full_like(batch["future_target"], torch.nan)})
+    value, seen = batch["future_target"].flatten(), batch["future_observed"].flatten()
+    normal = torch.distributions.Normal(joint.mean[0], joint.variance[0].sqrt())
+    if transformation == "none":
+        scale = belief.scale[0].repeat(HORIZON)
+        levels = (torch.arange(20000).double() + 0.5) / 20000
+        quantiles = normal.icdf(levels.unsqueeze(-1))
+    else:
+        scale = (batch["past_target"].abs().sum(1) / batch["past_observed"].sum(1))[0].repeat(HORIZON) + 1
+        levels = torch.arange(1, 10).double() / 10
+        quantiles = normal.icdf(levels.unsqueeze(-1)).exp() - 1
+    below = (value < quantiles).double()
+    score = (2 * (below - levels.unsqueeze(-1)) * (quantiles - value)).mean(0) / scale
+    assert loss == pytest.approx(score[seen].mean().item(), rel=1e-3 if transformation == "none" else 1e-6)

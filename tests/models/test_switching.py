@@ -1,0 +1,502 @@
+"""What is particular to forecasters with particles: exact where switches choose nothing, statistical where they do."""
+
+import dataclasses
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from tests.models.cases import HORIZON, SWITCHING, entries_of, make_batch, make_entries, make_model
+from tsforecast.core import Gaussian, LinearGaussian, LinearSystem, kalman
+from tsforecast.models import ISSMForecaster
+from tsforecast.models.base import scaled
+
+EXACT = {"rtol": 1e-9, "atol": 1e-9}
+# Options with which a switch has nothing to choose from, and is not weighed.
+NO_CHOICE = {"sgls": {"num_bases": 1, "proposal": "bootstrap"}, "sgls-categorical": {"switch_dim": 1}}
+# One case for each system and decoder; proposals, gradients and objectives do not matter to what a model is.
+SYSTEMS = [
+    "sgls", "sgls-categorical", "rsgls", "rsgls-issm", "arsgls", "arsgls-targets", "arsgls-student-t", "arsgls-counts",
+    "arsgls-binary",
+]  # fmt: skip
+
+
+def seeded(function, *arguments, seed=0, **options):
+    torch.manual_seed(seed)
+    return function(*arguments, **options)
+
+
+def copies(batch, count):
+    """One series many times."""
+    return {
+        name: value.repeat(count, *[1] * (value.ndim - 1)) if isinstance(value, torch.Tensor) else value * count
+        for name, value in batch.items()
+    }
+
+
+def errors_from(samples, exact):
+    """The largest distance in standard errors between means over the first dimension and what they should be."""
+    standard = samples.std(0) / math.sqrt(len(samples))
+    return float(((samples.mean(0) - exact).abs() / standard).max())
+
+
+# With one base matrix the model is a linear system, whatever the switches are.
+
+
+def inputs_by_hand(model, batch):
+    """Features of every step of a batch, (time, series, hidden): one layer over all that is known."""
+    parts = [torch.cat([batch[f"past_{n}"], batch[f"future_{n}"]], 1) for n in ("time_feat", "dynamic_real")]
+    steps = parts[0].shape[1]
+    season = torch.cat([batch["past_season_index"], batch["future_season_index"]], 1)[..., 0]
+    fixed = [batch["static_real"], *(torch.eye(n)[batch["static_cat"][:, i]] for i, n in enumerate((3, 2)))]
+    parts += [fixed[0].unsqueeze(1).expand(-1, steps, -1), torch.eye(7)[season]]
+    parts += [x.unsqueeze(1).expand(-1, steps, -1) for x in fixed[1:]]
+    network = model.inputs
+    hidden = torch.cat(parts, -1).double() @ network.of_time.weight.T + network.of_time.bias
+    hidden = hidden + (network.embedding.weight[batch["series_index"]] @ network.of_series.weight.T).unsqueeze(1)
+    return torch.where(hidden > 0, hidden, 0.01 * hidden).transpose(0, 1)
+
+
+def linear_system(model, batch):
+    """The system of a dense model with one base matrix, and its prior; the auxiliary integrated out."""
+    bases = {name: value[0] for name, value in model.mixture.bases.items()}
+    noises = {name: torch.diag((-2 * bases[name]).exp()) for name in ("state_noise", "emission_noise")}
+    offset = inputs_by_hand(model, batch) @ model.emission_inputs[0].T
+    matrix, noise = bases["emission"], noises["emission_noise"]
+    if model.auxiliary_dim:
+        layer, targets = model.decoder.layers, model.num_targets
+        weight = layer.weight[:targets]
+        offset = offset @ weight.T + layer.bias[:targets]
+        matrix, noise = weight @ matrix, weight @ noise @ weight.T + torch.diag((-2 * layer.bias[targets:]).exp())
+    zeros = torch.zeros(1, 1, model.state_dim)
+    system = LinearSystem(
+        LinearGaussian(bases["transition"][None, None], zeros.double(), noises["state_noise"][None, None]),
+        LinearGaussian(matrix[None, None], offset, noise[None, None]),
+    )
+    cov = torch.diag((-2 * model.prior_log_inverse_scale).exp())
+    count = len(batch["series_index"])
+    return system, Gaussian(model.prior_mean.expand(count, -1), cov.expand(count, -1, -1))
+
+
+def linear_decoder(model):
+    """Replaces the network of a Gaussian decoder by one layer, with noises that do not depend on the auxiliary."""
+    targets = model.num_targets
+    layer = torch.nn.Linear(model.auxiliary_dim, 2 * targets).double()
+    with torch.no_grad():
+        layer.weight[targets:] = 0.0
+        layer.bias[targets:] = -1.0
+    model.decoder.layers = layer
+
+
+@pytest.mark.parametrize("targets", [1, 2])
+@pytest.mark.parametrize("case", NO_CHOICE)
+def test_a_model_without_a_choice_is_a_kalman_filter(case, targets):
+    """Likelihood, belief and states: not one number is left to chance."""
+    model = make_model(case, num_targets=targets, **NO_CHOICE[case])
+    batch = make_batch(model, make_entries(targets, lengths=(12, 12)))
+    system, prior = linear_system(model, batch)
+    values, observed = scaled(model.stretch(batch, "both"), *model.begin(batch))
+    exact = system.log_likelihood(prior, values, observed)
+    torch.testing.assert_close(seeded(model.loss, batch), -exact.sum(0) / observed.sum((0, 2)), **EXACT)
+    past = batch["past_target"].shape[1]
+    belief, terms = seeded(model.filter, batch, seed=1)
+    torch.testing.assert_close(terms, exact[:past], **EXACT)
+    state, _ = system.posterior(prior, values[:past], observed[:past])
+    torch.testing.assert_close(belief.state.marginal.mean, state.mean, **EXACT)
+    torch.testing.assert_close(belief.state.marginal.cov, state.cov, **EXACT)
+    smoothed = kalman.smooth(system, prior, values[:past], observed[:past]).states
+    found = model.regimes(batch, 3)
+    torch.testing.assert_close(found.mean, smoothed.mean, **EXACT)
+    torch.testing.assert_close(found.cov, smoothed.cov, **EXACT)
+
+
+@pytest.mark.parametrize("case", NO_CHOICE)
+def test_without_a_choice_regimes_of_a_padded_series_are_its_own(case):
+    model = make_model(case, **NO_CHOICE[case])
+    entries = entries_of(case)
+    together, alone = (model.regimes(make_batch(model, part), 3) for part in (entries, entries[2:]))
+    steps = len(alone.mean)
+    assert steps < len(together.mean)
+    torch.testing.assert_close(together.mean[-steps:, 2:], alone.mean, **EXACT)
+    torch.testing.assert_close(together.cov[-steps:, 2:], alone.cov, **EXACT)
+
+
+@pytest.mark.parametrize("case", NO_CHOICE)
+def test_without_a_choice_forecasts_have_the_moments_of_the_joint_gaussian(case):
+    """Each series of a batch given other parts of its future."""
+    model = make_model(case, num_targets=2, **NO_CHOICE[case])
+    batch = make_batch(model, make_entries(2, lengths=(12, 12, 12)))
+    known = torch.full((3, HORIZON, 2), torch.nan)
+    known[1, 1, 0], known[2, 0], known[2, 3, 1] = 1.5, 2.0, -1.0
+    count = 800
+    with torch.no_grad():
+        belief, _ = seeded(model.filter, batch)
+        system, _ = linear_system(model, batch)
+        past = batch["past_target"].shape[1]
+        emission = dataclasses.replace(system.emission, offset=system.emission.offset[past:])
+        state = Gaussian(belief.state.marginal.mean, belief.state.marginal.cov)
+        joint = LinearSystem(system.transition, emission).predictive(state, HORIZON)
+        for future in (torch.full_like(known, torch.nan), known):
+            samples = seeded(model.forecast, belief, {**batch, "known_future": future}, count).flatten(2)
+            location, scale = (x.repeat(1, HORIZON) for x in (belief.location, belief.scale))
+            observed = ~future.flatten(1).isnan()
+            value = torch.where(observed, (future.flatten(1) - location) / scale, 0.0)
+            exact = joint.condition(value, observed)
+            free = ~observed
+            centred = (samples - location.unsqueeze(1)) / scale.unsqueeze(1) - exact.mean.unsqueeze(1)
+            for k in range(3):
+                some = centred[k][:, free[k]]
+                assert errors_from(some, 0.0) < 4.5
+                products = some.unsqueeze(-1) * some.unsqueeze(-2)
+                assert errors_from(products, exact.cov[k][free[k]][:, free[k]]) < 4.5
+
+
+def one_base(case, targets=1, **options):
+    """A recurrent model whose switch chooses nothing but its successor: p(y) is a Kalman filter's.
+
+    Weights are kept in bounds: states move the switch a little, and guesses are vague.
+    """
+    options = {"num_particles": 16, "num_targets": targets, "num_bases": 1, **options}
+    model = make_model(case, **options)
+    with torch.no_grad():
+        model.mixture.bases["recurrence"].mul_(0.3)
+        if case == "rsgls-issm":
+            model.mixture.bases["factor"].zero_()
+        for name, parameter in model.named_parameters():
+            if name.startswith("guess") and name.endswith("bias") and len(parameter) == 4:  # means, log inverse scales
+                parameter[2:] -= 2.0
+    if case.startswith("arsgls"):
+        linear_decoder(model)
+    return model
+
+
+RECURRENT = ["rsgls", "arsgls", "arsgls-encoder", "arsgls-bootstrap", "arsgls-targets", "rsgls-issm"]
+
+
+@pytest.mark.parametrize("case", RECURRENT)
+def test_the_likelihood_is_unbiased(case):
+    """Where it is known exactly though switches depend on states, and states are learnt of from switches."""
+    model = one_base(case, 2 if case.endswith("targets") else 1)
+    batch = make_batch(model, make_entries(model.num_targets, lengths=(8,)))
+    with torch.no_grad():
+        values, observed = scaled(model.stretch(batch, "both"), *model.begin(batch))
+        if case == "rsgls-issm":
+            model.linear.objective = "likelihood"
+            exact = -model.linear.loss(batch) * observed.sum()
+        else:
+            system, prior = linear_system(model, batch)
+            exact = system.log_likelihood(prior, values, observed).sum()
+        estimates = -seeded(model.loss, copies(batch, 1500)) * observed.sum()
+    ratio = (estimates - exact).exp()
+    assert ratio.std() > 1e-3
+    assert errors_from(ratio, 1.0) < 4
+
+
+@pytest.mark.parametrize("case", ["rsgls", "arsgls-targets"])
+def test_forecasts_given_a_part_of_the_future_are_those_of_the_joint_gaussian(case):
+    targets = 2 if case.endswith("targets") else 1
+    model = one_base(case, targets, num_particles=100)
+    batch = make_batch(model, make_entries(targets, lengths=(8,)))
+    known = torch.full((1, HORIZON, targets), torch.nan)
+    known[0, 1, 0], known[0, 3, -1] = 1.5, 0.5
+    many = copies({**batch, "known_future": known}, 60)
+    with torch.no_grad():
+        belief, _ = seeded(model.filter, many)
+        samples = model.forecast(belief, many, 20).flatten(2)
+        system, prior = linear_system(model, batch)
+        steps = system.emission.offset.shape[0]
+        joint = system.predictive(prior, steps)
+        location, scale = (x[0] for x in model.begin(batch))
+        values, observed = scaled(model.stretch(batch, "past"), location, scale)
+        future = ((known[0] - location) / scale).flatten()
+        given = torch.cat([observed.flatten(), ~future.isnan()])
+        value = torch.cat([values.flatten(), torch.where(future.isnan(), 0.0, future)])
+        exact = joint.condition(value.unsqueeze(0), given.unsqueeze(0))
+        free = future.isnan()
+        mean, cov = exact.mean[0, -len(free) :][free], exact.cov[0, -len(free) :, -len(free) :][free][:, free]
+        centred = ((samples - location.repeat(HORIZON)) / scale.repeat(HORIZON))[..., free] - mean
+    assert errors_from(centred.mean(1), 0.0) < 4
+    assert errors_from((centred.unsqueeze(-1) * centred.unsqueeze(-2)).mean(1), cov) < 4
+
+
+def test_an_issm_with_switches_that_change_nothing_is_the_issm():
+    model = make_model("rsgls-issm", proposal="bootstrap")
+    with torch.no_grad():
+        model.mixture.bases["factor"].zero_()
+        model.mixture.bases["recurrence"].zero_()
+    batch = make_batch(model, entries_of("rsgls-issm"))
+    model.linear.objective = "likelihood"
+    torch.testing.assert_close(seeded(model.loss, batch), model.linear.loss(batch), **EXACT)
+    expected = model.linear.decompose(batch)
+    found = seeded(model.decompose, batch)
+    assert found.keys() == expected.keys()
+    active = ~batch["past_is_pad"]
+    for name, parts in expected.items():
+        for mine, its in zip(found[name], parts, strict=True):
+            torch.testing.assert_close(mine[active], its[active], rtol=1e-7, atol=1e-7)
+
+
+def test_the_decomposition_by_regimes_adds_up():
+    model = make_model("rsgls-issm")
+    batch = make_batch(model, entries_of("rsgls-issm"))
+    parts = seeded(model.decompose, batch)
+    total = sum(mean for name, (mean, _) in parts.items() if name != "fit")
+    torch.testing.assert_close(total, parts["fit"][0])
+    assert all((deviation > 0).all() for name, (_, deviation) in parts.items() if name != "covariates")
+
+
+# In general.
+
+
+@pytest.mark.parametrize("case", SYSTEMS)
+def test_a_forecast_is_filtering_over_missing_values(case):
+    """Two ways of the model's own future: sample paths, and weighted particles to which nothing is shown."""
+    model = make_model(case)
+    batch = copies(make_batch(model, entries_of(case, lengths=(8,))), 200)
+    past = {f"past_{n}": batch[f"future_{n}"] for n in ("time_feat", "season_index", "dynamic_real", "target")}
+    blank = torch.zeros_like(batch["future_observed"])
+    on = {**batch, **past, "past_observed": blank, "past_is_pad": blank[..., 0]}
+    with torch.no_grad():
+        belief, _ = seeded(model.filter, batch)
+        paths = model.forecast(belief, batch, 20)[:, :, -1]
+        later, terms = model.filter(on, belief)
+        stretch = model.stretch(batch, "future")
+        system, _ = model.system(stretch, belief, belief.location, belief.scale, proposing=False)
+        particles = later.state
+        emission = system.regime(particles.switch, HORIZON - 1).emission
+        value = system.simulate_value(emission.sample(particles.state.sample()), HORIZON - 1)
+        value = model.restore(value * belief.scale + belief.location)
+    assert terms.abs().max() < 1e-12
+    weight = particles.log_weight.exp().unsqueeze(-1)
+    for power in (1, 2):
+        difference = paths.pow(power).mean(1) - (weight * value.pow(power)).sum(0)
+        assert errors_from(difference / difference.abs().median(), 0.0) < 4
+
+
+@pytest.mark.parametrize("case", ["rsgls", "arsgls-targets", "rsgls-issm"])
+def test_more_particles_give_a_tighter_bound(case):
+    """E log p^ grows with their number, and stays below log E p^."""
+    bounds = []
+    for num_particles in (1, 8, 64):
+        model = make_model(case, num_particles=num_particles)
+        batch = copies(make_batch(model, entries_of(case, lengths=(9,))), 200)
+        with torch.no_grad():
+            bound = -seeded(model.loss, batch, seed=num_particles)
+        bounds.append((bound.mean().item(), bound.std().item() / math.sqrt(len(bound))))
+    for (worse, error), (better, its) in itertools.pairwise(bounds):
+        assert better - worse > 4 * math.hypot(error, its)
+
+
+def stacked(conditionals):
+    """One conditional of all steps, (time, series)."""
+    dense = [conditional.dense() for conditional in conditionals]
+    events = {"matrix": 2, "offset": 1, "noise": 2}
+    wide = {name: [getattr(x, name).expand(1, *[-1] * size) for x in dense] for name, size in events.items()}
+    return LinearGaussian(**{name: torch.stack(parts) for name, parts in wide.items()})
+
+
+@pytest.mark.parametrize("case", ["sgls", "sgls-categorical", "rsgls", "rsgls-issm"])
+def test_a_held_regime_stays(case):
+    """Of one particle the forecast is that of the linear system which its switch chooses."""
+    model = make_model(case, num_particles=1)
+    batch = make_batch(model, entries_of(case)[:1], train=False)
+    count = 4000
+    with torch.no_grad():
+        belief, _ = seeded(model.filter, batch)
+        stretch = model.stretch(batch, "future")
+        system, _ = model.system(stretch, belief, belief.location, belief.scale, proposing=False)
+        regimes = [system.regime(belief.state.switch[0], time) for time in range(HORIZON)]
+        held = LinearSystem(stacked(r.transition for r in regimes), stacked(r.emission for r in regimes))
+        start = belief.state.state
+        joint = held.predictive(Gaussian(start.mean[0], start.cov[0]), HORIZON)
+        samples = seeded(model.forecast, belief, batch, count, hold_switch=True)[0, ..., 0]
+        free = seeded(model.forecast, belief, batch, count)[0, ..., 0]
+    centred = (samples - belief.location) / belief.scale - joint.mean
+    assert errors_from(centred, 0.0) < 4.5
+    assert errors_from(centred.unsqueeze(-1) * centred.unsqueeze(-2), joint.cov[0]) < 4.5
+    assert not torch.equal(free, samples)
+    if case != "rsgls-issm":  # whose factors are close to one
+        moved = (free - belief.location) / belief.scale - joint.mean
+        assert errors_from(moved.unsqueeze(-1) * moved.unsqueeze(-2), joint.cov[0]) > 4.5
+    batch["known_future"][:, 1] = 1.0
+    with pytest.raises(ValueError, match="known values or a held switch"):
+        model.forecast(belief, batch, 3, hold_switch=True)
+
+
+@pytest.mark.parametrize("case", SYSTEMS)
+def test_regimes(case):
+    model = make_model(case)
+    batch = make_batch(model, entries_of(case))
+    with torch.no_grad():
+        state = torch.get_rng_state()
+        found, again = (model.regimes(batch, 9, torch.Generator().manual_seed(2)) for _ in range(2))
+        assert torch.equal(state, torch.get_rng_state())
+        weights = model.regime_weights(found)
+    assert torch.equal(found.switches, again.switches)
+    steps, states = batch["past_target"].shape[1], found.mean.shape[-1]
+    assert found.switches.shape == (steps, 9, 3, model.switch_dim)
+    assert found.states.states.mean.shape == (steps, 9, 3, states)
+    assert found.cov.shape == (steps, 3, states, states)
+    assert weights.shape == (steps, 3, 3)
+    active = ~batch["past_is_pad"].T
+    for values in (found.switches.movedim(1, -1), found.mean, found.cov):
+        assert torch.isfinite(values).all()
+    torch.testing.assert_close(weights.sum(-1)[active], torch.ones(int(active.sum()), dtype=torch.float64))
+    if case == "sgls-categorical":
+        torch.testing.assert_close(weights[active], found.switches.mean(1)[active])
+    if case.startswith("arsgls"):
+        assert torch.isfinite(found.auxiliaries).all()
+
+
+@pytest.mark.parametrize("case", ["rsgls-issm-crps", "sgls", "arsgls-targets"])
+@pytest.mark.parametrize("transformation", ["none", "log1p"])
+def test_the_crps_is_that_of_the_paths(case, transformation):
+    """E|X - y| - E|X - X'| / 2 over all pairs of different paths; behind a transformation in the units of the data."""
+    model = make_model(case, objective="crps", transformation=transformation)
+    entries = [{**entry, "target": np.abs(entry["target"])} for entry in entries_of(case)]
+    batch = make_batch(model, entries)
+    batch["known_future"] = torch.full_like(batch["future_target"], torch.nan)
+    with torch.no_grad():
+        loss = seeded(model.loss, batch)
+        belief, _ = seeded(model.filter, batch)
+        paths = model.forecast(belief, batch, 20)
+    value, observed = batch["future_target"], batch["future_observed"]
+    between = (paths.unsqueeze(1) - paths.unsqueeze(2)).abs().sum((1, 2)) / (20 * 19)
+    score = (paths - value.unsqueeze(1)).abs().mean(1) - 0.5 * between
+    past = torch.where(batch["past_observed"], batch["past_target"].abs().double(), 0.0)
+    size = belief.scale if transformation == "none" else past.sum(1) / batch["past_observed"].sum(1) + 1
+    score = torch.where(observed, score / size.unsqueeze(1), 0.0).sum((1, 2)) / observed.sum((1, 2))
+    torch.testing.assert_close(loss, score, rtol=1e-6, atol=1e-6)
+
+
+# What the options change.
+
+
+def test_the_form_of_the_paper_differs_from_the_second_step_on():
+    terms = {}
+    for case in ("rsgls", "sgls"):
+        for recurrence in ("exact", "paper"):
+            model = make_model(case, recurrence=recurrence)
+            with torch.no_grad():
+                terms[case, recurrence] = seeded(model.filter, make_batch(model, make_entries(lengths=(12,)), past=6))[
+                    1
+                ]
+    assert torch.equal(terms["sgls", "exact"], terms["sgls", "paper"])
+    different = (terms["rsgls", "exact"] - terms["rsgls", "paper"])[:, 0].abs() > 1e-6
+    observed = make_batch(make_model("rsgls"), make_entries(lengths=(12,)), past=6)["past_observed"].flatten()
+    assert not different[0]
+    assert torch.equal(different[1:], observed[1:])
+
+
+@pytest.mark.parametrize(("resample_below", "same"), [(0.0, True), (2.0, False)])
+def test_the_gradient_of_resampling(resample_below, same):
+    """The names change the gradient, not the value; without resampling there is nothing to change."""
+    losses, gradients = [], []
+    for name in ("fivo", "stop-gradient"):
+        model = make_model("rsgls", resampling_gradient=name, resample_below=resample_below)
+        loss = seeded(model.loss, make_batch(model, entries_of("rsgls"))).sum()
+        loss.backward()
+        losses.append(loss.detach())
+        gradients.append(model.mixture.bases["transition"].grad)
+    torch.testing.assert_close(*losses, **EXACT)
+    assert torch.allclose(*gradients, rtol=1e-9) == same
+
+
+def test_proposals_have_their_networks():
+    names = {case: {name for name, _ in make_model(case).named_modules()} for case in SWITCHING}
+    assert "guess.lower" in names["arsgls"]
+    assert "guess.switch" in names["arsgls-encoder"]
+    assert "guess.lower" not in names["arsgls-encoder"]
+    assert not any(name.startswith("guess") for name in names["arsgls-bootstrap"] | names["sgls-categorical"])
+
+
+def test_a_linear_model_is_trained_first_where_one_is_inside():
+    model = make_model("rsgls-issm", linear_epochs=1)
+    batch = make_batch(model, entries_of("rsgls-issm"))
+    assert isinstance(model.linear, ISSMForecaster)
+    model.train()
+    assert torch.equal(model.loss(batch), model.linear.loss(batch))
+    model.loss(batch).sum().backward()
+    trained = {name for name, parameter in model.named_parameters() if parameter.grad is not None}
+    assert trained == {name for name, _ in model.named_parameters() if name.startswith("linear.")}
+    model.eval()
+    later = make_model("rsgls-issm", linear_epochs=0).train()
+    assert torch.equal(seeded(model.loss, batch), seeded(later.loss, batch))
+    assert not torch.equal(seeded(model.loss, batch), model.linear.loss(batch))
+
+
+# Sizes and data at the edge.
+
+
+@pytest.mark.parametrize("case", SYSTEMS)
+def test_smallest_sizes(case):
+    sizes = {"num_particles": 1, "switch_dim": 1, "num_bases": 1, "hidden": 1, "embedding_dim": 1}
+    sizes |= {} if case == "rsgls-issm" else {"state_dim": 1}
+    sizes |= {"auxiliary_dim": 1} if case.startswith("arsgls") else {}
+    model = make_model(case, **sizes).float()
+    batch = make_batch(model, entries_of(case), past=1)
+    batch["past_observed"][0] = True
+    batch["past_observed"][1:] = False
+    loss = seeded(model.loss, batch)
+    loss.sum().backward()
+    assert torch.isfinite(loss).all()
+    assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)
+    with torch.no_grad():
+        belief, terms = model.filter(batch)
+        assert terms.shape == (1, 3)
+        batch["known_future"][0, 1] = 1.0
+        for future in (batch, {**batch, "known_future": torch.full_like(batch["known_future"], torch.nan)}):
+            samples = model.forecast(belief, future, 1)
+            assert samples.shape == (3, 1, HORIZON, model.num_targets)
+            assert torch.isfinite(samples).all()
+        assert torch.isfinite(model.regimes(batch, 1).mean).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("case", [case for case in SYSTEMS if not case.endswith("binary")])
+def test_an_outlier_of_a_million_scales(case, dtype):
+    """An answer, however unlikely the observation is; not NaN."""
+    model = make_model(case, scaling_length=5).to(dtype)
+    entry = entries_of(case, lengths=(12,))[0]
+    entry["target"][..., 3] = 1e6
+    batch = make_batch(model, [entry], train=False)
+    assert 1e6 / model.begin(batch)[1].max() > 1e5
+    with torch.no_grad():
+        belief, terms = seeded(model.filter, batch)
+        assert torch.isfinite(terms).all()
+        assert terms[3].item() < -10
+        assert torch.isfinite(model.forecast(belief, batch, 10)).all()
+
+
+@pytest.mark.parametrize(
+    ("case", "options", "message"),
+    [
+        ("sgls", {"proposal": "ladder"}, "proposal to be one of encoder, bootstrap, got 'ladder'"),
+        ("arsgls", {"proposal": "prior"}, "proposal to be one of ladder, encoder, bootstrap, got 'prior'"),
+        ("rsgls", {"resampling_gradient": "none"}, "resampling_gradient to be one of fivo, stop-gradient, got 'none'"),
+        ("rsgls-issm", {"recurrence": "none"}, "recurrence to be one of exact, paper, got 'none'"),
+        ("sgls", {"switch": "binary"}, "'gaussian' or 'categorical', got 'binary'"),
+        ("arsgls", {"likelihood": "poisson"}, "gaussian, student-t, negative-binomial, bernoulli, got 'poisson'"),
+        ("arsgls-counts", {"transformation": "log1p"}, "take transformation 'none'"),
+        ("arsgls-binary", {"transformation": "asinh"}, "take transformation 'none'"),
+        ("arsgls-counts", {"objective": "crps"}, "take objective 'likelihood'"),
+        ("arsgls-binary", {"objective": "crps"}, "take objective 'likelihood'"),
+        ("sgls-categorical", {"objective": "crps"}, "take objective 'likelihood'"),
+        ("rsgls-issm", {"num_targets": 2}, "one target, got 2"),
+        ("rsgls-issm", {"components": "level+moon"}, "unknown component 'moon'"),
+        ("sgls", {"switch_dim": 0}, "switch_dim to be at least 1, got 0"),
+        ("sgls", {"num_particles": 0}, "num_particles to be at least 1, got 0"),
+        ("sgls", {"hidden": 0}, "hidden to be at least 1, got 0"),
+        ("rsgls", {"state_dim": 0}, "state_dim to be at least 1, got 0"),
+        ("rsgls", {"num_bases": 0}, "num_bases to be at least 1, got 0"),
+        ("rsgls-issm", {"num_bases": 0}, "num_bases to be at least 1, got 0"),
+        ("arsgls", {"auxiliary_dim": 0}, "auxiliary_dim to be at least 1, got 0"),
+        ("sgls", {"resample_below": -0.5}, "resample_below to be at least 0, got -0.5"),
+        ("rsgls-issm", {"linear_epochs": -1}, "linear_epochs to be at least 0, got -1"),
+    ],
+)
+def test_bad_options(case, options, message):
+    with pytest.raises(ValueError, match=message):
+        make_model(case, **options)
