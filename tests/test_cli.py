@@ -15,9 +15,18 @@ import torch
 import yaml
 
 from tsforecast.cli import main
-from tsforecast.models import DATA_DECIDED, MODELS
+from tsforecast.models import DATA_DECIDED, MODELS, AbstractSwitchingForecaster
 
 ROOT = Path(__file__).parents[1]
+# Of models with particles, whose steps are slow.
+TINY = [
+    "--switch_dim=2",
+    "--num_bases=2",
+    "--hidden=4",
+    "--num_particles=2",
+    "--context_length=6",
+    "--history_length=8",
+]
 SHORT = ["--max_epochs=2", "--batch_size=4", "--num_batches_per_epoch=1", "--accelerator=cpu", "--threads=1"]
 
 
@@ -77,9 +86,10 @@ def refused(capsys, *arguments: object) -> str:
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_every_model_trains_two_steps(model, csv, tmp_path, capsys):
+def test_every_model_trains_two_steps_and_is_scored(model, csv, tmp_path, capsys):
     run = tmp_path / "run"
-    assert main(["train", model, *data(csv), *SHORT, "--output", str(run), "--validation"]) == 0
+    options = TINY if issubclass(MODELS[model], AbstractSwitchingForecaster) else []
+    assert main(["train", model, *data(csv), *SHORT, *options, "--output", str(run), "--validation"]) == 0
     metrics = pd.read_csv(run / "metrics.csv")
     assert metrics["epoch"].tolist() == [0, 1]
     assert np.isfinite(metrics[["train_loss", "val_loss"]].to_numpy()).all()
@@ -91,6 +101,13 @@ def test_every_model_trains_two_steps(model, csv, tmp_path, capsys):
     assert record["seed"] == 0
     assert record["split"] == {"freq": "D", "prediction_length": 7, "windows": 2}
     assert "evaluate.py" in capsys.readouterr().err
+    drawn = model == "rsgls-issm"  # which has components and regimes
+    evaluation = ["--baselines", "none", "--num_samples", "4", "--plot_series", str(int(drawn))]
+    assert main(["evaluate", str(run), *evaluation]) == 0
+    scores = json.loads((run / "scores.json").read_text())
+    assert all(np.isfinite(scores[protocol]["crps"]) for protocol in ("rolling", "long_term"))
+    if drawn:
+        assert {path.name for path in (run / "plots").iterdir()} >= {"regimes.png", "decomposition.png"}
 
 
 def test_run_folder_is_below_outputs_by_default(csv, tmp_path, monkeypatch):

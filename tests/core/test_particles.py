@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from tests.core.switching_oracles import (
+    AUXILIARIES,
     PRIOR,
     STATES,
     STEPS,
@@ -433,13 +434,23 @@ def test_one_step_predictions_agree_with_sampled_values(recurrent):
     assert float(same.effective_sample_size[0]) < 3.5
 
 
-@pytest.mark.parametrize("kind", ["open", "recurrent", "auxiliary"])
+@pytest.mark.parametrize("kind", systems(1))
 def test_predictions_of_the_step_after_the_data(kind):
-    """To which no guess belongs; and of what is emitted, whose size is not that of an observation."""
-    system = systems(2)[kind]
+    """To which no guess belongs, nor a mask; and of what is emitted, whose size is not that of an observation."""
+    system = dataclasses.replace(systems(2)[kind], active=torch.arange(STEPS)[:, None] >= torch.tensor([0, 3]))
     start = run(system, *series(1, missing=True), 2, 4, 0).particles
     mixture = particles.predict(system, start, STEPS, generator(0))
-    assert mixture.mean.shape == (2, 3 if kind == "auxiliary" else TARGETS)
+    assert mixture.mean.shape == (2, AUXILIARIES if kind == "auxiliary" else TARGETS)
+    assert_same(mixture.log_weight, start.log_weight)
+
+
+def test_predicted_auxiliaries_decode_to_the_forecast_s_mean():
+    count, model = 4000, Mixed(7, 2, True, LinearDecoder.random(1))
+    system = model.system(count)
+    start = run(system, *series(1, missing=True), count, 2, 0).particles
+    predicted = particles.predict(system, start, STEPS, generator(1)).mean @ model.decoder.weight.mT
+    paths = particles.forecast(system, start, 1, 10, generator(2), first=STEPS)[0][0].mean(0)
+    assert errors_from(predicted + model.decoder.offset - paths, torch.zeros(TARGETS)) < 4.5
 
 
 def test_predictions_of_a_chain_are_the_filter_s_own_likelihood():
@@ -571,3 +582,9 @@ def test_float32_over_5000_steps(monkeypatch):
         found.append(filtered.log_likelihood.double())
     difference = found[0] - found[1]
     assert float(difference.mean(0).abs().max()) < 1e-5
+
+
+@pytest.mark.parametrize("kind", systems(1))
+def test_a_filter_without_particles_is_refused(kind):
+    with pytest.raises(ValueError, match="at least one particle, got num_particles=0"):
+        systems(1)[kind].begin(0, many(PRIOR, 1))

@@ -43,7 +43,9 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
 SWITCHING = [case for case, (name, _) in CASES.items() if issubclass(MODELS[name], AbstractSwitchingForecaster)]
 LINEAR = [case for case in CASES if case not in SWITCHING]
 _KINDS = {"negative-binomial": "counts", "bernoulli": "binary"}
-# Where the options of a model with particles do not matter.
+# Without those which differ from another case in proposal, recurrence or gradient alone.
+DISTINCT = [case for case in CASES if case not in ("rsgls-paper", "arsgls-encoder", "arsgls-bootstrap")]
+# Where the options of a model with particles do not matter at all.
 FEW = [*LINEAR, "sgls-categorical", "rsgls-issm", "arsgls-targets"]
 # Cases whose data are real numbers: they can be shifted, scaled and transformed.
 REAL = [case for case, (_, options) in CASES.items() if options.get("likelihood") not in _KINDS]
@@ -79,7 +81,7 @@ def make_model(case: str, seed: int = 0, **options: Any) -> AbstractForecaster:
 def entries_of(case: str, **options: Any) -> list[dict[str, Any]]:
     """Series that fit a case; short ones for particles, which are slow."""
     _, chosen = CASES[case]
-    options = {"lengths": (12, 10, 8), **options} if case in SWITCHING else options
+    options = {"lengths": (10, 9, 8), **options} if case in SWITCHING else options
     return make_entries(chosen.get("num_targets", 1), kind=_KINDS.get(chosen.get("likelihood", ""), "real"), **options)
 
 

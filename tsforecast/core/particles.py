@@ -205,6 +205,12 @@ def filter(
     return ParticleFiltered(particles, increments, sizes, history)
 
 
+def check_particles(num_particles: int) -> None:
+    """Raises a ValueError unless there is a particle."""
+    if num_particles < 1:
+        raise ValueError(f"expected at least one particle, got num_particles={num_particles}")
+
+
 def resample(
     particles: ParticleState,
     threshold: float = 2.0,

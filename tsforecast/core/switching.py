@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 from tsforecast.core.gaussian import Gaussian, map_tensors, register_record
 from tsforecast.core.linalg import LOG_2PI, add_diagonal, cholesky, log_det, matvec, whiten
 from tsforecast.core.linear import AbstractLinearGaussian, LinearGaussian
-from tsforecast.core.particles import AbstractSwitchingSystem, ParticleState, Regime
+from tsforecast.core.particles import AbstractSwitchingSystem, ParticleState, Regime, check_particles
 
 
 @register_record
@@ -178,6 +178,7 @@ class GaussianSwitching(AbstractSwitchingSystem):
 
     def begin(self, num_particles: int, prior: Gaussian) -> ParticleState:
         """Particles before the first step, all alike."""
+        check_particles(num_particles)
         switches, states = self.initial.mean.shape[-1], prior.mean.shape[-1]
         shape = (num_particles, *prior.batch_shape)
         zeros = prior.mean.new_zeros
@@ -232,7 +233,7 @@ class GaussianSwitching(AbstractSwitchingSystem):
             auxiliary=auxiliary,
             begun=torch.ones_like(particles.begun),
         )
-        return moved if self.active is None else _choose(self.active[time], moved, particles)
+        return moved if self.active is None or value is None else _choose(self.active[time], moved, particles)
 
     def _draw_switch(
         self,
@@ -329,6 +330,7 @@ class CategoricalSwitching(AbstractSwitchingSystem):
 
     def begin(self, num_particles: int, prior: Gaussian) -> ParticleState:
         """Particles before the first step, all alike."""
+        check_particles(num_particles)
         shape = (num_particles, *prior.batch_shape)
         return ParticleState(
             switch=prior.mean.new_zeros(*shape, self.initial.shape[-1]),
@@ -379,7 +381,7 @@ class CategoricalSwitching(AbstractSwitchingSystem):
             log_weight=particles.log_weight + gain,
             begun=torch.ones_like(particles.begun),
         )
-        return moved if self.active is None else _choose(self.active[time], moved, particles)
+        return moved if self.active is None or value is None else _choose(self.active[time], moved, particles)
 
     def _condition(
         self, belief: Gaussian, switch: Tensor, time: int, value: Tensor | None, observed: Tensor | None
