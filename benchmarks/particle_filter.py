@@ -1,6 +1,6 @@
 """How fast is a training iteration of the switching models, beside the textbook's loop and DeepAR?
 
-    python benchmarks/particle_filter.py                          # everything; about half an hour on one core
+    python benchmarks/particle_filter.py                          # everything; about an hour on one core
     python benchmarks/particle_filter.py --growth                 # without the rows that show how the cost grows
     python benchmarks/particle_filter.py --device cuda
 
@@ -38,6 +38,7 @@ MODELS = ["arsgls", "rsgls-issm"]
 CONTENDERS = ["tsforecast", "textbook", "deepar"]
 MODES = ["value", "value+gradient", "forecast"]
 SIZES = {"particles": 10, "series": 50, "steps": 168}
+HORIZON = 24
 GROWTH = {"particles": (5, 10, 20, 40), "series": (10, 25, 50, 100), "steps": (42, 84, 168, 336)}
 # Times faster than the textbook form that this library must be on one CPU thread.
 TARGETS = {("arsgls", "value"): 1.4, ("arsgls", "value+gradient"): 1.3}
@@ -155,6 +156,20 @@ def table(rows: list[dict[str, Any]]) -> str:
     return "\n".join("  ".join(f(x, w) for f, x, w in zip(align, line, widths, strict=True)).rstrip() for line in lines)
 
 
+def beside_deepar(rows: list[dict[str, Any]]) -> list[str]:
+    """How many times longer the library takes than DeepAR: both were timed with the textbook form beside them."""
+    ratios = {
+        (row["contender"], row["model"], row["mode"]): float(row["times_faster_than_textbook"])
+        for row in rows
+        if row.get("times_faster_than_textbook")
+    }
+    return [
+        f"{model}, {mode}: {ratios['deepar', model, mode] / ratio:.1f} times DeepAR's time"
+        for (contender, model, mode), ratio in ratios.items()
+        if contender == "tsforecast" and ("deepar", model, mode) in ratios
+    ]
+
+
 def jobs(options: argparse.Namespace) -> list[dict[str, Any]]:
     """The contenders side by side at one size, then the library alone at others."""
     common = {name: getattr(options, name) for name in ("rounds", "budget", "threads", "device")}
@@ -187,6 +202,8 @@ def main() -> None:
     parser.add_argument("--device", default="cpu", help="cpu (default) or cuda")
     parser.add_argument("--out", type=pathlib.Path, default=HERE.parent / "results" / "particle_filter.csv")
     options = parser.parse_args()
+    if options.steps <= HORIZON:
+        parser.error(f"expected more than {HORIZON} steps, those of a forecast, got {options.steps}")
     command = shlex.join(["python", "benchmarks/particle_filter.py", *sys.argv[1:]])
     rows: list[dict[str, Any]] = []
     progress = tqdm(jobs(options), unit="run")
@@ -194,7 +211,7 @@ def main() -> None:
         progress.set_description(" ".join(str(job[name]) for name in ("model", "contender", *SIZES)))
         rows += measure(job, command)
         write(options.out, rows)
-    print(table(rows))
+    print("\n".join([table(rows), "", *beside_deepar(rows)]))
     print(f"\nwritten to {options.out}")
     sys.exit(any(row["contender"] == "tsforecast" and row["status"] in ("wrong", "failed") for row in rows))
 
