@@ -221,6 +221,27 @@ def test_forecasts_given_a_part_of_the_future_are_those_of_the_joint_gaussian(ca
     assert errors_from((centred.unsqueeze(-1) * centred.unsqueeze(-2)).mean(1), cov) < 4
 
 
+def test_each_factor_is_that_of_its_noise():
+    model = make_model("rsgls-issm", proposal="bootstrap", num_bases=1)
+    model.linear.objective = "likelihood"
+    batch = make_batch(model, entries_of("rsgls-issm"))
+    for position in range(len(model.linear.noise_names)):
+        with torch.no_grad():
+            model.mixture.bases["recurrence"].zero_()
+            factor = model.mixture.bases["factor"].zero_()
+            factor[0, position] = 0.7
+            loss = seeded(model.loss, batch)
+            assert not torch.allclose(loss, model.linear.loss(batch))
+            location, scale = model.begin(batch)
+            stretch = model.stretch(batch, "both")
+            system, prior = model.linear.system(stretch, batch)
+            noises = torch.cat([system.state_noise, system.emission_noise.unsqueeze(-1)], -1)
+            noises[..., position] *= math.exp(2 * 0.7)
+            system = dataclasses.replace(system, state_noise=noises[..., :-1], emission_noise=noises[..., -1])
+            exact = system.log_likelihood(prior, *scaled(stretch, location, scale)).sum(0)
+        torch.testing.assert_close(loss, -exact / stretch.observed.sum((0, 2)), **EXACT)
+
+
 def test_an_issm_with_switches_that_change_nothing_is_the_issm():
     model = make_model("rsgls-issm", proposal="bootstrap")
     with torch.no_grad():
@@ -253,8 +274,11 @@ def test_the_decomposition_by_regimes_adds_up():
 @pytest.mark.parametrize("case", SYSTEMS)
 def test_a_forecast_is_filtering_over_missing_values(case):
     """Two ways of the model's own future: sample paths, and weighted particles to which nothing is shown."""
-    model = make_model(case)
-    batch = copies(make_batch(model, entries_of(case, lengths=(8,))), 200)
+    steps = 2
+    model = make_model(case, resample_below=0.0)  # so that weights matter
+    batch = copies(make_batch(model, entries_of(case, lengths=(9,))), 400)
+    parts = [name for name in batch if name.startswith("future_") or name == "known_future"]
+    batch |= {name: batch[name][:, :steps] for name in parts}
     past = {f"past_{n}": batch[f"future_{n}"] for n in ("time_feat", "season_index", "dynamic_real", "target")}
     blank = torch.zeros_like(batch["future_observed"])
     on = {**batch, **past, "past_observed": blank, "past_is_pad": blank[..., 0]}
@@ -265,8 +289,8 @@ def test_a_forecast_is_filtering_over_missing_values(case):
         stretch = model.stretch(batch, "future")
         system, _ = model.system(stretch, belief, belief.location, belief.scale, proposing=False)
         particles = later.state
-        emission = system.regime(particles.switch, HORIZON - 1).emission
-        value = system.simulate_value(emission.sample(particles.state.sample()), HORIZON - 1)
+        emission = system.regime(particles.switch, steps - 1).emission
+        value = system.simulate_value(emission.sample(particles.state.sample()), steps - 1)
         value = model.restore(value * belief.scale + belief.location)
     assert terms.abs().max() < 1e-12
     weight = particles.log_weight.exp().unsqueeze(-1)
