@@ -48,7 +48,7 @@ def make_batch(positions: Tensor, num_ahead: int = 0) -> Batch:
 
 def make_model(name: str, num_particles: int) -> AbstractDenseSwitchingForecaster:
     """The model in the size of the paper."""
-    model = MODELS[name](
+    return MODELS[name](
         freq="100ms",
         prediction_length=FORECAST,
         num_targets=2,
@@ -63,11 +63,10 @@ def make_model(name: str, num_particles: int) -> AbstractDenseSwitchingForecaste
         learning_rate=1e-2,
         network_learning_rate=1e-2,
         transformation="none",
+        # Gravity pulls down wherever a sequence begins: centring every sequence by itself would hide where down is.
+        scaling="none",
         clip="none",
     )
-    # Gravity pulls down wherever a sequence begins: centring every sequence by itself would hide where down is.
-    model.begin = lambda batch: (torch.zeros(len(batch["past_target"]), 2), torch.ones(len(batch["past_target"]), 2))
-    return model
 
 
 @torch.no_grad()

@@ -38,7 +38,7 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         freq: Frequency of the data, in any of its names.
         prediction_length: Steps of a forecast.
         context_length: Steps of the past in a training window, at most; None for by frequency (four weeks of hours or
-            minutes, 120 days, 500 business days, otherwise ten seasons or 100 steps), 0 for all of the training part.
+            minutes, 120 days, 250 business days, otherwise ten seasons or 100 steps), 0 for all of the training part.
         train_length: Steps at the end of each series that are trained on, at most: noises of long ago may mislead.
             None for by frequency (eight weeks of hours or minutes, otherwise everything), 0 for everything.
         history_length: Steps of the history which a prediction filters, at most; None for all.
@@ -212,8 +212,7 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
             **found.sizes,
             "freq": self.freq,
             "prediction_length": self.prediction_length,
-            # A long history is scaled like a training window; volatility of business days is best known from all of it.
-            "scaling_length": 0 if calendar_unit(self.freq)[1] == "B" else self.context_length,
+            "scaling_length": self.context_length,  # a long history is scaled like a training window
             "season": default_season(self.freq),
             **{name: value for name, value in found.auto.items() if self.hyperparameters.get(name, "auto") == "auto"},
         }
@@ -272,7 +271,7 @@ def _context(freq: str) -> int:
     unit, season = calendar_unit(freq)[1], default_season(freq)
     if unit in ("h", "min") and season > 1:
         return 28 * season
-    return {"D": 120, "B": 500}.get(unit, max(10 * season, 100))
+    return {"D": 120, "B": 250}.get(unit, max(10 * season, 100))
 
 
 def _recent(freq: str) -> int:

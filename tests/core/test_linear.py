@@ -11,7 +11,7 @@ from tests.oracles import (
     random_gaussian,
     random_system,
 )
-from tsforecast.core import Gaussian, LinearGaussian, LinearSystem, kalman, map_tensors
+from tsforecast.core import DiagonalLinearGaussian, Gaussian, LinearGaussian, LinearSystem, kalman, map_tensors
 
 EXACT = {"rtol": 1e-8, "atol": 1e-8}
 seeds, dims = st.integers(0, 2**31), st.integers(1, 4)
@@ -133,6 +133,33 @@ def test_a_noiseless_transition_and_an_exact_observation_are_allowed():
     torch.testing.assert_close(belief.cov, torch.zeros(2, 2).double(), **EXACT)
     torch.testing.assert_close(log_prob, prior.log_prob(value), **EXACT)
     same(exact.marginal(prior), prior)
+
+
+def test_a_diagonal_noise_is_the_same_noise():
+    """The same verbs and, with the same random numbers, the same samples; shared and own parameters; zeros too."""
+    rng = generator(8)
+    prior = random_gaussian((4, 2), 3, rng)
+    value, state = torch.randn(4, 2, 2, generator=rng).double(), torch.randn(4, 2, 3, generator=rng).double()
+    seen = torch.rand(4, 2, 2, generator=rng) > 0.4
+    for batch in ((), (2,), (4, 2)):
+        full = random_conditional(batch, 2, 3, rng)
+        variance = full.noise.diagonal(dim1=-2, dim2=-1).clone()
+        variance[..., 1] = 0.0
+        diagonal = DiagonalLinearGaussian(full.matrix, full.offset, variance.requires_grad_())
+        dense = LinearGaussian(full.matrix, full.offset, torch.diag_embed(variance))
+        same(diagonal.marginal(prior), dense.marginal(prior))
+        for mine, its in zip(diagonal.posterior(prior, value, seen), dense.posterior(prior, value, seen), strict=True):
+            if isinstance(mine, Gaussian):
+                same(mine, its)
+            else:
+                torch.testing.assert_close(mine, its, **EXACT)
+        mine, its = (x.sample(state, torch.Generator().manual_seed(1)) for x in (diagonal, dense))
+        torch.testing.assert_close(mine, its, **EXACT)
+        assert torch.equal(mine[..., 1], ((full.matrix * state[..., None, :]).sum(-1) + full.offset)[..., 1])
+        mine.sum().backward()
+        assert variance.grad is not None
+        assert variance.grad[..., 0].ne(0).all()
+        assert variance.grad[..., 1].eq(0).all()
 
 
 def leaves_of(system: LinearSystem, prior: Gaussian, values: torch.Tensor) -> list[torch.Tensor]:

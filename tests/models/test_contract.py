@@ -326,6 +326,26 @@ def test_the_scale_is_that_of_the_target(case):
             torch.testing.assert_close(its, 1000 * mine + 5, rtol=1e-5, atol=1e-3)
 
 
+@pytest.mark.parametrize("case", [*FEW, "rsgls", "arsgls-student-t"])
+def test_without_scaling_the_values_stay_as_they_are(case):
+    """What a model does with location 0 and scale 1 is what scaling does to values which it has scaled already."""
+    model, entries = model_and_entries(case, transformation="none")
+    plain = make_model(case, transformation="none", scaling="none")
+    batch = make_batch(model, entries)
+    location, scale = (x.unsqueeze(1) for x in model.begin(batch))
+    targets = {name: batch[name] for name in ("past_target", "future_target")}
+    shape = location.shape if batch["past_target"].dim() == 3 else location.shape[:2]
+    standard = {name: (value - location.view(shape)) / scale.view(shape) for name, value in targets.items()}
+    standard = {**batch, **standard}
+    assert all((x == y).all() for x, y in zip(plain.begin(batch), (0, 1), strict=True))
+    with torch.no_grad():
+        torch.testing.assert_close(seeded(plain.loss, standard), seeded(model.loss, batch), **EXACT)
+        assert not torch.allclose(seeded(plain.loss, batch), seeded(model.loss, batch))
+        mine, its = (seeded(m.filter, b)[0] for m, b in ((model, batch), (plain, standard)))
+        mine, its = (seeded(m.forecast, *x, 3) for m, *x in ((model, mine, batch), (plain, its, standard)))
+    torch.testing.assert_close(mine, its * scale.unsqueeze(1) + location.unsqueeze(1))
+
+
 @pytest.mark.parametrize("case", FEW)
 def test_clipping(case):
     model, entries = model_and_entries(case, clip="nonnegative")
@@ -391,7 +411,12 @@ def test_the_same_seed_gives_the_same_model_and_loss(case):
 @pytest.mark.parametrize("case", FEW)
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"transformation": "sqrt"}, "log1p"), ({"clip": "yes"}, "auto"), ({"objective": "mse"}, "likelihood, crps")],
+    [
+        ({"transformation": "sqrt"}, "log1p"),
+        ({"scaling": "mean"}, "series"),
+        ({"clip": "yes"}, "auto"),
+        ({"objective": "mse"}, "likelihood, crps"),
+    ],
 )
 def test_unknown_choices_are_refused(case, options, message):
     with pytest.raises(ValueError, match=message):

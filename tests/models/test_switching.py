@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from tests.models.cases import HORIZON, SWITCHING, entries_of, make_batch, make_entries, make_model
-from tsforecast.core import Gaussian, LinearGaussian, LinearSystem, kalman
+from tsforecast.core import Gaussian, LinearGaussian, LinearSystem, kalman, particles
 from tsforecast.models import ISSMForecaster
 from tsforecast.models.base import scaled
+from tsforecast.models.switching import weighted_crps
 
 EXACT = {"rtol": 1e-9, "atol": 1e-9}
 # Options with which a switch has nothing to choose from, and is not weighed.
@@ -288,12 +289,12 @@ def test_a_forecast_is_filtering_over_missing_values(case):
         later, terms = model.filter(on, belief)
         stretch = model.stretch(batch, "future")
         system, _ = model.system(stretch, belief, belief.location, belief.scale, proposing=False)
-        particles = later.state
-        emission = system.regime(particles.switch, steps - 1).emission
-        value = system.simulate_value(emission.sample(particles.state.sample()), steps - 1)
+        reached = later.state
+        emission = system.regime(reached.switch, steps - 1).emission
+        value = system.simulate_value(emission.sample(reached.state.sample()), steps - 1)
         value = model.restore(value * belief.scale + belief.location)
     assert terms.abs().max() < 1e-12
-    weight = particles.log_weight.exp().unsqueeze(-1)
+    weight = reached.log_weight.exp().unsqueeze(-1)
     for power in (1, 2):
         difference = paths.pow(power).mean(1) - (weight * value.pow(power)).sum(0)
         assert errors_from(difference / difference.abs().median(), 0.0) < 4
@@ -385,7 +386,9 @@ def test_the_crps_is_that_of_the_paths(case, transformation):
     with torch.no_grad():
         loss = seeded(model.loss, batch)
         belief, _ = seeded(model.filter, batch)
-        paths = model.forecast(belief, batch, 20)
+        chosen = particles.draw(belief.state, 20)
+        even = dataclasses.replace(chosen, log_weight=torch.zeros_like(chosen.log_weight))
+        paths = model.forecast(dataclasses.replace(belief, state=even), batch, 20)
     value, observed = batch["future_target"], batch["future_observed"]
     between = (paths.unsqueeze(1) - paths.unsqueeze(2)).abs().sum((1, 2)) / (20 * 19)
     score = (paths - value.unsqueeze(1)).abs().mean(1) - 0.5 * between
@@ -393,6 +396,27 @@ def test_the_crps_is_that_of_the_paths(case, transformation):
     size = belief.scale if transformation == "none" else past.sum(1) / batch["past_observed"].sum(1) + 1
     score = torch.where(observed, score / size.unsqueeze(1), 0.0).sum((1, 2)) / observed.sum((1, 2))
     torch.testing.assert_close(loss, score, rtol=1e-6, atol=1e-6)
+
+
+def test_the_crps_teaches_what_weighs_the_particles():
+    """The gradient of a weighted score, of which many draws have the mean of the score by its formula."""
+    rng = torch.Generator().manual_seed(3)
+    logits = torch.randn(6, generator=rng).double().requires_grad_()
+    values, y = torch.randn(6, generator=rng).double(), 0.3
+    weight = torch.softmax(logits, 0)
+    between = (values.unsqueeze(0) - values.unsqueeze(1)).abs()
+    exact = weight @ (values - y).abs() - 0.5 * weight @ between @ weight
+    expected = torch.autograd.grad(exact, logits)[0]
+    draws, count = 4000, 20
+    index = torch.multinomial(torch.softmax(logits, 0).detach(), draws * count, True, generator=rng).view(count, draws)
+    log_weight = torch.log_softmax(logits, 0)[index]
+    ratio = (log_weight - log_weight.detach()).exp()
+    score = weighted_crps(values[index][None, ..., None], torch.full((1, 1, draws, 1), y).double(), ratio.unsqueeze(-1))
+    gradients = torch.stack([torch.autograd.grad(s, logits, retain_graph=True)[0] for s in score.flatten()])
+    for estimates, truth in ((score.detach().flatten().unsqueeze(1), exact.detach()), (gradients, expected)):
+        error = estimates.mean(0) - truth
+        assert (error.abs() < 4 * estimates.std(0) / math.sqrt(draws)).all()
+    assert (expected.abs() > 6 * gradients.std(0) / math.sqrt(draws)).any()
 
 
 # What the options change.
@@ -500,7 +524,7 @@ def test_an_outlier_of_a_million_scales(case, dtype):
         ("sgls", {"proposal": "ladder"}, "proposal to be one of encoder, bootstrap, got 'ladder'"),
         ("arsgls", {"proposal": "prior"}, "proposal to be one of ladder, encoder, bootstrap, got 'prior'"),
         ("rsgls", {"resampling_gradient": "none"}, "resampling_gradient to be one of fivo, stop-gradient, got 'none'"),
-        ("rsgls-issm", {"recurrence": "none"}, "recurrence to be one of exact, paper, got 'none'"),
+        ("rsgls-issm", {"recurrence": "both"}, "recurrence to be one of exact, paper, none, got 'both'"),
         ("sgls", {"switch": "binary"}, "'gaussian' or 'categorical', got 'binary'"),
         ("arsgls", {"likelihood": "poisson"}, "gaussian, student-t, negative-binomial, bernoulli, got 'poisson'"),
         ("arsgls-counts", {"transformation": "log1p"}, "take transformation 'none'"),

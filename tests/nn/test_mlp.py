@@ -1,5 +1,7 @@
 """Layers against their formulas written out."""
 
+import math
+
 import pytest
 import torch
 
@@ -92,7 +94,7 @@ def test_encoders_share_nothing(auxiliary_dim):
         assert auxiliary is None
 
 
-@pytest.mark.parametrize(("categorical", "persistence"), [(False, 0.0), (False, 0.7), (True, 0.0)])
+@pytest.mark.parametrize(("categorical", "persistence"), [(False, 0.0), (False, 0.7), (True, 0.0), (True, 0.7)])
 def test_the_drift_of_the_switch(categorical, persistence):
     dynamics = SwitchDynamics(2, 5, categorical, persistence)
     features, switch = torch.randn(4, 3, 5), torch.randn(6, 3, 2)
@@ -101,5 +103,30 @@ def test_the_drift_of_the_switch(categorical, persistence):
     torch.testing.assert_close(first, dynamics.first(features), **EXACT)
     for time in (0, 3):
         hidden = leaky(switch @ dynamics.of_switch.weight.T + dynamics.of_inputs(features[time]))
-        expected = dynamics.head(hidden) + persistence * switch
+        network = dynamics.head(hidden)
+        expected = network + math.log(0.7 / 0.3) * switch if categorical and persistence else network
+        if not categorical:
+            expected = (1 - persistence) * network + persistence * switch
         torch.testing.assert_close(drift(switch, time), expected, **EXACT)
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_categories_stay_with_the_probability_of_the_persistence(count):
+    dynamics = SwitchDynamics(count, 3, categorical=True, persistence=0.9)
+    with torch.no_grad():
+        dynamics.head.weight.zero_()
+        dynamics.head.bias.zero_()
+    probabilities = torch.softmax(dynamics(torch.randn(1, 1, 3))[1](torch.eye(count).unsqueeze(1), 0), -1).squeeze(1)
+    torch.testing.assert_close(probabilities.diagonal(), torch.full((count,), 0.9 if count > 1 else 1.0))
+
+
+def test_a_switch_that_expands_stays_finite():
+    dynamics = SwitchDynamics(2, 3)
+    with torch.no_grad():
+        dynamics.of_switch.weight.fill_(9.0)
+        dynamics.head.weight.fill_(9.0)
+    drift = dynamics(torch.randn(50, 1, 3))[1]
+    switch = torch.ones(4, 1, 2)
+    for time in range(50):
+        switch = drift(switch, time)
+    assert switch.isfinite().all()

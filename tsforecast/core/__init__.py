@@ -6,13 +6,20 @@ from tsforecast.core.gaussian import Gaussian, map_tensors
 from tsforecast.core.issm import ISSM, Component, Level, Season, Trend
 from tsforecast.core.kalman import Filtered, Smoothed
 from tsforecast.core.linalg import NotPositiveDefiniteError
-from tsforecast.core.linear import AbstractLinearGaussian, AbstractLinearSystem, LinearGaussian, LinearSystem
+from tsforecast.core.linear import (
+    AbstractLinearGaussian,
+    AbstractLinearSystem,
+    DiagonalLinearGaussian,
+    LinearGaussian,
+    LinearSystem,
+)
 
 __all__ = [
     "ISSM",
     "AbstractLinearGaussian",
     "AbstractLinearSystem",
     "Component",
+    "DiagonalLinearGaussian",
     "Filtered",
     "Gaussian",
     "Level",

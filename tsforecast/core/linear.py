@@ -11,7 +11,7 @@ from torch import Tensor
 from tsforecast.core import elementwise
 from tsforecast.core.blocks import Blocks, condition_on_blocks
 from tsforecast.core.gaussian import Gaussian, map_tensors, register_record
-from tsforecast.core.linalg import LOG_2PI, cholesky, matvec, solve_lower, symmetrise, whiten
+from tsforecast.core.linalg import LOG_2PI, add_diagonal, cholesky, matvec, solve_lower, symmetrise, whiten
 
 
 class AbstractLinearGaussian(abc.ABC):
@@ -101,6 +101,47 @@ class LinearGaussian(AbstractLinearGaussian):
     def dense(self) -> "LinearGaussian":
         """Itself."""
         return self
+
+
+@register_record
+@dataclasses.dataclass(frozen=True)
+class DiagonalLinearGaussian(AbstractLinearGaussian):
+    """p(b | a) = N(b; matrix a + offset, diag(variance)): sampling it needs no factorisation.
+
+    Attributes:
+        matrix: Shape (*batch, out, in).
+        offset: Shape (*batch, out).
+        variance: Of the noise, shape (*batch, out); may be zero.
+    """
+
+    matrix: Float[Tensor, "*#batch out in"]
+    offset: Float[Tensor, "*#batch out"]
+    variance: Float[Tensor, "*#batch out"]
+
+    def marginal(self, prior: Gaussian) -> Gaussian:
+        """p(b) = N(matrix m + offset, matrix V matrix' + diag(variance))."""
+        cov = add_diagonal(symmetrise(self.matrix @ prior.cov @ self.matrix.mT), self.variance)
+        return Gaussian(matvec(self.matrix, prior.mean) + self.offset, cov)
+
+    def posterior(
+        self, prior: Gaussian, value: Float[Tensor, "*#batch out"], observed: Bool[Tensor, "*#batch out"] | None = None
+    ) -> tuple[Gaussian, Float[Tensor, "*batch"]]:
+        """That of the same conditional by its matrices."""
+        return self.dense().posterior(prior, value, observed)
+
+    def sample(
+        self, value: Float[Tensor, "*#batch in"], generator: torch.Generator | None = None
+    ) -> Float[Tensor, "*batch out"]:
+        """What the matrix makes of the value, plus offset and noise."""
+        mean = matvec(self.matrix, value) + self.offset
+        mean = mean.expand(torch.broadcast_shapes(mean.shape, self.variance.shape))
+        positive = self.variance > 0  # the derivative of a root at zero is infinite
+        deviation = torch.where(positive, self.variance, 1.0).sqrt() * positive
+        return mean + deviation * torch.randn(mean.shape, generator=generator, dtype=mean.dtype, device=mean.device)
+
+    def dense(self) -> LinearGaussian:
+        """With the noise as a matrix."""
+        return LinearGaussian(self.matrix, self.offset, torch.diag_embed(self.variance))
 
 
 class AbstractLinearSystem(abc.ABC):

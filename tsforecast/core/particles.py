@@ -266,6 +266,13 @@ def take(particles: ParticleState, index: Int[Tensor, "sample series"]) -> Parti
     return map_tensors(pick, particles)
 
 
+def draw(particles: ParticleState, num_samples: int, generator: torch.Generator | None = None) -> ParticleState:
+    """Particles drawn systematically by their weights, which they keep; see `systematic_ancestors`."""
+    weight = particles.log_weight.detach()
+    uniform = torch.rand(weight.shape[1], generator=generator, dtype=weight.dtype, device=weight.device)
+    return take(particles, systematic_ancestors(weight, uniform, num_samples))
+
+
 def predict(
     system: AbstractSwitchingSystem, particles: ParticleState, time: int, generator: torch.Generator | None = None
 ) -> GaussianMixture:
@@ -307,9 +314,7 @@ def forecast(
         switches: Held fixed, for what-if questions; None to sample them.
         hold: Whether every path keeps the switch of its particle.
     """
-    like = particles.log_weight
-    uniform = torch.rand(like.shape[1], generator=generator, dtype=like.dtype, device=like.device)
-    particles = take(particles, systematic_ancestors(like.detach(), uniform, num_samples))
+    particles = draw(particles, num_samples, generator)
     state = particles.state.sample(generator=generator)
 
     def step(carry: tuple[ParticleState, Tensor], x: tuple) -> tuple[tuple[ParticleState, Tensor], tuple]:

@@ -99,6 +99,9 @@ class AbstractForecaster(pl.LightningModule, abc.ABC):
         num_time_features: Number of time features.
         transformation: Of the target, before scaling: "none", "log1p" (counts) or "asinh" (spikes of both signs);
             "auto" takes log1p if the training data are whole numbers of which none is negative.
+        scaling: "series" centres and scales every series by its own past, see `begin`; "none" leaves the values as they
+            are: for series that share an origin and a unit which mean something (positions, angles), given in units
+            of about a step's change, for which the initial noises are meant.
         clip: "nonnegative" cuts forecasts at zero, "none" does not, "auto" does if the training data have no negative
             value.
         objective: "crps" of the forecast of a window's future from its past: robust where the model is not true; or
@@ -123,6 +126,7 @@ class AbstractForecaster(pl.LightningModule, abc.ABC):
         num_dynamic_real: int = 0,
         num_time_features: int = 0,
         transformation: str = "auto",
+        scaling: str = "series",
         clip: str = "auto",
         objective: str = "crps",
         learning_rate: float = 0.1,
@@ -134,6 +138,7 @@ class AbstractForecaster(pl.LightningModule, abc.ABC):
         self.linear_epochs = 0  # at the beginning, in which only a linear model inside is trained, where there is one
         for name, value, choices in (
             ("transformation", transformation, ("auto", "none", "log1p", "asinh")),
+            ("scaling", scaling, ("series", "none")),
             ("clip", clip, ("auto", "none", "nonnegative")),
             ("objective", objective, ("likelihood", "crps")),
         ):
@@ -145,6 +150,7 @@ class AbstractForecaster(pl.LightningModule, abc.ABC):
         self.season = season
         self.num_targets = num_targets
         self.transformation = "none" if transformation == "auto" else transformation
+        self.scaling = scaling
         self.clip = clip
         self.objective = objective
         self.learning_rate = learning_rate
@@ -274,8 +280,11 @@ class AbstractForecaster(pl.LightningModule, abc.ABC):
         Of the last `scaling_length` values observed (of all if that is 0), the centre is the mean of the first season;
         the scale the mean absolute difference from the season before, where a whole season of differences is observed,
         else from the value before; without any, the mean absolute distance from the centre. A constant series is
-        scaled by its mean absolute value; one without any observation by 1.
+        scaled by its mean absolute value; one without any observation by 1. With `scaling="none"` 0 and 1.
         """
+        if self.scaling == "none":
+            location = batch["past_target"].new_zeros(len(batch["past_target"]), self.num_targets, dtype=self.dtype)
+            return location, torch.ones_like(location)
         stretch = self.stretch(batch, "past")
         values, seen = stretch.values, stretch.observed
         if self.scaling_length:

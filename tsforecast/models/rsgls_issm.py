@@ -1,6 +1,7 @@
 """Switching innovation state-space model: level, trend and seasons whose noises a switch sets."""
 
 import dataclasses
+import math
 
 import torch
 from torch import Tensor
@@ -16,7 +17,7 @@ from tsforecast.nn.mlp import BaseMixture, SwitchDynamics
 # Scales are multiplied by at most e to this power, and divided by as much.
 _LARGEST_FACTOR = 4.0
 # Of the arguments of every forecaster those which the ISSM inside takes too.
-_OF_THE_ISSM = DATA_DECIDED | {"transformation", "clip", "num_samples"}
+_OF_THE_ISSM = DATA_DECIDED | {"transformation", "scaling", "clip", "num_samples"}
 
 
 class RSGLSISSMForecaster(AbstractSwitchingForecaster):
@@ -59,11 +60,16 @@ class RSGLSISSMForecaster(AbstractSwitchingForecaster):
         self.linear_epochs = linear_epochs
         self.linear = issm
         hidden, states = kwargs.get("hidden", 64), sum(c.size for c in issm.components)
+        # Noises with which a switch that persists has variance one.
+        steady = -0.5 * math.log(max(1 - self.persistence**2, 1e-4))
+        # Logarithms of factors; mixed evenly they are zero, and the model is the ISSM.
+        calm_to_wild = 4 * (torch.arange(num_bases) + 0.5) / num_bases - 2
         bases = {
-            "factor": 0.1 * torch.randn(num_bases, len(issm.noise_names)),
-            "recurrence": 0.1 * torch.randn(num_bases, self.switch_dim, states),
-            "switch_noise": 0.1 * torch.randn(num_bases, self.switch_dim),
+            "factor": calm_to_wild.unsqueeze(-1) + 0.1 * torch.randn(num_bases, len(issm.noise_names)),
+            "switch_noise": steady + 0.1 * torch.randn(num_bases, self.switch_dim),
         }
+        if self.has_recurrence:
+            bases["recurrence"] = 0.1 * torch.randn(num_bases, self.switch_dim, states)
         self.mixture = BaseMixture(self.switch_dim, bases, hidden)
         self.dynamics = SwitchDynamics(self.switch_dim, hidden, persistence=self.persistence)
         self.guess = self.guess_network(0, hidden)
@@ -98,7 +104,7 @@ class RSGLSISSMForecaster(AbstractSwitchingForecaster):
             emission_noise = (issm.emission_noise[0] * factor[..., -1]).unsqueeze(0)
             step = dataclasses.replace(issm, state_noise=noise, emission_noise=emission_noise)
             transition, emission = step.at(time)
-            return Regime(transition, emission, mixed["recurrence"], variance(mixed["switch_noise"]))
+            return Regime(transition, emission, mixed.get("recurrence"), variance(mixed["switch_noise"]))
 
         guess, _ = self.guesses(self.guess if proposing else None, stretch, features, location, scale)
         first, drift = self.dynamics(features)
@@ -108,7 +114,7 @@ class RSGLSISSMForecaster(AbstractSwitchingForecaster):
             parameters,
             guess,
             active=stretch.active,
-            recurrent=True,
+            recurrent=self.has_recurrence,
             condition_on_switch=self.condition_on_switch,
         )
         return system, prior

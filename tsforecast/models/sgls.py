@@ -7,7 +7,7 @@ from torch import Tensor
 
 from tsforecast.core import Gaussian
 from tsforecast.core.issm import Season
-from tsforecast.core.linear import LinearGaussian
+from tsforecast.core.linear import DiagonalLinearGaussian
 from tsforecast.core.particles import AbstractSwitchingSystem, Regime
 from tsforecast.core.switching import CategoricalSwitching, GaussianSwitching
 from tsforecast.models.base import Batch, Belief, Stretch
@@ -29,7 +29,7 @@ class AbstractDenseSwitchingForecaster(AbstractSwitchingForecaster):
         kwargs: Arguments of every forecaster with switches.
     """
 
-    is_recurrent = False
+    closes_loop = False
 
     def __init__(self, *, state_dim: int = 16, num_bases: int = 20, **kwargs) -> None:
         super().__init__(**kwargs)
@@ -48,6 +48,11 @@ class AbstractDenseSwitchingForecaster(AbstractSwitchingForecaster):
         self.prior_mean = torch.nn.Parameter(torch.zeros(state_dim))
         self.prior_log_inverse_scale = torch.nn.Parameter(torch.zeros(state_dim))
         self.guess = None if self.is_categorical else self.guess_network(self.auxiliary_dim, self.hidden)
+
+    @property
+    def is_recurrent(self) -> bool:
+        """Whether the next switch depends on the state."""
+        return self.closes_loop and self.has_recurrence
 
     @property
     def is_categorical(self) -> bool:
@@ -103,8 +108,8 @@ class AbstractDenseSwitchingForecaster(AbstractSwitchingForecaster):
             zeros = offset.new_zeros(self.state_dim)
             noises = {name: variance(mixed[name]) for name in mixed if name.endswith("noise")}
             return Regime(
-                LinearGaussian(mixed["transition"], zeros, torch.diag_embed(noises["state_noise"])),
-                LinearGaussian(mixed["emission"], offset, torch.diag_embed(noises["emission_noise"])),
+                DiagonalLinearGaussian(mixed["transition"], zeros, noises["state_noise"]),
+                DiagonalLinearGaussian(mixed["emission"], offset, noises["emission_noise"]),
                 mixed.get("recurrence"),
                 noises.get("switch_noise"),
             )
@@ -180,7 +185,7 @@ class RSGLSForecaster(AbstractDenseSwitchingForecaster):
         kwargs: Arguments of every forecaster with dense switching dynamics.
     """
 
-    is_recurrent = True
+    closes_loop = True
 
     def __init__(self, **kwargs) -> None:
         super().__init__(**kwargs)
@@ -197,7 +202,7 @@ class ARSGLSForecaster(AbstractDenseSwitchingForecaster):
         kwargs: Arguments of every forecaster with dense switching dynamics.
     """
 
-    is_recurrent = True
+    closes_loop = True
 
     def __init__(
         self, *, auxiliary_dim: int = 10, likelihood: str = "gaussian", proposal: str = "ladder", **kwargs

@@ -34,14 +34,16 @@ class AbstractSwitchingForecaster(AbstractForecaster):
         embedding_dim: Size of the embedding of the series.
         proposal: "ladder" (one network for switch and auxiliary), "encoder" (one for each) or "bootstrap" (the model
             itself, without looking at the observation).
-        persistence: Initial weight of the switch in its own drift, a linear term beside the network (0: none, as in the
-            paper); regimes that last are found sooner with one near 1.
+        persistence: Initial share of the switch that stays from step to step, in [0, 1), beside what the network says
+            (0: the network alone, as in the paper); regimes that last are found sooner with one near 1.
         num_particles: Particles of a series.
         resample_below: A series is resampled where its effective sample size is below this share of its particles; 0
             never, which is importance weighting of whole paths (IWAE).
         resampling_gradient: "fivo" (the paper's: that of the ancestors is dropped) or "stop-gradient" (kept).
-        recurrence: "exact", or "paper": without conditioning the state on the switch that depends on it, which biases
-            the likelihood; for comparison.
+        gradient_length: With the objective "crps", steps at the end of a window's past through which gradients go back
+            (truncated backpropagation through time: faster, less memory, and blind to what takes longer); 0 for all.
+        recurrence: Of the state into the next switch, in models that have it: "exact"; "paper": without conditioning
+            the state on the switch that depends on it, which biases the likelihood, for comparison; or "none".
         kwargs: Arguments of every forecaster.
     """
 
@@ -56,6 +58,7 @@ class AbstractSwitchingForecaster(AbstractForecaster):
         num_particles: int = 10,
         resample_below: float = 0.5,
         resampling_gradient: str = "fivo",
+        gradient_length: int = 0,
         recurrence: str = "exact",
         objective: str = "likelihood",
         learning_rate: float = 5e-3,
@@ -65,21 +68,26 @@ class AbstractSwitchingForecaster(AbstractForecaster):
         for name, value, choices in (
             ("proposal", proposal, self.proposals()),
             ("resampling_gradient", resampling_gradient, GRADIENTS),
-            ("recurrence", recurrence, ("exact", "paper")),
+            ("recurrence", recurrence, ("exact", "paper", "none")),
         ):
             if value not in choices:
                 raise ValueError(f"expected {name} to be one of {', '.join(choices)}, got {value!r}")
         for name, value in (("switch_dim", switch_dim), ("num_particles", num_particles), ("hidden", hidden)):
             if value < 1:
                 raise ValueError(f"expected {name} to be at least 1, got {value}")
-        if not resample_below >= 0:
-            raise ValueError(f"expected resample_below to be at least 0, got {resample_below}")
+        for name, value in (("resample_below", resample_below), ("gradient_length", gradient_length)):
+            if not value >= 0:
+                raise ValueError(f"expected {name} to be at least 0, got {value}")
+        if not 0 <= persistence < 1:
+            raise ValueError(f"expected persistence to be at least 0 and below 1, got {persistence}")
         self.switch_dim = switch_dim
         self.persistence = persistence
         self.num_particles = num_particles
         self.resample_below = resample_below
         self.resampling_gradient = resampling_gradient
+        self.gradient_length = gradient_length
         self.proposal = proposal
+        self.has_recurrence = recurrence != "none"
         self.condition_on_switch = recurrence == "exact"
         # A linear model inside, trained alone at first, where the model has one.
         self.linear: AbstractForecaster | None = None
@@ -170,10 +178,18 @@ class AbstractSwitchingForecaster(AbstractForecaster):
         return -filtered.log_likelihood.sum(0) / stretch.observed.sum((0, 2)).clamp_min(1)
 
     def _forecast_loss(self, batch: Batch) -> Float[Tensor, " series"]:
-        """Mean over the future of the fair CRPS of paths, E|X - y| - E|X - X'| / 2; see `AbstractLinearForecaster`."""
-        belief, _ = self.filter(batch)
+        """Mean over the future of the fair CRPS of paths, E|X - y| - E|X - X'| / 2; see `AbstractLinearForecaster`.
+
+        A path begins with a particle drawn by weight, and has the weight r = w / (w without its gradient) = 1: so the
+        score teaches what weighs the particles, too (Scibior and Wood 2021).
+        """
+        belief = self._belief_with_gradient(batch)
+        assert isinstance(belief.state, ParticleState)
+        chosen = particles.draw(belief.state, _TRAINING_PATHS)
+        ratio = (chosen.log_weight - chosen.log_weight.detach()).exp()
+        even = dataclasses.replace(chosen, log_weight=torch.zeros_like(chosen.log_weight))
         stretch = self.stretch(batch, "future")
-        paths = self._paths(belief, stretch, _TRAINING_PATHS)
+        paths = self._paths(dataclasses.replace(belief, state=even), stretch, _TRAINING_PATHS)
         observed = stretch.observed
         if self.transformation == "none":
             values, _ = scaled(stretch, belief.location, belief.scale)
@@ -181,14 +197,25 @@ class AbstractSwitchingForecaster(AbstractForecaster):
             paths = self.restore(paths * belief.scale + belief.location)
             values = torch.nan_to_num(batch["future_target"]).to(paths.dtype).reshape(observed.transpose(0, 1).shape)
             values = values.transpose(0, 1)
-        ordered = paths.sort(1).values
-        count = paths.shape[1]
-        rank = torch.arange(1, count + 1, device=paths.device, dtype=paths.dtype)[:, None, None]
-        spread = ((2 * rank - count - 1) * ordered).sum(1) / (count * (count - 1))
-        score = (paths - values.unsqueeze(1)).abs().mean(1) - spread
+        score = weighted_crps(paths, values.unsqueeze(1), ratio.unsqueeze(-1))
         if self.transformation != "none":
             score = score / (self.mean_size(batch) + 1)
         return torch.where(observed, score, 0.0).sum((0, 2)) / observed.sum((0, 2)).clamp_min(1)
+
+    def _belief_with_gradient(self, batch: Batch) -> Belief:
+        """The belief of `filter`, with the gradient of its last `gradient_length` steps."""
+        location, scale = self.begin(batch)
+        stretch = self.stretch(batch, "past")
+        system, prior = self.system(stretch, batch, location, scale, proposing=True)
+        state = system.begin(self.num_particles, prior)
+        values, observed = scaled(stretch, location, scale)
+        cut = max(len(values) - self.gradient_length, 0) if self.gradient_length else 0
+        options = {"threshold": self.resample_below, "gradient": self.resampling_gradient}
+        for first, last in [(0, cut)] * bool(cut) + [(cut, len(values))]:
+            with torch.set_grad_enabled(torch.is_grad_enabled() and last > cut):
+                seen = None if observed is None else observed[first:last]
+                state = particles.filter(system, state, values[first:last], seen, first=first, **options).particles
+        return self.belief_over(state, batch, location, scale)
 
     def _paths(
         self,
@@ -262,6 +289,21 @@ class AbstractSwitchingForecaster(AbstractForecaster):
     def regime_weights(self, smoothed: ParticleSmoothed) -> Float[Tensor, "time series basis"]:
         """Expected mixing weights of the base parameters, which for categories are their probabilities."""
         return self.mixture.mix(smoothed.switches).mean(1)
+
+
+def weighted_crps(
+    paths: Float[Tensor, "time sample series target"],
+    values: Float[Tensor, "time 1 series target"],
+    ratio: Float[Tensor, "sample series 1"],
+) -> Float[Tensor, "time series target"]:
+    """Fair CRPS of samples, sum_i r_i |X_i - y| / n - sum_{i < j} r_i r_j |X_i - X_j| / (n (n - 1))."""
+    count = paths.shape[1]
+    ordered, order = paths.sort(1)
+    weight = ratio.expand_as(paths).gather(1, order)
+    below = weight.cumsum(1) - weight
+    above = weight.sum(1, keepdim=True) - below - weight
+    spread = (weight * ordered * (below - above)).sum(1) / (count * (count - 1))
+    return (ratio * (paths - values).abs()).mean(1) - spread
 
 
 def diagonal(raw: Float[Tensor, "*batch double"]) -> Diagonal:

@@ -1,6 +1,7 @@
 """Layers that several networks are made of."""
 
 import itertools
+import math
 from collections.abc import Callable
 
 import torch
@@ -106,6 +107,10 @@ class GuessNetwork(nn.Module):
         return self.switch(inputs), None if self.auxiliary is None else self.auxiliary(inputs)
 
 
+# A network that has learnt to expand must not let the switch run away over a long series.
+_FARTHEST = 100.0
+
+
 class SwitchDynamics(nn.Module):
     """The first switch, and the drift f(s_{t-1}, u_t) of the next ones.
 
@@ -114,7 +119,8 @@ class SwitchDynamics(nn.Module):
         hidden: Size of u, and width of the hidden layer.
         categorical: Whether the outputs are logits of categories; else means (and, of the first switch, log inverse
             scales).
-        persistence: Initial weight of s_{t-1} itself, a linear term beside the network; 0 for the network alone.
+        persistence: In [0, 1). Initial share p of s_{t-1} in the drift, p s_{t-1} + (1 - p) network, learnt for each
+            dimension; of categories about the initial probability to stay. 0 for the network alone.
     """
 
     def __init__(self, switch_dim: int, hidden: int, categorical: bool = False, persistence: float = 0.0) -> None:
@@ -123,7 +129,11 @@ class SwitchDynamics(nn.Module):
         self.of_inputs = nn.Linear(hidden, hidden)
         self.of_switch = nn.Linear(switch_dim, hidden, bias=False)
         self.head = nn.Linear(hidden, switch_dim)
-        self.skip = nn.Parameter(persistence * torch.eye(switch_dim)) if persistence else None
+        self.categorical = categorical
+        self.stay: nn.Parameter | None = None  # log-odds
+        if persistence:
+            others = max(switch_dim - 1, 1) if categorical else 1
+            self.stay = nn.Parameter(torch.full((switch_dim,), persistence).logit() + math.log(others))
 
     def forward(
         self, features: Float[Tensor, "time series hidden"]
@@ -133,6 +143,10 @@ class SwitchDynamics(nn.Module):
 
         def drift(switch: Tensor, time: int) -> Tensor:
             moved = self.head(nn.functional.leaky_relu(self.of_switch(switch) + of_inputs[time]))
-            return moved if self.skip is None else moved + switch @ self.skip.mT
+            if self.stay is not None and self.categorical:
+                moved = moved + switch * self.stay
+            elif self.stay is not None:  # a mean of both, lest what the network says adds up over time
+                moved = moved + (switch - moved) * self.stay.sigmoid()
+            return moved.clamp(-_FARTHEST, _FARTHEST)
 
         return self.first(features), drift
