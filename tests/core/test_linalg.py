@@ -28,6 +28,8 @@ def test_a_failure_names_the_series_and_what_was_factorised(bad, size):
     matrix[2, 0, 0] = bad
     with pytest.raises(NotPositiveDefiniteError, match=r"the thing is not .* series 2 \(1 of 4 failed\). Try float64"):
         cholesky(matrix, "the thing")
+    with pytest.raises(NotPositiveDefiniteError, match=r"the thing is not .* batch 1, series 2 \(1 of 8 failed\)"):
+        cholesky(torch.stack([torch.eye(size).repeat(4, 1, 1), matrix]), "the thing")
 
 
 def test_no_jitter_but_where_it_is_asked_for():

@@ -46,6 +46,8 @@ def test_a_failure_names_the_step(reverse):
 
     with pytest.raises(NotPositiveDefiniteError, match="Step 2: a covariance failed"):
         scan(step, None, 5, reverse)
+    with pytest.raises(NotPositiveDefiniteError, match="Step 12: a covariance failed"):
+        scan(step, None, 5, reverse, first=10)
 
 
 def test_the_gradient_of_the_inputs_is_that_of_the_formula():

@@ -99,7 +99,7 @@ def _filter(
         return belief, (predicted, belief, log_likelihood)
 
     times = range(first, first + values.shape[0])
-    belief, stacks = scan(step, prior, (times, values, observed))
+    belief, stacks = scan(step, prior, (times, values, observed), first=first)
     log_likelihood = stacks[2]
     names = ("step", *["particle"] * (log_likelihood.ndim - 2), "series")
     check_factor((~log_likelihood.isfinite()).int(), names, "the predictive covariance of an observation")
@@ -217,7 +217,7 @@ def forecast(
         belief = transition.marginal(belief)
         return belief, (belief, emission.marginal(belief))
 
-    _, (states, observations) = scan(step, prior, range(first, first + num_steps))
+    _, (states, observations) = scan(step, prior, range(first, first + num_steps), first=first)
     return _aligned(observations.mean.ndim - 2, states, observations)
 
 
@@ -253,7 +253,7 @@ def simulate(
         state = transition.marginal(Gaussian(state, known)).sample(generator=generator)
         return state, (state, emission.marginal(Gaussian(state, known)).sample(generator=generator))
 
-    return scan(step, start, range(first, first + num_steps))[1]
+    return scan(step, start, range(first, first + num_steps), first=first)[1]
 
 
 def sample_posterior(

@@ -29,7 +29,7 @@ def check_factor(info: Int[Tensor, "*index"], names: tuple[str, ...], what: str)
 
     Args:
         info: Zero where the factorisation went well (as `torch.linalg.cholesky_ex` returns it).
-        names: What the dimensions of `info` count, for example `("step", "series")`.
+        names: What the last dimensions of `info` count, for example `("step", "series")`.
         what: Which covariance was factorised, for the message.
 
     Raises:
@@ -40,7 +40,7 @@ def check_factor(info: Int[Tensor, "*index"], names: tuple[str, ...], what: str)
     if not bool(info.any()):
         return
     first = info.nonzero()[0].tolist()
-    names = names + ("batch",) * (len(first) - len(names))
+    names = ("batch",) * (len(first) - len(names)) + names
     where = ", ".join(f"{name} {position}" for name, position in zip(names, first, strict=True))
     count = int((info != 0).sum())
     raise NotPositiveDefiniteError(
@@ -102,7 +102,7 @@ def cholesky(
         factor = factor * (~known).unsqueeze(-2)
     # Backends differ in whether they report NaN and inf.
     failed = (info != 0) | ~factor.diagonal(dim1=-2, dim2=-1).sum(-1).isfinite()
-    check_factor(failed.int(), ("series",) if info.ndim == 1 else (), what)
+    check_factor(failed.int(), ("series",) if info.ndim else (), what)
     return factor
 
 

@@ -194,7 +194,7 @@ def filter(
         return particles, (increment, particles.effective_sample_size.detach(), kept)
 
     times = range(first, first + values.shape[0])
-    particles, (increments, sizes, history) = scan(step, particles, (times, values, observed))
+    particles, (increments, sizes, history) = scan(step, particles, (times, values, observed), first=first)
     failed = ~increments.isfinite()
     if bool(failed.any()):
         time, series = failed.nonzero()[0].tolist()
@@ -338,5 +338,5 @@ def forecast(
         )
         return (particles, state), (value, switch, state)
 
-    _, paths = scan(step, (particles, state), (range(first, first + num_steps), switches))
+    _, paths = scan(step, (particles, state), (range(first, first + num_steps), switches), first=first)
     return paths

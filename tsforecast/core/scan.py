@@ -13,7 +13,7 @@ Carry = TypeVar("Carry")
 
 
 def scan(
-    step: Callable[[Carry, Any], tuple[Carry, Any]], carry: Carry, xs: Any, reverse: bool = False
+    step: Callable[[Carry, Any], tuple[Carry, Any]], carry: Carry, xs: Any, reverse: bool = False, first: int = 0
 ) -> tuple[Carry, Any]:
     """Folds a pure function over time, eagerly.
 
@@ -23,6 +23,7 @@ def scan(
         xs: A number of steps, each of which is given its index; or a pytree whose tensors have a leading dimension of
             time and whose ranges have one entry a step. None stays None.
         reverse: Whether to begin with the last step. Outputs are in the order of time in any case.
+        first: Index of the first step in error messages.
 
     Returns:
         The last carry; and the outputs, stacked over time. Where the shape of an output changes with time (a covariance
@@ -45,7 +46,7 @@ def scan(
         try:
             carry, output = step(carry, x)
         except NotPositiveDefiniteError as error:
-            raise NotPositiveDefiniteError(f"Step {time}: {error}") from error
+            raise NotPositiveDefiniteError(f"Step {first + time}: {error}") from error
         outputs.append(output)
     if reverse:
         outputs.reverse()
