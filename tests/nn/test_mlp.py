@@ -106,7 +106,9 @@ def test_the_drift_of_the_switch(categorical, persistence):
         network = dynamics.head(hidden)
         expected = network + math.log(0.7 / 0.3) * switch if categorical and persistence else network
         if not categorical:
-            expected = (1 - persistence) * network + persistence * switch
+            share = torch.tensor([1.0, math.exp(3)]) * persistence  # twice the odds are not twice the share
+            share = share / (share + 1 - persistence)
+            expected = (1 - share) * network + share * switch
         torch.testing.assert_close(drift(switch, time), expected, **EXACT)
 
 

@@ -34,8 +34,9 @@ class AbstractSwitchingForecaster(AbstractForecaster):
         embedding_dim: Size of the embedding of the series.
         proposal: "ladder" (one network for switch and auxiliary), "encoder" (one for each) or "bootstrap" (the model
             itself, without looking at the observation).
-        persistence: Initial share of the switch that stays from step to step, in [0, 1), beside what the network says
-            (0: the network alone, as in the paper); regimes that last are found sooner with one near 1.
+        persistence: Initial share of the switch that stays from step to step, in [0, 1), beside what the network says:
+            of its first dimension, the others are slower (0: the network alone, as in the paper). Regimes that last,
+            such as volatility, are found with one near 1.
         num_particles: Particles of a series.
         resample_below: A series is resampled where its effective sample size is below this share of its particles; 0
             never, which is importance weighting of whole paths (IWAE).

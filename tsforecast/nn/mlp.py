@@ -120,7 +120,8 @@ class SwitchDynamics(nn.Module):
         categorical: Whether the outputs are logits of categories; else means (and, of the first switch, log inverse
             scales).
         persistence: In [0, 1). Initial share p of s_{t-1} in the drift, p s_{t-1} + (1 - p) network, learnt for each
-            dimension; of categories about the initial probability to stay. 0 for the network alone.
+            dimension: that of the first; the log-odds of the last are higher by 3, so that there are regimes of several
+            time scales. Of categories about the initial probability to stay. 0 for the network alone.
     """
 
     def __init__(self, switch_dim: int, hidden: int, categorical: bool = False, persistence: float = 0.0) -> None:
@@ -132,8 +133,9 @@ class SwitchDynamics(nn.Module):
         self.categorical = categorical
         self.stay: nn.Parameter | None = None  # log-odds
         if persistence:
-            others = max(switch_dim - 1, 1) if categorical else 1
-            self.stay = nn.Parameter(torch.full((switch_dim,), persistence).logit() + math.log(others))
+            odds = torch.full((switch_dim,), persistence).logit()
+            more = math.log(max(switch_dim - 1, 1)) if categorical else torch.linspace(0, 3, switch_dim)
+            self.stay = nn.Parameter(odds + more)
 
     def forward(
         self, features: Float[Tensor, "time series hidden"]
