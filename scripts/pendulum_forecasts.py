@@ -46,7 +46,7 @@ def make_batch(positions: Tensor, num_ahead: int = 0) -> Batch:
     return batch
 
 
-def make_model(name: str, num_particles: int) -> AbstractDenseSwitchingForecaster:
+def make_model(name: str, num_particles: int, learning_rate: float = 1e-2) -> AbstractDenseSwitchingForecaster:
     """The model in the size of the paper."""
     return MODELS[name](
         freq="100ms",
@@ -60,8 +60,8 @@ def make_model(name: str, num_particles: int) -> AbstractDenseSwitchingForecaste
         embedding_dim=1,
         proposal="bootstrap",
         num_particles=num_particles,
-        learning_rate=1e-2,
-        network_learning_rate=1e-2,
+        learning_rate=learning_rate,
+        network_learning_rate=learning_rate,
         transformation="none",
         # Gravity pulls down wherever a sequence begins: centring every sequence by itself would hide where down is.
         scaling="none",
