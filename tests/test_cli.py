@@ -1,6 +1,7 @@
 import functools
 import json
 import os
+import platform
 import shutil
 import signal
 import subprocess
@@ -15,6 +16,7 @@ import torch
 import yaml
 
 from tsforecast.cli import main
+from tsforecast.cli.memory import keep_freed_memory
 from tsforecast.models import DATA_DECIDED, MODELS, AbstractSwitchingForecaster
 
 ROOT = Path(__file__).parents[1]
@@ -433,3 +435,7 @@ def test_version_and_usage(capsys):
     assert main(["--help"]) == 0
     assert "train" in capsys.readouterr().out
     assert main([]) == 2
+
+
+def test_freed_memory_is_kept_where_the_c_library_is_glibc():
+    assert keep_freed_memory() == (platform.libc_ver()[0] == "glibc")

@@ -10,6 +10,7 @@ from importlib.metadata import version
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 
 from tsforecast.cli import evaluate, predict, train
+from tsforecast.cli.memory import keep_freed_memory
 
 __all__ = ["COMMANDS", "main"]
 
@@ -48,6 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments[0] == "--version":
         sys.stdout.write(f"tsforecast {version('tsforecast')}\n")
         return 0
+    keep_freed_memory()
     name, *rest = arguments
     with _messages():
         try:

@@ -140,14 +140,22 @@ def symmetrise(matrix: Float[Tensor, "*batch dim dim"]) -> Float[Tensor, "*batch
 
 
 def add_diagonal(
-    matrix: Float[Tensor, "*#batch dim dim"], diagonal: Float[Tensor, "*#batch dim"]
+    matrix: Float[Tensor, "*#batch dim dim"], diagonal: Float[Tensor, "*#batch dim"], in_place: bool = False
 ) -> Float[Tensor, "*batch dim dim"]:
-    """The matrix plus a diagonal one, in one pass over the matrix."""
+    """The matrix plus a diagonal one.
+
+    Args:
+        matrix: Of any kind.
+        diagonal: What is added.
+        in_place: Whether the matrix may be written into: nobody else reads it.
+    """
     batch = torch.broadcast_shapes(matrix.shape[:-2], diagonal.shape[:-1])
-    matrix = matrix.expand(*batch, *matrix.shape[-2:])
     if is_transformed(matrix) or is_transformed(diagonal):  # `vmap` refuses to write into what it has not mapped
         return matrix + torch.diag_embed(diagonal)
-    added = matrix.clone(memory_format=torch.contiguous_format)
+    in_place = in_place and matrix.shape[:-2] == batch
+    added = (
+        matrix if in_place else matrix.expand(*batch, *matrix.shape[-2:]).clone(memory_format=torch.contiguous_format)
+    )
     added.diagonal(dim1=-2, dim2=-1).add_(diagonal)
     return added
 

@@ -120,7 +120,7 @@ class DiagonalLinearGaussian(AbstractLinearGaussian):
 
     def marginal(self, prior: Gaussian) -> Gaussian:
         """p(b) = N(matrix m + offset, matrix V matrix' + diag(variance))."""
-        cov = add_diagonal(symmetrise(self.matrix @ prior.cov @ self.matrix.mT), self.variance)
+        cov = add_diagonal(symmetrise(self.matrix @ prior.cov @ self.matrix.mT), self.variance, in_place=True)
         return Gaussian(matvec(self.matrix, prior.mean) + self.offset, cov)
 
     def posterior(
