@@ -7,10 +7,12 @@ from matplotlib.figure import Figure
 
 from tsforecast.evaluation import INTERVALS, LEVELS
 from tsforecast.plots import (
+    COLOURS,
     plot_calibration,
     plot_decomposition,
     plot_forecasts,
     plot_learning_curve,
+    plot_regimes,
     plot_scores_by_horizon,
     save_figure,
 )
@@ -123,6 +125,26 @@ def test_decomposition_has_a_panel_per_component(rng):
     assert "meter" in figure.get_suptitle()
     with pytest.raises(ValueError, match="expected 60 steps of component 'level'"):
         plot_decomposition(observed, {"level": (np.zeros(59), np.zeros(59))})
+
+
+@pytest.mark.parametrize(("count", "ordered"), [(3, False), (12, False), (12, True)])
+def test_regimes_are_layers_that_fill_the_panel(rng, count, ordered):
+    weights = rng.dirichlet(np.ones(count), 50)
+    weights[:, 0] = np.linspace(0, 0.9, 50)
+    weights /= weights.sum(1, keepdims=True)
+    observed = pd.Series(rng.normal(size=50), pd.period_range("2020-01-01", periods=50, freq="h"), name="a")
+    above, below = plot_regimes(observed, weights, ordered=ordered).axes
+    np.testing.assert_array_equal(above.lines[0].get_ydata(), observed)
+    layers = below.collections
+    assert len(layers) == (count if ordered or count <= len(COLOURS) else len(COLOURS) + 1)
+    tops = np.array([layer.get_paths()[0].get_extents().y1 for layer in layers])
+    assert tops[-1] == pytest.approx(1)
+    bright = [float(np.sum(layer.get_facecolor()[0][:3] * [0.3, 0.6, 0.1])) for layer in layers]
+    assert (bright == sorted(bright)) == ordered
+    if ordered:
+        assert tops[0] == pytest.approx(weights[:, 0].max())
+    with pytest.raises(ValueError, match=r"expected weights of 50 steps, got an array of shape \(49,"):
+        plot_regimes(observed, weights[1:])
 
 
 def test_calibration_draws_every_model_and_the_diagonal():

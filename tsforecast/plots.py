@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 from gluonts.dataset.split import periods_between
 from gluonts.model import Forecast
+from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
@@ -132,13 +133,15 @@ def plot_decomposition(
     return figure
 
 
-def plot_regimes(observed: pd.Series, weights: ArrayLike, *, title: str | None = None) -> Figure:
+def plot_regimes(observed: pd.Series, weights: ArrayLike, *, ordered: bool = False, title: str | None = None) -> Figure:
     """Draws a series, and below it the weights of the regimes that a switching model infers from all of it.
 
     Args:
         observed: The series, indexed by periods or timestamps; missing values are gaps.
         weights: Of every regime or base matrix, (time, regime), summing to one. The largest are shown in colour, those
             which never matter together in grey.
+        ordered: Whether the regimes are in an order that means something, such as from calm to wild: all are shown in
+            it, from dark to bright.
         title: Title above both panels.
 
     Raises:
@@ -148,15 +151,20 @@ def plot_regimes(observed: pd.Series, weights: ArrayLike, *, title: str | None =
     weights = np.asarray(weights, np.float64)
     if weights.ndim != 2 or len(weights) != len(times):
         raise ValueError(f"expected weights of {len(times)} steps, got an array of shape {weights.shape}")
-    order = np.argsort(-weights.var(0), kind="stable")  # what changes most tells most
-    shown, rest = order[: len(COLOURS)], order[len(COLOURS) :]
+    if ordered:
+        shown, rest = np.arange(weights.shape[1]), np.arange(0)
+        colours = list(colormaps["viridis"](np.linspace(0, 1, len(shown))))
+    else:
+        order = np.argsort(-weights.var(0), kind="stable")  # what changes most tells most
+        shown, rest = order[: len(COLOURS)], order[len(COLOURS) :]
+        colours = list(COLOURS[: len(shown)])
     figure = Figure(figsize=(9.0, 4.6), layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True)
     above.plot(
         times, observed.to_numpy(np.float64), color=OBSERVED, linewidth=0.7, marker=_lone_marker(observed), markersize=2
     )
     above.set_title("observed", loc="left", fontsize=9)
-    layers, colours = weights[:, shown].T, list(COLOURS[: len(shown)])
+    layers = weights[:, shown].T
     if len(rest):
         layers, colours = np.vstack([layers, weights[:, rest].sum(1)]), [*colours, "0.85"]
     below.stackplot(times, layers, colors=colours, linewidth=0)

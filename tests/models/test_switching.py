@@ -272,6 +272,16 @@ def test_the_decomposition_by_regimes_adds_up():
 # In general.
 
 
+def test_regimes_of_an_issm_are_in_the_order_of_their_noises():
+    model = make_model("rsgls-issm", num_bases=5)
+    calm_to_wild = model.mixture.bases["factor"].mean(-1)
+    assert (calm_to_wild.diff() > 0).all()  # as they begin
+    with torch.no_grad():
+        model.mixture.bases["factor"].copy_(model.mixture.bases["factor"][[2, 0, 4, 1, 3]])
+    assert model.order_of_regimes().tolist() == [1, 3, 0, 4, 2]
+    assert make_model("rsgls").order_of_regimes() is None
+
+
 @pytest.mark.parametrize("case", SYSTEMS)
 def test_a_forecast_is_filtering_over_missing_values(case):
     """Two ways of the model's own future: sample paths, and weighted particles to which nothing is shown."""

@@ -35,7 +35,8 @@ from tsforecast.predictor import StateSpacePredictor, load_predictor, with_predi
 log = logging.getLogger(__name__)
 
 DEFAULT_BASELINES = "seasonal_naive,empirical_random_walk,auto_ets"
-_HISTORY = 2000  # steps that are smoothed for a picture of the components, at most
+_HISTORY = 2000  # steps that are smoothed before a picture of the components, at most
+_REGIMES_SHOWN = 4000  # steps of a picture of the regimes, at most: they are seen from afar
 
 
 def parser() -> ArgumentParser:
@@ -149,30 +150,39 @@ def _draw_insights(folder: Path, predictor: StateSpacePredictor, task: ForecastT
     entry = task.train[0]
     prepared = next(iter(predictor.input_transform(iter([entry]), is_train=False)))
     length = len(prepared["target"])
-    shown = max(200, 20 * task.season)
-    # Smoothing of particles takes many paths: no more of the history than helps what is shown.
-    past = min(length, _HISTORY if isinstance(net, ISSMForecaster) else 2 * shown)
-    shown = min(past, shown)
-    batch = collate([cut(prepared, length, past, predictor.prediction_length)], predictor.device)
-    values = net.transform(batch["past_target"][0].reshape(past, -1)[:, 0])
-    values = torch.where(batch["past_observed"][0].reshape(past, -1)[:, 0], values, torch.nan)
-    with expected_alias_warnings():
-        times = pd.period_range(entry["start"], periods=length, freq=entry["start"].freq)[-shown:]
-        observed = pd.Series(values[-shown:].cpu().numpy(), index=times, name=str(entry["item_id"]))
-    scale = "" if net.transformation == "none" else f", {net.transformation} of the data"
     written = []
+
+    def past_of(shown: int, burn_in: int) -> tuple[dict[str, Any], pd.Series]:
+        past = min(length, shown + burn_in)
+        shown = min(past, shown)
+        batch = collate([cut(prepared, length, past, predictor.prediction_length)], predictor.device)
+        values = net.transform(batch["past_target"][0].reshape(past, -1)[:, 0])
+        values = torch.where(batch["past_observed"][0].reshape(past, -1)[:, 0], values, torch.nan)
+        with expected_alias_warnings():
+            times = pd.period_range(entry["start"], periods=length, freq=entry["start"].freq)[-shown:]
+            return batch, pd.Series(values[-shown:].cpu().numpy(), index=times, name=str(entry["item_id"]))
+
+    scale = "" if net.transformation == "none" else f", {net.transformation} of the data"
     with torch.no_grad():
         if isinstance(net, ISSMForecaster | RSGLSISSMForecaster):
+            shown = max(200, 20 * task.season)
+            # Smoothing of particles takes many paths: no more of the history than helps what is shown.
+            batch, observed = past_of(shown, _HISTORY if isinstance(net, ISSMForecaster) else shown)
             components = {
-                name.replace("_", " "): (mean[0, -shown:].cpu().numpy(), deviation[0, -shown:].cpu().numpy())
-                for name, (mean, deviation) in net.decompose(batch).items()
+                name.replace("_", " "): (mean[0, -len(observed) :].cpu().numpy(), sd[0, -len(observed) :].cpu().numpy())
+                for name, (mean, sd) in net.decompose(batch).items()
             }
             title = f"{entry['item_id']}: components{scale}, mean ± 2 standard deviations"
-            written.append(
-                save_figure(plot_decomposition(observed, components, title=title), folder / "decomposition.png")
-            )
+            figure = plot_decomposition(observed, components, title=title)
+            written.append(save_figure(figure, folder / "decomposition.png"))
         if isinstance(net, AbstractSwitchingForecaster):
-            weights = net.regime_weights(net.regimes(batch, num_samples=20))[-shown:, 0].cpu().numpy()
+            batch, observed = past_of(_REGIMES_SHOWN, 0)
+            weights = net.regime_weights(net.regimes(batch, num_samples=20))[:, 0]
+            order = net.order_of_regimes()
             title = f"{entry['item_id']}: inferred regimes{scale}"
-            written.append(save_figure(plot_regimes(observed, weights, title=title), folder / "regimes.png"))
+            if order is not None:
+                weights = weights[:, order]
+                title += ", from calm (dark) to wild (bright)"
+            figure = plot_regimes(observed, weights.cpu().numpy(), ordered=order is not None, title=title)
+            written.append(save_figure(figure, folder / "regimes.png"))
     return written

@@ -4,6 +4,7 @@ import dataclasses
 import math
 
 import torch
+from jaxtyping import Int
 from torch import Tensor
 
 from tsforecast.core import Gaussian
@@ -78,6 +79,10 @@ class RSGLSISSMForecaster(AbstractSwitchingForecaster):
     def season_names(self) -> list[str]:
         """Names of the seasons, in the order of `season_index`."""
         return self._season_names
+
+    def order_of_regimes(self) -> Int[Tensor, " basis"]:
+        """By the mean factor of the scales of all noises."""
+        return self.mixture.bases["factor"].mean(-1).argsort()
 
     def decompose(self, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
         """Parts of the past, smoothed over the regimes too; see `ISSMForecaster.parts_of`."""

@@ -4,7 +4,7 @@ import abc
 import dataclasses
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from tsforecast.core import Gaussian, particles
@@ -290,6 +290,10 @@ class AbstractSwitchingForecaster(AbstractForecaster):
     def regime_weights(self, smoothed: ParticleSmoothed) -> Float[Tensor, "time series basis"]:
         """Expected mixing weights of the base parameters, which for categories are their probabilities."""
         return self.mixture.mix(smoothed.switches).mean(1)
+
+    def order_of_regimes(self) -> Int[Tensor, " basis"] | None:
+        """Indices of the base parameters from calm to wild, if the model has such an order."""
+        return None
 
 
 def weighted_crps(
