@@ -11,6 +11,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any
 
+import pandas as pd
 from tqdm import tqdm
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -103,8 +104,22 @@ def main() -> None:
                 failures.append(str(error))
                 tqdm.write(str(error), file=sys.stderr)
             bar.update()
+    if options.output.exists():
+        tqdm.write(summary(options.output))
     if failures:
         raise SystemExit(f"{len(failures)} of {len(jobs)} runs failed")
+
+
+def summary(table: pathlib.Path) -> str:
+    """CRPS by model and data: rolling / long-term, mean over (number of) seeds."""
+    rows = pd.read_csv(table)
+    means = rows.groupby(["model", "recipe", "dataset", "protocol"])["crps"].mean().unstack()
+    seeds = rows.groupby(["model", "recipe", "dataset"])["seed"].nunique()
+    cells = [
+        f"{rolling:.5f} / {ahead:.5f} ({n})"
+        for rolling, ahead, n in zip(means["rolling"], means["long_term"], seeds, strict=True)
+    ]
+    return pd.Series(cells, means.index).unstack().fillna("").to_string()
 
 
 def settings_of(dataset: str, model: str, recipe: str) -> str | None:

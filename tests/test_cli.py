@@ -281,6 +281,15 @@ def test_evaluate_writes_scores_tables_and_pictures(run, capsys):
     )
     assert all((run / "plots" / name).read_bytes().startswith(b"\x89PNG") for name in pictures)
 
+    best = (run / "plots" / "decomposition.png").read_bytes()
+    order = pd.read_csv(run / "per_series.csv").query("protocol == 'rolling' and model == 'issm'").sort_values("crps")
+    draw = ["evaluate", str(run), "--baselines", "none", "--num_samples", "20", "--plot_series", "1", "--inspect"]
+    for item, is_best in ((order["item_id"].iloc[0], True), (order["item_id"].iloc[-1], False)):
+        assert main([*draw, str(item)]) == 0
+        assert ((run / "plots" / "decomposition.png").read_bytes() == best) == is_best
+    assert main([*draw, "nobody"]) == 2
+    assert "expected --inspect to name a series of the data" in capsys.readouterr().err
+
     again = ["evaluate", str(run), "--baselines", "none", "--num_samples", "20", "--plot_series", "0"]
     assert main(again) == 0
     second = json.loads((run / "scores.json").read_text())

@@ -58,6 +58,9 @@ def parser() -> ArgumentParser:
     command.add_argument("--workers", type=int, default=1, help="processes that fit auto_ets")
     command.add_argument("--threads", type=int, help="of the CPU; default: torch's choice")
     command.add_argument("--plot_series", type=int, default=6, help="series to draw; 0: no pictures")
+    command.add_argument(
+        "--inspect", metavar="ITEM", help="series whose components and regimes are drawn; default: the best"
+    )
     return command
 
 
@@ -77,6 +80,10 @@ def run(argv: Sequence[str]) -> int:
     if chosen.threads:
         torch.set_num_threads(chosen.threads)
     task = _task(folder, record)
+    inspected = [entry for entry in task.entries if str(entry["item_id"]) == chosen.inspect]
+    if chosen.inspect is not None and not inspected:
+        some = ", ".join(str(entry["item_id"]) for entry in task.entries[:5])
+        raise ValueError(f"expected --inspect to name a series of the data ({some}, ...), got {chosen.inspect!r}")
     predictor = load_predictor(folder / runs.PREDICTOR, device=chosen.device)
     if task.windows == 0:
         raise ValueError(f"the data of {folder} have no test windows; train with --windows of at least 1 to score it")
@@ -104,7 +111,7 @@ def run(argv: Sequence[str]) -> int:
             pasts, _ = instances(part.test(protocol))
             forecasts[protocol] = list(predictor_for(protocol).predict(pasts, num_samples=chosen.num_samples))
         written += _draw(folder / "plots", part, forecasts, evaluation)
-        written += _draw_insights(folder / "plots", predictor, part)
+        written += _draw_insights(folder / "plots", predictor, replace(part, entries=inspected or part.entries))
     sys.stdout.write("\n".join(["Written:", *(f"  {path}" for path in written)]) + "\n")
     return 0
 
