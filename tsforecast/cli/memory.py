@@ -9,7 +9,7 @@ def keep_freed_memory() -> bool:
     """Lets the C library keep up to a gigabyte of freed memory for what is allocated next.
 
     By default glibc gives freed tensors of some megabytes back to the system, and the next operation waits until the
-    system has filled as many fresh pages with zeros: about half of the time of a particle filter.
+    system has filled as many fresh pages with zeros.
 
     Returns:
         Whether the C library takes the advice; others than glibc do not, and nothing changes.
