@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# The pictures of inferred regimes in docs/images: two series with a break of known date. About fifteen minutes on a core.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+python="${PYTHON:-.venv/bin/python}"
+
+draw() { # dataset series components options...
+    local run="outputs/regimes/$1" dataset="$1" series="$2" components="$3"
+    shift 3
+    if [ ! -e "$run/predictor" ]; then
+        "$python" train.py rsgls-issm --dataset "$dataset" --components "$components" --train_length 0 \
+            --objective crps --resampling_gradient stop-gradient --proposal bootstrap --recurrence none \
+            --persistence 0.95 --switch_dim 4 --num_bases 10 --num_particles 10 --linear_epochs 40 --max_epochs 48 \
+            --batch_size 16 --num_batches_per_epoch 8 --gradient_length 48 --network_learning_rate 1e-2 \
+            --gradient_clip_val 1 --history_length 1344 --threads 1 --seed 0 "$@" --output "$run"
+    fi
+    "$python" evaluate.py "$run" --baselines none --inspect "$series" --plot_series 1 --threads 1
+    cp "$run/plots/regimes.png" "docs/images/regimes-$dataset.png"
+}
+
+draw taxi-blizzard r01_c03_taxi0 damped_level+half_hour_of_day+day_of_week --context_length 672
+draw eia-2020 NYIS-ZONJ damped_level+hour_of_day+day_of_week
