@@ -376,6 +376,20 @@ def test_the_learning_rate_falls_over_the_training():
     np.testing.assert_allclose(rates, 0.5 * 0.01 ** (np.arange(4) / 4))
 
 
+def test_the_learning_rate_of_networks_rises_before_it_falls():
+    """In the first fifth of their time, which begins after that of the linear model."""
+    rates = []
+    watch = pl.callbacks.LambdaCallback(
+        on_train_batch_start=lambda trainer, *_: rates.append([g["lr"] for g in trainer.optimizers[0].param_groups])
+    )
+    options = {"learning_rate": 0.5, "network_learning_rate": 0.1, "linear_epochs": 1}
+    make_estimator("rsgls-issm", epochs=11, trainer_kwargs={"callbacks": [watch]}, **options).train(make_entries())
+    linear, networks = np.array(rates).T
+    passed = np.maximum(np.arange(11) - 1, 0)  # an epoch is one step here
+    np.testing.assert_allclose(linear, [0.5, *[0.005] * 10])
+    np.testing.assert_allclose(networks, 0.1 * np.minimum((passed + 1) / 2, 1) ** 2 * 0.01 ** (passed / 10))
+
+
 @pytest.mark.parametrize("model", ["issm", "rsgls-issm", "arsgls"])
 def test_training_lowers_the_loss(model):
     """Of the validation data, for which particles draw the same numbers every time."""
@@ -384,7 +398,7 @@ def test_training_lowers_the_loss(model):
     watch = pl.callbacks.LambdaCallback(
         on_validation_end=lambda trainer, _: losses.append(float(trainer.callback_metrics["val_loss"]))
     )
-    options = {"learning_rate": 0.03} if model == "arsgls" else {}
+    options = {"learning_rate": 0.03, "network_learning_rate": 0.03} if model == "arsgls" else {}
     options |= {"trainer_kwargs": {"callbacks": [watch]}, "objective": "likelihood"}
     make_estimator(model, epochs=6, **options).train(entries, entries)
     assert losses[-1] < losses[0]

@@ -104,6 +104,8 @@ def test_the_drift_of_the_switch(categorical, persistence):
     for time in (0, 3):
         hidden = leaky(switch @ dynamics.of_switch.weight.T + dynamics.of_inputs(features[time]))
         network = dynamics.head(hidden)
+        if not categorical:
+            network = network / (1 + network.abs() / 5)
         expected = network + math.log(0.7 / 0.3) * switch if categorical and persistence else network
         if not categorical:
             share = torch.tensor([1.0, math.exp(3)]) * persistence  # twice the odds are not twice the share
@@ -122,7 +124,7 @@ def test_categories_stay_with_the_probability_of_the_persistence(count):
     torch.testing.assert_close(probabilities.diagonal(), torch.full((count,), 0.9 if count > 1 else 1.0))
 
 
-def test_a_switch_that_expands_stays_finite():
+def test_a_switch_that_expands_stays_near():
     dynamics = SwitchDynamics(2, 3)
     with torch.no_grad():
         dynamics.of_switch.weight.fill_(9.0)
@@ -131,4 +133,5 @@ def test_a_switch_that_expands_stays_finite():
     switch = torch.ones(4, 1, 2)
     for time in range(50):
         switch = drift(switch, time)
-    assert switch.isfinite().all()
+    assert (switch.abs() <= 5).all()
+    assert (switch.abs() > 4).all()

@@ -243,21 +243,25 @@ class AbstractForecaster(pl.LightningModule, abc.ABC):
         return loss
 
     def configure_optimizers(self) -> Any:
-        """Adam with the paper's momenta; the learning rate falls exponentially by a factor of 100 over the run."""
+        """Adam with the paper's momenta; the learning rate falls exponentially by a factor of 100 over the run.
+
+        That of networks rises first, so that they learn differences after the rest has learnt what is common: while
+        noises are still wrong by orders of magnitude, they would run into corners from which no gradient leads back.
+        """
         networks = {id(p) for name, p in self.named_parameters() if name.startswith(self.network_names)}
         total = float(self.trainer.estimated_stepping_batches)
         alone = self.linear_epochs / max(self.trainer.max_epochs or 1, self.linear_epochs, 1) * total
         groups = [
-            # parameters, learning rate, first and last step of its fall
-            ([p for p in self.parameters() if id(p) not in networks], self.learning_rate, 0.0, alone or total),
-            ([p for p in self.parameters() if id(p) in networks], self.network_learning_rate, alone, total),
+            # parameters, learning rate, first and last step of its course, share of the course in which it rises
+            ([p for p in self.parameters() if id(p) not in networks], self.learning_rate, 0.0, alone or total, 0.0),
+            ([p for p in self.parameters() if id(p) in networks], self.network_learning_rate, alone, total, 0.2),
         ]
         groups = [group for group in groups if group[0]]
         optimizer = torch.optim.Adam([{"params": group[0], "lr": group[1]} for group in groups], betas=(0.9, 0.95))
         if not math.isfinite(total) or total <= 0:
             return optimizer
-        falls = [partial(_fall, first=first, last=last) for _, _, first, last in groups]
-        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, falls)
+        courses = [partial(_course, first=first, last=last, rise=rise) for _, _, first, last, rise in groups]
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, courses)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -366,9 +370,12 @@ class AbstractForecaster(pl.LightningModule, abc.ABC):
         return values.clamp_min(0.0) if self.clip == "nonnegative" else values
 
 
-def _fall(step: int, first: float, last: float) -> float:
-    """From 1 at the first step to 0.01 at the last, exponentially."""
-    return 0.01 ** min(max((step - first) / max(last - first, 1.0), 0.0), 1.0)
+def _course(step: int, first: float, last: float, rise: float) -> float:
+    """Exponentially from 1 at the first step to 0.01 at the last, times what rises like a square in the beginning."""
+    length = max(last - first, 1.0)
+    passed = min(max((step - first) / length, 0.0), 1.0)
+    risen = min((max(step - first, 0.0) + 1) / (rise * length), 1.0) if rise else 1.0
+    return risen**2 * 0.01**passed
 
 
 def _mean(values: Tensor, mask: Tensor) -> Tensor:

@@ -29,6 +29,7 @@ class AbstractDenseSwitchingForecaster(AbstractSwitchingForecaster):
         kwargs: Arguments of every forecaster with switches.
     """
 
+    network_names = ("inputs.", "mixture.weights.", "dynamics.", "guess.", "decoder.")
     closes_loop = False
 
     def __init__(self, *, state_dim: int = 16, num_bases: int = 20, **kwargs) -> None:

@@ -63,9 +63,12 @@ class AbstractSwitchingForecaster(AbstractForecaster):
         recurrence: str = "exact",
         objective: str = "likelihood",
         learning_rate: float = 5e-3,
+        network_learning_rate: float = 5e-3,
         **kwargs,
     ) -> None:
-        super().__init__(objective=objective, learning_rate=learning_rate, **kwargs)
+        super().__init__(
+            objective=objective, learning_rate=learning_rate, network_learning_rate=network_learning_rate, **kwargs
+        )
         for name, value, choices in (
             ("proposal", proposal, self.proposals()),
             ("resampling_gradient", resampling_gradient, GRADIENTS),

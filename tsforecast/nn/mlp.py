@@ -107,8 +107,9 @@ class GuessNetwork(nn.Module):
         return self.switch(inputs), None if self.auxiliary is None else self.auxiliary(inputs)
 
 
-# A network that has learnt to expand must not let the switch run away over a long series.
-_FARTHEST = 100.0
+# What the network says of the next switch is at most this: where it expands, the switch would run away within a series,
+# and with it the mixing weights to a corner from which no gradient leads back.
+_FARTHEST = 5.0
 
 
 class SwitchDynamics(nn.Module):
@@ -145,10 +146,12 @@ class SwitchDynamics(nn.Module):
 
         def drift(switch: Tensor, time: int) -> Tensor:
             moved = self.head(nn.functional.leaky_relu(self.of_switch(switch) + of_inputs[time]))
+            if not self.categorical:
+                moved = _FARTHEST * nn.functional.softsign(moved / _FARTHEST)
             if self.stay is not None and self.categorical:
                 moved = moved + switch * self.stay
             elif self.stay is not None:  # a mean of both, lest what the network says adds up over time
                 moved = moved + (switch - moved) * self.stay.sigmoid()
-            return moved.clamp(-_FARTHEST, _FARTHEST)
+            return moved
 
         return self.first(features), drift
