@@ -118,7 +118,8 @@ class Textbook:
         """f(s_{t-1}, u_t)."""
         network = self.model.dynamics
         hidden = network.of_switch(switch) + network.of_inputs(self.features[time])
-        return network.head(torch.nn.functional.leaky_relu(hidden))
+        said = network.head(torch.nn.functional.leaky_relu(hidden))
+        return said / (1 + said.abs() / 5)  # bounded by 5, lest the switch run away
 
     def first_switch(self, num_particles: int) -> Normal:
         """p(s_1)."""
