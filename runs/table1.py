@@ -62,10 +62,10 @@ BEST: dict[str, dict[str, str]] = {
     },
 }
 _ABLATION = BEST["rsgls-issm"]["exchange"]
-CHANGED: dict[str, str] = {
-    "encoder-32": _ABLATION.replace("bootstrap", "encoder").replace("particles 20", "particles 32"),
-    "bootstrap-32": _ABLATION.replace("particles 20", "particles 32"),
-    "fivo": _ABLATION.replace("stop-gradient", "fivo"),
+CHANGED: dict[str, str] = {  # of an option given twice the last counts
+    "encoder-32": f"{_ABLATION} --proposal encoder --num_particles 32",
+    "bootstrap-32": f"{_ABLATION} --num_particles 32",
+    "fivo": f"{_ABLATION} --resampling_gradient fivo",
 }
 RECIPES = ["best", "paper", *CHANGED]
 COLUMNS = [

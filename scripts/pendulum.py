@@ -1,7 +1,7 @@
 """Can a model with switches forecast a damped pendulum? RSGLS beside SGLS, after Kurle et al. (2020), section 5.1.
 
     python scripts/pendulum.py                # a budget for two CPU cores
-    python scripts/pendulum.py --full         # the paper's: 5000 sequences, 50 epochs, 64 particles, batches of 100
+    python scripts/pendulum.py --full         # the paper's: 5000 sequences of 50 steps, 50 epochs, 64 particles
 
 Noisy xy-positions of a pendulum that is released near its top are filtered for 50 steps of .1 s and forecast for 100.
 The two models differ in one term: in RSGLS the next switch depends on the state. Every finished run (model, seed) adds
@@ -211,9 +211,8 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, Settings]:
     options = parser.parse_args(arguments)
     chosen = {field.name: getattr(options, field.name) for field in dataclasses.fields(Settings)}
     for name, value in chosen.items():
-        least = 0 if name == "learning_rate" else 1
-        if value is not None and not (value >= least and value > 0):
-            expected = "positive" if least == 0 else "at least 1"
+        if value is not None and not value > 0:
+            expected = "positive" if name == "learning_rate" else "at least 1"
             parser.error(f"expected --{name.replace('_', '-')} to be {expected}, got {value}")
     base = FULL if options.full else REDUCED
     return options, dataclasses.replace(base, **{name: value for name, value in chosen.items() if value is not None})

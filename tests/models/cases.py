@@ -32,6 +32,17 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "rsgls-issm": ("rsgls-issm", _COMPONENTS),
     "rsgls-issm-crps": ("rsgls-issm", {**_COMPONENTS, "objective": "crps"}),
+    "rsgls-issm-open": (
+        "rsgls-issm",
+        {
+            **_COMPONENTS,
+            "objective": "crps",
+            "recurrence": "none",
+            "proposal": "bootstrap",
+            "persistence": 0.9,
+            "resampling_gradient": "stop-gradient",
+        },
+    ),
     "arsgls": ("arsgls", _AUXILIARY),
     "arsgls-encoder": ("arsgls", {**_AUXILIARY, "proposal": "encoder"}),
     "arsgls-bootstrap": ("arsgls", {**_AUXILIARY, "proposal": "bootstrap"}),

@@ -432,6 +432,35 @@ def test_the_crps_teaches_what_weighs_the_particles():
 # What the options change.
 
 
+@pytest.mark.parametrize("length", [1, 3, 100])
+def test_a_cut_gradient_leaves_the_score_as_it_is(length):
+    """What only matters before the cut has no gradient; without a step before the cut all is as without one."""
+    gradients, losses = {}, {}
+    for cut in (0, length):
+        model = make_model("rsgls-issm-crps", gradient_length=cut)
+        batch = make_batch(model, entries_of("rsgls-issm-crps", lengths=(9,)))
+        losses[cut] = seeded(model.loss, batch).mean()
+        losses[cut].backward()
+        gradients[cut] = {name: p.grad for name, p in model.named_parameters() if p.numel()}
+    torch.testing.assert_close(losses[length], losses[0], **EXACT)
+    assert gradients[0]["dynamics.first.weight"].abs().max() > 0
+    if length == 100:
+        torch.testing.assert_close(gradients[length], gradients[0], **EXACT)
+    else:
+        assert gradients[length]["dynamics.first.weight"] is None
+        assert gradients[length]["mixture.bases.factor"].abs().max() > 0
+        assert not torch.allclose(gradients[length]["mixture.bases.factor"], gradients[0]["mixture.bases.factor"])
+
+
+def test_without_recurrence_an_rsgls_is_an_sgls():
+    open_loop, without = make_model("sgls"), make_model("rsgls", recurrence="none")
+    without.load_state_dict(open_loop.state_dict())
+    batch = make_batch(open_loop, entries_of("sgls"))
+    with torch.no_grad():
+        torch.testing.assert_close(seeded(without.loss, batch), seeded(open_loop.loss, batch), **EXACT)
+    assert not any("recurrence" in name for name, _ in make_model("rsgls-issm-open").named_parameters())
+
+
 def test_the_form_of_the_paper_differs_from_the_second_step_on():
     terms = {}
     for case in ("rsgls", "sgls"):
@@ -535,6 +564,8 @@ def test_an_outlier_of_a_million_scales(case, dtype):
         ("arsgls", {"proposal": "prior"}, "proposal to be one of ladder, encoder, bootstrap, got 'prior'"),
         ("rsgls", {"resampling_gradient": "none"}, "resampling_gradient to be one of fivo, stop-gradient, got 'none'"),
         ("rsgls-issm", {"recurrence": "both"}, "recurrence to be one of exact, paper, none, got 'both'"),
+        ("rsgls-issm", {"gradient_length": -1}, "gradient_length to be at least 0, got -1"),
+        ("rsgls-issm", {"persistence": 1.0}, "persistence to be at least 0 and below 1, got 1.0"),
         ("sgls", {"switch": "binary"}, "'gaussian' or 'categorical', got 'binary'"),
         ("arsgls", {"likelihood": "poisson"}, "gaussian, student-t, negative-binomial, bernoulli, got 'poisson'"),
         ("arsgls-counts", {"transformation": "log1p"}, "take transformation 'none'"),

@@ -260,14 +260,12 @@ class ISSMTransition(AbstractLinearGaussian):
     def marginal(self, prior: Gaussian) -> Gaussian:
         """Predict, O(n^2)."""
         mean = self._move(prior.mean.unsqueeze(-1)).squeeze(-1)
-        cov, fresh = prior.cov, True
+        cov = prior.cov
         if self.slopes:
             cov = symmetrise(self._move(self._move(cov).mT))
         elif self.diagonal is not None:
             cov = cov * (self.diagonal.unsqueeze(-1) * self.diagonal.unsqueeze(-2))
-        else:
-            fresh = False
-        return Gaussian(mean, add_diagonal(cov, self.noise, in_place=fresh))
+        return Gaussian(mean, add_diagonal(cov, self.noise, in_place=cov is not prior.cov))
 
     def _move(self, x: Tensor) -> Tensor:
         moved = x if self.diagonal is None else x * self.diagonal.unsqueeze(-1)

@@ -145,17 +145,16 @@ def add_diagonal(
     """The matrix plus a diagonal one.
 
     Args:
-        matrix: Of any kind.
-        diagonal: What is added.
-        in_place: Whether the matrix may be written into: nobody else reads it.
+        matrix: To which it is added.
+        diagonal: Of the other.
+        in_place: Whether the matrix may be written into, because nobody else reads it.
     """
     batch = torch.broadcast_shapes(matrix.shape[:-2], diagonal.shape[:-1])
     if is_transformed(matrix) or is_transformed(diagonal):  # `vmap` refuses to write into what it has not mapped
         return matrix + torch.diag_embed(diagonal)
-    in_place = in_place and matrix.shape[:-2] == batch
-    added = (
-        matrix if in_place else matrix.expand(*batch, *matrix.shape[-2:]).clone(memory_format=torch.contiguous_format)
-    )
+    added = matrix
+    if not in_place or matrix.shape[:-2] != batch:
+        added = matrix.expand(*batch, *matrix.shape[-2:]).clone(memory_format=torch.contiguous_format)
     added.diagonal(dim1=-2, dim2=-1).add_(diagonal)
     return added
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from tsforecast.core import Gaussian, particles
 from tsforecast.core.particle_smoother import ParticleSmoothed, sample_given, smooth
-from tsforecast.core.particles import GRADIENTS, AbstractSwitchingSystem, ParticleState
+from tsforecast.core.particles import GRADIENTS, AbstractSwitchingSystem, ParticleFiltered, ParticleState
 from tsforecast.core.switching import Diagonal
 from tsforecast.models.base import AbstractForecaster, Batch, Belief, Stretch, identities, scaled
 from tsforecast.models.components import parse_component
@@ -154,15 +154,24 @@ class AbstractSwitchingForecaster(AbstractForecaster):
         inputs = self.num_targets * (1 if self.num_targets == 1 else 2) + hidden
         return GuessNetwork(inputs, self.switch_dim, auxiliary_dim, hidden, self.proposal == "ladder")
 
-    def _filter(self, stretch: Stretch, batch: Batch | Belief, location: Tensor, scale: Tensor, **options):
-        """The particles after a stretch, and what they were before."""
+    def _filter(
+        self, stretch: Stretch, batch: Batch | Belief, location: Tensor, scale: Tensor, cut: int = 0, **options
+    ) -> tuple[ParticleFiltered, AbstractSwitchingSystem, ParticleState]:
+        """The particles after a stretch, and what they were before it; the first `cut` steps without gradient.
+
+        What is known of single steps is of those after the cut, as are the particles before them.
+        """
         system, prior = self.system(stretch, batch, location, scale, proposing=True)
         start = batch.state if isinstance(batch, Belief) else system.begin(self.num_particles, prior)
         assert isinstance(start, ParticleState)
         values, observed = scaled(stretch, location, scale)
         options = {"threshold": self.resample_below, "gradient": self.resampling_gradient, **options}
-        filtered = particles.filter(system, start, values, observed, **options)
-        return filtered, system, start
+        parts = (values[:cut], None if observed is None else observed[:cut])
+        if cut:
+            with torch.no_grad():
+                start = particles.filter(system, start, *parts, **options).particles
+        parts = (values[cut:], None if observed is None else observed[cut:])
+        return particles.filter(system, start, *parts, first=cut, **options), system, start
 
     def filter(self, batch: Batch, belief: Belief | None = None) -> tuple[Belief, Float[Tensor, "time series"]]:
         """Particles at the end of the batch's past, and estimates of the log-likelihood of each step."""
@@ -187,13 +196,16 @@ class AbstractSwitchingForecaster(AbstractForecaster):
         A path begins with a particle drawn by weight, and has the weight r = w / (w without its gradient) = 1: so the
         score teaches what weighs the particles, too (Scibior and Wood 2021).
         """
-        belief = self._belief_with_gradient(batch)
-        assert isinstance(belief.state, ParticleState)
-        chosen = particles.draw(belief.state, _TRAINING_PATHS)
+        location, scale = self.begin(batch)
+        past = self.stretch(batch, "past")
+        cut = max(len(past.values) - self.gradient_length, 0) if self.gradient_length else 0
+        filtered, _, _ = self._filter(past, batch, location, scale, cut)
+        chosen = particles.draw(filtered.particles, _TRAINING_PATHS)
         ratio = (chosen.log_weight - chosen.log_weight.detach()).exp()
         even = dataclasses.replace(chosen, log_weight=torch.zeros_like(chosen.log_weight))
+        belief = self.belief_over(even, batch, location, scale)
         stretch = self.stretch(batch, "future")
-        paths = self._paths(dataclasses.replace(belief, state=even), stretch, _TRAINING_PATHS)
+        paths = self._paths(belief, stretch, _TRAINING_PATHS)
         observed = stretch.observed
         if self.transformation == "none":
             values, _ = scaled(stretch, belief.location, belief.scale)
@@ -205,21 +217,6 @@ class AbstractSwitchingForecaster(AbstractForecaster):
         if self.transformation != "none":
             score = score / (self.mean_size(batch) + 1)
         return torch.where(observed, score, 0.0).sum((0, 2)) / observed.sum((0, 2)).clamp_min(1)
-
-    def _belief_with_gradient(self, batch: Batch) -> Belief:
-        """The belief of `filter`, with the gradient of its last `gradient_length` steps."""
-        location, scale = self.begin(batch)
-        stretch = self.stretch(batch, "past")
-        system, prior = self.system(stretch, batch, location, scale, proposing=True)
-        state = system.begin(self.num_particles, prior)
-        values, observed = scaled(stretch, location, scale)
-        cut = max(len(values) - self.gradient_length, 0) if self.gradient_length else 0
-        options = {"threshold": self.resample_below, "gradient": self.resampling_gradient}
-        for first, last in [(0, cut)] * bool(cut) + [(cut, len(values))]:
-            with torch.set_grad_enabled(torch.is_grad_enabled() and last > cut):
-                seen = None if observed is None else observed[first:last]
-                state = particles.filter(system, state, values[first:last], seen, first=first, **options).particles
-        return self.belief_over(state, batch, location, scale)
 
     def _paths(
         self,
