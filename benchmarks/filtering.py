@@ -17,7 +17,6 @@ states, 2 targets, one system); "-gaps" adds 10 % missing values and, for the IS
 """
 
 import argparse
-import csv
 import json
 import os
 import pathlib
@@ -25,10 +24,10 @@ import shlex
 import statistics
 import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from typing import Any
 
+from rows import aligned, write
 from tqdm import tqdm
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -115,27 +114,6 @@ def target(job: dict[str, Any], mode: str) -> str:
     return f"{value if mode == 'value' else gradient[DTYPES.index(job['dtype'])]:g}"
 
 
-def write(path: pathlib.Path, rows: list[dict[str, Any]]) -> None:
-    """Replaces the rows of the file that are measured anew and keeps the others; a reader never sees half a file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    anew = {tuple(str(row.get(name, "")) for name in KEY[:-1]) for row in rows}
-    kept = []
-    if path.exists():
-        with path.open(newline="") as file:
-            kept = [row for row in csv.DictReader(file) if tuple(row[name] for name in KEY[:-1]) not in anew]
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
-    try:
-        with os.fdopen(handle, "w", newline="") as file:
-            writer = csv.DictWriter(file, [*KEY, *RESULTS], restval="")
-            writer.writeheader()
-            writer.writerows([*kept, *rows])
-        os.chmod(temporary, 0o644)  # mkstemp's files are private
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
-
-
 def table(rows: list[dict[str, Any]]) -> str:
     """One line for each problem, type and contender."""
     header = ["problem", "dtype", "contender", "value ns", "x naive", "v+g ns", "x naive"]
@@ -157,9 +135,7 @@ def table(rows: list[dict[str, Any]]) -> str:
             cells += [row.get("ns_per_series_step", "-"), row.get("times_faster_than_naive", "-")]
         both = [" / ".join(row[column] for row in group if row[column]) for column in ("target", "peak_mib")]
         lines.append((*name, *cells, *both, first["remark"]))
-    widths = [max(len(line[i]) for line in lines) for i in range(len(header))]
-    align = [str.rjust if 3 <= i <= 8 else str.ljust for i in range(len(header))]
-    return "\n".join("  ".join(f(x, w) for f, x, w in zip(align, line, widths, strict=True)).rstrip() for line in lines)
+    return aligned(lines, numbers=set(range(3, 9)))
 
 
 def main() -> None:
@@ -183,7 +159,7 @@ def main() -> None:
         job = {"problem": problem, "dtype": dtype, "contender": contender}
         job |= {name: getattr(options, name) for name in ("rounds", "budget", "threads", "device")}
         rows += measure(job, command)
-        write(options.out, rows)
+        write(options.out, rows, KEY, RESULTS)
     print(table(rows))
     print(f"\nwritten to {options.out}")
     sys.exit(any(row["contender"] == "tsforecast" and row["status"] in ("wrong", "failed") for row in rows))

@@ -18,7 +18,6 @@ the high-water mark of another process that does the work once (on a GPU: the mo
 """
 
 import argparse
-import csv
 import json
 import os
 import pathlib
@@ -26,10 +25,10 @@ import shlex
 import statistics
 import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from typing import Any
 
+from rows import aligned, write
 from tqdm import tqdm
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -107,27 +106,6 @@ def target(job: dict[str, Any], mode: str) -> str:
     return f"{TARGETS[job['model'], mode]:g}" if promised else ""
 
 
-def write(path: pathlib.Path, rows: list[dict[str, Any]]) -> None:
-    """Replaces the rows of the file that are measured anew and keeps the others; a reader never sees half a file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    anew = {tuple(str(row.get(name, "")) for name in KEY[:-1]) for row in rows}
-    kept = []
-    if path.exists():
-        with path.open(newline="") as file:
-            kept = [row for row in csv.DictReader(file) if tuple(row[name] for name in KEY[:-1]) not in anew]
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
-    try:
-        with os.fdopen(handle, "w", newline="") as file:
-            writer = csv.DictWriter(file, [*KEY, *RESULTS], restval="")
-            writer.writeheader()
-            writer.writerows([*kept, *rows])
-        os.chmod(temporary, 0o644)  # mkstemp's files are private
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
-
-
 def table(rows: list[dict[str, Any]]) -> str:
     """One line for each model, size and contender."""
     header = ["model", *SIZES, "contender"]
@@ -149,11 +127,7 @@ def table(rows: list[dict[str, Any]]) -> str:
         first = group[0]
         remark = [first["remark"]] if first["status"] == "ok" else [first["status"], first["error"], first["remark"]]
         lines.append((*name, *cells, targets, ": ".join(filter(None, remark))))
-    widths = [max(len(line[i]) for line in lines) for i in range(len(header))]
-    align = [
-        str.rjust if 0 < i < labels - 1 or labels <= i < len(header) - 1 else str.ljust for i in range(len(header))
-    ]
-    return "\n".join("  ".join(f(x, w) for f, x, w in zip(align, line, widths, strict=True)).rstrip() for line in lines)
+    return aligned(lines, numbers={*range(1, labels - 1), *range(labels, len(header) - 1)})
 
 
 def beside_deepar(rows: list[dict[str, Any]]) -> list[str]:
@@ -210,7 +184,7 @@ def main() -> None:
     for job in progress:
         progress.set_description(" ".join(str(job[name]) for name in ("model", "contender", *SIZES)))
         rows += measure(job, command)
-        write(options.out, rows)
+        write(options.out, rows, KEY, RESULTS)
     print("\n".join([table(rows), "", *beside_deepar(rows)]))
     print(f"\nwritten to {options.out}")
     sys.exit(any(row["contender"] == "tsforecast" and row["status"] in ("wrong", "failed") for row in rows))

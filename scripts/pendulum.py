@@ -98,7 +98,6 @@ def train(model: AbstractDenseSwitchingForecaster, observed: Tensor, settings: S
     options = {
         "max_epochs": settings.epochs,
         "gradient_clip_val": 10.0,
-        "accelerator": "cpu",
         "logger": False,
         "enable_progress_bar": False,
         "callbacks": [LambdaCallback(on_train_batch_end=batch_end)],

@@ -28,14 +28,9 @@ from tests.oracles import generator
 from tsforecast.core import Gaussian, LinearGaussian, LinearSystem, kalman, map_tensors, particle_smoother, particles
 from tsforecast.core.particle_smoother import sample_given, smooth
 
+pytestmark = pytest.mark.usefixtures("float64")
+
 EXACT = {"rtol": 1e-8, "atol": 1e-8}
-
-
-@pytest.fixture(autouse=True)
-def _float64():
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
 
 
 # One path at a time.

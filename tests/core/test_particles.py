@@ -40,14 +40,9 @@ from tsforecast.core import (
 )
 from tsforecast.core.particles import ParticleState, resample, systematic_ancestors, take
 
+pytestmark = pytest.mark.usefixtures("float64")
+
 EXACT = {"rtol": 1e-8, "atol": 1e-8}
-
-
-@pytest.fixture(autouse=True)
-def _float64():
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
 
 
 def labelled(log_weight: torch.Tensor) -> ParticleState:

@@ -41,14 +41,9 @@ from tsforecast.core import Gaussian, LinearGaussian, LinearSystem, map_tensors,
 from tsforecast.core.particles import Regime
 from tsforecast.core.switching import Diagonal, GaussianSwitching, propose, propose_diagonal
 
+pytestmark = pytest.mark.usefixtures("float64")
+
 EXACT = {"rtol": 1e-8, "atol": 1e-8}
-
-
-@pytest.fixture(autouse=True)
-def _float64():
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
 
 
 # The proposals.

@@ -1,0 +1,43 @@
+"""Rows of a benchmark's table: a CSV file that is measured piece by piece, and lines that are aligned."""
+
+import csv
+import os
+import pathlib
+import tempfile
+from collections.abc import Sequence
+from typing import Any
+
+
+def write(path: pathlib.Path, rows: list[dict[str, Any]], key: Sequence[str], columns: Sequence[str]) -> None:
+    """Replaces the rows of the file that are measured anew and keeps the others; a reader never sees half a file.
+
+    Args:
+        path: Of the CSV file.
+        rows: What was measured.
+        key: Columns that tell rows apart; of those with all but the last alike all are replaced.
+        columns: The others.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    anew = {tuple(str(row.get(name, "")) for name in key[:-1]) for row in rows}
+    kept = []
+    if path.exists():
+        with path.open(newline="") as file:
+            kept = [row for row in csv.DictReader(file) if tuple(row[name] for name in key[:-1]) not in anew]
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
+    try:
+        with os.fdopen(handle, "w", newline="") as file:
+            writer = csv.DictWriter(file, [*key, *columns], restval="")
+            writer.writeheader()
+            writer.writerows([*kept, *rows])
+        os.chmod(temporary, 0o644)  # mkstemp's files are private
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def aligned(lines: Sequence[Sequence[str]], numbers: set[int]) -> str:
+    """Lines of cells as text, the columns of numbers to the right."""
+    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
+    align = [str.rjust if i in numbers else str.ljust for i in range(len(widths))]
+    return "\n".join("  ".join(f(x, w) for f, x, w in zip(align, line, widths, strict=True)).rstrip() for line in lines)
