@@ -1,0 +1,140 @@
+"""Learners whose belief over weights is changed by every observation, and the loop that scores them on the way."""
+
+import abc
+import dataclasses
+from typing import Any, Generic, TypeVar
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.distributions import Distribution
+
+from tsforecast.core.gaussian import register_record
+from tsforecast.core.scan import scan
+
+Belief = TypeVar("Belief")
+
+
+@register_record
+@dataclasses.dataclass(frozen=True)
+class Prediction:
+    """What was expected of targets before they were seen, and how well that did.
+
+    Attributes:
+        mean: Expected target; probabilities of the classes.
+        variance: Of the target.
+        log_prob: Log-density or log-probability of the observed components of a target; 0 where none is observed.
+    """
+
+    mean: Float[Tensor, "*time point output"]
+    variance: Float[Tensor, "*time point output"]
+    log_prob: Float[Tensor, "*time point"]
+
+
+class AbstractLearner(abc.ABC, Generic[Belief]):
+    """A model that learns from a stream: settings are fields, the belief goes in and comes out.
+
+    Points of one step are learnt from together. Beliefs are pytrees of tensors: many learners (streams, seeds) are one
+    program by `torch.func.vmap` over `step` or `run`.
+    """
+
+    @abc.abstractmethod
+    def init(self) -> Belief:
+        """The belief before any observation."""
+
+    @abc.abstractmethod
+    def drift(self, belief: Belief, dt: Float[Tensor, ""]) -> Belief:
+        """The belief after a time without observations.
+
+        Args:
+            belief: Before.
+            dt: Time that passed.
+        """
+
+    @abc.abstractmethod
+    def predict(self, belief: Belief, inputs: Float[Tensor, "point *feature"]) -> Distribution:
+        """What is expected of the targets, one event for each point."""
+
+    @abc.abstractmethod
+    def update(
+        self,
+        belief: Belief,
+        inputs: Float[Tensor, "point *feature"],
+        target: Float[Tensor, "point target"],
+        observed: Bool[Tensor, "point target"] | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Belief:
+        """The belief given targets.
+
+        Args:
+            belief: Before.
+            inputs: Finite.
+            target: What stands where nothing is observed has no influence.
+            observed: False where a component is missing; None if all are there.
+            generator: Of random numbers, where the learner needs some.
+        """
+
+    @abc.abstractmethod
+    def sample(
+        self, belief: Belief, num_samples: int, generator: torch.Generator | None = None
+    ) -> Float[Tensor, "sample weight"]:
+        """Weights drawn from the belief."""
+
+    @abc.abstractmethod
+    def step(
+        self,
+        belief: Belief,
+        inputs: Float[Tensor, "point *feature"],
+        target: Float[Tensor, "point target"],
+        observed: Bool[Tensor, "point target"] | None = None,
+        dt: Float[Tensor, ""] | None = None,
+        generator: torch.Generator | None = None,
+    ) -> tuple[Belief, Prediction]:
+        """`drift`, `predict`, score, `update`: what is shared is computed once.
+
+        Args:
+            belief: After the step before.
+            inputs: As for `update`.
+            target: As for `update`.
+            observed: As for `update`.
+            dt: Time since the step before; None for no drift.
+            generator: As for `update`.
+        """
+
+
+def run(
+    learner: AbstractLearner[Belief],
+    belief: Belief,
+    inputs: Float[Tensor, "time point *feature"],
+    target: Float[Tensor, "time point target"],
+    observed: Bool[Tensor, "time point target"] | None = None,
+    dt: Float[Tensor, " time"] | None = None,
+    generator: torch.Generator | None = None,
+    compiled: bool = False,
+) -> tuple[Belief, Prediction]:
+    """Predicts, scores, learns, step after step: prequential evaluation.
+
+    Args:
+        learner: Settings.
+        belief: To begin with; that of an earlier run goes on.
+        inputs: Finite.
+        target: Of each step.
+        observed: False where a component is missing; None if all are there.
+        dt: Time before each step; None for none.
+        generator: Of random numbers, where the learner needs some.
+        compiled: Whether to compile the loop, where that is possible: the first call takes seconds, others are many
+            times faster for small networks.
+
+    Returns:
+        The last belief, and what was predicted at each step.
+
+    Raises:
+        ValueError: If there is no step.
+        NotPositiveDefiniteError: If a covariance could not be factorised, naming the step.
+    """
+
+    def step(carry: Belief, x: Any) -> tuple[Belief, Prediction]:
+        inputs, target, observed, dt = x
+        return learner.step(carry, inputs, target, observed, dt, generator)
+
+    return scan(step, belief, (inputs, target, observed, dt), compiled=compiled)

@@ -1,0 +1,111 @@
+"""What a family of Gaussian beliefs over weights must be able to do."""
+
+import abc
+from typing import Generic, TypeVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+Belief = TypeVar("Belief")
+
+
+class AbstractFamily(abc.ABC, Generic[Belief]):
+    """Operations of a belief N(mean, S) over P weights, each exact and then projected to the family.
+
+    The mean always moves with the gain of the belief as it was, before the projection.
+    """
+
+    @abc.abstractmethod
+    def init(self, mean: Float[Tensor, " weight"], variance: Float[Tensor, " weight"]) -> Belief:
+        """The belief with independent weights."""
+
+    @abc.abstractmethod
+    def condition(self, belief: Belief, matrix: Float[Tensor, "row weight"], residual: Float[Tensor, " row"]) -> Belief:
+        """Given that `residual = matrix (theta - mean) + v` with v ~ N(0, I). Rows of zeros change nothing."""
+
+    @abc.abstractmethod
+    def covariance(self, belief: Belief, matrix: Float[Tensor, "*batch row weight"]) -> Float[Tensor, "*batch row row"]:
+        """Matrix S matrix'."""
+
+    @abc.abstractmethod
+    def push(
+        self,
+        belief: Belief,
+        decay: Float[Tensor, "*decay"] | float,
+        offset: Float[Tensor, " weight"] | float,
+        noise: Float[Tensor, "*noise"] | float,
+    ) -> Belief:
+        """The belief over `decay theta + offset + w` with w ~ N(0, noise).
+
+        Args:
+            belief: Over theta.
+            decay: One number, or one for each weight.
+            offset: Likewise.
+            noise: Likewise, or what `spread` returns times a number.
+        """
+
+    @abc.abstractmethod
+    def temper(self, belief: Belief, keep: Float[Tensor, ""] | float, prior: Belief) -> Belief:
+        """Natural parameters mixed: `keep` of the belief's and 1 - `keep` of the prior's."""
+
+    @abc.abstractmethod
+    def inflate(self, belief: Belief, factor: Float[Tensor, ""] | float) -> Belief:
+        """The covariance times a factor."""
+
+    @abc.abstractmethod
+    def spread(self, belief: Belief) -> Float[Tensor, "*spread"]:
+        """The covariance as `push` takes it."""
+
+    @abc.abstractmethod
+    def mean(self, belief: Belief) -> Float[Tensor, " weight"]:
+        """The mean."""
+
+    @abc.abstractmethod
+    def variance(self, belief: Belief) -> Float[Tensor, " weight"]:
+        """Marginal variances."""
+
+    @abc.abstractmethod
+    def sample(
+        self, belief: Belief, num_samples: int, generator: torch.Generator | None = None
+    ) -> Float[Tensor, "sample weight"]:
+        """Draws, reparametrised."""
+
+    def prior(self, mean: Float[Tensor, " weight"], variance: Float[Tensor, " weight"]) -> Belief:
+        """The belief that drifts return to: that of `init`, in the least memory."""
+        return self.init(mean, variance)
+
+
+class AbstractFactorFamily(AbstractFamily[Belief]):
+    """A family whose precision may change by any matrix of its own form, and whose square root may take plain steps."""
+
+    @abc.abstractmethod
+    def curvature(self, hessian: Float[Tensor, "*hessian"]) -> Float[Tensor, "*hessian"]:
+        """The precision which the negative of a Hessian adds, floored at zero."""
+
+    @abc.abstractmethod
+    def shift(self, belief: Belief, increment: Float[Tensor, "*hessian"], gradient: Float[Tensor, " weight"]) -> Belief:
+        """Lambda+ = Lambda + increment, m+ = m + Lambda+^{-1} gradient."""
+
+    @abc.abstractmethod
+    def descend(
+        self,
+        belief: Belief,
+        gradient: Float[Tensor, " weight"],
+        increment: Float[Tensor, "*hessian"],
+        step: float,
+        anchor: Belief | None,
+    ) -> Belief:
+        """A plain gradient step on the mean and the square root of the covariance.
+
+        Args:
+            belief: N(m, L L').
+            gradient: Expected gradient of the log-likelihood.
+            increment: Negative of its expected Hessian.
+            step: Its length.
+            anchor: If given, the gradient is that of the expectation minus KL(belief || anchor).
+        """
+
+    @abc.abstractmethod
+    def outer(self, matrix: Float[Tensor, "row weight"]) -> Float[Tensor, "*hessian"]:
+        """Matrix' matrix, as far as the family keeps it."""

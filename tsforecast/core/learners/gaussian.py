@@ -1,0 +1,129 @@
+"""The learner that every Gaussian algorithm is: network, likelihood, and five independent choices."""
+
+import dataclasses
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.distributions import Distribution
+
+from tsforecast.core.learner import AbstractLearner, Prediction
+from tsforecast.core.learners.drift import AbstractDrift, NoDrift
+from tsforecast.core.learners.evidence import AbstractEvidence, AbstractPseudo, Linearised, Model, Points
+from tsforecast.core.learners.family import AbstractFamily
+from tsforecast.core.learners.full import Full
+from tsforecast.core.learners.likelihood import AbstractLikelihood
+from tsforecast.core.learners.network import AbstractNetwork
+from tsforecast.core.learners.rule import AbstractRule, Bong
+from tsforecast.core.learners.weight import AbstractWeight, Unweighted
+
+
+@dataclasses.dataclass(frozen=True)
+class GaussianLearner(AbstractLearner[Any]):
+    """A Gaussian belief over the weights of a network, conditioned on every observation.
+
+    Attributes:
+        network: From inputs and weights to outputs.
+        likelihood: Of a target given outputs.
+        mean: Weights to begin with.
+        variance: Prior variance of each weight.
+        family: Of the belief.
+        pseudo: How the evidence of an observation is found.
+        dynamics: The drift between observations.
+        weight: How much an outlier counts.
+        rule: How the evidence is taken in.
+
+    Raises:
+        ValueError: If mean or variance do not fit the network.
+    """
+
+    network: AbstractNetwork
+    likelihood: AbstractLikelihood
+    mean: Float[Tensor, " weight"]
+    variance: Float[Tensor, " weight"]
+    family: AbstractFamily = dataclasses.field(default_factory=Full)
+    pseudo: AbstractPseudo = dataclasses.field(default_factory=Linearised)
+    dynamics: AbstractDrift = dataclasses.field(default_factory=NoDrift)
+    weight: AbstractWeight = dataclasses.field(default_factory=Unweighted)
+    rule: AbstractRule = dataclasses.field(default_factory=Bong)
+
+    def __post_init__(self) -> None:
+        for name, value in (("mean", self.mean), ("variance", self.variance)):
+            if value.shape != (self.network.size,):
+                raise ValueError(f"expected {name} for {self.network.size} weights, got shape {tuple(value.shape)}")
+        if not bool((self.variance > 0).all()):
+            raise ValueError("expected positive prior variances")
+
+    def init(self) -> Any:
+        """The prior."""
+        return self.family.init(self.mean, self.variance)
+
+    def drift(self, belief: Any, dt: Float[Tensor, ""]) -> Any:
+        """By the dynamics."""
+        return self.dynamics(self.family, belief, self.family.prior(self.mean, self.variance), dt)
+
+    def predict(self, belief: Any, inputs: Float[Tensor, "point *feature"]) -> Distribution:
+        """By the linearised network."""
+        outputs, jacobian = self.network.linearise(self.family.mean(belief), inputs)
+        return self.likelihood.predictive(outputs, self.family.covariance(belief, jacobian))
+
+    def update(
+        self,
+        belief: Any,
+        inputs: Float[Tensor, "point *feature"],
+        target: Float[Tensor, "point target"],
+        observed: Bool[Tensor, "point target"] | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Any:
+        """By the rule."""
+        return self._update(belief, _points(inputs, target, observed), generator, None)
+
+    def _update(
+        self, belief: Any, points: Points, generator: torch.Generator | None, linearised: tuple[Tensor, Tensor] | None
+    ) -> Any:
+        if self.pseudo.pointwise and len(points.target) > 1:
+            for k in range(len(points.target)):
+                observed = None if points.observed is None else points.observed[k : k + 1]
+                one = Points(points.inputs[k : k + 1], points.target[k : k + 1], observed)
+                belief = self._update(belief, one, generator, None)
+            return belief
+        model = Model(self.network, self.likelihood, self.family)
+
+        def evidence(at: Any) -> AbstractEvidence:
+            known = linearised if at is belief else None
+            return self.pseudo(model, at, points, self.weight, generator, known)
+
+        return self.rule(self.family, belief, evidence)
+
+    def sample(
+        self, belief: Any, num_samples: int, generator: torch.Generator | None = None
+    ) -> Float[Tensor, "sample weight"]:
+        """By the family."""
+        return self.family.sample(belief, num_samples, generator)
+
+    def step(
+        self,
+        belief: Any,
+        inputs: Float[Tensor, "point *feature"],
+        target: Float[Tensor, "point target"],
+        observed: Bool[Tensor, "point target"] | None = None,
+        dt: Float[Tensor, ""] | None = None,
+        generator: torch.Generator | None = None,
+    ) -> tuple[Any, Prediction]:
+        """Prediction and update share the linearisation."""
+        if dt is not None:
+            belief = self.drift(belief, dt)
+        points = _points(inputs, target, observed)
+        outputs, jacobian = self.network.linearise(self.family.mean(belief), inputs)
+        if self.likelihood.needs_covariance:
+            cov = self.family.covariance(belief, jacobian)
+        else:
+            cov = outputs.new_zeros(*outputs.shape, outputs.shape[-1])
+        prediction = self.likelihood.predict(outputs, cov, points.target, observed)
+        return self._update(belief, points, generator, (outputs, jacobian)), prediction
+
+
+def _points(inputs: Tensor, target: Tensor, observed: Tensor | None) -> Points:
+    """What stands where nothing is observed (NaN, perhaps) is not read."""
+    return Points(inputs, target if observed is None else torch.where(observed, target, 0.0), observed)

@@ -1,0 +1,238 @@
+"""Networks as functions of one flat vector of weights, and their Jacobians."""
+
+import abc
+import dataclasses
+import math
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+# Activations whose slope is a function of what they return.
+_SLOPES: dict[type[nn.Module], tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]] = {
+    nn.Tanh: (torch.tanh, lambda a: 1 - a * a),
+    nn.ReLU: (torch.relu, lambda a: (a > 0).to(a.dtype)),
+    nn.Sigmoid: (torch.sigmoid, lambda a: a * (1 - a)),
+}
+
+
+class AbstractNetwork(abc.ABC):
+    """f(x; theta): inputs of a number of points to outputs, given all weights as one vector."""
+
+    @property
+    @abc.abstractmethod
+    def sizes(self) -> tuple[int, ...]:
+        """Number of weights of each layer, in the order of the vector."""
+
+    @property
+    def size(self) -> int:
+        """Number of weights."""
+        return sum(self.sizes)
+
+    @abc.abstractmethod
+    def __call__(
+        self, weights: Float[Tensor, " weight"], inputs: Float[Tensor, "point *feature"]
+    ) -> Float[Tensor, "point output"]:
+        """Outputs: means, log-rates or logits."""
+
+    @abc.abstractmethod
+    def linearise(
+        self, weights: Float[Tensor, " weight"], inputs: Float[Tensor, "point *feature"]
+    ) -> tuple[Float[Tensor, "point output"], Float[Tensor, "point output weight"]]:
+        """Outputs, and their Jacobian with respect to the weights."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ModuleNetwork(AbstractNetwork):
+    """Any torch module that maps (point, *feature) to (point, output), or to (point,) for one output.
+
+    Its parameters are the weights; its buffers stay as they are (put it into evaluation mode).
+    """
+
+    module: nn.Module
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Number of weights of each submodule that has some of its own."""
+        own = [sum(p.numel() for p in m.parameters(recurse=False)) for m in self.module.modules()]
+        return tuple(size for size in own if size)
+
+    def __call__(
+        self, weights: Float[Tensor, " weight"], inputs: Float[Tensor, "point *feature"]
+    ) -> Float[Tensor, "point output"]:
+        """By `torch.func.functional_call`."""
+        named = dict(self.module.named_parameters())
+        parts = weights.split([p.numel() for p in named.values()])
+        values = {name: part.view_as(p) for (name, p), part in zip(named.items(), parts, strict=True)}
+        outputs = torch.func.functional_call(self.module, values, (inputs,))
+        return outputs if outputs.ndim > 1 else outputs.unsqueeze(-1)
+
+    def linearise(
+        self, weights: Float[Tensor, " weight"], inputs: Float[Tensor, "point *feature"]
+    ) -> tuple[Float[Tensor, "point output"], Float[Tensor, "point output weight"]]:
+        """By reverse-mode differentiation, one pass for each output."""
+
+        def one(theta: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+            outputs = self(theta, x.unsqueeze(0)).squeeze(0)
+            return outputs, outputs
+
+        jacobian, outputs = torch.func.vmap(torch.func.jacrev(one, has_aux=True), (None, 0))(weights, inputs)
+        return outputs, jacobian
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerChain(AbstractNetwork):
+    """Linear layers with an activation after each: the Jacobian in closed form, far faster than differentiating.
+
+    Attributes:
+        widths: Of the input, the hidden layers, the output.
+        activations: One for each layer; `nn.Identity` for none.
+        biases: Whether each layer has one.
+    """
+
+    widths: tuple[int, ...]
+    activations: tuple[type[nn.Module], ...]
+    biases: tuple[bool, ...]
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Number of weights of each layer."""
+        pairs = zip(self.widths, self.widths[1:], self.biases, strict=False)
+        return tuple((fan_in + bias) * fan_out for fan_in, fan_out, bias in pairs)
+
+    def _layers(self, weights: Tensor) -> list[tuple[Tensor, Tensor | None]]:
+        """Matrix and bias of each layer."""
+        shapes = zip(self.widths, self.widths[1:], self.biases, strict=False)
+        lengths = [n for i, o, bias in shapes for n in ((i * o, o) if bias else (i * o,))]
+        parts = iter(weights.split(lengths))
+        pairs = zip(self.widths, self.widths[1:], self.biases, strict=False)
+        return [(next(parts).view(o, i), next(parts) if bias else None) for i, o, bias in pairs]
+
+    def __call__(
+        self, weights: Float[Tensor, " weight"], inputs: Float[Tensor, "point *feature"]
+    ) -> Float[Tensor, "point output"]:
+        """Layer by layer."""
+        return self._forward(self._layers(weights), inputs)[-1]
+
+    def _forward(self, layers: list[tuple[Tensor, Tensor | None]], inputs: Tensor) -> list[Tensor]:
+        """The inputs, and what every layer makes of them."""
+        values = [inputs]
+        for (matrix, bias), activation in zip(layers, self.activations, strict=True):
+            x = values[-1] @ matrix.T if bias is None else torch.addmm(bias, values[-1], matrix.T)
+            values.append(_SLOPES[activation][0](x) if activation in _SLOPES else x)
+        return values
+
+    def linearise(
+        self, weights: Float[Tensor, " weight"], inputs: Float[Tensor, "point *feature"]
+    ) -> tuple[Float[Tensor, "point output"], Float[Tensor, "point output weight"]]:
+        """From the last layer to the first, all outputs at once."""
+        layers = self._layers(weights)
+        values = self._forward(layers, inputs)
+        count, outputs = values[-1].shape
+        delta = torch.eye(outputs, dtype=weights.dtype, device=weights.device).expand(count, outputs, outputs)
+        parts: list[Tensor] = []
+        for k in reversed(range(len(layers))):
+            matrix, bias = layers[k]
+            if self.activations[k] in _SLOPES:
+                delta = delta * _SLOPES[self.activations[k]][1](values[k + 1]).unsqueeze(1)
+            if bias is not None:
+                parts.append(delta)
+            parts.append((delta.unsqueeze(-1) * values[k][:, None, None, :]).flatten(2))
+            if k:
+                delta = delta @ matrix
+        return values[-1], torch.cat(parts[::-1], -1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Subspace(AbstractNetwork):
+    """A network whose weights are `origin + basis z`; a belief over z is one over a subspace of the weights.
+
+    Attributes:
+        network: Of which the weights are.
+        origin: A point in the space of its weights.
+        basis: Directions in it, as columns.
+    """
+
+    network: AbstractNetwork
+    origin: Float[Tensor, " weight"]
+    basis: Float[Tensor, "weight coordinate"]
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """All coordinates are one layer."""
+        return (self.basis.shape[-1],)
+
+    def weights(self, coordinates: Float[Tensor, " coordinate"]) -> Float[Tensor, " weight"]:
+        """The point in the space of the network's weights."""
+        return self.origin + self.basis @ coordinates
+
+    def __call__(
+        self, weights: Float[Tensor, " coordinate"], inputs: Float[Tensor, "point *feature"]
+    ) -> Float[Tensor, "point output"]:
+        """The network at the point that the coordinates name."""
+        return self.network(self.weights(weights), inputs)
+
+    def linearise(
+        self, weights: Float[Tensor, " coordinate"], inputs: Float[Tensor, "point *feature"]
+    ) -> tuple[Float[Tensor, "point output"], Float[Tensor, "point output coordinate"]]:
+        """The network's Jacobian, along the directions."""
+        outputs, jacobian = self.network.linearise(self.weights(weights), inputs)
+        return outputs, jacobian @ self.basis
+
+
+def as_network(module: nn.Module) -> AbstractNetwork:
+    """The module as a function of its weights, with the closed-form Jacobian where it is a chain of layers."""
+    layers = list(module.children()) if isinstance(module, nn.Sequential) else [module]
+    widths: list[int] = []
+    activations: list[type[nn.Module]] = []
+    biases: list[bool] = []
+    for layer in layers:
+        if type(layer) is nn.Linear and (not widths or widths[-1] == layer.in_features):
+            widths += [layer.in_features, layer.out_features] if not widths else [layer.out_features]
+            activations.append(nn.Identity)
+            biases.append(layer.bias is not None)
+        elif type(layer) in _SLOPES and activations and activations[-1] is nn.Identity:
+            activations[-1] = type(layer)
+        elif type(layer) is not nn.Identity:
+            return ModuleNetwork(module)
+    if not widths:
+        return ModuleNetwork(module)
+    return LayerChain(tuple(widths), tuple(activations), tuple(biases))
+
+
+def weights_of(module: nn.Module) -> Float[Tensor, " weight"]:
+    """The parameters of a module as one vector, in the order of `as_network`."""
+    return torch.cat([p.detach().flatten() for p in module.parameters()])
+
+
+def random_basis(
+    size: int,
+    dim: int,
+    generator: torch.Generator | None = None,
+    dtype: torch.dtype | None = None,
+    device: torch.device | None = None,
+) -> Float[Tensor, "weight coordinate"]:
+    """Random Gaussian directions of length one."""
+    basis = torch.randn(size, dim, generator=generator, dtype=dtype, device=device)
+    return basis / basis.norm(dim=0)
+
+
+def basis_of_iterates(iterates: Float[Tensor, "iterate weight"], dim: int) -> Float[Tensor, "weight coordinate"]:
+    """The directions in which iterates of a warm-up differ most: leading right singular vectors, centred.
+
+    Raises:
+        ValueError: If there are fewer iterates than directions asked for.
+    """
+    if dim > min(iterates.shape):
+        raise ValueError(f"expected at least {dim} iterates of {dim} weights or more, got {tuple(iterates.shape)}")
+    _, _, right = torch.linalg.svd(iterates - iterates.mean(0), full_matrices=False)
+    return right[:dim].T
+
+
+def uniform_prior(sizes: tuple[int, ...], variance: float | tuple[float, ...]) -> Float[Tensor, " weight"]:
+    """Prior variances of all weights, the same for all or one for each layer."""
+    each = variance if isinstance(variance, tuple) else (variance,) * len(sizes)
+    if len(each) != len(sizes) or min(each) <= 0 or not all(map(math.isfinite, each)):
+        raise ValueError(f"expected a positive variance, or one for each of {len(sizes)} layers, got {variance}")
+    return torch.cat([torch.full((size,), float(value)) for size, value in zip(sizes, each, strict=True)])
