@@ -1,7 +1,10 @@
+import warnings
+
 import pytest
 import torch
 
 from tsforecast.core import NotPositiveDefiniteError
+from tsforecast.core.linalg import cholesky
 from tsforecast.core.scan import scan
 
 
@@ -56,3 +59,45 @@ def test_the_gradient_of_the_inputs_is_that_of_the_formula():
     _, path = scan(lambda carry, x: (carry + x, carry + x), torch.zeros(()), xs)
     path.sum().backward()
     torch.testing.assert_close(xs.grad, torch.tensor([5.0, 4.0, 3.0, 2.0, 1.0]))
+
+
+# The compiled loop.
+
+
+def _decay(carry, x):
+    mean, cov = carry
+    gain = cholesky(cov @ cov.mT + torch.eye(2)) @ x
+    mean = 0.5 * mean + gain
+    return (mean, 0.9 * cov), {"mean": mean, "sum": mean.sum()}
+
+
+def test_compiled_it_equals_the_eager_loop():
+    xs, carry = torch.randn(20, 2), (torch.zeros(2), torch.eye(2))
+    expected = scan(_decay, carry, xs)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(2):  # compiled, then found again
+            torch.testing.assert_close(scan(_decay, carry, xs, compiled=True), expected)
+
+
+def test_what_cannot_be_compiled_is_eager_with_a_warning():
+    def step(carry, x):
+        carry = carry + x if bool(x > 0) else carry
+        return carry, carry
+
+    xs = torch.tensor([1.0, -1.0, 2.0])
+    with pytest.warns(UserWarning, match="the loop could not be compiled and is eager"):
+        _, path = scan(step, torch.tensor(0.0), xs, compiled=True)
+    assert path.tolist() == [1.0, 1.0, 3.0]
+
+
+def test_an_error_of_the_step_is_no_failure_of_the_compiler():
+    with pytest.raises(ZeroDivisionError):
+        scan(lambda carry, x: (carry, x / (1 // 0)), torch.tensor(0.0), torch.ones(2), compiled=True)
+
+
+def test_a_compiled_loop_that_ends_in_nan_raises():
+    with pytest.raises(NotPositiveDefiniteError, match="A compiled loop ended in NaN or inf"):
+        scan(
+            lambda carry, x: (carry * x, carry * 1.0), torch.tensor(1.0), torch.tensor([1.0, torch.nan]), compiled=True
+        )

@@ -2,6 +2,8 @@
 
 import abc
 import dataclasses
+import functools
+from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -132,9 +134,16 @@ def run(
         ValueError: If there is no step.
         NotPositiveDefiniteError: If a covariance could not be factorised, naming the step.
     """
+    step = _step_of(learner, generator)
+    return scan(step, belief, (inputs, target, observed, dt), compiled=compiled)
 
-    def step(carry: Belief, x: Any) -> tuple[Belief, Prediction]:
+
+@functools.lru_cache(maxsize=16)
+def _step_of(learner: AbstractLearner[Any], generator: torch.Generator | None) -> Callable[[Any, Any], Any]:
+    """The step as `scan` takes it; the same object for the same learner, so that it is compiled once."""
+
+    def step(carry: Any, x: Any) -> tuple[Any, Prediction]:
         inputs, target, observed, dt = x
         return learner.step(carry, inputs, target, observed, dt, generator)
 
-    return scan(step, belief, (inputs, target, observed, dt), compiled=compiled)
+    return step

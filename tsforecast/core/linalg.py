@@ -20,8 +20,10 @@ class NotPositiveDefiniteError(ArithmeticError):
 
 
 def is_transformed(x: Tensor) -> bool:
-    """Whether it is a tensor inside `torch.func.vmap` or `grad`, whose values cannot steer control flow."""
-    return torch._C._functorch.is_functorch_wrapped_tensor(x)  # pyright: ignore[reportAttributeAccessIssue]
+    """Whether it is inside `torch.func.vmap` or `grad` or of a trace, so that its values cannot steer control flow."""
+    inside = torch._C._functorch.is_functorch_wrapped_tensor(x)  # pyright: ignore[reportAttributeAccessIssue]
+    tracing = torch._C._TorchDispatchModeKey.PROXY  # pyright: ignore[reportAttributeAccessIssue]
+    return inside or torch._C._get_dispatch_mode(tracing) is not None  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def check_factor(info: Int[Tensor, "*index"], names: tuple[str, ...], what: str) -> None:

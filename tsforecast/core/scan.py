@@ -1,7 +1,10 @@
 """The one loop over time."""
 
+import logging
 import warnings
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import torch
@@ -48,9 +51,7 @@ def scan(
     if compiled:
         try:
             return _compiled_scan(step, carry, leaves, spec, reverse)
-        except NotPositiveDefiniteError:
-            raise
-        except Exception as error:  # the compiler's own errors are of many kinds
+        except RuntimeError as error:  # the compiler's own errors are of many kinds, this is what they share
             reason = str(error).strip().split("\n")[0]
             warnings.warn(
                 f"the loop could not be compiled and is eager ({type(error).__name__}: {reason})", stacklevel=2
@@ -83,26 +84,57 @@ def _compiled_scan(
     Raises:
         NotPositiveDefiniteError: If a result is not finite: compiled code does not look at each factorisation.
     """
+    import torch._inductor.config  # importing the compiler takes a second, and few need it
     from torch._higher_order_ops import scan as operator
+    from torch.fx.experimental.proxy_tensor import make_fx
 
     carries, carry_spec = pytree.tree_flatten(carry)
     places = [k for k, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
-    output_specs: list[Any] = []
+    columns = [leaves[place] for place in places]
+    kinds = [f"{x.shape} {x.dtype} {x.device}" for x in (*carries, *columns)]
+    key = (step, reverse, *kinds, str(carry_spec), str(spec))
+    with torch.no_grad(), torch._inductor.config.patch(cpp_wrapper=True), _quiet():
+        if key not in _PROGRAMS:
+            output_specs: list[Any] = []
 
-    def flat(state: list[Tensor], columns: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-        x: list[Any] = [None] * len(leaves)
-        for place, column in zip(places, columns, strict=True):
-            x[place] = column
-        new, output = step(pytree.tree_unflatten(state, carry_spec), pytree.tree_unflatten(x, spec))
-        outputs, output_spec = pytree.tree_flatten(output)
-        output_specs.append(output_spec)
-        return [t.clone() for t in pytree.tree_leaves(new)], [t.clone() for t in outputs]
+            def flat(state: list[Tensor], column: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+                x: list[Any] = [None] * len(leaves)
+                for place, value in zip(places, column, strict=True):
+                    x[place] = value
+                new, output = step(pytree.tree_unflatten(state, carry_spec), pytree.tree_unflatten(x, spec))
+                outputs, output_spec = pytree.tree_flatten(output)
+                output_specs.append(output_spec)
+                return [t.clone() for t in pytree.tree_leaves(new)], [t.clone() for t in outputs]
 
-    @torch.compile(fullgraph=True)
-    def whole(state: list[Tensor], columns: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-        return operator(flat, state, columns, reverse=reverse)
-
-    state, outputs = whole(carries, [leaves[place] for place in places])
+            # Tracing first leaves the compiler a graph of tensor operations alone: it does not know records.
+            graph = make_fx(flat)(carries, [column[0] for column in columns])
+            fold = lambda state, columns: operator(graph, state, columns, reverse=reverse)  # noqa: E731
+            program = torch.compile(fold, fullgraph=True)  # not a `def`, which type checkers at run time would wrap
+            state, outputs = program(carries, columns)
+            _PROGRAMS[key] = program, output_specs[-1]
+            while len(_PROGRAMS) > _MOST_PROGRAMS:
+                _PROGRAMS.popitem(last=False)
+        else:
+            state, outputs = _PROGRAMS[key][0](carries, columns)
     if not all(bool(t.isfinite().all()) for t in state if t.is_floating_point()):
         raise NotPositiveDefiniteError(f"A compiled loop ended in NaN or inf. {ADVICE}")
-    return pytree.tree_unflatten(state, carry_spec), pytree.tree_unflatten(outputs, output_specs[-1])
+    return pytree.tree_unflatten(state, carry_spec), pytree.tree_unflatten(outputs, _PROGRAMS[key][1])
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without what torch says of its own parts, and of operations that stay calls, as factorisations must."""
+    logger = logging.getLogger("torch._inductor.ir")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            yield
+    finally:
+        logger.setLevel(level)
+
+
+# Of the last steps that were compiled, with the structure of their outputs.
+_PROGRAMS: OrderedDict[Any, tuple[Callable[..., Any], Any]] = OrderedDict()
+_MOST_PROGRAMS = 16
