@@ -38,7 +38,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from tqdm import tqdm
 
 from tsforecast.cli.runs import commit, is_terminal
-from tsforecast.evaluation import replace_file
+from tsforecast.data.files import replace_file
 from tsforecast.models.sgls import AbstractDenseSwitchingForecaster
 from tsforecast.plots import save_figure
 from tsforecast.training import fit

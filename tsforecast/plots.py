@@ -19,8 +19,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 from numpy.typing import ArrayLike, NDArray
 
+from tsforecast.data.files import replace_file
 from tsforecast.data.frequency import expected_alias_warnings
-from tsforecast.evaluation import INTERVALS, forecast_quantiles, replace_file
+from tsforecast.evaluation import INTERVALS, forecast_quantiles
 
 OBSERVED = "#000000"
 MODEL = "#0072B2"

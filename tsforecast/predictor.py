@@ -5,7 +5,7 @@ import logging
 import pickle
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from gluonts.transform import Transformation
 
 from tsforecast.data.checks import check_entries
 from tsforecast.data.transform import Prepare, collate, cut
+from tsforecast.live import LiveBelief, continued, join, split, static_features
 from tsforecast.models import INPUT_NAMES, AbstractForecaster
 from tsforecast.models.base import FORMAT
 
@@ -84,8 +85,7 @@ class StateSpacePredictor(PyTorchPredictor):
         Raises:
             ValueError: If an entry is not as expected; the message names the series.
         """
-        net = self.prediction_net.eval()
-        assert isinstance(net, AbstractForecaster)
+        net = self._net()
         for entries in batcher(self._checked(dataset), self.batch_size):
             prepared = self.input_transform(iter(entries), is_train=False)
             windows = [cut(e, len(e["target"]), self.history_length, self.prediction_length) for e in prepared]
@@ -94,6 +94,116 @@ class StateSpacePredictor(PyTorchPredictor):
                 belief, _ = net.filter(batch)
                 forecasts = self._forecasts(net, belief, batch, num_samples)
             yield from forecasts
+
+    def filter(self, dataset: Iterable[dict[str, Any]]) -> dict[str, LiveBelief]:
+        """What is known of every series at the end of its history, to be kept and moved on.
+
+        Args:
+            dataset: GluonTS data entries, each with an `item_id` of its own. Covariates need not reach beyond the
+                target.
+
+        Raises:
+            ValueError: If an entry is not as expected; the message names the series.
+        """
+        return self.update({}, dataset)
+
+    def update(self, beliefs: Mapping[str, LiveBelief], dataset: Iterable[dict[str, Any]]) -> dict[str, LiveBelief]:
+        """The beliefs after new observations, in time proportional to these and not to the history.
+
+        Scales stay those of the history with which the filtering of a series began. The beliefs given are not changed.
+
+        Args:
+            beliefs: Of `filter` or of an earlier update.
+            dataset: Entries with what came since: each begins where its series ended, or later, and steps between are
+                missing values. Static features need not be repeated. A series that is not known yet begins.
+
+        Raises:
+            ValueError: If an entry is not as expected or repeats what has been seen; the message names the series.
+        """
+        net = self._net()
+        found = dict(beliefs)
+        waiting: dict[tuple[bool, int], list[tuple[str, dict[str, Any], dict[str, np.ndarray]]]] = {}
+        seen: set[str] = set()
+        for entry in dataset:
+            item = str(entry.get("item_id"))
+            if "item_id" not in entry or item in seen:
+                raise ValueError(f"expected an item_id of its own for each series, got {entry.get('item_id')!r}")
+            seen.add(item)
+            check_entries([entry], self.freq, all_missing=True)
+            known = found.get(item)
+            static = static_features(entry) if known is None else known.static
+            whole = entry if known is None else continued(known, entry)
+            (prepared,) = self.input_transform(iter([whole]), is_train=True)
+            steps = len(prepared["target"])
+            window = cut(prepared, steps, self.history_length if known is None else None, 0)
+            group = waiting.setdefault((known is None, len(window["past_target"])), [])
+            group.append((item, window, static))
+            if len(group) == self.batch_size:
+                found.update(self._moved(net, found, group))
+                group.clear()
+        for group in waiting.values():
+            if group:
+                found.update(self._moved(net, found, group))
+        return found
+
+    def _moved(
+        self,
+        net: AbstractForecaster,
+        beliefs: Mapping[str, LiveBelief],
+        group: list[tuple[str, dict[str, Any], dict[str, np.ndarray]]],
+    ) -> dict[str, LiveBelief]:
+        """Beliefs after windows of equal length, all of series that are known or all of new ones."""
+        known = [beliefs[item].belief for item, _, _ in group if item in beliefs]
+        batch = collate([window for _, window, _ in group], self.device)
+        with torch.no_grad():
+            after, _ = net.filter(batch, join(known) if known else None)
+        rows = zip(group, batch["forecast_start"], split(after), strict=True)
+        return {item: LiveBelief(item, end, belief, static) for (item, _, static), end, belief in rows}
+
+    def forecast_from(
+        self,
+        beliefs: Mapping[str, LiveBelief],
+        dataset: Iterable[dict[str, Any]] | None = None,
+        num_samples: int | None = None,
+    ) -> Iterator[Forecast]:
+        """Forecasts from where the beliefs end.
+
+        Args:
+            beliefs: Of `filter` or `update`.
+            dataset: Entries with `item_id` and, over the horizon, `feat_dynamic_real` (where the model has covariates)
+                or `known_future`; they name the series and their order. None for all beliefs.
+            num_samples: Sample paths; None for the model's own number.
+
+        Raises:
+            ValueError: If a series is not known, or covariates do not fit; the message names the series.
+        """
+        net = self._net()
+        entries = [{"item_id": item} for item in beliefs] if dataset is None else dataset
+        for chunk in batcher(entries, self.batch_size):
+            known, windows = [], []
+            for entry in chunk:
+                item = str(entry.get("item_id"))
+                if item not in beliefs:
+                    raise ValueError(f"series {item!r} is not among the beliefs; filter its history first")
+                known.append(beliefs[item])
+                empty = np.zeros((net.num_targets, 0), np.float32)
+                whole = {**known[-1].static, **entry, "start": known[-1].end, "target": empty, "item_id": item}
+                (prepared,) = self.input_transform(iter([whole]), is_train=False)
+                if len(prepared["dynamic_real"]) < self.prediction_length:
+                    raise ValueError(
+                        f"series {item!r}: expected feat_dynamic_real over {self.prediction_length} steps from "
+                        f"{known[-1].end} on, got {len(prepared['dynamic_real'])}"
+                    )
+                windows.append(cut(prepared, 0, None, self.prediction_length))
+            with torch.no_grad():
+                batch = collate(windows, self.device)
+                forecasts = self._forecasts(net, join([k.belief for k in known]), batch, num_samples)
+            yield from forecasts
+
+    def _net(self) -> AbstractForecaster:
+        net = self.prediction_net.eval()
+        assert isinstance(net, AbstractForecaster)
+        return net
 
     def _checked(self, dataset: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         """The entries, each checked when its turn comes; at the end a warning of those without a value."""

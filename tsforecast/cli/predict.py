@@ -19,8 +19,9 @@ from tqdm import tqdm
 from tsforecast.cli import options, runs
 from tsforecast.cli.train import settings
 from tsforecast.data import Columns, ForecastTask, attach_known, read_task
+from tsforecast.data.files import replace_file
 from tsforecast.data.frequency import expected_alias_warnings
-from tsforecast.evaluation import forecast_quantiles, replace_file
+from tsforecast.evaluation import forecast_quantiles
 from tsforecast.predictor import load_predictor, with_prediction_length
 
 log = logging.getLogger(__name__)

@@ -27,7 +27,7 @@ import pandas as pd
 
 import tsforecast
 from tsforecast.data import ForecastTask
-from tsforecast.evaluation import replace_file
+from tsforecast.data.files import replace_file
 
 FORMAT = 1  # of run folders; raised when older ones can no longer be read
 CONFIG = "config.yaml"

@@ -45,7 +45,7 @@ class AbstractLearner(abc.ABC, Generic[Belief]):
         """The belief before any observation."""
 
     @abc.abstractmethod
-    def drift(self, belief: Belief, dt: Float[Tensor, ""]) -> Belief:
+    def drift(self, belief: Belief, dt: Float[Tensor, ""] | float) -> Belief:
         """The belief after a time without observations.
 
         Args:
@@ -89,7 +89,7 @@ class AbstractLearner(abc.ABC, Generic[Belief]):
         inputs: Float[Tensor, "point *feature"],
         target: Float[Tensor, "point target"],
         observed: Bool[Tensor, "point target"] | None = None,
-        dt: Float[Tensor, ""] | None = None,
+        dt: Float[Tensor, ""] | float = 1.0,
         generator: torch.Generator | None = None,
     ) -> tuple[Belief, Prediction]:
         """`drift`, `predict`, score, `update`: what is shared is computed once.
@@ -99,7 +99,7 @@ class AbstractLearner(abc.ABC, Generic[Belief]):
             inputs: As for `update`.
             target: As for `update`.
             observed: As for `update`.
-            dt: Time since the step before; None for no drift.
+            dt: Time since the step before.
             generator: As for `update`.
         """
 
@@ -122,7 +122,7 @@ def run(
         inputs: Finite.
         target: Of each step.
         observed: False where a component is missing; None if all are there.
-        dt: Time before each step; None for none.
+        dt: Time before each step; None for one unit.
         generator: Of random numbers, where the learner needs some.
         compiled: Whether to compile the loop, where that is possible: the first call takes seconds, others are many
             times faster for small networks.
@@ -144,6 +144,6 @@ def _step_of(learner: AbstractLearner[Any], generator: torch.Generator | None) -
 
     def step(carry: Any, x: Any) -> tuple[Any, Prediction]:
         inputs, target, observed, dt = x
-        return learner.step(carry, inputs, target, observed, dt, generator)
+        return learner.step(carry, inputs, target, observed, 1.0 if dt is None else dt, generator)
 
     return step

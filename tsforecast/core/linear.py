@@ -87,7 +87,11 @@ class LinearGaussian(AbstractLinearGaussian):
         white = solve_lower(factor, residual)
         log_diag = factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
         log_prob = -0.5 * (white.square().sum(-1) + count * LOG_2PI) - log_diag
-        return Gaussian(prior.mean + matvec(gain.mT, white), prior.cov - gain.mT @ gain), log_prob
+        if gain.ndim == prior.cov.ndim == 2:  # large covariances are read and written once
+            cov = torch.addmm(prior.cov, gain.mT, gain, alpha=-1)
+        else:
+            cov = prior.cov - gain.mT @ gain
+        return Gaussian(prior.mean + matvec(gain.mT, white), cov), log_prob
 
     def sample(
         self, value: Float[Tensor, "*#batch in"], generator: torch.Generator | None = None

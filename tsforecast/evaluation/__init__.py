@@ -1,7 +1,7 @@
 """Scores of forecasts, baselines on the same windows, and the files and tables that report them."""
 
 from tsforecast.evaluation.baselines import BASELINES, Baseline, default_baselines, fit_baseline
-from tsforecast.evaluation.report import Evaluation, evaluate, format_scores, replace_file, save_scores
+from tsforecast.evaluation.report import Evaluation, evaluate, format_scores, save_scores
 from tsforecast.evaluation.scores import (
     HUNDREDTHS,
     INTERVALS,
@@ -26,7 +26,6 @@ __all__ = [
     "fit_baseline",
     "forecast_quantiles",
     "format_scores",
-    "replace_file",
     "save_scores",
     "score",
 ]

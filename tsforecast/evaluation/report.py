@@ -1,10 +1,8 @@
 """Evaluation of a model and its baselines under both protocols, and the files and table that report it."""
 
-import contextlib
 import json
 import math
-import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -12,6 +10,7 @@ from typing import Any, Literal
 import pandas as pd
 from gluonts.model import Predictor
 
+from tsforecast.data.files import replace_file
 from tsforecast.data.frequency import default_season
 from tsforecast.data.task import ForecastTask
 from tsforecast.evaluation.baselines import default_baselines, fit_baseline
@@ -183,18 +182,6 @@ def save_scores(evaluation: Evaluation, folder: str | Path) -> list[Path]:
         with replace_file(paths[-1]) as temporary:
             table.to_csv(temporary, index=False)
     return paths
-
-
-@contextlib.contextmanager
-def replace_file(path: str | Path) -> Iterator[Path]:
-    """Gives a temporary path, which takes the place of `path` when the block ends well and is removed when it fails."""
-    path = Path(path)
-    temporary = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
-    try:
-        yield temporary
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _flat(overall: dict[str, Any]) -> dict[str, Any]:

@@ -65,7 +65,7 @@ class ConjugateRegression(AbstractLearner[NormalInverseGamma]):
         number = self.mean.new_tensor
         return NormalInverseGamma(self.mean, torch.diag_embed(self.variance), number(self.shape), number(self.rate))
 
-    def drift(self, belief: NormalInverseGamma, dt: Float[Tensor, ""]) -> NormalInverseGamma:
+    def drift(self, belief: NormalInverseGamma, dt: Float[Tensor, ""] | float) -> NormalInverseGamma:
         """Natural parameters (Lambda, Lambda m, b + m' Lambda m / 2, a) are mixed with those of the prior."""
         if not self.forgetting:
             return belief
@@ -133,11 +133,11 @@ class ConjugateRegression(AbstractLearner[NormalInverseGamma]):
         inputs: Float[Tensor, "point feature"],
         target: Float[Tensor, "point 1"],
         observed: Bool[Tensor, "point 1"] | None = None,
-        dt: Float[Tensor, ""] | None = None,
+        dt: Float[Tensor, ""] | float = 1.0,
         generator: torch.Generator | None = None,
     ) -> tuple[NormalInverseGamma, Prediction]:
         """The variance of a prediction is infinite up to 2 degrees of freedom."""
-        belief = belief if dt is None else self.drift(belief, dt)
+        belief = self.drift(belief, dt)
         location, scale = self._moments(belief, inputs)
         degrees = 2 * belief.shape
         variance = torch.where(degrees > 2, scale.square() * degrees / (degrees - 2), math.inf)

@@ -54,7 +54,7 @@ class GradientDescent(AbstractLearner[Point]):
         """The weights to begin with."""
         return Point(self.mean)
 
-    def drift(self, belief: Point, dt: Float[Tensor, ""]) -> Point:
+    def drift(self, belief: Point, dt: Float[Tensor, ""] | float) -> Point:
         """Nothing changes."""
         return belief
 
@@ -89,7 +89,7 @@ class GradientDescent(AbstractLearner[Point]):
         inputs: Float[Tensor, "point *feature"],
         target: Float[Tensor, "point target"],
         observed: Bool[Tensor, "point target"] | None = None,
-        dt: Float[Tensor, ""] | None = None,
+        dt: Float[Tensor, ""] | float = 1.0,
         generator: torch.Generator | None = None,
     ) -> tuple[Point, Prediction]:
         """Prediction, then a step."""

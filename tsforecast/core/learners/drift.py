@@ -15,7 +15,7 @@ class AbstractDrift(abc.ABC):
     """A change of a belief over a time dt; all but `Linear` compose: dt1, then dt2, is dt1 + dt2."""
 
     @abc.abstractmethod
-    def __call__(self, family: AbstractFamily, belief: Any, prior: Any, dt: Float[Tensor, ""]) -> Any:
+    def __call__(self, family: AbstractFamily, belief: Any, prior: Any, dt: Float[Tensor, ""] | float) -> Any:
         """The belief after a time.
 
         Args:
@@ -30,7 +30,7 @@ class AbstractDrift(abc.ABC):
 class NoDrift(AbstractDrift):
     """The weights stay as they are."""
 
-    def __call__(self, family: AbstractFamily, belief: Any, prior: Any, dt: Float[Tensor, ""]) -> Any:
+    def __call__(self, family: AbstractFamily, belief: Any, prior: Any, dt: Float[Tensor, ""] | float) -> Any:
         """The belief itself."""
         return belief
 
@@ -48,7 +48,7 @@ class Wiener(AbstractDrift):
     def __post_init__(self) -> None:
         _check("rate", self.rate, 0, float("inf"))
 
-    def __call__(self, family: AbstractFamily, belief: Any, prior: Any, dt: Float[Tensor, ""]) -> Any:
+    def __call__(self, family: AbstractFamily, belief: Any, prior: Any, dt: Float[Tensor, ""] | float) -> Any:
         """Adds noise."""
         return family.push(belief, 1.0, 0.0, self.rate * dt * family.spread(prior))
 
@@ -71,9 +71,9 @@ class OrnsteinUhlenbeck(AbstractDrift):
         _check("rate", self.rate, 0, float("inf"))
         _check("typical", self.typical, 0, float("inf"), positive=True)
 
-    def __call__(self, family: AbstractFamily, belief: Any, prior: Any, dt: Float[Tensor, ""]) -> Any:
+    def __call__(self, family: AbstractFamily, belief: Any, prior: Any, dt: Float[Tensor, ""] | float) -> Any:
         """Exact for every dt."""
-        log_decay = -self.rate * dt / self.typical
+        log_decay = -self.rate / self.typical * torch.as_tensor(dt, dtype=family.mean(belief).dtype)
         noise = -torch.expm1(2 * log_decay) * family.spread(prior)
         return family.push(belief, log_decay.exp(), -torch.expm1(log_decay) * family.mean(prior), noise)
 
@@ -96,7 +96,7 @@ class BayesianForgetting(AbstractDrift):
         _check("rate", self.rate, 0, 1)
         _check("typical", self.typical, 0, float("inf"), positive=True)
 
-    def __call__(self, family: AbstractFamily, belief: Any, prior: Any, dt: Float[Tensor, ""]) -> Any:
+    def __call__(self, family: AbstractFamily, belief: Any, prior: Any, dt: Float[Tensor, ""] | float) -> Any:
         """Exact for every dt."""
         return family.temper(belief, (1 - self.rate) ** (dt / self.typical), prior)
 
@@ -116,7 +116,7 @@ class ExponentialForgetting(AbstractDrift):
     def __post_init__(self) -> None:
         _check("factor", self.factor, 0, 1, positive=True)
 
-    def __call__(self, family: AbstractFamily, belief: Any, prior: Any, dt: Float[Tensor, ""]) -> Any:
+    def __call__(self, family: AbstractFamily, belief: Any, prior: Any, dt: Float[Tensor, ""] | float) -> Any:
         """Divides the covariance."""
         return family.inflate(belief, self.factor**-dt)
 
@@ -137,7 +137,7 @@ class ShrinkAndPerturb(AbstractDrift):
         _check("decay", self.decay, 0, 1, positive=True)
         _check("sd", self.sd, 0, float("inf"))
 
-    def __call__(self, family: AbstractFamily, belief: Any, prior: Any, dt: Float[Tensor, ""]) -> Any:
+    def __call__(self, family: AbstractFamily, belief: Any, prior: Any, dt: Float[Tensor, ""] | float) -> Any:
         """The noise over a time dt is the sum of a geometric series."""
         decay = self.decay**dt
         passed = dt if self.decay == 1 else (1 - decay * decay) / (1 - self.decay**2)
@@ -158,7 +158,7 @@ class Linear(AbstractDrift):
     offset: Float[Tensor, "*offset"] | float = 0.0
     noise: Float[Tensor, "*noise"] | float = 0.0
 
-    def __call__(self, family: AbstractFamily, belief: Any, prior: Any, dt: Float[Tensor, ""]) -> Any:
+    def __call__(self, family: AbstractFamily, belief: Any, prior: Any, dt: Float[Tensor, ""] | float) -> Any:
         """The same for every dt."""
         return family.push(belief, self.decay, self.offset, self.noise)
 

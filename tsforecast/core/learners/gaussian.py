@@ -1,6 +1,7 @@
 """The learner that every Gaussian algorithm is: network, likelihood, and five independent choices."""
 
 import dataclasses
+import functools
 from typing import Any
 
 import torch
@@ -59,9 +60,14 @@ class GaussianLearner(AbstractLearner[Any]):
         """The prior."""
         return self.family.init(self.mean, self.variance)
 
-    def drift(self, belief: Any, dt: Float[Tensor, ""]) -> Any:
+    def drift(self, belief: Any, dt: Float[Tensor, ""] | float) -> Any:
         """By the dynamics."""
-        return self.dynamics(self.family, belief, self.family.prior(self.mean, self.variance), dt)
+        return self.dynamics(self.family, belief, self._prior, dt)
+
+    @functools.cached_property
+    def _prior(self) -> Any:
+        """What drifts return to."""
+        return self.family.prior(self.mean, self.variance)
 
     def predict(self, belief: Any, inputs: Float[Tensor, "point *feature"]) -> Distribution:
         """By the linearised network."""
@@ -108,12 +114,11 @@ class GaussianLearner(AbstractLearner[Any]):
         inputs: Float[Tensor, "point *feature"],
         target: Float[Tensor, "point target"],
         observed: Bool[Tensor, "point target"] | None = None,
-        dt: Float[Tensor, ""] | None = None,
+        dt: Float[Tensor, ""] | float = 1.0,
         generator: torch.Generator | None = None,
     ) -> tuple[Any, Prediction]:
         """Prediction and update share the linearisation."""
-        if dt is not None:
-            belief = self.drift(belief, dt)
+        belief = self.drift(belief, dt)
         points = _points(inputs, target, observed)
         outputs, jacobian = self.network.linearise(self.family.mean(belief), inputs)
         if self.likelihood.needs_covariance:

@@ -1,0 +1,300 @@
+"""What does a step of an online learner cost, beside a plain torch loop, and how does the cost grow?
+
+    python benchmarks/learners.py                         # the problems, then growth; about ten minutes on one core
+    python benchmarks/learners.py --problems digits       # a part of it; see --help
+
+Problems: one observation a step of diabetes (MLP 10-50-1, Gaussian), breast cancer (30-20-2, two classes) and digits
+(64-20-10, ten classes), as scikit-learn ships them, in float32. Contenders: this library, eager and compiled (`run`
+with compiled=True), the formulas written out in a plain loop (the Jacobian by `torch.func.jacrev`), and river's linear
+models (scaling and logistic or linear regression). All take turns in one process: compare ratios. The plain loop's
+predictions must agree with the library's first. "batch": 100 learners of different streams by `torch.func.vmap`,
+beside one.
+
+Growth: seconds and peak memory (in vectors of the weights, above what the process had before) of one update with many
+weights, beside the Jacobian of the same network alone, in a process of its own.
+"""
+
+import argparse
+import itertools
+import json
+import os
+import pathlib
+import platform
+import resource
+import shlex
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "runs"))
+PROBLEMS = ["diabetes", "cancer", "digits"]
+LEARNERS = ["vd-ekf", "decoupled-ekf", "lofi-10", "lofi-20", "ekf", "ogd"]
+# Weights of the growth rows, by family; the full family has a covariance of all pairs.
+GROWTH = {"ekf": (500, 1000, 2000), "vd-ekf": (10**5, 10**6, 10**7), "lofi-10": (10**5, 10**6, 10**7)}
+KEY = ("problem", "learner", "hardware", "threads", "contender")
+RESULTS = (
+    "weights", "rounds", "us_per_step", "times_faster_than_plain", "of_jacobian", "peak_vectors", "first_call_s",
+    "error", "versions", "command",
+)  # fmt: skip
+
+
+def plain_steps(
+    problem: str, name: str, widths: tuple[int, ...], weights: Any, variance: float, noise: float | None
+) -> Any:
+    """The textbook's loop: a function from a stream to the predictions of each step."""
+    import torch
+
+    shapes = list(itertools.pairwise(widths))
+
+    def outputs(theta: Any, x: Any) -> Any:
+        start = 0
+        for k, (fan_in, fan_out) in enumerate(shapes):
+            matrix = theta[start : start + fan_in * fan_out].view(fan_out, fan_in)
+            bias = theta[start + fan_in * fan_out : start + (fan_in + 1) * fan_out]
+            start += (fan_in + 1) * fan_out
+            x = matrix @ x + bias
+            x = torch.relu(x) if k < len(shapes) - 1 else x
+        return x
+
+    def mean(theta: Any, x: Any) -> Any:
+        return outputs(theta, x) if noise is not None else outputs(theta, x).softmax(-1)
+
+    jacobian_of = torch.func.jacrev(mean)
+    eye = torch.eye(widths[-1])
+
+    def covariance(predicted: Any) -> Any:
+        return noise * eye if noise is not None else predicted.diag() - predicted.outer(predicted) + 1e-4 * eye
+
+    def run(inputs: Any, targets: Any) -> Any:
+        m = weights.clone()
+        rank = int(name.split("-")[1]) if name.startswith("lofi") else 0
+        spread = variance * torch.eye(len(m)) if name == "ekf" else torch.full_like(m, variance)
+        diagonal, columns = torch.full_like(m, 1 / variance), torch.zeros(len(m), rank)
+        predictions = []
+        for x, y in zip(inputs, targets, strict=True):
+            predicted = mean(m, x)
+            predictions.append(predicted)
+            jacobian, r, e = jacobian_of(m, x), covariance(predicted), y - predicted
+            if name == "ekf":
+                cross = spread @ jacobian.T
+                gain = torch.cholesky_solve(cross.T, torch.linalg.cholesky(jacobian @ cross + r)).T
+                m, spread = m + gain @ e, spread - gain @ cross.T
+            elif name == "ogd":
+                m = m + 0.01 * jacobian.T @ torch.linalg.solve(r, e)
+            elif name.startswith("lofi"):
+                root = torch.linalg.cholesky(torch.linalg.inv(r))
+                wide = torch.cat([columns, jacobian.T @ root], 1)
+                inner = torch.eye(wide.shape[1]) + wide.T @ (wide / diagonal[:, None])
+                score = (jacobian.T @ torch.linalg.solve(r, e)) / diagonal
+                m = m + score - (wide / diagonal[:, None]) @ torch.linalg.solve(inner, wide.T @ score)
+                rotated = wide @ torch.linalg.eigh(wide.T @ wide)[1]
+                dropped = rotated.shape[1] - rank
+                diagonal, columns = diagonal + rotated[:, :dropped].square().sum(1), rotated[:, dropped:]
+            else:
+                cross = jacobian * spread
+                gain = torch.linalg.solve(cross @ jacobian.T + r, cross).T
+                m = m + gain @ e
+                if name == "decoupled-ekf":
+                    spread = spread - spread * (gain * jacobian.T).sum(1)
+                else:
+                    spread = 1 / (1 / spread + (torch.linalg.solve(r, jacobian) * jacobian).sum(0))
+        return torch.stack(predictions)
+
+    return run
+
+
+def make(problem: str, name: str, steps: int) -> tuple[dict[str, Callable[[], Any]], int]:
+    """What each contender does, and the number of weights."""
+    import torch
+    from online import STREAMS, load, make_network  # pyright: ignore[reportMissingImports]
+
+    from tsforecast.core import learners
+    from tsforecast.core.learner import run
+
+    widths, variance, noise, _ = STREAMS[problem]
+    inputs, target, _, _ = load(problem, 0)
+    inputs, target = inputs[:steps], target[:steps]
+    network = make_network(widths, 0)
+    likelihood = learners.Gaussian(noise) if noise is not None else learners.Categorical(jitter=1e-4)
+    if name == "ogd":
+        learner = learners.ogd(network, likelihood)
+    elif name.startswith("lofi"):
+        learner = learners.lofi(network, likelihood, variance, rank=int(name.split("-")[1]))
+    else:
+        learner = learners.LEARNERS[name](network, likelihood, variance)
+    one_hot = target if noise is not None else torch.nn.functional.one_hot(target[:, 0].long(), widths[-1]).float()
+    plain = plain_steps(problem, name, widths, learners.weights_of(network), variance, noise)
+    rows = (inputs.unsqueeze(1), target.unsqueeze(1))
+    belief = learner.init()
+    orders = torch.stack([torch.randperm(len(inputs), generator=torch.Generator().manual_seed(k)) for k in range(100)])
+
+    def batch() -> Any:
+        streams = (rows[0][orders], rows[1][orders])
+        return torch.func.vmap(lambda x, y: run(learner, belief, x, y)[1].mean)(*streams)
+
+    return {
+        "plain": lambda: plain(inputs, one_hot),
+        "tsforecast": lambda: run(learner, belief, *rows)[1].mean[:, 0],
+        "tsforecast compiled": lambda: run(learner, belief, *rows, compiled=True)[1].mean[:, 0],
+        "tsforecast batch of 100": batch,
+        "river linear": river_loop(inputs.numpy(), target[:, 0].numpy(), noise is None),
+    }, learners.weights_of(network).numel()
+
+
+def river_loop(inputs: Any, target: Any, classes: bool) -> Callable[[], Any]:
+    """River's linear model over the same stream."""
+    from river import linear_model, multiclass, preprocessing
+
+    def run() -> None:
+        if classes:
+            model = preprocessing.StandardScaler() | multiclass.OneVsRestClassifier(linear_model.LogisticRegression())
+        else:
+            model = preprocessing.StandardScaler() | linear_model.LinearRegression()
+        for x, y in zip(inputs, target.tolist(), strict=True):
+            row = dict(enumerate(x.tolist()))
+            model.predict_one(row)
+            model.learn_one(row, int(y) if classes else y)
+
+    return run
+
+
+def measure(job: dict[str, Any]) -> list[dict[str, Any]]:
+    """All contenders of one problem and learner, in turns."""
+    import torch
+
+    torch.set_num_threads(job["threads"])
+    functions, weights = make(job["problem"], job["learner"], job["steps"])
+    with torch.no_grad():
+        truth = functions["plain"]()
+        errors, first = {}, {}
+        for name, function in functions.items():
+            began = time.perf_counter()
+            result = function()
+            first[name] = time.perf_counter() - began
+            if name in ("tsforecast", "tsforecast compiled"):
+                errors[name] = (result - truth).abs().max().item()
+        seconds: dict[str, list[float]] = {name: [] for name in functions}
+        for _ in range(job["rounds"]):
+            for name, function in functions.items():
+                if name == "river linear" and job["learner"] != LEARNERS[0]:
+                    continue
+                began = time.process_time()
+                function()
+                seconds[name].append(time.process_time() - began)
+    steps = len(truth)
+    rows = []
+    for name, taken in seconds.items():
+        if not taken:
+            continue
+        ratio = statistics.median(p / t for p, t in zip(seconds["plain"], taken, strict=True))
+        row = {
+            "contender": name,
+            "weights": weights,
+            "rounds": len(taken),
+            "us_per_step": f"{1e6 * min(taken) / steps:.1f}",
+        }
+        row |= {"times_faster_than_plain": f"{ratio:.2f}"}
+        if "compiled" in name:
+            row["first_call_s"] = f"{first[name]:.1f}"
+        if name in errors:
+            row["error"] = f"{errors[name]:.1e}"
+        rows.append(row)
+    return rows
+
+
+def grow(job: dict[str, Any]) -> list[dict[str, Any]]:
+    """One learner with many weights: 99 inputs and a bias, one hidden layer, one output."""
+    import torch
+    from torch import nn
+
+    from tsforecast.core import learners
+
+    torch.set_num_threads(job["threads"])
+    hidden = max(round(job["weights"] / 101), 1)
+    network = nn.Sequential(nn.Linear(99, hidden), nn.Tanh(), nn.Linear(hidden, 1, bias=False))
+    for parameter in network.parameters():
+        parameter.requires_grad_(False)
+    rank = {"rank": int(job["learner"].split("-")[1])} if job["learner"].startswith("lofi") else {}
+    learner = learners.LEARNERS["lofi" if rank else job["learner"]](network, learners.Gaussian(1.0), 0.01, **rank)
+    x, y = torch.randn(1, 99), torch.randn(1, 1)
+    belief = learner.init()
+    before = _resident()
+    size = learner.network.size
+    count = 3 if job["weights"] > 10**6 else 10
+    jacobian, update = [], []
+    for _ in range(count):
+        began = time.process_time()
+        learner.network.linearise(learner.mean, x)
+        middle = time.process_time()
+        belief = learner.update(belief, x, y)
+        jacobian.append(middle - began)
+        update.append(time.process_time() - middle)
+    ratio = statistics.median(u / j for u, j in zip(update, jacobian, strict=True))
+    peak = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before) / (4 * size)
+    row = {"contender": "tsforecast", "weights": size, "rounds": count, "us_per_step": f"{1e6 * min(update):.0f}"}
+    return [row | {"of_jacobian": f"{ratio:.2f}", "peak_vectors": f"{peak:.1f}"}]
+
+
+def _resident() -> int:
+    """Bytes that the process holds."""
+    return int(pathlib.Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+def main() -> None:
+    """Measures what the options ask for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--problems", nargs="*", default=PROBLEMS, choices=PROBLEMS)
+    parser.add_argument("--learners", nargs="+", default=LEARNERS, choices=LEARNERS)
+    parser.add_argument("--growth", nargs="*", default=list(GROWTH), choices=list(GROWTH))
+    parser.add_argument("--steps", type=int, default=200, help="of each stream (default 200)")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--out", type=pathlib.Path, default=HERE.parent / "results" / "learners_speed.csv")
+    parser.add_argument("--job", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.job:
+        job = json.loads(options.job)
+        print(json.dumps((grow if "weights" in job else measure)(job)))
+        return
+
+    from importlib.metadata import version
+
+    from rows import aligned, write
+    from tqdm import tqdm
+
+    common = {"rounds": options.rounds, "threads": options.threads, "steps": options.steps}
+    jobs = [common | {"problem": p, "learner": name} for p in options.problems for name in options.learners]
+    jobs += [common | {"learner": name, "weights": size} for name in options.growth for size in GROWTH[name]]
+    facts = {"hardware": _hardware(), "threads": options.threads}
+    facts["versions"] = f"torch {version('torch')}; river {version('river')}; python {platform.python_version()}"
+    facts["command"] = shlex.join(["python", "benchmarks/learners.py", *sys.argv[1:]])
+    rows: list[dict[str, Any]] = []
+    limits = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(options.threads))
+    for job in (bar := tqdm(jobs, unit="run")):
+        problem = job.get("problem", f"growth-{job.get('weights')}")
+        bar.set_description(f"{problem} {job['learner']}")
+        command = [sys.executable, "-W", "ignore", __file__, "--job", json.dumps(job)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **limits})
+        if done.returncode:
+            raise SystemExit(f"{problem} {job['learner']} failed: {done.stderr[-2000:]}")
+        found = json.loads(done.stdout.splitlines()[-1])
+        rows += [{"problem": problem, "learner": job["learner"], **facts, **row} for row in found]
+        write(options.out, rows, KEY, RESULTS)
+    names = ("problem", "learner", "contender", *RESULTS[:8])
+    lines = [names, *(tuple(str(row.get(name, "-")) for name in names) for row in rows)]
+    print(aligned(lines, numbers=set(range(3, len(names)))))
+    print(f"\nwritten to {options.out}")
+
+
+def _hardware() -> str:
+    info = pathlib.Path("/proc/cpuinfo")
+    names = [line.split(":")[1].strip() for line in info.read_text().splitlines() if line.startswith("model name")]
+    return names[0] if names else platform.processor()
+
+
+if __name__ == "__main__":
+    main()

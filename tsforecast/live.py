@@ -1,0 +1,184 @@
+"""Beliefs that are kept: filtered once, moved on by what is new, forecast from at any time, saved and read."""
+
+import hashlib
+import pickle
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from tsforecast.core import Gaussian
+from tsforecast.core.particles import ParticleState
+from tsforecast.data.files import replace_file
+from tsforecast.data.frequency import expected_alias_warnings
+from tsforecast.models import AbstractForecaster, Belief
+from tsforecast.models.base import FORMAT
+
+_STATIC = ("feat_static_cat", "feat_static_real")
+
+
+@dataclass(frozen=True)
+class LiveBelief:
+    """What a model knows of one series.
+
+    Attributes:
+        item_id: Of the series.
+        end: First period that has not been seen.
+        belief: One series wide; its scale is that of the history with which filtering began.
+        static: Static features of the series, as they were given.
+    """
+
+    item_id: str
+    end: pd.Period
+    belief: Belief
+    static: dict[str, np.ndarray]
+
+
+def missing_steps(known: LiveBelief, start: pd.Period) -> int:
+    """Steps between the end of what is known and the start of new observations.
+
+    Raises:
+        ValueError: If some of them have been seen already.
+    """
+    with expected_alias_warnings():
+        steps = (start.ordinal - known.end.ordinal) // known.end.freq.n
+    if steps < 0:
+        raise ValueError(
+            f"series {known.item_id!r}: expected observations from {known.end} on, got some from {start} on; "
+            "give each of them once, in the order of time"
+        )
+    return steps
+
+
+def continued(known: LiveBelief, entry: Mapping[str, Any]) -> dict[str, Any]:
+    """New observations with missing values from the end of what is known, and the static features as they were.
+
+    Raises:
+        ValueError: If steps have been seen already; or if some were left out whose covariates a model would need.
+    """
+    steps = missing_steps(known, entry["start"])
+    target = np.asarray(entry["target"], dtype=np.float32)
+    if steps and "feat_dynamic_real" in entry:
+        raise ValueError(
+            f"series {known.item_id!r}: {steps} steps from {known.end} on were left out; give them with their "
+            "covariates, and a target of NaN"
+        )
+    gap = np.full((*target.shape[:-1], steps), np.nan, np.float32)
+    return {**known.static, **entry, "start": known.end, "target": np.concatenate([gap, target], -1)}
+
+
+def static_features(entry: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Those that the entry has."""
+    return {name: np.asarray(entry[name]) for name in _STATIC if name in entry}
+
+
+def join(beliefs: list[Belief]) -> Belief:
+    """Many beliefs of one series as one belief of many."""
+    return _map(lambda parts, dim: torch.cat(parts, dim), beliefs)
+
+
+def split(belief: Belief) -> list[Belief]:
+    """A belief of many series as many of one."""
+    state, series = belief.state, len(belief.location)
+    if isinstance(state, Gaussian):
+        wide: Gaussian | ParticleState = _expanded(state, (series,))
+    else:
+        wide = replace(state, state=_expanded(state.state, tuple(state.log_weight.shape)))
+    whole = replace(belief, state=wide)
+    # Cloned, so that a series that is kept does not keep its whole batch.
+    return [_map(lambda parts, dim, k=k: parts[0].narrow(dim, k, 1).clone(), [whole]) for k in range(series)]
+
+
+def _expanded(state: Gaussian, batch: tuple[int, ...]) -> Gaussian:
+    """With a covariance for each index, where it was shared."""
+    return Gaussian(state.mean.expand(*batch, -1), state.cov.expand(*batch, -1, -1))
+
+
+def _map(function: Callable[[list[Tensor], int], Tensor], beliefs: list[Belief]) -> Belief:
+    """Applies a function of corresponding tensors and their dimension of series."""
+
+    def of(parts: list[Any], dim: int) -> Any:
+        return None if parts[0] is None else function(parts, dim)
+
+    states: list[Any] = [belief.state for belief in beliefs]
+    if isinstance(states[0], Gaussian):
+        state: Any = Gaussian(of([s.mean for s in states], 0), of([s.cov for s in states], 0))
+    else:
+        given = Gaussian(of([s.state.mean for s in states], 1), of([s.state.cov for s in states], 1))
+        names = [field.name for field in fields(ParticleState) if field.name not in ("state", "begun")]
+        parts = {name: of([getattr(s, name) for s in states], 1) for name in names}
+        state = ParticleState(**parts, state=given, begun=of([s.begun for s in states], 0))
+    names = [field.name for field in fields(Belief) if field.name != "state"]
+    return Belief(state=state, **{name: of([getattr(b, name) for b in beliefs], 0) for name in names})
+
+
+def signature(net: AbstractForecaster) -> str:
+    """Of a trained model: beliefs of one are not of use to another."""
+    digest = hashlib.sha256(f"{type(net).__name__} {sorted(dict(net.hparams).items())}".encode())
+    for name, parameter in net.named_parameters():
+        digest.update(name.encode() + parameter.detach().cpu().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def save_beliefs(path: str | Path, beliefs: Iterable[LiveBelief], net: AbstractForecaster) -> None:
+    """Writes beliefs of a model into one file; an older one is replaced when all is written."""
+    rows = [
+        {
+            "item_id": known.item_id,
+            "end": known.end.ordinal,
+            "freq": known.end.freqstr,
+            "belief": _plain(known.belief),
+            "static": {name: torch.as_tensor(values) for name, values in known.static.items()},
+        }
+        for known in beliefs
+    ]
+    with replace_file(Path(path)) as temporary:
+        torch.save({"tsforecast_format": FORMAT, "signature": signature(net), "beliefs": rows}, temporary)
+
+
+def load_beliefs(path: str | Path, net: AbstractForecaster) -> dict[str, LiveBelief]:
+    """Reads what `save_beliefs` wrote; no code of the file is run.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If it is damaged, of another program or format, or of another model.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}")
+    try:
+        payload = torch.load(path, map_location=net.device, weights_only=True)
+        version, rows = payload["tsforecast_format"], payload["beliefs"]
+    except (RuntimeError, KeyError, TypeError, EOFError, pickle.UnpicklingError, ValueError) as error:
+        raise ValueError(f"{path} holds no readable beliefs ({error}); filter the history again") from error
+    if version != FORMAT:
+        raise ValueError(f"{path} has format {version}, this version of tsforecast reads format {FORMAT}")
+    if payload["signature"] != signature(net):
+        raise ValueError(f"{path} holds beliefs of another model; filter the history again with this one")
+    found = {}
+    for row in rows:
+        with expected_alias_warnings():
+            end = pd.Period(ordinal=row["end"], freq=row["freq"])
+        assert isinstance(end, pd.Period)
+        static = {name: values.numpy() for name, values in row["static"].items()}
+        found[row["item_id"]] = LiveBelief(row["item_id"], end, _belief(row["belief"]), static)
+    return found
+
+
+def _plain(record: Any) -> Any:
+    """Records as dictionaries of tensors."""
+    if isinstance(record, Belief | ParticleState | Gaussian):
+        return {field.name: _plain(getattr(record, field.name)) for field in fields(record)}
+    return record
+
+
+def _belief(plain: dict[str, Any]) -> Belief:
+    state = plain["state"]
+    if "mean" in state:
+        return Belief(**{**plain, "state": Gaussian(**state)})
+    return Belief(**{**plain, "state": ParticleState(**{**state, "state": Gaussian(**state["state"])})})
