@@ -154,7 +154,7 @@ def load_beliefs(path: str | Path, net: AbstractForecaster) -> dict[str, LiveBel
     try:
         payload = torch.load(path, map_location=net.device, weights_only=True)
         version, rows = payload["tsforecast_format"], payload["beliefs"]
-    except (RuntimeError, KeyError, TypeError, EOFError, pickle.UnpicklingError, ValueError) as error:
+    except (OSError, RuntimeError, KeyError, TypeError, EOFError, pickle.UnpicklingError, ValueError) as error:
         raise ValueError(f"{path} holds no readable beliefs ({error}); filter the history again") from error
     if version != FORMAT:
         raise ValueError(f"{path} has format {version}, this version of tsforecast reads format {FORMAT}")
