@@ -2,6 +2,7 @@
 
 import abc
 import dataclasses
+import math
 from typing import Any
 
 import torch
@@ -46,7 +47,7 @@ class Wiener(AbstractDrift):
     rate: float = 1e-3
 
     def __post_init__(self) -> None:
-        _check("rate", self.rate, 0, float("inf"))
+        _check("rate", self.rate, 0, math.inf)
 
     def __call__(self, family: AbstractFamily, belief: Any, prior: Any, dt: Float[Tensor, ""] | float) -> Any:
         """Adds noise."""
@@ -68,14 +69,15 @@ class OrnsteinUhlenbeck(AbstractDrift):
     typical: float = 1.0
 
     def __post_init__(self) -> None:
-        _check("rate", self.rate, 0, float("inf"))
-        _check("typical", self.typical, 0, float("inf"), positive=True)
+        _check("rate", self.rate, 0, math.inf)
+        _check("typical", self.typical, 0, math.inf, positive=True)
 
     def __call__(self, family: AbstractFamily, belief: Any, prior: Any, dt: Float[Tensor, ""] | float) -> Any:
         """Exact for every dt."""
-        log_decay = -self.rate / self.typical * torch.as_tensor(dt, dtype=family.mean(belief).dtype)
+        mean = family.mean(prior)
+        log_decay = -self.rate / self.typical * torch.as_tensor(dt, dtype=mean.dtype, device=mean.device)
         noise = -torch.expm1(2 * log_decay) * family.spread(prior)
-        return family.push(belief, log_decay.exp(), -torch.expm1(log_decay) * family.mean(prior), noise)
+        return family.push(belief, log_decay.exp(), -torch.expm1(log_decay) * mean, noise)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,7 +96,7 @@ class BayesianForgetting(AbstractDrift):
 
     def __post_init__(self) -> None:
         _check("rate", self.rate, 0, 1)
-        _check("typical", self.typical, 0, float("inf"), positive=True)
+        _check("typical", self.typical, 0, math.inf, positive=True)
 
     def __call__(self, family: AbstractFamily, belief: Any, prior: Any, dt: Float[Tensor, ""] | float) -> Any:
         """Exact for every dt."""
@@ -135,7 +137,7 @@ class ShrinkAndPerturb(AbstractDrift):
 
     def __post_init__(self) -> None:
         _check("decay", self.decay, 0, 1, positive=True)
-        _check("sd", self.sd, 0, float("inf"))
+        _check("sd", self.sd, 0, math.inf)
 
     def __call__(self, family: AbstractFamily, belief: Any, prior: Any, dt: Float[Tensor, ""] | float) -> Any:
         """The noise over a time dt is the sum of a geometric series."""
@@ -163,7 +165,7 @@ class Linear(AbstractDrift):
         return family.push(belief, self.decay, self.offset, self.noise)
 
 
-def _check(name: str, value: float, least: float, most: float, positive: bool = False) -> None:
+def _check(name: str, value: float | int, least: float | int, most: float | int, positive: bool = False) -> None:
     if not (least <= value <= most) or (positive and value <= 0):
         raise ValueError(
             f"expected {name} to be {'positive' if positive else f'at least {least}'} and at most {most}, got {value}"

@@ -48,7 +48,9 @@ class Full(AbstractFactorFamily[Gaussian]):
             by = torch.as_tensor(decay, dtype=belief.mean.dtype, device=belief.mean.device).expand_as(belief.mean)
             moved = Gaussian(by * belief.mean + offset, by.unsqueeze(-1) * by * belief.cov)
         if not (isinstance(noise, Tensor) and noise.ndim == 2):
-            noise = torch.diag_embed(torch.as_tensor(noise, dtype=belief.mean.dtype).expand_as(belief.mean))
+            noise = torch.diag_embed(
+                torch.as_tensor(noise, dtype=belief.mean.dtype, device=belief.mean.device).expand_as(belief.mean)
+            )
         return Gaussian(moved.mean, moved.cov + noise)
 
     def temper(self, belief: Gaussian, keep: Float[Tensor, ""] | float, prior: Gaussian) -> Gaussian:

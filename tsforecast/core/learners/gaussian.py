@@ -11,7 +11,7 @@ from torch.distributions import Distribution
 
 from tsforecast.core.learner import AbstractLearner, Prediction
 from tsforecast.core.learners.drift import AbstractDrift, NoDrift
-from tsforecast.core.learners.evidence import AbstractEvidence, AbstractPseudo, Linearised, Model, Points
+from tsforecast.core.learners.evidence import AbstractPseudo, Linearised, Model, Points
 from tsforecast.core.learners.family import AbstractFamily
 from tsforecast.core.learners.full import Full
 from tsforecast.core.learners.likelihood import AbstractLikelihood
@@ -96,11 +96,12 @@ class GaussianLearner(AbstractLearner[Any]):
             return belief
         model = Model(self.network, self.likelihood, self.family)
 
-        def evidence(at: Any) -> AbstractEvidence:
-            known = linearised if at is belief else None
-            return self.pseudo(model, at, points, self.weight, generator, known)
-
-        return self.rule(self.family, belief, evidence)
+        # A lambda: what is defined at every step would be wrapped at every step where types are checked at run time.
+        return self.rule(
+            self.family,
+            belief,
+            lambda at: self.pseudo(model, at, points, self.weight, generator, linearised if at is belief else None),
+        )
 
     def sample(
         self, belief: Any, num_samples: int, generator: torch.Generator | None = None

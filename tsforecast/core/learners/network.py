@@ -235,4 +235,6 @@ def uniform_prior(sizes: tuple[int, ...], variance: float | tuple[float, ...]) -
     each = variance if isinstance(variance, tuple) else (variance,) * len(sizes)
     if len(each) != len(sizes) or min(each) <= 0 or not all(map(math.isfinite, each)):
         raise ValueError(f"expected a positive variance, or one for each of {len(sizes)} layers, got {variance}")
-    return torch.cat([torch.full((size,), float(value)) for size, value in zip(sizes, each, strict=True)])
+    return torch.cat(
+        [torch.full((size,), float(value), dtype=torch.float64) for size, value in zip(sizes, each, strict=True)]
+    )

@@ -2,6 +2,7 @@
 
 import abc
 import dataclasses
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -125,6 +126,6 @@ def _factored(family: AbstractFamily) -> AbstractFactorFamily:
     return family
 
 
-def _check(name: str, value: float, most: float = float("inf")) -> None:
+def _check(name: str, value: float | int, most: float = math.inf) -> None:
     if not 0 < value <= most:
         raise ValueError(f"expected {name} to be positive and at most {most}, got {value}")

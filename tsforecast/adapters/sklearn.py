@@ -1,0 +1,285 @@
+"""Estimators of scikit-learn: matrices in, learnt from in the order of their rows, once unless asked otherwise.
+
+Constructors take anything, as scikit-learn wants it, and have no types to be checked: `fit` looks at what they took.
+"""
+
+import abc
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.utils.multiclass import check_classification_targets, unique_labels
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor
+
+from tsforecast.adapters.features import Recipe, Statistics, Stream
+
+
+class _BayesianOnline(BaseEstimator, abc.ABC):
+    """What classifier and regressor share: matrices to tensors, and their blocks."""
+
+    passes: int
+    block: int
+    _stream: Stream
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_stream")
+
+    def _data(self, X: Any, y: Any, reset: bool) -> tuple[Tensor, NDArray[Any]]:
+        """Rows, NaN where a value is missing, and targets as they came."""
+        X, y = validate_data(self, X, y, reset=reset, dtype=np.float64, ensure_all_finite="allow-nan")
+        return torch.tensor(X), y
+
+    def _rows(self, X: Any) -> Tensor:
+        check_is_fitted(self)
+        return torch.tensor(validate_data(self, X, reset=False, dtype=np.float64, ensure_all_finite="allow-nan"))
+
+    def _blocks(self, rows: Tensor, target: Tensor, passes: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Points that are learnt from together."""
+        for name, value in (("block", self.block), ("passes", passes)):
+            if value < 1:
+                raise ValueError(f"expected {name} to be at least 1, got {value}")
+        for _ in range(passes):
+            yield from zip(rows.split(self.block), target.split(self.block), strict=True)
+
+
+class BayesianOnlineClassifier(ClassifierMixin, _BayesianOnline):
+    """A Bayesian network that learns classes from rows, one after the other.
+
+    Features are standardised by their statistics so far and cut at ten standard deviations; NaN counts as the mean.
+
+    Args:
+        learner: A name in `tsforecast.core.learners.LEARNERS`; "adf" tells two classes apart.
+        hidden: Widths of the hidden layers; () is a linear model.
+        activation: "tanh", "relu" or "sigmoid".
+        variance: Of every weight in the prior.
+        prediction: Probabilities "plug-in" at the mean of the belief, or "moderated" by its variance.
+        drift: "none" (or the learner's own), "wiener", "ou", "forgetting", "exponential" or "shrink".
+        rate: Of the drift, for each row.
+        weight: "none" (or the learner's own), "imq" (outliers count less) or "gate" (outliers do not count).
+        threshold: From which on a label is an outlier, in standard deviations.
+        rank: Of lofi and lrkf.
+        passes: Of `fit` over the rows; each counts as new evidence.
+        block: Rows that are learnt from together: faster, and less exact.
+        seed: Of initial weights, and of what the learner draws.
+        settings: What else the learner's constructor takes, by name.
+
+    Attributes:
+        classes_: Labels in the order of `predict_proba`.
+    """
+
+    def __init__(
+        self,
+        learner="vd-ekf",
+        hidden=(20,),
+        activation="tanh",
+        variance=0.1,
+        prediction="plug-in",
+        drift="none",
+        rate=1e-3,
+        weight="none",
+        threshold=3.0,
+        rank=10,
+        passes=1,
+        block=1,
+        seed=0,
+        settings=None,
+    ) -> None:
+        self.learner = learner
+        self.hidden = hidden
+        self.activation = activation
+        self.variance = variance
+        self.prediction = prediction
+        self.drift = drift
+        self.rate = rate
+        self.weight = weight
+        self.threshold = threshold
+        self.rank = rank
+        self.passes = passes
+        self.block = block
+        self.seed = seed
+        self.settings = settings
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = self.learner != "adf"
+        return tags
+
+    def fit(self, X: Any, y: Any) -> "BayesianOnlineClassifier":
+        """Learns from the rows, forgetting all from before.
+
+        Args:
+            X: Shape (row, feature); NaN is missing.
+            y: Labels.
+
+        Raises:
+            ValueError: If the data or a parameter are not as expected.
+        """
+        rows, labels = self._data(X, y, reset=True)
+        check_classification_targets(labels)
+        self._begin(rows, unique_labels(labels))
+        return self._learn(rows, labels, self.passes)
+
+    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> "BayesianOnlineClassifier":
+        """Learns from more rows, once.
+
+        Args:
+            X: Shape (row, feature); NaN is missing.
+            y: Labels.
+            classes: All there will ever be; needed the first time.
+
+        Raises:
+            ValueError: If the data or a parameter are not as expected, or a label is not among the classes.
+        """
+        first = not hasattr(self, "classes_")
+        if first and classes is None:
+            raise ValueError("expected classes in the first call of partial_fit, got None")
+        rows, labels = self._data(X, y, reset=first)
+        check_classification_targets(labels)
+        if first:
+            self._begin(rows, unique_labels(classes))
+        elif classes is not None and not np.array_equal(unique_labels(classes), self.classes_):
+            raise ValueError(f"expected classes to be those of the first call, {self.classes_}, got {classes!r}")
+        return self._learn(rows, labels, 1)
+
+    def _begin(self, rows: Tensor, classes: NDArray[Any]) -> None:
+        recipe, count = Recipe.of(self), len(classes)
+        likelihood = recipe.likelihood(count, "the number of classes", self.prediction)
+        self._stream = recipe.begin(rows.shape[1], count, likelihood)
+        self.classes_ = classes
+
+    def _learn(self, rows: Tensor, labels: NDArray[Any], passes: int) -> "BayesianOnlineClassifier":
+        unknown = np.setdiff1d(labels, self.classes_)
+        if len(unknown):
+            raise ValueError(f"expected labels to be among {self.classes_}, got {unknown}")
+        target = torch.tensor(np.searchsorted(self.classes_, labels), dtype=rows.dtype).unsqueeze(-1)
+        for part, its_target in self._blocks(rows, target, passes):
+            self._stream = self._stream.learn(part, its_target)
+        return self
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """Probabilities of the classes, shape (row, class)."""
+        rows = self._rows(X)
+        return self._stream.probabilities(rows).numpy()
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The most probable class of each row."""
+        best = self.predict_proba(X).argmax(-1)
+        return self.classes_[best]
+
+
+class BayesianOnlineRegressor(RegressorMixin, _BayesianOnline):
+    """A Bayesian network that learns a number from rows, one after the other.
+
+    Features are treated as `BayesianOnlineClassifier` does. Targets are standardised by their statistics so far, too.
+
+    Args:
+        learner: A name in `tsforecast.core.learners.LEARNERS`; not "adf".
+        hidden: Widths of the hidden layers; () is a linear model.
+        activation: "tanh", "relu" or "sigmoid".
+        variance: Of every weight in the prior.
+        noise: Variance of the standardised target around the network's output.
+        drift: "none" (or the learner's own), "wiener", "ou", "forgetting", "exponential" or "shrink".
+        rate: Of the drift, for each row.
+        weight: "none" (or the learner's own), "imq" (outliers count less) or "gate" (outliers do not count).
+        threshold: From which on a target is an outlier, in standard deviations.
+        rank: Of lofi and lrkf.
+        passes: Of `fit` over the rows; each counts as new evidence.
+        block: Rows that are learnt from together: faster, and less exact.
+        seed: Of initial weights, and of what the learner draws.
+        settings: What else the learner's constructor takes, by name.
+    """
+
+    def __init__(
+        self,
+        learner="vd-ekf",
+        hidden=(20,),
+        activation="tanh",
+        variance=0.1,
+        noise=0.5,
+        drift="none",
+        rate=1e-3,
+        weight="none",
+        threshold=3.0,
+        rank=10,
+        passes=1,
+        block=1,
+        seed=0,
+        settings=None,
+    ) -> None:
+        self.learner = learner
+        self.hidden = hidden
+        self.activation = activation
+        self.variance = variance
+        self.noise = noise
+        self.drift = drift
+        self.rate = rate
+        self.weight = weight
+        self.threshold = threshold
+        self.rank = rank
+        self.passes = passes
+        self.block = block
+        self.seed = seed
+        self.settings = settings
+
+    def fit(self, X: Any, y: Any) -> "BayesianOnlineRegressor":
+        """Learns from the rows, forgetting all from before.
+
+        Args:
+            X: Shape (row, feature); NaN is missing.
+            y: Numbers.
+
+        Raises:
+            ValueError: If the data or a parameter are not as expected.
+        """
+        return self._learn(X, y, self.passes, reset=True)
+
+    def partial_fit(self, X: Any, y: Any) -> "BayesianOnlineRegressor":
+        """Learns from more rows, once.
+
+        Args:
+            X: Shape (row, feature); NaN is missing.
+            y: Numbers.
+
+        Raises:
+            ValueError: If the data or a parameter are not as expected.
+        """
+        return self._learn(X, y, 1, reset=not hasattr(self, "_stream"))
+
+    def _learn(self, X: Any, y: Any, passes: int, reset: bool) -> "BayesianOnlineRegressor":
+        rows, y = self._data(X, y, reset)
+        target = torch.tensor(np.asarray(y, np.float64)).unsqueeze(-1)
+        if reset:
+            recipe = Recipe.of(self)
+            self._stream = recipe.begin(rows.shape[1], 1, recipe.numeric(self.noise))
+            self._targets = Statistics.empty(1)
+        for part, its_target in self._blocks(rows, target, passes):
+            for row in its_target:
+                self._targets = self._targets.observe(row)
+            self._stream = self._stream.learn(part, self._targets.scale(its_target))
+        return self
+
+    def predict(self, X: Any, return_std: bool = False) -> Any:
+        """What is expected of each row.
+
+        Args:
+            X: Shape (row, feature); NaN is missing.
+            return_std: Whether standard deviations are wanted, too: of the weights and of the noise, together.
+
+        Returns:
+            Means, or means and standard deviations.
+        """
+        rows = self._rows(X)
+        expected = self._stream.predict(rows, return_std)
+        mean = (self._targets.mean + self._targets.deviation * expected.mean)[:, 0].numpy()
+        if not return_std:
+            return mean
+        return mean, (self._targets.deviation * expected.variance.sqrt())[:, 0].numpy()
