@@ -315,6 +315,80 @@ def plot_learning_curve(curve: pd.DataFrame | str | Path, *, title: str | None =
     return figure
 
 
+def plot_stream(items: pd.DataFrame, scores: Mapping[str, Any], *, title: str | None = None) -> Figure:
+    """Draws how a learner does on a stream: log-loss, error and weights against observations, and calibration.
+
+    Lines are means over all observations so far, and over the last tenth of them at each point.
+
+    Args:
+        items: Table of `tsforecast stream`: `item`, `log_loss`, `error`, and where known `weights_moved`, `weights_sd`.
+        scores: `accuracy` or `rmse`, `log_loss`, and `calibration` (rows of `expected` and `observed`).
+        title: Title.
+    """
+    scored = items.dropna(subset=["log_loss"])
+    classes = "accuracy" in scores
+    error = scored["error"] if classes else scored["error"].abs()
+    window = max(len(items) // 10, 20)
+    figure = Figure(figsize=(8.0, 6.8), layout="constrained")
+    grid = figure.add_gridspec(3, 3)
+    top = figure.add_subplot(grid[0, :])
+    middle = figure.add_subplot(grid[1, :], sharex=top)
+    bottom, corner = figure.add_subplot(grid[2, :2]), figure.add_subplot(grid[2, 2])
+    panels = ((top, scored["log_loss"], "log-loss (nats)"), (middle, error, "wrong" if classes else "absolute error"))
+    for axis, values, label in panels:
+        least = min(window, max(len(values) // 4, 1))
+        recent = np.asarray(values.rolling(window, min_periods=least).mean(), np.float64)
+        so_far = np.asarray(values.expanding().mean(), np.float64)
+        axis.plot(scored["item"], recent, color=COLOURS[5], linewidth=1.2, label=f"last {window}")
+        axis.plot(scored["item"], so_far, color=MODEL, linewidth=1.8, label="all so far")
+        # The first predictions are of a learner that knows nothing, and would hide the others.
+        late = np.concatenate([recent[len(recent) // 20 :], so_far[len(recent) // 20 :]])
+        late = late[np.isfinite(late)]
+        if len(late):
+            low, high = min(late.min(), 0.0) if axis is middle else late.min(), late.max()
+            axis.set_ylim(low - 0.05 * (high - low + 1e-9), high + 0.1 * (high - low + 1e-9))
+        axis.set_ylabel(label)
+        if axis is middle and classes:
+            axis.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    top.legend(frameon=False, fontsize=8, ncols=2)
+    weights = items.dropna(subset=["weights_moved"])
+    for column, label, colour in (
+        ("weights_moved", "moved from where they began", MODEL),
+        ("weights_sd", "standard deviation", COLOURS[1]),
+    ):
+        bottom.plot(
+            weights["item"], weights[column], color=colour, linewidth=1.5, label=label, marker="o", markersize=2
+        )
+    bottom.set_ylabel("weights (prior sd)")
+    bottom.set_ylim(bottom=0)
+    bottom.legend(frameon=False, fontsize=8, ncols=2)
+    bottom.set_xlabel("observation")
+    rows = scores["calibration"]
+    corner.plot([0, 1], [0, 1], color=OBSERVED, linewidth=0.8, linestyle=_DASHES)
+    corner.plot(
+        [row["expected"] for row in rows],
+        [row["observed"] for row in rows],
+        color=MODEL,
+        linewidth=1.5,
+        marker="o",
+        markersize=4,
+    )
+    corner.set(
+        xlabel="probability of the likeliest class" if classes else "width of the interval",
+        ylabel="share that was right" if classes else "share inside",
+        xlim=(0, 1),
+        ylim=(0, 1.02),
+    )
+    for axis in (top, middle, bottom, corner):
+        _style(axis)
+    top.tick_params(labelbottom=False)
+    bottom.set_xlim(top.get_xlim())
+    whole = "accuracy {accuracy:.1%}" if classes else "RMSE {rmse:.4g}"
+    said = f"{whole}, log-loss {{log_loss:.4g}}".format(**scores)
+    figure.suptitle(f"{title}: {said}" if title else said, fontsize=11, x=0.02, ha="left")
+    return figure
+
+
 def save_figure(figure: Figure, path: str | Path, *, dpi: int = 150) -> Path:
     """Writes a figure in the format of the file's suffix (png, svg, pdf), whole or not at all."""
     path = Path(path)

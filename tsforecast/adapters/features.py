@@ -179,7 +179,7 @@ class Statistics:
         return (self.squares / self.count.clamp_min(1)).sqrt()
 
     def observe(self, row: Tensor) -> "Statistics":
-        """With one more row; NaN is missing."""
+        """With one more row, for each of the rows given; NaN is missing."""
         row = row.clamp(-_LARGEST, _LARGEST)
         count = self.count + (row == row)
         change = (row - self.mean).nan_to_num()
@@ -241,22 +241,24 @@ class Stream:
     steps: int
     seed: int
 
-    def learn(self, rows: Tensor, target: Tensor) -> "Stream":
+    def learn(self, rows: Tensor, target: Tensor, dt: float | None = None) -> "Stream":
         """After some points that are learnt from together.
 
         Args:
-            rows: Inputs as they came, shape (point, feature); NaN is missing. Each is standardised by those before it.
+            rows: Inputs as they came, shape (point, feature); NaN is missing. Each is standardised by the rows up to
+                itself: by those before it alone, the first would be tens of standard deviations from the mean.
             target: Shape (point, 1); standardised already.
+            dt: Time until the next observation; None for a unit for each of these points.
         """
         statistics, inputs = self.statistics, []
         for row in rows:
-            inputs.append(statistics.scale(row))
             statistics = statistics.observe(row)
+            inputs.append(statistics.scale(row))
         points = torch.stack(inputs).clamp(-_CLIP, _CLIP)
         # A generator for each step: a stream is a value, and a copy of it goes on with the same numbers.
         generator = torch.Generator().manual_seed((self.seed + (self.steps + 1) * 0x9E3779B97F4A7C15) % 2**64)
         belief = self.learner.update(self.belief, points, target, None, generator)
-        belief = drifted(self.learner, belief, len(rows))
+        belief = drifted(self.learner, belief, float(len(rows)) if dt is None else dt)
         return dataclasses.replace(self, belief=belief, statistics=statistics, steps=self.steps + 1)
 
     def predict(self, rows: Tensor, spread: bool = False) -> Prediction:
@@ -273,7 +275,7 @@ class Stream:
         return Prediction(*(torch.cat([getattr(part, name) for part in parts]) for name in names))
 
     def _predict(self, rows: Tensor, spread: bool) -> Prediction:
-        learner, inputs = self.learner, self.statistics.scale(rows).clamp(-_CLIP, _CLIP)
+        learner, inputs = self.learner, self.statistics.observe(rows).scale(rows).clamp(-_CLIP, _CLIP)
         weights = learner.family.mean(self.belief) if isinstance(learner, GaussianLearner) else self.belief.mean
         if isinstance(learner, GaussianLearner) and spread:
             outputs, jacobian = learner.network.linearise(weights, inputs)
@@ -307,6 +309,10 @@ class Stream:
             self, belief=BayesianForgetting(rate)(learner.family, self.belief, prior, learner.mean.new_ones(()))
         )
 
+    def later(self, dt: float) -> "Stream":
+        """After a time without observations."""
+        return dataclasses.replace(self, belief=drifted(self.learner, self.belief, dt))
+
     def with_outputs(self, count: int) -> "Stream":
         """With the first outputs of the network alone."""
         network = self.learner.network
@@ -314,10 +320,10 @@ class Stream:
         return dataclasses.replace(self, learner=dataclasses.replace(self.learner, network=network))
 
 
-def drifted(learner: AbstractLearner, belief: Any, points: int) -> Any:
-    """The belief when the next observation comes, a unit of time for each point before it."""
-    if isinstance(learner, GaussianLearner) and not isinstance(learner.dynamics, NoDrift):
-        return learner.drift(belief, learner.mean.new_tensor(float(points)))
+def drifted(learner: AbstractLearner, belief: Any, dt: float) -> Any:
+    """The belief after a time."""
+    if dt and isinstance(learner, GaussianLearner) and not isinstance(learner.dynamics, NoDrift):
+        return learner.drift(belief, learner.mean.new_tensor(float(dt)))
     return belief
 
 
@@ -436,7 +442,7 @@ class Recipe:
         choices |= self.settings or {}
         try:
             learner = constructor(module, likelihood, self.variance, **choices)
-            belief = drifted(learner, learner.init(), 1)
+            belief = drifted(learner, learner.init(), 1.0)
         except TypeError as error:
             raise ValueError(
                 f"expected what learner {self.learner!r} takes, got {', '.join(sorted(choices))}: {error}"

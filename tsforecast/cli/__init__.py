@@ -1,4 +1,4 @@
-"""The commands `tsforecast train | evaluate | predict`: parse, seed, run, write the run folder."""
+"""The commands `tsforecast train | evaluate | predict | stream`: parse, seed, run, write the run folder."""
 
 import logging
 import sys
@@ -9,7 +9,7 @@ from importlib.metadata import version
 
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 
-from tsforecast.cli import evaluate, predict, train
+from tsforecast.cli import evaluate, predict, stream, train
 from tsforecast.cli.memory import keep_freed_memory
 
 __all__ = ["COMMANDS", "main"]
@@ -21,6 +21,7 @@ COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "train": train.run,
     "evaluate": evaluate.run,
     "predict": predict.run,
+    "stream": stream.run,
 }
 
 _USAGE = """usage: tsforecast COMMAND ...
@@ -28,6 +29,7 @@ _USAGE = """usage: tsforecast COMMAND ...
   tsforecast train MODEL --dataset NAME   train a model; the result is a run folder
   tsforecast evaluate RUN                 scores beside baselines, and pictures, into the run folder
   tsforecast predict RUN --out FILE       forecasts beyond the end of the data
+  tsforecast stream LEARNER --data NAME   predicts, scores and learns from one observation after the other
 
 `tsforecast COMMAND --help` lists the options of a command.
 """

@@ -1,0 +1,290 @@
+"""`tsforecast stream`: every item once, in order, whatever happens in between."""
+
+import dataclasses
+import io
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch.utils import _pytree as pytree
+
+from tsforecast.adapters.features import Recipe
+from tsforecast.cli import main
+from tsforecast.core import learners
+from tsforecast.data.stream import STREAMS, Observation, read_lines, read_stream
+from tsforecast.plots import plot_stream
+from tsforecast.prequential import Setup, advance, begin, load, save, scores
+
+RECIPE = Recipe(
+    learner="vd-ekf", hidden=(), activation="tanh", variance=1.0, drift="none", rate=1e-3, weight="none",
+    threshold=3.0, rank=2, seed=0, settings=None,
+)  # fmt: skip
+CLASSES, NUMBERS = Setup(RECIPE, 3), Setup(RECIPE, 0)
+
+
+def make_table(path, count=120, seed=0):
+    """A linear target with gaps, and time stamps that are not regular."""
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame(rng.normal(size=(count, 3)), columns=["a", "b", "c"])
+    frame["target"] = 3 + frame["a"] - 2 * frame["b"] + 0.1 * rng.normal(size=count)
+    frame.loc[rng.random(count) < 0.1, "c"] = np.nan
+    frame.loc[[5, 40], "target"] = np.nan
+    frame.insert(0, "when", pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.exponential(1, count).cumsum(), "h"))
+    frame.to_csv(path, index=False)
+    return frame
+
+
+def follow(setup, items):
+    progress, rows = begin(setup), []
+    for item in items:
+        progress, row = advance(setup, progress, item)
+        rows.append(row)
+    return progress, pd.DataFrame(rows)
+
+
+def without_clock(path):
+    return pd.read_csv(path).drop(columns="milliseconds")
+
+
+def test_a_class_is_scored_before_it_is_learnt_from():
+    rng = np.random.default_rng(0)
+    items = [Observation({"x": x}, "high" if x > 0 else "low", None) for x in rng.normal(size=200).tolist()]
+    progress, rows = follow(CLASSES, items)
+    found = scores(CLASSES, progress)
+    first = {item.target for item in items[:1]}
+    assert rows["prediction"].isna().tolist() == [True] + [False] * 199
+    assert rows["prediction"][1] in first
+    scored = rows.dropna(subset=["log_loss"])
+    assert len(scored) == found["scored"] == 198  # each class was new once
+    assert found["log_loss"] == pytest.approx(scored["log_loss"].mean())
+    assert found["accuracy"] == pytest.approx(1 - scored["error"].mean())
+    assert found["accuracy"] > 0.9
+    assert sum(row["count"] for row in found["calibration"]) == 198
+    assert found["classes"] == list(dict.fromkeys(item.target for item in items))
+
+
+def test_numbers_are_scored_in_their_own_units(tmp_path):
+    frame = make_table(tmp_path / "t.csv")
+    progress, rows = follow(NUMBERS, read_stream(tmp_path / "t.csv", "target", "when"))
+    found = scores(NUMBERS, progress)
+    assert rows["target"].isna().sum() == 2
+    assert rows["prediction"].notna().sum() == 118  # all but the first two, which have no scale yet
+    last = rows.iloc[60:].dropna(subset=["error"])
+    assert last["error"].abs().mean() < 0.3 * frame["target"].std()
+    z = rows["error"] / rows["sd"]
+    loss = 0.5 * z**2 + np.log(rows["sd"]) + 0.5 * math.log(2 * math.pi)
+    pd.testing.assert_series_equal(rows["log_loss"], loss, check_names=False)
+    assert found["rmse"] == pytest.approx(math.sqrt((rows["error"] ** 2).mean()))
+    assert found["coverage"]["95"] == pytest.approx((z.abs().dropna() <= 1.959964).mean())
+
+
+def test_the_belief_is_that_of_the_core(tmp_path):
+    """Standardised by hand, a linear stream is the core's learner with the drift of the gaps between."""
+    recipe = dataclasses.replace(RECIPE, learner="ekf", drift="ou", rate=0.05)
+    setup = Setup(recipe, 0, features=2, noise=0.3, unit=3600.0)
+    rng = np.random.default_rng(1)
+    hours = rng.exponential(1, 30).cumsum()
+    x, y = rng.normal(size=(30, 2)), rng.normal(size=30)
+    start = pd.Timestamp("2024-01-01")
+    stamps = [start + pd.Timedelta(hours=h) for h in hours]
+    items = [Observation({"a": a, "b": b}, t, s) for (a, b), t, s in zip(x.tolist(), y.tolist(), stamps, strict=True)]
+    progress, _ = follow(setup, items)
+    network = torch.nn.Linear(2, 1).double()
+    torch.nn.init.zeros_(network.weight)
+    torch.nn.init.zeros_(network.bias)
+    drift = learners.OrnsteinUhlenbeck(0.05)
+    learner = learners.ekf(network, learners.Gaussian(0.3), 1.0, drift=drift)
+    belief = learner.drift(learner.init(), 1.0)
+    for k in range(30):
+        if k:
+            belief = learner.drift(belief, (stamps[k] - stamps[k - 1]).total_seconds() / 3600)
+        seen = x[: k + 1]
+        scaled = (x[k] - seen.mean(0)) / seen.std(0) if k else np.zeros(2)
+        target = (y[k] - y[: k + 1].mean()) / y[: k + 1].std() if k else 0.0
+        belief = learner.update(belief, torch.tensor(scaled[None]), torch.tensor([[target]], dtype=torch.float64))
+    torch.testing.assert_close(progress.stream.belief.mean, belief.mean, rtol=1e-8, atol=1e-8)
+    torch.testing.assert_close(progress.stream.belief.cov, belief.cov, rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("setup", [CLASSES, NUMBERS], ids=["classes", "numbers"])
+def test_saved_and_read_again_it_goes_on_as_if_nothing_had_happened(setup, tmp_path):
+    rng = np.random.default_rng(2)
+    target = lambda x: "ab"[int(x > 0)] if setup.classes else x  # noqa: E731
+    items = [Observation({"x": x, "y": x * x}, target(x), None) for x in rng.normal(size=40).tolist()]
+    whole, _ = follow(setup, items)
+    half, _ = follow(setup, items[:17])
+    save(tmp_path / "state.pt", half, {"bytes": 3})
+    progress, extra = load(tmp_path / "state.pt", setup)
+    assert extra == {"bytes": 3}
+    for item in items[17:]:
+        progress, _ = advance(setup, progress, item)
+    ours, theirs = (pytree.tree_leaves(p.stream.belief) for p in (progress, whole))
+    for a, b in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=0)
+    assert progress.columns == whole.columns
+    assert progress.labels == whole.labels
+    torch.testing.assert_close(progress.sums, whole.sums, rtol=0, atol=0)
+    assert [p.name for p in tmp_path.iterdir()] == ["state.pt"]
+
+
+def test_a_killed_run_goes_on_without_losing_or_repeating_an_item(tmp_path):
+    make_table(tmp_path / "t.csv", count=4000)
+    options = ["lofi", "--data", str(tmp_path / "t.csv"), "--time", "when", "--drift", "ou", "--save_every", "7"]
+    assert main(["stream", *options, "--output", str(tmp_path / "whole")]) == 0
+    command = [sys.executable, "-m", "tsforecast.cli", "stream", *options, "--output", str(tmp_path / "killed")]
+    command[1:3] = ["-c", "import sys; from tsforecast.cli import main; sys.exit(main(sys.argv[1:]))"]
+    process = subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, stderr=subprocess.DEVNULL)
+    items = tmp_path / "killed" / "items.csv"
+    while not (items.exists() and items.read_text().count("\n") > 50) and process.poll() is None:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    with items.open("a") as file:
+        file.write("half a ro")  # as when it is killed while writing
+    assert main(["stream", "--resume", str(tmp_path / "killed")]) == 0
+    pd.testing.assert_frame_equal(without_clock(items), without_clock(tmp_path / "whole" / "items.csv"))
+    mine, its = (json.loads((tmp_path / name / "scores.json").read_text()) for name in ("killed", "whole"))
+    assert mine | {"milliseconds_per_item": 0} == its | {"milliseconds_per_item": 0}
+    assert mine["items"] == 4000
+    names = {"config.yaml", "run.json", "items.csv", "state.pt", "scores.json", "stream.png"}
+    assert {p.name for p in (tmp_path / "killed").iterdir()} == names
+
+
+def test_ctrl_c_saves(tmp_path, monkeypatch):
+    make_table(tmp_path / "t.csv")
+    whole, stopped = str(tmp_path / "whole"), str(tmp_path / "stopped")
+    options = ["stream", "vd-ekf", "--data", str(tmp_path / "t.csv"), "--time", "when"]
+    assert main([*options, "--output", whole]) == 0
+    count = 0
+
+    def press(*arguments):
+        nonlocal count
+        count += 1
+        if count == 33:
+            raise KeyboardInterrupt
+        return advance(*arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("tsforecast.cli.stream.advance", press)
+        assert main([*options, "--output", stopped]) == 130
+    assert len(pd.read_csv(tmp_path / "stopped" / "items.csv")) == 32
+    assert main(["stream", "--resume", stopped]) == 0
+    rows = [without_clock(tmp_path / name / "items.csv") for name in ("whole", "stopped")]
+    same = [r.drop(columns=["weights_moved", "weights_sd"]) for r in rows]  # written where states were saved
+    pd.testing.assert_frame_equal(*same)
+
+
+def test_json_lines_on_standard_input(tmp_path, monkeypatch, capsys):
+    lines = [
+        json.dumps({"x": k % 5, "y": None if k == 3 else 1.5, "label": k % 5 > 2, "at": 10 * k}) for k in range(60)
+    ]
+    lines[7] = json.dumps({"x": 2, "new": 4.0, "at": 70})  # without a target, and with a feature nobody has seen
+    monkeypatch.setattr(sys, "stdin", io.StringIO("\n".join([lines[0], "", *lines[1:]])))
+    options = ["--target", "label", "--task", "classes", "--output", str(tmp_path / "run")]
+    assert main(["stream", "ekf", "--data", "-", *options]) == 0
+    rows = pd.read_csv(tmp_path / "run" / "items.csv")
+    assert len(rows) == 60
+    assert math.isnan(rows["log_loss"][7])
+    assert rows["prediction"].notna()[1:].all()
+    assert "60 observations, log-loss" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_the_named_streams(name, tmp_path, capsys):
+    options = ["--limit", "150", "--hidden", "--output", str(tmp_path / "run")]
+    assert (
+        main(["stream", "ekf" if name != "digits" else "vd-ekf", "--data", name, "--max_features", "64", *options]) == 0
+    )
+    found = json.loads((tmp_path / "run" / "scores.json").read_text())
+    assert found["items"] == 150
+    assert found.get("accuracy", 1.0) > {"digits": 0.6, "breast-cancer": 0.85, "phishing": 0.75}.get(name, 0)
+    assert (tmp_path / "run" / "stream.png").stat().st_size > 10_000
+
+
+def test_the_picture_says_what_the_scores_say():
+    progress, rows = follow(NUMBERS, [Observation({"x": k % 7}, float(k % 7), None) for k in range(50)])
+    rows["weights_moved"], rows["weights_sd"] = math.nan, math.nan
+    figure = plot_stream(rows, scores(NUMBERS, progress), title="a stream")
+    assert figure.get_suptitle().startswith("a stream: RMSE ")
+    top = figure.axes[0].lines[1].get_ydata()
+    assert top[-1] == pytest.approx(rows["log_loss"].mean())
+
+
+@pytest.mark.parametrize(
+    ("items", "setup", "match"),
+    [
+        ([Observation({"x": math.inf}, "a", None)], CLASSES, "observation 0: expected a finite number for feature 'x'"),
+        ([Observation({"x": "red"}, "a", None)], CLASSES, "one-hot encode"),
+        ([Observation({"x": 1}, c, None) for c in "abcd"], CLASSES, "observation 3: expected at most 3 classes, got 4"),
+        ([Observation({f"x{k}": 1}, "a", None) for k in range(9)], CLASSES, "raise --max_features"),
+        ([Observation({"x": 1}, "a", None)], NUMBERS, "expected a number for the target, got the text 'a'"),
+        ([Observation({"x": 1}, ["a"], None)], CLASSES, "expected a class"),
+        (
+            [Observation({"x": 1}, 1.0, pd.Timestamp(day)) for day in ("2024-01-02", "2024-01-01")],
+            NUMBERS,
+            "observation 1: expected time stamps that do not fall",
+        ),
+    ],
+)
+def test_bad_observations(items, setup, match):
+    with pytest.raises(ValueError, match=match):
+        follow(setup, items)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "expected a learner and data"),
+        (["lofi", "--data", "nowhere.csv"], "there is no file nowhere.csv"),
+        (
+            ["lofi", "--data", "t.csv", "--target", "price"],
+            "there is no column 'price'; there are when, a, b, c, target",
+        ),
+        (["lofi", "--data", "empty.csv"], "empty.csv"),
+        (["svm", "--data", "t.csv"], "expected learner to be one of ekf"),
+        (["lofi", "--data", "t.csv", "--task", "ranks"], "expected --task to be classes, numbers or auto, got 'ranks'"),
+        (["lofi", "--data", "t.csv", "--time", "a"], "expected a time stamp"),
+        (["lofi", "--data", "t.csv", "--save_every", "0"], "expected --save_every of at least 1, got 0"),
+        (["--resume", "nowhere"], "there is no run folder nowhere"),
+        (["lofi", "--resume", "run"], "--resume goes with no other option, got lofi"),
+    ],
+)
+def test_bad_arguments(arguments, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    make_table(tmp_path / "t.csv")
+    frame = pd.read_csv(tmp_path / "t.csv").assign(a="never")
+    if arguments[-2:] == ["--time", "a"]:
+        frame.to_csv(tmp_path / "t.csv", index=False)
+    (tmp_path / "empty.csv").write_text("")
+    assert main(["stream", *arguments]) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "outputs").exists()
+
+
+def test_damaged_states_are_refused(tmp_path, capsys):
+    make_table(tmp_path / "t.csv")
+    run = tmp_path / "run"
+    assert main(["stream", "vd-ekf", "--data", str(tmp_path / "t.csv"), "--time", "when", "--output", str(run)]) == 0
+    whole = (run / "state.pt").read_bytes()
+    (run / "state.pt").write_bytes(whole[:-200])
+    assert main(["stream", "--resume", str(run)]) == 2
+    assert "holds no readable state" in capsys.readouterr().err
+    (run / "state.pt").write_bytes(whole)
+    (run / "items.csv").write_text("item\n")
+    assert main(["stream", "--resume", str(run)]) == 2
+    assert "is shorter than the run's state says" in capsys.readouterr().err
+
+
+def test_lines_that_are_no_objects():
+    with pytest.raises(ValueError, match="line 2: expected a JSON object, got 'oops'"):
+        list(read_lines(io.StringIO('{"target": 1}\noops\n'), "target"))
+    with pytest.raises(ValueError, match="line 1: expected a JSON object, got list"):
+        list(read_lines(io.StringIO("[1]\n"), "target"))

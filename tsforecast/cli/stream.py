@@ -1,0 +1,255 @@
+"""`tsforecast stream LEARNER`: predict, score and learn from one observation after the other."""
+
+import csv
+import dataclasses
+import itertools
+import json
+import logging
+import shlex
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from jsonargparse import ArgumentParser, Namespace
+from tqdm import tqdm
+
+from tsforecast.adapters.features import ACTIVATIONS, DRIFTS, WEIGHTS, Recipe
+from tsforecast.cli import runs
+from tsforecast.core.learners import LEARNERS
+from tsforecast.data.files import replace_file
+from tsforecast.data.stream import STREAMS, Observation, read_lines, read_stream
+from tsforecast.plots import plot_stream, save_figure
+from tsforecast.prequential import Progress, Setup, advance, begin, load, movement, save, scores
+
+log = logging.getLogger(__name__)
+
+STATE = "state.pt"
+ITEMS = "items.csv"
+_COLUMNS: tuple[str, ...] = (
+    "item", "time", "target", "prediction", "probability", "sd", "log_loss", "error", "milliseconds",
+    "weights_moved", "weights_sd",
+)  # fmt: skip
+_RECIPE = [field.name for field in dataclasses.fields(Recipe)]
+
+
+def parser() -> ArgumentParser:
+    """The options of the command."""
+    command = ArgumentParser(
+        prog="tsforecast stream",
+        description="Predict, score and learn from one observation after the other (see docs/learners.md).",
+        exit_on_error=False,
+        allow_abbrev=False,
+    )
+    command.add_argument("learner", nargs="?", metavar="LEARNER", type=str, help=f"one of {', '.join(LEARNERS)}")
+    group = command.add_argument_group("data")
+    group.add_argument(
+        "--data", metavar="NAME|FILE", type=str, help=f"{', '.join(STREAMS)}; CSV or Parquet; - for JSON lines on stdin"
+    )
+    group.add_argument("--target", type=str, default="target", help="column to predict; all others are features")
+    group.add_argument("--time", type=str, help="column of time stamps; drifts then depend on the time that passed")
+    group.add_argument("--unit", type=str, help="unit of time of the drift, such as 1h; default: the first gap")
+    group.add_argument("--task", type=str, default="auto", help="classes, numbers or auto: by the first target")
+    group.add_argument("--max_features", type=int, default=0, help="columns; default: twice the first observation's")
+    group.add_argument("--max_classes", type=int, default=10, help="outputs of the network for classes")
+    group.add_argument("--limit", type=int, help="observations at most")
+    group = command.add_argument_group("learner")
+    group.add_argument("--hidden", type=int, nargs="*", default=[20], help="widths of hidden layers; none: linear")
+    group.add_argument("--activation", type=str, default="tanh", help=", ".join(ACTIVATIONS))
+    group.add_argument("--variance", type=float, default=0.1, help="of every weight in the prior")
+    group.add_argument("--noise", type=float, default=0.5, help="of standardised numbers around the output")
+    group.add_argument("--rank", type=int, default=10, help="of lofi and lrkf")
+    group.add_argument("--seed", type=int, default=0, help="of initial weights and of what is drawn")
+    group.add_argument("--settings", type=dict, default=None, help="more of the learner's constructor, as JSON")
+    group = command.add_argument_group("drift")
+    group.add_argument("--drift", type=str, default="none", help=f"{', '.join(DRIFTS)}; none: the learner's own")
+    group.add_argument("--rate", type=float, default=1e-3, help="of the drift, in a unit of time")
+    group = command.add_argument_group("weight of outliers")
+    group.add_argument("--weight", type=str, default="none", help=", ".join(WEIGHTS))
+    group.add_argument("--threshold", type=float, default=3.0, help="standard deviations of an outlier")
+    group = command.add_argument_group("run")
+    group.add_argument("--output", metavar="RUN", type=str, help="run folder; default: outputs/LEARNER-DATA-TIME")
+    group.add_argument("--resume", metavar="RUN", type=str, help="go on with a run that was stopped")
+    group.add_argument("--save_every", type=int, default=100, help="observations between two saved states")
+    return command
+
+
+def run(argv: Sequence[str]) -> int:
+    """Streams, or goes on.
+
+    Args:
+        argv: Arguments of the command.
+
+    Returns:
+        0, or 130 after Ctrl-C.
+
+    Raises:
+        ArgumentError: If the arguments are not understood.
+        ValueError: If data, options or the folder are not as expected.
+        FileNotFoundError: If a file or folder is missing.
+    """
+    command = parser()
+    chosen = command.parse_args(list(argv))
+    if chosen.resume:
+        changed = [word for word in argv if word.startswith("--") and word.split("=")[0] != "--resume"]
+        if chosen.learner or changed:
+            raise ValueError(f"--resume goes with no other option, got {' '.join([chosen.learner or '', *changed])}")
+        folder = Path(chosen.resume)
+        record = runs.read_record(folder)
+        if "stream" not in record:
+            raise ValueError(f"{folder} is no run of `tsforecast stream`; `python train.py --resume` goes on with it")
+        chosen = Namespace(**record["stream"]["options"])
+        setup = _setup(chosen, record["stream"]["classes"])
+        if (folder / STATE).is_file():
+            progress, extra = load(folder / STATE, setup)
+        else:
+            progress, extra = begin(setup), {"bytes": 0}
+        _cut(folder / ITEMS, extra["bytes"])
+        if chosen.data == "-":
+            log.info("going on with observation %d: give it and those after it on standard input", progress.items)
+        items = itertools.islice(_source(chosen), 0 if chosen.data == "-" else progress.items, None)
+        return _stream(folder, chosen, setup, progress, items)
+    if chosen.learner is None or chosen.data is None:
+        raise ValueError("expected a learner and data, as in `tsforecast stream lofi --data digits`, or --resume RUN")
+    for name, least in (("save_every", 1), ("max_classes", 1), ("max_features", 0)):
+        if chosen[name] < least:
+            raise ValueError(f"expected --{name} of at least {least}, got {chosen[name]}")
+    items = iter(_source(chosen))
+    ahead: list[Observation] = []
+    if chosen.task == "auto":
+        ahead = _until_a_target(items)
+    classes = _is_classes(chosen, ahead)
+    setup = _setup(chosen, chosen.max_classes if classes else 0)
+    begun = begin(setup)
+    name = "stdin" if chosen.data == "-" else Path(chosen.data).stem
+    folder = Path(chosen.output) if chosen.output else runs.default_folder(chosen.learner, name)
+    options = {key: value for key, value in chosen.as_dict().items() if key not in ("output", "resume")}
+    record = {
+        "format": runs.FORMAT,
+        "stream": {"options": options, "classes": setup.classes},
+        "versions": runs.versions(),
+        "commit": runs.commit(),
+        "created": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
+        "command": shlex.join(["tsforecast", "stream", *argv]),
+    }
+    runs.create(folder, json.dumps(options, indent=2) + "\n", record)
+    with (folder / ITEMS).open("w", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerow(_COLUMNS)
+    save(folder / STATE, begun, {"bytes": (folder / ITEMS).stat().st_size})
+    return _stream(folder, chosen, setup, begun, itertools.chain(ahead, items))
+
+
+def _source(chosen: Namespace) -> Iterator[Observation]:
+    """The observations that the options name."""
+    if chosen.data == "-":
+        return read_lines(sys.stdin, chosen.target, chosen.time)
+    if chosen.data in STREAMS:
+        return STREAMS[chosen.data][2]()
+    return read_stream(chosen.data, chosen.target, chosen.time)
+
+
+def _until_a_target(items: Iterator[Observation]) -> list[Observation]:
+    """The first observations, up to one with a target."""
+    ahead = []
+    for item in items:
+        ahead.append(item)
+        if item.target is not None:
+            break
+    return ahead
+
+
+def _is_classes(chosen: Namespace, ahead: list[Observation]) -> bool:
+    if chosen.task in ("classes", "numbers"):
+        return chosen.task == "classes"
+    if chosen.task != "auto":
+        raise ValueError(f"expected --task to be classes, numbers or auto, got {chosen.task!r}")
+    if chosen.data in STREAMS:
+        return STREAMS[chosen.data][1]
+    target = ahead[-1].target if ahead else None
+    if target is None:
+        raise ValueError(f"expected a target in {chosen.target!r} of some observation, got none; name it by --target")
+    classes = isinstance(target, str | bool)
+    log.info("the target is taken as %s: %r", "a class" if classes else "a number", target)
+    return classes
+
+
+def _setup(chosen: Namespace, classes: int) -> Setup:
+    values = {name: chosen[name] for name in _RECIPE}
+    unit = 0.0 if chosen.unit is None else pd.Timedelta(chosen.unit).total_seconds()
+    recipe = Recipe(**{**values, "hidden": tuple(chosen.hidden)})
+    return Setup(recipe, classes, chosen.max_features, chosen.noise, unit)
+
+
+def _cut(path: Path, size: int) -> None:
+    """Takes rows away that were written after the last saved state."""
+    if not path.is_file() or path.stat().st_size < size:
+        raise ValueError(f"{path} is shorter than the run's state says; start the stream anew")
+    with path.open("r+b") as file:
+        file.truncate(size)
+
+
+@contextmanager
+def _no_interrupt() -> Iterator[None]:
+    """Ctrl-C waits until the block has ended."""
+    came: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if came:
+        raise KeyboardInterrupt
+
+
+def _stream(folder: Path, chosen: Namespace, setup: Setup, progress: Progress, items: Iterator[Observation]) -> int:
+    """The loop, with a state and rows that always fit each other."""
+    rest = None if chosen.limit is None else chosen.limit - progress.items
+    waiting: list[dict[str, Any]] = []
+
+    def keep() -> None:
+        """Rows first: what the state does not know of is cut off by the next attempt."""
+        with _no_interrupt():
+            if waiting:
+                waiting[-1] |= movement(progress)
+            with (folder / ITEMS).open("a", newline="") as file:
+                csv.DictWriter(file, _COLUMNS, restval="", lineterminator="\n").writerows(waiting)
+            save(folder / STATE, progress, {"bytes": (folder / ITEMS).stat().st_size})
+            waiting.clear()
+
+    bar = tqdm(initial=progress.items, total=chosen.limit, unit="item", mininterval=0.1 if runs.is_terminal() else 30)
+    try:
+        with bar:
+            for item in itertools.islice(items, rest):
+                progress, row = advance(setup, progress, item)
+                waiting.append(row)
+                bar.update()
+                if len(waiting) >= chosen.save_every:
+                    keep()
+                    bar.set_postfix_str(_summary(scores(setup, progress)), refresh=False)
+        keep()
+    except KeyboardInterrupt:
+        if waiting and waiting[-1]["item"] == progress.items - 1:
+            keep()
+        log.info("stopped after %d observations; `tsforecast stream --resume %s` goes on", progress.items, folder)
+        return 130
+    found = scores(setup, progress)
+    with replace_file(folder / "scores.json") as temporary:
+        temporary.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    if progress.scored:
+        table = pd.read_csv(folder / ITEMS)
+        save_figure(plot_stream(table, found, title=f"{chosen.learner}, {chosen.data}"), folder / "stream.png")
+    sys.stdout.write(f"{progress.items} observations, {_summary(found)}\n")
+    log.info("%s: %s, %s, scores.json, stream.png", folder, ITEMS, STATE)
+    return 0
+
+
+def _summary(found: dict[str, Any]) -> str:
+    if not found["scored"]:
+        return "nothing scored yet"
+    names = {"log_loss": "log-loss", "accuracy": "accuracy", "rmse": "RMSE", "calibration_error": "calibration error"}
+    parts = [f"{text} {found[name]:.4g}" for name, text in names.items() if found.get(name) is not None]
+    return ", ".join([*parts, f"{found['milliseconds_per_item']:.2f} ms an item"])

@@ -1,0 +1,136 @@
+"""Streams: one observation after the other, from a file, a library, or standard input."""
+
+import importlib
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+_CHUNK = 10_000  # rows of a file in memory at a time
+
+
+@dataclass(frozen=True)
+class Observation:
+    """One item of a stream.
+
+    Attributes:
+        features: Numbers by name; None or NaN where missing.
+        target: What is to be predicted; None where it is missing.
+        time: When it was made; None if the stream has no time.
+    """
+
+    features: dict[str, Any]
+    target: Any
+    time: pd.Timestamp | None
+
+
+def _library(name: str) -> Any:
+    """A module of a library that is not always there.
+
+    Raises:
+        ValueError: If it is not installed.
+    """
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise ValueError(f"{name.split('.')[0]} is not installed: pip install 'tsforecast[online]'") from error
+
+
+def _sklearn(name: str) -> Iterator[Observation]:
+    datasets = _library("sklearn.datasets")
+    data: Any = getattr(datasets, f"load_{name}")()
+    names = [str(feature) for feature in data.feature_names]
+    for row, target in zip(data.data.tolist(), data.target.tolist(), strict=True):
+        yield Observation(dict(zip(names, row, strict=True)), target, None)
+
+
+def _phishing() -> Iterator[Observation]:
+    datasets = _library("river.datasets")
+    for features, target in datasets.Phishing():
+        yield Observation({str(name): value for name, value in features.items()}, int(target), None)
+
+
+# Name -> (what it is, whether its target is a class, the stream).
+STREAMS: dict[str, tuple[str, bool, Callable[[], Iterator[Observation]]]] = {
+    "digits": ("handwritten digits, 8 x 8 pixels (scikit-learn)", True, lambda: _sklearn("digits")),
+    "breast-cancer": ("benign or malignant (scikit-learn)", True, lambda: _sklearn("breast_cancer")),
+    "diabetes": ("progression of a disease (scikit-learn)", False, lambda: _sklearn("diabetes")),
+    "phishing": ("web pages that fish for passwords or do not (river)", True, _phishing),
+}
+
+
+def read_stream(path: str | Path, target: str, time: str | None = None) -> Iterator[Observation]:
+    """Rows of a CSV or Parquet file, in their order.
+
+    Args:
+        path: Of the file.
+        target: Column of the target; empty where it is missing.
+        time: Column of time stamps, which must not fall; all other columns are features.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If it cannot be read, is empty, or lacks a column.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}")
+    try:
+        if path.suffix == ".parquet":
+            frame = pd.read_parquet(path)
+            chunks: Iterable[pd.DataFrame] = [frame]
+        else:
+            chunks = pd.read_csv(path, chunksize=_CHUNK)
+        count = 0
+        for chunk in chunks:
+            for name in filter(None, (target, time)):
+                if name not in chunk.columns:
+                    raise ValueError(f"there is no column {name!r}; there are {', '.join(map(str, chunk.columns))}")
+            for row in chunk.to_dict("records"):
+                count += 1
+                yield _observation({str(name): value for name, value in row.items()}, target, time, f"row {count}")
+    except (ValueError, OSError) as error:  # what pandas raises is one of these
+        raise ValueError(f"{path}: {error}") from error
+    if not count:
+        raise ValueError(f"{path} has no rows")
+
+
+def read_lines(lines: Iterable[str], target: str, time: str | None = None) -> Iterator[Observation]:
+    """JSON objects, one a line; empty lines are left out.
+
+    Args:
+        lines: Of a file that is open, for example of standard input.
+        target: Name of the target; null or absent where it is missing.
+        time: Name of time stamps.
+
+    Raises:
+        ValueError: If a line is no JSON object, or has no time; with its number.
+    """
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise ValueError(f"line {number}: expected a JSON object, got {line.strip()[:80]!r}") from error
+        if not isinstance(row, dict):
+            raise ValueError(f"line {number}: expected a JSON object, got {type(row).__name__}")
+        yield _observation(row, target, time, f"line {number}")
+
+
+def _observation(row: dict[str, Any], target: str, time: str | None, place: str) -> Observation:
+    value = row.pop(target, None)
+    if value is None or value != value:
+        value = None
+    stamp = None
+    if time is not None:
+        try:
+            stamp = pd.Timestamp(row.pop(time, None))
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"{place}: expected a time stamp in {time!r} ({error})") from error
+        if not isinstance(stamp, pd.Timestamp):
+            raise ValueError(f"{place}: expected a time stamp in {time!r}, got none")
+        stamp = stamp.tz_convert(None) if stamp.tzinfo is not None else stamp
+    return Observation(row, value, stamp)

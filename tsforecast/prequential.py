@@ -1,0 +1,291 @@
+"""Prequential evaluation: every observation is predicted, scored, then learnt from; progress can be saved."""
+
+import dataclasses
+import math
+import pickle
+import time
+from collections.abc import Hashable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from tsforecast.adapters.features import Columns, Recipe, Statistics, Stream, read_features, read_number
+from tsforecast.data.files import replace_file
+from tsforecast.data.stream import Observation
+
+FORMAT = 1  # of saved states; raised when older ones can no longer be read
+_BINS = 10
+INTERVALS = (50, 80, 95)
+
+
+@dataclasses.dataclass(frozen=True)
+class Setup:
+    """What is learnt, and how.
+
+    Attributes:
+        recipe: Of the learner.
+        classes: Number of classes there may be; 0 for numbers.
+        features: Number of features there may be; 0 for twice those of the first observation, at least 8.
+        noise: Variance of standardised numbers around the network's output.
+        unit: Seconds in a unit of time of the drift; 0 for the first gap between two observations.
+    """
+
+    recipe: Recipe
+    classes: int
+    features: int = 0
+    noise: float = 0.5
+    unit: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Progress:
+    """All that the next observation needs.
+
+    Attributes:
+        stream: The learner in use; None before the first observation.
+        columns: Of the features.
+        labels: Of the classes.
+        targets: Statistics of the numbers that are to be predicted.
+        items: Observations so far.
+        scored: Observations whose prediction was scored.
+        seconds: Of work.
+        time: Of the last observation, in seconds; NaN without.
+        unit: Of the drift, in seconds; 0 where it is not known yet.
+        sums: Of log-loss, of errors (wrong classes, or squares) and, for numbers, of targets within each interval.
+        bins: For classes: count, sum of the probabilities of the most probable class, number of times it was right.
+    """
+
+    stream: Stream | None
+    columns: Columns | None
+    labels: Columns
+    targets: Statistics
+    items: int
+    scored: int
+    seconds: float
+    time: float
+    unit: float
+    sums: Tensor
+    bins: Tensor
+
+
+def begin(setup: Setup) -> Progress:
+    """Before any observation."""
+    return Progress(
+        stream=None,
+        columns=None,
+        labels=Columns({}, setup.classes),
+        targets=Statistics.empty(1),
+        items=0,
+        scored=0,
+        seconds=0.0,
+        time=math.nan,
+        unit=setup.unit,
+        sums=torch.zeros(2 + len(INTERVALS), dtype=torch.float64),
+        bins=torch.zeros(_BINS, 3, dtype=torch.float64),
+    )
+
+
+def advance(setup: Setup, progress: Progress, item: Observation) -> tuple[Progress, dict[str, Any]]:
+    """Predicts, scores and learns from one observation.
+
+    Args:
+        setup: What is learnt.
+        progress: Before.
+        item: A target that is missing is predicted all the same; nothing is learnt from it.
+
+    Returns:
+        Progress after it, and a row of the table: `item`, `time`, `target`, `prediction`, `probability` of the
+        predicted class or standard deviation `sd`, `log_loss` in nats, `error`, `milliseconds`.
+
+    Raises:
+        ValueError: If features or target are not as expected, or time falls; the message names the item.
+    """
+    began = time.perf_counter()
+    try:
+        after, row = _advance(setup, progress, item)
+    except ValueError as error:
+        raise ValueError(f"observation {progress.items}: {error}") from error
+    passed = time.perf_counter() - began
+    after = dataclasses.replace(after, items=progress.items + 1, seconds=progress.seconds + passed)
+    return after, {"item": progress.items, "time": item.time, **row, "milliseconds": round(1e3 * passed, 3)}
+
+
+def _advance(setup: Setup, progress: Progress, item: Observation) -> tuple[Progress, dict[str, Any]]:
+    values = read_features(_numeric(item.features))
+    columns = progress.columns
+    if columns is None:
+        columns = Columns({}, setup.features or max(8, 2 * len(values)))
+    columns = columns.reserve(values, "features", "--max_features")
+    row = columns.row(values)
+    stream = progress.stream
+    if stream is None:
+        stream = _start(setup, columns)
+    stream, progress = _pass_time(stream, progress, item)
+    progress = dataclasses.replace(progress, columns=columns)
+    return (_classify if setup.classes else _regress)(progress, stream, row, item)
+
+
+def _start(setup: Setup, columns: Columns) -> Stream:
+    """The learner before any observation."""
+    if setup.classes:
+        likelihood = setup.recipe.likelihood(setup.classes, "--max_classes", "plug-in")
+    else:
+        likelihood = setup.recipe.numeric(setup.noise)
+    return setup.recipe.begin(columns.capacity, max(setup.classes, 1), likelihood)
+
+
+def _numeric(features: dict[str, Any]) -> dict[Hashable, Any]:
+    return {name: value for name, value in features.items() if value is not None}
+
+
+def _pass_time(stream: Stream, progress: Progress, item: Observation) -> tuple[Stream, Progress]:
+    """The drift since the observation before."""
+    if item.time is None:
+        return (stream.later(1.0) if progress.items else stream), progress
+    now = item.time.timestamp()
+    gap = now - progress.time
+    if gap < 0:
+        raise ValueError(f"expected time stamps that do not fall, got {item.time} after a later one")
+    unit = progress.unit or (gap if gap > 0 else 0.0)
+    if gap > 0 and unit:
+        stream = stream.later(gap / unit)
+    return stream, dataclasses.replace(progress, time=now, unit=unit)
+
+
+def _classify(progress: Progress, stream: Stream, row: Tensor, item: Observation) -> tuple[Progress, dict[str, Any]]:
+    labels, sums, bins, scored = progress.labels, progress.sums, progress.bins, progress.scored
+    known = list(labels.places)
+    found: dict[str, Any] = {"target": item.target}
+    p, best = torch.zeros(0), 0
+    if known:
+        p = stream.probabilities(row)[0, : len(known)]
+        p = p / p.sum()
+        best = int(p.argmax())
+        found |= {"prediction": known[best], "probability": p[best].item()}
+    if item.target is None:
+        return dataclasses.replace(progress, stream=stream), found
+    if not isinstance(item.target, Hashable):
+        raise ValueError(f"expected a class, got {item.target!r} of type {type(item.target).__name__}")
+    if item.target in labels.places:  # a class that nobody has seen cannot be predicted
+        wrong = float(known[best] != item.target)
+        loss = abs(math.log(max(p[labels.places[item.target]].item(), 1e-12)))
+        found |= {"log_loss": loss, "error": wrong}
+        sums = sums + sums.new_tensor([loss, wrong] + [0.0] * len(INTERVALS))
+        bins = bins.clone()
+        bins[min(int(p[best] * _BINS), _BINS - 1)] += bins.new_tensor([1.0, p[best].item(), 1 - wrong])
+        scored += 1
+    after = labels.reserve([item.target], "classes", "--max_classes")
+    if after is not labels:
+        stream = stream.with_outputs(len(after.places))
+    stream = stream.learn(row, row.new_tensor([[after.places[item.target]]]), 0.0)
+    return dataclasses.replace(progress, stream=stream, labels=after, sums=sums, bins=bins, scored=scored), found
+
+
+def _regress(progress: Progress, stream: Stream, row: Tensor, item: Observation) -> tuple[Progress, dict[str, Any]]:
+    targets, sums, scored = progress.targets, progress.sums, progress.scored
+    found: dict[str, Any] = {"target": item.target}
+    value = math.nan if item.target is None else read_number("the target", item.target)
+    scale = targets.deviation.item()
+    if scale > 0:
+        predicted = stream.predict(row, spread=True)
+        mean = targets.mean.item() + scale * predicted.mean.item()
+        sd = scale * math.sqrt(predicted.variance.item())
+        found |= {"prediction": mean, "sd": sd}
+        if value == value:
+            z = (value - mean) / sd
+            loss = 0.5 * z * z + math.log(sd) + 0.5 * math.log(2 * math.pi)
+            share = 100 * math.erf(abs(z) / math.sqrt(2))
+            found |= {"log_loss": loss, "error": value - mean}
+            sums = sums + sums.new_tensor([loss, (value - mean) ** 2, *(float(share <= w) for w in INTERVALS)])
+            scored += 1
+    if value == value:
+        targets = targets.observe(row.new_tensor([value]))
+        stream = stream.learn(row, targets.scale(row.new_tensor([[value]])), 0.0)
+    return dataclasses.replace(progress, stream=stream, targets=targets, sums=sums, scored=scored), found
+
+
+def scores(setup: Setup, progress: Progress) -> dict[str, Any]:
+    """Means over what was scored; None where nothing was."""
+    count = progress.scored
+    mean = (progress.sums / max(count, 1)).tolist()
+    found: dict[str, Any] = {"items": progress.items, "scored": count, "log_loss": mean[0] if count else None}
+    if setup.classes:
+        found["accuracy"] = 1 - mean[1] if count else None
+        total, confidence, right = progress.bins.unbind(-1)
+        gap = (confidence - right).abs().sum() / total.sum().clamp_min(1)
+        found["calibration_error"] = gap.item() if count else None
+        rows = [(n, c / n, r / n) for n, c, r in progress.bins.tolist() if n]
+        found["calibration"] = [{"expected": c, "observed": r, "count": int(n)} for n, c, r in rows]
+        found["classes"] = [str(label) for label in progress.labels.places]
+    else:
+        found["rmse"] = math.sqrt(mean[1]) if count else None
+        found["coverage"] = {str(w): mean[2 + k] if count else None for k, w in enumerate(INTERVALS)}
+        rows = zip(INTERVALS, mean[2:], strict=True) if count else ()
+        found["calibration"] = [{"expected": w / 100, "observed": share, "count": count} for w, share in rows]
+    found["milliseconds_per_item"] = 1e3 * progress.seconds / max(progress.items, 1)
+    return found
+
+
+def movement(progress: Progress) -> dict[str, float]:
+    """How far the weights are from where they began, and how sure the belief is, in prior standard deviations."""
+    if progress.stream is None or not hasattr(progress.stream.learner, "family"):
+        return {}
+    learner: Any = progress.stream.learner
+    change = (learner.family.mean(progress.stream.belief) - learner.mean) / learner.variance.sqrt()
+    spread = (learner.family.variance(progress.stream.belief) / learner.variance).sqrt()
+    return {"weights_moved": change.square().mean().sqrt().item(), "weights_sd": spread.mean().item()}
+
+
+def save(path: Path, progress: Progress, extra: dict[str, Any]) -> None:
+    """Writes the state into one file; an older one is replaced when all is written."""
+    stream, columns = progress.stream, progress.columns
+    payload = {"format": FORMAT, "extra": extra}
+    for name in ("items", "scored", "seconds", "time", "unit", "sums", "bins"):
+        payload[name] = getattr(progress, name)
+    payload["labels"] = dict(progress.labels.places)
+    payload["targets"] = _tensors(progress.targets)
+    if stream is not None and columns is not None:
+        payload["columns"] = (dict(columns.places), columns.capacity)
+        payload["belief"] = pytree.tree_leaves(stream.belief)
+        payload["statistics"] = _tensors(stream.statistics)
+        payload["steps"] = stream.steps
+    with replace_file(path) as temporary:
+        torch.save(payload, temporary)
+
+
+def _tensors(statistics: Statistics) -> list[Tensor]:
+    return [getattr(statistics, field.name) for field in dataclasses.fields(statistics)]
+
+
+def load(path: Path, setup: Setup) -> tuple[Progress, dict[str, Any]]:
+    """Reads what `save` wrote, and the extra; no code of the file is run.
+
+    Raises:
+        ValueError: If the file is damaged, or of another program or format.
+    """
+    try:
+        payload = torch.load(path, weights_only=True)
+        if payload["format"] != FORMAT:
+            raise ValueError(f"it has format {payload['format']}, this version of tsforecast reads {FORMAT}")
+        plain = {n: payload[n] for n in ("items", "scored", "seconds", "time", "unit", "sums", "bins")}
+        labels = Columns(payload["labels"], setup.classes)
+        targets = Statistics(*payload["targets"])
+        stream = columns = None
+        if "belief" in payload:
+            columns = Columns(*payload["columns"])
+            stream = _start(setup, columns)
+            _, spec = pytree.tree_flatten(stream.belief)
+            if setup.classes and labels.places:
+                stream = stream.with_outputs(len(labels.places))
+            stream = dataclasses.replace(
+                stream,
+                belief=pytree.tree_unflatten(payload["belief"], spec),
+                statistics=Statistics(*payload["statistics"]),
+                steps=payload["steps"],
+            )
+        return Progress(stream=stream, columns=columns, labels=labels, targets=targets, **plain), payload["extra"]
+    except (OSError, KeyError, TypeError, RuntimeError, EOFError, pickle.UnpicklingError, ValueError) as error:
+        raise ValueError(f"{path} holds no readable state ({error}); start the stream anew") from error
