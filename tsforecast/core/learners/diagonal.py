@@ -181,7 +181,9 @@ class BlockDiagonal(AbstractFamily[Blocked]):
         gains = [whiten(factor, cross) for cross in crosses]
         white = solve_lower(factor, residual)
         mean = belief.mean + torch.cat([matvec(gain.mT, white) for gain in gains])
-        return Blocked(mean, tuple(cov - gain.mT @ gain for cov, gain in zip(belief.covs, gains, strict=True)))
+        return Blocked(
+            mean, tuple(symmetrise(cov - gain.mT @ gain) for cov, gain in zip(belief.covs, gains, strict=True))
+        )
 
     def covariance(
         self, belief: Blocked, matrix: Float[Tensor, "*batch row weight"]

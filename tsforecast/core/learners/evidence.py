@@ -61,7 +61,7 @@ class AbstractEvidence(abc.ABC):
         """The same quadratic where the mean is less by `change`."""
 
     @abc.abstractmethod
-    def scaled(self, factor: float) -> "AbstractEvidence":
+    def scaled(self, factor: Float[Tensor, ""] | float) -> "AbstractEvidence":
         """The log-likelihood times a factor."""
 
     @abc.abstractmethod
@@ -89,7 +89,7 @@ class PseudoObservation(AbstractEvidence):
         """The residual moves, the matrix stays."""
         return PseudoObservation(self.matrix, self.residual + self.matrix @ change)
 
-    def scaled(self, factor: float) -> "PseudoObservation":
+    def scaled(self, factor: Float[Tensor, ""] | float) -> "PseudoObservation":
         """Both times the square root."""
         return PseudoObservation(self.matrix * factor**0.5, self.residual * factor**0.5)
 
@@ -122,7 +122,7 @@ class Curvature(AbstractEvidence):
         """The gradient moves, the curvature stays."""
         return Curvature(self.increment, self.gradient + self._times(change))
 
-    def scaled(self, factor: float) -> "Curvature":
+    def scaled(self, factor: Float[Tensor, ""] | float) -> "Curvature":
         """Both times the factor."""
         return Curvature(self.increment * factor, self.gradient * factor)
 
@@ -211,9 +211,10 @@ class EmpiricalFisher(AbstractPseudo):
     ) -> PseudoObservation:
         """One row for each draw: g_k / sqrt(K), with residuals 1 / sqrt(K)."""
         if not self.num_samples:
-            matrix, residual = whitened(model, belief, points, weight, linearised)
+            matrix, residual = whitened(model, belief, points, Unweighted(), linearised)
             gradient = matrix.flatten(0, 1).T @ residual.flatten()
-            return PseudoObservation(gradient.unsqueeze(0), gradient.new_ones(1))
+            found = PseudoObservation(gradient.unsqueeze(0), gradient.new_ones(1))
+            return _weighted(found, model, belief, points, weight)
         draws = draw(model.family, belief, self.num_samples, self.centred, generator)
         gradients = torch.func.vmap(torch.func.grad(model.log_prob), (0, None))(draws, points)
         count = math.sqrt(self.num_samples)
@@ -379,14 +380,12 @@ def logistic_moments(
         above = torch.sigmoid(-label * mean - variance * middle) > middle
         lower, upper = torch.where(above, middle, lower), torch.where(above, upper, middle)
     mode = mean + label * variance * 0.5 * (lower + upper)
-    p = torch.sigmoid(mode)
-    width = (1 / variance + p * (1 - p)).rsqrt()
-    # Towards the label's side the sigmoid is flat and the prior alone decides how far the mass reaches.
-    ahead = torch.maximum(9 * width, label * (mean - mode) + 9 * variance.sqrt())
-    share = torch.linspace(0, 1, 801, dtype=mean.dtype, device=mean.device)
-    grid = mode.unsqueeze(-1) + label.unsqueeze(-1) * (
-        share * (ahead + 9 * width).unsqueeze(-1) - 9 * width.unsqueeze(-1)
-    )
+    # log sigmoid(f) is at most min(f, 0): beyond these ends the density is below e^-40 of that at the mode.
+    top = torch.nn.functional.logsigmoid(label * mode) - 0.5 * (mode - mean).square() / variance - 40
+    behind = label * mean + variance - (variance * (2 * label * mean + variance - 2 * top)).sqrt()
+    ahead = label * mean + (-2 * variance * top).sqrt()
+    share = torch.linspace(0, 1, 1201, dtype=mean.dtype, device=mean.device)
+    grid = label.unsqueeze(-1) * (behind.unsqueeze(-1) + share * (ahead - behind).unsqueeze(-1))
     log_density = torch.nn.functional.logsigmoid(label.unsqueeze(-1) * grid)
     log_density = log_density - 0.5 * (grid - mean.unsqueeze(-1)).square() / variance.unsqueeze(-1)
     mass = log_density.softmax(-1)

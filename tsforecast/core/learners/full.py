@@ -26,7 +26,8 @@ class Full(AbstractFactorFamily[Gaussian]):
         """By `LinearGaussian.posterior`, as a state is conditioned."""
         noise = torch.eye(len(matrix), dtype=matrix.dtype, device=matrix.device)
         emission = LinearGaussian(matrix, -matvec(matrix, belief.mean), noise)
-        return emission.posterior(belief, residual)[0]
+        after = emission.posterior(belief, residual)[0]
+        return Gaussian(after.mean, symmetrise(after.cov))
 
     def covariance(
         self, belief: Gaussian, matrix: Float[Tensor, "*batch row weight"]

@@ -264,9 +264,9 @@ class Categorical(AbstractLikelihood):
             jacobian = jacobian * observed.unsqueeze(-1)
         if self.jitter:
             eye = torch.eye(classes, dtype=p.dtype, device=p.device)
-            cov = torch.diag_embed(p) - p.unsqueeze(-1) * p.unsqueeze(-2) + self.jitter * eye
-            factor = cholesky(cov, "the curvature of a categorical likelihood")
-            return whiten(factor, jacobian), solve_lower(factor, residual)
+            cov = torch.diag_embed(p) - p.unsqueeze(-1) * p.unsqueeze(-2)
+            factor = cholesky(cov + self.jitter * eye, "the curvature of a categorical likelihood")
+            return whiten(factor, cov @ jacobian), solve_lower(factor, residual)
         p = (1 - self.smoothing) * p + self.smoothing / classes
         p = p.clamp_min(1e-12 if p.dtype == torch.float64 else 1e-6)
         root = p.sqrt()
@@ -400,7 +400,7 @@ def _log_normal(residual: Tensor, cov: Tensor, observed: Tensor | None) -> Tenso
     """Log N(residual; 0, cov) of the observed components."""
     count: Tensor | int = residual.shape[-1]
     if observed is not None:
-        residual, count = torch.where(observed, residual, 0.0), observed.sum(-1)
+        residual, count = torch.where(observed, residual, 0.0), observed.to(residual.dtype).sum(-1)
     factor = cholesky(_masked(cov, observed), "the covariance of a prediction")
     factor = factor.expand(*residual.shape[:-1], *factor.shape[-2:])
     white = torch.linalg.solve_triangular(factor, residual.unsqueeze(-1), upper=False)  # differentiable twice

@@ -80,10 +80,13 @@ class LRKF(AbstractFamily[LowRankCovariance]):
         rows = torch.cat([belief.factor - cross @ gain, gain])
         values, vectors = torch.linalg.eigh(rows @ rows.T)
         kept = vectors[:, -self.rank :].T @ rows
+        dropped = torch.where((matrix == 0).all(), 0.0, belief.noise)  # where nothing is seen it waits
         if self.restore:
-            lengths = values[-self.rank :].clamp_min(torch.finfo(values.dtype).tiny)
-            kept = kept * ((lengths + belief.noise.mean()) / lengths).sqrt().unsqueeze(-1)
-        return LowRankCovariance(belief.mean + matvec(gain.T, residual), kept, torch.zeros_like(belief.noise))
+            lengths = values[-self.rank :]
+            known = lengths > torch.finfo(values.dtype).eps * len(values) * lengths[-1:]
+            ratio = torch.where(known, (lengths + dropped.mean()) / torch.where(known, lengths, 1.0), 1.0)
+            kept = kept * ratio.sqrt().unsqueeze(-1)
+        return LowRankCovariance(belief.mean + matvec(gain.T, residual), kept, belief.noise - dropped)
 
     def covariance(
         self, belief: LowRankCovariance, matrix: Float[Tensor, "*batch row weight"]

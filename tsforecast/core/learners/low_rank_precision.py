@@ -78,7 +78,7 @@ class LOFI(AbstractFamily[LowRankPrecision]):
         if not self.rank:
             return LowRankPrecision(mean, diagonal if self.spherical else diagonal + _squares(matrix.T), factor)
         _, rotation = torch.linalg.eigh(_gram(factor, matrix, None))
-        dropped = len(rotation) - self.rank
+        dropped = max(len(rotation) - self.rank, 0)
         width = factor.shape[-1]
         if not self.spherical:
             diagonal = diagonal + _squares(factor @ rotation[:width, :dropped] + matrix.T @ rotation[width:, :dropped])

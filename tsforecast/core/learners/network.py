@@ -55,8 +55,11 @@ class ModuleNetwork(AbstractNetwork):
     @property
     def sizes(self) -> tuple[int, ...]:
         """Number of weights of each submodule that has some of its own."""
-        own = [sum(p.numel() for p in m.parameters(recurse=False)) for m in self.module.modules()]
-        return tuple(size for size in own if size)
+        own: dict[str, int] = {}
+        for name, p in self.module.named_parameters():
+            owner = name.rpartition(".")[0]
+            own[owner] = own.get(owner, 0) + p.numel()
+        return tuple(own.values())
 
     def __call__(
         self, weights: Float[Tensor, " weight"], inputs: Float[Tensor, "point *feature"]
@@ -183,7 +186,7 @@ class Subspace(AbstractNetwork):
 
 def as_network(module: nn.Module) -> AbstractNetwork:
     """The module as a function of its weights, with the closed-form Jacobian where it is a chain of layers."""
-    layers = list(module.children()) if isinstance(module, nn.Sequential) else [module]
+    layers = list(module) if type(module) is nn.Sequential else [module]
     widths: list[int] = []
     activations: list[type[nn.Module]] = []
     biases: list[bool] = []
@@ -198,7 +201,9 @@ def as_network(module: nn.Module) -> AbstractNetwork:
             return ModuleNetwork(module)
     if not widths:
         return ModuleNetwork(module)
-    return LayerChain(tuple(widths), tuple(activations), tuple(biases))
+    chain = LayerChain(tuple(widths), tuple(activations), tuple(biases))
+    shared = chain.size != sum(p.numel() for p in module.parameters())
+    return ModuleNetwork(module) if shared else chain
 
 
 def weights_of(module: nn.Module) -> Float[Tensor, " weight"]:
