@@ -8,6 +8,7 @@ from gluonts.ev.metrics import MASE, ND, Coverage, MeanWeightedSumQuantileLoss
 from gluonts.model import Predictor, QuantileForecast, SampleForecast, evaluate_forecasts
 from scipy.stats import norm
 
+from tsforecast.data.files import replace_file
 from tsforecast.data.frequency import expected_alias_warnings
 from tsforecast.data.task import ForecastTask
 from tsforecast.evaluation import (
@@ -20,7 +21,6 @@ from tsforecast.evaluation import (
     evaluate,
     fit_baseline,
     format_scores,
-    replace_file,
     save_scores,
     score,
 )
