@@ -114,7 +114,7 @@ def advance(setup: Setup, progress: Progress, item: Observation) -> tuple[Progre
 
 
 def _advance(setup: Setup, progress: Progress, item: Observation) -> tuple[Progress, dict[str, Any]]:
-    values = read_features(_numeric(item.features))
+    values = read_features(item.features)
     columns = progress.columns
     if columns is None:
         columns = Columns({}, setup.features or max(8, 2 * len(values)))
@@ -135,10 +135,6 @@ def _start(setup: Setup, columns: Columns) -> Stream:
     else:
         likelihood = setup.recipe.numeric(setup.noise)
     return setup.recipe.begin(columns.capacity, max(setup.classes, 1), likelihood)
-
-
-def _numeric(features: dict[str, Any]) -> dict[Hashable, Any]:
-    return {name: value for name, value in features.items() if value is not None}
 
 
 def _pass_time(stream: Stream, progress: Progress, item: Observation) -> tuple[Stream, Progress]:

@@ -134,7 +134,7 @@ def read_target(value: Any) -> float:
     return number
 
 
-def read_features(observation: Mapping[Hashable, Any]) -> dict[Hashable, float]:
+def read_features(observation: Mapping[Any, Any]) -> dict[Hashable, float]:
     """The features that are there: None and NaN are missing.
 
     Raises:
@@ -304,10 +304,8 @@ class Stream:
         learner = self.learner
         if not isinstance(learner, GaussianLearner):
             raise ValueError(f"expected a learner with a prior, to forget on drift, got {type(learner).__name__}")
-        prior = learner.family.prior(learner.mean, learner.variance)
-        return dataclasses.replace(
-            self, belief=BayesianForgetting(rate)(learner.family, self.belief, prior, learner.mean.new_ones(()))
-        )
+        belief = BayesianForgetting(rate)(learner.family, self.belief, learner.prior, 1.0)
+        return dataclasses.replace(self, belief=belief)
 
     def later(self, dt: float) -> "Stream":
         """After a time without observations."""

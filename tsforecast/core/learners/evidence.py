@@ -214,12 +214,12 @@ class EmpiricalFisher(AbstractPseudo):
             matrix, residual = whitened(model, belief, points, Unweighted(), linearised)
             gradient = matrix.flatten(0, 1).T @ residual.flatten()
             found = PseudoObservation(gradient.unsqueeze(0), gradient.new_ones(1))
-            return _weighted(found, model, belief, points, weight)
+            return _weighted(found, model, belief, points, weight, linearised)
         draws = draw(model.family, belief, self.num_samples, self.centred, generator)
         gradients = torch.func.vmap(torch.func.grad(model.log_prob), (0, None))(draws, points)
         count = math.sqrt(self.num_samples)
         found = PseudoObservation(gradients / count, gradients.new_full((self.num_samples,), 1 / count))
-        return _weighted(found, model, belief, points, weight)
+        return _weighted(found, model, belief, points, weight, linearised)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -272,7 +272,7 @@ class MonteCarloHessian(AbstractPseudo):
                 return torch.func.jvp(lambda t: gradient_of(t, points), (theta,), (sign,))[1] * sign
 
             hessian = torch.func.vmap(product)(draws, signs).mean(0)
-        return _weighted(Curvature(family.curvature(hessian), gradient), model, belief, points, weight)
+        return _weighted(Curvature(family.curvature(hessian), gradient), model, belief, points, weight, linearised)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -327,7 +327,7 @@ class MomentMatched(AbstractPseudo):
         root = torch.where(known, precision, 1.0).sqrt()
         residual = torch.where(known, (matched - logit[0, 0]) / (left * root), 0.0)
         found = PseudoObservation(row * (root * known), residual.unsqueeze(0))
-        return _weighted(found, model, belief, points, weight)
+        return _weighted(found, model, belief, points, weight, linearised)
 
 
 def whitened(
@@ -352,11 +352,18 @@ def _distance(model: Model, belief: Any, weight: AbstractWeight, matrix: Tensor,
     return (residual * torch.linalg.solve(among, residual.unsqueeze(-1)).squeeze(-1)).sum(-1)
 
 
-def _weighted(found: Any, model: Model, belief: Any, points: Points, weight: AbstractWeight) -> Any:
+def _weighted(
+    found: Any,
+    model: Model,
+    belief: Any,
+    points: Points,
+    weight: AbstractWeight,
+    linearised: tuple[Tensor, Tensor] | None,
+) -> Any:
     """All points together by the weight of their linearised distance."""
     if isinstance(weight, Unweighted):
         return found
-    matrix, residual = whitened(model, belief, points, Unweighted(), None)
+    matrix, residual = whitened(model, belief, points, Unweighted(), linearised)
     matrix, residual = matrix.flatten(0, 1).unsqueeze(0), residual.flatten().unsqueeze(0)
     return found.scaled(weight(_distance(model, belief, weight, matrix, residual))[0])
 

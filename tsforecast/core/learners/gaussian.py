@@ -62,10 +62,10 @@ class GaussianLearner(AbstractLearner[Any]):
 
     def drift(self, belief: Any, dt: Float[Tensor, ""] | float) -> Any:
         """By the dynamics."""
-        return self.dynamics(self.family, belief, self._prior, dt)
+        return self.dynamics(self.family, belief, self.prior, dt)
 
     @functools.cached_property
-    def _prior(self) -> Any:
+    def prior(self) -> Any:
         """What drifts return to."""
         return self.family.prior(self.mean, self.variance)
 

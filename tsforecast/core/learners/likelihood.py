@@ -191,16 +191,11 @@ class Bernoulli(AbstractLikelihood):
         """Y f - log(1 + exp f)."""
         return _total(target * outputs - torch.nn.functional.softplus(outputs), observed)
 
-    def _logits(self, outputs: Tensor, cov: Tensor) -> Tensor:
-        if self.prediction == "plug-in":
-            return outputs
-        return outputs / (1 + math.pi / 8 * cov.diagonal(dim1=-2, dim2=-1)).sqrt()
-
     def predictive(
         self, outputs: Float[Tensor, "point output"], cov: Float[Tensor, "point output output"]
     ) -> Distribution:
         """Independent outputs."""
-        return Independent(BernoulliDistribution(logits=self._logits(outputs, cov)), 1)
+        return Independent(BernoulliDistribution(logits=_logits(self.prediction, outputs, cov)), 1)
 
     def predict(
         self,
@@ -210,7 +205,7 @@ class Bernoulli(AbstractLikelihood):
         observed: Bool[Tensor, "point target"] | None,
     ) -> Prediction:
         """Probability of a 1."""
-        logits = self._logits(outputs, cov)
+        logits = _logits(self.prediction, outputs, cov)
         p = logits.sigmoid()
         return Prediction(p, p * (1 - p), self.log_prob(logits, target, observed))
 
@@ -287,16 +282,11 @@ class Categorical(AbstractLikelihood):
         chosen = (outputs.log_softmax(-1) * self._one_hot(target, outputs)).sum(-1, keepdim=True)
         return _total(chosen, observed)
 
-    def _logits(self, outputs: Tensor, cov: Tensor) -> Tensor:
-        if self.prediction == "plug-in":
-            return outputs
-        return outputs / (1 + math.pi / 8 * cov.diagonal(dim1=-2, dim2=-1)).sqrt()
-
     def predictive(
         self, outputs: Float[Tensor, "point output"], cov: Float[Tensor, "point output output"]
     ) -> Distribution:
         """Of the class."""
-        return CategoricalDistribution(logits=self._logits(outputs, cov))
+        return CategoricalDistribution(logits=_logits(self.prediction, outputs, cov))
 
     def predict(
         self,
@@ -306,7 +296,7 @@ class Categorical(AbstractLikelihood):
         observed: Bool[Tensor, "point target"] | None,
     ) -> Prediction:
         """Probabilities of the classes."""
-        logits = self._logits(outputs, cov)
+        logits = _logits(self.prediction, outputs, cov)
         p = logits.softmax(-1)
         return Prediction(p, p * (1 - p), self.log_prob(logits, target, observed))
 
@@ -386,6 +376,13 @@ class Poisson(AbstractLikelihood):
     def check(self, target: Float[Tensor, "*any target"], observed: Bool[Tensor, "*any target"] | None) -> None:
         """Targets are whole numbers from 0 on."""
         _check_that((target >= 0) & (target == target.round()), target, observed, "to be a count 0, 1, ...")
+
+
+def _logits(prediction: str, outputs: Tensor, cov: Tensor) -> Tensor:
+    """Logits at the mean, or shrunk by their variances as MacKay (1992) approximates the mean of a sigmoid."""
+    if prediction == "plug-in":
+        return outputs
+    return outputs / (1 + math.pi / 8 * cov.diagonal(dim1=-2, dim2=-1)).sqrt()
 
 
 def _masked(cov: Tensor, observed: Tensor | None) -> Tensor:
