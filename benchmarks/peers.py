@@ -116,7 +116,7 @@ def make_torch_kf(problem: Problem, dtype: torch.dtype, device: str) -> Contende
     emission = torch.as_tensor(problem.emission(), dtype=dtype, device=device) if problem.kind == "issm" else None
     active = torch.as_tensor(problem.active(), device=device) if problem.kind == "issm" else None
 
-    def step_parameters() -> tuple[KalmanFilter, list[dict[str, Tensor]], list[Tensor | None]]:
+    def step_parameters() -> tuple[KalmanFilter, list[dict[str, Any]], list[Tensor | None]]:
         if emission is None or active is None:
             model = KalmanFilter(tensors["A"], tensors["C"], tensors["Q"], torch.diag_embed(tensors["R"]))
             return model, [{}] * problem.num_steps, [None] * problem.num_steps

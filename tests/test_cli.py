@@ -300,6 +300,25 @@ def test_evaluate_writes_scores_tables_and_pictures(run, capsys):
     assert json.loads((run / "scores.json").read_text())["rolling"]["crps"] != scores["rolling"]["crps"]
 
 
+def test_evaluate_scores_the_model_that_goes_on_learning(run, capsys):
+    command = ["evaluate", str(run), "--baselines", "none", "--num_samples", "20", "--plot_series", "1"]
+    assert main([*command, "--adapt", "lofi", "--drift", "ou"]) == 0
+    assert "issm+lofi minus that of issm" in capsys.readouterr().out
+    scores = json.loads((run / "scores.json").read_text())
+    assert scores["adapted"]["model"] == "issm+lofi"
+    assert 0 < scores["adapted"]["rolling"]["crps"] < 1
+    assert "long_term" not in scores["adapted"]
+    table = pd.read_csv(run / "adaptation.csv")
+    assert list(table) == ["start", "evidence", "moved", "issm", "issm+lofi"]
+    assert len(table) == 2  # windows
+    assert table["moved"].iloc[0] == 0
+    assert (run / "plots" / "adaptation.png").read_bytes().startswith(b"\x89PNG")
+    assert main(command) == 0
+    assert "adapted" not in json.loads((run / "scores.json").read_text())
+    assert not (run / "adaptation.csv").exists()  # of the evaluation before
+    assert "expected learner to be one of" in refused(capsys, *command, "--adapt", "sgd")
+
+
 @pytest.mark.parametrize("suffix", [".csv", ".csv.gz", ".parquet"])
 def test_predict_goes_beyond_the_end_of_a_file(trained, csv, tmp_path, suffix):
     out = tmp_path / f"forecasts{suffix}"
@@ -385,6 +404,7 @@ def test_wrong_arguments_get_one_line_of_advice(csv, tmp_path, capsys):
     assert "exchange" in refused(capsys, "train", "issm", "--dataset", "exchnge")
     assert "--data FILE" in refused(capsys, "train", "issm")
     assert "--freq" in refused(capsys, "train", "issm", "--dataset", "exchange", "--freq", "D")
+    assert "0 to 207 windows" in refused(capsys, "train", "issm", "--dataset", "exchange", "--windows", 5000)
     assert "--help" in refused(capsys, "train", "issm", "--dataset", "exchange", "--depth", 3)
     assert "max_epochs" in refused(capsys, "train", "issm", "--dataset", "exchange", "--max_epochs", "many")
     assert "--num_series" in refused(capsys, "train", "issm", "--dataset", "exchange", "--num_series", 3)

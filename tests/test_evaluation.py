@@ -21,6 +21,7 @@ from tsforecast.evaluation import (
     evaluate,
     fit_baseline,
     format_scores,
+    paired_difference,
     save_scores,
     score,
 )
@@ -450,3 +451,48 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path):
         interrupted()
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def forecasts_table(rng, series=6, windows=21, shift=0.0, spread=0.1):
+    """Scores as `Scores.per_forecast` has them, with what is common to a window and to a series."""
+    index = pd.MultiIndex.from_product(
+        [[f"s{k}" for k in range(series)], pd.date_range("2024-01-01", periods=windows)], names=["item_id", "start"]
+    )
+    common = rng.normal(size=(series, 1)) * spread + rng.normal(size=(1, windows)) * spread
+    noise = common + rng.normal(size=(series, windows)) * spread
+    return pd.DataFrame({"crps": 1 + shift + noise.ravel(), "size": rng.uniform(1, 2, series * windows)}, index=index)
+
+
+def test_scores_of_single_forecasts_add_up(rng):
+    for targets in (1, 2):
+        test, forecasts = random_case(rng, "samples", targets)
+        scores = score(forecasts, test)
+        table = scores.per_forecast.dropna(subset=["crps"])  # NaN where nothing was observed
+        assert len(scores.per_forecast) == len(forecasts)
+        assert np.average(table["crps"], weights=table["size"]) == pytest.approx(scores.overall["crps"])
+
+
+def test_paired_differences_are_those_of_the_crps(rng):
+    first, second = forecasts_table(rng), forecasts_table(rng)
+    second["size"] = first["size"]
+    found = paired_difference(first, second)
+    expected = np.average(first["crps"], weights=first["size"]) - np.average(second["crps"], weights=first["size"])
+    assert found.estimate == pytest.approx(expected)
+    assert found.low < found.estimate < found.high
+    shifted = paired_difference(first.assign(crps=first["crps"] - 0.25), first)
+    assert (shifted.estimate, shifted.low, shifted.high) == pytest.approx((-0.25,) * 3)
+    with pytest.raises(ValueError, match="same series and windows"):
+        paired_difference(first, second[:-1])
+    with pytest.raises(ValueError, match="as many windows"):
+        paired_difference(first[:-1], second[:-1])
+
+
+def test_intervals_of_paired_differences_cover(rng):
+    """Without a difference, nominally 95 % of intervals hold 0; the pigeonhole bootstrap errs on the wide side."""
+    trials, inside = 60, 0
+    for _ in range(trials):
+        first, second = forecasts_table(rng), forecasts_table(rng)
+        second["size"] = first["size"]
+        found = paired_difference(first, second, block=3, repeats=200)
+        inside += found.low <= 0 <= found.high
+    assert inside / trials > 0.95 - 3 * np.sqrt(0.95 * 0.05 / trials)

@@ -41,6 +41,8 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
             minutes, 120 days, 250 business days, otherwise ten seasons or 100 steps), 0 for all of the training part.
         train_length: Steps at the end of each series that are trained on, at most: noises of long ago may mislead.
             None for by frequency (eight weeks of hours or minutes, otherwise everything), 0 for everything.
+        train_horizon: Steps of the future that a training window scores; None for `prediction_length`. More of them
+            help where seasons are all there is to learn, and cost windows where series are short.
         history_length: Steps of the history which a prediction filters, at most; None for all.
         batch_size: Windows in a batch.
         num_batches_per_epoch: None for one pass over the data, and at least four batches.
@@ -65,6 +67,7 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         *,
         context_length: int | None = None,
         train_length: int | None = None,
+        train_horizon: int | None = None,
         history_length: int | None = None,
         batch_size: int = 64,
         num_batches_per_epoch: int | None = None,
@@ -89,16 +92,18 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
             raise ValueError("marginal distributions are not available behind 'asinh': take forecast='samples'")
         for name, value in (
             ("prediction_length", prediction_length),
+            ("train_horizon", train_horizon),
             ("batch_size", batch_size),
             ("num_samples", num_samples),
         ):
-            if value < 1:
+            if value is not None and value < 1:
                 raise ValueError(f"expected {name} to be positive, got {value}")
         self.model = model
         self.freq = period_alias(freq)
         self.prediction_length = prediction_length
         self.context_length = _context(self.freq) if context_length is None else context_length
         self.train_length = _recent(self.freq) if train_length is None else train_length
+        self.train_horizon = prediction_length if train_horizon is None else train_horizon
         self.history_length = history_length
         self.batch_size = batch_size
         self.num_batches_per_epoch = num_batches_per_epoch
@@ -225,7 +230,7 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         return EpochLoader(
             data,
             self.context_length or None,
-            self.prediction_length,
+            self.train_horizon,
             self.batch_size,
             self.num_batches_per_epoch or max(math.ceil(self._survey.count / self.batch_size), _LEAST_BATCHES),
             self.seed,
@@ -257,7 +262,7 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
             raise ValueError(
                 "expected data that can be walked through again and again, got an iterator; make a list of it"
             )
-        check_entries(data, self.freq, min_length=self.prediction_length + 1)
+        check_entries(data, self.freq, min_length=self.train_horizon + 1)
         found = survey(data)
         if self.hyperparameters.get("transformation") == "log1p" and found.lowest <= -1:
             raise ValueError(

@@ -315,6 +315,42 @@ def plot_learning_curve(curve: pd.DataFrame | str | Path, *, title: str | None =
     return figure
 
 
+def plot_adaptation(windows: pd.DataFrame, models: tuple[str, str], *, title: str | None = None) -> Figure:
+    """Draws the CRPS of a model and of the same model learning on, window by window, and how far it moved.
+
+    Thin lines are single windows, thick ones means over seven of them.
+
+    Args:
+        windows: Indexed by `start`; `moved` and a column of CRPS for each model.
+        models: Names of the frozen and of the learning model.
+        title: Title above all panels.
+    """
+    figure = Figure(figsize=(9.0, 6.0), layout="constrained")
+    upper, middle, lower = figure.subplots(3, 1, sharex=True, height_ratios=(3, 2, 1.5))
+    times = windows.index.to_numpy()
+    for index, name in enumerate(models):
+        upper.plot(times, windows[name], color=COLOURS[index], linewidth=0.7, alpha=0.5)
+        mean = windows[name].rolling(7, min_periods=1).mean()
+        upper.plot(times, mean, color=COLOURS[index], linewidth=2.0, label=name)
+    change = windows[models[1]] - windows[models[0]]
+    middle.bar(times, change, width=0.8 * np.diff(times).min() if len(times) > 1 else 0.8, color=COLOURS[1], alpha=0.4)
+    middle.plot(times, change.rolling(7, min_periods=1).mean(), color=COLOURS[1], linewidth=2.0)
+    middle.axhline(0, color=OBSERVED, linewidth=0.8, linestyle=_DASHES)
+    lower.plot(times, windows["moved"], color=COLOURS[1], linewidth=1.5)
+    upper.set(ylabel="CRPS")
+    middle.set(ylabel="difference")
+    lower.set(ylabel="parameters moved\n(prior sd)")
+    upper.set_ylim(bottom=0)
+    lower.set_ylim(bottom=0)
+    for axis in (upper, middle, lower):
+        _style(axis)
+    _date_axis(lower)
+    upper.legend(frameon=False, fontsize=8)
+    if title:
+        figure.suptitle(title, fontsize=11)
+    return figure
+
+
 def plot_stream(items: pd.DataFrame, scores: Mapping[str, Any], *, title: str | None = None) -> Figure:
     """Draws how a learner does on a stream: log-loss, error and weights against observations, and calibration.
 

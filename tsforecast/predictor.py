@@ -248,6 +248,20 @@ def _some(names: list[str]) -> str:
     return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
+def with_module(predictor: StateSpacePredictor, module: AbstractForecaster) -> StateSpacePredictor:
+    """A predictor of other weights for the same data."""
+    return StateSpacePredictor(
+        module,
+        predictor.input_transform,
+        predictor.prediction_length,
+        predictor.freq,
+        predictor.batch_size,
+        predictor.history_length,
+        predictor.forecast,
+        predictor.device,
+    )
+
+
 def with_prediction_length(predictor: StateSpacePredictor, prediction_length: int) -> StateSpacePredictor:
     """A predictor of the same weights for another horizon."""
     old = predictor.input_transform

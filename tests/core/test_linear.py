@@ -248,6 +248,9 @@ def test_vmap_of_grad_equals_a_loop(time, missing):
         return model.log_likelihood(start, y, mask if missing else None).square().sum()
 
     together = torch.func.vmap(torch.func.grad(loss))(leaves, masks)
+    outside = torch.func.grad(lambda x: torch.func.vmap(loss)(x, masks).sum())(leaves)
+    for ours, expected in zip(outside, together, strict=True):
+        torch.testing.assert_close(ours, expected, **EXACT)
     on_one_series = torch.func.vmap(torch.func.grad(loss), in_dims=([0] * 8 + [None], None))
     shared = on_one_series([*leaves[:8], values[:, 0]], masks[0])
     for i in range(count):

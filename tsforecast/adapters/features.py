@@ -5,7 +5,7 @@ import inspect
 import itertools
 import math
 import numbers
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -13,35 +13,23 @@ from torch import Tensor, nn
 
 from tsforecast.core.learner import AbstractLearner, Prediction
 from tsforecast.core.learners import (
+    DRIFTS,
     LEARNERS,
-    AbstractDrift,
     AbstractLikelihood,
     AbstractNetwork,
     BayesianForgetting,
     Bernoulli,
     Categorical,
-    ExponentialForgetting,
     Gate,
     Gaussian,
     GaussianLearner,
     GradientDescent,
     InverseMultiquadric,
     NoDrift,
-    OrnsteinUhlenbeck,
-    ShrinkAndPerturb,
-    Wiener,
 )
 from tsforecast.core.learners.network import as_network
 
 ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU, "sigmoid": nn.Sigmoid}
-DRIFTS: dict[str, Callable[[float], AbstractDrift] | None] = {
-    "none": None,
-    "wiener": Wiener,
-    "ou": OrnsteinUhlenbeck,
-    "forgetting": BayesianForgetting,
-    "exponential": lambda rate: ExponentialForgetting(1 - rate),
-    "shrink": lambda rate: ShrinkAndPerturb(1 - rate),
-}
 WEIGHTS = {"none": None, "imq": InverseMultiquadric, "gate": Gate}
 
 # Standardised inputs are cut here.

@@ -13,16 +13,20 @@ import torch
 from gluonts.model import Predictor
 from jsonargparse import ArgumentParser
 
+from tsforecast.adapt import EVIDENCE, Adaptation, AdaptivePredictor, Course, rolling
 from tsforecast.cli import options, runs
 from tsforecast.cli.train import settings
+from tsforecast.core.learners import DRIFTS, LEARNERS
 from tsforecast.data import ForecastTask
+from tsforecast.data.files import replace_file
 from tsforecast.data.frequency import expected_alias_warnings
 from tsforecast.data.task import instances
 from tsforecast.data.transform import collate, cut
-from tsforecast.evaluation import BASELINES, Evaluation, evaluate, format_scores, save_scores
+from tsforecast.evaluation import BASELINES, Evaluation, evaluate, format_scores, paired_difference, save_scores
 from tsforecast.evaluation.report import PROTOCOLS
 from tsforecast.models import AbstractSwitchingForecaster, ISSMForecaster, RSGLSISSMForecaster
 from tsforecast.plots import (
+    plot_adaptation,
     plot_calibration,
     plot_decomposition,
     plot_forecasts,
@@ -35,6 +39,8 @@ from tsforecast.predictor import StateSpacePredictor, load_predictor, with_predi
 log = logging.getLogger(__name__)
 
 DEFAULT_BASELINES = "seasonal_naive,empirical_random_walk,auto_ets"
+ADAPTATION = "adaptation.csv"
+_ADAPTATION = ("drift", "rate", "variance", "rank", "part", "evidence", "settings")
 _HISTORY = 2000  # steps that are smoothed before a picture of the components, at most
 _REGIMES_SHOWN = 4000  # steps of a picture of the regimes, at most: they are seen from afar
 
@@ -55,6 +61,19 @@ def parser() -> ArgumentParser:
         help=f"with commas between: {', '.join(BASELINES)}, each also with a season, as in seasonal_naive-168; or none",
     )
     options.add_forecast(command)
+    group = command.add_argument_group("learning on (see docs/learners.md)")
+    group.add_argument(
+        "--adapt", metavar="LEARNER", type=str, help=f"score also the model that learns: {', '.join(LEARNERS)}"
+    )
+    group.add_argument("--drift", type=str, default=Adaptation.drift, help=f"between periods: {', '.join(DRIFTS)}")
+    group.add_argument("--rate", type=float, default=Adaptation.rate, help="of the drift, in a period")
+    group.add_argument("--variance", type=float, default=Adaptation.variance, help="of every parameter in the prior")
+    group.add_argument("--rank", type=int, default=Adaptation.rank, help="of lofi and lrkf")
+    group.add_argument(
+        "--part", type=str, default="", help="regular expression in the names of parameters; default: all"
+    )
+    group.add_argument("--evidence", type=str, default=Adaptation.evidence, help=f"learnt from: {', '.join(EVIDENCE)}")
+    group.add_argument("--settings", type=dict, default=None, help="more of the learner's constructor, as JSON")
     command.add_argument("--workers", type=int, default=1, help="processes that fit auto_ets")
     command.add_argument("--threads", type=int, help="of the CPU; default: torch's choice")
     command.add_argument("--plot_series", type=int, default=6, help="series to draw; 0: no pictures")
@@ -93,6 +112,11 @@ def run(argv: Sequence[str]) -> int:
         torch.manual_seed(chosen.seed)
         return with_prediction_length(predictor, horizons[protocol])
 
+    adapted, course = None, None
+    if chosen.adapt is not None:
+        adaptation = Adaptation(chosen.adapt, **{name: chosen[name] for name in _ADAPTATION})
+        course = rolling(AdaptivePredictor(predictor, adaptation), task, chosen.num_samples, chosen.seed)
+        adapted = (f"{record['model']}+{chosen.adapt}", course.forecasts)
     names = [] if chosen.baselines == "none" else [name.strip() for name in chosen.baselines.split(",")]
     evaluation = evaluate(
         predictor_for,
@@ -101,9 +125,15 @@ def run(argv: Sequence[str]) -> int:
         baselines=names,
         num_samples=chosen.num_samples,
         workers=chosen.workers,
+        adapted=adapted,
     )
     written = save_scores(evaluation, folder)
     sys.stdout.write(format_scores(evaluation) + "\n\n")
+    if course is None:  # what an earlier call left is not of these scores
+        for stale in (folder / ADAPTATION, folder / "plots" / "adaptation.png"):
+            stale.unlink(missing_ok=True)
+    else:
+        written += _report_course(folder, evaluation, course, pictures=chosen.plot_series > 0)
     if chosen.plot_series > 0:
         part = replace(task, entries=_spread(task, evaluation, chosen.plot_series))
         forecasts = {}
@@ -114,6 +144,30 @@ def run(argv: Sequence[str]) -> int:
         written += _draw_insights(folder / "plots", predictor, replace(part, entries=inspected or part.entries))
     sys.stdout.write("\n".join(["Written:", *(f"  {path}" for path in written)]) + "\n")
     return 0
+
+
+def _report_course(folder: Path, evaluation: Evaluation, course: Course, *, pictures: bool) -> list[Path]:
+    """How the model that went on learning did beside the one that did not."""
+    assert evaluation.adapted is not None
+    names = (evaluation.model, evaluation.adapted)
+    frozen, learnt = (evaluation.scores[name]["rolling"].per_forecast for name in names)
+    difference = paired_difference(learnt, frozen)
+    sys.stdout.write(
+        f"CRPS of {evaluation.adapted} minus that of {evaluation.model}: {difference.estimate:+.3g}, 95 % interval "
+        f"{difference.low:+.3g} to {difference.high:+.3g} (bootstrap over series and blocks of windows)\n\n"
+    )
+    table = course.windows.set_index("start")
+    for name, scores in zip(names, (frozen, learnt), strict=True):
+        sums = scores.assign(loss=scores["crps"] * scores["size"]).groupby("start")[["loss", "size"]].sum()
+        table[name] = sums["loss"] / sums["size"]
+    path = folder / ADAPTATION
+    with replace_file(path) as temporary:
+        table.to_csv(temporary)
+    if not pictures:
+        return [path]
+    title = f"{evaluation.adapted} on {evaluation.dataset}: rolling forecasts, each learnt from afterwards"
+    figure = plot_adaptation(table, names, title=title)
+    return [path, save_figure(figure, folder / "plots" / "adaptation.png")]
 
 
 def _task(folder: Path, record: dict[str, Any]) -> ForecastTask:
@@ -141,7 +195,7 @@ def _draw(folder: Path, task: ForecastTask, forecasts: dict[str, list[Any]], eva
         spread = " (from the best to the worst CRPS)" if len(task.entries) > 1 else ""
         figure = plot_forecasts(task.entries, forecasts[protocol], title=f"{label} forecasts{spread}")
         written.append(save_figure(figure, folder / f"forecasts_{protocol}.png"))
-        tables = {name: scores[protocol].calibration for name, scores in evaluation.scores.items()}
+        tables = {name: s[protocol].calibration for name, s in evaluation.scores.items() if protocol in s}
         figure = plot_calibration(tables, title=f"Calibration: {label}")
         written.append(save_figure(figure, folder / f"calibration_{protocol}.png"))
     figure = plot_scores_by_horizon(evaluation.per_horizon(), title=f"CRPS by horizon, {evaluation.dataset}")

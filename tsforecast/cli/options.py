@@ -8,6 +8,7 @@ from jsonargparse import ArgumentParser, Namespace
 
 from tsforecast.cli import runs
 from tsforecast.data import CATALOG, Columns, ForecastTask, load_task, read_task
+from tsforecast.data.task import with_windows
 
 # Options by the field of `Columns` that they give, with what `add_argument` needs.
 COLUMNS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -36,7 +37,7 @@ def add_data(parser: ArgumentParser) -> None:
     group.add_argument("--data", metavar="FILE", type=str, help="CSV, Parquet or a GluonTS folder, in long format")
     group.add_argument("--freq", type=str, help="frequency of --data, such as h, D, MS; default: inferred")
     group.add_argument("--prediction_length", type=int, help="steps of a forecast of --data; default: by frequency")
-    group.add_argument("--windows", type=int, help="test windows of --data, 0 for none; default: 5 or 7, or what fits")
+    group.add_argument("--windows", type=int, help="test windows, 0 for none; default: 5 or 7, or what fits")
     group.add_argument("--drop_unusable", action="store_true", help="leave out series of --data that are too short")
     add_columns(parser)
 
@@ -89,10 +90,11 @@ def task_of(options: Namespace, split: Mapping[str, Any] | None = None) -> Forec
     if (options.dataset is None) == (options.data is None):
         raise ValueError(f"expected either --dataset NAME ({', '.join(CATALOG)}) or --data FILE")
     if options.dataset is not None:
-        for name in ("freq", "prediction_length", "windows", "drop_unusable", *COLUMNS):
+        for name in ("freq", "prediction_length", "drop_unusable", *COLUMNS):
             if options[name] not in (None, False):
                 raise ValueError(f"--{name} goes with --data FILE; the data set {options.dataset!r} has its own")
-        return load_task(options.dataset)
+        task = load_task(options.dataset)
+        return task if options.windows is None else with_windows(task, options.windows)
     split = split or {}
     return read_task(
         Path(options.data),

@@ -18,9 +18,9 @@ import pandas as pd
 from jsonargparse import ArgumentParser, Namespace
 from tqdm import tqdm
 
-from tsforecast.adapters.features import ACTIVATIONS, DRIFTS, WEIGHTS, Recipe
+from tsforecast.adapters.features import ACTIVATIONS, WEIGHTS, Recipe
 from tsforecast.cli import runs
-from tsforecast.core.learners import LEARNERS
+from tsforecast.core.learners import DRIFTS, LEARNERS
 from tsforecast.data.files import replace_file
 from tsforecast.data.stream import STREAMS, Observation, read_lines, read_stream
 from tsforecast.plots import plot_stream, save_figure

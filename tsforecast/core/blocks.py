@@ -104,7 +104,10 @@ def condition_on_blocks(
         drift = None if drift is None else drift.unsqueeze(-1)
 
     keep = torch.is_grad_enabled()
-    moments = keep and any(x is not None and x.requires_grad for x in (flat["matrix"], flat["transition"]))
+    learnt = [x for x in (flat["matrix"], flat["transition"]) if x is not None]
+    moments = keep and any(
+        x.requires_grad or is_transformed(x) for x in learnt
+    )  # `vmap` hides what `grad` outside needs
     parameters = *(flat[name] for name in ("matrix", "noise", "cross", "transition")), drift, flat["state_noise"]
     terms, mean, cov, info, *_ = Chain.apply(keep, moments, rows, mask, mean, cov, *parameters)  # pyright: ignore
     _check(info, terms, length, num_targets, first_step)

@@ -86,7 +86,10 @@ class Gaussian:
         factor = cholesky(self.cov, "the covariance of a Gaussian to sample from", jitter=True)
         shape = (*sample_shape, *self.batch_shape, self.mean.shape[-1])
         noise = torch.randn(shape, generator=generator, dtype=self.mean.dtype, device=self.mean.device)
-        return self.mean + matvec(factor, noise)
+        # Samples are columns beside one factor: it is not repeated for each of them.
+        columns = noise.flatten(0, len(sample_shape) - 1).movedim(0, -1) if sample_shape else noise.unsqueeze(-1)
+        moved = (factor @ columns).movedim(-1, 0).reshape(shape)
+        return self.mean + moved
 
     def marginal(self, index: Tensor | slice | list[int]) -> "Gaussian":
         """The marginal of some of the dimensions."""

@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from tsforecast.core.gaussian import Gaussian, map_tensors, register_record
-from tsforecast.core.linalg import ADVICE, NotPositiveDefiniteError
+from tsforecast.core.linalg import ADVICE, NotPositiveDefiniteError, is_transformed
 from tsforecast.core.linear import AbstractLinearGaussian, LinearGaussian
 from tsforecast.core.mixture import GaussianMixture
 from tsforecast.core.scan import scan
@@ -196,7 +196,7 @@ def filter(
     times = range(first, first + values.shape[0])
     particles, (increments, sizes, history) = scan(step, particles, (times, values, observed), first=first)
     failed = ~increments.isfinite()
-    if bool(failed.any()):
+    if not is_transformed(failed) and bool(failed.any()):
         time, series = failed.nonzero()[0].tolist()
         raise NotPositiveDefiniteError(
             f"The weights of all particles vanish or are not finite at step {first + time}, series {series} "
@@ -225,7 +225,7 @@ def resample(
     detached = particles.log_weight.detach()
     uniform = torch.rand(num_series, generator=generator, dtype=detached.dtype, device=detached.device)
     chosen = particles.effective_sample_size.detach() < threshold * count
-    if not bool(chosen.any()):
+    if not is_transformed(chosen) and not bool(chosen.any()):
         return particles
     stay = torch.arange(count, device=detached.device).unsqueeze(-1)
     ancestors = torch.where(chosen, systematic_ancestors(detached, uniform, count), stay)

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from tsforecast.core.gaussian import Gaussian, map_tensors, register_record
-from tsforecast.core.linalg import LOG_2PI, add_diagonal, cholesky, log_det, matvec, whiten
+from tsforecast.core.linalg import LOG_2PI, add_diagonal, cholesky, is_transformed, log_det, matvec, whiten
 from tsforecast.core.linear import AbstractLinearGaussian, LinearGaussian
 from tsforecast.core.particles import AbstractSwitchingSystem, ParticleState, Regime, check_particles
 
@@ -256,10 +256,10 @@ class GaussianSwitching(AbstractSwitchingSystem):
         """F or None, f, and the variances S of the switch of this step."""
         fresh = ~particles.begun
         initial = None
-        if bool(fresh.any()):
+        if is_transformed(fresh) or bool(fresh.any()):
             at = lambda x: x[time if x.shape[0] > 1 else 0].expand(particles.switch.shape)  # noqa: E731
             initial = at(self.initial.mean), at(self.initial.variance)
-            if bool(fresh.all()):
+            if not is_transformed(fresh) and bool(fresh.all()):
                 return None, *initial
         assert particles.switch_noise is not None
         matrix, mean, variance = particles.recurrence, self.drift(particles.switch, time), particles.switch_noise
@@ -393,7 +393,7 @@ class CategoricalSwitching(AbstractSwitchingSystem):
 
     def _log_prior(self, particles: ParticleState, time: int) -> Tensor:
         initial = self.initial[time if self.initial.shape[0] > 1 else 0].expand(particles.switch.shape)
-        if not bool(particles.begun.any()):
+        if not is_transformed(particles.begun) and not bool(particles.begun.any()):
             return initial
         moved = self.transition(particles.switch, time)
         return torch.where(particles.begun.unsqueeze(-1), moved, initial)

@@ -9,6 +9,8 @@ from typing import Any
 
 import pandas as pd
 
+from tsforecast.data.folder import data_home
+
 _CHUNK = 10_000  # rows of a file in memory at a time
 
 
@@ -62,11 +64,48 @@ STREAMS: dict[str, tuple[str, bool, Callable[[], Iterator[Observation]]]] = {
 }
 
 
+# Prepared by `datasets/streams.py` under these names, from what.
+PREPARED = {
+    "elec2": "elecNormNew.arff",
+    "noaa": "NEweather_data.csv NEweather_class.csv",
+    "gas-drift": "FOLDER",
+    "spambase": "spambase.data",
+    "uci-regression": "TABLE",
+    "mnist": "FOLDER",
+}
+
+
+def find_stream(path: str | Path) -> Path:
+    """A file, or the one in `data_home()` that was prepared under a name.
+
+    Args:
+        path: Of a file; or a name, which has no ending and is in no folder.
+
+    Raises:
+        FileNotFoundError: If there is neither; the message says how a known stream is prepared.
+    """
+    path = Path(path)
+    if path.is_file():
+        return path
+    if path.suffix or path.name != str(path):
+        raise FileNotFoundError(f"there is no file {path}")
+    prepared = data_home() / f"{path}.csv"
+    if prepared.is_file():
+        return prepared
+    if path.name in PREPARED:
+        how = f"python datasets/streams.py {path} {PREPARED[path.name]}"
+        raise FileNotFoundError(f"{path} is not prepared (there is no file {prepared}): make it by `{how}`")
+    raise FileNotFoundError(
+        f"there is no file {path} and none {prepared}; streams that datasets/streams.py prepares are "
+        f"{', '.join(PREPARED)}; without that there are {', '.join(STREAMS)}"
+    )
+
+
 def read_stream(path: str | Path, target: str, time: str | None = None) -> Iterator[Observation]:
     """Rows of a CSV or Parquet file, in their order.
 
     Args:
-        path: Of the file.
+        path: Of the file, or the name of a prepared stream: see `find_stream`.
         target: Column of the target; empty where it is missing.
         time: Column of time stamps, which must not fall; all other columns are features.
 
@@ -74,9 +113,7 @@ def read_stream(path: str | Path, target: str, time: str | None = None) -> Itera
         FileNotFoundError: If there is no such file.
         ValueError: If it cannot be read, is empty, or lacks a column.
     """
-    path = Path(path)
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no file {path}")
+    path = find_stream(path)
     try:
         if path.suffix == ".parquet":
             frame = pd.read_parquet(path)

@@ -1,6 +1,6 @@
 """The record of a forecasting task: series, horizon and test windows."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -76,6 +76,19 @@ def _cut_covariates(entry: dict[str, Any], beyond: int) -> dict[str, Any]:
         return entry
     length = entry[FieldName.TARGET].shape[-1] + beyond
     return {**entry, FieldName.FEAT_DYNAMIC_REAL: np.asarray(entry[FieldName.FEAT_DYNAMIC_REAL])[:, :length]}
+
+
+def with_windows(task: ForecastTask, windows: int) -> ForecastTask:
+    """The task with another number of test windows, and so another split.
+
+    Raises:
+        ValueError: If nothing would be left to train on.
+    """
+    length = min(entry["target"].shape[-1] for entry in task.entries)
+    most = (length - 1) // task.prediction_length
+    if not 0 <= windows <= most:
+        raise ValueError(f"expected 0 to {most} windows for the data set {task.name!r}, got {windows}")
+    return replace(task, windows=windows)
 
 
 def instances(data: TestData) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:

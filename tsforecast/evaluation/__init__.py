@@ -1,6 +1,7 @@
 """Scores of forecasts, baselines on the same windows, and the files and tables that report them."""
 
 from tsforecast.evaluation.baselines import BASELINES, Baseline, default_baselines, fit_baseline
+from tsforecast.evaluation.compare import Difference, paired_difference
 from tsforecast.evaluation.report import Evaluation, evaluate, format_scores, save_scores
 from tsforecast.evaluation.scores import (
     HUNDREDTHS,
@@ -19,6 +20,7 @@ __all__ = [
     "LEVELS",
     "TENTHS",
     "Baseline",
+    "Difference",
     "Evaluation",
     "Scores",
     "default_baselines",
@@ -26,6 +28,7 @@ __all__ = [
     "fit_baseline",
     "forecast_quantiles",
     "format_scores",
+    "paired_difference",
     "save_scores",
     "score",
 ]

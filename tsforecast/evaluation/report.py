@@ -2,13 +2,13 @@
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import pandas as pd
-from gluonts.model import Predictor
+from gluonts.model import Forecast, Predictor
 
 from tsforecast.data.files import replace_file
 from tsforecast.data.frequency import default_season
@@ -29,17 +29,21 @@ class Evaluation:
         model: Name of the model.
         scores: By name and protocol; the model comes first, then the baselines.
         failed_fits: By baseline, how many fits failed and fell back on a random walk.
+        adapted: Name of the model that went on learning, which has rolling scores only; None if there is none.
     """
 
     dataset: str
     model: str
     scores: dict[str, dict[str, Scores]]
     failed_fits: dict[str, int]
+    adapted: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Overall scores as `scores.json` has them: baselines apart from the model, None for NaN and infinity."""
         overall = {name: {key: found.overall for key, found in scores.items()} for name, scores in self.scores.items()}
         model = overall.pop(self.model)
+        if self.adapted is not None:
+            model["adapted"] = {"model": self.adapted, **overall.pop(self.adapted)}
         baselines = {name: scores | {"failed_fits": self.failed_fits[name]} for name, scores in overall.items()}
         return _without_nan({"dataset": self.dataset, "model": self.model, **model, "baselines": baselines})
 
@@ -49,6 +53,7 @@ class Evaluation:
             (protocol, name, metric, value)
             for protocol in PROTOCOLS
             for name, scores in self.scores.items()
+            if protocol in scores
             for metric, value in _flat(scores[protocol].overall).items()
         ]
         return pd.DataFrame(rows, columns=pd.Index(["protocol", "model", "metric", "value"]))
@@ -69,6 +74,8 @@ class Evaluation:
         frames = []
         for protocol in PROTOCOLS:
             for name, scores in self.scores.items():
+                if protocol not in scores:
+                    continue
                 frame = getattr(scores[protocol], field).reset_index()
                 frame.insert(0, "protocol", protocol)
                 frame.insert(1, "model", name)
@@ -85,6 +92,7 @@ def evaluate(
     num_samples: int = 100,
     season: int | None = None,
     workers: int = 1,
+    adapted: tuple[str, Iterable[Forecast]] | None = None,
 ) -> Evaluation:
     """Scores a model and baselines under the rolling and the long-term protocol of a task.
 
@@ -100,14 +108,16 @@ def evaluate(
         num_samples: Sample paths of the model. Scores of 100 are 1 to 2 % higher than those of the exact quantiles.
         season: Main season in steps, for seasonal baselines and MASE; by default that of the frequency.
         workers: Processes that fit `auto_ets`; see `fit_baseline`.
+        adapted: Name and rolling forecasts of the model that goes on learning.
 
     Raises:
         ValueError: If names are not unique, or as `fit_baseline` and `score` say.
     """
     season = season or default_season(task.freq)
     baselines = default_baselines(season) if baselines is None else baselines
-    if len({model, *baselines}) != 1 + len(baselines):
-        raise ValueError(f"expected names that differ, but got model {model!r} and baselines {list(baselines)}")
+    names = [model, *baselines] if adapted is None else [model, adapted[0], *baselines]
+    if len({*names}) != len(names):
+        raise ValueError(f"expected names that differ, but got {', '.join(names)}")
     horizons: dict[Protocol, int] = {
         "rolling": task.prediction_length,
         "long_term": task.prediction_length * task.windows,
@@ -117,6 +127,10 @@ def evaluate(
         test = task.test(protocol)
         forecasts = predictor_for(protocol).predict(test.input, num_samples=num_samples)
         scores[model][protocol] = score(forecasts, test, season=season, progress=f"{model}, {protocol}")
+    if adapted is not None:
+        name, forecasts = adapted
+        rolling = score(forecasts, task.test("rolling"), season=season, progress=f"{name}, rolling")
+        scores[name] = {"rolling": rolling}
     failed_fits: dict[str, int] = {}
     for name in baselines:
         fitted = fit_baseline(name, task.train, season, workers=workers)
@@ -126,7 +140,7 @@ def evaluate(
             test = task.test(protocol)
             forecasts = fitted.predictor(horizon).predict(test.input)
             scores[name][protocol] = score(forecasts, test, season=season, progress=f"{name}, {protocol}")
-    return Evaluation(task.name, model, scores, failed_fits)
+    return Evaluation(task.name, model, scores, failed_fits, None if adapted is None else adapted[0])
 
 
 def format_scores(evaluation: Evaluation) -> str:
@@ -139,6 +153,8 @@ def format_scores(evaluation: Evaluation) -> str:
         series = f"{len(first.per_series)} series, {count} forecasts of {steps} steps"
         rows = [header]
         for name, scores in evaluation.scores.items():
+            if protocol not in scores:
+                continue
             overall = scores[protocol].overall
             errors = [_digits(overall[key]) for key in ("crps", "crps_99", "nd", "mase")]
             rows.append([name, *errors, *(_percent(overall["coverage"][str(width)]) for width in INTERVALS)])

@@ -51,6 +51,8 @@ class Scores:
             (None when the forecasts are not samples).
         per_horizon: The same scores for every step ahead, indexed by `step` from 1.
         per_series: The same scores for every series, indexed by `item_id`, in the order of the data.
+        per_forecast: The same scores for every forecast, indexed by `item_id` and `start` in the order of the data, and
+            `size`, the sum of absolute labels, by which `crps` is to be weighted.
         calibration: Indexed by probability 0, .01, .., 1: `pit` is the share of labels whose probability integral
             transform is at most that (the diagonal, if forecasts are calibrated), `coverage` the share inside the
             central interval of that probability (even percents only).
@@ -59,6 +61,7 @@ class Scores:
     overall: dict[str, Any]
     per_horizon: pd.DataFrame
     per_series: pd.DataFrame
+    per_forecast: pd.DataFrame
     calibration: pd.DataFrame
 
 
@@ -84,6 +87,7 @@ def score(
     """
     stream = iter(forecasts)
     sums: dict[str, Array] = {}
+    single: dict[tuple[str, pd.Timestamp], Array] = {}
     steps: Array | None = None
     inside, pit, labels = np.zeros(len(_NOMINAL)), np.zeros(len(_GRID)), 0
     num_forecasts, num_samples = 0, set()
@@ -103,6 +107,7 @@ def score(
         hit = (quantiles[_LOWER] <= label) & (label <= quantiles[_UPPER]) & seen
         cells = _statistics(label, seen, quantiles, scale, hit)
         item = str(future.get("item_id", num_forecasts))
+        single[item, future["start"].to_timestamp()] = cells.sum(-1)
         sums[item] = sums.get(item, 0) + cells.sum(-1)
         steps = cells if steps is None else steps + cells
         inside += hit.sum(tuple(range(1, hit.ndim)))
@@ -114,6 +119,7 @@ def score(
         raise ValueError(f"expected {num_forecasts} forecasts, one per test window, but there are more")
     if steps is None:
         raise ValueError("expected at least one test window, but the test data is empty")
+    per_forecast = np.stack(list(single.values()), axis=1)
     overall = _table(steps.sum(-1)[:, None], pd.RangeIndex(1)).iloc[0].to_dict()
     coverage = {str(width): overall.pop(f"coverage_{width}") for width in INTERVALS}
     with np.errstate(invalid="ignore"):
@@ -129,6 +135,9 @@ def score(
         },
         per_horizon=_table(steps, pd.RangeIndex(1, steps.shape[1] + 1, name="step")),
         per_series=_table(np.stack(list(sums.values()), axis=1), pd.Index(list(sums), name="item_id")),
+        per_forecast=_table(per_forecast, pd.MultiIndex.from_tuples(list(single), names=["item_id", "start"])).assign(
+            size=per_forecast[1]
+        ),
         calibration=calibration,
     )
 

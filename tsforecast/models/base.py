@@ -195,6 +195,14 @@ class AbstractForecaster(pl.LightningModule, abc.ABC):
             generator: Of random numbers.
         """
 
+    def log_likelihood(self, batch: Batch) -> Float[Tensor, " series"]:
+        """Of the batch's future given its past, in scaled units (an estimate in models that have particles)."""
+        belief, _ = self.filter(batch)
+        names = ("target", "observed", "time_feat", "season_index", "dynamic_real")
+        future = {f"past_{name}": batch[f"future_{name}"] for name in names}
+        future["past_is_pad"] = torch.zeros_like(future["past_observed"][..., 0])
+        return self.filter({**batch, **future}, belief)[1].sum(0)
+
     # What GluonTS and Lightning call.
 
     def forward(

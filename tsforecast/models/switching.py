@@ -132,7 +132,7 @@ class AbstractSwitchingForecaster(AbstractForecaster):
         sizes = [parse_component(name).size for name in self.season_names]
         codes = [*zip(stretch.season_index.unbind(-1), sizes, strict=True)]
         codes += [*zip(categories.unbind(-1), self.cardinality, strict=True)]
-        parts = [like, stretch.dynamic_real, numbers] + [torch.nn.functional.one_hot(*code) for code in codes]
+        parts = [like, stretch.dynamic_real, numbers] + [_one_hot(*code) for code in codes]
         wide = [x.to(like.dtype).expand(*like.shape[:2], -1) for x in parts]
         return self.inputs(torch.cat(wide, -1), series)
 
@@ -309,6 +309,11 @@ def weighted_crps(
     above = weight.sum(1, keepdim=True) - below - weight
     spread = (weight * ordered * (below - above)).sum(1) / (count * (count - 1))
     return (ratio * (paths - values).abs()).mean(1) - spread
+
+
+def _one_hot(code: Tensor, size: int) -> Tensor:
+    """As torch's, which does not work under `torch.func.vmap`."""
+    return code.unsqueeze(-1) == torch.arange(size, device=code.device)
 
 
 def diagonal(raw: Float[Tensor, "*batch double"]) -> Diagonal:

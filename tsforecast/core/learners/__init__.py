@@ -23,10 +23,18 @@ from tsforecast.core.learners.evidence import (
 from tsforecast.core.learners.family import AbstractFactorFamily, AbstractFamily
 from tsforecast.core.learners.full import Full
 from tsforecast.core.learners.gaussian import GaussianLearner
-from tsforecast.core.learners.likelihood import AbstractLikelihood, Bernoulli, Categorical, Gaussian, Poisson
+from tsforecast.core.learners.likelihood import (
+    AbstractLikelihood,
+    Bernoulli,
+    Categorical,
+    Gaussian,
+    LogDensity,
+    Poisson,
+)
 from tsforecast.core.learners.low_rank_covariance import LRKF, LowRankCovariance
 from tsforecast.core.learners.low_rank_precision import LOFI, LowRankPrecision
 from tsforecast.core.learners.named import (
+    DRIFTS,
     LEARNERS,
     adf,
     bbb,
@@ -59,6 +67,7 @@ from tsforecast.core.learners.rule import AbstractRule, Bbb, Blr, Bog, Bong
 from tsforecast.core.learners.weight import AbstractWeight, Gate, InverseMultiquadric, Unweighted
 
 __all__ = [
+    "DRIFTS",
     "LEARNERS",
     "LOFI",
     "LRKF",
@@ -92,6 +101,7 @@ __all__ = [
     "LayerChain",
     "Linear",
     "Linearised",
+    "LogDensity",
     "LowRankCovariance",
     "LowRankPrecision",
     "ModuleNetwork",

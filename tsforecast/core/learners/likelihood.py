@@ -422,3 +422,56 @@ def _check_that(fits: Tensor, target: Tensor, observed: Tensor | None, what: str
     if bool(wrong.any()):
         where = wrong.nonzero()[0].tolist()
         raise ValueError(f"expected a target {what}, got {target[tuple(where)].item():g} at index {where}")
+
+
+@dataclasses.dataclass(frozen=True)
+class LogDensity(AbstractLikelihood):
+    """The one output is the log-density of what was observed: so learns any model that has a likelihood of its own.
+
+    Curvature is the empirical Fisher of single points, sum_i g_i g_i' (see `EmpiricalFisher`). Targets are not read.
+    """
+
+    def whiten(
+        self,
+        outputs: Float[Tensor, "point 1"],
+        jacobian: Float[Tensor, "point 1 weight"],
+        target: Float[Tensor, "point target"],
+        observed: Bool[Tensor, "point target"] | None,
+    ) -> tuple[Float[Tensor, "point row weight"], Float[Tensor, "point row"]]:
+        """The gradient of each point, and a residual of one."""
+        return jacobian, torch.ones_like(outputs)
+
+    def log_prob(
+        self,
+        outputs: Float[Tensor, "point 1"],
+        target: Float[Tensor, "point target"],
+        observed: Bool[Tensor, "point target"] | None,
+    ) -> Float[Tensor, " point"]:
+        """The output."""
+        return outputs.squeeze(-1)
+
+    def predictive(self, outputs: Float[Tensor, "point 1"], cov: Float[Tensor, "point 1 1"]) -> Distribution:
+        """Not of the learner, but of the model behind it.
+
+        Raises:
+            TypeError: Always.
+        """
+        raise TypeError("expected a likelihood of targets: of a log-density alone there is no predictive distribution")
+
+    def predict(
+        self,
+        outputs: Float[Tensor, "point 1"],
+        cov: Float[Tensor, "point 1 1"],
+        target: Float[Tensor, "point target"],
+        observed: Bool[Tensor, "point target"] | None,
+    ) -> Prediction:
+        """The log-density at the mean of the belief."""
+        return Prediction(outputs, torch.zeros_like(outputs), outputs.squeeze(-1))
+
+    def check(self, target: Float[Tensor, "*any target"], observed: Bool[Tensor, "*any target"] | None) -> None:
+        """Everything is fine: targets are not read."""
+
+    @property
+    def needs_covariance(self) -> bool:
+        """A log-density is taken at the mean."""
+        return False

@@ -5,6 +5,7 @@ of the module unless others are given.
 """
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -59,15 +60,20 @@ def ekf(
     Raises:
         ValueError: If a network is given without weights to begin with.
     """
-    network = as_network(model) if isinstance(model, nn.Module) else model
-    if mean is None:
-        if not isinstance(model, nn.Module):
-            raise ValueError("expected weights to begin with, as mean=..., for a network that is not a module")
-        mean = weights_of(model)
+    network, mean = _network(model, mean)
     prior = uniform_prior(network.sizes, variance).to(mean)
     if "drift" in choices:
         choices["dynamics"] = choices.pop("drift")
     return GaussianLearner(network, likelihood, mean, prior, **choices)
+
+
+def _network(model: nn.Module | AbstractNetwork, mean: Tensor | None) -> tuple[AbstractNetwork, Tensor]:
+    """The network, and its weights to begin with."""
+    if isinstance(model, nn.Module):
+        return as_network(model), weights_of(model) if mean is None else mean
+    if mean is None:
+        raise ValueError("expected weights to begin with, as mean=..., for a network that is not a module")
+    return model, mean
 
 
 def iterated_ekf(*args: Any, passes: int = 3, **choices: Any) -> GaussianLearner:
@@ -76,36 +82,41 @@ def iterated_ekf(*args: Any, passes: int = 3, **choices: Any) -> GaussianLearner
 
 
 def subspace_ekf(
-    model: nn.Module,
+    model: nn.Module | AbstractNetwork,
     likelihood: AbstractLikelihood,
     variance: float = 0.1,
     *,
     dim: int = 100,
     basis: Float[Tensor, "weight coordinate"] | None = None,
+    mean: Float[Tensor, " weight"] | None = None,
     generator: torch.Generator | None = None,
     **choices: Any,
 ) -> GaussianLearner:
     """EKF over coordinates in a subspace of the weights (Duran-Martin, Kara and Murphy 2022).
 
     Args:
-        model: Its weights are the origin.
+        model: A module, or a network as a function of its weights.
         likelihood: Of a target given outputs.
         variance: Of each coordinate.
         dim: Number of random directions.
         basis: Directions, instead of random ones; see `basis_of_iterates`.
+        mean: The origin; None for the weights of the module.
         generator: Of random directions.
         choices: As for `ekf`.
     """
-    origin = weights_of(model)
+    network, origin = _network(model, mean)
     if basis is None:
         basis = random_basis(len(origin), dim, generator, origin.dtype, origin.device)
-    network = Subspace(as_network(model), origin, basis)
+    network = Subspace(network, origin, basis)
     return ekf(network, likelihood, variance, mean=origin.new_zeros(basis.shape[-1]), **choices)
 
 
-def decoupled_ekf(model: nn.Module, *args: Any, layers: bool = False, **choices: Any) -> GaussianLearner:
+def decoupled_ekf(
+    model: nn.Module | AbstractNetwork, *args: Any, layers: bool = False, **choices: Any
+) -> GaussianLearner:
     """EKF with independent weights, or independent layers, by their covariances (Puskorius and Feldkamp 1991)."""
-    family = BlockDiagonal(as_network(model).sizes) if layers else Diagonal("covariance")
+    network = as_network(model) if isinstance(model, nn.Module) else model
+    family = BlockDiagonal(network.sizes) if layers else Diagonal("covariance")
     return ekf(model, *args, family=family, **choices)
 
 
@@ -167,10 +178,16 @@ def adf(
 
 
 def ogd(
-    model: nn.Module, likelihood: AbstractLikelihood, variance: float = 0.1, *, rate: float = 0.01
+    model: nn.Module | AbstractNetwork,
+    likelihood: AbstractLikelihood,
+    variance: float = 0.1,
+    *,
+    mean: Float[Tensor, " weight"] | None = None,
+    rate: float = 0.01,
 ) -> GradientDescent:
-    """Online gradient descent from the weights of the module; a prior variance has no influence."""
-    return GradientDescent(as_network(model), likelihood, weights_of(model), rate)
+    """Online gradient descent; a prior variance has no influence, and there is no drift."""
+    network, mean = _network(model, mean)
+    return GradientDescent(network, likelihood, mean, rate)
 
 
 def rls(
@@ -192,6 +209,16 @@ def ewma(
     learner = rls(1, variance, noise, drift=drifts.Wiener(rate))
     return learner if threshold is None else dataclasses.replace(learner, weight=InverseMultiquadric(threshold))
 
+
+# Drifts that take a rate in a unit of time; "none" for the learner's own.
+DRIFTS: dict[str, Callable[[float], drifts.AbstractDrift] | None] = {
+    "none": None,
+    "wiener": drifts.Wiener,
+    "ou": drifts.OrnsteinUhlenbeck,
+    "forgetting": drifts.BayesianForgetting,
+    "exponential": lambda rate: drifts.ExponentialForgetting(1 - rate),
+    "shrink": lambda rate: drifts.ShrinkAndPerturb(1 - rate),
+}
 
 # Constructors that take (module, likelihood, prior variance, **settings).
 LEARNERS = {
