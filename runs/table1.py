@@ -44,7 +44,7 @@ _SWITCH = (
 BEST: dict[str, dict[str, str]] = {
     "issm": {
         "": "",
-        "solar": "--components damped_level+hour_of_day",
+        "solar": "--components damped_level+hour_of_day --train_horizon 72",
         "traffic": "--max_epochs 20",
     },
     "gls": {"": ""},
@@ -53,7 +53,8 @@ BEST: dict[str, dict[str, str]] = {
         "--num_batches_per_epoch 10 --gradient_length 100 --history_length 1000",
         "electricity-18dec": f"--linear_epochs 40 --max_epochs 60 {_SWITCH} --num_particles 5 --gradient_length 48",
         "solar": f"--components damped_level+hour_of_day --linear_epochs 40 --max_epochs 50 {_SWITCH} "
-        "--num_particles 10 --batch_size 32 --num_batches_per_epoch 8 --gradient_length 48 --history_length 1344",
+        "--num_particles 10 --batch_size 32 --num_batches_per_epoch 8 --gradient_length 48 --history_length 1344 "
+        "--train_horizon 72",
         "traffic": f"--linear_epochs 20 --max_epochs 26 {_SWITCH} --num_particles 5 --gradient_length 48 "
         "--history_length 672",
         "wiki": f"--linear_epochs 40 --max_epochs 48 {_SWITCH} --num_particles 10 --batch_size 32 "
