@@ -32,10 +32,18 @@ SOURCES = {
     "wiki": "wiki_daily_1000.npz",
     "taxi-blizzard": "jonas_nyc_taxi_bike_30min_512x4800.npz",
     "eia-2020": "eia_subregions_hourly_113x17544.npz",
+    "electricity-2012-2014": "electricity_lstnet_hourly_203x1000.npz",
 }
+# The same customers years later, in weeks that are put after those of the source.
+LATER = {"electricity-2012-2014": "electricity_lstnet_hourly_321x840.npz"}
 COUNTRIES = ("australia", "britain", "canada", "switzerland", "china", "japan", "new_zealand", "singapore")
 # As many as the sources print.
-DECIMALS = {"exchange": 6, "traffic": 0, "solar": 8, "wiki": 0, "taxi-blizzard": 0, "eia-2020": 0}
+DECIMALS = {
+    "exchange": 6, "traffic": 0, "solar": 8, "wiki": 0, "taxi-blizzard": 0, "eia-2020": 0, "electricity-2012-2014": 0,
+}  # fmt: skip
+
+_JOIN = slice(4 * 24, 4 * 24 + 5 * 168)  # from Thursday, 5 January 2012
+_LATE = 4 * 168
 
 log = logging.getLogger(__name__)
 
@@ -109,6 +117,24 @@ def read_part(path: Path, part: Part) -> tuple[NDArray[np.float64], str, list[st
     return values[rows][:, steps], part.start, list(part.items)
 
 
+def read_joined(path: Path, later: Path) -> tuple[NDArray[np.float64], str, list[str]]:
+    """Five weeks of early 2012 with the four to Christmas Eve of 2014 after them, of the same customers.
+
+    Both begin on a Thursday at 01:00, the end of the first hour. The labels of the early file are of another year: its
+    first value is that of 1 January 2012, 01:00, a Sunday, as is seen where the weeks of both are laid over one another.
+    """
+    early, _, names = read_arrays(path)
+    late, _, columns = read_arrays(later)
+    items = [f"col{int(name):03d}" if name.isdecimal() else columns[-1] for name in names]
+    if absent := set(items) - set(columns):
+        raise ValueError(f"{later}: expected the series {', '.join(sorted(absent))}, which are not in this file")
+    if early.shape[1] < _JOIN.stop or late.shape[1] < _LATE:
+        raise ValueError(f"expected {_JOIN.stop} hours in {path} and {_LATE} in {later}, got {early.shape[1]} and "
+                         f"{late.shape[1]}")  # fmt: skip
+    rows = [columns.index(item) for item in items]
+    return np.concatenate([early[:, _JOIN], late[rows, :_LATE]], axis=1), "2012-01-05 01:00", items
+
+
 def meter_divisors(values: NDArray[np.float64]) -> NDArray[np.float64]:
     """Divisors of meter readings, which are multiples of one step per customer: 1 / step.
 
@@ -124,18 +150,21 @@ def meter_divisors(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return divisors
 
 
-def bundle(name: str, source: Path, target: Path) -> str:
+def bundle(name: str, source: Path, target: Path, later: Path | None = None) -> str:
     """Packs one excerpt and reads it back.
 
     Args:
         name: Name of the set, a key of `SOURCES`.
         source: File to read.
         target: Folder to write to.
+        later: A second file, for the sets of `LATER`.
 
     Returns:
         SHA-256 of the float64 array, in hexadecimal.
     """
-    if name in PARTS:
+    if later is not None:
+        values, start, items = read_joined(source, later)
+    elif name in PARTS:
         values, start, items = read_part(source, PARTS[name])
     else:
         values, start, items = read_exchange(source) if source.name.endswith(".tar.gz") else read_arrays(source)
@@ -148,6 +177,13 @@ def bundle(name: str, source: Path, target: Path) -> str:
     return hashlib.sha256(np.ascontiguousarray(values).tobytes()).hexdigest()
 
 
+def _find(folder: Path, file: str) -> Path:
+    found = sorted(folder.rglob(file))
+    if not found:
+        sys.exit(f"{folder}: there is no {file} below this folder; see datasets/README.md")
+    return found[0]
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Entry point."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -157,11 +193,9 @@ def main(arguments: list[str] | None = None) -> None:
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     options.out.mkdir(parents=True, exist_ok=True)
     for name, file in SOURCES.items():
-        found = sorted(options.folder.rglob(file))
-        if not found:
-            sys.exit(f"{options.folder}: there is no {file} below this folder; see datasets/README.md")
-        digest = bundle(name, found[0], options.out)
-        log.info("%-14s %8d bytes  %s", name, (options.out / f"{name}.npz").stat().st_size, digest)
+        sources = [_find(options.folder, part) for part in (file, LATER.get(name)) if part is not None]
+        digest = bundle(name, sources[0], options.out, *sources[1:])
+        log.info("%-21s %8d bytes  %s", name, (options.out / f"{name}.npz").stat().st_size, digest)
 
 
 if __name__ == "__main__":

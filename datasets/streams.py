@@ -20,12 +20,14 @@ import logging
 import re
 import struct
 import sys
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from tsforecast.data.files import replace_file
 from tsforecast.data.folder import data_home
@@ -34,8 +36,8 @@ ELEC2 = ["date", "day", "period", "nswprice", "nswdemand", "vicprice", "vicdeman
 NOAA = [
     "temperature", "dew_point", "pressure", "visibility", "wind", "wind_max", "temperature_max", "temperature_min",
 ]  # fmt: skip
-GASES = {1: "ethanol", 2: "ethylene", 3: "ammonia", 4: "acetaldehyde", 5: "acetone", 6: "toluene"}
-SENSORS = 128  # numbers of a measurement: 8 of each of 16 sensors
+GASES = {"1": "ethanol", "2": "ethylene", "3": "ammonia", "4": "acetaldehyde", "5": "acetone", "6": "toluene"}
+PLACES = [str(k) for k in range(1, 129)]  # of the numbers of a measurement: 8 of each of 16 sensors
 # 48 frequencies of words, 6 of characters, 3 lengths of runs of capital letters.
 SPAM = (
     [f"word{k}" for k in range(1, 49)]
@@ -48,8 +50,8 @@ PARTS = {"train": "train", "test": "t10k"}
 log = logging.getLogger(__name__)
 
 
-def _text(path: Path) -> list[str]:
-    """Lines of a file of text, gzipped or not, without empty ones at the end.
+def _lines(path: Path) -> list[tuple[int, str]]:
+    """Lines of a file of text, gzipped or not, each with its number; empty ones are left out.
 
     Raises:
         FileNotFoundError: If there is no such file.
@@ -58,12 +60,13 @@ def _text(path: Path) -> list[str]:
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
     try:
-        lines = _bytes(path).decode().rstrip().splitlines()
+        lines = _bytes(path).decode("utf-8-sig").splitlines()
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: expected text, got bytes that are none ({error})") from error
-    if not lines:
+    numbered = [(number, line.strip()) for number, line in enumerate(lines, 1) if line.strip()]
+    if not numbered:
         raise ValueError(f"{path}: expected rows of a table, got an empty file")
-    return lines
+    return numbered
 
 
 def _bytes(path: Path) -> bytes:
@@ -71,39 +74,65 @@ def _bytes(path: Path) -> bytes:
     content = path.read_bytes()
     try:
         return gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise ValueError(f"{path}: expected a gzipped file, got one that is damaged ({error})") from error
 
 
 def _cells(line: str) -> list[str]:
-    """What stands between commas, semicolons or blanks."""
+    """What stands between semicolons, commas or blanks."""
     mark = next((mark for mark in ";," if mark in line), None)
     return line.split() if mark is None else [cell.strip() for cell in next(csv.reader([line], delimiter=mark))]
 
 
-def _numbers(path: Path, rows: list[list[str]], columns: int, first: int) -> NDArray[np.float64]:
+def _numbers(path: Path, rows: Iterable[tuple[int, list[str]]], columns: int) -> NDArray[np.float64]:
     """Cells as numbers, shape (row, column).
 
     Args:
         path: For the message.
-        rows: Cells of each line.
+        rows: Number and cells of each line.
         columns: How many each must have.
-        first: Number of the first line in the file.
 
     Raises:
-        ValueError: If a row has another length, or a cell that is no finite number.
+        ValueError: If there is no row, one has another length, or a cell is no finite number.
     """
-    values = np.empty((len(rows), columns))
-    for row, cells in enumerate(rows):
+    values = []
+    for number, cells in rows:
         if len(cells) != columns:
-            raise ValueError(f"{path}, line {row + first}: expected {columns} columns, got {len(cells)}")
+            raise ValueError(f"{path}, line {number}: expected {columns} columns, got {len(cells)}")
         try:
-            values[row] = [float(cell) for cell in cells]
+            values.append([float(cell) for cell in cells])
         except ValueError as error:
-            raise ValueError(f"{path}, line {row + first}: expected numbers ({error})") from error
-        if not np.isfinite(values[row]).all():
-            raise ValueError(f"{path}, line {row + first}: expected finite numbers, got {', '.join(cells)[:80]}")
-    return values
+            raise ValueError(f"{path}, line {number}: expected numbers ({error})") from error
+        if not np.isfinite(values[-1]).all():
+            raise ValueError(f"{path}, line {number}: expected finite numbers, got {', '.join(cells)[:80]}")
+    if not values:
+        raise ValueError(f"{path}: expected rows of a table, got none")
+    return np.array(values)
+
+
+def _table(path: Path, columns: int) -> NDArray[np.float64]:
+    """A file of nothing but numbers."""
+    return _numbers(path, [(number, _cells(line)) for number, line in _lines(path)], columns)
+
+
+def _words(path: Path, classes: NDArray[np.float64], one: str, zero: str) -> NDArray[np.str_]:
+    """Words for the classes 1 and 0."""
+    wrong = classes[~np.isin(classes, [0, 1])]
+    if len(wrong):
+        raise ValueError(f"{path}: expected the class 1 for {one} or 0 for {zero}, got {wrong[0]:g}")
+    return np.where(classes == 1, one, zero)
+
+
+def _frame(features: NDArray[Any], names: Sequence[str], target: ArrayLike) -> pd.DataFrame:
+    """A stream: the target is its last column."""
+    return pd.DataFrame(features, columns=pd.Index(names)).assign(target=target)
+
+
+def _shuffled(frame: pd.DataFrame, seed: int | None) -> pd.DataFrame:
+    """In a random order; None leaves it as it is."""
+    if seed is None:
+        return frame
+    return frame.sample(frac=1, random_state=np.random.default_rng(seed), ignore_index=True)
 
 
 def read_elec2(path: Path) -> pd.DataFrame:
@@ -116,23 +145,22 @@ def read_elec2(path: Path) -> pd.DataFrame:
         FileNotFoundError: If there is no such file.
         ValueError: If it has not this form.
     """
-    lines = _text(path)
-    first = next((k + 1 for k, line in enumerate(lines) if line.strip().lower() == "@data"), None)
+    lines = _lines(path)
+    first = next((k + 1 for k, (_, line) in enumerate(lines) if line.lower() == "@data"), None)
     if first is None:
-        names, first = _cells(lines[0]), 1
+        names, first = _cells(lines[0][1]), 1
     else:
-        head = (re.match(r"@attribute\s+['\"]?([^'\"\s]+)", line.strip(), re.IGNORECASE) for line in lines[:first])
+        head = (re.match(r"@attribute\s+['\"]?([^'\"\s]+)", line, re.IGNORECASE) for _, line in lines[:first])
         names = [found[1] for found in head if found]
     if [name.lower() for name in names] != [*ELEC2, "class"]:
         raise ValueError(f"{path}: expected the columns {', '.join(ELEC2)}, class, got {', '.join(names)[:200]}")
-    rows = [[cell.strip("'") for cell in _cells(line)] for line in lines[first:] if not line.startswith("%")]
-    values = _numbers(path, [cells[:-1] for cells in rows], len(ELEC2), first + 1)
-    words = {"UP": "UP", "DOWN": "DOWN", "1": "UP", "0": "DOWN"}
-    classes = [cells[-1].upper() for cells in rows]
-    wrong = next((k for k, name in enumerate(classes) if name not in words), None)
-    if wrong is not None:
-        raise ValueError(f"{path}, line {wrong + first + 1}: expected the class UP or DOWN, got {classes[wrong]!r}")
-    return pd.DataFrame(values, columns=pd.Index(ELEC2)).assign(target=[words[name] for name in classes])
+    classes = {"UP": "1", "DOWN": "0"}
+    rows = []
+    for number, line in lines[first:]:
+        *cells, word = (cell.strip("'") for cell in _cells(line))
+        rows.append((number, [*cells, classes.get(word.upper(), word)]))
+    values = _numbers(path, rows, len(ELEC2) + 1)
+    return _frame(values[:, :-1], ELEC2, _words(path, values[:, -1], "UP", "DOWN"))
 
 
 def read_noaa(data: Path, classes: Path) -> pd.DataFrame:
@@ -146,13 +174,10 @@ def read_noaa(data: Path, classes: Path) -> pd.DataFrame:
         FileNotFoundError: If there is no such file.
         ValueError: If they have not this form, or not as many rows as each other.
     """
-    values = _numbers(data, [_cells(line) for line in _text(data)], len(NOAA), 1)
-    rain = _numbers(classes, [_cells(line) for line in _text(classes)], 1, 1)[:, 0]
+    values, rain = _table(data, len(NOAA)), _table(classes, 1)[:, 0]
     if len(rain) != len(values):
         raise ValueError(f"{classes}: expected {len(values)} rows as in {data}, got {len(rain)}")
-    if not np.isin(rain, [0, 1]).all():
-        raise ValueError(f"{classes}: expected 1 for rain and 0 for none, got {rain[~np.isin(rain, [0, 1])][0]:g}")
-    return pd.DataFrame(values, columns=pd.Index(NOAA)).assign(target=np.where(rain == 1, "rain", "dry"))
+    return _frame(values, NOAA, _words(classes, rain, "rain", "dry"))
 
 
 def read_gas(folder: Path, batches: list[int], seed: int | None = None) -> pd.DataFrame:
@@ -167,28 +192,27 @@ def read_gas(folder: Path, batches: list[int], seed: int | None = None) -> pd.Da
         FileNotFoundError: If a batch is missing.
         ValueError: If a line has not this form.
     """
-    generator, parts = np.random.default_rng(seed), []
+    parts = []
     for batch in batches:
         path = next((p for p in (folder / f"batch{batch}.dat", folder / f"batch{batch}.dat.gz") if p.is_file()), None)
         if path is None:
             raise FileNotFoundError(
                 f"there is no file batch{batch}.dat in {folder}; --batches takes those that there are"
             )
-        heads, rows = [], []
-        for number, line in enumerate(_text(path), 1):
+        gases, rows = [], []
+        for number, line in _lines(path):
             head, *cells = line.split()
             pairs = [cell.partition(":") for cell in cells]
-            gas = head.partition(";")[0]
-            if gas not in map(str, GASES) or [pair[0] for pair in pairs] != [str(k + 1) for k in range(SENSORS)]:
+            gas = GASES.get(head.partition(";")[0])
+            if gas is None or [place for place, _, _ in pairs] != PLACES:
                 raise ValueError(
-                    f"{path}, line {number}: expected a gas from 1 to 6 and 1:number to {SENSORS}:number, "
-                    f"got {line[:60]!r}"
+                    f"{path}, line {number}: expected a gas from 1 to {len(GASES)} and 1:number to "
+                    f"{len(PLACES)}:number, got {line[:60]!r}"
                 )
-            heads.append(GASES[int(gas)])
-            rows.append([pair[2] for pair in pairs])
-        frame = pd.DataFrame(_numbers(path, rows, SENSORS, 1), columns=pd.Index([f"x{k + 1}" for k in range(SENSORS)]))
-        frame["target"] = heads
-        parts.append(frame if seed is None else frame.iloc[generator.permutation(len(frame))])
+            gases.append(gas)
+            rows.append((number, [value for _, _, value in pairs]))
+        values = _numbers(path, rows, len(PLACES))
+        parts.append(_shuffled(_frame(values, [f"x{place}" for place in PLACES], gases), seed))
     return pd.concat(parts, ignore_index=True)
 
 
@@ -203,43 +227,44 @@ def read_spambase(path: Path, seed: int | None = None) -> pd.DataFrame:
         FileNotFoundError: If there is no such file.
         ValueError: If it has not this form.
     """
-    values = _numbers(path, [_cells(line) for line in _text(path)], len(SPAM) + 1, 1)
-    spam = values[:, -1]
-    if not np.isin(spam, [0, 1]).all():
-        raise ValueError(f"{path}: expected 1 for spam and 0 for none last, got {spam[~np.isin(spam, [0, 1])][0]:g}")
-    frame = pd.DataFrame(values[:, :-1], columns=pd.Index(SPAM)).assign(target=np.where(spam == 1, "spam", "ham"))
-    return _shuffled(frame, seed)
+    values = _table(path, len(SPAM) + 1)
+    return _shuffled(_frame(values[:, :-1], SPAM, _words(path, values[:, -1], "spam", "ham")), seed)
 
 
-def read_regression(path: Path, seed: int | None = None) -> pd.DataFrame:
-    """A table of numbers; the target is its last column.
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def read_regression(path: Path, column: str | None = None, seed: int | None = None) -> pd.DataFrame:
+    """A table of numbers, of which one is to be predicted.
 
     Args:
-        path: Commas, semicolons or blanks between the cells; a row of names first, or none.
+        path: Commas, semicolons or blanks between the cells; a row of names first, or none: x1, x2, ....
+        column: Name of the target; None for the last column.
         seed: Of the order; None for that of the file.
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ValueError: If it has not this form, or a single column.
+        ValueError: If it has not this form, a single column, or none of this name.
     """
-    rows = [_cells(line) for line in _text(path)]
-    try:
-        names, first = [f"x{k + 1}" for k in range(len([float(cell) for cell in rows[0]]))], 0
-    except ValueError:
-        names, first = rows[0], 1
-    if len(names) < 2 or len(rows) == first:
-        raise ValueError(f"{path}: expected rows of features and a target, got {len(names)} columns, "
-                         f"{len(rows) - first} rows")  # fmt: skip
-    if len(set(names)) < len(names) or "target" in names[:-1]:
-        raise ValueError(f"{path}: expected names that differ, and no feature 'target', got {', '.join(names)[:200]}")
-    values = _numbers(path, rows[first:], len(names), first + 1)
-    return _shuffled(pd.DataFrame(values, columns=pd.Index([*names[:-1], "target"])), seed)
-
-
-def _shuffled(frame: pd.DataFrame, seed: int | None) -> pd.DataFrame:
-    if seed is None:
-        return frame
-    return frame.iloc[np.random.default_rng(seed).permutation(len(frame))].reset_index(drop=True)
+    rows = [(number, _cells(line)) for number, line in _lines(path)]
+    head = rows[0][1]
+    # A row with any number is one of the data: where a value is missing, it is no row of names.
+    named = not any(map(_is_number, head))
+    names = head if named else [f"x{k + 1}" for k in range(len(head))]
+    column = names[-1] if column is None else column
+    features = [name for name in names if name != column]
+    if len(names) < 2 or len(set(names)) < len(names) or column not in names or "target" in features:
+        raise ValueError(
+            f"{path}: expected features and the target {column!r}, each with a name of its own, "
+            f"got the columns {', '.join(names)[:200]}"
+        )
+    frame = pd.DataFrame(_numbers(path, rows[named:], len(names)), columns=pd.Index(names))
+    return _shuffled(frame[features].assign(target=frame[column]), seed)
 
 
 def _idx(folder: Path, name: str, axes: int) -> NDArray[np.uint8]:
@@ -256,16 +281,13 @@ def _idx(folder: Path, name: str, axes: int) -> NDArray[np.uint8]:
     return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
 
 
-def read_mnist(
-    folder: Path, part: str = "train", digits: list[int] | None = None, limit: int | None = None
-) -> pd.DataFrame:
+def read_mnist(folder: Path, part: str = "train", digits: list[int] | None = None) -> pd.DataFrame:
     """Handwritten digits, a column for each pixel (0 to 255); the target is the digit's name.
 
     Args:
         folder: With train-images-idx3-ubyte and train-labels-idx1-ubyte, or t10k-..., with or without .gz.
         part: "train" or "test".
         digits: Those to take; None for all.
-        limit: Rows at most; None for all.
 
     Raises:
         FileNotFoundError: If a file is missing.
@@ -275,20 +297,19 @@ def read_mnist(
     labels = _idx(folder, f"{PARTS[part]}-labels-idx1-ubyte", 1)
     if len(images) != len(labels) or labels.max(initial=0) > 9:
         raise ValueError(
-            f"{folder}: expected labels 0 to 9 of {len(images)} images, got {len(labels)} up to {labels.max()}"
+            f"{folder}: expected {len(images)} labels from 0 to 9, one an image, "
+            f"got {len(labels)} up to {labels.max(initial=0)}"
         )
-    taken = np.flatnonzero(np.isin(labels, range(10) if digits is None else digits))[:limit]
-    if not len(taken):
-        raise ValueError(f"{folder}: there is no image of the digits {digits} among {len(labels)}")
-    names = [f"pixel{k}" for k in range(images[0].size)]
-    frame = pd.DataFrame(images[taken].reshape(len(taken), -1), columns=pd.Index(names))
-    frame["target"] = [DIGITS[label] for label in labels[taken]]
-    return frame
+    taken = np.isin(labels, range(10) if digits is None else digits)
+    if not taken.any():
+        raise ValueError(f"{folder}: expected images of the digits {digits}, got none among {len(labels)}")
+    pixels = images.reshape(len(images), -1)[taken]
+    return _frame(pixels, [f"pixel{k}" for k in range(pixels.shape[1])], [DIGITS[label] for label in labels[taken]])
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    commands = parser.add_subparsers(dest="stream", required=True, metavar="STREAM")
+    commands = parser.add_subparsers(required=True, metavar="STREAM")
 
     def command(name: str, read: Callable[..., pd.DataFrame], **sources: str) -> argparse.ArgumentParser:
         text = (read.__doc__ or "").splitlines()[0]
@@ -298,6 +319,7 @@ def _parser() -> argparse.ArgumentParser:
         home = data_home()
         sub.add_argument("--out", type=Path, default=home, help="folder (TSFORECAST_DATA; default: %(default)s)")
         sub.add_argument("--name", default=name, help="of the stream (default: %(default)s)")
+        sub.set_defaults(read=read)
         return sub
 
     command("elec2", read_elec2, path="elecNormNew.arff, or the same as CSV")
@@ -305,11 +327,12 @@ def _parser() -> argparse.ArgumentParser:
     gas = command("gas-drift", read_gas, folder="with batch1.dat to batch10.dat")
     gas.add_argument("--batches", type=int, nargs="+", default=list(range(1, 11)), help="to take (default: all ten)")
     spam = command("spambase", read_spambase, path="spambase.data")
-    table = command("uci-regression", read_regression, path="numbers, the target last")
+    table = command("uci-regression", read_regression, path="numbers, with or without a row of names")
+    table.add_argument("--column", help="name of the target (default: the last column)")
     for sub in (gas, spam, table):
         order = sub.add_mutually_exclusive_group()
         order.add_argument(
-            "--seed", type=int, default=0, help="of a random order, of gas-drift in each batch (default 0)"
+            "--seed", type=int, default=0, help="of a random order, of gas-drift in each batch (default: %(default)s)"
         )
         order.add_argument("--keep-order", dest="seed", action="store_const", const=None, help="that of the file")
     mnist = command("mnist", read_mnist, folder="with train-images-idx3-ubyte[.gz] and so on")
@@ -317,30 +340,23 @@ def _parser() -> argparse.ArgumentParser:
     mnist.add_argument(
         "--digits", type=int, nargs="+", choices=range(10), metavar="DIGIT", help="to take (default: all)"
     )
-    mnist.add_argument("--limit", type=int, help="rows at most")
     return parser
-
-
-READERS: dict[str, Callable[..., pd.DataFrame]] = {
-    "elec2": read_elec2, "noaa": read_noaa, "gas-drift": read_gas, "spambase": read_spambase,
-    "uci-regression": read_regression, "mnist": read_mnist,
-}  # fmt: skip
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Entry point."""
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     options = vars(_parser().parse_args(arguments))
-    stream, out, name = (options.pop(key) for key in ("stream", "out", "name"))
+    read, out, name = (options.pop(key) for key in ("read", "out", "name"))
     try:
-        frame = READERS[stream](**options)
+        frame = read(**options)
         out.mkdir(parents=True, exist_ok=True)
         with replace_file(out / f"{name}.csv") as temporary:
             frame.to_csv(temporary, index=False, lineterminator="\n")
     except (OSError, ValueError) as error:
         sys.exit(f"error: {error}")
     log.info("%s: %d rows, %d features", out / f"{name}.csv", len(frame), frame.shape[1] - 1)
-    if frame["target"].dtype == object:
+    if not pd.api.types.is_numeric_dtype(frame["target"]):
         log.info("classes: %s", ", ".join(f"{k} {n}" for k, n in frame["target"].value_counts().items()))
 
 

@@ -21,6 +21,7 @@ SPLITS = {
     "wiki": (1000, 803, "D", 30, 5, "2015-07-01", "2017-04-14", "2017-09-10"),
     "taxi-blizzard": (32, 2688, "30min", 48, 7, "2015-12-07 00:00", "2016-01-25 00:00", "2016-01-31 23:30"),
     "eia-2020": (12, 3864, "h", 24, 7, "2019-12-16 00:00", "2020-05-18 00:00", "2020-05-24 23:00"),
+    "electricity-2012-2014": (203, 1512, "h", 24, 28, "2012-01-05 01:00", "2012-02-09 01:00", "2012-03-08 00:00"),
 }
 
 # SHA-256 of the float64 arrays (series x time, row by row) as they are in the source files.
@@ -32,6 +33,7 @@ CHECKSUMS = {
     "wiki": "16286b193324e65c1ee4a78d460149c20c16c4759b7796b32575bf178c57d2f3",
     "taxi-blizzard": "a0180d06033f879b2d53b2efa7a29a96ad2299df06e518610c4ce0ce97f634c8",
     "eia-2020": "31cc555f6241242897b0d1dff168e12123418e55fbaabb5582bee1975e4314dc",
+    "electricity-2012-2014": "611e710a55f8552e70ef7f6cc846c43269c987d6cabfb35aa2297fd9942b2f3c",
 }
 ZEROS = {
     "exchange": 0,
@@ -41,6 +43,7 @@ ZEROS = {
     "wiki": 0.034,
     "taxi-blizzard": 0.0094,
     "eia-2020": 0,
+    "electricity-2012-2014": 0.006,
 }
 
 
@@ -129,6 +132,20 @@ def test_spring_of_2020_lowers_the_demand_of_new_york_city():
     assert len(before) == 13 * 5
     assert len(after) == 7 * 5
     assert after.max() < before.min()
+
+
+def weekly(values):
+    """Mean weeks of whole weeks, each series over its mean."""
+    weeks = values.reshape(len(values), -1, 168).mean(axis=1)
+    return weeks / np.maximum(weeks.mean(axis=1, keepdims=True), 1)
+
+
+def test_weeks_of_2014_fall_on_those_of_2012():
+    """Which hour the labels of a source name was found by its weeks; here it is seen that they fit."""
+    values = np.stack([entry["target"] for entry in load_task("electricity-2012-2014").entries])
+    early, late = weekly(values[:, :840]), weekly(values[:, 840:])
+    fits = [np.corrcoef(early.ravel(), np.roll(late, lag, axis=1).ravel())[0, 1] for lag in range(168)]
+    assert np.argmax(fits) == 0
 
 
 @pytest.mark.parametrize("name", SCRIPTS)

@@ -295,6 +295,10 @@ def test_bundle(tmp_path, caplog):
     for name, (start, freq, early, steps) in PARTS.items():
         wholes[name] = generator.integers(0, 1000, size=(34, early + steps + 3)).astype(np.int32)
         write_source(raw / "sub" / module.SOURCES[name], wholes[name], module.PARTS[name].items, start, freq)
+    years = {"early": generator.integers(0, 99, size=(3, 1000)), "late": generator.integers(0, 99, size=(5, 700))}
+    joined, columns = "electricity-2012-2014", [f"col{k:03d}" for k in range(5)]
+    np.savez(raw / module.SOURCES[joined], values=years["early"], item_id=["0", "2", "OT"], start="2016-07-01")
+    np.savez(raw / module.LATER[joined], values=years["late"], item_id=columns, start="2014-11-27 01:00")
     with pytest.raises(SystemExit, match=r"no exchange_rate_nips.tar.gz"):
         module.main([str(raw), "--out", str(out)])
     rates = np.round(generator.uniform(size=(8, 30)), 6)
@@ -317,6 +321,22 @@ def test_bundle(tmp_path, caplog):
         again, start, items = unpack(out / f"{name}.npz")
         assert (start, tuple(items)) == (module.PARTS[name].start, module.PARTS[name].items)
         np.testing.assert_array_equal(again, wholes[name][::-1][: len(items), early : early + steps])
+    again, start, items = unpack(out / f"{joined}.npz")
+    assert (start, items) == ("2012-01-05 01:00", ["col000", "col002", "col004"])
+    np.testing.assert_array_equal(again[:, :840], years["early"][:, 96:936])
+    np.testing.assert_array_equal(again[:, 840:], years["late"][[0, 2, 4], :672])
+
+
+@pytest.mark.parametrize(
+    ("items", "hours", "message"),
+    [(["0", "9"], 1000, r"series col009, which"), (["0", "1"], 900, r"expected 936 hours .*, got 900 and 700")],
+)
+def test_bundle_refuses_years_that_do_not_fit(tmp_path, items, hours, message):
+    module, name = script("bundle"), "electricity-2012-2014"
+    np.savez(tmp_path / "a.npz", values=np.ones((2, hours)), item_id=items, start="2016-07-01")
+    np.savez(tmp_path / "b.npz", values=np.ones((2, 700)), item_id=["col000", "col001"], start="2014-11-27")
+    with pytest.raises(ValueError, match=message):
+        module.bundle(name, tmp_path / "a.npz", tmp_path, tmp_path / "b.npz")
 
 
 @pytest.mark.parametrize(

@@ -56,6 +56,7 @@ CATALOG: dict[str, Callable[[], ForecastTask]] = {
     "wiki": partial(_bundled, "wiki", "wiki", "D", 30, 5),
     "taxi-blizzard": partial(_bundled, "taxi-blizzard", "taxi-blizzard", "30min", 48, 7),
     "eia-2020": partial(_bundled, "eia-2020", "eia-2020", "h", 24, 7),
+    "electricity-2012-2014": partial(_bundled, "electricity-2012-2014", "electricity-2012-2014", "h", 24, 28),
     **{name: partial(_prepared, name) for name in SCRIPTS},
 }
 

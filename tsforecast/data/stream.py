@@ -79,7 +79,7 @@ def find_stream(path: str | Path) -> Path:
     """A file, or the one in `data_home()` that was prepared under a name.
 
     Args:
-        path: Of a file; or a name, which has no ending and is in no folder.
+        path: Of a file, which goes first; or a name, which is in no folder.
 
     Raises:
         FileNotFoundError: If there is neither; the message says how a known stream is prepared.
@@ -87,7 +87,7 @@ def find_stream(path: str | Path) -> Path:
     path = Path(path)
     if path.is_file():
         return path
-    if path.suffix or path.name != str(path):
+    if path.name != str(path):
         raise FileNotFoundError(f"there is no file {path}")
     prepared = data_home() / f"{path}.csv"
     if prepared.is_file():
@@ -96,8 +96,8 @@ def find_stream(path: str | Path) -> Path:
         how = f"python datasets/streams.py {path} {PREPARED[path.name]}"
         raise FileNotFoundError(f"{path} is not prepared (there is no file {prepared}): make it by `{how}`")
     raise FileNotFoundError(
-        f"there is no file {path} and none {prepared}; streams that datasets/streams.py prepares are "
-        f"{', '.join(PREPARED)}; without that there are {', '.join(STREAMS)}"
+        f"there is no file {path} and no stream of this name: {', '.join(STREAMS)} come with libraries, "
+        f"{', '.join(PREPARED)} are prepared by datasets/streams.py"
     )
 
 
