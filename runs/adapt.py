@@ -1,0 +1,181 @@
+"""Forecasters that go on learning, beside frozen ones and gradient descent, across real breaks: results/adapt.csv.
+
+    python runs/adapt.py                             # three breaks, all learners; about forty minutes on one core
+    python runs/adapt.py --datasets eia-2020 --learners lofi sgd-1e-3
+
+An ISSM is trained on what lies before a break of known date, then forecasts period after period across it. `frozen`
+never learns; the others make one update after each period, from the same gradients of the same objective (that of
+training), so that all cost as much. Settings are those of `Adaptation`, but for what is in the table.
+
+A row has the CRPS before or after the break, and its difference from that of the frozen model and from that of `sgd`,
+with 95 % intervals (`paired_difference`). `sgd` is gradient descent at the rate that did best after the break, chosen
+in hindsight: better than it could be run. Scores of single forecasts are kept in outputs/adapt/ and not computed
+again.
+"""
+
+import argparse
+import json
+import pathlib
+import shlex
+import subprocess
+import sys
+import time
+from typing import Any
+
+import pandas as pd
+from tqdm import tqdm
+
+from tsforecast.adapt import Adaptation, AdaptivePredictor, rolling
+from tsforecast.data import ForecastTask, load_task
+from tsforecast.data.files import replace_file
+from tsforecast.data.task import with_windows
+from tsforecast.evaluation import paired_difference
+from tsforecast.evaluation.scores import score
+from tsforecast.plots import plot_adaptation, save_figure
+from tsforecast.predictor import load_predictor
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+# Windows, first day of the break, seasons of the model.
+DATASETS = {
+    "eia-2020": (100, "2020-03-16", "hour_of_day+day_of_week"),
+    "taxi-blizzard": (28, "2016-01-23", "half_hour_of_day+day_of_week"),
+    "electricity-2012-2014": (42, "2012-02-09", "hour_of_day+day_of_week"),
+}
+RATES = ("1e-4", "3e-4", "1e-3", "3e-3", "1e-2", "3e-2", "1e-1")
+LEARNERS: dict[str, dict[str, Any] | None] = {
+    "frozen": None,
+    "lofi": {},
+    "lofi-forgetting": {"drift": "forgetting"},
+    "lofi-wiener": {"drift": "wiener"},
+    "lofi-no-drift": {"drift": "none"},
+    "lofi-variance-.01": {"variance": 0.01},
+    "lofi-variance-1": {"variance": 1.0},
+    "lofi-population": {"part": "population"},
+    "lofi-series": {"part": "series$"},
+    "lofi-seasons": {"part": "season_means"},
+    "vd-ekf": {"learner": "vd-ekf"},
+    **{f"sgd-{rate}": {"learner": "ogd", "drift": "none", "settings": {"rate": float(rate)}} for rate in RATES},
+}
+COLUMNS = [
+    "dataset", "phase", "windows", "learner", "settings", "crps",
+    "minus_frozen", "minus_frozen_low", "minus_frozen_high", "minus_sgd", "minus_sgd_low", "minus_sgd_high",
+    "seconds_per_window", "seed", "commit", "command",
+]  # fmt: skip
+
+
+def train(dataset: str, folder: pathlib.Path) -> None:
+    """The model, from the command line, if it is not there."""
+    windows, _, seasons = DATASETS[dataset]
+    if (folder / "predictor").exists():
+        return
+    command = [sys.executable, "train.py"]
+    if folder.exists():
+        command += ["--resume", str(folder)]
+    else:
+        options = f"--windows {windows} --train_length 0 --components damped_level+{seasons} --seed 0"
+        command += ["issm", "--dataset", dataset, *options.split(), "--output", str(folder)]
+    subprocess.run(command, cwd=ROOT, check=True)
+
+
+def measure(task: ForecastTask, run: pathlib.Path, name: str, seed: int) -> pd.DataFrame:
+    """Scores of every forecast, kept in a file beside the run, and of every window where the parameters were."""
+    path = run / "adapt" / f"{name}.csv"
+    if not path.exists():
+        chosen = LEARNERS[name]
+        predictor = load_predictor(run / "predictor", device="auto")
+        began = time.perf_counter()
+        if chosen is None:
+            forecasts = list(predictor.predict(task.test("rolling").input, num_samples=100))
+            course = None
+        else:
+            course = rolling(AdaptivePredictor(predictor, Adaptation(**chosen)), task, seed=seed)
+            forecasts = course.forecasts
+        seconds = (time.perf_counter() - began) / task.windows
+        table = score(forecasts, task.test("rolling")).per_forecast[["crps", "size"]].assign(seconds=seconds)
+        path.parent.mkdir(exist_ok=True)
+        if course is not None:
+            course.windows.to_csv(path.with_suffix(".course"), index=False)
+        with replace_file(path) as temporary:
+            table.to_csv(temporary)
+    return pd.read_csv(path, index_col=["item_id", "start"], parse_dates=["start"], dtype={"item_id": str})
+
+
+def best_rate(tables: dict[str, pd.DataFrame], broken: str) -> str:
+    """The `sgd` that did best after the break."""
+
+    def loss(name: str) -> float:
+        after = tables[name].query("start >= @broken")
+        return float((after["crps"] * after["size"]).sum())
+
+    return min((name for name in tables if name.startswith("sgd-")), key=loss)
+
+
+def rows_of(dataset: str, tables: dict[str, pd.DataFrame], seed: int) -> list[dict[str, Any]]:
+    """Of all learners, before and after the break."""
+    broken = DATASETS[dataset][1]
+    best = best_rate(tables, broken)
+    rows = []
+    for phase, condition in (("before", "start < @broken"), ("after", "start >= @broken")):
+        parts = {name: table.query(condition) for name, table in tables.items()}
+        windows = len(parts["frozen"]) // parts["frozen"].index.get_level_values("item_id").nunique()
+        for name, part in parts.items():
+            label = f"sgd (best of {len(RATES)} rates: {best.removeprefix('sgd-')})" if name == best else name
+            row = {"dataset": dataset, "phase": phase, "windows": windows, "learner": label, "seed": seed}
+            row |= {"settings": json.dumps(LEARNERS[name]), "seconds_per_window": f"{part['seconds'].iloc[0]:.3f}"}
+            row |= {"crps": f"{(part['crps'] * part['size']).sum() / part['size'].sum():.5f}"}
+            for other, beside in (("frozen", parts["frozen"]), ("sgd", parts[best])):
+                # A third of a short phase: from one block alone there is no interval.
+                found = paired_difference(part, beside, block=max(1, min(7, windows // 3)))
+                row |= {f"minus_{other}": f"{found.estimate:.5f}"}
+                row |= {f"minus_{other}_low": f"{found.low:.5f}", f"minus_{other}_high": f"{found.high:.5f}"}
+            rows.append(row)
+    return rows
+
+
+def draw(dataset: str, run: pathlib.Path, tables: dict[str, pd.DataFrame], name: str, target: pathlib.Path) -> None:
+    """Window by window, the frozen model and a learner."""
+    course = pd.read_csv(run / "adapt" / f"{name}.course", parse_dates=["start"], index_col="start")
+    for column in ("frozen", name):
+        sums = tables[column].assign(loss=tables[column]["crps"] * tables[column]["size"]).groupby("start").sum()
+        course[column] = sums["loss"] / sums["size"]
+    title = f"ISSM on {dataset}: frozen, and learning on after every day by {name.upper()}"
+    save_figure(plot_adaptation(course, ("frozen", name), title=title), target)
+
+
+def main() -> None:
+    """Computes what is not there yet, then the table and the pictures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--datasets", nargs="+", default=list(DATASETS), choices=DATASETS)
+    parser.add_argument("--learners", nargs="+", default=list(LEARNERS), choices=LEARNERS)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--output", type=pathlib.Path, default=ROOT / "results" / "adapt.csv")
+    parser.add_argument("--images", type=pathlib.Path, default=ROOT / "docs" / "images")
+    parser.add_argument("--runs", type=pathlib.Path, default=ROOT / "outputs" / "adapt", help="folder of the runs")
+    options = parser.parse_args()
+    names = [name for name in LEARNERS if name in options.learners or name == "frozen"]
+    if not any(name.startswith("sgd-") for name in names):
+        parser.error("expected --learners to name a rate of sgd, which the others are compared with")
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
+    facts = {"commit": commit.stdout.strip(), "command": shlex.join(["python", "runs/adapt.py", *sys.argv[1:]])}
+    rows = []
+    for dataset in options.datasets:
+        run, task = options.runs / dataset, with_windows(load_task(dataset), DATASETS[dataset][0])
+        train(dataset, run)
+        bar = tqdm(names, desc=dataset, unit="learner", disable=None)
+        tables = {name: measure(task, run, name, options.seed) for name in bar}
+        rows += [row | facts for row in rows_of(dataset, tables, options.seed)]
+        if "lofi" in tables:
+            draw(dataset, run, tables, "lofi", options.images / f"adaptation-{dataset}.png")
+    table = pd.DataFrame(rows, columns=pd.Index(COLUMNS))
+    if options.output.exists():  # of the data sets that were not asked for
+        before = pd.read_csv(options.output, dtype=str, keep_default_na=False)
+        table = pd.concat([before[~before["dataset"].isin(options.datasets)], table])
+    options.output.parent.mkdir(parents=True, exist_ok=True)
+    with replace_file(options.output) as temporary:
+        table.to_csv(temporary, index=False)
+    columns = ["dataset", "phase", "learner", "crps", "minus_frozen", "minus_frozen_low", "minus_frozen_high"]
+    tqdm.write(pd.DataFrame(rows)[columns].to_string(index=False))
+
+
+if __name__ == "__main__":
+    main()
