@@ -19,7 +19,7 @@ from torch.utils import _pytree as pytree
 from tsforecast.adapters.features import Recipe
 from tsforecast.cli import main
 from tsforecast.core import learners
-from tsforecast.data.stream import STREAMS, Observation, read_lines, read_stream
+from tsforecast.data.stream import STREAMS, Observation, delayed, read_lines, read_stream
 from tsforecast.plots import plot_stream
 from tsforecast.prequential import Setup, advance, begin, load, save, scores
 
@@ -210,6 +210,96 @@ def test_json_lines_on_standard_input(tmp_path, monkeypatch, capsys):
     assert "60 observations, log-loss" in capsys.readouterr().out
 
 
+def labelled(count, *, timed=False, seed=4):
+    rng = np.random.default_rng(seed)
+    start = pd.Timestamp("2024-01-01")
+    hours = rng.exponential(1, count).cumsum()
+    times = [start + pd.Timedelta(hours=h) if timed else None for h in hours]
+    return [Observation({"x": x}, float(x), t) for x, t in zip(rng.normal(size=count).tolist(), times, strict=True)]
+
+
+@pytest.mark.parametrize("timed", [False, True])
+def test_targets_that_come_at_once_change_nothing(timed):
+    setup = Setup(dataclasses.replace(RECIPE, drift="ou", rate=0.05), 0, unit=3600.0)
+    items = labelled(30, timed=timed)
+    at_once, rows = follow(setup, items)
+    late, events = follow(setup, delayed(items, pd.Timedelta(0) if timed else 0))
+    events = events.dropna(subset=["target"]).reset_index(drop=True)
+    columns = ["prediction", "sd", "log_loss", "error"]
+    pd.testing.assert_frame_equal(events[columns], rows[columns], rtol=0, atol=0)
+    torch.testing.assert_close(late.stream.belief.mean, at_once.stream.belief.mean, rtol=0, atol=0)
+    assert late.waiting == {}
+
+
+def test_a_delay_in_observations():
+    events = list(delayed(labelled(6), 2))
+    order = [(event.key, event.target is None) for event in events]
+    before = [(0, True), (1, True), (0, False), (2, True), (1, False), (3, True), (2, False), (4, True), (3, False)]
+    assert order == [*before, (5, True), (4, False), (5, False)]
+
+
+def test_a_delay_in_time():
+    items, delay = labelled(40, timed=True), pd.Timedelta("3h")
+    events = list(delayed(items, delay))
+    times = [event.time for event in events]
+    assert times == sorted(times)
+    for event in events:
+        assert event.time == items[event.key].time + (delay if event.target is not None else pd.Timedelta(0))
+    assert sorted(event.key for event in events if event.target is not None) == list(range(40))
+
+
+@pytest.mark.parametrize("delay", [0, 3])
+def test_a_prediction_knows_no_target_that_has_not_come(delay):
+    items = labelled(20)
+    changed = [dataclasses.replace(item, target=99.0) if k == 10 else item for k, item in enumerate(items)]
+    tables = [follow(NUMBERS, delayed(part, delay))[1] for part in (items, changed)]
+    made = [table[table["target"].isna()].set_index("id")["prediction"] for table in tables]
+    same = (made[0] == made[1]) | (made[0].isna() & made[1].isna())
+    assert same.tolist() == [k < 10 + max(delay, 1) for k in range(20)]
+
+
+def test_what_waits_is_saved(tmp_path):
+    items = list(delayed([dataclasses.replace(i, target="ab"[i.target > 0]) for i in labelled(40)], 7))
+    whole, _ = follow(CLASSES, items)
+    half, _ = follow(CLASSES, items[:31])
+    assert len(half.waiting) == scores(CLASSES, half)["waiting"] == 7
+    save(tmp_path / "state.pt", half, {})
+    progress, _ = load(tmp_path / "state.pt", CLASSES)
+    for item in items[31:]:
+        progress, _ = advance(CLASSES, progress, item)
+    torch.testing.assert_close(progress.sums, whole.sums, rtol=0, atol=0)
+    torch.testing.assert_close(progress.stream.belief.mean, whole.stream.belief.mean, rtol=0, atol=0)
+    assert progress.waiting == {}
+
+
+def test_targets_by_their_id_on_standard_input(tmp_path, monkeypatch, capsys):
+    lines = [{"who": f"n{k}", "x": k % 3} for k in range(30)]
+    late = [{"who": f"n{k}", "label": "yes" if k % 3 else "no"} for k in range(29, -1, -1)]
+    both = [{"who": "new", "x": 1, "label": "yes"}]
+    text = "\n".join(json.dumps(line) for line in [*lines[:20], *late[10:], *lines[20:], *late[:9], *both])
+    monkeypatch.setattr(sys, "stdin", io.StringIO(text))
+    options = ["--target", "label", "--id", "who", "--task", "classes", "--output", str(tmp_path / "run")]
+    assert main(["stream", "ekf", "--data", "-", *options]) == 0
+    rows = pd.read_csv(tmp_path / "run" / "items.csv")
+    assert len(rows) == 60
+    found = json.loads((tmp_path / "run" / "scores.json").read_text())
+    assert found["waiting"] == 1
+    assert found["scored"] == 10  # of the first twenty nothing was known yet; one of the others has no target
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize(
+    ("items", "match"),
+    [
+        ([Observation({}, 1.0, None, "a")], "observation 0: expected the features of 'a' before, or with, its target"),
+        ([Observation({"x": 1}, None, None, "a")] * 2, "observation 1: expected a target of 'a', which was predicted"),
+    ],
+)
+def test_targets_that_belong_to_nothing(items, match):
+    with pytest.raises(ValueError, match=match):
+        follow(NUMBERS, items)
+
+
 @pytest.mark.parametrize("name", STREAMS)
 def test_the_named_streams(name, tmp_path, capsys):
     options = ["--limit", "150", "--hidden", "--output", str(tmp_path / "run")]
@@ -266,6 +356,13 @@ def test_bad_observations(items, setup, match):
         (["lofi", "--data", "t.csv", "--task", "ranks"], "expected --task to be classes, numbers or auto, got 'ranks'"),
         (["lofi", "--data", "t.csv", "--time", "a"], "expected a time stamp"),
         (["lofi", "--data", "t.csv", "--save_every", "0"], "expected --save_every of at least 1, got 0"),
+        (
+            ["lofi", "--data", "t.csv", "--delay", "3", "--id", "a"],
+            "expected --id, for targets that come later, or --delay",
+        ),
+        (["lofi", "--data", "t.csv", "--delay", "soon"], "expected --delay as a number of observations or a time"),
+        (["lofi", "--data", "t.csv", "--delay", "-2"], "expected a delay of at least 0, got"),
+        (["lofi", "--data", "t.csv", "--delay", "2h"], "expected observations with a time, for a delay of"),
         (["--resume", "nowhere"], "there is no run folder nowhere"),
         (["lofi", "--resume", "run"], "--resume goes with no other option, got lofi"),
     ],
@@ -301,3 +398,5 @@ def test_lines_that_are_no_objects():
         list(read_lines(io.StringIO('{"target": 1}\noops\n'), "target"))
     with pytest.raises(ValueError, match="line 1: expected a JSON object, got list"):
         list(read_lines(io.StringIO("[1]\n"), "target"))
+    with pytest.raises(ValueError, match="line 1: expected a text or number in 'id', got None"):
+        list(read_lines(io.StringIO('{"x": 1}'), "target", key="id"))

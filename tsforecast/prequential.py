@@ -56,6 +56,8 @@ class Progress:
         unit: Of the drift, in seconds; 0 where it is not known yet.
         sums: Of log-loss, of errors (wrong classes, or squares) and, for numbers, of targets within each interval.
         bins: For classes: count, sum of the probabilities of the most probable class, number of times it was right.
+        waiting: By key, observations whose target has not come yet: values in the columns, and what was predicted
+            (probabilities of the classes known by then, or mean and standard deviation; empty where nothing was).
     """
 
     stream: Stream | None
@@ -69,6 +71,7 @@ class Progress:
     unit: float
     sums: Tensor
     bins: Tensor
+    waiting: dict[Hashable, tuple[Tensor, Tensor]]
 
 
 def begin(setup: Setup) -> Progress:
@@ -85,6 +88,7 @@ def begin(setup: Setup) -> Progress:
         unit=setup.unit,
         sums=torch.zeros(2 + len(INTERVALS), dtype=torch.float64),
         bins=torch.zeros(_BINS, 3, dtype=torch.float64),
+        waiting={},
     )
 
 
@@ -94,10 +98,12 @@ def advance(setup: Setup, progress: Progress, item: Observation) -> tuple[Progre
     Args:
         setup: What is learnt.
         progress: Before.
-        item: A target that is missing is predicted all the same; nothing is learnt from it.
+        item: A target that is missing is predicted all the same. If the observation has a key it then waits for its
+            target, which is scored by what was predicted and learnt from when it comes under the same key; without a
+            key nothing is learnt from it.
 
     Returns:
-        Progress after it, and a row of the table: `item`, `time`, `target`, `prediction`, `probability` of the
+        Progress after it, and a row of the table: `item`, `time`, `id`, `target`, `prediction`, `probability` of the
         predicted class or standard deviation `sd`, `log_loss` in nats, `error`, `milliseconds`.
 
     Raises:
@@ -110,22 +116,39 @@ def advance(setup: Setup, progress: Progress, item: Observation) -> tuple[Progre
         raise ValueError(f"observation {progress.items}: {error}") from error
     passed = time.perf_counter() - began
     after = dataclasses.replace(after, items=progress.items + 1, seconds=progress.seconds + passed)
-    return after, {"item": progress.items, "time": item.time, **row, "milliseconds": round(1e3 * passed, 3)}
+    row = {"item": progress.items, "time": item.time, "id": item.key, **row}
+    return after, {**row, "milliseconds": round(1e3 * passed, 3)}
 
 
 def _advance(setup: Setup, progress: Progress, item: Observation) -> tuple[Progress, dict[str, Any]]:
+    if item.key is not None and item.key in progress.waiting:
+        return _settle(setup, progress, item)
     values = read_features(item.features)
+    if item.key is not None and not values and item.target is not None:
+        raise ValueError(f"expected the features of {item.key!r} before, or with, its target")
     columns = progress.columns
     if columns is None:
         columns = Columns({}, setup.features or max(8, 2 * len(values)))
     columns = columns.reserve(values, "features", "--max_features")
     row = columns.row(values)
-    stream = progress.stream
-    if stream is None:
-        stream = _start(setup, columns)
-    stream, progress = _pass_time(stream, progress, item)
-    progress = dataclasses.replace(progress, columns=columns)
-    return (_classify if setup.classes else _regress)(progress, stream, row, item)
+    stream = _pass_time(progress.stream or _start(setup, columns), progress, item, 1.0 if progress.items else 0.0)
+    progress = dataclasses.replace(_clock(progress, item), columns=columns, stream=stream)
+    made = (_classes if setup.classes else _number)(progress, stream, row)
+    if item.target is None and item.key is not None:
+        progress = dataclasses.replace(progress, waiting={**progress.waiting, item.key: (row, made)})
+    return (_classify if setup.classes else _regress)(progress, stream, row, made, item)
+
+
+def _settle(setup: Setup, progress: Progress, item: Observation) -> tuple[Progress, dict[str, Any]]:
+    """The target of an observation that was predicted before; features that come with it once more are not read."""
+    if item.target is None or item.target != item.target:
+        raise ValueError(f"expected a target of {item.key!r}, which was predicted before, got none")
+    waiting = dict(progress.waiting)
+    row, made = waiting.pop(item.key)
+    assert progress.stream is not None
+    stream = _pass_time(progress.stream, progress, item, 0.0)
+    progress = dataclasses.replace(_clock(progress, item), stream=stream, waiting=waiting)
+    return (_classify if setup.classes else _regress)(progress, stream, row, made, item)
 
 
 def _start(setup: Setup, columns: Columns) -> Stream:
@@ -137,41 +160,66 @@ def _start(setup: Setup, columns: Columns) -> Stream:
     return setup.recipe.begin(columns.capacity, max(setup.classes, 1), likelihood)
 
 
-def _pass_time(stream: Stream, progress: Progress, item: Observation) -> tuple[Stream, Progress]:
-    """The drift since the observation before."""
+def _pass_time(stream: Stream, progress: Progress, item: Observation, step: float) -> Stream:
+    """The drift since the observation before; `step` where there is no time."""
     if item.time is None:
-        return (stream.later(1.0) if progress.items else stream), progress
-    now = item.time.timestamp()
-    gap = now - progress.time
+        return stream.later(step)
+    gap = item.time.timestamp() - progress.time
     if gap < 0:
         raise ValueError(f"expected time stamps that do not fall, got {item.time} after a later one")
-    unit = progress.unit or (gap if gap > 0 else 0.0)
-    if gap > 0 and unit:
-        stream = stream.later(gap / unit)
-    return stream, dataclasses.replace(progress, time=now, unit=unit)
+    unit = progress.unit or gap
+    return stream.later(gap / unit) if gap > 0 else stream
 
 
-def _classify(progress: Progress, stream: Stream, row: Tensor, item: Observation) -> tuple[Progress, dict[str, Any]]:
+def _clock(progress: Progress, item: Observation) -> Progress:
+    """With the time of the observation; the first gap is the unit where none is given."""
+    if item.time is None:
+        return progress
+    now = item.time.timestamp()
+    gap = now - progress.time
+    return dataclasses.replace(progress, time=now, unit=progress.unit or (gap if gap > 0 else 0.0))
+
+
+def _classes(progress: Progress, stream: Stream, row: Tensor) -> Tensor:
+    """Probabilities of the classes that are known."""
+    known = len(progress.labels.places)
+    if not known:
+        return torch.zeros(0)
+    p = stream.probabilities(row)[0, :known]
+    return p / p.sum()
+
+
+def _number(progress: Progress, stream: Stream, row: Tensor) -> Tensor:
+    """Mean and standard deviation, in units of the target; none while targets have not varied."""
+    scale = progress.targets.deviation.item()
+    if scale <= 0:
+        return torch.zeros(0)
+    predicted = stream.predict(row, spread=True)
+    mean = progress.targets.mean.item() + scale * predicted.mean.item()
+    return torch.tensor([mean, scale * math.sqrt(predicted.variance.item())], dtype=torch.float64)
+
+
+def _classify(
+    progress: Progress, stream: Stream, row: Tensor, made: Tensor, item: Observation
+) -> tuple[Progress, dict[str, Any]]:
+    """Scores what was predicted of a class, and learns from it."""
     labels, sums, bins, scored = progress.labels, progress.sums, progress.bins, progress.scored
-    known = list(labels.places)
     found: dict[str, Any] = {"target": item.target}
-    p, best = torch.zeros(0), 0
-    if known:
-        p = stream.probabilities(row)[0, : len(known)]
-        p = p / p.sum()
-        best = int(p.argmax())
-        found |= {"prediction": known[best], "probability": p[best].item()}
+    best = int(made.argmax()) if len(made) else 0
+    if len(made):
+        found |= {"prediction": list(labels.places)[best], "probability": made[best].item()}
     if item.target is None:
-        return dataclasses.replace(progress, stream=stream), found
+        return progress, found
     if not isinstance(item.target, Hashable):
         raise ValueError(f"expected a class, got {item.target!r} of type {type(item.target).__name__}")
-    if item.target in labels.places:  # a class that nobody has seen cannot be predicted
-        wrong = float(known[best] != item.target)
-        loss = abs(math.log(max(p[labels.places[item.target]].item(), 1e-12)))
+    place = labels.places.get(item.target, len(made))
+    if place < len(made):  # a class that nobody has seen cannot be predicted
+        wrong = float(best != place)
+        loss = abs(math.log(max(made[place].item(), 1e-12)))
         found |= {"log_loss": loss, "error": wrong}
         sums = sums + sums.new_tensor([loss, wrong] + [0.0] * len(INTERVALS))
         bins = bins.clone()
-        bins[min(int(p[best] * _BINS), _BINS - 1)] += bins.new_tensor([1.0, p[best].item(), 1 - wrong])
+        bins[min(int(made[best] * _BINS), _BINS - 1)] += bins.new_tensor([1.0, made[best].item(), 1 - wrong])
         scored += 1
     after = labels.reserve([item.target], "classes", "--max_classes")
     if after is not labels:
@@ -180,15 +228,15 @@ def _classify(progress: Progress, stream: Stream, row: Tensor, item: Observation
     return dataclasses.replace(progress, stream=stream, labels=after, sums=sums, bins=bins, scored=scored), found
 
 
-def _regress(progress: Progress, stream: Stream, row: Tensor, item: Observation) -> tuple[Progress, dict[str, Any]]:
+def _regress(
+    progress: Progress, stream: Stream, row: Tensor, made: Tensor, item: Observation
+) -> tuple[Progress, dict[str, Any]]:
+    """Scores what was predicted of a number, and learns from it."""
     targets, sums, scored = progress.targets, progress.sums, progress.scored
     found: dict[str, Any] = {"target": item.target}
     value = math.nan if item.target is None else read_number("the target", item.target)
-    scale = targets.deviation.item()
-    if scale > 0:
-        predicted = stream.predict(row, spread=True)
-        mean = targets.mean.item() + scale * predicted.mean.item()
-        sd = scale * math.sqrt(predicted.variance.item())
+    if len(made):
+        mean, sd = made.tolist()
         found |= {"prediction": mean, "sd": sd}
         if value == value:
             z = (value - mean) / sd
@@ -207,7 +255,8 @@ def scores(setup: Setup, progress: Progress) -> dict[str, Any]:
     """Means over what was scored; None where nothing was."""
     count = progress.scored
     mean = (progress.sums / max(count, 1)).tolist()
-    found: dict[str, Any] = {"items": progress.items, "scored": count, "log_loss": mean[0] if count else None}
+    found: dict[str, Any] = {"items": progress.items, "scored": count, "waiting": len(progress.waiting)}
+    found["log_loss"] = mean[0] if count else None
     if setup.classes:
         found["accuracy"] = 1 - mean[1] if count else None
         total, confidence, right = progress.bins.unbind(-1)
@@ -243,6 +292,7 @@ def save(path: Path, progress: Progress, extra: dict[str, Any]) -> None:
         payload[name] = getattr(progress, name)
     payload["labels"] = dict(progress.labels.places)
     payload["targets"] = _tensors(progress.targets)
+    payload["waiting"] = progress.waiting
     if stream is not None and columns is not None:
         payload["columns"] = (dict(columns.places), columns.capacity)
         payload["belief"] = pytree.tree_leaves(stream.belief)
@@ -282,6 +332,8 @@ def load(path: Path, setup: Setup) -> tuple[Progress, dict[str, Any]]:
                 statistics=Statistics(*payload["statistics"]),
                 steps=payload["steps"],
             )
-        return Progress(stream=stream, columns=columns, labels=labels, targets=targets, **plain), payload["extra"]
+        waiting = payload.get("waiting", {})  # states of before targets could come later have none
+        progress = Progress(stream=stream, columns=columns, labels=labels, targets=targets, waiting=waiting, **plain)
+        return progress, payload["extra"]
     except (OSError, KeyError, TypeError, RuntimeError, EOFError, pickle.UnpicklingError, ValueError) as error:
         raise ValueError(f"{path} holds no readable state ({error}); start the stream anew") from error

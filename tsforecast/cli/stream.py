@@ -22,7 +22,7 @@ from tsforecast.adapters.features import ACTIVATIONS, WEIGHTS, Recipe
 from tsforecast.cli import runs
 from tsforecast.core.learners import DRIFTS, LEARNERS
 from tsforecast.data.files import replace_file
-from tsforecast.data.stream import STREAMS, Observation, read_lines, read_stream
+from tsforecast.data.stream import STREAMS, Observation, delayed, read_lines, read_stream
 from tsforecast.plots import plot_stream, save_figure
 from tsforecast.prequential import Progress, Setup, advance, begin, load, movement, save, scores
 
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 STATE = "state.pt"
 ITEMS = "items.csv"
 _COLUMNS: tuple[str, ...] = (
-    "item", "time", "target", "prediction", "probability", "sd", "log_loss", "error", "milliseconds",
+    "item", "time", "id", "target", "prediction", "probability", "sd", "log_loss", "error", "milliseconds",
     "weights_moved", "weights_sd",
 )  # fmt: skip
 _RECIPE = [field.name for field in dataclasses.fields(Recipe)]
@@ -52,6 +52,12 @@ def parser() -> ArgumentParser:
     )
     group.add_argument("--target", type=str, default="target", help="column to predict; all others are features")
     group.add_argument("--time", type=str, help="column of time stamps; drifts then depend on the time that passed")
+    group.add_argument(
+        "--id", type=str, help="column by which a target finds the row before, without target, that it belongs to"
+    )
+    group.add_argument(
+        "--delay", type=str, help="targets become known this many observations later, or, with --time, this time (7D)"
+    )
     group.add_argument("--unit", type=str, help="unit of time of the drift, such as 1h; default: the first gap")
     group.add_argument("--task", type=str, default="auto", help="classes, numbers or auto: by the first target")
     group.add_argument("--max_features", type=int, default=0, help="columns; default: twice the first observation's")
@@ -102,7 +108,7 @@ def run(argv: Sequence[str]) -> int:
         record = runs.read_record(folder)
         if "stream" not in record:
             raise ValueError(f"{folder} is no run of `tsforecast stream`; `python train.py --resume` goes on with it")
-        chosen = Namespace(**record["stream"]["options"])
+        chosen = Namespace(**{"id": None, "delay": None, **record["stream"]["options"]})  # runs from before have neither
         setup = _setup(chosen, record["stream"]["classes"])
         if (folder / STATE).is_file():
             progress, extra = load(folder / STATE, setup)
@@ -145,11 +151,28 @@ def run(argv: Sequence[str]) -> int:
 
 def _source(chosen: Namespace) -> Iterator[Observation]:
     """The observations that the options name."""
+    if chosen.id and chosen.delay:
+        raise ValueError("expected --id, for targets that come later, or --delay, which makes them late, not both")
     if chosen.data == "-":
-        return read_lines(sys.stdin, chosen.target, chosen.time)
-    if chosen.data in STREAMS:
-        return STREAMS[chosen.data][2]()
-    return read_stream(chosen.data, chosen.target, chosen.time)
+        items = read_lines(sys.stdin, chosen.target, chosen.time, chosen.id)
+    elif chosen.data in STREAMS:
+        items = STREAMS[chosen.data][2]()
+    else:
+        items = read_stream(chosen.data, chosen.target, chosen.time, chosen.id)
+    return delayed(items, _delay(chosen.delay)) if chosen.delay else items
+
+
+def _delay(text: str) -> int | pd.Timedelta:
+    if text.isdecimal():
+        return int(text)
+    message = f"expected --delay as a number of observations or a time such as 7D, got {text!r}"
+    try:
+        delay = pd.Timedelta(text)
+    except ValueError as error:
+        raise ValueError(message) from error
+    if not isinstance(delay, pd.Timedelta):
+        raise ValueError(message)
+    return delay
 
 
 def _until_a_target(items: Iterator[Observation]) -> list[Observation]:

@@ -2,8 +2,9 @@
 
 import importlib
 import json
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,13 @@ class Observation:
         features: Numbers by name; None or NaN where missing.
         target: What is to be predicted; None where it is missing.
         time: When it was made; None if the stream has no time.
+        key: By which a target that comes later finds the observation that it is of; None if targets do not come later.
     """
 
     features: dict[str, Any]
     target: Any
     time: pd.Timestamp | None
+    key: Hashable = None
 
 
 def _library(name: str) -> Any:
@@ -101,13 +104,49 @@ def find_stream(path: str | Path) -> Path:
     )
 
 
-def read_stream(path: str | Path, target: str, time: str | None = None) -> Iterator[Observation]:
+def delayed(items: Iterable[Observation], delay: int | pd.Timedelta) -> Iterator[Observation]:
+    """The same stream, as it is where targets become known later: each comes alone, some time after its observation.
+
+    Args:
+        items: With their targets.
+        delay: In observations, or in time. What is due after the last observation comes at the end.
+
+    Raises:
+        ValueError: If it is negative, or in time for observations that have none.
+    """
+    if (delay if isinstance(delay, int) else delay.total_seconds()) < 0:
+        raise ValueError(f"expected a delay of at least 0, got {delay}")
+    due: deque[tuple[Any, Observation]] = deque()  # when, in observations or time, and what
+    now = None
+    for number, item in enumerate(items):
+        if isinstance(delay, int):
+            place: Any = number
+        elif item.time is None:
+            raise ValueError(f"expected observations with a time, for a delay of {delay}; name its column by --time")
+        else:
+            place = item.time
+        while due and due[0][0] <= place:
+            moment, late = due.popleft()
+            # Of a delay in observations, when the one before came.
+            yield replace(late, time=now if isinstance(delay, int) else moment)
+        now = item.time
+        yield replace(item, target=None, key=number)
+        if item.target is not None:
+            due.append((place + delay, Observation({}, item.target, None, number)))
+    for moment, late in due:
+        yield replace(late, time=now if isinstance(delay, int) else moment)
+
+
+def read_stream(
+    path: str | Path, target: str, time: str | None = None, key: str | None = None
+) -> Iterator[Observation]:
     """Rows of a CSV or Parquet file, in their order.
 
     Args:
         path: Of the file, or the name of a prepared stream: see `find_stream`.
         target: Column of the target; empty where it is missing.
-        time: Column of time stamps, which must not fall; all other columns are features.
+        time: Column of time stamps, which must not fall.
+        key: Column by which a target that comes later finds its observation. All other columns are features.
 
     Raises:
         FileNotFoundError: If there is no such file.
@@ -122,28 +161,33 @@ def read_stream(path: str | Path, target: str, time: str | None = None) -> Itera
             chunks = pd.read_csv(path, chunksize=_CHUNK)
         count = 0
         for chunk in chunks:
-            for name in filter(None, (target, time)):
+            for name in filter(None, (target, time, key)):
                 if name not in chunk.columns:
                     raise ValueError(f"there is no column {name!r}; there are {', '.join(map(str, chunk.columns))}")
             for row in chunk.to_dict("records"):
                 count += 1
-                yield _observation({str(name): value for name, value in row.items()}, target, time, f"row {count}")
+                yield _observation(
+                    {str(name): value for name, value in row.items()}, (target, time, key), f"row {count}"
+                )
     except (ValueError, OSError) as error:  # what pandas raises is one of these
         raise ValueError(f"{path}: {error}") from error
     if not count:
         raise ValueError(f"{path} has no rows")
 
 
-def read_lines(lines: Iterable[str], target: str, time: str | None = None) -> Iterator[Observation]:
+def read_lines(
+    lines: Iterable[str], target: str, time: str | None = None, key: str | None = None
+) -> Iterator[Observation]:
     """JSON objects, one a line; empty lines are left out.
 
     Args:
         lines: Of a file that is open, for example of standard input.
         target: Name of the target; null or absent where it is missing.
         time: Name of time stamps.
+        key: Name of that by which a target that comes later finds its observation.
 
     Raises:
-        ValueError: If a line is no JSON object, or has no time; with its number.
+        ValueError: If a line is no JSON object, or has no time or key; with its number.
     """
     for number, line in enumerate(lines, 1):
         if not line.strip():
@@ -154,10 +198,12 @@ def read_lines(lines: Iterable[str], target: str, time: str | None = None) -> It
             raise ValueError(f"line {number}: expected a JSON object, got {line.strip()[:80]!r}") from error
         if not isinstance(row, dict):
             raise ValueError(f"line {number}: expected a JSON object, got {type(row).__name__}")
-        yield _observation(row, target, time, f"line {number}")
+        yield _observation(row, (target, time, key), f"line {number}")
 
 
-def _observation(row: dict[str, Any], target: str, time: str | None, place: str) -> Observation:
+def _observation(row: dict[str, Any], names: tuple[str, str | None, str | None], place: str) -> Observation:
+    """From a row, with the names of target, time and key."""
+    target, time, key = names
     value = row.pop(target, None)
     if value is None or value != value:
         value = None
@@ -170,4 +216,9 @@ def _observation(row: dict[str, Any], target: str, time: str | None, place: str)
         if not isinstance(stamp, pd.Timestamp):
             raise ValueError(f"{place}: expected a time stamp in {time!r}, got none")
         stamp = stamp.tz_convert(None) if stamp.tzinfo is not None else stamp
-    return Observation(row, value, stamp)
+    if key is None:
+        return Observation(row, value, stamp)
+    label = row.pop(key, None)
+    if not isinstance(label, str | int | float) or label != label:
+        raise ValueError(f"{place}: expected a text or number in {key!r}, got {label!r}")
+    return Observation(row, value, stamp, label)
