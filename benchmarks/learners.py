@@ -5,8 +5,9 @@
 
 Problems: one observation a step of diabetes (MLP 10-50-1, Gaussian), breast cancer (30-20-2, two classes) and digits
 (64-20-10, ten classes), as scikit-learn ships them, in float32. Contenders: this library, eager and compiled (`run`
-with compiled=True), the formulas written out in a plain loop (the Jacobian by `torch.func.jacrev`), and river's linear
-models (scaling and logistic or linear regression). All take turns in one process: compare ratios. The plain loop's
+with compiled=True), the formulas written out in a plain loop (the Jacobian by `torch.func.jacrev`), river's linear
+models (scaling and logistic or linear regression) and, beside vd-ekf, the diagonal filter of posteriors (by the
+empirical Fisher: another algorithm of the same cost). All take turns in one process: compare ratios. The plain loop's
 predictions must agree with the library's first. "batch": 100 learners of different streams by `torch.func.vmap`,
 beside one.
 
@@ -142,6 +143,7 @@ def make(problem: str, name: str, steps: int) -> tuple[dict[str, Callable[[], An
         "tsforecast compiled": lambda: run(learner, belief, *rows, compiled=True)[1].mean[:, 0],
         "tsforecast batch of 100": batch,
         "river linear": river_loop(inputs.numpy(), target[:, 0].numpy(), noise is None),
+        **posteriors_loop(name, network, inputs, target, variance, noise),
     }, learners.weights_of(network).numel()
 
 
@@ -160,6 +162,34 @@ def river_loop(inputs: Any, target: Any, classes: bool) -> Callable[[], Any]:
             model.learn_one(row, int(y) if classes else y)
 
     return run
+
+
+def posteriors_loop(
+    name: str, network: Any, inputs: Any, target: Any, variance: float, noise: float | None
+) -> dict[str, Callable[[], Any]]:
+    """The diagonal filter of posteriors over the same network and stream (its full one fails in float32)."""
+    if name != "vd-ekf":
+        return {}
+    import torch
+    from posteriors import ekf
+
+    parameters = {key: p.detach().clone() for key, p in network.named_parameters()}
+
+    def log_likelihood(theta: Any, batch: Any) -> tuple[Any, Any]:
+        x, y = batch
+        found = torch.func.functional_call(network, theta, (x,))
+        if noise is None:
+            return -torch.nn.functional.cross_entropy(found, y[:, 0].long(), reduction="none"), found
+        return -((found - y).square().sum(-1)) / (2 * noise), found
+
+    filtering: Any = ekf.diag_fisher.build(log_likelihood, 1.0, per_sample=True, init_sds=variance**0.5)
+
+    def run() -> None:
+        state = filtering.init(parameters)
+        for k in range(len(inputs)):
+            state, _ = filtering.update(state, (inputs[k : k + 1], target[k : k + 1]), inplace=False)
+
+    return {"posteriors": run}
 
 
 def measure(job: dict[str, Any]) -> list[dict[str, Any]]:
@@ -270,7 +300,8 @@ def main() -> None:
     jobs = [common | {"problem": p, "learner": name} for p in options.problems for name in options.learners]
     jobs += [common | {"learner": name, "weights": size} for name in options.growth for size in GROWTH[name]]
     facts = {"hardware": _hardware(), "threads": options.threads}
-    facts["versions"] = f"torch {version('torch')}; river {version('river')}; python {platform.python_version()}"
+    libraries = "; ".join(f"{name} {version(name)}" for name in ("torch", "river", "posteriors"))
+    facts["versions"] = f"{libraries}; python {platform.python_version()}"
     facts["command"] = shlex.join(["python", "benchmarks/learners.py", *sys.argv[1:]])
     rows: list[dict[str, Any]] = []
     limits = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(options.threads))
