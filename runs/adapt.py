@@ -7,10 +7,11 @@ An ISSM is trained on what lies before a break of known date, then forecasts per
 never learns; the others make one update after each period, from the same gradients of the same objective (that of
 training), so that all cost as much. Settings are those of `Adaptation`, but for what is in the table.
 
-A row has the CRPS (inf where the parameters ran away) before or after the break, and its difference from that of the
-frozen model and from that of `sgd`, with 95 % intervals (`paired_difference`). `sgd` is gradient descent at the rate
-that did best after the break, chosen in hindsight: better than it could be run. Scores of single forecasts are kept in
-outputs/adapt/ and not computed again.
+A row has the CRPS (inf where the parameters ran away) of the windows that begin before the break, with it, or after it:
+the window of the break itself is forecast before anybody could learn of it. Beside it are the differences, with 95 %
+intervals (`paired_difference`), from the frozen model; from `sgd`, gradient descent at the rate that did best after the
+break, chosen in hindsight; and from `common_sgd`, the largest rate that runs away on none of the data sets. Scores of
+single forecasts are kept in outputs/adapt/ and not computed again.
 """
 
 import argparse
@@ -43,6 +44,7 @@ DATASETS = {
     "taxi-blizzard": (28, "2016-01-23", "half_hour_of_day+day_of_week"),
     "electricity-2012-2014": (42, "2012-02-09", "hour_of_day+day_of_week"),
 }
+COMMON = "sgd-3e-3"
 RATES = ("1e-4", "3e-4", "1e-3", "3e-3", "1e-2", "3e-2", "1e-1", "3e-1")
 LEARNERS: dict[str, dict[str, Any] | None] = {
     "frozen": None,
@@ -64,7 +66,7 @@ LEARNERS: dict[str, dict[str, Any] | None] = {
 }
 COLUMNS = [
     "dataset", "phase", "windows", "learner", "settings", "crps",
-    "minus_frozen", "minus_frozen_low", "minus_frozen_high", "minus_sgd", "minus_sgd_low", "minus_sgd_high",
+    *(f"minus_{other}{end}" for other in ("frozen", "sgd", "common_sgd") for end in ("", "_low", "_high")),
     "seconds_per_window", "seed", "commit", "command",
 ]  # fmt: skip
 
@@ -88,32 +90,28 @@ def measure(task: ForecastTask, run: pathlib.Path, name: str, seed: int) -> pd.D
     path = run / "adapt" / f"{name}.csv"
     if not path.exists():
         chosen = LEARNERS[name]
-        predictor = load_predictor(run / "predictor", device="auto")
+        learner = AdaptivePredictor(load_predictor(run / "predictor"), Adaptation(**(chosen or {})))
         began = time.perf_counter()
-        if chosen is None:
-            forecasts = list(predictor.predict(task.test("rolling").input, num_samples=100))
-            course = None
-        else:
-            try:
-                course = rolling(AdaptivePredictor(predictor, Adaptation(**chosen)), task, seed=seed)
-            except (NotPositiveDefiniteError, ValueError) as error:
-                tqdm.write(f"{name} on {task.name} failed: {error}")
-                return measure(task, run, "frozen", seed).assign(crps=np.inf)
-            forecasts = course.forecasts
+        try:
+            course = rolling(learner, task, seed=seed, frozen=chosen is None)
+        except (NotPositiveDefiniteError, ValueError) as error:
+            tqdm.write(f"{name} on {task.name} failed: {error}")
+            return measure(task, run, "frozen", seed).assign(crps=np.inf)
         seconds = (time.perf_counter() - began) / task.windows
-        table = score(forecasts, task.test("rolling")).per_forecast[["crps", "size"]].assign(seconds=seconds)
+        table = score(course.forecasts, task.test("rolling")).per_forecast[["crps", "size"]].assign(seconds=seconds)
         path.parent.mkdir(exist_ok=True)
-        if course is not None:
-            course.windows.to_csv(path.with_suffix(".course"), index=False)
+        course.windows.to_csv(path.with_suffix(".course"), index=False)
         with replace_file(path) as temporary:
             table.to_csv(temporary)
     return pd.read_csv(path, index_col=["item_id", "start"], parse_dates=["start"], dtype={"item_id": str})
 
 
 def part_of(table: pd.DataFrame, dataset: str, phase: str) -> pd.DataFrame:
-    """The forecasts of windows that begin before the break, or from it on."""
-    is_after = table.index.get_level_values("start") >= pd.Timestamp(DATASETS[dataset][1])
-    return table.loc[is_after if phase == "after" else ~is_after]
+    """The forecasts of windows that begin before the break, with it, or after it."""
+    starts = table.index.get_level_values("start")
+    first = pd.Timestamp(DATASETS[dataset][1])
+    after = starts >= first + pd.Timedelta("1D")
+    return table.loc[{"before": starts < first, "break": (starts >= first) & ~after, "after": after}[phase]]
 
 
 def crps(table: pd.DataFrame) -> float:
@@ -126,7 +124,7 @@ def rows_of(dataset: str, tables: dict[str, pd.DataFrame], seed: int) -> list[di
     rates = [name for name in tables if name.startswith("sgd-")]
     best = min(rates, key=lambda name: crps(part_of(tables[name], dataset, "after")))
     rows = []
-    for phase in ("before", "after"):
+    for phase in ("before", "break", "after"):
         parts = {name: part_of(table, dataset, phase) for name, table in tables.items()}
         windows = len(parts["frozen"]) // parts["frozen"].index.get_level_values("item_id").nunique()
         for name, part in parts.items():
@@ -137,9 +135,10 @@ def rows_of(dataset: str, tables: dict[str, pd.DataFrame], seed: int) -> list[di
             if not np.isfinite(crps(part)):
                 rows.append(row)
                 continue
-            for other, beside in (("frozen", parts["frozen"]), ("sgd", parts[best])):
+            beside = {"frozen": parts["frozen"], "sgd": parts[best], "common_sgd": parts.get(COMMON, parts[best])}
+            for other, scores in beside.items():
                 # A third of a short phase: from one block alone there is no interval.
-                found = paired_difference(part, beside, block=max(1, min(7, windows // 3)))
+                found = paired_difference(part, scores, block=max(1, min(7, windows // 3)))
                 row |= {f"minus_{other}": f"{found.estimate:.5f}"}
                 row |= {f"minus_{other}_low": f"{found.low:.5f}", f"minus_{other}_high": f"{found.high:.5f}"}
             rows.append(row)

@@ -175,8 +175,11 @@ def test_learning_on_helps_after_a_break_and_does_no_harm_before():
         transformation="none", clip="none",
     ).train(task.train)  # fmt: skip
     course = rolling(AdaptivePredictor(predictor, Adaptation(variance=0.3)), task, num_samples=50)
-    torch.manual_seed(0)
-    frozen = score(predictor.predict(task.test("rolling").input, num_samples=50), task.test("rolling")).per_forecast
+    still = rolling(AdaptivePredictor(predictor), task, num_samples=50, frozen=True)
+    assert still.windows["moved"].tolist() == [0.0] * task.windows
+    for one, other in zip(course.forecasts[:: task.windows], still.forecasts[:: task.windows], strict=True):
+        np.testing.assert_array_equal(one.samples, other.samples)  # before anything was learnt, with the same draws
+    frozen = score(still.forecasts, task.test("rolling")).per_forecast
     learnt = score(course.forecasts, task.test("rolling")).per_forecast
     starts = learnt.index.get_level_values("start")
     late = starts >= starts.unique()[task.windows // 2 + 3]

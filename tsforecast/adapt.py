@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import math
 import pickle
 import re
 from collections.abc import Iterable, Iterator
@@ -274,14 +275,17 @@ def load_adaptive(folder: str | Path, device: str = "auto") -> AdaptivePredictor
     return found
 
 
-def rolling(predictor: AdaptivePredictor, task: ForecastTask, num_samples: int = 100, seed: int = 0) -> Course:
+def rolling(
+    predictor: AdaptivePredictor, task: ForecastTask, num_samples: int = 100, seed: int = 0, *, frozen: bool = False
+) -> Course:
     """Forecasts of the test windows of a task, each learnt from before the next is forecast.
 
     Args:
         predictor: Goes on from what it has learnt.
         task: Whose test windows are those of the same periods for all series.
         num_samples: Sample paths.
-        seed: Of what is drawn.
+        seed: Of what is drawn, window by window.
+        frozen: Whether nothing is learnt, to compare: the random numbers are the same, and differences less noisy.
 
     Raises:
         ValueError: If the series do not end together.
@@ -306,5 +310,5 @@ def rolling(predictor: AdaptivePredictor, task: ForecastTask, num_samples: int =
             found[place] = forecast
         whole = [{**pasts[i], "target": np.concatenate([pasts[i]["target"], labels[i]["target"]], -1)} for i in now]
         moved = float(((predictor.weights - prior) / unit).norm())
-        rows.append((starts[k].to_timestamp(), predictor.learn(whole), moved))
+        rows.append((starts[k].to_timestamp(), math.nan if frozen else predictor.learn(whole), moved))
     return Course(found, pd.DataFrame(rows, columns=pd.Index(["start", "evidence", "moved"])))

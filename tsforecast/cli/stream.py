@@ -108,7 +108,9 @@ def run(argv: Sequence[str]) -> int:
         record = runs.read_record(folder)
         if "stream" not in record:
             raise ValueError(f"{folder} is no run of `tsforecast stream`; `python train.py --resume` goes on with it")
-        chosen = Namespace(**{"id": None, "delay": None, **record["stream"]["options"]})  # runs from before have neither
+        chosen = Namespace(
+            **{"id": None, "delay": None, **record["stream"]["options"]}
+        )  # runs from before have neither
         setup = _setup(chosen, record["stream"]["classes"])
         if (folder / STATE).is_file():
             progress, extra = load(folder / STATE, setup)
