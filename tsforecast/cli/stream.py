@@ -108,9 +108,8 @@ def run(argv: Sequence[str]) -> int:
         record = runs.read_record(folder)
         if "stream" not in record:
             raise ValueError(f"{folder} is no run of `tsforecast stream`; `python train.py --resume` goes on with it")
-        chosen = Namespace(
-            **{"id": None, "delay": None, **record["stream"]["options"]}
-        )  # runs from before have neither
+        # Runs from before targets could come later have neither of these two.
+        chosen = Namespace(**{"id": None, "delay": None, **record["stream"]["options"]})
         setup = _setup(chosen, record["stream"]["classes"])
         if (folder / STATE).is_file():
             progress, extra = load(folder / STATE, setup)
