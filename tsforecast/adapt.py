@@ -56,7 +56,7 @@ class Adaptation:
     """
 
     learner: str = "lofi"
-    drift: str = "ou"
+    drift: str = "wiener"
     rate: float = 0.02
     variance: float = 0.1
     rank: int = 10
