@@ -121,7 +121,7 @@ def read_joined(path: Path, later: Path) -> tuple[NDArray[np.float64], str, list
     """Five weeks of early 2012 with the four to Christmas Eve of 2014 after them, of the same customers.
 
     Both begin on a Thursday at 01:00, the end of the first hour. The labels of the early file are of another year: its
-    first value is that of 1 January 2012, 01:00, a Sunday, as is seen where the weeks of both are laid over one another.
+    first value is that of Sunday, 1 January 2012, 01:00, as is seen where the weeks of both are laid over one another.
     """
     early, _, names = read_arrays(path)
     late, _, columns = read_arrays(later)
