@@ -64,26 +64,22 @@ class LOFI(AbstractFamily[LowRankPrecision]):
         self, belief: LowRankPrecision, matrix: Float[Tensor, "row weight"], residual: Float[Tensor, " row"]
     ) -> LowRankPrecision:
         """m+ = m + Lambda+^{-1} H' e by Woodbury's identity, before anything is dropped."""
-        diagonal, factor = belief.diagonal, belief.factor
-        inner = _gram(factor, matrix, diagonal)
-        inner = inner + torch.eye(len(inner), dtype=inner.dtype, device=inner.device)
-        score = matvec(matrix.T, residual) / diagonal
-        seen = torch.cat([factor.T @ score, matrix @ score])
-        solved = torch.cholesky_solve(seen.unsqueeze(-1), cholesky(inner, "I + W' U^-1 W of a belief")).squeeze(-1)
-        change = score - (factor @ solved[: factor.shape[-1]] + matrix.T @ solved[factor.shape[-1] :]) / diagonal
-        return self._truncate(belief.mean + change, diagonal, factor, matrix)
+        exact = dataclasses.replace(belief, factor=torch.cat([belief.factor, matrix.T], -1))
+        change = solve(exact, matvec(matrix.T, residual))
+        return self._truncate(dataclasses.replace(exact, mean=belief.mean + change))
 
-    def _truncate(self, mean: Tensor, diagonal: Tensor, factor: Tensor, matrix: Tensor) -> LowRankPrecision:
-        """Keeps the longest of the columns of [factor, matrix'] after they are made orthogonal."""
+    def _truncate(self, belief: LowRankPrecision) -> LowRankPrecision:
+        """Keeps the longest of the columns after they are made orthogonal."""
+        diagonal, factor = belief.diagonal, belief.factor
         if not self.rank:
-            return LowRankPrecision(mean, diagonal if self.spherical else diagonal + _squares(matrix.T), factor)
-        _, rotation = torch.linalg.eigh(_gram(factor, matrix, None))
+            return LowRankPrecision(
+                belief.mean, diagonal if self.spherical else diagonal + _squares(factor), factor[:, :0]
+            )
+        _, rotation = torch.linalg.eigh(factor.T @ factor)
         dropped = max(len(rotation) - self.rank, 0)
-        width = factor.shape[-1]
-        if not self.spherical:
-            diagonal = diagonal + _squares(factor @ rotation[:width, :dropped] + matrix.T @ rotation[width:, :dropped])
-        kept = torch.addmm(factor @ rotation[:width, dropped:], matrix.T, rotation[width:, dropped:])
-        return LowRankPrecision(mean, diagonal, kept)
+        if dropped and not self.spherical:
+            diagonal = diagonal + _squares(factor @ rotation[:, :dropped])
+        return LowRankPrecision(belief.mean, diagonal, factor @ rotation[:, dropped:])
 
     def covariance(
         self, belief: LowRankPrecision, matrix: Float[Tensor, "*batch row weight"]
@@ -128,7 +124,7 @@ class LOFI(AbstractFamily[LowRankPrecision]):
         mean = belief.mean + (1 - keep) * solve(mixed, pull)
         if not prior.factor.shape[-1]:
             return LowRankPrecision(mean, diagonal, mine)
-        return self._truncate(mean, diagonal, mine, its.T)
+        return self._truncate(dataclasses.replace(mixed, mean=mean))
 
     def inflate(self, belief: LowRankPrecision, factor: Float[Tensor, ""] | float) -> LowRankPrecision:
         """The precision divided by the factor."""
@@ -174,21 +170,12 @@ def solve(belief: LowRankPrecision, vector: Float[Tensor, " weight"]) -> Float[T
 
 
 def _inner(belief: LowRankPrecision) -> Tensor:
-    """Cholesky factor of I + W' U^{-1} W."""
-    gram = _gram(belief.factor, belief.factor.new_zeros(0, len(belief.mean)), belief.diagonal)
-    return cholesky(gram + torch.eye(len(gram), dtype=gram.dtype, device=gram.device), "I + W' U^-1 W of a belief")
-
-
-def _gram(factor: Tensor, matrix: Tensor, divisor: Tensor | None) -> Tensor:
-    """X' X of X = [factor, matrix'], each row divided by an entry of `divisor`; many weights in chunks."""
-    total = None
-    for start in range(0, len(factor), _CHUNK):
-        rows = slice(start, start + _CHUNK)
-        part = torch.cat([factor[rows], matrix[:, rows].T], -1)
-        gram = part.T @ (part if divisor is None else part / divisor[rows].unsqueeze(-1))
-        total = gram if total is None else total + gram
-    assert total is not None
-    return total
+    """Cholesky factor of I + W' U^{-1} W; many weights in chunks."""
+    inner = torch.eye(belief.factor.shape[-1], dtype=belief.factor.dtype, device=belief.factor.device)
+    for start in range(0, len(belief.factor), _CHUNK):
+        part = belief.factor[start : start + _CHUNK]
+        inner = inner + part.T @ (part / belief.diagonal[start : start + _CHUNK].unsqueeze(-1))
+    return cholesky(inner, "I + W' U^-1 W of a belief")
 
 
 def _squares(columns: Tensor) -> Tensor:
