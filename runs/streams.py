@@ -10,8 +10,8 @@ of `trump-approval`, and `friedman-drift`, whose function is another one between
 
 Accuracy and log-loss (nats) are means over the items whose class has come before. Probabilities are cut at 1e-6, which
 spares learners that hold a class for impossible. Errors of numbers are over all items but the first. Seconds are of the
-CPU. Settings in the table are all that differ from the library's defaults; none was tuned. Finished rows are not
-computed again.
+CPU. Settings in the table are all that differ from the library's defaults; docs/learners.md says how they came about.
+Finished rows are not computed again.
 """
 
 import argparse
@@ -50,12 +50,14 @@ COLUMNS = [
 KEY = ("dataset", "learner", "settings", "seed", "items")
 DRIFTS: list[dict[str, Any]] = [
     {},
+    {"drift": "wiener", "rate": 1e-3},
+    {"drift": "wiener", "rate": 1e-2},
     {"drift": "ou", "rate": 1e-3},
     {"drift": "forgetting", "rate": 1e-3},
     {"drift": "ou", "rate": 1e-2},
     {"drift": "forgetting", "rate": 1e-2},
 ]
-RATES: list[dict[str, Any]] = [{"rate": 0.01}, {"rate": 0.1}]
+RATES: list[dict[str, Any]] = [{"rate": 0.01}, {"rate": 0.1}, {"rate": 1.0}]
 
 
 def _scaled(model: Any) -> Any:
