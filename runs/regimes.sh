@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The pictures of inferred regimes in docs/images: two series with a break of known date. About fifteen minutes on a core.
+# The pictures of inferred regimes in docs/images: two series with a break of known date. About twenty minutes on a core.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python="${PYTHON:-.venv/bin/python}"
@@ -10,7 +10,7 @@ draw() { # dataset series components options...
     if [ ! -e "$run/predictor" ]; then
         "$python" train.py rsgls-issm --dataset "$dataset" --components "$components" --train_length 0 \
             --objective crps --resampling_gradient stop-gradient --proposal bootstrap --recurrence none \
-            --persistence 0.95 --switch_dim 4 --num_bases 10 --num_particles 10 --linear_epochs 40 --max_epochs 48 \
+            --persistence 0.95 --switch_dim 4 --num_bases 10 --num_particles 10 --linear_epochs 40 --max_epochs 60 \
             --batch_size 16 --num_batches_per_epoch 8 --gradient_length 48 --network_learning_rate 1e-2 \
             --gradient_clip_val 1 --history_length 1344 --threads 1 --seed 0 "$@" --output "$run"
     fi

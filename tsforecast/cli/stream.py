@@ -22,7 +22,7 @@ from tsforecast.adapters.features import ACTIVATIONS, WEIGHTS, Recipe
 from tsforecast.cli import runs
 from tsforecast.core.learners import DRIFTS, LEARNERS
 from tsforecast.data.files import replace_file
-from tsforecast.data.stream import STREAMS, Observation, delayed, read_lines, read_stream
+from tsforecast.data.stream import PREPARED, STREAMS, Observation, delayed, read_lines, read_stream
 from tsforecast.plots import plot_stream, save_figure
 from tsforecast.prequential import Progress, Setup, advance, begin, load, movement, save, scores
 
@@ -48,7 +48,10 @@ def parser() -> ArgumentParser:
     command.add_argument("learner", nargs="?", metavar="LEARNER", type=str, help=f"one of {', '.join(LEARNERS)}")
     group = command.add_argument_group("data")
     group.add_argument(
-        "--data", metavar="NAME|FILE", type=str, help=f"{', '.join(STREAMS)}; CSV or Parquet; - for JSON lines on stdin"
+        "--data",
+        metavar="NAME|FILE",
+        type=str,
+        help=f"{', '.join(STREAMS)}; {', '.join(PREPARED)} once prepared; CSV or Parquet; - for JSON lines on stdin",
     )
     group.add_argument("--target", type=str, default="target", help="column to predict; all others are features")
     group.add_argument("--time", type=str, help="column of time stamps; drifts then depend on the time that passed")
