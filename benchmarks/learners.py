@@ -3,6 +3,8 @@
     python benchmarks/learners.py                         # the problems, then growth; about ten minutes on one core
     python benchmarks/learners.py --problems digits       # a part of it; see --help
 
+Needs `pip install -e .[bench,online]`.
+
 Problems: one observation a step of diabetes (MLP 10-50-1, Gaussian), breast cancer (30-20-2, two classes) and digits
 (64-20-10, ten classes), as scikit-learn ships them, in float32. Contenders: this library, eager and compiled (`run`
 with compiled=True), the formulas written out in a plain loop (the Jacobian by `torch.func.jacrev`), river's linear
@@ -171,7 +173,7 @@ def posteriors_loop(
     if name != "vd-ekf":
         return {}
     import torch
-    from posteriors import ekf
+    from posteriors import ekf  # pyright: ignore[reportMissingImports]
 
     parameters = {key: p.detach().clone() for key, p in network.named_parameters()}
 
