@@ -21,7 +21,7 @@ from tqdm import tqdm
 from tsforecast.adapters.features import ACTIVATIONS, WEIGHTS, Recipe
 from tsforecast.cli import runs
 from tsforecast.core.learners import DRIFTS, LEARNERS
-from tsforecast.data.files import replace_file
+from tsforecast.data.files import remove_leftovers, replace_file
 from tsforecast.data.stream import PREPARED, STREAMS, Observation, delayed, read_lines, read_stream
 from tsforecast.plots import plot_stream, save_figure
 from tsforecast.prequential import Progress, Setup, advance, begin, load, movement, save, scores
@@ -111,6 +111,7 @@ def run(argv: Sequence[str]) -> int:
         record = runs.read_record(folder)
         if "stream" not in record:
             raise ValueError(f"{folder} is no run of `tsforecast stream`; `python train.py --resume` goes on with it")
+        remove_leftovers(folder)
         # Runs from before targets could come later have neither of these two.
         chosen = Namespace(**{"id": None, "delay": None, **record["stream"]["options"]})
         setup = _setup(chosen, record["stream"]["classes"])

@@ -19,6 +19,7 @@ from lightning.pytorch.loggers import CSVLogger
 
 from tsforecast.cli import options, runs
 from tsforecast.data import ForecastTask
+from tsforecast.data.files import remove_leftovers
 from tsforecast.data.frequency import expected_alias_warnings
 from tsforecast.estimator import DEFAULT_EPOCHS, StateSpaceEstimator
 from tsforecast.models import DATA_DECIDED, MODELS
@@ -102,6 +103,7 @@ def run(argv: Sequence[str]) -> int:
             log.warning("%s began with other versions of packages; its result may differ in the last digits", folder)
         if record["folder"] != str(folder.resolve()):
             raise ValueError(f"{folder} was moved, but its checkpoints name files in {record['folder']}; move it back")
+        remove_leftovers(folder)
         return _train(folder, record, chosen, task, runs.last_checkpoint(folder))
     if not parsed.model:
         raise ValueError(

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,3 +17,10 @@ def replace_file(path: str | Path) -> Iterator[Path]:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Removes temporary files of processes that were killed while they wrote; nobody may be writing there."""
+    for path in folder.iterdir():
+        if re.fullmatch(r"\..+\.\d+\.\w+", path.name):
+            path.unlink(missing_ok=True)
