@@ -29,7 +29,10 @@ def paired_difference(
     """CRPS of the first minus that of the second, with an interval by a bootstrap over series and blocks of windows.
 
     Series and moving blocks of windows (Kuensch 1989) are drawn with replacement, independently of one another
-    (the pigeonhole bootstrap, Owen 2007): neither series nor neighbouring windows are independent.
+    (the pigeonhole bootstrap, Owen 2007): neither series nor neighbouring windows are independent. With few of either
+    the interval is too narrow: of simulated differences with normal effects of series and of windows, 84 % of the
+    nominal 95 % intervals held the truth with 6 series and 3 blocks, 88 % with 12 and 6, 92 % with 30 and 10, 94 % with
+    30 and 14.
 
     Args:
         first: `Scores.per_forecast`, or the rows of some windows of it.
