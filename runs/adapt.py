@@ -32,7 +32,7 @@ from tsforecast.core.linalg import NotPositiveDefiniteError
 from tsforecast.data import ForecastTask, load_task
 from tsforecast.data.files import replace_file
 from tsforecast.data.task import with_windows
-from tsforecast.evaluation import paired_difference
+from tsforecast.evaluation import crps_by_window, paired_difference
 from tsforecast.evaluation.scores import score
 from tsforecast.plots import plot_adaptation, save_figure
 from tsforecast.predictor import load_predictor
@@ -149,8 +149,7 @@ def draw(dataset: str, run: pathlib.Path, tables: dict[str, pd.DataFrame], name:
     """Window by window, the frozen model and a learner."""
     course = pd.read_csv(run / "adapt" / f"{name}.course", parse_dates=["start"], index_col="start")
     for column in ("frozen", name):
-        sums = tables[column].assign(loss=tables[column]["crps"] * tables[column]["size"]).groupby("start").sum()
-        course[column] = sums["loss"] / sums["size"]
+        course[column] = crps_by_window(tables[column])
     title = f"ISSM on {dataset}: frozen, and learning from every day ({name})"
     save_figure(plot_adaptation(course, ("frozen", name), title=title), target)
 

@@ -96,13 +96,13 @@ class Entry:
     Attributes:
         make: It, from the numbers of features and classes, the seed, and settings.
         settings: Those in the table.
-        library: It is from.
+        package: It is from.
         is_random: Whether seeds differ.
     """
 
     make: Callable[..., Any]
     settings: list[dict[str, Any]]
-    library: str = "river"
+    package: str = "river"
     is_random: bool = False
 
 
@@ -193,7 +193,7 @@ def measure(dataset: str, options: argparse.Namespace, facts: dict[str, str], do
     for name, seed in itertools.product(names, options.seeds):
         entry = entries[name]
         for chosen in entry.settings if options.settings is None else [options.settings]:
-            row = {"dataset": dataset, "learner": name, "library": entry.library, "settings": json.dumps(chosen)}
+            row = {"dataset": dataset, "learner": name, "library": entry.package, "settings": json.dumps(chosen)}
             row |= {"seed": seed, "items": len(items)}
             if tuple(str(row[key]) for key in KEY) in done or (seed != options.seeds[0] and not entry.is_random):
                 continue

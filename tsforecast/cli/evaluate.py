@@ -22,7 +22,15 @@ from tsforecast.data.files import replace_file
 from tsforecast.data.frequency import expected_alias_warnings
 from tsforecast.data.task import instances
 from tsforecast.data.transform import collate, cut
-from tsforecast.evaluation import BASELINES, Evaluation, evaluate, format_scores, paired_difference, save_scores
+from tsforecast.evaluation import (
+    BASELINES,
+    Evaluation,
+    crps_by_window,
+    evaluate,
+    format_scores,
+    paired_difference,
+    save_scores,
+)
 from tsforecast.evaluation.report import PROTOCOLS
 from tsforecast.models import AbstractSwitchingForecaster, ISSMForecaster, RSGLSISSMForecaster
 from tsforecast.plots import (
@@ -158,8 +166,7 @@ def _report_course(folder: Path, evaluation: Evaluation, course: Course, *, pict
     )
     table = course.windows.set_index("start")
     for name, scores in zip(names, (frozen, learnt), strict=True):
-        sums = scores.assign(loss=scores["crps"] * scores["size"]).groupby("start")[["loss", "size"]].sum()
-        table[name] = sums["loss"] / sums["size"]
+        table[name] = crps_by_window(scores)
     path = folder / ADAPTATION
     with replace_file(path) as temporary:
         table.to_csv(temporary)

@@ -1,7 +1,7 @@
 """Scores of forecasts, baselines on the same windows, and the files and tables that report them."""
 
 from tsforecast.evaluation.baselines import BASELINES, Baseline, default_baselines, fit_baseline
-from tsforecast.evaluation.compare import Difference, paired_difference
+from tsforecast.evaluation.compare import Difference, crps_by_window, paired_difference
 from tsforecast.evaluation.report import Evaluation, evaluate, format_scores, save_scores
 from tsforecast.evaluation.scores import (
     HUNDREDTHS,
@@ -23,6 +23,7 @@ __all__ = [
     "Difference",
     "Evaluation",
     "Scores",
+    "crps_by_window",
     "default_baselines",
     "evaluate",
     "fit_baseline",

@@ -23,6 +23,16 @@ class Difference:
     level: float = 0.95
 
 
+def crps_by_window(per_forecast: pd.DataFrame) -> pd.Series:
+    """CRPS over all series of each window, indexed by `start`.
+
+    Args:
+        per_forecast: `Scores.per_forecast`.
+    """
+    loss = (per_forecast["crps"] * per_forecast["size"]).groupby("start").sum()
+    return loss / per_forecast["size"].groupby("start").sum()
+
+
 def paired_difference(
     first: pd.DataFrame, second: pd.DataFrame, *, block: int = 7, repeats: int = 2000, seed: int = 0
 ) -> Difference:

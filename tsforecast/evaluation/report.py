@@ -97,8 +97,7 @@ def evaluate(
     """Scores a model and baselines under the rolling and the long-term protocol of a task.
 
     Rolling: `task.windows` forecasts of `task.prediction_length` steps, each from all data before it. Long-term: one
-        forecast
-    over all of these steps. Baselines are fitted to the training range only.
+    forecast over all of these steps. Baselines are fitted to the training range only.
 
     Args:
         predictor_for: Gives the predictor for a protocol ("rolling" or "long_term"), whose horizons differ.
