@@ -105,9 +105,8 @@ def condition_on_blocks(
 
     keep = torch.is_grad_enabled()
     learnt = [x for x in (flat["matrix"], flat["transition"]) if x is not None]
-    moments = keep and any(
-        x.requires_grad or is_transformed(x) for x in learnt
-    )  # `vmap` hides what `grad` outside needs
+    # `vmap` hides what `grad` outside of it needs.
+    moments = keep and any(x.requires_grad or is_transformed(x) for x in learnt)
     parameters = *(flat[name] for name in ("matrix", "noise", "cross", "transition")), drift, flat["state_noise"]
     terms, mean, cov, info, *_ = Chain.apply(keep, moments, rows, mask, mean, cov, *parameters)  # pyright: ignore
     _check(info, terms, length, num_targets, first_step)
