@@ -526,7 +526,7 @@ def test_prediction_is_lazy():
         most = max(most, drawn - count)
         if count == 2000:
             break
-    assert most < 50
+    assert most < 8 * 50  # a few batches, from which series of like length are put together
 
 
 def test_prediction_leaves_the_callers_settings_alone(trained):
@@ -585,12 +585,13 @@ def test_series_without_a_value_stop_no_other(model, caplog):
     predictor = make_estimator(model, batch_size=len(entries)).train(entries)
     expected = seeded(predictor, entries)
     assert said(caplog) == []
-    blank = [without_a_value(entries[1]), without_a_value(entries[2], item_id="new")]
+    longest = entries[-1]  # batches are of like length: these come last
+    blank = [without_a_value(longest), without_a_value(longest, item_id="new")]
     forecasts = seeded(predictor, [*entries, *blank])
     (message,) = said(caplog)
-    assert message.startswith("WARNING no value in the history of 2 series ('s1', 'new')")
+    assert message.startswith("WARNING no value in the history of 2 series ('s4', 'new')")
     same_forecasts(forecasts[:-2], expected)
-    assert [f.item_id for f in forecasts[-2:]] == ["s1", "new"]
+    assert [f.item_id for f in forecasts[-2:]] == ["s4", "new"]
     assert all(np.isfinite(f.samples).all() for f in forecasts[-2:])
 
 

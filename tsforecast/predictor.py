@@ -27,13 +27,15 @@ from tsforecast.models.base import FORMAT
 log = logging.getLogger(__name__)
 
 _NAMED = 10  # series that a warning names, at most
+_BATCHES_HELD = 8
 
 
 class StateSpacePredictor(PyTorchPredictor):
     """Filters the history of each series and forecasts from its end.
 
-    Histories of different length are padded to the longest of their batch only, and entries are checked as they pass,
-    so memory does not grow with the number of series. A batch does not mix series of different fields.
+    Entries are checked as they pass, and a few batches of them held at a time: histories of like length share a batch,
+    since the shorter ones are padded, and memory does not grow with the number of series. A batch does not mix series
+    of different fields.
 
     Args:
         prediction_net: A trained forecaster.
@@ -86,14 +88,18 @@ class StateSpacePredictor(PyTorchPredictor):
             ValueError: If an entry is not as expected; the message names the series.
         """
         net = self._net()
-        for entries in batcher(self._checked(dataset), self.batch_size):
-            prepared = self.input_transform(iter(entries), is_train=False)
-            windows = [cut(e, len(e["target"]), self.history_length, self.prediction_length) for e in prepared]
-            batch = collate(windows, self.device)
-            with torch.no_grad():  # not around the yield: it would hold in the caller, too
-                belief, _ = net.filter(batch)
-                forecasts = self._forecasts(net, belief, batch, num_samples)
-            yield from forecasts
+        for held in batcher(self._checked(dataset), _BATCHES_HELD * self.batch_size):
+            # Rolling windows of a series follow one another and differ in length: in order every batch would be padded.
+            order = sorted(range(len(held)), key=lambda k: np.shape(held[k]["target"])[-1])
+            found: dict[int, Forecast] = {}
+            for places in batcher(order, self.batch_size):
+                prepared = self.input_transform(iter([held[k] for k in places]), is_train=False)
+                windows = [cut(e, len(e["target"]), self.history_length, self.prediction_length) for e in prepared]
+                batch = collate(windows, self.device)
+                with torch.no_grad():  # not around the yield: it would hold in the caller, too
+                    belief, _ = net.filter(batch)
+                    found.update(zip(places, self._forecasts(net, belief, batch, num_samples), strict=True))
+            yield from (found[k] for k in range(len(held)))
 
     def filter(self, dataset: Iterable[dict[str, Any]]) -> dict[str, LiveBelief]:
         """What is known of every series at the end of its history, to be kept and moved on.

@@ -432,8 +432,9 @@ class ISSM(AbstractLinearSystem):
         batch = torch.broadcast_shapes(*(x.shape[:-1] for x in noises))
         noise = torch.cat([x.expand(*batch, -1) for x in noises], -1)
         slope = None
-        if self.active is not None:
-            moving = self.active[time].unsqueeze(-1)
+        begun = None if self.active is None else self.active[time]
+        if begun is not None and (is_transformed(begun) or not bool(begun.all())):
+            moving = begun.unsqueeze(-1)
             noise, slope = torch.where(moving, noise, 0.0), moving.to(noise.dtype)
             diagonal = [torch.where(moving, x, 1.0) for x in diagonal]
         transition = ISSMTransition(torch.cat(diagonal, -1) if damped else None, noise, tuple(slopes), slope)

@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from tsforecast.core.gaussian import Gaussian, map_tensors, register_record
-from tsforecast.core.linalg import ADVICE, NotPositiveDefiniteError, is_transformed
+from tsforecast.core.linalg import ADVICE, NotPositiveDefiniteError, cholesky, is_transformed, matvec
 from tsforecast.core.linear import AbstractLinearGaussian, LinearGaussian
 from tsforecast.core.mixture import GaussianMixture
 from tsforecast.core.scan import scan
@@ -314,8 +314,14 @@ def forecast(
         switches: Held fixed, for what-if questions; None to sample them.
         hold: Whether every path keeps the switch of its particle.
     """
-    particles = draw(particles, num_samples, generator)
-    state = particles.state.sample(generator=generator)
+    # Factorised once for each particle, not for each path: the factor takes the covariance's place in the drawing.
+    factor = cholesky(particles.state.cov, "the covariance of a particle's state", jitter=True)
+    particles = draw(dataclasses.replace(particles, state=Gaussian(particles.state.mean, factor)), num_samples, generator)
+    mean, factor = particles.state.mean, particles.state.cov
+    noise = torch.randn(mean.shape, generator=generator, dtype=mean.dtype, device=mean.device)
+    state = mean + matvec(factor, noise)
+    known = Gaussian(state, state.new_zeros(()).expand(factor.shape))
+    particles = dataclasses.replace(particles, state=known)
 
     def step(carry: tuple[ParticleState, Tensor], x: tuple) -> tuple[tuple[ParticleState, Tensor], tuple]:
         particles, state = carry

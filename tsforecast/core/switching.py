@@ -133,6 +133,8 @@ def _noise(like: Tensor, generator: torch.Generator | None) -> Tensor:
 
 def _choose(mask: Tensor, new: ParticleState, old: ParticleState) -> ParticleState:
     """The new particles of the series in the mask, the old ones of others."""
+    if not is_transformed(mask) and bool(mask.all()):
+        return new
 
     def pick(a: Tensor, b: Tensor) -> Tensor:
         at = 0 if a.ndim == 1 else 1  # `begun` has no particles
