@@ -19,7 +19,7 @@ from torch import Tensor
 
 from tsforecast.core.chain import Chain
 from tsforecast.core.gaussian import Gaussian, register_record
-from tsforecast.core.linalg import ADVICE, NotPositiveDefiniteError, is_transformed
+from tsforecast.core.linalg import ADVICE, NotPositiveDefiniteError, broadcast_shapes, is_transformed
 
 
 @register_record
@@ -70,7 +70,7 @@ def condition_on_blocks(
     """
     parts = {field.name: getattr(blocks, field.name) for field in dataclasses.fields(blocks)}
     event = lambda name: 1 if name in ("offset", "state_offset") else 2  # noqa: E731
-    batch = torch.broadcast_shapes(
+    batch = broadcast_shapes(
         prior.batch_shape,
         values.shape[1:-1],
         *(x.shape[1 : x.ndim - event(name)] for name, x in parts.items() if x is not None),

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from tsforecast.core.linalg import LOG_2PI, cholesky, log_det, matvec, solve_lower, symmetrise
+from tsforecast.core.linalg import LOG_2PI, broadcast_shapes, cholesky, log_det, matvec, solve_lower, symmetrise
 
 Record = TypeVar("Record")
 
@@ -57,7 +57,7 @@ class Gaussian:
     @property
     def batch_shape(self) -> torch.Size:
         """Broadcast shape of the batch."""
-        return torch.broadcast_shapes(self.mean.shape[:-1], self.cov.shape[:-2])
+        return broadcast_shapes(self.mean.shape[:-1], self.cov.shape[:-2])
 
     @property
     def variance(self) -> Float[Tensor, "*batch dim"]:
@@ -123,7 +123,7 @@ class Gaussian:
         """
         total = Gaussian(other.mean, symmetrise(self.cov + other.cov))
         factor = cholesky(total.cov, "the sum of two covariances")
-        shape = torch.broadcast_shapes(self.cov.shape, factor.shape)
+        shape = broadcast_shapes(self.cov.shape, factor.shape)
         gain = torch.linalg.solve_triangular(factor, self.cov.expand(shape), upper=False)
         white = solve_lower(factor, other.mean - self.mean)
         log_scale = -0.5 * (white.square().sum(-1) + log_det(factor) + white.shape[-1] * LOG_2PI)
@@ -132,7 +132,7 @@ class Gaussian:
     def kl(self, other: "Gaussian") -> Float[Tensor, "*batch"]:
         """Kullback-Leibler divergence KL(self || other) in nats."""
         mine, theirs = cholesky(self.cov), cholesky(other.cov)
-        shape = torch.broadcast_shapes(mine.shape, theirs.shape)
+        shape = broadcast_shapes(mine.shape, theirs.shape)
         ratio = torch.linalg.solve_triangular(theirs.expand(shape), mine.expand(shape), upper=False)
         white = solve_lower(theirs, self.mean - other.mean)
         dim = self.mean.shape[-1]

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from tsforecast.core.blocks import Blocks
 from tsforecast.core.gaussian import Gaussian, register_record
-from tsforecast.core.linalg import LOG_2PI, add_diagonal, check_factor, is_transformed, symmetrise
+from tsforecast.core.linalg import LOG_2PI, add_diagonal, broadcast_shapes, check_factor, is_transformed, symmetrise
 from tsforecast.core.linear import AbstractLinearGaussian, AbstractLinearSystem, LinearGaussian
 
 
@@ -109,7 +109,7 @@ class Clock:
         if self.taken.ndim == 1 or table.ndim == 1:
             return table[..., index]
         events = index.ndim - self.taken.ndim + 1
-        batch = torch.broadcast_shapes(table.shape[:-1], index.shape[: index.ndim - events])
+        batch = broadcast_shapes(table.shape[:-1], index.shape[: index.ndim - events])
         flat = index.expand(*batch, *index.shape[-events:]).flatten(-events)
         return table.expand(*batch, -1).gather(-1, flat).unflatten(-1, index.shape[-events:])
 
@@ -214,7 +214,7 @@ class Season(Component):
         steps = torch.arange(index.shape[-1], device=index.device)
         same = ((index.unsqueeze(-1) == index.unsqueeze(-2)) & (steps.unsqueeze(-1) >= steps)).to(noise.dtype)
         variance = _apply(same, noise)
-        batch = torch.broadcast_shapes(index.shape, noise.shape)
+        batch = broadcast_shapes(index.shape, noise.shape)
         zeros = noise.new_zeros(*batch[:-1], self.factors)
         return BlockParts(
             position=index.unsqueeze(-1),
@@ -273,7 +273,7 @@ class ISSMTransition(AbstractLinearGaussian):
             return moved
         levels, slopes = (torch.tensor(positions, device=x.device) for positions in zip(*self.slopes, strict=True))
         added = x if self.slope is None else x * self.slope.unsqueeze(-1)
-        batch = torch.broadcast_shapes(moved.shape, added.shape)
+        batch = broadcast_shapes(moved.shape, added.shape)
         return moved.expand(batch).index_add(-2, levels, added.expand(batch).index_select(-2, slopes))
 
     def posterior(
@@ -287,7 +287,7 @@ class ISSMTransition(AbstractLinearGaussian):
     ) -> Float[Tensor, "*batch out"]:
         """The state moved on, with noise."""
         mean = self._move(value.unsqueeze(-1)).squeeze(-1)
-        mean = mean.expand(torch.broadcast_shapes(mean.shape, self.noise.shape))
+        mean = mean.expand(broadcast_shapes(mean.shape, self.noise.shape))
         noise = torch.randn(mean.shape, generator=generator, dtype=mean.dtype, device=mean.device)
         noisy = self.noise > 0  # the derivative of a root is infinite at zero
         return mean + torch.where(noisy, torch.where(noisy, self.noise, 1.0).sqrt(), 0.0) * noise
@@ -319,7 +319,7 @@ class ISSMEmission(AbstractLinearGaussian):
         """Sum of the active rows of (*batch, state, column)."""
         if self.index.ndim == 1:
             return x.index_select(-2, self.index).sum(-2)
-        batch = torch.broadcast_shapes(x.shape[:-2], self.index.shape[:-1])
+        batch = broadcast_shapes(x.shape[:-2], self.index.shape[:-1])
         index = self.index.expand(*batch, -1).unsqueeze(-1)
         return x.expand(*batch, *x.shape[-2:]).gather(-2, index.expand(*index.shape[:-1], x.shape[-1])).sum(-2)
 
@@ -355,7 +355,7 @@ class ISSMEmission(AbstractLinearGaussian):
     ) -> Float[Tensor, "*batch out"]:
         """The sum of the active states, with noise."""
         mean = self._rows(value.unsqueeze(-1)).squeeze(-1) + self.offset
-        mean = mean.expand(torch.broadcast_shapes(mean.shape, self.noise.shape))
+        mean = mean.expand(broadcast_shapes(mean.shape, self.noise.shape))
         noise = torch.randn(mean.shape, generator=generator, dtype=mean.dtype, device=mean.device)
         return (mean + self.noise.sqrt() * noise).unsqueeze(-1)
 
@@ -429,7 +429,7 @@ class ISSM(AbstractLinearSystem):
             diagonal.append(ones)
             first += component.size
             used += len(component.noises)
-        batch = torch.broadcast_shapes(*(x.shape[:-1] for x in noises))
+        batch = broadcast_shapes(*(x.shape[:-1] for x in noises))
         noise = torch.cat([x.expand(*batch, -1) for x in noises], -1)
         slope = None
         begun = None if self.active is None else self.active[time]
@@ -510,7 +510,7 @@ class ISSM(AbstractLinearSystem):
         """(..., step, state), from the entries of all components and their positions."""
         pairs = zip(positions, entries, strict=True)
         both = [tuple(_lead(x, 2, ndim) for x in torch.broadcast_tensors(*pair)) for pair in pairs]
-        batch = torch.broadcast_shapes(*(x.shape[:-1] for x, _ in both), (length,))
+        batch = broadcast_shapes(*(x.shape[:-1] for x, _ in both), (length,))
         index, values = (torch.cat([x.expand(*batch, -1) for x in part], -1) for part in zip(*both, strict=True))
         rows = values.new_zeros(*batch, self.num_states)
         if is_transformed(index) or is_transformed(values):  # `vmap` refuses to write into what it has not mapped
@@ -526,7 +526,7 @@ def _lead(x: Tensor, event_ndim: int, ndim: int) -> Tensor:
 def _beside(parts: list[Tensor], event_ndim: int, ndim: int) -> Tensor:
     """Concatenation in the last dimension, batch dimensions broadcast."""
     parts = [_lead(p, event_ndim, ndim) for p in parts]
-    batch = torch.broadcast_shapes(*(p.shape[:-event_ndim] for p in parts))
+    batch = broadcast_shapes(*(p.shape[:-event_ndim] for p in parts))
     return torch.cat([p.expand(*batch, *p.shape[-event_ndim:]) for p in parts], -1)
 
 
@@ -536,7 +536,7 @@ def _block_diagonal(parts: list[Tensor], components: tuple[Component, ...], ndim
         _lead(p, 2, ndim) if isinstance(c, Trend) else torch.diag_embed(_lead(p, 1, ndim))
         for p, c in zip(parts, components, strict=True)
     ]
-    batch = torch.broadcast_shapes(*(p.shape[:-2] for p in full))
+    batch = broadcast_shapes(*(p.shape[:-2] for p in full))
     size = sum(p.shape[-1] for p in full)
     rows, first = [], 0
     for part in full:

@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from tsforecast.core.gaussian import Gaussian, register_record
-from tsforecast.core.linalg import check_factor, cholesky, matvec, solve_lower, symmetrise
+from tsforecast.core.linalg import broadcast_shapes, check_factor, cholesky, matvec, solve_lower, symmetrise
 from tsforecast.core.linear import AbstractLinearSystem, LinearGaussian
 from tsforecast.core.scan import scan
 
@@ -283,8 +283,8 @@ def sample_posterior(
         NotPositiveDefiniteError: As `filter` does.
     """
     # Conditioning on data of full batch shape draws independently also where only the data have that shape.
-    batch = values.shape[1:-1] if observed is None else torch.broadcast_shapes(values.shape, observed.shape)[1:-1]
-    batch = torch.broadcast_shapes(batch, prior.batch_shape)
+    batch = values.shape[1:-1] if observed is None else broadcast_shapes(values.shape, observed.shape)[1:-1]
+    batch = broadcast_shapes(batch, prior.batch_shape)
     wide = Gaussian(prior.mean.expand(*batch, prior.mean.shape[-1]), prior.cov)
     states, simulated = simulate(system, wide, values.shape[0], num_samples, generator, first)
     values = values.reshape(values.shape[0], 1, *[1] * (simulated.ndim - values.ndim - 1), *values.shape[1:])

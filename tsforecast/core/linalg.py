@@ -1,5 +1,6 @@
 """Factorisations of covariances: the one place where a matrix that is not positive definite is met."""
 
+import functools
 import math
 from typing import Any
 
@@ -24,6 +25,12 @@ def is_transformed(x: Tensor) -> bool:
     inside = torch._C._functorch.is_functorch_wrapped_tensor(x)  # pyright: ignore[reportAttributeAccessIssue]
     tracing = torch._C._TorchDispatchModeKey.PROXY  # pyright: ignore[reportAttributeAccessIssue]
     return inside or torch._C._get_dispatch_mode(tracing) is not None  # pyright: ignore[reportAttributeAccessIssue]
+
+
+@functools.lru_cache(maxsize=1024)
+def broadcast_shapes(*shapes: tuple[int, ...]) -> torch.Size:
+    """As torch's, which takes longer than a product of small matrices, remembered."""
+    return torch.broadcast_shapes(*shapes)
 
 
 def check_factor(info: Int[Tensor, "*index"], names: tuple[str, ...], what: str) -> None:
@@ -103,6 +110,8 @@ def cholesky(
     if known is not None:
         factor = factor * (~known).unsqueeze(-2)
     # Backends differ in whether they report NaN and inf.
+    if not is_transformed(info) and not bool(info.any()) and bool(factor.diagonal(dim1=-2, dim2=-1).sum().isfinite()):
+        return factor
     failed = (info != 0) | ~factor.diagonal(dim1=-2, dim2=-1).sum(-1).isfinite()
     check_factor(failed.int(), ("series",) if info.ndim else (), what)
     return factor
@@ -112,8 +121,10 @@ def whiten(
     factor: Float[Tensor, "*#batch dim dim"], columns: Float[Tensor, "*#batch dim column"]
 ) -> Float[Tensor, "*batch dim column"]:
     """`factor^{-1} columns` for a lower triangular factor."""
-    batch = torch.broadcast_shapes(factor.shape[:-2], columns.shape[:-2])
+    batch = broadcast_shapes(factor.shape[:-2], columns.shape[:-2])
     factor, columns = factor.expand(*batch, *factor.shape[-2:]), columns.expand(*batch, *columns.shape[-2:])
+    if not (factor.requires_grad or columns.requires_grad or is_transformed(factor) or is_transformed(columns)):
+        return _SolveLower.forward(factor, columns)  # an autograd function costs more than the solve of a small matrix
     return _SolveLower.apply(factor, columns)  # pyright: ignore[reportReturnType]
 
 
@@ -151,7 +162,7 @@ def add_diagonal(
         diagonal: Of the other.
         in_place: Whether the matrix may be written into, because nobody else reads it.
     """
-    batch = torch.broadcast_shapes(matrix.shape[:-2], diagonal.shape[:-1])
+    batch = broadcast_shapes(matrix.shape[:-2], diagonal.shape[:-1])
     if is_transformed(matrix) or is_transformed(diagonal):  # `vmap` refuses to write into what it has not mapped
         return matrix + torch.diag_embed(diagonal)
     added = matrix

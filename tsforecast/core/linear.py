@@ -11,7 +11,16 @@ from torch import Tensor
 from tsforecast.core import elementwise
 from tsforecast.core.blocks import Blocks, condition_on_blocks
 from tsforecast.core.gaussian import Gaussian, map_tensors, register_record
-from tsforecast.core.linalg import LOG_2PI, add_diagonal, cholesky, matvec, solve_lower, symmetrise, whiten
+from tsforecast.core.linalg import (
+    LOG_2PI,
+    add_diagonal,
+    broadcast_shapes,
+    cholesky,
+    matvec,
+    solve_lower,
+    symmetrise,
+    whiten,
+)
 
 
 class AbstractLinearGaussian(abc.ABC):
@@ -99,7 +108,7 @@ class LinearGaussian(AbstractLinearGaussian):
         """What the matrix makes of the value, plus offset and noise."""
         mean = matvec(self.matrix, value) + self.offset
         factor = cholesky(self.noise, "the noise of a conditional to sample from", jitter=True)
-        mean = mean.expand(torch.broadcast_shapes(mean.shape, factor.shape[:-1]))
+        mean = mean.expand(broadcast_shapes(mean.shape, factor.shape[:-1]))
         return mean + matvec(factor, torch.randn(mean.shape, generator=generator, dtype=mean.dtype, device=mean.device))
 
     def dense(self) -> "LinearGaussian":
@@ -138,7 +147,7 @@ class DiagonalLinearGaussian(AbstractLinearGaussian):
     ) -> Float[Tensor, "*batch out"]:
         """What the matrix makes of the value, plus offset and noise."""
         mean = matvec(self.matrix, value) + self.offset
-        mean = mean.expand(torch.broadcast_shapes(mean.shape, self.variance.shape))
+        mean = mean.expand(broadcast_shapes(mean.shape, self.variance.shape))
         positive = self.variance > 0  # the derivative of a root at zero is infinite
         deviation = torch.where(positive, self.variance, 1.0).sqrt() * positive
         return mean + deviation * torch.randn(mean.shape, generator=generator, dtype=mean.dtype, device=mean.device)
@@ -196,7 +205,7 @@ class AbstractLinearSystem(abc.ABC):
             NotPositiveDefiniteError: Naming step and series.
         """
         num_steps = values.shape[0]
-        batch = torch.broadcast_shapes(prior.batch_shape, values.shape[1:-1])
+        batch = broadcast_shapes(prior.batch_shape, values.shape[1:-1])
         apart = observed is not None or prior.cov.shape[:-2].numel() > 1
         length, at_once = self.block_shape(num_steps, batch.numel() if apart else 1)
         length = max(min(length, num_steps), 1)
@@ -337,5 +346,5 @@ def _fold(x: Tensor, first: int, length: int, count: int) -> Tensor:
 
 def _cat(parts: list[Tensor], dim: int, event_ndim: int) -> Tensor:
     """Concatenation along `dim` of tensors whose dimensions before the last `event_ndim` broadcast."""
-    batch = torch.broadcast_shapes(*(p.shape[:-event_ndim] for p in parts))
+    batch = broadcast_shapes(*(p.shape[:-event_ndim] for p in parts))
     return torch.cat([p.expand(*batch, *p.shape[-event_ndim:]) for p in parts], dim)

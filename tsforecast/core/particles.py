@@ -316,7 +316,9 @@ def forecast(
     """
     # Factorised once for each particle, not for each path: the factor takes the covariance's place in the drawing.
     factor = cholesky(particles.state.cov, "the covariance of a particle's state", jitter=True)
-    particles = draw(dataclasses.replace(particles, state=Gaussian(particles.state.mean, factor)), num_samples, generator)
+    particles = draw(
+        dataclasses.replace(particles, state=Gaussian(particles.state.mean, factor)), num_samples, generator
+    )
     mean, factor = particles.state.mean, particles.state.cov
     noise = torch.randn(mean.shape, generator=generator, dtype=mean.dtype, device=mean.device)
     state = mean + matvec(factor, noise)

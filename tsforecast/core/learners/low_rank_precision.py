@@ -8,7 +8,7 @@ from torch import Tensor
 
 from tsforecast.core.gaussian import register_record
 from tsforecast.core.learners.family import AbstractFamily
-from tsforecast.core.linalg import cholesky, matvec
+from tsforecast.core.linalg import cholesky
 
 # Weights at a time where a temporary of the size of the factor would be made.
 _CHUNK = 1 << 16
@@ -22,7 +22,7 @@ class LowRankPrecision:
     Attributes:
         mean: Of the weights.
         diagonal: Of the precision, positive.
-        factor: Columns of the precision's other part.
+        factor: Columns of the precision's other part; each lies in one piece of memory, which is faster.
     """
 
     mean: Float[Tensor, " weight"]
@@ -54,7 +54,7 @@ class LOFI(AbstractFamily[LowRankPrecision]):
 
     def init(self, mean: Float[Tensor, " weight"], variance: Float[Tensor, " weight"]) -> LowRankPrecision:
         """All columns are zero."""
-        return LowRankPrecision(mean, 1 / variance, mean.new_zeros(len(mean), self.rank))
+        return LowRankPrecision(mean, 1 / variance, mean.new_zeros(self.rank, len(mean)).T)
 
     def prior(self, mean: Float[Tensor, " weight"], variance: Float[Tensor, " weight"]) -> LowRankPrecision:
         """Without columns."""
@@ -63,23 +63,28 @@ class LOFI(AbstractFamily[LowRankPrecision]):
     def condition(
         self, belief: LowRankPrecision, matrix: Float[Tensor, "row weight"], residual: Float[Tensor, " row"]
     ) -> LowRankPrecision:
-        """m+ = m + Lambda+^{-1} H' e by Woodbury's identity, before anything is dropped."""
-        exact = dataclasses.replace(belief, factor=torch.cat([belief.factor, matrix.T], -1))
-        change = solve(exact, matvec(matrix.T, residual))
+        """m+ = m + Lambda+^{-1} H' e before anything is dropped, by Lambda+^{-1} F = U^{-1} F (I + F' U^{-1} F)^{-1}.
+
+        F are the columns and those of H'.
+        """
+        exact = dataclasses.replace(belief, factor=torch.cat([belief.factor.T, matrix]).T)
+        padded = torch.nn.functional.pad(residual, (belief.factor.shape[-1], 0)).unsqueeze(-1)
+        change = exact.factor @ torch.cholesky_solve(padded, _inner(exact)).squeeze(-1) / belief.diagonal
         return self._truncate(dataclasses.replace(exact, mean=belief.mean + change))
 
     def _truncate(self, belief: LowRankPrecision) -> LowRankPrecision:
         """Keeps the longest of the columns after they are made orthogonal."""
-        diagonal, factor = belief.diagonal, belief.factor
+        diagonal, columns = belief.diagonal, belief.factor.T
         if not self.rank:
             return LowRankPrecision(
-                belief.mean, diagonal if self.spherical else diagonal + _squares(factor), factor[:, :0]
+                belief.mean, diagonal if self.spherical else diagonal + _squares(columns), belief.factor[:, :0]
             )
-        _, rotation = torch.linalg.eigh(factor.T @ factor)
+        _, rotation = torch.linalg.eigh(columns @ columns.T)
         dropped = max(len(rotation) - self.rank, 0)
+        # Products with a part of a small matrix are slow where it is not contiguous.
         if dropped and not self.spherical:
-            diagonal = diagonal + _squares(factor @ rotation[:, :dropped])
-        return LowRankPrecision(belief.mean, diagonal, factor @ rotation[:, dropped:])
+            diagonal = diagonal + _squares(rotation[:, :dropped].T.contiguous() @ columns)
+        return LowRankPrecision(belief.mean, diagonal, (rotation[:, dropped:].T.contiguous() @ columns).T)
 
     def covariance(
         self, belief: LowRankPrecision, matrix: Float[Tensor, "*batch row weight"]
@@ -172,11 +177,10 @@ def solve(belief: LowRankPrecision, vector: Float[Tensor, " weight"]) -> Float[T
 def _inner(belief: LowRankPrecision) -> Tensor:
     """Cholesky factor of I + W' U^{-1} W; many weights in chunks."""
     inner = torch.eye(belief.factor.shape[-1], dtype=belief.factor.dtype, device=belief.factor.device)
-    for start in range(0, len(belief.factor), _CHUNK):
-        part = belief.factor[start : start + _CHUNK]
-        inner = inner + part.T @ (part / belief.diagonal[start : start + _CHUNK].unsqueeze(-1))
+    for part, precision in zip(belief.factor.T.split(_CHUNK, -1), belief.diagonal.split(_CHUNK), strict=True):
+        inner = inner + (part / precision) @ part.T
     return cholesky(inner, "I + W' U^-1 W of a belief")
 
 
 def _squares(columns: Tensor) -> Tensor:
-    return columns.square().sum(-1)
+    return columns.square().sum(0)
