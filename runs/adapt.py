@@ -137,8 +137,7 @@ def rows_of(dataset: str, tables: dict[str, pd.DataFrame], seed: int) -> list[di
                 continue
             beside = {"frozen": parts["frozen"], "sgd": parts[best], "common_sgd": parts.get(COMMON, parts[best])}
             for other, scores in beside.items():
-                # A third of a short phase: from one block alone there is no interval.
-                found = paired_difference(part, scores, block=max(1, min(7, windows // 3)))
+                found = paired_difference(part, scores)
                 row |= {f"minus_{other}": f"{found.estimate:.5f}"}
                 row |= {f"minus_{other}_low": f"{found.low:.5f}", f"minus_{other}_high": f"{found.high:.5f}"}
             rows.append(row)

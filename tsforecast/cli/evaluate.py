@@ -162,7 +162,7 @@ def _report_course(folder: Path, evaluation: Evaluation, course: Course, *, pict
     difference = paired_difference(learnt, frozen)
     sys.stdout.write(
         f"CRPS of {evaluation.adapted} minus that of {evaluation.model}: {difference.estimate:+.3g}, 95 % interval "
-        f"{difference.low:+.3g} to {difference.high:+.3g} (bootstrap over series and blocks of windows)\n\n"
+        f"{difference.low:+.3g} to {difference.high:+.3g} (clustered by series and by blocks of 7 windows)\n\n"
     )
     table = course.windows.set_index("start")
     for name, scores in zip(names, (frozen, learnt), strict=True):

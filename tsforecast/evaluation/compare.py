@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+from scipy import stats
 
 
 @dataclass(frozen=True)
@@ -33,23 +34,24 @@ def crps_by_window(per_forecast: pd.DataFrame) -> pd.Series:
     return loss / per_forecast["size"].groupby("start").sum()
 
 
-def paired_difference(
-    first: pd.DataFrame, second: pd.DataFrame, *, block: int = 7, repeats: int = 2000, seed: int = 0
-) -> Difference:
-    """CRPS of the first minus that of the second, with an interval by a bootstrap over series and blocks of windows.
+def paired_difference(first: pd.DataFrame, second: pd.DataFrame, *, block: int = 7) -> Difference:
+    """CRPS of the first minus that of the second, with an interval that knows of series and of blocks of windows.
 
-    Series and moving blocks of windows (Kuensch 1989) are drawn with replacement, independently of one another
-    (the pigeonhole bootstrap, Owen 2007): neither series nor neighbouring windows are independent. With few of either
-    the interval is too narrow: of simulated differences with normal effects of series and of windows, 84 % of the
-    nominal 95 % intervals held the truth with 6 series and 3 blocks, 88 % with 12 and 6, 92 % with 30 and 10, 94 % with
-    30 and 14.
+    Neither series nor neighbouring windows are independent, so the variance is clustered in both directions: that of
+    the sums over each series, plus that of the sums over each block, minus that of their cells, which are in both
+    (Cameron, Gelbach and Miller 2011), and not less than either. Degrees of freedom are Satterthwaite's (1946), as few
+    series or blocks know little of their variance. Of simulated differences with normal effects of series and of
+    windows, 94 to 97 % of the nominal 95 % intervals held the truth with 6 series and 3 blocks, 12 and 6, 30 and 10 and
+    30 and 14; 88 to 94 % where the effects of windows had an autocorrelation of .7 and a block was seven.
 
     Args:
         first: `Scores.per_forecast`, or the rows of some windows of it.
         second: Likewise, with the same rows.
-        block: Windows in a block.
-        repeats: Draws.
-        seed: Of the draws.
+        block: Windows in a block, within which windows may depend on one another; fewer where there would be less than
+            three blocks, which say next to nothing of their variance.
+
+    Returns:
+        The difference; the interval is without end where there is one series and one block.
 
     Raises:
         ValueError: If the rows are not the same, or series have different numbers of windows.
@@ -62,14 +64,17 @@ def paired_difference(
         raise ValueError("expected as many windows of every series")
     size = first["size"].to_numpy().reshape(series, -1)
     change = np.nan_to_num((first["crps"] - second["crps"]).to_numpy()).reshape(series, -1) * size
-    windows = size.shape[1]
-    length = min(block, windows)
-    rng = np.random.default_rng(seed)
-    rows = rng.integers(series, size=(repeats, series))
-    starts = rng.integers(windows - length + 1, size=(repeats, -(-windows // length)))
-    columns = (starts[..., None] + np.arange(length)).reshape(repeats, -1)[:, :windows]
-    draws = np.array(
-        [change[np.ix_(r, c)].sum() / size[np.ix_(r, c)].sum() for r, c in zip(rows, columns, strict=True)]
-    )
-    low, high = np.nanquantile(draws, [0.025, 0.975])
-    return Difference(float(change.sum() / size.sum()), float(low), float(high))
+    estimate = float(change.sum() / size.sum())
+    shares = (change - estimate * size) / size.sum()
+    windows = shares.shape[1]
+    parts = np.array_split(shares, max(windows // block, min(windows, 3)), axis=1)
+    cells = np.stack([part.sum(1) for part in parts], axis=1)
+    sums = (cells.sum(1), cells.sum(0))
+    within = [np.square(x).sum() * len(x) / (len(x) - 1) if len(x) > 1 else 0.0 for x in sums]
+    both = np.square(cells).sum() * cells.size / max(cells.size - 1, 1)
+    variance = max(*within, sum(within) - both)
+    if cells.size == 1:
+        return Difference(estimate, -np.inf, np.inf)
+    certain = sum(v**2 / (len(x) - 1) for v, x in zip(within, sums, strict=True) if len(x) > 1)
+    half = stats.t.ppf(0.975, variance**2 / certain) * np.sqrt(variance) if certain else 0.0
+    return Difference(estimate, float(estimate - half), float(estimate + half))
