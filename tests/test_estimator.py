@@ -37,6 +37,7 @@ TRAININGS = [(name, validate) for name in MODELS for validate in (False, True) i
 SMALL = {
     "issm": {"components": "level+day_of_week"},
     "gls": {"state_dim": 3},
+    "deepstate": {"components": "level+day_of_week", "hidden": 4, "embedding_dim": 2},
     "sgls": {**_TINY, "state_dim": 3},
     "rsgls": {**_TINY, "state_dim": 3},
     "rsgls-issm": {**_TINY, "components": "level+day_of_week"},
@@ -134,7 +135,15 @@ def feature_entries(targets=None):
 
 @pytest.mark.parametrize(
     ("model", "targets"),
-    [("issm", None), ("gls", None), ("gls", 2), ("sgls", 2), ("rsgls-issm", None), ("arsgls", None)],
+    [
+        ("issm", None),
+        ("gls", None),
+        ("gls", 2),
+        ("deepstate", None),
+        ("sgls", 2),
+        ("rsgls-issm", None),
+        ("arsgls", None),
+    ],
 )
 def test_features(model, targets, tmp_path):
     data = ListDataset(feature_entries(targets), freq="1h", one_dim_target=targets is None)

@@ -23,6 +23,10 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "gls": ("gls", {"state_dim": 4}),
     "gls-targets": ("gls", {"state_dim": 3, "num_targets": 2}),
     "gls-crps": ("gls", {"state_dim": 3, "objective": "crps", "transformation": "asinh"}),
+    "deepstate": (
+        "deepstate",
+        {"components": "damped_level+day_of_week", "hidden": 3, "num_layers": 2, "embedding_dim": 2},
+    ),
     "sgls": ("sgls", _DENSE),
     "sgls-categorical": ("sgls", {**_DENSE, "switch": "categorical", "switch_dim": 3}),
     "rsgls": ("rsgls", _DENSE),

@@ -279,7 +279,7 @@ def test_the_model_reads_what_it_is_told(case):
     """Everything that a batch says of a step matters to networks, and to linear models what is part of them."""
     model, entries = model_and_entries(case)
     batch = make_batch(model, entries)
-    unread = {"time_feat", "static_real"} if case in LINEAR and case != "issm-network" else set()
+    unread = {"time_feat", "static_real"} if case in LINEAR and case not in ("issm-network", "deepstate") else set()
     unread |= {"season_index"} if case.startswith("gls") else set()
     with torch.no_grad():
         loss = seeded(model.loss, batch)

@@ -32,7 +32,7 @@ from tsforecast.evaluation import (
     save_scores,
 )
 from tsforecast.evaluation.report import PROTOCOLS
-from tsforecast.models import AbstractSwitchingForecaster, ISSMForecaster, RSGLSISSMForecaster
+from tsforecast.models import AbstractSwitchingForecaster, RSGLSISSMForecaster
 from tsforecast.plots import (
     plot_adaptation,
     plot_calibration,
@@ -213,7 +213,7 @@ def _draw(folder: Path, task: ForecastTask, forecasts: dict[str, list[Any]], eva
 def _draw_insights(folder: Path, predictor: StateSpacePredictor, task: ForecastTask) -> list[Path]:
     """Pictures of what the model sees in the first series, where it can tell: its components, its regimes."""
     net = predictor.prediction_net
-    if not isinstance(net, ISSMForecaster | AbstractSwitchingForecaster):
+    if not isinstance(net, AbstractISSMForecaster | AbstractSwitchingForecaster):
         return []
     entry = task.train[0]
     prepared = next(iter(predictor.input_transform(iter([entry]), is_train=False)))
@@ -232,10 +232,10 @@ def _draw_insights(folder: Path, predictor: StateSpacePredictor, task: ForecastT
 
     scale = "" if net.transformation == "none" else f", {net.transformation} of the data"
     with torch.no_grad():
-        if isinstance(net, ISSMForecaster | RSGLSISSMForecaster):
+        if isinstance(net, AbstractISSMForecaster | RSGLSISSMForecaster):
             shown = max(200, 20 * task.season)
             # Smoothing of particles takes many paths: no more of the history than helps what is shown.
-            batch, observed = past_of(shown, _HISTORY if isinstance(net, ISSMForecaster) else shown)
+            batch, observed = past_of(shown, _HISTORY if isinstance(net, AbstractISSMForecaster) else shown)
             components = {
                 name.replace("_", " "): (mean[0, -len(observed) :].cpu().numpy(), sd[0, -len(observed) :].cpu().numpy())
                 for name, (mean, sd) in net.decompose(batch).items()

@@ -1,8 +1,9 @@
 """Forecasters by name."""
 
 from tsforecast.models.base import DATA_DECIDED, INPUT_NAMES, AbstractForecaster, Belief
+from tsforecast.models.deepstate import DeepStateForecaster
 from tsforecast.models.gls import GLSForecaster
-from tsforecast.models.issm import ISSMForecaster
+from tsforecast.models.issm import AbstractISSMForecaster, ISSMForecaster
 from tsforecast.models.rsgls_issm import RSGLSISSMForecaster
 from tsforecast.models.sgls import ARSGLSForecaster, RSGLSForecaster, SGLSForecaster
 from tsforecast.models.switching import AbstractSwitchingForecaster
@@ -10,6 +11,7 @@ from tsforecast.models.switching import AbstractSwitchingForecaster
 MODELS: dict[str, type[AbstractForecaster]] = {
     "issm": ISSMForecaster,
     "gls": GLSForecaster,
+    "deepstate": DeepStateForecaster,
     "sgls": SGLSForecaster,
     "rsgls": RSGLSForecaster,
     "rsgls-issm": RSGLSISSMForecaster,
@@ -22,8 +24,10 @@ __all__ = [
     "MODELS",
     "ARSGLSForecaster",
     "AbstractForecaster",
+    "AbstractISSMForecaster",
     "AbstractSwitchingForecaster",
     "Belief",
+    "DeepStateForecaster",
     "GLSForecaster",
     "ISSMForecaster",
     "RSGLSForecaster",

@@ -16,6 +16,8 @@ from tsforecast.core import Gaussian
 from tsforecast.core.gaussian import register_record
 from tsforecast.core.linalg import is_transformed
 from tsforecast.core.particles import ParticleState
+from tsforecast.models.components import parse_component
+from tsforecast.nn import InputNetwork
 
 Batch = dict[str, Any]
 
@@ -49,6 +51,7 @@ class Belief:
         series: Index of the series, 0 for unknown ones.
         static_cat: Codes of the static categories.
         static_real: Static numbers.
+        memory: Of a recurrent network, for models that have one.
     """
 
     state: Gaussian | ParticleState
@@ -57,6 +60,7 @@ class Belief:
     series: Int[Tensor, " series"]
     static_cat: Int[Tensor, "series category"]
     static_real: Float[Tensor, "series static"]
+    memory: Float[Tensor, "series layer 2 hidden"] | None = None
 
 
 @register_record
@@ -149,6 +153,9 @@ class AbstractForecaster(pl.LightningModule, abc.ABC):
         self.scaling_length = scaling_length
         self.season = season
         self.num_targets = num_targets
+        self.num_series = num_series
+        self.cardinality = cardinality or []
+        self.num_step_features = num_time_features + num_dynamic_real + num_static_real
         self.transformation = "none" if transformation == "auto" else transformation
         self.scaling = scaling
         self.clip = clip
@@ -357,6 +364,25 @@ class AbstractForecaster(pl.LightningModule, abc.ABC):
             dynamic_real=batch[f"{part}_dynamic_real"].transpose(0, 1).to(dtype),
         )
 
+    def input_network(self, embedding_dim: int, hidden: int) -> InputNetwork:
+        """One layer over what `features` puts together."""
+        size = self.num_step_features + sum(self.cardinality)
+        size += sum(parse_component(name).size for name in self.season_names)
+        return InputNetwork(size, self.num_series, embedding_dim, hidden)
+
+    def features(
+        self, network: InputNetwork, stretch: Stretch, batch: Batch | Belief
+    ) -> Float[Tensor, "time series hidden"]:
+        """What networks know of every step beside the observation."""
+        series, categories, numbers = identities(batch)
+        like = stretch.time_feat
+        sizes = [parse_component(name).size for name in self.season_names]
+        codes = [*zip(stretch.season_index.unbind(-1), sizes, strict=True)]
+        codes += [*zip(categories.unbind(-1), self.cardinality, strict=True)]
+        parts = [like, stretch.dynamic_real, numbers] + [_one_hot(*code) for code in codes]
+        wide = [x.to(like.dtype).expand(*like.shape[:2], -1) for x in parts]
+        return network(torch.cat(wide, -1), series)
+
     def mean_size(self, batch: Batch) -> Float[Tensor, "series target"]:
         """Mean absolute value of the past, in the units of the data."""
         past = torch.where(batch["past_observed"], batch["past_target"].abs(), 0.0).to(self.dtype)
@@ -406,3 +432,8 @@ def identities(batch: Batch | Belief) -> tuple[Tensor, Tensor, Tensor]:
     if isinstance(batch, Belief):
         return batch.series, batch.static_cat, batch.static_real
     return batch["series_index"], batch["static_cat"], batch["static_real"]
+
+
+def _one_hot(code: Tensor, size: int) -> Tensor:
+    """As torch's, which does not work under `torch.func.vmap`."""
+    return code.unsqueeze(-1) == torch.arange(size, device=code.device)

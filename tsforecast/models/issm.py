@@ -1,6 +1,9 @@
-"""Innovation state-space forecaster: level, trend and seasons with noises learnt per series."""
+"""Innovation state-space forecasters: level, trend and seasons, with noises learnt per series or by a network."""
+
+import abc
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from tsforecast.core import Gaussian, kalman
@@ -16,54 +19,27 @@ _LOWEST, _HIGHEST = -7.0, 5.0
 _FLOOR = 1e-5
 
 
-class ISSMForecaster(AbstractLinearForecaster):
-    """A sum of levels, trends and seasons; what is learnt are the scales of its noises, its dampings and its prior.
-
-    Deep state-space models call this structure ISSM (Rangapuram et al. 2018; the switching-model papers use it with
-    fixed parameters); with free parameters of each series it is a classical structural model (Harvey 1989). Scales are
-    those of the population plus deviations of each category and series; a series that was not in the training data has
-    the population's. The likelihood is the exact Kalman filter's.
+class AbstractISSMForecaster(AbstractLinearForecaster):
+    """A sum of levels, trends and seasons by name, whose noises, dampings and prior come from somewhere.
 
     Args:
-        components: Names joined by "+": level, damped_level, trend, damped_trend, hour_of_day, hour_by_kind_of_day
-            (working days and weekends apart), hour_of_week, day_of_week, month_of_year, ..., cycle_of_N; "auto" chooses
-            by the frequency, "paper" takes the switching-model papers' (level + seasons).
-        scales: "free" for constants of each series; "network" adds to their logarithms a network over time features,
-            active seasons and an embedding of the series, so that scales vary with time.
-        embedding_dim: Size of the series' embedding in that network.
+        components: Names joined by "+", see `component_names`.
         kwargs: Arguments of every forecaster.
     """
 
-    def __init__(self, *, components: str = "auto", scales: str = "free", embedding_dim: int = 10, **kwargs) -> None:
+    def __init__(self, *, components: str, **kwargs) -> None:
         super().__init__(**kwargs)
-        self.save_hyperparameters()
         if self.num_targets != 1:
-            raise ValueError(f"issm forecasts one target, got {self.num_targets}: forecast them as series, or take gls")
-        if scales not in ("free", "network"):
-            raise ValueError(f"expected scales to be 'free' or 'network', got {scales!r}")
-        options = self.hparams
-        self.component_names = component_names(components, options.get("freq", "D"))
+            raise ValueError(
+                f"a sum of components is one target, got {self.num_targets}: forecast them as series, or take gls"
+            )
+        self.component_names = component_names(components, self.freq)
         self.components = tuple(parse_component(name) for name in self.component_names)
         self.noise_names = [
             noise if noise == name else f"{name}.{noise}"
             for name, component in zip(self.component_names, self.components, strict=True)
             for noise in component.noises
         ] + ["observation"]
-        num_series, cardinality = options.get("num_series", 0), options.get("cardinality") or []
-        sizes = [len(self.noise_names), sum(c.is_damped for c in self.components), len(self.components)]
-        self.sizes = [*sizes, options.get("num_dynamic_real", 0)]
-        initial = [torch.full((sizes[0],), -3.0), torch.full((sizes[1],), 2.0), torch.zeros(sizes[2])]
-        initial[0][-1] = -0.5
-        initial.append(torch.zeros(self.sizes[3]))  # effects of the covariates
-        self.parameters_of_series = SeriesParameters(torch.cat(initial), num_series, cardinality)
-        self.season_means = torch.nn.Parameter(
-            torch.zeros(sum(c.size for c in self.components if isinstance(c, Season)))
-        )
-        self.network = None
-        if scales == "network":
-            factors = sum(c.size for c in self.components if isinstance(c, Season))
-            inputs = options.get("num_time_features", 0) + factors + options.get("num_static_real", 0)
-            self.network = ScaleNetwork(inputs, num_series, sizes[0], embedding_dim)
 
     @property
     def season_names(self) -> list[str]:
@@ -71,28 +47,41 @@ class ISSMForecaster(AbstractLinearForecaster):
         pairs = zip(self.component_names, self.components, strict=True)
         return [name for name, component in pairs if isinstance(component, Season)]
 
+    @abc.abstractmethod
     def system(self, stretch: Stretch, batch: Batch | Belief) -> tuple[ISSM, Gaussian]:
         """The system of a stretch in scaled units, and the prior over the state before it."""
-        series, cat, real = identities(batch)
-        raw = self.parameters_of_series(series, cat)
-        log_scale, damping, log_prior, effects = raw.split(self.sizes, -1)
-        log_scale = log_scale.unsqueeze(0)
-        if self.network is not None:
-            active = [  # not by torch's one_hot, which `vmap` refuses
-                index.unsqueeze(-1) == torch.arange(parse_component(name).size, device=index.device)
-                for name, index in zip(self.season_names, stretch.season_index.unbind(-1), strict=True)
-            ]
-            inputs = [stretch.time_feat, *active, real]
-            wide = [x.to(raw.dtype).expand(*stretch.time_feat.shape[:2], -1) for x in inputs]
-            log_scale = log_scale + self.network(torch.cat(wide, -1), series)
+
+    def assemble(
+        self,
+        stretch: Stretch,
+        log_scale: Float[Tensor, "time_or_1 series noise"],
+        damping: Float[Tensor, "series damped"],
+        log_prior: Float[Tensor, "series component"],
+        season_means: Float[Tensor, "*#series factor"],
+        effects: Float[Tensor, "*#series covariate"],
+        largest_log_prior: Float[Tensor, "series component"] | None = None,
+    ) -> tuple[ISSM, Gaussian]:
+        """The system of a stretch in scaled units, and the prior over the state before it.
+
+        Args:
+            stretch: Time and covariates.
+            log_scale: Logarithms of the deviations of all noises, bounded here.
+            damping: Log-odds.
+            log_prior: Logarithms of the deviations of each component's states before the stretch, bounded here.
+            season_means: Means of the factors of all seasons, side by side; those of other states are zero.
+            effects: Of the covariates.
+            largest_log_prior: What `log_prior` can be at most, where it is not the same for every stretch: the smallest
+                observation variance follows from it.
+        """
         variance = (2 * log_scale.clamp(_LOWEST, _HIGHEST)).exp()
         prior_variance = (2 * log_prior.clamp(-4.0, 3.0)).exp()
-        offset = (stretch.dynamic_real * effects).sum(-1) if effects.shape[-1] else raw.new_zeros(1)
+        largest = prior_variance if largest_log_prior is None else (2 * largest_log_prior).exp()
+        offset = (stretch.dynamic_real * effects).sum(-1) if effects.shape[-1] else log_prior.new_zeros(1)
         system = ISSM(
             self.components,
             stretch.season_index,
             variance[..., :-1],
-            variance[..., -1] + _FLOOR * prior_variance.sum(-1),
+            variance[..., -1] + _FLOOR * largest.sum(-1),
             torch.sigmoid(damping),
             offset,
             stretch.active,
@@ -101,11 +90,11 @@ class ISSMForecaster(AbstractLinearForecaster):
         used, means = 0, []
         for component in self.components:
             if isinstance(component, Season):
-                means.append(self.season_means[used : used + component.size])
+                means.append(season_means[..., used : used + component.size])
                 used += component.size
             else:
-                means.append(raw.new_zeros(component.size))
-        mean = torch.cat(means).expand(len(series), -1)
+                means.append(season_means.new_zeros(*season_means.shape[:-1], component.size))
+        mean = torch.cat(means, -1).expand(len(log_prior), -1)
         return system, Gaussian(mean, torch.diag_embed(diagonal))
 
     def decompose(self, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
@@ -148,3 +137,56 @@ class ISSMForecaster(AbstractLinearForecaster):
             fit, deviation = parts.pop("fit")
             parts |= {"covariates": (effect, torch.zeros_like(effect)), "fit": (fit + effect, deviation)}
         return parts
+
+
+class ISSMForecaster(AbstractISSMForecaster):
+    """A sum of levels, trends and seasons; what is learnt are the scales of its noises, its dampings and its prior.
+
+    Deep state-space models call this structure ISSM (Rangapuram et al. 2018; the switching-model papers use it with
+    fixed parameters); with free parameters of each series it is a classical structural model (Harvey 1989). Scales are
+    those of the population plus deviations of each category and series; a series that was not in the training data has
+    the population's. The likelihood is the exact Kalman filter's.
+
+    Args:
+        components: Names joined by "+": level, damped_level, trend, damped_trend, hour_of_day, hour_by_kind_of_day
+            (working days and weekends apart), hour_of_week, day_of_week, month_of_year, ..., cycle_of_N; "auto" chooses
+            by the frequency, "paper" takes the switching-model papers' (level + seasons).
+        scales: "free" for constants of each series; "network" adds to their logarithms a network over time features,
+            active seasons and an embedding of the series, so that scales vary with time.
+        embedding_dim: Size of the series' embedding in that network.
+        kwargs: Arguments of every forecaster.
+    """
+
+    def __init__(self, *, components: str = "auto", scales: str = "free", embedding_dim: int = 10, **kwargs) -> None:
+        super().__init__(components=components, **kwargs)
+        self.save_hyperparameters()
+        if scales not in ("free", "network"):
+            raise ValueError(f"expected scales to be 'free' or 'network', got {scales!r}")
+        options = self.hparams
+        sizes = [len(self.noise_names), sum(c.is_damped for c in self.components), len(self.components)]
+        self.sizes = [*sizes, options.get("num_dynamic_real", 0)]
+        initial = [torch.full((sizes[0],), -3.0), torch.full((sizes[1],), 2.0), torch.zeros(sizes[2])]
+        initial[0][-1] = -0.5
+        initial.append(torch.zeros(self.sizes[3]))  # effects of the covariates
+        self.parameters_of_series = SeriesParameters(torch.cat(initial), self.num_series, self.cardinality)
+        factors = sum(c.size for c in self.components if isinstance(c, Season))
+        self.season_means = torch.nn.Parameter(torch.zeros(factors))
+        self.network = None
+        if scales == "network":
+            inputs = options.get("num_time_features", 0) + factors + options.get("num_static_real", 0)
+            self.network = ScaleNetwork(inputs, self.num_series, sizes[0], embedding_dim)
+
+    def system(self, stretch: Stretch, batch: Batch | Belief) -> tuple[ISSM, Gaussian]:
+        """The system of a stretch in scaled units, and the prior over the state before it."""
+        series, cat, real = identities(batch)
+        log_scale, damping, log_prior, effects = self.parameters_of_series(series, cat).split(self.sizes, -1)
+        log_scale = log_scale.unsqueeze(0)
+        if self.network is not None:
+            active = [  # not by torch's one_hot, which `vmap` refuses
+                index.unsqueeze(-1) == torch.arange(parse_component(name).size, device=index.device)
+                for name, index in zip(self.season_names, stretch.season_index.unbind(-1), strict=True)
+            ]
+            inputs = [stretch.time_feat, *active, real]
+            wide = [x.to(log_scale.dtype).expand(*stretch.time_feat.shape[:2], -1) for x in inputs]
+            log_scale = log_scale + self.network(torch.cat(wide, -1), series)
+        return self.assemble(stretch, log_scale, damping, log_prior, self.season_means, effects)

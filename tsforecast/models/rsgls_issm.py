@@ -97,7 +97,7 @@ class RSGLSISSMForecaster(AbstractSwitchingForecaster):
         self, stretch: Stretch, batch: Batch | Belief, location: Tensor, scale: Tensor, proposing: bool
     ) -> tuple[AbstractSwitchingSystem, Gaussian]:
         """The system of a stretch of time in scaled units, and the prior over the state before it."""
-        features = self.features(stretch, batch)
+        features = self.features(self.inputs, stretch, batch)
         assert isinstance(self.linear, ISSMForecaster)
         issm, prior = self.linear.system(stretch, batch)
         bases = self.mixture.joined()

@@ -98,7 +98,7 @@ class AbstractDenseSwitchingForecaster(AbstractSwitchingForecaster):
         self, stretch: Stretch, batch: Batch | Belief, location: Tensor, scale: Tensor, proposing: bool
     ) -> tuple[AbstractSwitchingSystem, Gaussian]:
         """The system of a stretch of time in scaled units, and the prior over the state before it."""
-        features = self.features(stretch, batch)
+        features = self.features(self.inputs, stretch, batch)
         bases = self.mixture.joined()
         offsets = torch.einsum("tbu,kdu->tbkd", features, self.emission_inputs)
 

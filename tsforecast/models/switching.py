@@ -11,9 +11,8 @@ from tsforecast.core import Gaussian, particles
 from tsforecast.core.particle_smoother import ParticleSmoothed, sample_given, smooth
 from tsforecast.core.particles import GRADIENTS, AbstractSwitchingSystem, ParticleFiltered, ParticleState
 from tsforecast.core.switching import Diagonal
-from tsforecast.models.base import AbstractForecaster, Batch, Belief, Stretch, identities, scaled
-from tsforecast.models.components import parse_component
-from tsforecast.nn.mlp import BaseMixture, GuessNetwork, InputNetwork
+from tsforecast.models.base import AbstractForecaster, Batch, Belief, Stretch, scaled
+from tsforecast.nn.mlp import BaseMixture, GuessNetwork
 
 # Logarithms of inverse scales stay in a range in which float32 filters safely whatever an optimiser does.
 _LARGEST = 5.0
@@ -95,12 +94,8 @@ class AbstractSwitchingForecaster(AbstractForecaster):
         self.condition_on_switch = recurrence == "exact"
         # A linear model inside, trained alone at first, where the model has one.
         self.linear: AbstractForecaster | None = None
-        self.cardinality = kwargs.get("cardinality") or []
-        numbers = ("num_time_features", "num_dynamic_real", "num_static_real")
-        inputs = sum(kwargs.get(name, 0) for name in numbers) + sum(self.cardinality)
-        inputs += sum(parse_component(name).size for name in self.season_names)
         self.mixture: BaseMixture  # of the parameters that the switch chooses
-        self.inputs = InputNetwork(inputs, kwargs.get("num_series", 0), embedding_dim, hidden)
+        self.inputs = self.input_network(embedding_dim, hidden)
 
     # What a model is.
 
@@ -124,17 +119,6 @@ class AbstractSwitchingForecaster(AbstractForecaster):
         """
 
     # What follows from it.
-
-    def features(self, stretch: Stretch, batch: Batch | Belief) -> Float[Tensor, "time series hidden"]:
-        """What the networks know of every step beside the observation."""
-        series, categories, numbers = identities(batch)
-        like = stretch.time_feat
-        sizes = [parse_component(name).size for name in self.season_names]
-        codes = [*zip(stretch.season_index.unbind(-1), sizes, strict=True)]
-        codes += [*zip(categories.unbind(-1), self.cardinality, strict=True)]
-        parts = [like, stretch.dynamic_real, numbers] + [_one_hot(*code) for code in codes]
-        wide = [x.to(like.dtype).expand(*like.shape[:2], -1) for x in parts]
-        return self.inputs(torch.cat(wide, -1), series)
 
     def guesses(
         self, network: GuessNetwork | None, stretch: Stretch, features: Tensor, location: Tensor, scale: Tensor
@@ -309,11 +293,6 @@ def weighted_crps(
     above = weight.sum(1, keepdim=True) - below - weight
     spread = (weight * ordered * (below - above)).sum(1) / (count * (count - 1))
     return (ratio * (paths - values).abs()).mean(1) - spread
-
-
-def _one_hot(code: Tensor, size: int) -> Tensor:
-    """As torch's, which does not work under `torch.func.vmap`."""
-    return code.unsqueeze(-1) == torch.arange(size, device=code.device)
 
 
 def diagonal(raw: Float[Tensor, "*batch double"]) -> Diagonal:

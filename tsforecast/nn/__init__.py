@@ -3,9 +3,11 @@
 from tsforecast.nn.likelihood import DECODERS, AbstractDecoder, ScaledLikelihood
 from tsforecast.nn.mlp import BaseMixture, GuessNetwork, InputNetwork, SwitchDynamics
 from tsforecast.nn.parameters import ScaleNetwork, SeriesParameters
+from tsforecast.nn.recurrent import LSTM
 
 __all__ = [
     "DECODERS",
+    "LSTM",
     "AbstractDecoder",
     "BaseMixture",
     "GuessNetwork",
