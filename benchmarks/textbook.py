@@ -173,7 +173,7 @@ def read(model: Forecaster, stretch: Stretch, batch: Batch | Belief, location: T
     else:
         likelihood = model.likelihood(location, scale)
         prior = Normal(model.prior_mean, torch.diag_embed(variance(model.prior_log_inverse_scale)))
-    return Textbook(model, model.features(stretch, batch), values, prior, noises, likelihood)
+    return Textbook(model, model.features(model.inputs, stretch, batch), values, prior, noises, likelihood)
 
 
 def _noises(issm: ISSM, like: Tensor) -> Noises:

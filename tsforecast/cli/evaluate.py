@@ -32,7 +32,7 @@ from tsforecast.evaluation import (
     save_scores,
 )
 from tsforecast.evaluation.report import PROTOCOLS
-from tsforecast.models import AbstractSwitchingForecaster, RSGLSISSMForecaster
+from tsforecast.models import AbstractISSMForecaster, AbstractSwitchingForecaster, RSGLSISSMForecaster
 from tsforecast.plots import (
     plot_adaptation,
     plot_calibration,
