@@ -499,6 +499,40 @@ def test_proposals_have_their_networks():
     assert not any(name.startswith("guess") for name in names["arsgls-bootstrap"] | names["sgls-categorical"])
 
 
+@pytest.mark.parametrize("particle_length", [0, 3, 50])
+def test_what_comes_before_the_particles_is_filtered_by_the_issm(particle_length):
+    """Where the switch changes nothing all of it is the ISSM, also for series that begin among the particles."""
+    model = make_model("rsgls-issm-open", particle_length=particle_length)
+    with torch.no_grad():
+        model.mixture.bases["factor"].zero_()
+        batch = make_batch(model, make_entries(lengths=(14, 11, 6)))
+        belief, terms = model.filter(batch)
+        expected, its = model.linear.filter(batch)
+    torch.testing.assert_close(terms.sum(0), its.sum(0), **EXACT)
+    weights = belief.state.log_weight.exp().unsqueeze(-1)
+    torch.testing.assert_close((weights * belief.state.state.mean).sum(0), expected.state.mean, **EXACT)
+
+
+def test_particles_read_the_end_of_a_history_alone():
+    """Their forecast forgets what came before but for what the ISSM keeps of it."""
+    model = make_model("rsgls-issm", particle_length=3)
+    batch = make_batch(model, make_entries(lengths=(14, 11, 6)))
+    location, scale = model.begin(batch)
+    past = model.stretch(batch, "past")
+    filtered, _, start = seeded(model._filter, past, batch, location, scale)
+    assert len(filtered.log_likelihood) == len(past.values)
+    assert (filtered.effective_sample_size[:-3] == model.num_particles).all()
+    assert (filtered.effective_sample_size[-3:] < model.num_particles).any()
+    system, prior = model.linear.system(past, batch)
+    head = past.values[:-3]
+    belief, _ = system.posterior(prior, (head - location) / scale, past.observed[:-3])
+    torch.testing.assert_close(start.state.mean[0], belief.mean, **EXACT)
+    losses = model.loss({**batch})
+    losses.sum().backward()
+    assert torch.isfinite(losses).all()
+    assert model.mixture.bases["factor"].grad.abs().sum() > 0
+
+
 def test_a_linear_model_is_trained_first_where_one_is_inside():
     model = make_model("rsgls-issm", linear_epochs=1)
     batch = make_batch(model, entries_of("rsgls-issm"))
@@ -584,6 +618,7 @@ def test_an_outlier_of_a_million_scales(case, dtype):
         ("arsgls", {"auxiliary_dim": 0}, "auxiliary_dim to be at least 1, got 0"),
         ("sgls", {"resample_below": -0.5}, "resample_below to be at least 0, got -0.5"),
         ("rsgls-issm", {"linear_epochs": -1}, "linear_epochs to be at least 0, got -1"),
+        ("rsgls-issm", {"particle_length": -1}, "particle_length to be at least 0, got -1"),
     ],
 )
 def test_bad_options(case, options, message):

@@ -66,7 +66,8 @@ def parser() -> ArgumentParser:
         metavar="NAMES",
         type=str,
         default=DEFAULT_BASELINES,
-        help=f"with commas between: {', '.join(BASELINES)}, each also with a season, as in seasonal_naive-168; or none",
+        help=f"with commas between: {', '.join(BASELINES)}, each also with a season, as in seasonal_naive-168 (deepar, "
+        "which is trained for 50 epochs, with a number of these); or none",
     )
     options.add_forecast(command)
     group = command.add_argument_group("learning on (see docs/learners.md)")
@@ -82,7 +83,7 @@ def parser() -> ArgumentParser:
     )
     group.add_argument("--evidence", type=str, default=Adaptation.evidence, help=f"learnt from: {', '.join(EVIDENCE)}")
     group.add_argument("--settings", type=dict, default=None, help="more of the learner's constructor, as JSON")
-    command.add_argument("--workers", type=int, default=1, help="processes that fit auto_ets")
+    command.add_argument("--workers", type=int, default=1, help="processes that fit baselines of statsforecast")
     command.add_argument("--threads", type=int, help="of the CPU; default: torch's choice")
     command.add_argument("--plot_series", type=int, default=6, help="series to draw; 0: no pictures")
     command.add_argument(

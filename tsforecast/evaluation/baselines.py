@@ -1,4 +1,4 @@
-"""Classical forecasts to compare with: naive, empirical random walk, exponential smoothing.
+"""Classical forecasts to compare with: naive, empirical random walk, and those of statsforecast.
 
 Each is fitted once, on the training range, and carried to later forecast dates without refitting, so a baseline knows
 exactly what a model knows. Forecasts are exact quantiles at every level that `score` reads, not samples. Where the
@@ -89,46 +89,55 @@ class EmpiricalChanges:
 
 
 @dataclass(frozen=True)
-class ExponentialSmoothing:
-    """statsforecast's AutoETS with additive errors and seasons, filtered on with its fitted parameters.
-
-    Models with multiplicative parts are left out of the search: their quantiles can overflow.
+class Classical:
+    """A model of statsforecast, filtered on with its fitted parameters; errors are taken as Gaussian.
 
     Attributes:
-        model: The part of the fitted model that filtering needs (its states and residuals are as long as the series).
+        model: Fitted; of AutoETS without states and residuals, which are as long as the series.
     """
 
-    model: dict[str, Any]
+    model: Any
 
     @classmethod
-    def fit(cls, history: Array, season: int) -> "ExponentialSmoothing":
+    def fit(cls, name: str, history: Array, season: int) -> "Classical":
         """Fits to a training range.
 
         Raises:
             ValueError: If the forecasts of the fitted model are not finite.
             Exception: Whatever statsforecast raises, for example on tiny series.
         """
-        from statsforecast.models import AutoETS  # takes seconds to import, and only this baseline needs it
+        from statsforecast import models  # takes seconds to import, and few need it
 
-        fitted = AutoETS(season_length=season, model="AZA" if season > 1 else "AZN").fit(history).model_
-        smoothing = cls({key: fitted[key] for key in ("m", "components", "par", "fit", "n_params")})
-        if not np.isfinite(smoothing.quantiles(history, season + 1)).all():
-            raise ValueError(f"the forecasts of ETS {fitted['components']} are not finite")
-        return smoothing
+        if name == "auto_ets":  # multiplicative parts are left out of the search: their quantiles can overflow
+            model = models.AutoETS(season_length=season, model="AZA" if season > 1 else "AZN")
+        elif name == "auto_arima":
+            model = models.AutoARIMA(season_length=season)
+        elif name == "auto_theta":
+            model = models.AutoTheta(season_length=season, decomposition_type="additive")
+        else:
+            cycles = [lag for lag in (season, _LONGER.get(season, 0)) if 1 < lag <= len(history) // 2]
+            model = models.AutoETS(season_length=1, model="ZZN")
+            model = models.MSTL(season_length=cycles, trend_forecaster=model) if cycles else model
+        model = model.fit(history)
+        if name == "auto_ets":
+            fitted: dict[str, Any] = model.model_
+            model.model_ = {key: fitted[key] for key in ("m", "components", "par", "fit", "n_params")}
+        classical = cls(model)
+        if not np.isfinite(classical.quantiles(history, season + 1)).all():
+            raise ValueError(f"the forecasts of {name} are not finite")
+        return classical
 
     def quantiles(self, history: Array, length: int) -> Array:
         """Quantiles (level, length) after `history`."""
-        from statsforecast.models import AutoETS
-
-        carried = AutoETS(season_length=self.model["m"])
-        carried.model_ = self.model
         with np.errstate(invalid="ignore", divide="ignore"):  # undamped models divide by 1 - phi and drop the result
-            forecast = carried.forward(y=history, h=length, level=[95])
-        std = (forecast["hi-95"] - forecast["mean"]) / norm.ppf(0.975)
-        return forecast["mean"] + std * _NORMAL[:, None]
+            forecast = self.model.forward(y=history, h=length, level=[95])
+        mean = np.asarray(forecast["mean"])
+        return mean + (np.asarray(forecast["hi-95"]) - mean) / norm.ppf(0.975) * _NORMAL[:, None]
 
 
-FittedSeries = SeasonalNaive | EmpiricalChanges | ExponentialSmoothing
+FittedSeries = SeasonalNaive | EmpiricalChanges | Classical
+# The season beside the main one that a model of several takes: the week of hours and of half hours.
+_LONGER = {24: 168, 48: 336}
 
 
 def _last_season(history: Array, season: int, length: int) -> Array:
@@ -140,15 +149,15 @@ _FITS: dict[str, tuple[Callable[[Array, int], FittedSeries], bool]] = {  # fit, 
     "random_walk": (SeasonalNaive.fit, False),
     "empirical_seasonal": (EmpiricalChanges.fit, True),
     "empirical_random_walk": (EmpiricalChanges.fit, False),
-    "auto_ets": (ExponentialSmoothing.fit, True),
+    **{name: (partial(Classical.fit, name), True) for name in ("auto_ets", "auto_theta", "mstl", "auto_arima")},
 }
-BASELINES = tuple(_FITS)
+BASELINES = (*_FITS, "deepar")
 
 
 def default_baselines(season: int) -> tuple[str, ...]:
-    """All baselines which differ from each other: without a season the random walks are the seasonal forms."""
-    twins = ("random_walk", "empirical_seasonal") if season == 1 else ()
-    return tuple(name for name in BASELINES if name not in twins)
+    """Those that are fitted at once and differ: without a season the random walks are the seasonal forms."""
+    walks = ("seasonal_naive", "empirical_random_walk", "auto_ets")
+    return walks if season == 1 else (*list(_FITS)[:5],)
 
 
 @dataclass(frozen=True)
@@ -197,26 +206,25 @@ def fit_baseline(name: str, train: Sequence[dict[str, Any]], season: int, *, wor
     """Fits a baseline to every series of a training set.
 
     Args:
-        name: One of `BASELINES`, or with a season of its own, as in `seasonal_naive-168`.
+        name: One of `BASELINES` but for `deepar`, or with a season of its own, as in `seasonal_naive-168`.
         train: GluonTS entries with `item_id`, cut before the test windows.
         season: Main season in steps, for a name which gives none.
-        workers: Processes for `auto_ets`. A script which asks for more than one needs `if __name__ == "__main__"`.
+        workers: Processes for statsforecast's models. A script which asks for more than one needs
+            `if __name__ == "__main__"`.
 
     Raises:
         ValueError: If there is no such baseline or its season is not a positive whole number.
     """
     kind, _, lag = name.partition("-")
     if kind not in _FITS or (lag and not (lag.isdecimal() and int(lag))):
-        raise ValueError(
-            f"expected one of {', '.join(BASELINES)}, or with a season as in auto_ets-24, but got {name!r}"
-        )
+        raise ValueError(f"expected one of {', '.join(_FITS)}, or with a season as in auto_ets-24, but got {name!r}")
     fit, seasonal = _FITS[kind]
     lag = int(lag) if lag else season if seasonal else 1
     rows = [(str(entry["item_id"]), np.asarray(row, np.float64)) for entry in train for row in _targets(entry)]
     work = partial(_fit_one, fit, lag)
     series: dict[str, list[tuple[FittedSeries, float]]] = {}
     failed = 0
-    slow = kind == "auto_ets"
+    slow = isinstance(fit, partial)
     fits = _map(work, [row for _, row in rows], workers if slow else 1)
     fits = tqdm(fits, desc=name, total=len(rows), unit="fit", disable=None if slow else True, leave=False)
     for (item, row), (fitted, success) in zip(rows, fits, strict=True):

@@ -14,6 +14,7 @@ from tsforecast.data.files import replace_file
 from tsforecast.data.frequency import default_season
 from tsforecast.data.task import ForecastTask
 from tsforecast.evaluation.baselines import default_baselines, fit_baseline
+from tsforecast.evaluation.deepar import DeepAR
 from tsforecast.evaluation.scores import INTERVALS, Scores, score
 
 Protocol = Literal["rolling", "long_term"]
@@ -103,10 +104,11 @@ def evaluate(
         predictor_for: Gives the predictor for a protocol ("rolling" or "long_term"), whose horizons differ.
         task: The data and its split.
         model: Name of the model in tables and files.
-        baselines: Names from `BASELINES`, with a season where wanted (`auto_ets-168`); by default all which differ.
+        baselines: Names from `BASELINES`, with a season where wanted (`auto_ets-168`; with `deepar` a number of
+            epochs); by default those which are fitted at once.
         num_samples: Sample paths of the model. Scores of 100 are 1 to 2 % higher than those of the exact quantiles.
         season: Main season in steps, for seasonal baselines and MASE; by default that of the frequency.
-        workers: Processes that fit `auto_ets`; see `fit_baseline`.
+        workers: Processes that fit statsforecast's models; see `fit_baseline`.
         adapted: Name and rolling forecasts of the model that goes on learning.
 
     Raises:
@@ -132,12 +134,15 @@ def evaluate(
         scores[name] = {"rolling": rolling}
     failed_fits: dict[str, int] = {}
     for name in baselines:
-        fitted = fit_baseline(name, task.train, season, workers=workers)
+        if name.partition("-")[0] == "deepar":
+            fitted = DeepAR.fit(task, name)
+        else:
+            fitted = fit_baseline(name, task.train, season, workers=workers)
         failed_fits[name] = fitted.failed_fits
         scores[name] = {}
         for protocol, horizon in horizons.items():
             test = task.test(protocol)
-            forecasts = fitted.predictor(horizon).predict(test.input)
+            forecasts = fitted.predictor(horizon).predict(test.input, num_samples=num_samples)
             scores[name][protocol] = score(forecasts, test, season=season, progress=f"{name}, {protocol}")
     return Evaluation(task.name, model, scores, failed_fits, None if adapted is None else adapted[0])
 

@@ -8,10 +8,12 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from tsforecast.core import Gaussian, particles
+from tsforecast.core.gaussian import map_tensors
 from tsforecast.core.particle_smoother import ParticleSmoothed, sample_given, smooth
 from tsforecast.core.particles import GRADIENTS, AbstractSwitchingSystem, ParticleFiltered, ParticleState
 from tsforecast.core.switching import Diagonal
 from tsforecast.models.base import AbstractForecaster, Batch, Belief, Stretch, scaled
+from tsforecast.models.linear import AbstractLinearForecaster
 from tsforecast.nn.mlp import BaseMixture, GuessNetwork
 
 # Logarithms of inverse scales stay in a range in which float32 filters safely whatever an optimiser does.
@@ -93,7 +95,8 @@ class AbstractSwitchingForecaster(AbstractForecaster):
         self.has_recurrence = recurrence != "none"
         self.condition_on_switch = recurrence == "exact"
         # A linear model inside, trained alone at first, where the model has one.
-        self.linear: AbstractForecaster | None = None
+        self.linear: AbstractLinearForecaster | None = None
+        self.particle_length = 0
         self.mixture: BaseMixture  # of the parameters that the switch chooses
         self.inputs = self.input_network(embedding_dim, hidden)
 
@@ -139,14 +142,34 @@ class AbstractSwitchingForecaster(AbstractForecaster):
         return GuessNetwork(inputs, self.switch_dim, auxiliary_dim, hidden, self.proposal == "ladder")
 
     def _filter(
-        self, stretch: Stretch, batch: Batch | Belief, location: Tensor, scale: Tensor, cut: int = 0, **options
+        self,
+        stretch: Stretch,
+        batch: Batch | Belief,
+        location: Tensor,
+        scale: Tensor,
+        cut: int = 0,
+        whole: bool = False,
+        **options,
     ) -> tuple[ParticleFiltered, AbstractSwitchingSystem, ParticleState]:
         """The particles after a stretch, and what they were before it; the first `cut` steps without gradient.
 
-        What is known of single steps is of those after the cut, as are the particles before them.
+        What is known of single steps is of those after the cut, as are the particles before them. Unless the `whole` is
+        asked for, a history is filtered by the linear model inside up to its last `particle_length` steps.
         """
-        system, prior = self.system(stretch, batch, location, scale, proposing=True)
-        start = batch.state if isinstance(batch, Belief) else system.begin(self.num_particles, prior)
+        lead = len(stretch.values) - self.particle_length
+        alone = self.particle_length and lead > 0 and not whole and not isinstance(batch, Belief)
+        prior, terms = None, None
+        if alone:
+            assert self.linear is not None
+            head, stretch = (
+                map_tensors(lambda x, part=part: x[part], stretch) for part in (slice(lead), slice(lead, None))
+            )
+            with torch.set_grad_enabled(torch.is_grad_enabled() and not cut):
+                linear, prior = self.linear.system(head, batch)
+                prior, terms = linear.posterior(prior, *scaled(head, location, scale))
+            cut = max(cut - lead, 0)
+        system, own = self.system(stretch, batch, location, scale, proposing=True)
+        start = batch.state if isinstance(batch, Belief) else system.begin(self.num_particles, prior or own)
         assert isinstance(start, ParticleState)
         values, observed = scaled(stretch, location, scale)
         options = {"threshold": self.resample_below, "gradient": self.resampling_gradient, **options}
@@ -155,7 +178,15 @@ class AbstractSwitchingForecaster(AbstractForecaster):
             with torch.no_grad():
                 start = particles.filter(system, start, *parts, **options).particles
         parts = (values[cut:], None if observed is None else observed[cut:])
-        return particles.filter(system, start, *parts, first=cut, **options), system, start
+        filtered = particles.filter(system, start, *parts, first=cut, **options)
+        if terms is not None and not cut:
+            sizes = torch.full_like(terms, self.num_particles)  # before the particles all are alike
+            filtered = dataclasses.replace(
+                filtered,
+                log_likelihood=torch.cat([terms, filtered.log_likelihood]),
+                effective_sample_size=torch.cat([sizes, filtered.effective_sample_size]),
+            )
+        return filtered, system, start
 
     def filter(self, batch: Batch, belief: Belief | None = None) -> tuple[Belief, Float[Tensor, "time series"]]:
         """Particles at the end of the batch's past, and estimates of the log-likelihood of each step."""
@@ -264,7 +295,9 @@ class AbstractSwitchingForecaster(AbstractForecaster):
         """
         location, scale = self.begin(batch)
         stretch = self.stretch(batch, "past")
-        filtered, system, start = self._filter(stretch, batch, location, scale, keep_history=True, generator=generator)
+        filtered, system, start = self._filter(
+            stretch, batch, location, scale, whole=True, keep_history=True, generator=generator
+        )
         assert filtered.history is not None
         values, observed = scaled(stretch, location, scale)
         return smooth(
