@@ -108,6 +108,7 @@ class Classical:
         """
         from statsforecast import models  # takes seconds to import, and few need it
 
+        model: Any
         if name == "auto_ets":  # multiplicative parts are left out of the search: their quantiles can overflow
             model = models.AutoETS(season_length=season, model="AZA" if season > 1 else "AZN")
         elif name == "auto_arima":
