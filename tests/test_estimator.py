@@ -32,6 +32,8 @@ _TINY = {
     "switch_dim": 2, "num_bases": 2, "hidden": 4, "embedding_dim": 2, "num_particles": 3, "context_length": 5,
     "history_length": 8, "num_batches_per_epoch": 1, "batch_size": 5,
 }  # fmt: skip
+_KVAE = {name: value for name, value in _TINY.items() if name != "switch_dim"}
+_KVAE |= {"state_dim": 3, "auxiliary_dim": 2, "memory_dim": 2}
 # Without validation data and with them; those with particles, which are slow, only with them.
 TRAININGS = [(name, validate) for name in MODELS for validate in (False, True) if validate or name in LINEAR]
 SMALL = {
@@ -42,6 +44,8 @@ SMALL = {
     "rsgls": {**_TINY, "state_dim": 3},
     "rsgls-issm": {**_TINY, "components": "level+day_of_week"},
     "arsgls": {**_TINY, "state_dim": 3, "auxiliary_dim": 2},
+    "kvae-rb": _KVAE,
+    "kvae-mc": _KVAE,
 }
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*logging interval", "ignore:.*does not have many workers")

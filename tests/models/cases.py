@@ -14,6 +14,10 @@ CARDINALITY = [3, 2]
 _SWITCHING = {"switch_dim": 2, "num_bases": 3, "hidden": 6, "embedding_dim": 2, "num_particles": 4}
 _DENSE = {**_SWITCHING, "state_dim": 3}
 _AUXILIARY = {**_DENSE, "auxiliary_dim": 2}
+_KVAE = {
+    "state_dim": 3, "auxiliary_dim": 2, "num_bases": 3, "memory_dim": 2, "hidden": 6, "embedding_dim": 2,
+    "num_particles": 4,
+}  # fmt: skip
 _COMPONENTS = {**_SWITCHING, "components": "damped_level+day_of_week"}
 # Case -> (model, constructor arguments): every model, and every option that changes the arithmetic.
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -54,6 +58,9 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "arsgls-student-t": ("arsgls", {**_AUXILIARY, "likelihood": "student-t"}),
     "arsgls-counts": ("arsgls", {**_AUXILIARY, "likelihood": "negative-binomial"}),
     "arsgls-binary": ("arsgls", {**_AUXILIARY, "likelihood": "bernoulli"}),
+    "kvae-rb": ("kvae-rb", _KVAE),
+    "kvae-mc": ("kvae-mc", _KVAE),
+    "kvae-targets": ("kvae-rb", {**_KVAE, "num_targets": 2, "objective": "crps"}),
 }
 SWITCHING = [case for case, (name, _) in CASES.items() if issubclass(MODELS[name], AbstractSwitchingForecaster)]
 LINEAR = [case for case in CASES if case not in SWITCHING]

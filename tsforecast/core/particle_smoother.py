@@ -266,6 +266,32 @@ def _integrate(
     return constant + exponent
 
 
+def linear_given_switches(
+    system: AbstractSwitchingSystem,
+    initial: ParticleState,
+    history: ParticleState,
+    values: Float[Tensor, "time series target"],
+    observed: Bool[Tensor, "time series target"] | None = None,
+    first: int = 0,
+) -> tuple[LinearSystem, Gaussian, Tensor, Tensor]:
+    """The linear system of every particle's own path, for filters that never resampled; with its data.
+
+    Args:
+        system: That was filtered with.
+        initial: Particles before the first step.
+        history: As the filter kept it, see `particles.filter`.
+        values: That were filtered.
+        observed: Likewise.
+        first: Index of the first step.
+
+    Returns:
+        System, prior, what its emission emitted (the auxiliaries, where there are some), and where that was observed;
+        batch shape (particle, series).
+    """
+    path = [initial, *(map_tensors(lambda x, at=step: x[at], history) for step in range(len(values)))]
+    return _given_paths(system, path, values, observed, first)
+
+
 def _given_paths(
     system: AbstractSwitchingSystem,
     drawn: list[ParticleState],

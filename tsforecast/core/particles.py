@@ -336,10 +336,12 @@ def forecast(
             switch = held.expand(num_samples, -1, -1)
         regime = system.regime(switch, time)
         state = regime.transition.sample(state, generator)
-        value = system.simulate_value(regime.emission.sample(state, generator), time, generator)
+        emitted = regime.emission.sample(state, generator)
+        value = system.simulate_value(emitted, time, generator)
         particles = dataclasses.replace(
             particles,
             switch=switch,
+            auxiliary=None if particles.auxiliary is None else emitted,
             recurrence=regime.recurrence,
             switch_noise=regime.switch_noise,
             begun=torch.ones_like(particles.begun),

@@ -131,7 +131,7 @@ def _noise(like: Tensor, generator: torch.Generator | None) -> Tensor:
     return torch.randn(like.shape, generator=generator, dtype=like.dtype, device=like.device)
 
 
-def _choose(mask: Tensor, new: ParticleState, old: ParticleState) -> ParticleState:
+def choose(mask: Tensor, new: ParticleState, old: ParticleState) -> ParticleState:
     """The new particles of the series in the mask, the old ones of others."""
     if not is_transformed(mask) and bool(mask.all()):
         return new
@@ -235,7 +235,7 @@ class GaussianSwitching(AbstractSwitchingSystem):
             auxiliary=auxiliary,
             begun=torch.ones_like(particles.begun),
         )
-        return moved if self.active is None or value is None else _choose(self.active[time], moved, particles)
+        return moved if self.active is None or value is None else choose(self.active[time], moved, particles)
 
     def _draw_switch(
         self,
@@ -383,7 +383,7 @@ class CategoricalSwitching(AbstractSwitchingSystem):
             log_weight=particles.log_weight + gain,
             begun=torch.ones_like(particles.begun),
         )
-        return moved if self.active is None or value is None else _choose(self.active[time], moved, particles)
+        return moved if self.active is None or value is None else choose(self.active[time], moved, particles)
 
     def _condition(
         self, belief: Gaussian, switch: Tensor, time: int, value: Tensor | None, observed: Tensor | None

@@ -4,6 +4,7 @@ from tsforecast.models.base import DATA_DECIDED, INPUT_NAMES, AbstractForecaster
 from tsforecast.models.deepstate import DeepStateForecaster
 from tsforecast.models.gls import GLSForecaster
 from tsforecast.models.issm import AbstractISSMForecaster, ISSMForecaster
+from tsforecast.models.kvae import KVAEMCForecaster, KVAERBForecaster
 from tsforecast.models.rsgls_issm import RSGLSISSMForecaster
 from tsforecast.models.sgls import ARSGLSForecaster, RSGLSForecaster, SGLSForecaster
 from tsforecast.models.switching import AbstractSwitchingForecaster
@@ -16,6 +17,8 @@ MODELS: dict[str, type[AbstractForecaster]] = {
     "rsgls": RSGLSForecaster,
     "rsgls-issm": RSGLSISSMForecaster,
     "arsgls": ARSGLSForecaster,
+    "kvae-rb": KVAERBForecaster,
+    "kvae-mc": KVAEMCForecaster,
 }
 
 __all__ = [
@@ -30,6 +33,8 @@ __all__ = [
     "DeepStateForecaster",
     "GLSForecaster",
     "ISSMForecaster",
+    "KVAEMCForecaster",
+    "KVAERBForecaster",
     "RSGLSForecaster",
     "RSGLSISSMForecaster",
     "SGLSForecaster",

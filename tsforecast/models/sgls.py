@@ -215,13 +215,7 @@ class ARSGLSForecaster(AbstractDenseSwitchingForecaster):
         self._auxiliary_dim = auxiliary_dim
         super().__init__(proposal=proposal, **kwargs)
         self.save_hyperparameters()
-        if likelihood in ("negative-binomial", "bernoulli"):
-            if self.transformation != "none":
-                raise ValueError(
-                    f"the likelihood {likelihood!r} is of the data as they are: take transformation 'none'"
-                )
-            if self.objective == "crps":  # paths of whole numbers have no derivative
-                raise ValueError(f"the CRPS of paths teaches {likelihood!r} nothing: take objective 'likelihood'")
+        self.check_counts(likelihood)
         hidden = (self.hidden, self.hidden)
         self.decoder = DECODERS[likelihood](auxiliary_dim, self.num_targets, hidden)
 

@@ -134,6 +134,15 @@ class AbstractSwitchingForecaster(AbstractForecaster):
         switch, auxiliary = network(torch.cat([values.clamp(-50.0, 50.0), *seen, features], -1))
         return diagonal(switch), None if auxiliary is None else diagonal(auxiliary)
 
+    def check_counts(self, likelihood: str) -> None:
+        """Raises a ValueError where a likelihood of whole numbers does not go with transformation or objective."""
+        if likelihood not in ("negative-binomial", "bernoulli"):
+            return
+        if self.transformation != "none":
+            raise ValueError(f"the likelihood {likelihood!r} is of the data as they are: take transformation 'none'")
+        if self.objective == "crps":  # paths of whole numbers have no derivative
+            raise ValueError(f"the CRPS of paths teaches {likelihood!r} nothing: take objective 'likelihood'")
+
     def guess_network(self, auxiliary_dim: int, hidden: int) -> GuessNetwork | None:
         """The network of the proposal, if it has one."""
         if self.proposal == "bootstrap":
@@ -149,6 +158,7 @@ class AbstractSwitchingForecaster(AbstractForecaster):
         scale: Tensor,
         cut: int = 0,
         whole: bool = False,
+        num_particles: int | None = None,
         **options,
     ) -> tuple[ParticleFiltered, AbstractSwitchingSystem, ParticleState]:
         """The particles after a stretch, and what they were before it; the first `cut` steps without gradient.
@@ -169,7 +179,11 @@ class AbstractSwitchingForecaster(AbstractForecaster):
                 prior, terms = linear.posterior(prior, *scaled(head, location, scale))
             cut = max(cut - lead, 0)
         system, own = self.system(stretch, batch, location, scale, proposing=True)
-        start = batch.state if isinstance(batch, Belief) else system.begin(self.num_particles, prior or own)
+        start = (
+            batch.state
+            if isinstance(batch, Belief)
+            else system.begin(num_particles or self.num_particles, prior or own)
+        )
         assert isinstance(start, ParticleState)
         values, observed = scaled(stretch, location, scale)
         options = {"threshold": self.resample_below, "gradient": self.resampling_gradient, **options}

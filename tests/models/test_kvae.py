@@ -1,0 +1,146 @@
+"""What is particular to the Kalman variational auto-encoder: its bound, by hand and by samples."""
+
+import math
+
+import pytest
+import torch
+
+from tests.models.cases import make_batch, make_entries, make_model, without
+from tsforecast.core import kalman
+from tsforecast.core.gaussian import map_tensors
+from tsforecast.core.particle_smoother import linear_given_switches
+from tsforecast.models import KVAERBForecaster
+from tsforecast.models.base import scaled
+
+EXACT = {"rtol": 1e-9, "atol": 1e-9}
+
+
+def filtered_by(model, batch, num_particles=1, seed=0):
+    location, scale = model.begin(batch)
+    stretch = model.stretch(batch, "both")
+    torch.manual_seed(seed)
+    filtered, system, start = model._filter(
+        stretch, batch, location, scale, num_particles=num_particles, keep_history=True
+    )
+    values, observed = scaled(stretch, location, scale)
+    return filtered, system, start, values, observed
+
+
+def make_case(case="kvae-rb", lengths=(9, 7)):
+    model = make_model(case)
+    return model, make_batch(model, make_entries(model.num_targets, lengths))
+
+
+@pytest.mark.parametrize("case", ["kvae-rb", "kvae-targets"])
+def test_the_bound_is_reconstruction_minus_encoder_plus_the_kalman_likelihood_of_z(case):
+    model, batch = make_case(case)
+    with torch.no_grad():
+        filtered, system, start, values, observed = filtered_by(model, batch)
+        given = linear_given_switches(system, start, filtered.history, values, observed)
+        expected = given[0].log_likelihood(*given[1:]).sum(0).squeeze(0)  # by blocks of steps, not by the loop
+        z = filtered.history.auxiliary
+        for time in range(len(values)):
+            seen = observed[time].any(-1)
+            guess = torch.distributions.Normal(system.guess.mean[time], system.guess.variance[time].sqrt())
+            decoded = system.likelihood.log_prob(z[time], values[time], observed[time], time)[0]
+            expected = expected + torch.where(seen, decoded - guess.log_prob(z[time, 0]).sum(-1), 0.0)
+        torch.testing.assert_close(filtered.log_likelihood.sum(0), expected, **EXACT)
+        torch.manual_seed(0)
+        torch.testing.assert_close(model.bound(batch), expected, **EXACT)
+
+
+def test_particles_are_samples_of_equal_weight_and_terms_their_means():
+    model, batch = make_case(lengths=(9,))
+    many = {k: x.repeat(300, *[1] * (x.ndim - 1)) if isinstance(x, torch.Tensor) else x * 300 for k, x in batch.items()}
+    with torch.no_grad():
+        one, five = (filtered_by(model, many, count)[0] for count in (1, 5))
+    torch.testing.assert_close(
+        five.particles.log_weight, torch.full((5, 300), -math.log(5), dtype=torch.float64), **EXACT
+    )
+    bounds, means = (found.log_likelihood.sum(0) for found in (one, five))
+    assert abs(bounds.mean() - means.mean()) < 4 * ((bounds.var() + means.var()) / 300).sqrt()
+    assert means.var() < bounds.var() / 2
+
+
+def test_where_nothing_is_observed_the_memory_reads_what_was_expected():
+    model = make_model("kvae-rb")
+    entries = [without(make_entries(1, (9,))[0], 3, 4)]
+    with torch.no_grad():
+        filtered, system, start, _, observed = filtered_by(model, make_batch(model, entries))
+        history, missing = filtered.history, [t for t in range(9) if not observed[t].any()]
+        assert {3, 4} <= {*missing}
+        for time in missing:
+            if time == 0:
+                continue
+            regime = system.regime(history.switch[time], time)
+            belief = type(start.state)(history.state.mean[time], history.state.cov[time])
+            expected = regime.emission.marginal(belief).mean
+            torch.testing.assert_close(history.auxiliary[time], expected, **EXACT)
+            following = system.memory(history.switch[time], expected, time + 1)
+            torch.testing.assert_close(history.switch[time + 1], following, **EXACT)
+
+
+def given_repeated(model, batch, count):
+    """Of one draw of z: the linear system and its data, many times over."""
+    filtered, system, start, values, observed = filtered_by(model, batch)
+    linear, prior, *data = linear_given_switches(system, start, filtered.history, values, observed)
+    wide = lambda x: x.expand(x.shape[0], count, *x.shape[2:])  # noqa: E731
+    prior = map_tensors(lambda x: x.expand(count, *x.shape[1:]), prior)
+    parts = (map_tensors(wide, part) for part in (linear.transition, linear.emission))
+    return (type(linear)(*parts), prior, *(wide(x) for x in data))
+
+
+def test_the_sampled_evidence_has_the_exact_one_as_its_mean():
+    """Given z; also for a series that begins late, whose steps before are no steps."""
+    model, batch = make_case("kvae-mc", (9, 5))
+    with torch.no_grad():
+        given = given_repeated(model, batch, 3000)
+        draws = kalman.sampled_evidence(*given)
+        expected = given[0].log_likelihood(*given[1:]).sum(0)
+    assert draws.std(0).min() > 0.1
+    assert ((draws.mean(0) - expected[0]) / (draws.std(0) / math.sqrt(len(draws)))).abs().max() < 4
+
+
+def test_its_gradient_is_unbiased_and_has_a_variance_that_the_exact_one_has_not():
+    model, batch = make_case("kvae-mc", (5, 4))
+    given = given_repeated(model, batch, 240)
+    groups = kalman.sampled_evidence(*given).unflatten(0, (12, 20)).mean(1).sum(-1)
+    expected = given[0].log_likelihood(*given[1:]).sum(0).mean(0).sum()
+    parameter = model.log_inverse_noises
+    gradients = torch.stack([torch.autograd.grad(x, parameter, retain_graph=True)[0] for x in groups])
+    (exact,) = torch.autograd.grad(expected, parameter)
+    spread = gradients.std(0)
+    assert spread.min() > 1e-3
+    assert (
+        (gradients.mean(0) - exact) / (spread / math.sqrt(len(groups)))
+    ).abs().max() < 5.5  # t, 11 degrees, 1 in 5000
+
+
+def test_the_sampled_bound_is_the_exact_one_plus_noise():
+    sampled, batch = make_case("kvae-mc")
+    exact = make_model("kvae-rb")
+    exact.load_state_dict(sampled.state_dict())
+    found = []
+    for model in (exact, sampled):
+        torch.manual_seed(0)
+        found.append(model.bound(batch))
+    assert (found[0] != found[1]).all()
+    torch.manual_seed(0)
+    filtered, system, start, values, observed = filtered_by(sampled, batch)
+    given = linear_given_switches(system, start, filtered.history, values, observed)
+    expected = found[0] + (kalman.sampled_evidence(*given) - given[0].log_likelihood(*given[1:]).sum(0)).squeeze(0)
+    torch.testing.assert_close(found[1], expected, **EXACT)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"likelihood": "cauchy"}, "likelihood to be one of"),
+        ({"auxiliary_dim": 0}, "auxiliary_dim to be at least 1"),
+        ({"likelihood": "bernoulli", "transformation": "log1p"}, "take transformation 'none'"),
+        ({"likelihood": "bernoulli", "objective": "crps", "transformation": "none"}, "take objective 'likelihood'"),
+    ],
+)
+def test_bad_options(options, message):
+    with pytest.raises(ValueError, match=message):
+        KVAERBForecaster(**options)

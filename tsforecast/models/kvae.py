@@ -1,0 +1,211 @@
+"""Kalman variational auto-encoders (Fraccaro et al. 2017), by sampled and by exact state objective."""
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from tsforecast.core import Gaussian, kalman
+from tsforecast.core.issm import Season
+from tsforecast.core.linear import DiagonalLinearGaussian
+from tsforecast.core.particle_smoother import ParticleSmoothed, linear_given_switches
+from tsforecast.core.particles import AbstractSwitchingSystem, Regime
+from tsforecast.core.recurrent import RecurrentSwitching
+from tsforecast.models.base import Batch, Belief, Stretch, scaled
+from tsforecast.models.components import component_names, parse_component
+from tsforecast.models.gls import rotations
+from tsforecast.models.switching import AbstractSwitchingForecaster, diagonal, variance
+from tsforecast.nn import DECODERS, LSTM, BaseMixture, ScaledLikelihood
+from tsforecast.nn.mlp import mlp
+
+
+class AbstractKVAEForecaster(AbstractSwitchingForecaster):
+    """An encoder makes z_t of y_t, a decoder y_t of z_t, and z follows a linear system that an LSTM over past z steers.
+
+        s_t = LSTM(s_{t-1}, z_{t-1}, u_t),    x_t ~ N(A(s_t) x_{t-1}, R),   z_t ~ N(C(s_t) x_t + D(s_t) u_t, Q),
+        y_t ~ p(y_t | z_t),    q(z_t | y_t, u_t)
+
+    A, C and D are mixtures of base matrices with softmax weights from the LSTM's output; the noises are constant. The
+    objective is the evidence lower bound, per observed value.
+
+    Args:
+        state_dim: Size of x.
+        auxiliary_dim: Size of z.
+        num_bases: Number of base matrices.
+        memory_dim: Cells of the LSTM.
+        hidden: Width of the networks' layers.
+        embedding_dim: Size of the embedding of the series.
+        likelihood: "gaussian", "student-t", "negative-binomial" (counts) or "bernoulli" (zeros and ones).
+        num_particles: Samples of z for filtering and forecasts; training has one.
+        objective: "likelihood" (the bound) or "crps".
+        learning_rate: Of the base matrices.
+        network_learning_rate: Of everything else.
+        kwargs: Arguments of every forecaster.
+    """
+
+    network_names = ("inputs.", "mixture.weights.", "lstm.", "guess.", "decoder.")
+    # Whether the state is integrated out of the bound, or sampled.
+    rao_blackwellised = True
+
+    def __init__(
+        self,
+        *,
+        state_dim: int = 16,
+        auxiliary_dim: int = 10,
+        num_bases: int = 20,
+        memory_dim: int = 50,
+        hidden: int = 64,
+        embedding_dim: int = 50,
+        likelihood: str = "gaussian",
+        num_particles: int = 10,
+        objective: str = "likelihood",
+        learning_rate: float = 5e-3,
+        network_learning_rate: float = 5e-3,
+        **kwargs,
+    ) -> None:
+        if likelihood not in DECODERS:
+            raise ValueError(f"expected likelihood to be one of {', '.join(DECODERS)}, got {likelihood!r}")
+        super().__init__(
+            switch_dim=2 * memory_dim,
+            hidden=hidden,
+            embedding_dim=embedding_dim,
+            num_particles=num_particles,
+            resample_below=0.0,
+            recurrence="none",
+            objective=objective,
+            learning_rate=learning_rate,
+            network_learning_rate=network_learning_rate,
+            **kwargs,
+        )
+        sizes = {"state_dim": state_dim, "auxiliary_dim": auxiliary_dim, "num_bases": num_bases}
+        for name, value in sizes.items():
+            if value < 1:
+                raise ValueError(f"expected {name} to be at least 1, got {value}")
+        self.check_counts(likelihood)
+        self.state_dim = state_dim
+        self.auxiliary_dim = auxiliary_dim
+        self.memory_dim = memory_dim
+        bases = {
+            "transition": rotations(state_dim, self.season)
+            + 0.05 * torch.randn(num_bases, state_dim, state_dim) / math.sqrt(state_dim),
+            "emission": (torch.randn(auxiliary_dim, state_dim) + 0.1 * torch.randn(num_bases, auxiliary_dim, state_dim))
+            / math.sqrt(state_dim),
+            "inputs": 0.01 * torch.randn(num_bases, auxiliary_dim, hidden),
+        }
+        self.mixture = BaseMixture(memory_dim, bases, hidden)
+        self.log_inverse_noises = torch.nn.Parameter(
+            torch.cat([torch.full((state_dim,), 2.5), torch.ones(auxiliary_dim)])
+        )
+        self.prior_mean = torch.nn.Parameter(torch.zeros(state_dim))
+        self.prior_log_inverse_scale = torch.nn.Parameter(torch.zeros(state_dim))
+        self.lstm = LSTM(auxiliary_dim + hidden, memory_dim)
+        shown = self.num_targets * (1 if self.num_targets == 1 else 2)
+        self.guess = mlp(shown + hidden, hidden, 2 * auxiliary_dim)
+        self.decoder = DECODERS[likelihood](auxiliary_dim, self.num_targets, (hidden, hidden))
+
+    @property
+    def season_names(self) -> list[str]:
+        """Seasons of the frequency, which the networks are told."""
+        names = component_names("paper", self.freq)
+        return [name for name in names if isinstance(parse_component(name), Season)]
+
+    def system(
+        self, stretch: Stretch, batch: Batch | Belief, location: Tensor, scale: Tensor, proposing: bool
+    ) -> tuple[AbstractSwitchingSystem, Gaussian]:
+        """The system of a stretch of time in scaled units, and the prior over the state before it."""
+        features = self.features(self.inputs, stretch, batch)
+        series = features.shape[1]
+        state_noise, emission_noise = variance(self.log_inverse_noises).split([self.state_dim, self.auxiliary_dim])
+        bases = self.mixture.joined()
+
+        def memory(switch: Tensor, auxiliary: Tensor, time: int) -> Tensor:
+            inputs = torch.cat([auxiliary, features[time].expand(*auxiliary.shape[:-1], -1)], -1)
+            _, after = self.lstm.step(inputs, switch.unflatten(-1, (1, 2, self.memory_dim)))
+            return after.flatten(-3)
+
+        def parameters(switch: Tensor, time: int) -> Regime:
+            mixed = self.mixture.split(self.mixture.mix(self._output(switch)) @ bases)
+            offset = torch.einsum("...bdu,bu->...bd", mixed["inputs"], features[time])
+            return Regime(
+                DiagonalLinearGaussian(mixed["transition"], offset.new_zeros(self.state_dim), state_noise),
+                DiagonalLinearGaussian(mixed["emission"], offset, emission_noise),
+            )
+
+        guess = None
+        if proposing:
+            values, _ = scaled(stretch, location, scale)
+            seen = [] if self.num_targets == 1 else [stretch.observed.to(values.dtype)]
+            guess = diagonal(self.guess(torch.cat([values.clamp(-50.0, 50.0), *seen, features], -1)))
+        system = RecurrentSwitching(
+            memory,
+            parameters,
+            guess,
+            ScaledLikelihood(self.decoder, location, scale),
+            self.switch_dim,
+            self.auxiliary_dim,
+            stretch.active,
+        )
+        prior = Gaussian(
+            self.prior_mean.expand(series, -1),
+            torch.diag_embed(variance(self.prior_log_inverse_scale)).expand(series, -1, -1),
+        )
+        return system, prior
+
+    def _output(self, switch: Float[Tensor, "*batch switch"]) -> Float[Tensor, "*batch memory"]:
+        """What the LSTM shows of its memory."""
+        return switch[..., : self.memory_dim]
+
+    def bound(self, batch: Batch) -> Float[Tensor, " series"]:
+        """The evidence lower bound of past and future, at one sample of z (and, if not integrated out, of x)."""
+        location, scale = self.begin(batch)
+        stretch = self.stretch(batch, "both")
+        keep = not self.rao_blackwellised
+        filtered, system, start = self._filter(stretch, batch, location, scale, num_particles=1, keep_history=keep)
+        bound = filtered.log_likelihood.sum(0)
+        if keep:
+            assert filtered.history is not None
+            _, observed = scaled(stretch, location, scale)
+            given = linear_given_switches(system, start, filtered.history, stretch.values, observed)
+            sampled, exact = kalman.sampled_evidence(*given), given[0].log_likelihood(*given[1:]).sum(0)
+            bound = bound + (sampled - exact).squeeze(0)
+        return bound
+
+    def loss(self, batch: Batch) -> Float[Tensor, " series"]:
+        """The negative bound per observed value; or the CRPS of sample paths."""
+        if self.objective == "crps":
+            return self._forecast_loss(batch)
+        count = (batch["past_observed"].sum((1, 2)) + batch["future_observed"].sum((1, 2))).clamp_min(1)
+        return -self.bound(batch) / count
+
+    def regime_weights(self, smoothed: ParticleSmoothed) -> Float[Tensor, "time series basis"]:
+        """Expected mixing weights of the base matrices."""
+        return self.mixture.mix(self._output(smoothed.switches)).mean(1)
+
+
+class KVAERBForecaster(AbstractKVAEForecaster):
+    """KVAE-RB (Kurle et al. 2020): the bound has the Kalman filter's exact likelihood of z.
+
+    Args:
+        kwargs: See below.
+    """
+
+    def __init__(self, **kwargs) -> None:
+        super().__init__(**kwargs)
+        self.save_hyperparameters()
+
+
+class KVAEMCForecaster(AbstractKVAEForecaster):
+    """KVAE-MC: the bound has log p(z, x) + H[p(x | z)] at a joint sample x of the smoothed states.
+
+    Its mean is KVAE-RB's.
+
+    Args:
+        kwargs: See below.
+    """
+
+    rao_blackwellised = False
+
+    def __init__(self, **kwargs) -> None:
+        super().__init__(**kwargs)
+        self.save_hyperparameters()
