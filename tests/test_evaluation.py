@@ -451,6 +451,7 @@ def test_saved_files_agree_with_the_evaluation(evaluation, tmp_path):
     paths = save_scores(evaluation, tmp_path / "new")
     assert sorted(path.name for path in paths) == [
         "calibration.csv",
+        "per_forecast.csv",
         "per_horizon.csv",
         "per_series.csv",
         "scores.csv",

@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from tsforecast.data.files import replace_file
 from tsforecast.data.frequency import expected_alias_warnings
-from tsforecast.evaluation import INTERVALS, forecast_quantiles
+from tsforecast.evaluation import INTERVALS, Difference, forecast_quantiles
 
 OBSERVED = "#000000"
 MODEL = "#0072B2"
@@ -263,6 +263,32 @@ def plot_scores_by_horizon(per_horizon: pd.DataFrame, *, metric: str = "crps", t
         axis.set_ylim(bottom=0)
         axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     figure.legend(loc="outside lower center", ncols=min(len(models), 4), frameon=False, fontsize=8)
+    if title:
+        figure.suptitle(title, fontsize=11)
+    return figure
+
+
+def plot_differences(differences: Mapping[str, Difference], *, title: str | None = None) -> Figure:
+    """Draws differences from a reference, which is zero, with their intervals.
+
+    Args:
+        differences: By name, from top to bottom; those which are sure of their sign are filled.
+        title: Title above the panel.
+    """
+    figure = Figure(figsize=(7.5, 1.0 + 0.32 * len(differences)), layout="constrained")
+    axis = figure.subplots()
+    for place, found in enumerate(differences.values()):
+        sure = found.low > 0 or found.high < 0
+        colour = MODEL if found.estimate < 0 else COLOURS[1]
+        axis.plot([found.low, found.high], [place, place], color=colour, linewidth=1.5)
+        axis.plot(
+            found.estimate, place, marker="o", markersize=6, color=colour, markerfacecolor=colour if sure else "white"
+        )
+    axis.axvline(0, color=OBSERVED, linewidth=0.8, linestyle=_DASHES)
+    axis.set_yticks(range(len(differences)), list(differences))
+    axis.set_ylim(len(differences) - 0.5, -0.5)
+    axis.set_xlabel("difference of CRPS (left of zero is better than the reference)")
+    _style(axis)
     if title:
         figure.suptitle(title, fontsize=11)
     return figure

@@ -90,7 +90,9 @@ class StateSpacePredictor(PyTorchPredictor):
         net = self._net()
         for held in batcher(self._checked(dataset), _BATCHES_HELD * self.batch_size):
             # Rolling windows of a series follow one another and differ in length: in order every batch would be padded.
-            order = sorted(range(len(held)), key=lambda k: np.shape(held[k]["target"])[-1])
+            order = [*range(len(held))]
+            if len(held) > self.batch_size:
+                order.sort(key=lambda k: np.shape(held[k]["target"])[-1])
             found: dict[int, Forecast] = {}
             for places in batcher(order, self.batch_size):
                 prepared = self.input_transform(iter([held[k] for k in places]), is_train=False)

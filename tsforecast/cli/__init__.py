@@ -1,4 +1,4 @@
-"""The commands `tsforecast train | evaluate | predict | stream`: parse, seed, run, write the run folder."""
+"""The commands `tsforecast train | evaluate | compare | predict | stream`: parse, seed, run, write the run folder."""
 
 import logging
 import sys
@@ -9,7 +9,7 @@ from importlib.metadata import version
 
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 
-from tsforecast.cli import evaluate, predict, stream, train
+from tsforecast.cli import compare, evaluate, predict, stream, train
 from tsforecast.cli.memory import keep_freed_memory
 
 __all__ = ["COMMANDS", "main"]
@@ -20,6 +20,7 @@ log = logging.getLogger(__name__)
 COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "train": train.run,
     "evaluate": evaluate.run,
+    "compare": compare.run,
     "predict": predict.run,
     "stream": stream.run,
 }
@@ -28,6 +29,7 @@ _USAGE = """usage: tsforecast COMMAND ...
 
   tsforecast train MODEL --dataset NAME   train a model; the result is a run folder
   tsforecast evaluate RUN                 scores beside baselines, and pictures, into the run folder
+  tsforecast compare RUN RUN ...          one page of their scores, pictures and differences
   tsforecast predict RUN --out FILE       forecasts beyond the end of the data
   tsforecast stream LEARNER --data NAME   predicts, scores and learns from one observation after the other
 
@@ -57,6 +59,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         try:
             if name not in COMMANDS:
                 raise ValueError(f"there is no command {name!r}; expected one of {', '.join(COMMANDS)}")
+            if name == "evaluate" and rest[:1] == ["--compare"]:
+                name, rest = "compare", rest[1:]
             return COMMANDS[name](rest)
         except ArgumentError as error:
             return _fail(f"{error}; `tsforecast {' '.join([name, *_model(rest)])} --help` lists the options")

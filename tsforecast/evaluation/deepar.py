@@ -1,8 +1,11 @@
 """GluonTS' DeepAR as a baseline, as it is."""
 
 import logging
+import sys
 import tempfile
+import warnings
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,7 +61,7 @@ class DeepAR:
         level = logger.level
         logger.setLevel(logging.ERROR)  # what it says of every epoch, in a comparison of many models
         try:
-            with isolate_rng(), expected_alias_warnings(), tempfile.TemporaryDirectory() as folder:
+            with isolate_rng(), _quiet(), tempfile.TemporaryDirectory() as folder:
                 seed_everything(seed, verbose=False)
                 estimator = _estimator(task, task.prediction_length, epochs, folder)
                 predictor = estimator.train(list(_coded(task, task.train)), cache_data=True)
@@ -74,6 +77,14 @@ class DeepAR:
         return _Coded(self, estimator.create_predictor(estimator.create_transformation(), network))
 
 
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without warnings of GluonTS and Lightning about each other and about torch."""
+    with expected_alias_warnings(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", module="gluonts|lightning")
+        yield
+
+
 class _Coded(Predictor):
     """Gives each series the code that it had in training."""
 
@@ -85,7 +96,7 @@ class _Coded(Predictor):
     def predict(self, dataset: Dataset, **kwargs: Any) -> Iterator[Forecast]:
         """Sample forecasts, the same at every call."""
         torch.manual_seed(self.model.seed)
-        with expected_alias_warnings():
+        with _quiet():
             yield from self.inner.predict(list(_coded(self.model.task, dataset)), **kwargs)
 
 
@@ -115,6 +126,7 @@ def _estimator(
             "max_epochs": epochs,
             "enable_model_summary": False,
             "logger": False,
+            "enable_progress_bar": sys.stderr.isatty(),
             "default_root_dir": folder,
         },
     )

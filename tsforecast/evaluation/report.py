@@ -67,6 +67,10 @@ class Evaluation:
         """Scores by protocol, model and item id."""
         return self._stacked("per_series")
 
+    def per_forecast(self) -> pd.DataFrame:
+        """CRPS and size of every forecast by protocol, model, item id and start."""
+        return self._stacked("per_forecast").filter(["protocol", "model", "item_id", "start", "crps", "size"])
+
     def calibration(self) -> pd.DataFrame:
         """Calibration tables (`Scores.calibration`) by protocol, model and probability."""
         return self._stacked("calibration")
@@ -181,7 +185,7 @@ def format_scores(evaluation: Evaluation) -> str:
 
 
 def save_scores(evaluation: Evaluation, folder: str | Path) -> list[Path]:
-    """Writes scores.json, scores.csv, per_series.csv, per_horizon.csv and calibration.csv, each whole or not at all.
+    """Writes scores.json, and scores, per_series, per_horizon, per_forecast and calibration as CSV, each whole or not.
 
     Returns:
         The paths written.
@@ -195,6 +199,7 @@ def save_scores(evaluation: Evaluation, folder: str | Path) -> list[Path]:
         "scores": evaluation.table(),
         "per_series": evaluation.per_series(),
         "per_horizon": evaluation.per_horizon(),
+        "per_forecast": evaluation.per_forecast(),
         "calibration": evaluation.calibration(),
     }
     for name, table in tables.items():

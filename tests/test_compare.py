@@ -1,0 +1,115 @@
+"""One page from scored runs: what it says, and what it refuses."""
+
+import base64
+import json
+import re
+import shutil
+from html.parser import HTMLParser
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tests.test_cli import SHORT, csv, data, refused  # noqa: F401
+from tsforecast.cli import main
+
+
+class Page(HTMLParser):
+    """Rows of all tables, and pictures."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.rows, self.pictures, self.open = [], [], []
+        self.cell = None
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attributes):
+        if tag not in ("meta", "img"):
+            self.open.append(tag)
+        if tag == "tr":
+            self.rows.append([])
+        elif tag in ("td", "th"):
+            self.cell = ""
+        elif tag == "img":
+            self.pictures.append(dict(attributes))
+
+    def handle_data(self, text):
+        if self.cell is not None:
+            self.cell += text
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+        if tag in ("td", "th"):
+            self.rows[-1].append(self.cell)
+            self.cell = None
+
+
+@pytest.fixture(scope="module")
+def scored(csv, tmp_path_factory):  # noqa: F811
+    folder = tmp_path_factory.mktemp("runs") / "one"
+    assert main(["train", "issm", *data(csv), *SHORT, "--output", str(folder)]) == 0
+    options = ["--baselines", "seasonal_naive", "--num_samples", "10", "--plot_series", "1"]
+    assert main(["evaluate", str(folder), *options]) == 0
+    return folder
+
+
+@pytest.fixture
+def worse(scored, tmp_path):
+    """The same run under another name, every forecast worse by .01."""
+    folder = tmp_path / "<two>"
+    shutil.copytree(scored, folder)
+    scores = json.loads((folder / "scores.json").read_text())
+    for protocol in ("rolling", "long_term"):
+        scores[protocol]["crps"] += 0.01
+    (folder / "scores.json").write_text(json.dumps(scores))
+    table = pd.read_csv(folder / "per_forecast.csv")
+    table.loc[table["model"] == "issm", "crps"] += 0.01
+    table.to_csv(folder / "per_forecast.csv", index=False)
+    return folder
+
+
+def test_the_page_has_scores_differences_and_pictures(scored, worse, tmp_path, capsys):
+    output = tmp_path / "pages" / "comparison.html"
+    assert main(["evaluate", "--compare", str(worse), str(scored), "--output", str(output)]) == 0
+    assert str(output) in capsys.readouterr().out
+    text = output.read_text()
+    page = Page(text)
+    assert page.open == []
+    assert "<script" not in text
+    assert not re.search(r'(src|href)="(?!data:)', text)
+    assert len(page.pictures) == 9  # differences, calibration and two runs' forecasts by protocol; scores by horizon
+    for picture in page.pictures:
+        kind, _, content = picture["src"].partition(",")
+        assert kind == "data:image/png;base64"
+        assert base64.b64decode(content, validate=True).startswith(b"\x89PNG")
+        assert picture["alt"]
+    scores = json.loads((scored / "scores.json").read_text())
+    rows = {row[0]: row for row in page.rows[::-1] if row[0]}
+    assert {"one", "<two>", "seasonal_naive"} == {*rows}
+    assert rows["one"][1] == f"{scores['rolling']['crps']:#.4g}"
+    sure = [row for row in page.rows if row[0] == "<two>" and len(row) == 4]
+    assert [row[1] for row in sure] == ["+0.01", "+0.01"]
+    assert [row[3] for row in sure] == ["0 of 3", "0 of 3"]
+
+    table = pd.read_csv(output.with_suffix(".csv"))
+    assert len(table) == 6
+    found = table.set_index(["protocol", "label"]).loc[("rolling", "<two>")]
+    np.testing.assert_allclose(found[["minus_best", "low", "high"]].astype(float), 0.01, rtol=1e-6)
+    assert table.loc[table["label"] == "one", "minus_best"].isna().all()
+
+
+def test_runs_that_cannot_be_compared_are_refused(scored, worse, tmp_path, capsys):
+    assert "expected scores in" not in refused(capsys, "compare", scored, tmp_path / "none")
+    other = json.loads((worse / "run.json").read_text())
+    (worse / "run.json").write_text(json.dumps({**other, "fingerprint": "another"}))
+    message = refused(capsys, "compare", scored, worse, "--output", tmp_path / "page.html")
+    assert "expected runs on the same data and windows, but their fingerprint differs" in message
+    (worse / "run.json").write_text(json.dumps(other))
+    (worse / "scores.json").write_text("{")
+    assert "scores.json is damaged" in refused(capsys, "compare", worse)
+    (worse / "per_forecast.csv").unlink()
+    assert "it has no per_forecast.csv: `python evaluate.py" in refused(capsys, "compare", worse)
+    assert "there is no run folder" in refused(capsys, "compare", tmp_path / "nowhere")
+    refused(capsys, "compare")
+    assert not (tmp_path / "page.html").exists()

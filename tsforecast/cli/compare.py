@@ -1,0 +1,190 @@
+"""`tsforecast compare RUN RUN ...`: one page of scores, pictures and the significance of differences."""
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from jsonargparse import ArgumentParser, Namespace
+
+from tsforecast.cli import runs
+from tsforecast.data.files import replace_file
+from tsforecast.evaluation.page import Contender, differences, page
+from tsforecast.evaluation.report import PROTOCOLS
+from tsforecast.plots import plot_calibration, plot_differences, plot_scores_by_horizon
+
+_FILES = ("scores.json", "per_forecast.csv", "per_horizon.csv", "calibration.csv")
+
+
+@dataclass(frozen=True)
+class ScoredRun:
+    """A run folder that `evaluate` has completed.
+
+    Attributes:
+        folder: Of the run.
+        record: Of its training.
+        scores: Contents of scores.json.
+        tables: Contents of the other files, by name.
+    """
+
+    folder: Path
+    record: dict[str, Any]
+    scores: dict[str, Any]
+    tables: dict[str, pd.DataFrame]
+
+    @classmethod
+    def read(cls, folder: Path) -> "ScoredRun":
+        """Reads a folder.
+
+        Raises:
+            FileNotFoundError: If there is no such folder.
+            ValueError: If it is no run, or one that has not been scored.
+        """
+        record = runs.read_record(folder)
+        missing = [name for name in _FILES if not (folder / name).is_file()]
+        if missing:
+            raise ValueError(
+                f"expected scores in {folder}, but it has no {', '.join(missing)}: `python evaluate.py {folder}`"
+            )
+        try:
+            scores = json.loads((folder / "scores.json").read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise ValueError(f"{folder / 'scores.json'} is damaged: `python evaluate.py {folder}`") from error
+        tables = {name: pd.read_csv(folder / name, dtype={"item_id": str}) for name in _FILES[1:]}
+        return cls(folder, record, scores, tables)
+
+    def contender(self, name: str, label: str, is_baseline: bool) -> Contender:
+        """The model, or one of the baselines beside it."""
+        found = self.scores["baselines"][name] if is_baseline else self.scores
+        table = self.tables["per_forecast.csv"]
+        mine = table.loc[table["model"] == name].assign(start=lambda x: pd.to_datetime(x["start"]))
+        overall, rows = {}, {}
+        for protocol in PROTOCOLS:
+            if protocol not in found:
+                continue
+            values = dict(found[protocol])
+            coverage = values.pop("coverage")
+            overall[protocol] = values | {f"coverage_{width}": value for width, value in coverage.items()}
+            part = mine.loc[mine["protocol"] == protocol].set_index(["item_id", "start"])
+            rows[protocol] = part[["crps", "size"]]
+        return Contender(label, overall, rows, is_baseline)
+
+    def rows(self, table: str, name: str, label: str) -> pd.DataFrame:
+        """What a table has of the model, under its label."""
+        found = self.tables[table]
+        return found.loc[found["model"] == name].assign(model=label)
+
+
+def run(argv: Sequence[str]) -> int:
+    """Writes the page, and beside it a CSV file of scores and differences.
+
+    Args:
+        argv: Arguments of the command.
+
+    Raises:
+        ValueError: If the runs are not of the same data and windows, or not scored.
+        FileNotFoundError: If a folder is missing.
+    """
+    chosen = _parse(argv)
+    scored = [ScoredRun.read(Path(folder)) for folder in chosen.runs]
+    _check_same_data(scored)
+    models = [run.scores["model"] for run in scored]
+    labels = models if len({*models}) == len(models) else [run.folder.resolve().name for run in scored]
+    if len({*labels}) != len(labels):
+        labels = [str(run.folder) for run in scored]
+    named: dict[str, tuple[ScoredRun, str, bool]] = {
+        label: (run, model, False) for run, model, label in zip(scored, models, labels, strict=True)
+    }
+    for run_ in scored:
+        for name in run_.scores["baselines"]:
+            named.setdefault(name, (run_, name, True))
+    contenders = [run_.contender(name, label, baseline) for label, (run_, name, baseline) in named.items()]
+    output = Path(chosen.output)
+    commands = [(label, run_.record["command"]) for run_, label in zip(scored, labels, strict=True)]
+    first = scored[0].record
+    windows = first["split"]["windows"]
+    facts = [
+        f"{first['series']} series at frequency {first['split']['freq']}; {windows} windows of "
+        f"{first['split']['prediction_length']} steps, and one forecast over all of them.",
+        "CRPS: weighted quantile loss over tenths (CRPS-99: hundredths), summed over all cells / sum of |labels|.",
+    ]
+    title = f"{first['dataset']}: {', '.join(labels)}"
+    text = page(title, facts, contenders, list(_figures(scored, labels, named, contenders)), commands)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with replace_file(output) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+    table = output.with_suffix(".csv")
+    with replace_file(table) as temporary:
+        _table(contenders).to_csv(temporary, index=False)
+    sys.stdout.write(f"Written:\n  {output}\n  {table}\n")
+    return 0
+
+
+def _parse(argv: Sequence[str]) -> Namespace:
+    parser = ArgumentParser(prog="tsforecast compare", description=__doc__, exit_on_error=False, allow_abbrev=False)
+    parser.add_argument(
+        "runs", metavar="RUN", nargs="+", help="run folders that `evaluate` has scored, on the same data"
+    )
+    parser.add_argument(
+        "--output", metavar="FILE", default="comparison.html", help="the page; a CSV file goes beside it"
+    )
+    return parser.parse_args(list(argv))
+
+
+def _check_same_data(scored: Sequence[ScoredRun]) -> None:
+    first = scored[0]
+    for other in scored[1:]:
+        for name in ("dataset", "split", "fingerprint"):
+            if other.record[name] != first.record[name]:
+                raise ValueError(
+                    f"expected runs on the same data and windows, but their {name} differs: "
+                    f"{first.record[name]!r} in {first.folder}, {other.record[name]!r} in {other.folder}"
+                )
+
+
+def _figures(
+    scored: Sequence[ScoredRun],
+    labels: Sequence[str],
+    named: dict[str, tuple[ScoredRun, str, bool]],
+    contenders: Sequence[Contender],
+):
+    """Section, caption and picture."""
+    for protocol in PROTOCOLS:
+        found = differences(contenders, protocol)
+        if found:
+            title = f"{protocol.replace('_', '-').capitalize()}: CRPS minus that of the best run"
+            yield "Differences", f"{title}, 95 % intervals", plot_differences(found)
+    steps = [run.rows("per_horizon.csv", name, label) for label, (run, name, _) in named.items()]
+    yield "Scores by horizon", "CRPS by step ahead", plot_scores_by_horizon(pd.concat(steps, ignore_index=True))
+    for protocol in PROTOCOLS:
+        tables = {}
+        for label, (run, name, _) in named.items():
+            part = run.rows("calibration.csv", name, label)
+            part = part.loc[part["protocol"] == protocol].set_index("probability")
+            if len(part):
+                tables[label] = part
+        yield "Calibration", f"{protocol.replace('_', '-').capitalize()} forecasts", plot_calibration(tables)
+    for protocol in PROTOCOLS:
+        for run, label in zip(scored, labels, strict=True):
+            picture = run.folder / "plots" / f"forecasts_{protocol}.png"
+            if picture.is_file():
+                yield f"{protocol.replace('_', '-').capitalize()} forecasts, drawn", label, picture.read_bytes()
+
+
+def _table(contenders: Sequence[Contender]) -> pd.DataFrame:
+    """Scores and differences in long form."""
+    rows = []
+    for protocol in PROTOCOLS:
+        found = differences(contenders, protocol)
+        for contender in contenders:
+            if protocol in contender.overall:
+                difference = found.get(contender.label)
+                row = {"protocol": protocol, "label": contender.label, "is_baseline": contender.is_baseline}
+                row |= contender.overall[protocol]
+                if difference is not None:
+                    row |= {"minus_best": difference.estimate, "low": difference.low, "high": difference.high}
+                rows.append(row)
+    return pd.DataFrame(rows).sort_values(["protocol", "crps"], ascending=[False, True])

@@ -1,0 +1,161 @@
+"""One page that compares scored runs: tables, significance and pictures in a single HTML file."""
+
+import base64
+import html
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from tsforecast.evaluation.compare import Difference, paired_difference
+
+_COLUMNS = {
+    "crps": "CRPS", "crps_99": "CRPS-99", "nd": "ND", "mase": "MASE",
+    "coverage_50": "in 50 %", "coverage_80": "in 80 %", "coverage_95": "in 95 %",
+}  # fmt: skip
+_STYLE = """
+:root { color-scheme: light; }
+body { font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 68rem; margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2.2rem; } h3 { font-size: 1rem; margin-bottom: .2rem; }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; margin-bottom: 1.2rem; font-variant-numeric: tabular-nums; }
+th, td { padding: .25rem .7rem; text-align: right; border-bottom: 1px solid #ddd; white-space: nowrap; }
+th:first-child, td:first-child { text-align: left; }
+tr.baseline td { color: #666; } td.best { font-weight: 700; } td.sure { font-weight: 700; }
+img { max-width: 100%; height: auto; }
+code { background: #f4f4f4; padding: .1rem .3rem; overflow-wrap: anywhere; }
+p.note { color: #555; font-size: .9rem; }
+"""
+
+
+@dataclass(frozen=True)
+class Contender:
+    """What one model or baseline scored.
+
+    Attributes:
+        label: Name on the page.
+        overall: By protocol, metric and value.
+        per_forecast: By protocol, CRPS and size of every forecast by series and start (see `Scores.per_forecast`).
+        is_baseline: Whether it is none of the runs.
+    """
+
+    label: str
+    overall: dict[str, dict[str, float]]
+    per_forecast: dict[str, pd.DataFrame]
+    is_baseline: bool = False
+
+
+def differences(contenders: Sequence[Contender], protocol: str) -> dict[str, Difference]:
+    """Of everyone to the best run, by label and from the best to the worst; the best run itself is left out."""
+    present = ranked(contenders, protocol)
+    best = next(contender for contender in present if not contender.is_baseline)
+    return {
+        other.label: paired_difference(other.per_forecast[protocol], best.per_forecast[protocol])
+        for other in present
+        if other is not best
+    }
+
+
+def ranked(contenders: Sequence[Contender], protocol: str) -> list[Contender]:
+    """Those which have the protocol, the smallest CRPS first."""
+    return sorted((c for c in contenders if protocol in c.overall), key=lambda c: c.overall[protocol]["crps"])
+
+
+def page(
+    title: str,
+    facts: Sequence[str],
+    contenders: Sequence[Contender],
+    figures: Sequence[tuple[str, str, Figure | bytes]],
+    commands: Sequence[tuple[str, str]],
+) -> str:
+    """The page as one string of HTML, which needs no other file and no script.
+
+    Args:
+        title: Of the page.
+        facts: Lines below the title.
+        contenders: Runs and baselines.
+        figures: Section, caption and picture (a figure, or a PNG file's bytes), in order.
+        commands: Label and command line of every run.
+    """
+    parts = [f"<h1>{html.escape(title)}</h1>", *(f"<p>{html.escape(fact)}</p>" for fact in facts)]
+    for protocol in ("rolling", "long_term"):
+        if any(protocol in c.overall for c in contenders):
+            parts += [f"<h2>{protocol.replace('_', '-').capitalize()} forecasts</h2>"]
+            parts += [_scores(contenders, protocol), _significance(contenders, protocol)]
+    section = None
+    for name, caption, picture in figures:
+        if name != section:
+            parts.append(f"<h2>{html.escape(name)}</h2>")
+            section = name
+        parts.append(f"<h3>{html.escape(caption)}</h3>{_image(picture, caption)}")
+    parts.append("<h2>How the runs were made</h2>")
+    parts += [f"<p>{html.escape(label)}: <code>{html.escape(command)}</code></p>" for label, command in commands]
+    body = "\n".join(parts)
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{html.escape(title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n{body}\n</body>\n</html>\n"
+    )
+
+
+def _scores(contenders: Sequence[Contender], protocol: str) -> str:
+    rows = ranked(contenders, protocol)
+    table = pd.DataFrame([[c.overall[protocol].get(key) for key in _COLUMNS] for c in rows], dtype=float)
+    table.columns = [*_COLUMNS]
+    best = {key: table[key].min() for key in ("crps", "crps_99", "nd", "mase")}
+    best |= {key: (table[key] - int(key[-2:]) / 100).abs().min() for key in table.columns if key.startswith("coverage")}
+    lines = [_row(["", *_COLUMNS.values()], "th")]
+    for contender, (_, values) in zip(rows, table.iterrows(), strict=True):
+        cells = [f"<td>{html.escape(contender.label)}</td>"]
+        for key, value in values.items():
+            assert isinstance(key, str)
+            is_cover = key.startswith("coverage")
+            distance = abs(value - int(key[-2:]) / 100) if is_cover else value
+            text = "-" if pd.isna(value) else f"{100 * value:.1f} %" if is_cover else f"{value:#.4g}"
+            cells.append(f"<td{_class('best', distance == best[key])}>{text}</td>")
+        lines.append(f"<tr{_class('baseline', contender.is_baseline)}>{''.join(cells)}</tr>")
+    return f'<div class="wide"><table>{"".join(lines)}</table></div>'
+
+
+def _significance(contenders: Sequence[Contender], protocol: str) -> str:
+    best = next(c for c in ranked(contenders, protocol) if not c.is_baseline)
+    lines = [_row(["", "CRPS minus that of the best run", "95 % interval", "series on which it is ahead"], "th")]
+    by_label = {c.label: c for c in contenders}
+    for label, found in differences(contenders, protocol).items():
+        sure = found.low > 0 or found.high < 0
+        ahead = _series_ahead(by_label[label].per_forecast[protocol], best.per_forecast[protocol])
+        cells = [html.escape(label), f"{found.estimate:+.3g}", f"{found.low:+.3g} to {found.high:+.3g}", ahead]
+        line = "".join(f"<td{_class('sure', sure and k in (1, 2))}>{cell}</td>" for k, cell in enumerate(cells))
+        lines.append(f"<tr{_class('baseline', by_label[label].is_baseline)}>{line}</tr>")
+    note = (
+        f"The best run is {html.escape(best.label)}. Differences are paired, over the same series and windows, with "
+        "intervals clustered by series and by blocks of windows; bold ones are sure of their sign."
+    )
+    return f'<div class="wide"><table>{"".join(lines)}</table></div><p class="note">{note}</p>'
+
+
+def _series_ahead(mine: pd.DataFrame, best: pd.DataFrame) -> str:
+    """On how many series the CRPS is smaller."""
+    change = (mine["crps"] - best["crps"]) * mine["size"]
+    totals = change.groupby("item_id").sum()
+    return f"{int((totals < 0).sum())} of {len(totals)}"
+
+
+def _row(cells: Sequence[str], kind: str) -> str:
+    return "<tr>" + "".join(f"<{kind}>{html.escape(cell)}</{kind}>" for cell in cells) + "</tr>"
+
+
+def _class(name: str, given: Any) -> str:
+    return f' class="{name}"' if given else ""
+
+
+def _image(picture: Figure | bytes, caption: str) -> str:
+    if isinstance(picture, Figure):
+        buffer = io.BytesIO()
+        picture.savefig(buffer, format="png", dpi=120)
+        picture = buffer.getvalue()
+    data = base64.b64encode(picture).decode()
+    return f'<img alt="{html.escape(caption, quote=True)}" src="data:image/png;base64,{data}">'
