@@ -294,6 +294,41 @@ def plot_differences(differences: Mapping[str, Difference], *, title: str | None
     return figure
 
 
+def plot_study(trials: pd.DataFrame, *, title: str | None = None) -> Figure:
+    """Draws the CRPS of every trial of a search with the best so far, and against every hyperparameter that was tried.
+
+    Args:
+        trials: Columns `trial`, `crps` (NaN where the training failed), `seconds` and the hyperparameters.
+        title: Title above all panels.
+    """
+    names = [name for name in trials.columns if name not in ("trial", "crps", "seconds")]
+    rows = -(-(len(names) + 1) // 3)
+    figure = Figure(figsize=(10.0, 2.8 * rows), layout="constrained")
+    axes = figure.subplots(rows, 3, squeeze=False).flatten()
+    done = trials.dropna(subset=["crps"])
+    axes[0].plot(done["trial"], done["crps"], "o", color=MODEL, markersize=4, label="trial")
+    axes[0].step(done["trial"], done["crps"].cummin(), where="post", color=COLOURS[1], label="best so far")
+    axes[0].set(xlabel="trial", ylabel="CRPS")
+    axes[0].xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes[0].legend(frameon=False, fontsize=8)
+    for axis, name in zip(axes[1:], names, strict=False):
+        values = done[name]
+        if pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values):
+            axis.plot(values, done["crps"], "o", color=MODEL, markersize=4)
+            if values.min() > 0 and values.max() > 20 * values.min():
+                axis.set_xscale("log")
+        else:
+            axis.plot(values.astype(str), done["crps"], "o", color=MODEL, markersize=4)
+        axis.set(xlabel=name, ylabel="CRPS")
+    for axis in axes[: len(names) + 1]:
+        _style(axis)
+    for axis in axes[len(names) + 1 :]:
+        axis.set_axis_off()
+    if title:
+        figure.suptitle(title, fontsize=11)
+    return figure
+
+
 def plot_learning_curve(curve: pd.DataFrame | str | Path, *, title: str | None = None) -> Figure:
     """Draws training and validation loss against epochs.
 

@@ -1,4 +1,4 @@
-"""The commands `tsforecast train | evaluate | compare | predict | stream`: parse, seed, run, write the run folder."""
+"""The commands `tsforecast train | evaluate | compare | predict | stream | tune`: parse, seed, run, write a folder."""
 
 import logging
 import sys
@@ -9,7 +9,7 @@ from importlib.metadata import version
 
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 
-from tsforecast.cli import compare, evaluate, predict, stream, train
+from tsforecast.cli import compare, evaluate, predict, stream, train, tune
 from tsforecast.cli.memory import keep_freed_memory
 
 __all__ = ["COMMANDS", "main"]
@@ -23,6 +23,7 @@ COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "compare": compare.run,
     "predict": predict.run,
     "stream": stream.run,
+    "tune": tune.run,
 }
 
 _USAGE = """usage: tsforecast COMMAND ...
@@ -31,6 +32,7 @@ _USAGE = """usage: tsforecast COMMAND ...
   tsforecast evaluate RUN                 scores beside baselines, and pictures, into the run folder
   tsforecast compare RUN RUN ...          one page of their scores, pictures and differences
   tsforecast predict RUN --out FILE       forecasts beyond the end of the data
+  tsforecast tune MODEL --study FOLDER    looks for hyperparameters, on windows before the test part
   tsforecast stream LEARNER --data NAME   predicts, scores and learns from one observation after the other
 
 `tsforecast COMMAND --help` lists the options of a command.

@@ -112,7 +112,7 @@ def run(argv: Sequence[str]) -> int:
     task = options.task_of(chosen)
     folder = Path(chosen.output) if chosen.output else runs.default_folder(parsed.model, task.name)
     record = _record(parsed.model, folder, chosen, task, argv)
-    runs.create(folder, _config(parsed.model, chosen), record)
+    runs.create(folder, config(parsed.model, chosen), record)
     try:
         return _train(folder, record, chosen, task, None)
     except Exception:
@@ -144,7 +144,7 @@ def _refuse_changes(command: ArgumentParser, parsed: Namespace, model: str) -> N
             raise ValueError(f"a run goes on with its own options: leave out --{name} beside --resume")
 
 
-def _config(model: str, chosen: Namespace) -> str:
+def config(model: str, chosen: Namespace) -> str:
     """The resolved options as YAML, without what belongs to this run only."""
     kept = {name: value for name, value in vars(chosen).items() if name not in ("config", "output", "resume")}
     if chosen.data is not None:

@@ -1,0 +1,242 @@
+"""`tsforecast tune MODEL`: looks for hyperparameters, on windows before the test part."""
+
+import logging
+import math
+import shlex
+import sys
+import tempfile
+import time
+from argparse import ArgumentParser
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+import yaml
+from jsonargparse import Namespace
+from lightning.pytorch import seed_everything
+from tqdm import tqdm
+
+from tsforecast.cli import options, runs, train
+from tsforecast.data import ForecastTask
+from tsforecast.data.files import replace_file
+from tsforecast.evaluation import score
+from tsforecast.models import MODELS
+from tsforecast.plots import plot_study, save_figure
+from tsforecast.predictor import StateSpacePredictor
+
+log = logging.getLogger(__name__)
+
+# What is tried of hyperparameters that a model has; rates are tried around what the options say.
+_CHOICES: dict[str, list[Any]] = {
+    "components": ["auto", "paper"],
+    "objective": ["crps", "likelihood"],
+    "state_dim": [8, 16, 32],
+    "hidden": [32, 64, 128],
+    "num_bases": [5, 10, 20],
+    "switch_dim": [2, 4, 10],
+    "persistence": [0.0, 0.9, 0.95, 0.99],
+}
+_RATES = ("learning_rate", "network_learning_rate")
+_STUDY, _TRIALS, _BEST, _PICTURE = "study.log", "trials.csv", "best.yaml", "study.png"
+
+
+def run(argv: Sequence[str]) -> int:
+    """Tries settings until there are as many trials as asked for; a study that was stopped goes on.
+
+    Args:
+        argv: Arguments of the command: those of `train`, and a few of its own.
+
+    Returns:
+        0, or 130 after Ctrl-C.
+
+    Raises:
+        ValueError: If arguments, data or the study are not as expected.
+        FileNotFoundError: If a file is missing.
+        ImportError: If Optuna is not installed.
+    """
+    own, rest = _parser().parse_known_args(list(argv))
+    parsed = train.parser().parse_args([own.model, *rest])
+    chosen = parsed[own.model]
+    if chosen.resume or chosen.output:
+        raise ValueError("expected neither --resume nor --output: a study has a folder of its own, see --study")
+    for name, least in (("trials", 1), ("validation_windows", 1)):
+        if getattr(own, name) < least:
+            raise ValueError(f"expected --{name} of at least {least}, got {getattr(own, name)}")
+    try:
+        import optuna
+        from optuna.storages import JournalStorage
+        from optuna.storages.journal import JournalFileBackend
+    except ImportError as error:
+        raise ValueError("tune needs Optuna: `pip install tsforecast[tune]`") from error
+    space = read_space(own.space, chosen)
+    task = validation_task(options.task_of(chosen), own.validation_windows)
+    folder = Path(own.study)
+    folder.mkdir(parents=True, exist_ok=True)
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    name = f"{own.model} on {task.name} ({runs.fingerprint(task)})"
+    storage = JournalStorage(JournalFileBackend(str(folder / _STUDY)))
+    others = {summary.study_name for summary in optuna.get_all_study_summaries(storage)} - {name}
+    if others:
+        raise ValueError(f"{folder} holds the study {', '.join(others)}, not {name}: give another --study")
+    study = optuna.create_study(storage=storage, study_name=name, direction="minimize", load_if_exists=True)
+    for trial in study.get_trials(states=[optuna.trial.TrialState.RUNNING]):  # which a kill has left
+        study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
+    done = [trial for trial in study.trials if trial.state.is_finished() and trial.state.name != "FAIL"]
+    study.sampler = optuna.samplers.TPESampler(seed=chosen.seed + len(study.trials))
+    if not study.trials:  # what the options say comes first: all else is compared with it
+        given = {key: chosen[key] for key, values in space.items() if fits(chosen[key], values)}
+        study.enqueue_trial(given)
+    if chosen.threads:
+        torch.set_num_threads(chosen.threads)
+    with tqdm(total=own.trials, initial=len(done), unit="trial", desc=name) as bar:
+        for _ in range(own.trials - len(done)):
+            trial = study.ask()
+            tried = {key: suggest(trial, key, values) for key, values in space.items()}
+            began = time.monotonic()
+            try:
+                crps = trial_crps(own.model, chosen, task, tried)
+                trial.set_user_attr("seconds", round(time.monotonic() - began, 1))
+                study.tell(trial, crps)
+            except (ArithmeticError, ValueError) as error:  # settings with which the training diverges, or none at all
+                study.tell(trial, state=optuna.trial.TrialState.PRUNED)
+                crps = math.nan
+                log.info("trial %d failed: %s", trial.number, error)
+            except KeyboardInterrupt:
+                study.tell(trial, state=optuna.trial.TrialState.FAIL)
+                log.warning("stopped; the same command goes on")
+                return 130
+            log.info("trial %d: CRPS %.5g with %s", trial.number, crps, tried)
+            _write(folder, study, chosen, own.model)
+            bar.update()
+    sys.stdout.write(_summary(folder, study, own.model))
+    return 0
+
+
+def _parser() -> ArgumentParser:
+    parser = ArgumentParser(
+        prog="tsforecast tune",
+        description="Look for hyperparameters by Optuna, on windows before the test part.",
+        epilog="All other options are those of `tsforecast train MODEL`: what is not tried stays as they say.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("model", choices=list(MODELS), metavar="MODEL", help=", ".join(MODELS))
+    parser.add_argument("--trials", type=int, default=20, help="in all, with those of an earlier call")
+    parser.add_argument("--study", metavar="FOLDER", required=True, help="goes on where it stopped")
+    parser.add_argument("--space", metavar="FILE", help="YAML: hyperparameter -> list of choices, or {low, high, log}")
+    parser.add_argument("--validation_windows", type=int, default=3, help="before the test part, to score on")
+    return parser
+
+
+def validation_task(task: ForecastTask, windows: int) -> ForecastTask:
+    """The task without its test part, its last windows in the place of it.
+
+    Raises:
+        ValueError: If a series is too short.
+    """
+    entries = task.train
+    shortest = min(entry["target"].shape[-1] for entry in entries)
+    if shortest <= windows * task.prediction_length:
+        raise ValueError(
+            f"the shortest series has {shortest} steps before the test part, too few for {windows} validation windows "
+            f"of {task.prediction_length} steps and something to train on"
+        )
+    return replace(task, entries=entries, windows=windows)
+
+
+def read_space(path: str | None, chosen: Namespace) -> dict[str, Any]:
+    """What is tried: hyperparameter -> list of choices, or a mapping of `low`, `high` and perhaps `log`.
+
+    Args:
+        path: YAML file; None for what is worth trying of every model.
+        chosen: Options of the model.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If the file is not understood, or names what the model does not have.
+    """
+    if path is None:
+        space: dict[str, Any] = {name: values for name, values in _CHOICES.items() if name in chosen}
+        for name in _RATES:
+            if name in chosen:
+                space[name] = {"low": chosen[name] / 10, "high": chosen[name] * 10, "log": True}
+        return space
+    try:
+        space = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        raise ValueError(f"{path} is no YAML: {error}") from error
+    if not isinstance(space, dict) or not space:
+        raise ValueError(f"expected {path} to map hyperparameters to what is tried, got {space!r}")
+    for name, values in space.items():
+        if name not in chosen:
+            raise ValueError(f"{path}: the model has no hyperparameter {name!r}")
+        is_range = isinstance(values, Mapping) and {"low", "high"} <= {*values} <= {"low", "high", "log"}
+        if not is_range and not (isinstance(values, list) and values):
+            raise ValueError(f"{path}: expected choices or low and high (and log) for {name!r}, got {values!r}")
+    return space
+
+
+def fits(value: Any, values: Any) -> bool:
+    """Whether a value is among those tried."""
+    return values["low"] <= value <= values["high"] if isinstance(values, Mapping) else value in values
+
+
+def suggest(trial: Any, name: str, values: Any) -> Any:
+    """A value of the space, by Optuna."""
+    if not isinstance(values, Mapping):
+        return trial.suggest_categorical(name, values)
+    low, high, is_log = values["low"], values["high"], bool(values.get("log", False))
+    if isinstance(low, int) and isinstance(high, int):
+        return trial.suggest_int(name, low, high, log=is_log)
+    return trial.suggest_float(name, float(low), float(high), log=is_log)
+
+
+def trial_crps(model: str, chosen: Namespace, task: ForecastTask, tried: Mapping[str, Any]) -> float:
+    """CRPS on the validation windows, of a model trained on what comes before them.
+
+    Raises:
+        ArithmeticError: If the training diverges.
+        ValueError: If the settings do not go together.
+    """
+    settings = chosen.clone()
+    settings.update(Namespace(**tried))
+    split = {"freq": task.freq, "prediction_length": task.prediction_length}
+    seed_everything(chosen.seed, verbose=False)
+    with tempfile.TemporaryDirectory() as scratch, runs.log_file(Path(scratch, "train.log")):
+        estimator = train.estimator(Path(scratch), {"model": model, "split": split}, settings)
+        predictor = estimator.train(task.train)
+    assert isinstance(predictor, StateSpacePredictor)
+    torch.manual_seed(chosen.seed)
+    test = task.test("rolling")
+    return score(predictor.predict(test.input), test).overall["crps"]
+
+
+def _write(folder: Path, study: Any, chosen: Namespace, model: str) -> None:
+    """Trials as a table and a picture, and the best as options of `train`."""
+    rows = [
+        {"trial": t.number, "crps": t.value, "seconds": t.user_attrs.get("seconds"), **t.params}
+        for t in study.trials
+        if t.state.name in ("COMPLETE", "PRUNED")
+    ]
+    table = pd.DataFrame(rows)
+    with replace_file(folder / _TRIALS) as temporary:
+        table.to_csv(temporary, index=False)
+    if any(t.state.name == "COMPLETE" for t in study.trials):
+        best = chosen.clone()
+        best.update(Namespace(**study.best_params))
+        with replace_file(folder / _BEST) as temporary:
+            temporary.write_text(train.config(model, best), encoding="utf-8")
+        save_figure(plot_study(table, title=study.study_name), folder / _PICTURE)
+
+
+def _summary(folder: Path, study: Any, model: str) -> str:
+    lines = [f"{study.study_name}: {len(study.trials)} trials in {folder}"]
+    complete = [t for t in study.trials if t.state.name == "COMPLETE"]
+    if not complete:
+        return lines[0] + "; none could be trained: look at the space\n"
+    best, first = study.best_trial, complete[0]
+    lines += [f"CRPS {first.value:.5g} with {first.params}", f"CRPS {best.value:.5g} with {best.params} (best)"]
+    lines += ["Train it: " + shlex.join(["python", "train.py", model, "--config", str(folder / _BEST)])]
+    return "\n".join(lines) + "\n"
