@@ -24,17 +24,21 @@ BUDGET_SECONDS = {"exchange": 600, "electricity-18dec": 900, "solar": 600, "traf
 # others are "best" on exchange with one thing changed.
 _HOURLY = "--context_length 168 --history_length 336 --batch_size 50 --num_batches_per_epoch 8 --max_epochs 8"
 _DAILY = "--context_length 120 --history_length 240 --batch_size 50 --num_batches_per_epoch 8"
+_DENSE = {
+    "": _HOURLY,
+    "exchange": f"--embedding_dim 8 {_DAILY} --max_epochs 20",
+    "wiki": f"{_DAILY} --max_epochs 10",
+}
 PAPER: dict[str, dict[str, str]] = {
+    "deepstate": {"": "", "traffic": "--max_epochs 20"},
+    "kvae-rb": _DENSE,
+    "kvae-mc": _DENSE,
     "rsgls-issm": {
         "": f"--components paper --learning_rate 5e-3 {_HOURLY}",
         "exchange": f"--components paper --learning_rate 5e-3 {_DAILY} --max_epochs 20",
         "wiki": f"--components paper --learning_rate 5e-3 {_DAILY} --max_epochs 10",
     },
-    "arsgls": {
-        "": _HOURLY,
-        "exchange": f"--embedding_dim 8 {_DAILY} --max_epochs 20",
-        "wiki": f"{_DAILY} --max_epochs 10",
-    },
+    "arsgls": _DENSE,
 }
 # The ISSM alone in closed form for the epochs that it has in its own row, then regimes that last.
 _SWITCH = (
@@ -58,7 +62,7 @@ BEST: dict[str, dict[str, str]] = {
         "traffic": f"--linear_epochs 20 --max_epochs 26 {_SWITCH} --num_particles 5 --gradient_length 48 "
         "--history_length 672",
         "wiki": f"--linear_epochs 40 --max_epochs 48 {_SWITCH} --num_particles 10 --batch_size 32 "
-        "--num_batches_per_epoch 16 --gradient_length 60 --history_length 360",
+        "--num_batches_per_epoch 16 --gradient_length 60 --history_length 360 --train_horizon 60",
     },
 }
 _ABLATION = BEST["rsgls-issm"]["exchange"]
