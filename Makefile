@@ -3,6 +3,7 @@
 #   make demo     train on the exchange rates, score, draw: outputs/demo
 #   make test     run the tests
 #   make dev      the environment with all development tools
+#   make docs     the documentation with the reference of all modules: build/site/index.html
 #   make clean    remove the environment
 
 PYTHON ?=
@@ -11,7 +12,7 @@ BIN := $(VENV)/bin
 FITS := import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))
 PIP := $(BIN)/python -m pip install --disable-pip-version-check
 
-.PHONY: demo test dev clean
+.PHONY: demo test dev docs clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/installed
@@ -27,6 +28,9 @@ test: $(VENV)/installed-test
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 dev: $(VENV)/installed-dev
+
+docs: $(VENV)/installed-dev
+	$(BIN)/mkdocs build --strict
 
 clean:
 	rm -rf $(VENV) build

@@ -39,7 +39,7 @@ class AbstractLinearGaussian(abc.ABC):
         Args:
             prior: Over `a`.
             value: Finite everywhere, also where not observed (what stands there has no influence, on gradients
-            neither).
+                neither).
             observed: False where a component of `value` is missing; None if all are observed.
 
         Raises:

@@ -196,8 +196,7 @@ class AbstractForecaster(pl.LightningModule, abc.ABC):
 
         Args:
             belief: At the end of the past.
-            future: Its `future_*` fields are read, and `known_future` (NaN where free): what is known is conditioned
-            on.
+            future: Its `future_*` fields are read, and `known_future` (NaN where free), on which paths are conditioned.
             num_samples: Number of paths.
             generator: Of random numbers.
         """
