@@ -799,3 +799,16 @@ def test_forecasts_of_what_is_never_negative_are_not():
     assert min(f.samples.min() for f in forecasts) == 0
     free = make_estimator(num_samples=200, transformation="none", clip="none").train(entries)
     assert min(f.samples.min() for f in seeded(free, entries)) < 0
+
+
+def test_missing_values_are_imputed_in_the_place_where_they_are(trained):
+    entries = make_entries()
+    for entry, found in zip(entries[:2], trained.impute(entries[:2], num_samples=7), strict=True):
+        assert found.item_id == entry["item_id"]
+        assert found.start_date == entry["start"]
+        assert found.samples.shape == (7, len(entry["target"]))
+        seen = ~np.isnan(entry["target"])
+        assert not seen.all()
+        np.testing.assert_array_equal(found.samples[:, seen], np.tile(entry["target"][seen], (7, 1)))
+        assert np.isfinite(found.samples).all()
+        assert (found.samples[:, ~seen].std(0) > 0).all()

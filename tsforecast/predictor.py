@@ -103,6 +103,29 @@ class StateSpacePredictor(PyTorchPredictor):
                     found.update(zip(places, self._forecasts(net, belief, batch, num_samples), strict=True))
             yield from (found[k] for k in range(len(held)))
 
+    def impute(self, dataset: Iterable[dict[str, Any]], num_samples: int | None = None) -> Iterator[SampleForecast]:
+        """Joint samples of the missing values of every entry, given all that it has; in order.
+
+        Args:
+            dataset: GluonTS data entries; observed values come back as they are.
+            num_samples: Samples; None for the model's own number.
+
+        Returns:
+            Samples of shape (sample, time), or (sample, time, target) of several targets, from the entry's start on.
+
+        Raises:
+            ValueError: If an entry is not as expected; the message names the series.
+        """
+        net = self._net()
+        for entry in dataset:  # one by one: a smoother keeps every step of every sample
+            check_entries([entry], self.freq, all_missing=True)
+            (prepared,) = self.input_transform(iter([entry]), is_train=True)
+            batch = collate([cut(prepared, len(prepared["target"]), None, 0)], self.device)
+            with torch.no_grad():
+                samples = net.impute(batch, num_samples or net.num_samples)[0].cpu().numpy()
+            paths = samples[..., 0] if net.num_targets == 1 else samples
+            yield SampleForecast(samples=paths, start_date=entry["start"], item_id=entry.get("item_id"))
+
     def filter(self, dataset: Iterable[dict[str, Any]]) -> dict[str, LiveBelief]:
         """What is known of every series at the end of its history, to be kept and moved on.
 

@@ -451,3 +451,20 @@ def test_what_training_draws_follows_from_the_seed(case, monkeypatch):
         assert (losses[seed] == again) == untouched
         assert len(set(losses[seed])) == (1 if case == "gls" else 3)
     assert (losses[3] == losses[4]) == (case == "gls")
+
+
+@pytest.mark.parametrize("case", DISTINCT)
+def test_what_is_observed_comes_back_from_imputation(case):
+    model, entries = model_and_entries(case)
+    batch = make_batch(model, [without(entries[0], 4, 5)], train=False)
+    seen = batch["past_observed"]
+    with torch.no_grad():
+        samples = model.impute(batch, 5, torch.Generator().manual_seed(0))
+        again = model.impute(batch, 5, torch.Generator().manual_seed(0))
+    assert samples.shape == (1, 5, *seen.shape[1:])
+    assert torch.equal(samples, again)
+    assert torch.isfinite(samples).all()
+    wide = seen.unsqueeze(1).expand(samples.shape)
+    expected = batch["past_target"].to(samples.dtype).unsqueeze(1).expand(samples.shape)
+    assert torch.equal(samples[wide], expected[wide])
+    assert not torch.equal(samples[:, 0], samples[:, 1])

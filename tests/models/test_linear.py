@@ -1,5 +1,7 @@
 """What forecasters which are one linear-Gaussian system promise beside the contract: exact moments."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -195,3 +197,27 @@ def test_the_crps_is_that_of_the_forecast(case, transformation):
     below = (value < quantiles).double()
     score = (2 * (below - levels.unsqueeze(-1)) * (quantiles - value)).mean(0) / scale
     assert loss == pytest.approx(score[seen].mean().item(), rel=1e-3 if transformation == "none" else 1e-6)
+
+
+def test_imputed_values_are_those_of_the_joint_gaussian_given_what_is_there(case):
+    model, entries = model_and_entries(case)
+    entry = without(entries[0], 3, 4, 9)
+    batch = make_batch(model, [{**entry, "target": entry["target"][..., :12]}], train=False)
+    location, scale = model.begin(batch)
+    with torch.no_grad():
+        system, prior = model.system(model.stretch(batch, "past"), batch)
+        joint = system.predictive(prior, batch["past_target"].shape[1])
+        seen = batch["past_observed"].flatten(1)
+        steps = batch["past_target"].shape[1]
+        units = location.repeat(1, steps), scale.repeat(1, steps)
+        value = (model.transform(torch.where(seen, batch["past_target"].flatten(1), 0.0)) - units[0]) / units[1]
+        given = joint.condition(torch.where(seen, value, 0.0), seen)
+        count = 3000
+        samples = model.impute(batch, count, torch.Generator().manual_seed(0)).flatten(2)
+        values = (model.transform(samples.squeeze(0)) - units[0]) / units[1]
+    missing = ~seen[0]
+    assert missing.sum() >= 3 * model.num_targets
+    error = (values.mean(0) - given.mean[0])[missing] / (given.variance[0][missing] / count).sqrt()
+    assert error.abs().max() < 4.5
+    spread = values.var(0)[missing] / given.variance[0][missing] - 1
+    assert (spread.abs() < 4.5 * math.sqrt(2 / count)).all()

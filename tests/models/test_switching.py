@@ -626,3 +626,48 @@ def test_an_outlier_of_a_million_scales(case, dtype):
 def test_bad_options(case, options, message):
     with pytest.raises(ValueError, match=message):
         make_model(case, **options)
+
+
+def test_imputation_without_a_choice_is_that_of_the_issm():
+    model = make_model("rsgls-issm-open")
+    entries = entries_of("rsgls-issm-open", lengths=(10,))
+    entries[0]["target"][[3, 4]] = np.nan
+    with torch.no_grad():
+        model.mixture.bases["factor"].zero_()
+        batch = make_batch(model, entries, train=False)
+        generator = torch.Generator().manual_seed(0)
+        mine, its = (found.impute(batch, 1500, generator)[0, ..., 0] for found in (model, model.linear))
+    error = (mine.mean(0) - its.mean(0)) / ((mine.var(0) + its.var(0)) / 1500).sqrt().clamp_min(1e-12)
+    missing = ~batch["past_observed"][0, :, 0]
+    assert error[missing].abs().max() < 4.5
+    assert (mine.std(0) / its.std(0) - 1)[missing].abs().max() < 0.1
+
+
+@pytest.mark.parametrize("case", ["sgls-categorical", "rsgls", "rsgls-issm", "arsgls"])
+def test_sums_over_the_horizon_are_calibrated(case):
+    """Of data drawn from the model itself the sum over four steps is anywhere among the sums of its forecasts' paths.
+
+    Wrong dependence between steps would leave each of them calibrated, and not their sum.
+    """
+    series, paths, particles_count, seen, ahead = 600, 99, 200, 4, 4
+    model = make_model(case, num_particles=particles_count, proposal="bootstrap")  # an untrained encoder is no guide
+    batch = copies(make_batch(model, entries_of(case, lengths=(seen + ahead + 1,))), series)
+    stretch = model.stretch(batch, "both")
+    stretch = dataclasses.replace(stretch, active=None, observed=torch.ones_like(stretch.observed))
+    ones = torch.ones(series, 1, dtype=torch.float64)
+    with torch.no_grad():
+        torch.manual_seed(0)
+        system, prior = model.system(stretch, batch, 0 * ones, ones, proposing=False)
+        truth, _, _ = particles.forecast(system, system.begin(1, prior), seen + ahead, 1)
+        truth = truth[:, 0]
+        filtered = particles.filter(system, system.begin(particles_count, prior), truth[:seen])
+        sampled, _, _ = particles.forecast(system, filtered.particles, ahead, paths, first=seen)
+    rank = (sampled.sum(0) < truth[seen:].sum(0)).sum(0).flatten()
+    counts = torch.histc(rank.double(), 10, 0, paths + 1)
+    expected = series / 10
+    chi = float(((counts - expected).square() / expected).sum())
+    assert chi < 27.9, counts  # 9 degrees of freedom: 1 in 1000
+    shuffled = torch.stack([step[torch.randperm(paths)] for step in sampled])  # each step as before, their sum is not
+    rank = (shuffled.sum(0) < truth[seen:].sum(0)).sum(0).flatten()
+    wrong = float(((torch.histc(rank.double(), 10, 0, paths + 1) - expected).square() / expected).sum())
+    assert wrong > chi

@@ -201,6 +201,18 @@ class AbstractForecaster(pl.LightningModule, abc.ABC):
             generator: Of random numbers.
         """
 
+    @abc.abstractmethod
+    def impute(
+        self, batch: Batch, num_samples: int, generator: torch.Generator | None = None
+    ) -> Float[Tensor, "series sample time target"]:
+        """Joint samples of what is missing in the batch's past, given all of it, in the units of the data.
+
+        Args:
+            batch: Its `past_*` fields are read; observed values come back as they are.
+            num_samples: Number of samples.
+            generator: Of random numbers.
+        """
+
     def log_likelihood(self, batch: Batch) -> Float[Tensor, " series"]:
         """Of the batch's future given its past, in scaled units (an estimate in models that have particles)."""
         belief, _ = self.filter(batch)
@@ -382,6 +394,18 @@ class AbstractForecaster(pl.LightningModule, abc.ABC):
         wide = [x.to(like.dtype).expand(*like.shape[:2], -1) for x in parts]
         return network(torch.cat(wide, -1), series)
 
+    def in_units(
+        self,
+        paths: Float[Tensor, "time sample series target"],
+        location: Float[Tensor, "series target"],
+        scale: Float[Tensor, "series target"],
+        known: Float[Tensor, "series time target"],
+    ) -> Float[Tensor, "series sample time target"]:
+        """Paths in the units of the data; what is known (not NaN) is put in their place."""
+        samples = self.restore((paths * scale + location).permute(2, 1, 0, 3))
+        known = known.to(samples.dtype).unsqueeze(1)
+        return torch.where(torch.isnan(known), samples, known)
+
     def mean_size(self, batch: Batch) -> Float[Tensor, "series target"]:
         """Mean absolute value of the past, in the units of the data."""
         past = torch.where(batch["past_observed"], batch["past_target"].abs(), 0.0).to(self.dtype)
@@ -409,6 +433,11 @@ def _course(step: int, first: float, last: float, rise: float) -> float:
     passed = min(max((step - first) / length, 0.0), 1.0)
     risen = min((max(step - first, 0.0) + 1) / (rise * length), 1.0) if rise else 1.0
     return risen**2 * 0.01**passed
+
+
+def known_past(batch: Batch) -> Float[Tensor, "series time target"]:
+    """The observed values of the batch's past, NaN elsewhere."""
+    return torch.where(batch["past_observed"], batch["past_target"], torch.nan)
 
 
 def _mean(values: Tensor, mask: Tensor) -> Tensor:

@@ -8,9 +8,9 @@ from gluonts.torch.distributions import AffineTransformed
 from jaxtyping import Float
 from torch import Tensor
 
-from tsforecast.core import AbstractLinearSystem, Gaussian
+from tsforecast.core import AbstractLinearSystem, Gaussian, kalman
 from tsforecast.core.linalg import is_transformed
-from tsforecast.models.base import AbstractForecaster, Batch, Belief, Stretch, scaled
+from tsforecast.models.base import AbstractForecaster, Batch, Belief, Stretch, known_past, scaled
 
 
 class AbstractLinearForecaster(AbstractForecaster):
@@ -103,6 +103,18 @@ class AbstractLinearForecaster(AbstractForecaster):
         samples = self.restore(samples.transpose(0, 1).unflatten(-1, (-1, self.num_targets)))
         known = future["known_future"].to(samples.dtype).unsqueeze(1)
         return torch.where(torch.isnan(known), samples, known)
+
+    def impute(
+        self, batch: Batch, num_samples: int, generator: torch.Generator | None = None
+    ) -> Float[Tensor, "series sample time target"]:
+        """Exact: by the simulation smoother."""
+        location, scale = self.begin(batch)
+        stretch = self.stretch(batch, "past")
+        system, prior = self.system(stretch, batch)
+        values, observed = scaled(stretch, location, scale)
+        states = kalman.sample_posterior(system, prior, values, observed, num_samples, generator)
+        emitted = [system.at(time)[1].sample(state, generator) for time, state in enumerate(states)]
+        return self.in_units(torch.stack(emitted), location, scale, known_past(batch))
 
     def marginals(self, belief: Belief, future: Batch) -> list[torch.distributions.Distribution]:
         """Exact marginal distributions of the horizon for every series, in the units of the data and not clipped.

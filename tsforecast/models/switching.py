@@ -12,7 +12,7 @@ from tsforecast.core.gaussian import map_tensors
 from tsforecast.core.particle_smoother import ParticleSmoothed, sample_given, smooth
 from tsforecast.core.particles import GRADIENTS, AbstractSwitchingSystem, ParticleFiltered, ParticleState
 from tsforecast.core.switching import Diagonal
-from tsforecast.models.base import AbstractForecaster, Batch, Belief, Stretch, scaled
+from tsforecast.models.base import AbstractForecaster, Batch, Belief, Stretch, known_past, scaled
 from tsforecast.models.linear import AbstractLinearForecaster
 from tsforecast.nn.mlp import BaseMixture, GuessNetwork
 
@@ -293,9 +293,19 @@ class AbstractSwitchingForecaster(AbstractForecaster):
             system, _ = self.system(stretch, belief, belief.location, belief.scale, proposing=True)
             values = torch.where(stretch.observed, (values - belief.location) / belief.scale, 0.0)
             paths = sample_given(system, belief.state, values, stretch.observed, num_samples, generator)
-        samples = self.restore((paths * belief.scale + belief.location).permute(2, 1, 0, 3))
-        known = known.to(samples.dtype).unsqueeze(1)
-        return torch.where(torch.isnan(known), samples, known)
+        return self.in_units(paths, belief.location, belief.scale, known)
+
+    def impute(
+        self, batch: Batch, num_samples: int, generator: torch.Generator | None = None
+    ) -> Float[Tensor, "series sample time target"]:
+        """By backward simulation through particles, exact as their number grows."""
+        location, scale = self.begin(batch)
+        stretch = self.stretch(batch, "past")
+        system, prior = self.system(stretch, batch, location, scale, proposing=True)
+        values, _ = scaled(stretch, location, scale)
+        start = system.begin(self.num_particles, prior)
+        paths = sample_given(system, start, values, stretch.observed, num_samples, generator)
+        return self.in_units(paths, location, scale, known_past(batch))
 
     def regimes(
         self, batch: Batch, num_samples: int = 100, generator: torch.Generator | None = None
