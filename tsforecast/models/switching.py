@@ -167,24 +167,19 @@ class AbstractSwitchingForecaster(AbstractForecaster):
         asked for, a history is filtered by the linear model inside up to its last `particle_length` steps.
         """
         lead = len(stretch.values) - self.particle_length
-        alone = self.particle_length and lead > 0 and not whole and not isinstance(batch, Belief)
         prior, terms = None, None
-        if alone:
-            assert self.linear is not None
-            head, stretch = (
-                map_tensors(lambda x, part=part: x[part], stretch) for part in (slice(lead), slice(lead, None))
-            )
+        if self.particle_length and lead > 0 and not whole and not isinstance(batch, Belief):
+            head = map_tensors(lambda x: x[:lead], stretch)
+            stretch = map_tensors(lambda x: x[lead:], stretch)
             with torch.set_grad_enabled(torch.is_grad_enabled() and not cut):
-                linear, prior = self.linear.system(head, batch)
-                prior, terms = linear.posterior(prior, *scaled(head, location, scale))
+                prior, terms = self._filter_alone(head, batch, location, scale)
             cut = max(cut - lead, 0)
         system, own = self.system(stretch, batch, location, scale, proposing=True)
-        start = (
-            batch.state
-            if isinstance(batch, Belief)
-            else system.begin(num_particles or self.num_particles, prior or own)
-        )
-        assert isinstance(start, ParticleState)
+        if isinstance(batch, Belief):
+            assert isinstance(batch.state, ParticleState)
+            start = batch.state
+        else:
+            start = system.begin(num_particles or self.num_particles, prior or own)
         values, observed = scaled(stretch, location, scale)
         options = {"threshold": self.resample_below, "gradient": self.resampling_gradient, **options}
         parts = (values[:cut], None if observed is None else observed[:cut])
@@ -201,6 +196,14 @@ class AbstractSwitchingForecaster(AbstractForecaster):
                 effective_sample_size=torch.cat([sizes, filtered.effective_sample_size]),
             )
         return filtered, system, start
+
+    def _filter_alone(
+        self, stretch: Stretch, batch: Batch, location: Tensor, scale: Tensor
+    ) -> tuple[Gaussian, Float[Tensor, "time series"]]:
+        """The linear model's belief after a stretch, and the log-likelihood of its steps."""
+        assert self.linear is not None
+        linear, prior = self.linear.system(stretch, batch)
+        return linear.posterior(prior, *scaled(stretch, location, scale))
 
     def filter(self, batch: Batch, belief: Belief | None = None) -> tuple[Belief, Float[Tensor, "time series"]]:
         """Particles at the end of the batch's past, and estimates of the log-likelihood of each step."""
