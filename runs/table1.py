@@ -59,8 +59,8 @@ BEST: dict[str, dict[str, str]] = {
         "solar": f"--components damped_level+hour_of_day --linear_epochs 40 --max_epochs 50 {_SWITCH} "
         "--num_particles 10 --batch_size 32 --num_batches_per_epoch 8 --gradient_length 48 --history_length 1344 "
         "--train_horizon 72",
-        "traffic": f"--linear_epochs 20 --max_epochs 26 {_SWITCH} --num_particles 5 --gradient_length 48 "
-        "--history_length 672",
+        "traffic": f"--linear_epochs 20 --max_epochs 30 {_SWITCH} --num_particles 5 --forecast_particles 20 "
+        "--gradient_length 48 --particle_length 168",
         "wiki": f"--linear_epochs 40 --max_epochs 48 {_SWITCH} --num_particles 10 --batch_size 32 "
         "--num_batches_per_epoch 16 --gradient_length 60 --history_length 360 --train_horizon 60",
     },

@@ -620,6 +620,7 @@ def test_an_outlier_of_a_million_scales(case, dtype):
         ("arsgls", {"auxiliary_dim": 0}, "auxiliary_dim to be at least 1, got 0"),
         ("sgls", {"resample_below": -0.5}, "resample_below to be at least 0, got -0.5"),
         ("rsgls-issm", {"linear_epochs": -1}, "linear_epochs to be at least 0, got -1"),
+        ("rsgls", {"forecast_particles": -1}, "forecast_particles to be at least 0, got -1"),
         ("rsgls-issm", {"particle_length": -1}, "particle_length to be at least 0, got -1"),
     ],
 )
@@ -671,3 +672,13 @@ def test_sums_over_the_horizon_are_calibrated(case):
     rank = (shuffled.sum(0) < truth[seen:].sum(0)).sum(0).flatten()
     wrong = float(((torch.histc(rank.double(), 10, 0, paths + 1) - expected).square() / expected).sum())
     assert wrong > chi
+
+
+def test_more_particles_for_forecasts_than_in_training():
+    model, few = make_model("rsgls", forecast_particles=9), make_model("rsgls")
+    batch = make_batch(model, entries_of("rsgls"))
+    assert torch.equal(seeded(model.loss, batch), seeded(few.loss, batch))
+    belief, _ = seeded(model.filter, batch)
+    assert len(belief.state.log_weight) == 9
+    assert len(seeded(few.filter, batch)[0].state.log_weight) == few.num_particles
+    assert model.forecast(belief, batch, 5).shape[1] == 5

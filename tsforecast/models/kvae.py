@@ -73,6 +73,7 @@ class AbstractKVAEForecaster(AbstractSwitchingForecaster):
             num_particles=num_particles,
             proposal="encoder",
             persistence=0.0,
+            forecast_particles=0,
             resample_below=0.0,
             resampling_gradient="fivo",
             recurrence="none",

@@ -39,6 +39,8 @@ class AbstractSwitchingForecaster(AbstractForecaster):
             of its first dimension, the others are slower (0: the network alone, as in the paper). Regimes that last,
             such as volatility, are found with one near 1.
         num_particles: Particles of a series.
+        forecast_particles: Of a series when it is filtered to be forecast, which costs less than in training and is
+            more precise with more of them; 0 for as many as in training.
         resample_below: A series is resampled where its effective sample size is below this share of its particles; 0
             never, which is importance weighting of whole paths (IWAE).
         resampling_gradient: "fivo" (the paper's: that of the ancestors is dropped) or "stop-gradient" (kept).
@@ -58,6 +60,7 @@ class AbstractSwitchingForecaster(AbstractForecaster):
         proposal: str = "encoder",
         persistence: float = 0.0,
         num_particles: int = 10,
+        forecast_particles: int = 0,
         resample_below: float = 0.5,
         resampling_gradient: str = "fivo",
         gradient_length: int = 0,
@@ -80,7 +83,8 @@ class AbstractSwitchingForecaster(AbstractForecaster):
         for name, value in (("switch_dim", switch_dim), ("num_particles", num_particles), ("hidden", hidden)):
             if value < 1:
                 raise ValueError(f"expected {name} to be at least 1, got {value}")
-        for name, value in (("resample_below", resample_below), ("gradient_length", gradient_length)):
+        least_zero = {"forecast_particles": forecast_particles, "gradient_length": gradient_length}
+        for name, value in {**least_zero, "resample_below": resample_below}.items():
             if not value >= 0:
                 raise ValueError(f"expected {name} to be at least 0, got {value}")
         if not 0 <= persistence < 1:
@@ -88,6 +92,7 @@ class AbstractSwitchingForecaster(AbstractForecaster):
         self.switch_dim = switch_dim
         self.persistence = persistence
         self.num_particles = num_particles
+        self.forecast_particles = forecast_particles
         self.resample_below = resample_below
         self.resampling_gradient = resampling_gradient
         self.gradient_length = gradient_length
@@ -189,7 +194,7 @@ class AbstractSwitchingForecaster(AbstractForecaster):
         parts = (values[cut:], None if observed is None else observed[cut:])
         filtered = particles.filter(system, start, *parts, first=cut, **options)
         if terms is not None and not cut:
-            sizes = torch.full_like(terms, self.num_particles)  # before the particles all are alike
+            sizes = torch.full_like(terms, start.log_weight.shape[0])  # before the particles all are alike
             filtered = dataclasses.replace(
                 filtered,
                 log_likelihood=torch.cat([terms, filtered.log_likelihood]),
@@ -208,7 +213,10 @@ class AbstractSwitchingForecaster(AbstractForecaster):
     def filter(self, batch: Batch, belief: Belief | None = None) -> tuple[Belief, Float[Tensor, "time series"]]:
         """Particles at the end of the batch's past, and estimates of the log-likelihood of each step."""
         location, scale = self.begin(batch) if belief is None else (belief.location, belief.scale)
-        filtered, _, _ = self._filter(self.stretch(batch, "past"), belief or batch, location, scale)
+        count = self.forecast_particles or None
+        filtered, _, _ = self._filter(
+            self.stretch(batch, "past"), belief or batch, location, scale, num_particles=count
+        )
         return self.belief_over(filtered.particles, batch, location, scale), filtered.log_likelihood
 
     def loss(self, batch: Batch) -> Float[Tensor, " series"]:
