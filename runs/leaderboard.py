@@ -24,8 +24,13 @@ PAPER = {
     "RSGLS-ISSM": (".007 ± .000", ".014 ± .001"),
     "ARSGLS": (".009 ± .000", ".022 ± .001"),
 }
-# GluonTS' DeepAR on the same windows, or the last week where that is better: what to beat, measured apart.
-PEERS = {"solar": (0.091, 0.099), "traffic": (0.231, 0.241), "wiki": (0.342, 0.379)}
+# What to beat, measured apart on these windows: ETS with a damped level (electricity; solar far ahead), else DeepAR.
+PEERS = {
+    "electricity-18dec": (0.066, 0.071),
+    "solar": (0.091, 0.099),
+    "traffic": (0.231, 0.241),
+    "wiki": (0.342, 0.379),
+}
 INTRODUCTION = """# Results
 
 Made by `python runs/leaderboard.py` from `results/table1.csv`, which `runs/table1.sh` fills; every line there has its
