@@ -1,4 +1,5 @@
 import json
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -345,6 +346,9 @@ def test_deepar_sees_the_training_range_and_forecasts_both_horizons(rng):
             assert one.samples.shape == (20, horizon)
             np.testing.assert_array_equal(one.samples, other.samples)
         assert np.isfinite(score(first, test).overall["crps"])
+    filters = list(warnings.filters)
+    next(fitted.predictor(HORIZON).predict(task.test("rolling").input, num_samples=2))
+    assert warnings.filters == filters
     for name in ("deepar-0", "deepar-x"):
         with pytest.raises(ValueError, match="expected deepar, or with a number of epochs"):
             DeepAR.fit(task, name)

@@ -96,8 +96,13 @@ class _Coded(Predictor):
     def predict(self, dataset: Dataset, **kwargs: Any) -> Iterator[Forecast]:
         """Sample forecasts, the same at every call."""
         torch.manual_seed(self.model.seed)
-        with _quiet():
-            yield from self.inner.predict(list(_coded(self.model.task, dataset)), **kwargs)
+        forecasts = iter(self.inner.predict(list(_coded(self.model.task, dataset)), **kwargs))
+        while True:
+            with _quiet():  # not around the yield: it would hold in the caller, too
+                forecast = next(forecasts, None)
+            if forecast is None:
+                return
+            yield forecast
 
 
 def _coded(task: ForecastTask, entries: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
