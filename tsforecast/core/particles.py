@@ -150,6 +150,36 @@ class ParticleFiltered:
     history: ParticleState | None
 
 
+def initial_particles(
+    num_particles: int, prior: Gaussian, switch_dim: int, auxiliary_dim: int = 0, recurrent: bool = False
+) -> ParticleState:
+    """Particles before the first step, all alike: what was before it is zero.
+
+    Args:
+        num_particles: At least 1.
+        prior: Over x_0, of batch shape (series,).
+        switch_dim: Of s.
+        auxiliary_dim: Of z; 0 without.
+        recurrent: Whether the switch depends on the state.
+
+    Raises:
+        ValueError: If there is no particle.
+    """
+    if num_particles < 1:
+        raise ValueError(f"expected at least one particle, got num_particles={num_particles}")
+    shape = (num_particles, *prior.batch_shape)
+    zeros = prior.mean.new_zeros
+    return ParticleState(
+        switch=zeros(*shape, switch_dim),
+        state=Gaussian(prior.mean.expand(*shape, -1), prior.cov.expand(*shape, -1, -1)),
+        log_weight=prior.mean.new_full(shape, -math.log(num_particles)),
+        recurrence=zeros(*shape, switch_dim, prior.mean.shape[-1]) if recurrent else None,
+        switch_noise=None,
+        auxiliary=zeros(*shape, auxiliary_dim) if auxiliary_dim else None,
+        begun=torch.zeros(shape[1], dtype=torch.bool, device=prior.mean.device),
+    )
+
+
 def filter(
     system: AbstractSwitchingSystem,
     particles: ParticleState,
@@ -203,12 +233,6 @@ def filter(
             f"({int(failed.any(0).sum())} series failed): an observation is impossible under the model. {ADVICE}"
         )
     return ParticleFiltered(particles, increments, sizes, history)
-
-
-def check_particles(num_particles: int) -> None:
-    """Raises a ValueError unless there is a particle."""
-    if num_particles < 1:
-        raise ValueError(f"expected at least one particle, got num_particles={num_particles}")
 
 
 def resample(

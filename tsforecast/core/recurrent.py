@@ -1,7 +1,6 @@
 """Linear steps chosen by a memory of what was emitted before: the system of the Kalman variational auto-encoder."""
 
 import dataclasses
-import math
 from collections.abc import Callable
 
 import torch
@@ -10,7 +9,7 @@ from torch import Tensor
 
 from tsforecast.core.gaussian import Gaussian
 from tsforecast.core.linear import LinearGaussian
-from tsforecast.core.particles import AbstractSwitchingSystem, ParticleState, Regime, check_particles
+from tsforecast.core.particles import AbstractSwitchingSystem, ParticleState, Regime, initial_particles
 from tsforecast.core.switching import Diagonal, Likelihood, choose
 
 
@@ -47,18 +46,7 @@ class RecurrentSwitching(AbstractSwitchingSystem):
 
     def begin(self, num_particles: int, prior: Gaussian) -> ParticleState:
         """Particles before the first step, all alike; what was emitted before it is zero."""
-        check_particles(num_particles)
-        shape = (num_particles, *prior.batch_shape)
-        zeros = prior.mean.new_zeros
-        return ParticleState(
-            switch=zeros(*shape, self.switch_dim),
-            state=Gaussian(prior.mean.expand(*shape, -1), prior.cov.expand(*shape, -1, -1)),
-            log_weight=prior.mean.new_full(shape, -math.log(num_particles)),
-            recurrence=None,
-            switch_noise=None,
-            auxiliary=zeros(*shape, self.auxiliary_dim),
-            begun=torch.zeros(shape[1], dtype=torch.bool, device=prior.mean.device),
-        )
+        return initial_particles(num_particles, prior, self.switch_dim, self.auxiliary_dim)
 
     def extend(
         self,

@@ -1,7 +1,6 @@
 """Switching linear-Gaussian systems, with Gaussian or categorical switches, as the particle filter wants them."""
 
 import dataclasses
-import math
 from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
@@ -13,7 +12,7 @@ from torch.utils import _pytree as pytree
 from tsforecast.core.gaussian import Gaussian, map_tensors, register_record
 from tsforecast.core.linalg import LOG_2PI, add_diagonal, cholesky, is_transformed, log_det, matvec, whiten
 from tsforecast.core.linear import AbstractLinearGaussian, LinearGaussian
-from tsforecast.core.particles import AbstractSwitchingSystem, ParticleState, Regime, check_particles
+from tsforecast.core.particles import AbstractSwitchingSystem, ParticleState, Regime, initial_particles
 
 
 @register_record
@@ -180,19 +179,9 @@ class GaussianSwitching(AbstractSwitchingSystem):
 
     def begin(self, num_particles: int, prior: Gaussian) -> ParticleState:
         """Particles before the first step, all alike."""
-        check_particles(num_particles)
-        switches, states = self.initial.mean.shape[-1], prior.mean.shape[-1]
-        shape = (num_particles, *prior.batch_shape)
-        zeros = prior.mean.new_zeros
-        return ParticleState(
-            switch=zeros(*shape, switches),
-            state=Gaussian(prior.mean.expand(*shape, -1), prior.cov.expand(*shape, -1, -1)),
-            log_weight=prior.mean.new_full(shape, -math.log(num_particles)),
-            recurrence=zeros(*shape, switches, states) if self.recurrent else None,
-            switch_noise=zeros(*shape, switches),
-            auxiliary=zeros(*shape, self.auxiliary_dim) if self.auxiliary_dim else None,
-            begun=torch.zeros(shape[1], dtype=torch.bool, device=prior.mean.device),
-        )
+        switches = self.initial.mean.shape[-1]
+        particles = initial_particles(num_particles, prior, switches, self.auxiliary_dim, self.recurrent)
+        return dataclasses.replace(particles, switch_noise=torch.zeros_like(particles.switch))
 
     def extend(
         self,
@@ -332,17 +321,7 @@ class CategoricalSwitching(AbstractSwitchingSystem):
 
     def begin(self, num_particles: int, prior: Gaussian) -> ParticleState:
         """Particles before the first step, all alike."""
-        check_particles(num_particles)
-        shape = (num_particles, *prior.batch_shape)
-        return ParticleState(
-            switch=prior.mean.new_zeros(*shape, self.initial.shape[-1]),
-            state=Gaussian(prior.mean.expand(*shape, -1), prior.cov.expand(*shape, -1, -1)),
-            log_weight=prior.mean.new_full(shape, -math.log(num_particles)),
-            recurrence=None,
-            switch_noise=None,
-            auxiliary=None,
-            begun=torch.zeros(shape[1], dtype=torch.bool, device=prior.mean.device),
-        )
+        return initial_particles(num_particles, prior, self.initial.shape[-1])
 
     def extend(
         self,

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from tsforecast.core import Gaussian
 from tsforecast.core.issm import ISSM, Season
-from tsforecast.models.base import Batch, Belief, Stretch
+from tsforecast.models.base import Batch, Belief, Stretch, scaled
 from tsforecast.models.issm import AbstractISSMForecaster
 from tsforecast.nn import LSTM
 
@@ -71,7 +71,10 @@ class DeepStateForecaster(AbstractISSMForecaster):
 
     def system(self, stretch: Stretch, batch: Batch | Belief) -> tuple[ISSM, Gaussian]:
         """The system of a stretch in scaled units, and the prior over the state before it."""
-        outputs, _ = self._recur(stretch, batch)
+        return self._system_of(stretch, self._recur(stretch, batch)[0])
+
+    def _system_of(self, stretch: Stretch, outputs: Float[Tensor, "time series hidden"]) -> tuple[ISSM, Gaussian]:
+        """What the LSTM's outputs make of a stretch."""
         first = outputs[0]
         if stretch.active is not None:  # the prior is that of the step at which a series begins
             begins = stretch.active.int().argmax(0)
@@ -84,6 +87,12 @@ class DeepStateForecaster(AbstractISSMForecaster):
 
     def filter(self, batch: Batch, belief: Belief | None = None) -> tuple[Belief, Float[Tensor, "time series"]]:
         """Exact filtering of the batch's past; the belief has the LSTM's memory."""
-        after, terms = super().filter(batch, belief)
-        _, memory = self._recur(self.stretch(batch, "past"), batch if belief is None else belief)
-        return dataclasses.replace(after, memory=memory), terms
+        stretch = self.stretch(batch, "past")
+        location, scale = self.begin(batch) if belief is None else (belief.location, belief.scale)
+        outputs, memory = self._recur(stretch, batch if belief is None else belief)
+        system, prior = self._system_of(stretch, outputs)
+        if belief is not None:
+            assert isinstance(belief.state, Gaussian)
+            prior = belief.state
+        state, terms = system.posterior(prior, *scaled(stretch, location, scale))
+        return dataclasses.replace(self.belief_over(state, batch, location, scale), memory=memory), terms

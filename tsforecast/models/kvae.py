@@ -169,8 +169,7 @@ class AbstractKVAEForecaster(AbstractSwitchingForecaster):
         bound = filtered.log_likelihood.sum(0)
         if keep:
             assert filtered.history is not None
-            _, observed = scaled(stretch, location, scale)
-            given = linear_given_switches(system, start, filtered.history, stretch.values, observed)
+            given = linear_given_switches(system, start, filtered.history, *scaled(stretch, location, scale))
             sampled, exact = kalman.sampled_evidence(*given), given[0].log_likelihood(*given[1:]).sum(0)
             bound = bound + (sampled - exact).squeeze(0)
         return bound
