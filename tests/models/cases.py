@@ -18,6 +18,7 @@ _KVAE = {
     "state_dim": 3, "auxiliary_dim": 2, "num_bases": 3, "memory_dim": 2, "hidden": 6, "embedding_dim": 2,
     "num_particles": 4,
 }  # fmt: skip
+_IMAGE = {"num_targets": 64, "image_shape": [8, 8], "filters": 2, "likelihood": "bernoulli", "scaling": "none"}
 _COMPONENTS = {**_SWITCHING, "components": "damped_level+day_of_week"}
 # Case -> (model, constructor arguments): every model, and every option that changes the arithmetic.
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -55,11 +56,14 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "arsgls-encoder": ("arsgls", {**_AUXILIARY, "proposal": "encoder"}),
     "arsgls-bootstrap": ("arsgls", {**_AUXILIARY, "proposal": "bootstrap"}),
     "arsgls-targets": ("arsgls", {**_AUXILIARY, "num_targets": 2}),
+    "arsgls-skip": ("arsgls", {**_AUXILIARY, "skip": True, "stable": True, "objective": "crps"}),
     "arsgls-student-t": ("arsgls", {**_AUXILIARY, "likelihood": "student-t"}),
     "arsgls-counts": ("arsgls", {**_AUXILIARY, "likelihood": "negative-binomial"}),
     "arsgls-binary": ("arsgls", {**_AUXILIARY, "likelihood": "bernoulli"}),
     "kvae-rb": ("kvae-rb", _KVAE),
     "kvae-mc": ("kvae-mc", _KVAE),
+    "arsgls-image": ("arsgls", {**_AUXILIARY, **_IMAGE}),
+    "kvae-image": ("kvae-rb", {**_KVAE, **_IMAGE, "reconstruction_weight": 0.3}),
     "kvae-targets": ("kvae-rb", {**_KVAE, "num_targets": 2, "objective": "crps"}),
 }
 SWITCHING = [case for case, (name, _) in CASES.items() if issubclass(MODELS[name], AbstractSwitchingForecaster)]

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -59,6 +60,35 @@ def test_parameters_are_mixtures_of_bases(hidden):
     torch.testing.assert_close(mixed["noise"], torch.einsum("...k,ki->...i", weights, bases["noise"]), **EXACT)
     if not hidden:
         assert torch.equal(mixed["matrix"][0], bases["matrix"][2])
+
+
+def test_products_of_stable_mixtures_do_not_expand():
+    torch.manual_seed(0)
+    matrices = 3 * torch.randn(4, 5, 5, dtype=torch.float64)
+    matrices[0] = 0.5 * torch.eye(5)  # is left as it is
+    mixture = BaseMixture(2, {"matrix": matrices, "noise": matrices[:, 0]}, 6, ("matrix",)).double()
+    switch = 3 * torch.randn(50, 2, dtype=torch.float64)
+    mixed = mixture.split(mixture.mix(switch) @ mixture.joined())
+    torch.testing.assert_close(mixture.split(mixture.joined())["matrix"][0], matrices[0], **EXACT)
+    torch.testing.assert_close(mixture.split(mixture.joined())["noise"], matrices[:, 0], **EXACT)
+    norms = torch.from_numpy(np.linalg.norm(mixed["matrix"].detach().numpy(), 2, (-2, -1)))
+    assert (norms <= 1 + 1e-12).all()
+    assert norms.max() > 0.3  # and not by making them small
+    ends = mixture.split(mixture.joined())["matrix"].detach()[1:]
+    np.testing.assert_allclose(np.linalg.norm(ends.numpy(), 2, (-2, -1)), 1.0, rtol=1e-12)
+
+
+@pytest.mark.parametrize("ladder", [False, True])
+def test_a_skip_adds_the_first_inputs_to_the_mean_of_the_auxiliary(ladder):
+    torch.manual_seed(0)
+    plain = GuessNetwork(6, switch_dim=2, auxiliary_dim=3, hidden=5, ladder=ladder)
+    skipping = GuessNetwork(6, switch_dim=2, auxiliary_dim=3, hidden=5, ladder=ladder, skip=2)
+    skipping.load_state_dict(plain.state_dict(), strict=False)
+    inputs = torch.randn(4, 3, 6)
+    (switch, auxiliary), (expected_switch, expected) = skipping(inputs), plain(inputs)
+    torch.testing.assert_close(switch, expected_switch, **EXACT)
+    torch.testing.assert_close(auxiliary[..., :2], expected[..., :2] + inputs[..., :2], **EXACT)
+    torch.testing.assert_close(auxiliary[..., 2:], expected[..., 2:], **EXACT)
 
 
 def test_bases_are_copied():

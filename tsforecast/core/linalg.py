@@ -175,3 +175,8 @@ def add_diagonal(
 def log_det(factor: Float[Tensor, "*batch dim dim"]) -> Float[Tensor, "*batch"]:
     """Log-determinant of the matrix of which `factor` is the Cholesky factor."""
     return 2 * factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+
+
+def contracted(matrix: Float[Tensor, "*batch dim dim"]) -> Float[Tensor, "*batch dim dim"]:
+    """Matrices divided by their largest singular value where that exceeds 1."""
+    return matrix / torch.linalg.matrix_norm(matrix, ord=2, keepdim=True).clamp_min(1.0)

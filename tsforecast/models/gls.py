@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tsforecast.core import Gaussian, LinearGaussian, LinearSystem
+from tsforecast.core.linalg import contracted
 from tsforecast.models.base import Batch, Belief, Stretch
 from tsforecast.models.linear import AbstractLinearForecaster
 from tsforecast.nn import SeriesParameters
@@ -34,9 +35,7 @@ class GLSForecaster(AbstractLinearForecaster):
         self.state_dim = state_dim
         targets, inputs = self.num_targets, self.hparams.get("num_dynamic_real", 0)
         self.transition = torch.nn.Parameter(rotations(state_dim, self.season))
-        emission = torch.zeros(targets, state_dim)
-        emission[:, 0] = 1.0
-        emission[:, 1::2] = 1.0 if self.season > 1 else 0.0
+        emission = seasonal_readout(state_dim, self.season).expand(targets, -1)
         self.emission = torch.nn.Parameter(emission + 0.1 * torch.randn(emission.shape) / math.sqrt(state_dim))
         self.state_inputs = torch.nn.Parameter(torch.zeros(state_dim, inputs))
         self.target_inputs = torch.nn.Parameter(torch.zeros(targets, inputs))
@@ -54,7 +53,7 @@ class GLSForecaster(AbstractLinearForecaster):
 
     def stable_transition(self) -> Float[Tensor, "state state"]:
         """The transition, divided by its largest singular value where that exceeds 1."""
-        return self.transition / torch.linalg.matrix_norm(self.transition, ord=2).clamp_min(1.0)
+        return contracted(self.transition)
 
     def system(self, stretch: Stretch, batch: Batch | Belief) -> tuple[LinearSystem, Gaussian]:
         """The system of a stretch in scaled units, and the prior over the state before it."""
@@ -85,6 +84,14 @@ class GLSForecaster(AbstractLinearForecaster):
         )
         mean = self.prior_mean.expand(len(series), -1)
         return system, Gaussian(mean, torch.diag_embed(prior_variance))
+
+
+def seasonal_readout(size: int, season: int) -> Tensor:
+    """What the state of `rotations` is read by: its level, and the seasonal components if there is a season."""
+    readout = torch.zeros(size)
+    readout[0] = 1.0
+    readout[1::2] = 1.0 if season > 1 else 0.0
+    return readout
 
 
 def rotations(size: int, season: int) -> Tensor:

@@ -14,9 +14,9 @@ from tsforecast.core.particles import AbstractSwitchingSystem, Regime
 from tsforecast.core.recurrent import RecurrentSwitching
 from tsforecast.models.base import Batch, Belief, Stretch, scaled
 from tsforecast.models.components import component_names, parse_component
-from tsforecast.models.gls import rotations
-from tsforecast.models.switching import AbstractSwitchingForecaster, diagonal, variance
+from tsforecast.models.switching import AbstractSwitchingForecaster, image_size_of, variance
 from tsforecast.nn import DECODERS, LSTM, BaseMixture, ScaledLikelihood
+from tsforecast.nn.image import ImageSize
 from tsforecast.nn.mlp import mlp
 
 
@@ -37,6 +37,11 @@ class AbstractKVAEForecaster(AbstractSwitchingForecaster):
         hidden: Width of the networks' layers.
         embedding_dim: Size of the embedding of the series.
         likelihood: "gaussian", "student-t", "negative-binomial" (counts) or "bernoulli" (zeros and ones).
+        stable: Whether base transitions are kept from expanding.
+        image_shape: Height and width of frames, whose pixels are the targets row by row: encoder and decoder are
+            convolutions then, and the base transitions begin near identity.
+        filters: Channels of these convolutions.
+        reconstruction_weight: Of log p(y_t | z_t) in the bound.
         num_particles: Samples of z for filtering and forecasts; training has one.
         objective: "likelihood" (the bound) or "crps".
         learning_rate: Of the base matrices.
@@ -44,7 +49,7 @@ class AbstractKVAEForecaster(AbstractSwitchingForecaster):
         kwargs: Arguments of every forecaster.
     """
 
-    network_names = ("inputs.", "mixture.weights.", "lstm.", "guess.", "decoder.")
+    network_names = ("inputs.", "mixture.weights.", "lstm.", "guess.", "decoder.", "encoder.")
     # Whether the state is integrated out of the bound, or sampled.
     rao_blackwellised = True
 
@@ -58,6 +63,10 @@ class AbstractKVAEForecaster(AbstractSwitchingForecaster):
         hidden: int = 64,
         embedding_dim: int = 50,
         likelihood: str = "gaussian",
+        stable: bool = False,
+        image_shape: list[int] | None = None,
+        filters: int = 32,
+        reconstruction_weight: float = 1.0,
         num_particles: int = 10,
         objective: str = "likelihood",
         learning_rate: float = 5e-3,
@@ -66,6 +75,9 @@ class AbstractKVAEForecaster(AbstractSwitchingForecaster):
     ) -> None:
         if likelihood not in DECODERS:
             raise ValueError(f"expected likelihood to be one of {', '.join(DECODERS)}, got {likelihood!r}")
+        if not reconstruction_weight > 0:
+            raise ValueError(f"expected reconstruction_weight to be above 0, got {reconstruction_weight}")
+        self._image_size = image_size_of(image_shape, filters)
         super().__init__(
             switch_dim=2 * memory_dim,
             hidden=hidden,
@@ -91,22 +103,28 @@ class AbstractKVAEForecaster(AbstractSwitchingForecaster):
         self.auxiliary_dim = auxiliary_dim
         self.memory_dim = memory_dim
         bases = {
-            "transition": rotations(state_dim, self.season)
+            "transition": self.initial_transition(state_dim)
             + 0.05 * torch.randn(num_bases, state_dim, state_dim) / math.sqrt(state_dim),
             "emission": (torch.randn(auxiliary_dim, state_dim) + 0.1 * torch.randn(num_bases, auxiliary_dim, state_dim))
             / math.sqrt(state_dim),
             "inputs": 0.01 * torch.randn(num_bases, auxiliary_dim, hidden),
         }
-        self.mixture = BaseMixture(memory_dim, bases, hidden)
+        self.mixture = BaseMixture(memory_dim, bases, hidden, ("transition",) if stable else ())
         self.log_inverse_noises = torch.nn.Parameter(
             torch.cat([torch.full((state_dim,), 2.5), torch.ones(auxiliary_dim)])
         )
         self.prior_mean = torch.nn.Parameter(torch.zeros(state_dim))
         self.prior_log_inverse_scale = torch.nn.Parameter(torch.zeros(state_dim))
         self.lstm = LSTM(auxiliary_dim + hidden, memory_dim)
-        shown = self.num_targets * (1 if self.num_targets == 1 else 2)
-        self.guess = mlp(shown + hidden, hidden, 2 * auxiliary_dim)
-        self.decoder = DECODERS[likelihood](auxiliary_dim, self.num_targets, (hidden, hidden))
+        widths = (hidden,) if self.image_size is None else ()
+        self.guess = mlp(self.shown_dim + hidden, *widths, 2 * auxiliary_dim)
+        self.decoder = DECODERS[likelihood](auxiliary_dim, self.num_targets, (hidden, hidden), image=self.image_size)
+        self.reconstruction_weight = reconstruction_weight
+
+    @property
+    def image_size(self) -> ImageSize | None:
+        """As chosen."""
+        return self._image_size
 
     @property
     def season_names(self) -> list[str]:
@@ -138,14 +156,12 @@ class AbstractKVAEForecaster(AbstractSwitchingForecaster):
 
         guess = None
         if proposing:
-            values, _ = scaled(stretch, location, scale)
-            seen = [] if self.num_targets == 1 else [stretch.observed.to(values.dtype)]
-            guess = diagonal(self.guess(torch.cat([values.clamp(-50.0, 50.0), *seen, features], -1)))
+            guess = self.read_guess(self.guess(torch.cat([self.shown(stretch, location, scale), features], -1)))
         system = RecurrentSwitching(
             memory,
             parameters,
             guess,
-            ScaledLikelihood(self.decoder, location, scale),
+            ScaledLikelihood(self.decoder, location, scale, self.reconstruction_weight if self.training else 1.0),
             self.switch_dim,
             self.auxiliary_dim,
             stretch.active,

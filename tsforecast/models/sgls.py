@@ -12,8 +12,9 @@ from tsforecast.core.particles import AbstractSwitchingSystem, Regime
 from tsforecast.core.switching import CategoricalSwitching, GaussianSwitching
 from tsforecast.models.base import Batch, Belief, Stretch
 from tsforecast.models.components import component_names, parse_component
-from tsforecast.models.gls import rotations
-from tsforecast.models.switching import AbstractSwitchingForecaster, diagonal, variance
+from tsforecast.models.gls import seasonal_readout
+from tsforecast.models.switching import AbstractSwitchingForecaster, diagonal, image_size_of, variance
+from tsforecast.nn.image import ImageSize
 from tsforecast.nn.likelihood import DECODERS, ScaledLikelihood
 from tsforecast.nn.mlp import BaseMixture, SwitchDynamics
 
@@ -26,13 +27,15 @@ class AbstractDenseSwitchingForecaster(AbstractSwitchingForecaster):
     Args:
         state_dim: Size of the state.
         num_bases: Number of base matrices.
+        stable: Whether base transitions are kept from expanding, as in `gls`: no path of switches then makes a forecast
+            grow without bound.
         kwargs: Arguments of every forecaster with switches.
     """
 
-    network_names = ("inputs.", "mixture.weights.", "dynamics.", "guess.", "decoder.")
+    network_names = ("inputs.", "mixture.weights.", "dynamics.", "guess.", "decoder.", "encoder.")
     closes_loop = False
 
-    def __init__(self, *, state_dim: int = 16, num_bases: int = 20, **kwargs) -> None:
+    def __init__(self, *, state_dim: int = 16, num_bases: int = 20, stable: bool = False, **kwargs) -> None:
         super().__init__(**kwargs)
         for name, value in (("state_dim", state_dim), ("num_bases", num_bases)):
             if value < 1:
@@ -42,13 +45,14 @@ class AbstractDenseSwitchingForecaster(AbstractSwitchingForecaster):
         self.hidden = kwargs.get("hidden", 64)
         emitted = self.emitted_dim
         bases = self.initial_bases(emitted)
-        self.mixture = BaseMixture(self.switch_dim, bases, 0 if self.is_categorical else self.hidden)
+        hidden = 0 if self.is_categorical else self.hidden
+        self.mixture = BaseMixture(self.switch_dim, bases, hidden, ("transition",) if stable else ())
         # Offsets of the emission are D(s) u: the bases of D stand apart, since D_k u is computed for all steps at once.
         self.emission_inputs = torch.nn.Parameter(0.01 * torch.randn(len(bases["transition"]), emitted, self.hidden))
         self.dynamics = SwitchDynamics(self.switch_dim, self.hidden, self.is_categorical, self.persistence)
         self.prior_mean = torch.nn.Parameter(torch.zeros(state_dim))
         self.prior_log_inverse_scale = torch.nn.Parameter(torch.zeros(state_dim))
-        self.guess = None if self.is_categorical else self.guess_network(self.auxiliary_dim, self.hidden)
+        self.guess = None if self.is_categorical else self.guess_network(self.auxiliary_dim, self.hidden, self.has_skip)
 
     @property
     def is_recurrent(self) -> bool:
@@ -66,6 +70,11 @@ class AbstractDenseSwitchingForecaster(AbstractSwitchingForecaster):
         return 0
 
     @property
+    def has_skip(self) -> bool:
+        """Whether the networks between auxiliary and observation have linear maps beside them."""
+        return False
+
+    @property
     def emitted_dim(self) -> int:
         """Size of what the emission emits."""
         return self.auxiliary_dim or self.num_targets
@@ -81,13 +90,16 @@ class AbstractDenseSwitchingForecaster(AbstractSwitchingForecaster):
         count = self.switch_dim if self.is_categorical else self.num_bases
         state, switch = self.state_dim, self.switch_dim
         bases = {
-            "transition": rotations(state, self.season) + 0.05 * torch.randn(count, state, state) / math.sqrt(state),
+            "transition": self.initial_transition(state) + 0.05 * torch.randn(count, state, state) / math.sqrt(state),
             # One reading of the state for all regimes to begin with, lest the mixing weights make the emission noise;
             # and small noises of state and switch: a log scale moves slowly.
             "emission": (torch.randn(emitted, state) + 0.1 * torch.randn(count, emitted, state)) / math.sqrt(state),
             "state_noise": 2.5 + 0.1 * torch.randn(count, state),
             "emission_noise": 1.0 + 0.1 * torch.randn(count, emitted),
         }
+        if self.has_skip:  # what the skips carry is the target itself
+            readout = seasonal_readout(state, self.season)
+            bases["emission"][:, : self.num_targets] = bases["emission"][:, : self.num_targets] * 0.1 + readout
         if not self.is_categorical:
             bases["switch_noise"] = 2.5 + 0.1 * torch.randn(count, switch)
         if self.is_recurrent:
@@ -200,24 +212,41 @@ class ARSGLSForecaster(AbstractDenseSwitchingForecaster):
         auxiliary_dim: Size of z.
         likelihood: "gaussian", "student-t", "negative-binomial" (counts) or "bernoulli" (zeros and ones).
         proposal: See below; by default "ladder".
+        skip: Whether linear maps stand beside the networks, the targets then at first being the first auxiliaries: the
+            model begins as a linear one and learns what differs.
+        image_shape: Height and width of frames, whose pixels are the targets row by row: encoder and decoder are
+            convolutions then, and the base transitions begin near identity.
+        filters: Channels of these convolutions.
         kwargs: Arguments of every forecaster with dense switching dynamics.
     """
 
     closes_loop = True
 
     def __init__(
-        self, *, auxiliary_dim: int = 10, likelihood: str = "gaussian", proposal: str = "ladder", **kwargs
+        self,
+        *,
+        auxiliary_dim: int = 10,
+        likelihood: str = "gaussian",
+        proposal: str = "ladder",
+        skip: bool = False,
+        image_shape: list[int] | None = None,
+        filters: int = 32,
+        **kwargs,
     ) -> None:
         if likelihood not in DECODERS:
             raise ValueError(f"expected likelihood to be one of {', '.join(DECODERS)}, got {likelihood!r}")
         if auxiliary_dim < 1:
             raise ValueError(f"expected auxiliary_dim to be at least 1, got {auxiliary_dim}")
         self._auxiliary_dim = auxiliary_dim
+        if skip and image_shape:
+            raise ValueError("skip is for series, not for frames")
+        self._skip = skip
+        self._image_size = image_size_of(image_shape, filters)
         super().__init__(proposal=proposal, **kwargs)
         self.save_hyperparameters()
         self.check_counts(likelihood)
         hidden = (self.hidden, self.hidden)
-        self.decoder = DECODERS[likelihood](auxiliary_dim, self.num_targets, hidden)
+        self.decoder = DECODERS[likelihood](auxiliary_dim, self.num_targets, hidden, skip, self.image_size)
 
     @classmethod
     def proposals(cls) -> tuple[str, ...]:
@@ -228,6 +257,16 @@ class ARSGLSForecaster(AbstractDenseSwitchingForecaster):
     def auxiliary_dim(self) -> int:
         """As chosen."""
         return self._auxiliary_dim
+
+    @property
+    def has_skip(self) -> bool:
+        """As chosen."""
+        return self._skip
+
+    @property
+    def image_size(self) -> ImageSize | None:
+        """As chosen."""
+        return self._image_size
 
     def likelihood(self, location: Tensor, scale: Tensor) -> ScaledLikelihood | None:
         """The decoder."""

@@ -13,11 +13,15 @@ from tsforecast.core.particle_smoother import ParticleSmoothed, sample_given, sm
 from tsforecast.core.particles import GRADIENTS, AbstractSwitchingSystem, ParticleFiltered, ParticleState
 from tsforecast.core.switching import Diagonal
 from tsforecast.models.base import AbstractForecaster, Batch, Belief, Stretch, known_past, scaled
+from tsforecast.models.gls import rotations
 from tsforecast.models.linear import AbstractLinearForecaster
+from tsforecast.nn.image import ImageEncoder, ImageSize
 from tsforecast.nn.mlp import BaseMixture, GuessNetwork
 
 # Logarithms of inverse scales stay in a range in which float32 filters safely whatever an optimiser does.
 _LARGEST = 5.0
+# What the encoder of the Kalman VAE (Fraccaro et al. 2017) may say of the variance of z given a frame.
+_LARGEST_GUESS = 0.03
 # Paths of a training step with the objective "crps".
 _TRAINING_PATHS = 20
 
@@ -104,6 +108,18 @@ class AbstractSwitchingForecaster(AbstractForecaster):
         self.particle_length = 0
         self.mixture: BaseMixture  # of the parameters that the switch chooses
         self.inputs = self.input_network(embedding_dim, hidden)
+        self.encoder: ImageEncoder | None = None
+        if self.image_size is not None:
+            pixels = self.image_size.height * self.image_size.width
+            if pixels != self.num_targets:
+                raise ValueError(f"expected a target for each of {pixels} pixels, got num_targets={self.num_targets}")
+            for name, value, wanted in (
+                ("scaling", self.scaling, "none"),
+                ("transformation", self.transformation, "none"),
+            ):
+                if value != wanted:
+                    raise ValueError(f"pixels are not scaled: expected {name} {wanted!r} for frames, got {value!r}")
+            self.encoder = ImageEncoder(self.image_size)
 
     # What a model is.
 
@@ -126,7 +142,38 @@ class AbstractSwitchingForecaster(AbstractForecaster):
             proposing: Whether proposals are needed.
         """
 
+    @property
+    def image_size(self) -> ImageSize | None:
+        """Of frames whose pixels are the targets, for models that have convolutions for them."""
+        return None
+
     # What follows from it.
+
+    @property
+    def shown_dim(self) -> int:
+        """Size of what networks see of an observation."""
+        if self.image_size is not None:
+            return self.image_size.num_features
+        return self.num_targets * (1 if self.num_targets == 1 else 2)
+
+    def shown(self, stretch: Stretch, location: Tensor, scale: Tensor) -> Float[Tensor, "time series shown"]:
+        """What networks see: values, and of several targets which are observed; of frames features of convolutions."""
+        values, _ = scaled(stretch, location, scale)
+        if self.encoder is not None:
+            return self.encoder(values)
+        seen = [] if self.num_targets == 1 else [stretch.observed.to(values.dtype)]
+        return torch.cat([values.clamp(-50.0, 50.0), *seen], -1)
+
+    def initial_transition(self, state_dim: int) -> Float[Tensor, "state state"]:
+        """A level and damped rotations at the harmonics of the season; of frames what stays where it is."""
+        return rotations(state_dim, self.season) if self.image_size is None else torch.eye(state_dim)
+
+    def read_guess(self, raw: Float[Tensor, "*batch double"]) -> Diagonal:
+        """q(z_t) from a network's output: mean and log inverse scale; of frames a variance below 0.03."""
+        if self.image_size is None:
+            return diagonal(raw)
+        mean, logit = raw.chunk(2, -1)
+        return Diagonal(mean, _LARGEST_GUESS * torch.sigmoid(logit.clamp(-_LARGEST, _LARGEST)))
 
     def guesses(
         self, network: GuessNetwork | None, stretch: Stretch, features: Tensor, location: Tensor, scale: Tensor
@@ -134,10 +181,8 @@ class AbstractSwitchingForecaster(AbstractForecaster):
         """q(s_t) and q(z_t) of every step, in one go."""
         if network is None:
             return None, None
-        values, _ = scaled(stretch, location, scale)
-        seen = [] if self.num_targets == 1 else [stretch.observed.to(values.dtype)]
-        switch, auxiliary = network(torch.cat([values.clamp(-50.0, 50.0), *seen, features], -1))
-        return diagonal(switch), None if auxiliary is None else diagonal(auxiliary)
+        switch, auxiliary = network(torch.cat([self.shown(stretch, location, scale), features], -1))
+        return diagonal(switch), None if auxiliary is None else self.read_guess(auxiliary)
 
     def check_counts(self, likelihood: str) -> None:
         """Raises a ValueError where a likelihood of whole numbers does not go with transformation or objective."""
@@ -148,12 +193,14 @@ class AbstractSwitchingForecaster(AbstractForecaster):
         if self.objective == "crps":  # paths of whole numbers have no derivative
             raise ValueError(f"the CRPS of paths teaches {likelihood!r} nothing: take objective 'likelihood'")
 
-    def guess_network(self, auxiliary_dim: int, hidden: int) -> GuessNetwork | None:
-        """The network of the proposal, if it has one."""
+    def guess_network(self, auxiliary_dim: int, hidden: int, skip: bool = False) -> GuessNetwork | None:
+        """The network of the proposal, if it has one; with a linear map of the targets beside that of the auxiliary."""
         if self.proposal == "bootstrap":
             return None
-        inputs = self.num_targets * (1 if self.num_targets == 1 else 2) + hidden
-        return GuessNetwork(inputs, self.switch_dim, auxiliary_dim, hidden, self.proposal == "ladder")
+        skipped = self.num_targets if skip else 0
+        return GuessNetwork(
+            self.shown_dim + hidden, self.switch_dim, auxiliary_dim, hidden, self.proposal == "ladder", skipped
+        )
 
     def _filter(
         self,
@@ -361,6 +408,19 @@ def weighted_crps(
     above = weight.sum(1, keepdim=True) - below - weight
     spread = (weight * ordered * (below - above)).sum(1) / (count * (count - 1))
     return (ratio * (paths - values).abs()).mean(1) - spread
+
+
+def image_size_of(shape: list[int] | None, filters: int) -> ImageSize | None:
+    """Sizes of frames, or None without.
+
+    Raises:
+        ValueError: If the shape is not height and width.
+    """
+    if shape is None:
+        return None
+    if len(shape) != 2:
+        raise ValueError(f"expected image_shape to be height and width, got {shape}")
+    return ImageSize(*shape, filters)
 
 
 def diagonal(raw: Float[Tensor, "*batch double"]) -> Diagonal:

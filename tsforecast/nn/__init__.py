@@ -1,5 +1,6 @@
 """Networks that return parameters of core objects."""
 
+from tsforecast.nn.image import ImageDecoder, ImageEncoder, ImageSize
 from tsforecast.nn.likelihood import DECODERS, AbstractDecoder, ScaledLikelihood
 from tsforecast.nn.mlp import BaseMixture, GuessNetwork, InputNetwork, SwitchDynamics
 from tsforecast.nn.parameters import ScaleNetwork, SeriesParameters
@@ -11,6 +12,9 @@ __all__ = [
     "AbstractDecoder",
     "BaseMixture",
     "GuessNetwork",
+    "ImageDecoder",
+    "ImageEncoder",
+    "ImageSize",
     "InputNetwork",
     "ScaleNetwork",
     "ScaledLikelihood",

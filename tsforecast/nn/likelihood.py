@@ -9,7 +9,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from tsforecast.core.linalg import LOG_2PI
-from tsforecast.nn.mlp import mlp
+from tsforecast.nn.image import ImageDecoder, ImageSize
+from tsforecast.nn.mlp import mlp, shrink_last
 
 
 class AbstractDecoder(nn.Module, abc.ABC):
@@ -21,18 +22,38 @@ class AbstractDecoder(nn.Module, abc.ABC):
         auxiliary_dim: Size of z_t.
         num_targets: Components of y_t.
         hidden: Widths of the hidden layers.
+        skip: Whether a linear map of z_t, at first its first components, is added to the parameter of the location; the
+            network then begins as a small correction.
+        image: Sizes, where the targets are the pixels of frames and the network is one of convolutions; `hidden` is not
+            read then.
     """
 
     parameters_of_target = 2
 
-    def __init__(self, auxiliary_dim: int, num_targets: int, hidden: tuple[int, ...]) -> None:
+    def __init__(
+        self,
+        auxiliary_dim: int,
+        num_targets: int,
+        hidden: tuple[int, ...],
+        skip: bool = False,
+        image: ImageSize | None = None,
+    ) -> None:
         super().__init__()
         self.num_targets = num_targets
-        self.layers = mlp(auxiliary_dim, *hidden, num_targets * self.parameters_of_target)
+        if image is None:
+            self.layers = mlp(auxiliary_dim, *hidden, num_targets * self.parameters_of_target)
+        else:
+            self.layers = ImageDecoder(auxiliary_dim, self.parameters_of_target, image)
+        self.skip = nn.Linear(auxiliary_dim, num_targets, bias=False) if skip else None
+        if self.skip is not None:
+            assert isinstance(self.layers, nn.Sequential)
+            nn.init.eye_(self.skip.weight)
+            shrink_last(self.layers)
 
     def raw(self, auxiliary: Float[Tensor, "*batch auxiliary"]) -> list[Float[Tensor, "*batch target"]]:
         """Outputs of the network, one for every parameter of the distribution."""
-        return list(self.layers(auxiliary).split(self.num_targets, -1))
+        location, *others = self.layers(auxiliary).split(self.num_targets, -1)
+        return [location if self.skip is None else location + self.skip(auxiliary), *others]
 
     @abc.abstractmethod
     def log_prob(
@@ -178,11 +199,13 @@ class ScaledLikelihood:
         decoder: The network.
         location: Of the scaling, (series, target).
         scale: Likewise.
+        weight: Of the log-density.
     """
 
     decoder: AbstractDecoder
     location: Float[Tensor, "series target"]
     scale: Float[Tensor, "series target"]
+    weight: float = 1.0
 
     def log_prob(
         self,
@@ -193,7 +216,8 @@ class ScaledLikelihood:
     ) -> Float[Tensor, "particle series"]:
         """Of the observed components."""
         terms = self.decoder.log_prob(auxiliary, value, self.location, self.scale)
-        return (terms if observed is None else torch.where(observed, terms, 0.0)).sum(-1)
+        terms = (terms if observed is None else torch.where(observed, terms, 0.0)).sum(-1)
+        return terms if self.weight == 1.0 else self.weight * terms
 
     def sample(
         self, auxiliary: Float[Tensor, "particle series auxiliary"], time: int, generator: torch.Generator | None

@@ -8,6 +8,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from tsforecast.core.linalg import contracted
+
 
 def mlp(*widths: int) -> nn.Sequential:
     """Linear layers with leaky ReLUs between them."""
@@ -15,6 +17,15 @@ def mlp(*widths: int) -> nn.Sequential:
     for inner, outer in itertools.pairwise(widths):
         layers += [nn.Linear(inner, outer), nn.LeakyReLU()]
     return nn.Sequential(*layers[:-1])
+
+
+def shrink_last(layers: nn.Sequential) -> None:
+    """Makes the last linear layer's outputs ten times smaller."""
+    last = layers[-1]
+    assert isinstance(last, nn.Linear)
+    with torch.no_grad():
+        last.weight.mul_(0.1)
+        last.bias.mul_(0.1)
 
 
 class InputNetwork(nn.Module):
@@ -47,12 +58,15 @@ class BaseMixture(nn.Module):
         switch_dim: Size of s.
         initial: Base parameters by name, (basis, ...).
         hidden: Width of the network; 0 for the switch itself as weights (one-hot, categorical switches).
+        stable: Names of square matrices that are divided by their largest singular value where it exceeds 1: so does
+            that of no mixture of them, and no sequence of mixtures expands.
     """
 
-    def __init__(self, switch_dim: int, initial: dict[str, Tensor], hidden: int) -> None:
+    def __init__(self, switch_dim: int, initial: dict[str, Tensor], hidden: int, stable: tuple[str, ...] = ()) -> None:
         super().__init__()
         num_bases = len(next(iter(initial.values())))
         self.weights = mlp(switch_dim, hidden, num_bases) if hidden else None
+        self.stable = stable
         self.bases = nn.ParameterDict({name: nn.Parameter(x.clone()) for name, x in initial.items()})
 
     def mix(self, switch: Float[Tensor, "*batch switch"]) -> Float[Tensor, "*batch basis"]:
@@ -61,7 +75,8 @@ class BaseMixture(nn.Module):
 
     def joined(self) -> Float[Tensor, "basis size"]:
         """All bases side by side, so that one product mixes them."""
-        return torch.cat([x.flatten(1) for x in self.bases.values()], -1)
+        bases = [contracted(x) if name in self.stable else x for name, x in self.bases.items()]
+        return torch.cat([x.flatten(1) for x in bases], -1)
 
     def split(self, mixed: Float[Tensor, "*batch size"]) -> dict[str, Tensor]:
         """Mixed parameters by name, with the batch in front."""
@@ -83,11 +98,18 @@ class GuessNetwork(nn.Module):
         hidden: Width of the layers.
         ladder: Whether both come from one network of three hidden layers, q(z) read from its second and q(s) from its
             third (Kurle et al. 2020); else each has a network of its own, of one hidden layer.
+        skip: Number of first inputs of which a linear map, at first they themselves, is added to the means of q(z); 0
+            for none.
     """
 
-    def __init__(self, num_inputs: int, switch_dim: int, auxiliary_dim: int, hidden: int, ladder: bool) -> None:
+    def __init__(
+        self, num_inputs: int, switch_dim: int, auxiliary_dim: int, hidden: int, ladder: bool, skip: int = 0
+    ) -> None:
         super().__init__()
         self.ladder = ladder
+        self.skip = nn.Linear(skip, auxiliary_dim, bias=False) if skip and auxiliary_dim else None
+        if self.skip is not None:
+            nn.init.eye_(self.skip.weight)
         if ladder:
             self.lower = nn.Sequential(mlp(num_inputs, hidden, hidden), nn.LeakyReLU())
             self.upper = nn.Sequential(mlp(hidden, hidden), nn.LeakyReLU())
@@ -103,8 +125,13 @@ class GuessNetwork(nn.Module):
         """Of the switch, and of the auxiliary."""
         if self.ladder:
             lower = self.lower(inputs)
-            return self.switch(self.upper(lower)), self.auxiliary(lower)  # pyright: ignore[reportOptionalCall]
-        return self.switch(inputs), None if self.auxiliary is None else self.auxiliary(inputs)
+            switch, auxiliary = self.switch(self.upper(lower)), self.auxiliary(lower)  # pyright: ignore[reportOptionalCall]
+        else:
+            switch, auxiliary = self.switch(inputs), None if self.auxiliary is None else self.auxiliary(inputs)
+        if self.skip is not None and auxiliary is not None:
+            linear = self.skip(inputs[..., : self.skip.in_features])
+            auxiliary = auxiliary + nn.functional.pad(linear, (0, linear.shape[-1]))
+        return switch, auxiliary
 
 
 # What the network says of the next switch is at most this: where it expands, the switch would run away within a series,

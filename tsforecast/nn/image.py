@@ -1,0 +1,90 @@
+"""Convolutional networks between frames and auxiliaries, of the form of the Kalman VAE's (Fraccaro et al. 2017)."""
+
+import dataclasses
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+# Each of three convolutions halves, or doubles, height and width.
+_FACTOR = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class ImageSize:
+    """Sizes of frames, and of the networks for them.
+
+    Attributes:
+        height: In pixels, a multiple of 8.
+        width: Likewise.
+        filters: Channels of every convolution (before pixels are shuffled).
+
+    Raises:
+        ValueError: If height or width is none.
+    """
+
+    height: int
+    width: int
+    filters: int = 32
+
+    def __post_init__(self) -> None:
+        """Checks the sizes."""
+        if any(size < _FACTOR or size % _FACTOR for size in (self.height, self.width)):
+            raise ValueError(f"expected frames of multiples of {_FACTOR} pixels, got {self.height} x {self.width}")
+        if self.filters < 1:
+            raise ValueError(f"expected filters to be at least 1, got {self.filters}")
+
+    @property
+    def smallest(self) -> tuple[int, int, int]:
+        """Channels, height and width where an image is smallest."""
+        return self.filters, self.height // _FACTOR, self.width // _FACTOR
+
+    @property
+    def num_features(self) -> int:
+        """Numbers in the smallest image."""
+        channels, height, width = self.smallest
+        return channels * height * width
+
+
+class ImageEncoder(nn.Module):
+    """Three convolutions (3x3, stride 2, ReLU) over frames.
+
+    Args:
+        size: Of the frames.
+    """
+
+    def __init__(self, size: ImageSize) -> None:
+        super().__init__()
+        self.size = size
+        layers: list[nn.Module] = []
+        for inner in (1, size.filters, size.filters):
+            layers += [nn.Conv2d(inner, size.filters, 3, stride=2, padding=1), nn.ReLU()]
+        self.layers = nn.Sequential(*layers)
+
+    def forward(self, frames: Float[Tensor, "*batch pixel"]) -> Float[Tensor, "*batch feature"]:
+        """Features of frames whose rows lie side by side."""
+        images = frames.reshape(-1, 1, self.size.height, self.size.width)
+        return self.layers(images).reshape(*frames.shape[:-1], self.size.num_features)
+
+
+class ImageDecoder(nn.Module):
+    """A linear layer, three times (convolution 3x3, ReLU, pixel shuffle x2), and a 1x1 convolution.
+
+    Args:
+        auxiliary_dim: Size of z.
+        channels: Outputs for every pixel.
+        size: Of the frames.
+    """
+
+    def __init__(self, auxiliary_dim: int, channels: int, size: ImageSize) -> None:
+        super().__init__()
+        self.size = size
+        self.first = nn.Linear(auxiliary_dim, size.num_features)
+        layers: list[nn.Module] = []
+        for _ in range(3):
+            layers += [nn.Conv2d(size.filters, 4 * size.filters, 3, padding=1), nn.ReLU(), nn.PixelShuffle(2)]
+        self.layers = nn.Sequential(*layers, nn.Conv2d(size.filters, channels, 1))
+
+    def forward(self, auxiliary: Float[Tensor, "*batch auxiliary"]) -> Float[Tensor, "*batch output"]:
+        """Outputs of all pixels, channel by channel, row by row."""
+        images = self.layers(self.first(auxiliary).reshape(-1, *self.size.smallest))
+        return images.reshape(*auxiliary.shape[:-1], -1)
