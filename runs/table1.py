@@ -45,7 +45,7 @@ _SWITCH = (
     "--objective crps --resampling_gradient stop-gradient --proposal bootstrap --recurrence none --persistence 0.95 "
     "--switch_dim 4 --num_bases 10 --network_learning_rate 1e-2 --gradient_clip_val 1"
 )
-# Begins as a linear model which does not expand; gradients go back two months.
+# Begins as a linear model which does not expand.
 _LINEAR_START = (
     "--objective crps --resampling_gradient stop-gradient --persistence 0.95 --stable true --skip true "
     "--learning_rate 0.05 --network_learning_rate 1e-2 --gradient_clip_val 1 --batch_size 32"
@@ -56,6 +56,7 @@ BEST: dict[str, dict[str, str]] = {
         "--gradient_length 60 --context_length 120 --history_length 240",
         "wiki": f"{_LINEAR_START} --num_batches_per_epoch 16 --max_epochs 18 --gradient_length 60 "
         "--history_length 360",
+        "": f"{_LINEAR_START} --num_batches_per_epoch 16 --max_epochs 18 --gradient_length 48 --history_length 336",
     },
     "issm": {
         "": "",
