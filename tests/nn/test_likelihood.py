@@ -195,3 +195,12 @@ def test_a_skip_moves_the_location_by_a_linear_map_of_the_auxiliary(name):
     with torch.no_grad():
         decoder.skip.weight.copy_(torch.arange(6.0).reshape(2, 3))
     torch.testing.assert_close(decoder.raw(auxiliary)[0] - rest[..., :2], auxiliary @ decoder.skip.weight.T, **EXACT)
+
+
+def test_means_are_those_of_scipy(name):
+    decoder, auxiliary = make_decoder(name)
+    expected = theirs(name, decoder, auxiliary).mean()
+    if name in ("negative-binomial", "bernoulli"):
+        expected = (expected - LOCATION.numpy()) / SCALE.numpy()
+    found = decoder.mean(auxiliary, LOCATION, SCALE)
+    torch.testing.assert_close(found, torch.as_tensor(expected), **EXACT)

@@ -221,7 +221,7 @@ def _train(folder: Path, record: dict[str, Any], chosen: Namespace, task: Foreca
         if checkpoint is not None:
             log.info("goes on after epoch %d", len(runs.read_metrics(folder)))
         pl.seed_everything(chosen.seed, verbose=False)
-        forecaster = estimator(folder, record, chosen, [_progress(chosen.max_epochs)])
+        forecaster = estimator(folder, record, chosen, [progress(chosen.max_epochs)])
         begin = time.monotonic()
         try:
             predictor = forecaster.train(training, validation, ckpt_path=checkpoint)
@@ -254,7 +254,7 @@ def _parts(task: ForecastTask, validation: bool) -> tuple[list[dict[str, Any]], 
         return list(split(train, offset=-task.prediction_length)[0]), train
 
 
-def _progress(epochs: int) -> pl.Callback:
+def progress(epochs: int) -> pl.Callback:
     """Says now and then how far the training is."""
     state = {"first": 0, "begin": 0.0, "said": 0.0}
 

@@ -25,7 +25,7 @@ Batch = dict[str, Any]
 DATA_DECIDED = frozenset(
     {
         "freq", "prediction_length", "scaling_length", "season", "num_series", "num_targets", "cardinality",
-        "num_static_real", "num_dynamic_real", "num_time_features", "seed",
+        "num_static_real", "num_dynamic_real", "num_time_features", "image_shape", "seed",
     }
 )  # fmt: skip
 
@@ -140,6 +140,7 @@ class AbstractForecaster(pl.LightningModule, abc.ABC):
     ) -> None:
         super().__init__()
         self.linear_epochs = 0  # at the beginning, in which only a linear model inside is trained, where there is one
+        self.network_rise = 0.2  # share of the training in which the learning rate of networks rises
         for name, value, choices in (
             ("transformation", transformation, ("auto", "none", "log1p", "asinh")),
             ("scaling", scaling, ("series", "none")),
@@ -280,7 +281,13 @@ class AbstractForecaster(pl.LightningModule, abc.ABC):
         groups = [
             # parameters, learning rate, first and last step of its course, share of the course in which it rises
             ([p for p in self.parameters() if id(p) not in networks], self.learning_rate, 0.0, alone or total, 0.0),
-            ([p for p in self.parameters() if id(p) in networks], self.network_learning_rate, alone, total, 0.2),
+            (
+                [p for p in self.parameters() if id(p) in networks],
+                self.network_learning_rate,
+                alone,
+                total,
+                self.network_rise,
+            ),
         ]
         groups = [group for group in groups if group[0]]
         optimizer = torch.optim.Adam([{"params": group[0], "lr": group[1]} for group in groups], betas=(0.9, 0.95))

@@ -120,6 +120,7 @@ class AbstractSwitchingForecaster(AbstractForecaster):
                 if value != wanted:
                     raise ValueError(f"pixels are not scaled: expected {name} {wanted!r} for frames, got {value!r}")
             self.encoder = ImageEncoder(self.image_size)
+            self.network_rise = 0.0  # nothing can be learnt before there is a picture
 
     # What a model is.
 
@@ -365,6 +366,21 @@ class AbstractSwitchingForecaster(AbstractForecaster):
         paths = sample_given(system, start, values, stretch.observed, num_samples, generator)
         return self.in_units(paths, location, scale, known_past(batch))
 
+    def track(self, batch: Batch, generator: torch.Generator | None = None) -> ParticleState:
+        """The particles after every step of the batch's past, in scaled units, with a leading dimension of time.
+
+        Args:
+            batch: Its `past_*` fields are read.
+            generator: Of random numbers.
+        """
+        location, scale = self.begin(batch)
+        stretch = self.stretch(batch, "past")
+        filtered, _, _ = self._filter(
+            stretch, batch, location, scale, whole=True, keep_history=True, generator=generator
+        )
+        assert filtered.history is not None
+        return filtered.history
+
     def regimes(
         self, batch: Batch, num_samples: int = 100, generator: torch.Generator | None = None
     ) -> ParticleSmoothed:
@@ -420,7 +436,8 @@ def image_size_of(shape: list[int] | None, filters: int) -> ImageSize | None:
         return None
     if len(shape) != 2:
         raise ValueError(f"expected image_shape to be height and width, got {shape}")
-    return ImageSize(*shape, filters)
+    height, width = shape
+    return ImageSize(height, width, filters)
 
 
 def diagonal(raw: Float[Tensor, "*batch double"]) -> Diagonal:

@@ -75,6 +75,15 @@ class AbstractDecoder(nn.Module, abc.ABC):
     ) -> Float[Tensor, "*batch target"]:
         """Observations in scaled units."""
 
+    @abc.abstractmethod
+    def mean(
+        self,
+        auxiliary: Float[Tensor, "*batch auxiliary"],
+        location: Float[Tensor, "*#batch target"],
+        scale: Float[Tensor, "*#batch target"],
+    ) -> Float[Tensor, "*batch target"]:
+        """E[y_t | z_t] in scaled units."""
+
 
 def _scale(raw: Tensor) -> Tensor:
     """A standard deviation of its log inverse, kept where float32 is safe."""
@@ -96,6 +105,10 @@ class GaussianDecoder(AbstractDecoder):
         """Reparametrised."""
         mean, raw = self.raw(auxiliary)
         return mean + _scale(raw) * torch.randn(mean.shape, generator=generator, dtype=mean.dtype, device=mean.device)
+
+    def mean(self, auxiliary: Tensor, location: Tensor, scale: Tensor) -> Tensor:
+        """The first output."""
+        return self.raw(auxiliary)[0]
 
 
 class StudentTDecoder(AbstractDecoder):
@@ -121,6 +134,10 @@ class StudentTDecoder(AbstractDecoder):
         gamma = _gamma(0.5 * freedom, generator) / (0.5 * freedom)
         noise = torch.randn(mean.shape, generator=generator, dtype=mean.dtype, device=mean.device)
         return mean + _scale(raw) * noise * gamma.clamp_min(1e-6).rsqrt()
+
+    def mean(self, auxiliary: Tensor, location: Tensor, scale: Tensor) -> Tensor:
+        """The first output: there are more than two degrees of freedom."""
+        return self.raw(auxiliary)[0]
 
 
 def _gamma(shape: Tensor, generator: torch.Generator | None) -> Tensor:
@@ -163,6 +180,10 @@ class NegativeBinomialDecoder(AbstractDecoder):
         rate = _gamma(size, generator) * mean * dispersion
         return (torch.poisson(rate.detach(), generator=generator) - location) / scale
 
+    def mean(self, auxiliary: Tensor, location: Tensor, scale: Tensor) -> Tensor:
+        """Of the counts."""
+        return (self.distribution(auxiliary, location, scale)[0] - location) / scale
+
 
 class BernoulliDecoder(AbstractDecoder):
     """Logits of values which are 0 or 1."""
@@ -181,6 +202,11 @@ class BernoulliDecoder(AbstractDecoder):
         """Zeros and ones."""
         (logit,) = self.raw(auxiliary)
         return (torch.bernoulli(torch.sigmoid(logit), generator=generator) - location) / scale
+
+    def mean(self, auxiliary: Tensor, location: Tensor, scale: Tensor) -> Tensor:
+        """Probabilities of one."""
+        (logit,) = self.raw(auxiliary)
+        return (torch.sigmoid(logit) - location) / scale
 
 
 DECODERS: dict[str, type[AbstractDecoder]] = {

@@ -1,0 +1,132 @@
+"""What training and evaluation of models of video share: data, models in the sizes of the papers, run folders."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jsonargparse import ArgumentParser, Namespace
+
+from tsforecast.cli import runs
+from tsforecast.data.folder import data_home
+from tsforecast.data.physics import WORLDS
+from tsforecast.data.video import Video, load_video
+from tsforecast.models import DATA_DECIDED, MODELS
+from tsforecast.models.kvae import AbstractKVAEForecaster
+from tsforecast.models.sgls import ARSGLSForecaster
+from tsforecast.training import check_checkpoint
+
+SEEN, AHEAD = 20, 40  # frames that are filtered, and forecast
+NAMES = ("arsgls", "kvae-rb", "kvae-mc")
+# Of Kurle et al. (2020) where these differ from those for series; KVAE's weight of the reconstruction is Fraccaro's.
+SIZES: dict[str, Any] = {
+    "state_dim": 10,
+    "auxiliary_dim": 2,
+    "num_bases": 10,
+    "embedding_dim": 1,
+    "likelihood": "bernoulli",
+    "learning_rate": 2e-3,
+    "network_learning_rate": 2e-3,
+}
+OWN: dict[str, dict[str, Any]] = {
+    "arsgls": {"switch_dim": 8, "num_particles": 32},
+    "kvae-rb": {"reconstruction_weight": 0.3, "num_particles": 32},
+    "kvae-mc": {"reconstruction_weight": 0.3, "num_particles": 32},
+}
+# What does not concern frames, or follows from them.
+_FIXED = {"scaling": "none", "transformation": "none", "clip": "none", "skip": False, "objective": "likelihood"}
+Model = ARSGLSForecaster | AbstractKVAEForecaster
+
+
+def add_data(parser: ArgumentParser) -> None:
+    """Adds the options that say which video."""
+    group = parser.add_argument_group("data: a world by name, or a file")
+    group.add_argument("--dataset", type=str, metavar="NAME", help=f"one of {', '.join(WORLDS)}")
+    group.add_argument(
+        "--data", type=str, metavar="FILE", help="npz file with an array `frames` (sequence, time, height, width)"
+    )
+
+
+def add_model(parser: ArgumentParser, name: str) -> None:
+    """Adds the hyperparameters of a model, with the papers' sizes as defaults."""
+    skip = {*DATA_DECIDED, "num_samples", *_FIXED}
+    parser.add_class_arguments(MODELS[name], skip=skip)  # pyright: ignore[reportArgumentType]
+    parser.set_defaults({**SIZES, **OWN[name]})
+
+
+def find_video(dataset: str | None, data: str | None, part: str) -> tuple[str, Video]:
+    """Name and frames of the training or test part.
+
+    Of a user's file the last sixth of the sequences is the test part.
+
+    Args:
+        dataset: Name of a world whose files `datasets/video.py` has made.
+        data: A user's file instead.
+        part: "train" or "test".
+
+    Raises:
+        FileNotFoundError: If the files are not there.
+        ValueError: If not exactly one of the two is given, or something is wrong with the file.
+    """
+    if (dataset is None) == (data is None):
+        raise ValueError("expected either --dataset or --data, as in `arsgls --dataset box`")
+    if data is not None:
+        video = load_video(data)
+        count = len(video.frames)
+        held = max(count // 6, 1)
+        if count < 2:
+            raise ValueError(f"{data}: expected at least 2 sequences, one to train on and one to test on, got {count}")
+        chosen = slice(0, count - held) if part == "train" else slice(count - held, count)
+        return Path(data).stem, of_sequences(video, chosen)
+    if dataset not in WORLDS:
+        raise ValueError(f"expected --dataset to be one of {', '.join(WORLDS)}, got {dataset!r}")
+    path = data_home() / "video" / dataset / f"{part}.npz"
+    if not path.exists():
+        raise FileNotFoundError(f"there is no {path}; `python datasets/video.py {dataset}` makes it")
+    return dataset, load_video(path)
+
+
+def of_sequences(video: Video, chosen: slice) -> Video:
+    """Some of the sequences."""
+    truths = {name: values[chosen] for name, values in video.truths.items()}
+    return dataclasses.replace(video, frames=video.frames[chosen], observed=video.observed[chosen], truths=truths)
+
+
+def make_model(name: str, chosen: Namespace | dict[str, Any], shape: tuple[int, int], seed: int) -> Model:
+    """The model for frames of a shape."""
+    taken = dict(vars(chosen)) if isinstance(chosen, Namespace) else dict(chosen)
+    parser = ArgumentParser()
+    add_model(parser, name)
+    own = {key: taken[key] for key in vars(parser.get_defaults()) if key in taken}
+    fixed = {key: value for key, value in _FIXED.items() if name == "arsgls" or key != "skip"}
+    torch.manual_seed(seed)
+    model = MODELS[name](
+        **own,
+        **fixed,
+        freq="200ms",  # without a season
+        prediction_length=AHEAD,
+        num_targets=int(np.prod(shape)),
+        num_time_features=1,
+        image_shape=list(shape),  # pyright: ignore[reportCallIssue]
+        seed=seed,
+    )
+    assert isinstance(model, Model)
+    return model
+
+
+def load_model(folder: Path) -> tuple[Model, dict[str, Any]]:
+    """The trained model of a run, and its record.
+
+    Raises:
+        FileNotFoundError: If there is no such run.
+        ValueError: If it is damaged, or not finished.
+    """
+    record = runs.read_record(folder)
+    if "finished" not in record or record.get("kind") != "video":
+        raise ValueError(f"{folder} is no finished run of video_train.py; go on with it by --resume")
+    model = make_model(record["model"], record["settings"], tuple(record["size"]), record["seed"])
+    path = folder / runs.LAST
+    check_checkpoint(path, model)
+    model.load_state_dict(torch.load(path, map_location="cpu", weights_only=True)["state_dict"])
+    return model.eval(), record

@@ -1,0 +1,171 @@
+"""Trains a model of video: a body that moves and collides, seen as frames.
+
+    python datasets/video.py box                                         # makes the frames
+    python scripts/video_train.py arsgls --dataset box                   # the paper's sizes: hours on a GPU
+    python scripts/video_train.py arsgls --dataset box --max_epochs 20 --num_particles 4 --filters 8 --sequences 1000
+    python scripts/video_train.py kvae-rb --data my.npz                  # frames of one's own
+    python scripts/video_train.py --resume outputs/video/box-arsgls      # goes on after the last finished epoch
+
+Models are `arsgls`, `kvae-rb` and `kvae-mc`; their defaults here are those of Kurle et al. (2020) for video.
+"""
+
+import logging
+import shlex
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from jsonargparse import ArgumentParser, Namespace
+from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.loggers import CSVLogger
+from torch.utils.data import DataLoader, DistributedSampler
+from video_runs import NAMES, SEEN, add_data, add_model, find_video, make_model, of_sequences
+
+from tsforecast.cli import runs
+from tsforecast.cli.train import progress
+from tsforecast.data.video import VideoDataset
+from tsforecast.plots import plot_learning_curve, save_figure
+from tsforecast.training import fit
+
+log = logging.getLogger(__name__)
+_RUN = ("config", "output", "resume", "dataset", "data")
+
+
+def parser() -> ArgumentParser:
+    """A subcommand for each model."""
+    train = ArgumentParser(prog="video_train.py", description=__doc__, allow_abbrev=False)
+    train.add_argument("--resume", metavar="RUN", type=str, help="go on with a run that was stopped")
+    models = train.add_subcommands(required=False, dest="model", metavar="MODEL")
+    for name in NAMES:
+        command = ArgumentParser(description=f"Train {name} on video.", allow_abbrev=False)
+        command.add_argument("--config", action="config", help="YAML file of options, such as the config.yaml of a run")
+        add_data(command)
+        group = command.add_argument_group("run")
+        group.add_argument("--output", metavar="RUN", type=str, help="run folder; default: outputs/video/DATA-MODEL")
+        group.add_argument("--sequences", type=int, default=0, help="of the training data; default: all")
+        group.add_argument("--max_epochs", type=int, default=400, help="passes over the training data")
+        group.add_argument("--batch_size", type=int, default=32, help="sequences in a batch")
+        group.add_argument("--gradient_clip_val", type=float, default=150.0, help="largest norm of the gradient")
+        group.add_argument("--seed", type=int, default=0, help="of the initial weights and the order of the data")
+        group.add_argument("--accelerator", type=str, default="auto", help="auto, cpu, gpu or another of Lightning's")
+        group.add_argument("--threads", type=int, help="of the CPU; default: torch's choice")
+        add_model(command, name)
+        models.add_subcommand(name, command)
+    return train
+
+
+def begin(name: str, chosen: Namespace, argv: Sequence[str]) -> tuple[Path, dict[str, Any]]:
+    """A new run folder."""
+    dataset, video = find_video(chosen.dataset, chosen.data, "train")
+    settings = {key: value for key, value in vars(chosen).items() if key not in _RUN}
+    folder = Path(chosen.output) if chosen.output else Path("outputs", "video", f"{dataset}-{name}")
+    record = {
+        "format": runs.FORMAT,
+        "kind": "video",
+        "model": name,
+        "dataset": dataset,
+        "data": None if chosen.data is None else str(Path(chosen.data).resolve()),
+        "checksum": video.checksum,
+        "size": list(video.frames.shape[2:]),
+        "seed": chosen.seed,
+        "settings": settings,
+        "command": shlex.join(["python", "scripts/video_train.py", *argv]),
+        "versions": runs.versions(),
+        "commit": runs.commit(),
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    runs.create(folder, yaml.safe_dump(settings, sort_keys=False), record)
+    return folder, record
+
+
+def train(folder: Path, record: dict[str, Any]) -> int:
+    """Trains from the beginning, or from the last finished epoch; 130 after Ctrl-C."""
+    settings = record["settings"]
+    if settings["threads"]:
+        torch.set_num_threads(settings["threads"])
+    _, video = find_video(None if record["data"] else record["dataset"], record["data"], "train")
+    if video.checksum != record["checksum"]:
+        raise ValueError(f"{folder}: the frames have changed since this run began; start a new run")
+    if settings["sequences"]:
+        video = of_sequences(video, slice(0, settings["sequences"]))
+    model = make_model(record["model"], settings, tuple(record["size"]), record["seed"])
+    data = VideoDataset(video, min(SEEN, video.frames.shape[1]))
+    # Another order in every epoch, the same for a run that was resumed: Lightning tells the sampler the epoch.
+    order = DistributedSampler(data, num_replicas=1, rank=0, seed=record["seed"])
+    loader = DataLoader(data, settings["batch_size"], sampler=order, collate_fn=data.collate)
+    # One file, replaced after every epoch.
+    last = (folder / runs.LAST).resolve()
+    keep = ModelCheckpoint(dirpath=last.parent, filename=last.stem, enable_version_counter=False)
+    options = {
+        "max_epochs": settings["max_epochs"],
+        "accelerator": settings["accelerator"],
+        "gradient_clip_val": settings["gradient_clip_val"] or None,
+        "default_root_dir": folder.resolve(),
+        "logger": CSVLogger(folder.resolve(), name="", version="", flush_logs_every_n_steps=1),
+        "callbacks": [keep, progress(settings["max_epochs"])],
+        "enable_progress_bar": runs.is_terminal(),
+        "log_every_n_steps": 1,
+    }
+    with runs.log_file(folder / "train.log"):
+        runs.keep_metrics(folder)
+        log.info("%s: %s on %s, %d sequences", folder, record["model"], record["dataset"], len(data))
+        started = time.monotonic()
+        try:
+            fit(model, loader, None, options, runs.last_checkpoint(folder))
+        except KeyboardInterrupt:
+            log.warning("stopped; `python scripts/video_train.py --resume %s` goes on", folder)
+            return 130
+        seconds = record.get("seconds", 0.0) + time.monotonic() - started
+        metrics = runs.finish_metrics(folder)
+        title = f"{record['model']}, {record['dataset']}"
+        save_figure(plot_learning_curve(metrics, title=title), folder / "learning_curve.png")
+        frames = settings["max_epochs"] * len(data) * data.past_length
+        runs.write_record(
+            folder,
+            record
+            | {"seconds": round(seconds, 1), "iterations": settings["max_epochs"] * len(loader)}
+            | {"frames_per_second": round(frames / seconds, 1)}
+            | {"finished": datetime.now(UTC).isoformat(timespec="seconds")},
+        )
+        log.info("%s: finished after %.0f s; `python scripts/video_evaluate.py %s` scores it", folder, seconds, folder)
+    return 0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point."""
+    argv = sys.argv[1:] if argv is None else argv
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
+    parsed = parser().parse_args(list(argv))
+    try:
+        if parsed.resume:
+            folder = Path(parsed.resume)
+            record = runs.read_record(folder)
+            if record.get("kind") != "video":
+                raise ValueError(f"{folder} is no run of video_train.py")
+            if "finished" in record:
+                log.info("%s is finished already; `python scripts/video_evaluate.py %s` scores it", folder, folder)
+                return 0
+        elif parsed.model:
+            folder, record = begin(parsed.model, parsed[parsed.model], argv)
+            try:
+                return train(folder, record)
+            except Exception:
+                if runs.last_checkpoint(folder) is None:  # nothing to go on with: the name is free again
+                    shutil.rmtree(folder)
+                raise
+        else:
+            raise ValueError(f"expected a model ({', '.join(NAMES)}) or --resume RUN, as in `arsgls --dataset box`")
+        return train(folder, record)
+    except (OSError, ValueError, ArithmeticError) as error:
+        sys.exit(f"error: {error}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
