@@ -56,7 +56,8 @@ BEST: dict[str, dict[str, str]] = {
         "--gradient_length 60 --context_length 120 --history_length 240",
         "wiki": f"{_LINEAR_START} --num_batches_per_epoch 16 --max_epochs 18 --gradient_length 60 "
         "--history_length 360",
-        "": f"{_LINEAR_START} --num_batches_per_epoch 16 --max_epochs 18 --gradient_length 48 --history_length 336",
+        "": f"{_LINEAR_START} --num_batches_per_epoch 16 --max_epochs 18 --gradient_length 48 --context_length 168 "
+        "--history_length 336",
     },
     "issm": {
         "": "",
