@@ -650,6 +650,24 @@ def test_imputation_without_a_choice_is_that_of_the_issm():
     assert (mine.std(0) / its.std(0) - 1)[missing].abs().max() < 0.1
 
 
+@pytest.mark.parametrize("case", ["sgls-categorical", "arsgls", "kvae-rb"])
+def test_what_is_tracked_is_the_filter_step_by_step(case):
+    """After t steps the particles are those of a filter that stops there, by the same random numbers."""
+    model = make_model(case)
+    batch = make_batch(model, entries_of(case, lengths=(10, 10, 10)), train=False)
+    with torch.no_grad():
+        history = model.track(batch, torch.Generator().manual_seed(0))
+        assert history.log_weight.shape[0] == batch["past_target"].shape[1]
+        for steps in (3, history.log_weight.shape[0]):
+            cut = {key: x[:, :steps] if key.startswith("past_") else x for key, x in batch.items()}
+            location, scale = model.begin(batch)
+            stop = model._filter(
+                model.stretch(cut, "past"), batch, location, scale, generator=torch.Generator().manual_seed(0)
+            )[0].particles
+            torch.testing.assert_close(history.state.mean[steps - 1], stop.state.mean, rtol=1e-9, atol=1e-9)
+            torch.testing.assert_close(history.log_weight[steps - 1], stop.log_weight, rtol=1e-9, atol=1e-9)
+
+
 @pytest.mark.parametrize("case", ["sgls-categorical", "rsgls", "rsgls-issm", "arsgls"])
 def test_sums_over_the_horizon_are_calibrated(case):
     """Of data drawn from the model itself the sum over four steps is anywhere among the sums of its forecasts' paths.

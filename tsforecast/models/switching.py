@@ -373,13 +373,7 @@ class AbstractSwitchingForecaster(AbstractForecaster):
             batch: Its `past_*` fields are read.
             generator: Of random numbers.
         """
-        location, scale = self.begin(batch)
-        stretch = self.stretch(batch, "past")
-        filtered, _, _ = self._filter(
-            stretch, batch, location, scale, whole=True, keep_history=True, generator=generator
-        )
-        assert filtered.history is not None
-        return filtered.history
+        return self._track(self.stretch(batch, "past"), batch, *self.begin(batch), generator)[2]
 
     def regimes(
         self, batch: Batch, num_samples: int = 100, generator: torch.Generator | None = None
@@ -391,16 +385,19 @@ class AbstractSwitchingForecaster(AbstractForecaster):
             num_samples: Paths.
             generator: Of random numbers.
         """
-        location, scale = self.begin(batch)
-        stretch = self.stretch(batch, "past")
+        stretch, (location, scale) = self.stretch(batch, "past"), self.begin(batch)
+        tracked = self._track(stretch, batch, location, scale, generator)
+        return smooth(*tracked, *scaled(stretch, location, scale), num_samples=num_samples, generator=generator)
+
+    def _track(
+        self, stretch: Stretch, batch: Batch, location: Tensor, scale: Tensor, generator: torch.Generator | None
+    ) -> tuple[AbstractSwitchingSystem, ParticleState, ParticleState]:
+        """The system, the particles before a stretch, and those after each of its steps."""
         filtered, system, start = self._filter(
             stretch, batch, location, scale, whole=True, keep_history=True, generator=generator
         )
         assert filtered.history is not None
-        values, observed = scaled(stretch, location, scale)
-        return smooth(
-            system, start, filtered.history, values, observed, num_samples=num_samples, generator=generator
-        )  # fmt: skip
+        return system, start, filtered.history
 
     def regime_weights(self, smoothed: ParticleSmoothed) -> Float[Tensor, "time series basis"]:
         """Expected mixing weights of the base parameters, which for categories are their probabilities."""
