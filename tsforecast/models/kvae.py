@@ -110,11 +110,12 @@ class AbstractKVAEForecaster(AbstractSwitchingForecaster):
             "inputs": 0.01 * torch.randn(num_bases, auxiliary_dim, hidden),
         }
         self.mixture = BaseMixture(memory_dim, bases, hidden, ("transition",) if stable else ())
+        state_scale, emission_scale, prior_scale = self.initial_log_inverse_scales
         self.log_inverse_noises = torch.nn.Parameter(
-            torch.cat([torch.full((state_dim,), 2.5), torch.ones(auxiliary_dim)])
+            torch.cat([torch.full((state_dim,), state_scale), torch.full((auxiliary_dim,), emission_scale)])
         )
         self.prior_mean = torch.nn.Parameter(torch.zeros(state_dim))
-        self.prior_log_inverse_scale = torch.nn.Parameter(torch.zeros(state_dim))
+        self.prior_log_inverse_scale = torch.nn.Parameter(torch.full((state_dim,), prior_scale))
         self.lstm = LSTM(auxiliary_dim + hidden, memory_dim)
         widths = (hidden,) if self.image_size is None else ()
         self.guess = mlp(self.shown_dim + hidden, *widths, 2 * auxiliary_dim)

@@ -51,7 +51,7 @@ class AbstractDenseSwitchingForecaster(AbstractSwitchingForecaster):
         self.emission_inputs = torch.nn.Parameter(0.01 * torch.randn(len(bases["transition"]), emitted, self.hidden))
         self.dynamics = SwitchDynamics(self.switch_dim, self.hidden, self.is_categorical, self.persistence)
         self.prior_mean = torch.nn.Parameter(torch.zeros(state_dim))
-        self.prior_log_inverse_scale = torch.nn.Parameter(torch.zeros(state_dim))
+        self.prior_log_inverse_scale = torch.nn.Parameter(torch.full((state_dim,), self.initial_log_inverse_scales[2]))
         self.guess = None if self.is_categorical else self.guess_network(self.auxiliary_dim, self.hidden, self.has_skip)
 
     @property
@@ -89,13 +89,14 @@ class AbstractDenseSwitchingForecaster(AbstractSwitchingForecaster):
         """Initial base parameters, which differ a little."""
         count = self.switch_dim if self.is_categorical else self.num_bases
         state, switch = self.state_dim, self.switch_dim
+        state_scale, emission_scale, _ = self.initial_log_inverse_scales
         bases = {
             "transition": self.initial_transition(state) + 0.05 * torch.randn(count, state, state) / math.sqrt(state),
             # One reading of the state for all regimes to begin with, lest the mixing weights make the emission noise;
             # and small noises of state and switch: a log scale moves slowly.
             "emission": (torch.randn(emitted, state) + 0.1 * torch.randn(count, emitted, state)) / math.sqrt(state),
-            "state_noise": 2.5 + 0.1 * torch.randn(count, state),
-            "emission_noise": 1.0 + 0.1 * torch.randn(count, emitted),
+            "state_noise": state_scale + 0.1 * torch.randn(count, state),
+            "emission_noise": emission_scale + 0.1 * torch.randn(count, emitted),
         }
         if self.has_skip:  # what the skips carry is the target itself
             readout = seasonal_readout(state, self.season)
