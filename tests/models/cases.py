@@ -62,6 +62,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "arsgls-binary": ("arsgls", {**_AUXILIARY, "likelihood": "bernoulli"}),
     "kvae-rb": ("kvae-rb", _KVAE),
     "kvae-mc": ("kvae-mc", _KVAE),
+    "kvae-skip": ("kvae-rb", {**_KVAE, "skip": True, "stable": True}),
     "arsgls-image": ("arsgls", {**_AUXILIARY, **_IMAGE}),
     "kvae-image": ("kvae-rb", {**_KVAE, **_IMAGE, "reconstruction_weight": 0.3}),
     "kvae-targets": ("kvae-rb", {**_KVAE, "num_targets": 2, "objective": "crps"}),

@@ -618,7 +618,7 @@ def test_an_outlier_of_a_million_scales(case, dtype):
         ("rsgls", {"num_bases": 0}, "num_bases to be at least 1, got 0"),
         ("rsgls-issm", {"num_bases": 0}, "num_bases to be at least 1, got 0"),
         ("arsgls", {"auxiliary_dim": 0}, "auxiliary_dim to be at least 1, got 0"),
-        ("arsgls", {"skip": True, "image_shape": [8, 8]}, "skip is for series, not for frames"),
+        ("arsgls-image", {"skip": True}, "skip is for series, not for frames"),
         ("arsgls-image", {"image_shape": [8]}, r"image_shape to be height and width, got \[8\]"),
         ("arsgls-image", {"image_shape": [8, 16]}, "a target for each of 128 pixels, got num_targets=64"),
         ("arsgls-image", {"filters": 0}, "filters to be at least 1, got 0"),

@@ -1,7 +1,5 @@
 """Kalman variational auto-encoders (Fraccaro et al. 2017), by sampled and by exact state objective."""
 
-import math
-
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -17,7 +15,7 @@ from tsforecast.models.components import component_names, parse_component
 from tsforecast.models.switching import AbstractSwitchingForecaster, image_size_of, variance
 from tsforecast.nn import DECODERS, LSTM, BaseMixture, ScaledLikelihood
 from tsforecast.nn.image import ImageSize
-from tsforecast.nn.mlp import mlp
+from tsforecast.nn.mlp import mlp, move_means
 
 
 class AbstractKVAEForecaster(AbstractSwitchingForecaster):
@@ -38,6 +36,8 @@ class AbstractKVAEForecaster(AbstractSwitchingForecaster):
         embedding_dim: Size of the embedding of the series.
         likelihood: "gaussian", "student-t", "negative-binomial" (counts) or "bernoulli" (zeros and ones).
         stable: Whether base transitions are kept from expanding.
+        skip: Whether linear maps stand beside the networks, the targets then at first being the first auxiliaries: the
+            model begins as a linear one and learns what differs.
         image_shape: Height and width of frames, whose pixels are the targets row by row: encoder and decoder are
             convolutions then, and the base transitions begin near identity.
         filters: Channels of these convolutions.
@@ -49,7 +49,7 @@ class AbstractKVAEForecaster(AbstractSwitchingForecaster):
         kwargs: Arguments of every forecaster.
     """
 
-    network_names = ("inputs.", "mixture.weights.", "lstm.", "guess.", "decoder.", "encoder.")
+    network_names = ("inputs.", "mixture.weights.", "lstm.", "guess.", "guess_skip.", "decoder.", "encoder.")
     # Whether the state is integrated out of the bound, or sampled.
     rao_blackwellised = True
 
@@ -64,6 +64,7 @@ class AbstractKVAEForecaster(AbstractSwitchingForecaster):
         embedding_dim: int = 50,
         likelihood: str = "gaussian",
         stable: bool = False,
+        skip: bool = False,
         image_shape: list[int] | None = None,
         filters: int = 32,
         reconstruction_weight: float = 1.0,
@@ -77,6 +78,7 @@ class AbstractKVAEForecaster(AbstractSwitchingForecaster):
             raise ValueError(f"expected likelihood to be one of {', '.join(DECODERS)}, got {likelihood!r}")
         if not reconstruction_weight > 0:
             raise ValueError(f"expected reconstruction_weight to be above 0, got {reconstruction_weight}")
+        self._skip = skip
         self._image_size = image_size_of(image_shape, filters)
         super().__init__(
             switch_dim=2 * memory_dim,
@@ -103,10 +105,7 @@ class AbstractKVAEForecaster(AbstractSwitchingForecaster):
         self.auxiliary_dim = auxiliary_dim
         self.memory_dim = memory_dim
         bases = {
-            "transition": self.initial_transition(state_dim)
-            + 0.05 * torch.randn(num_bases, state_dim, state_dim) / math.sqrt(state_dim),
-            "emission": (torch.randn(auxiliary_dim, state_dim) + 0.1 * torch.randn(num_bases, auxiliary_dim, state_dim))
-            / math.sqrt(state_dim),
+            **self.initial_matrices(num_bases, state_dim, auxiliary_dim),
             "inputs": 0.01 * torch.randn(num_bases, auxiliary_dim, hidden),
         }
         self.mixture = BaseMixture(memory_dim, bases, hidden, ("transition",) if stable else ())
@@ -119,13 +118,22 @@ class AbstractKVAEForecaster(AbstractSwitchingForecaster):
         self.lstm = LSTM(auxiliary_dim + hidden, memory_dim)
         widths = (hidden,) if self.image_size is None else ()
         self.guess = mlp(self.shown_dim + hidden, *widths, 2 * auxiliary_dim)
-        self.decoder = DECODERS[likelihood](auxiliary_dim, self.num_targets, (hidden, hidden), image=self.image_size)
+        self.decoder = DECODERS[likelihood](auxiliary_dim, self.num_targets, (hidden, hidden), skip, self.image_size)
+        self.guess_skip = None
+        if skip:
+            self.guess_skip = torch.nn.Linear(self.num_targets, auxiliary_dim, bias=False)
+            torch.nn.init.eye_(self.guess_skip.weight)
         self.reconstruction_weight = reconstruction_weight
 
     @property
     def image_size(self) -> ImageSize | None:
         """As chosen."""
         return self._image_size
+
+    @property
+    def has_skip(self) -> bool:
+        """As chosen."""
+        return self._skip
 
     @property
     def season_names(self) -> list[str]:
@@ -157,7 +165,11 @@ class AbstractKVAEForecaster(AbstractSwitchingForecaster):
 
         guess = None
         if proposing:
-            guess = self.read_guess(self.guess(torch.cat([self.shown(stretch, location, scale), features], -1)))
+            shown = self.shown(stretch, location, scale)
+            raw = self.guess(torch.cat([shown, features], -1))
+            if self.guess_skip is not None:
+                raw = move_means(raw, self.guess_skip(shown[..., : self.num_targets]))
+            guess = self.read_guess(raw)
         system = RecurrentSwitching(
             memory,
             parameters,

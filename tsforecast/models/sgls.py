@@ -12,7 +12,6 @@ from tsforecast.core.particles import AbstractSwitchingSystem, Regime
 from tsforecast.core.switching import CategoricalSwitching, GaussianSwitching
 from tsforecast.models.base import Batch, Belief, Stretch
 from tsforecast.models.components import component_names, parse_component
-from tsforecast.models.gls import seasonal_readout
 from tsforecast.models.switching import AbstractSwitchingForecaster, diagonal, image_size_of, variance
 from tsforecast.nn.image import ImageSize
 from tsforecast.nn.likelihood import DECODERS, ScaledLikelihood
@@ -70,11 +69,6 @@ class AbstractDenseSwitchingForecaster(AbstractSwitchingForecaster):
         return 0
 
     @property
-    def has_skip(self) -> bool:
-        """Whether the networks between auxiliary and observation have linear maps beside them."""
-        return False
-
-    @property
     def emitted_dim(self) -> int:
         """Size of what the emission emits."""
         return self.auxiliary_dim or self.num_targets
@@ -91,16 +85,11 @@ class AbstractDenseSwitchingForecaster(AbstractSwitchingForecaster):
         state, switch = self.state_dim, self.switch_dim
         state_scale, emission_scale, _ = self.initial_log_inverse_scales
         bases = {
-            "transition": self.initial_transition(state) + 0.05 * torch.randn(count, state, state) / math.sqrt(state),
-            # One reading of the state for all regimes to begin with, lest the mixing weights make the emission noise;
-            # and small noises of state and switch: a log scale moves slowly.
-            "emission": (torch.randn(emitted, state) + 0.1 * torch.randn(count, emitted, state)) / math.sqrt(state),
+            **self.initial_matrices(count, state, emitted),
+            # Small noises of state and switch: a log scale moves slowly.
             "state_noise": state_scale + 0.1 * torch.randn(count, state),
             "emission_noise": emission_scale + 0.1 * torch.randn(count, emitted),
         }
-        if self.has_skip:  # what the skips carry is the target itself
-            readout = seasonal_readout(state, self.season)
-            bases["emission"][:, : self.num_targets] = bases["emission"][:, : self.num_targets] * 0.1 + readout
         if not self.is_categorical:
             bases["switch_noise"] = 2.5 + 0.1 * torch.randn(count, switch)
         if self.is_recurrent:
@@ -239,8 +228,6 @@ class ARSGLSForecaster(AbstractDenseSwitchingForecaster):
         if auxiliary_dim < 1:
             raise ValueError(f"expected auxiliary_dim to be at least 1, got {auxiliary_dim}")
         self._auxiliary_dim = auxiliary_dim
-        if skip and image_shape:
-            raise ValueError("skip is for series, not for frames")
         self._skip = skip
         self._image_size = image_size_of(image_shape, filters)
         super().__init__(proposal=proposal, **kwargs)

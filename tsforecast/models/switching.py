@@ -2,6 +2,7 @@
 
 import abc
 import dataclasses
+import math
 
 import torch
 from jaxtyping import Float, Int
@@ -13,7 +14,7 @@ from tsforecast.core.particle_smoother import ParticleSmoothed, sample_given, sm
 from tsforecast.core.particles import GRADIENTS, AbstractSwitchingSystem, ParticleFiltered, ParticleState
 from tsforecast.core.switching import Diagonal
 from tsforecast.models.base import AbstractForecaster, Batch, Belief, Stretch, known_past, scaled
-from tsforecast.models.gls import rotations
+from tsforecast.models.gls import rotations, seasonal_readout
 from tsforecast.models.linear import AbstractLinearForecaster
 from tsforecast.nn.image import ImageEncoder, ImageSize
 from tsforecast.nn.mlp import BaseMixture, GuessNetwork
@@ -119,6 +120,8 @@ class AbstractSwitchingForecaster(AbstractForecaster):
             ):
                 if value != wanted:
                     raise ValueError(f"pixels are not scaled: expected {name} {wanted!r} for frames, got {value!r}")
+            if self.has_skip:
+                raise ValueError("skip is for series, not for frames")
             self.encoder = ImageEncoder(self.image_size)
             self.network_rise = 0.0  # nothing can be learnt before there is a picture
 
@@ -148,6 +151,11 @@ class AbstractSwitchingForecaster(AbstractForecaster):
         """Of frames whose pixels are the targets, for models that have convolutions for them."""
         return None
 
+    @property
+    def has_skip(self) -> bool:
+        """Whether the networks between auxiliary and observation have linear maps beside them."""
+        return False
+
     # What follows from it.
 
     @property
@@ -174,9 +182,21 @@ class AbstractSwitchingForecaster(AbstractForecaster):
         """
         return (2.5, 1.0, 0.0) if self.image_size is None else (1.26, 1.75, -1.5)
 
-    def initial_transition(self, state_dim: int) -> Float[Tensor, "state state"]:
-        """A level and damped rotations at the harmonics of the season; of frames what stays where it is."""
-        return rotations(state_dim, self.season) if self.image_size is None else torch.eye(state_dim)
+    def initial_matrices(self, count: int, state_dim: int, emitted_dim: int) -> dict[str, Tensor]:
+        """Base transitions and emissions which differ a little.
+
+        A level and damped rotations at the harmonics of the season, of frames what stays where it is; and one random
+        reading of the state for all bases, lest the mixing weights make the emission noise. Where linear maps skip the
+        networks, what is emitted first is the targets: the level and the season.
+        """
+        start = rotations(state_dim, self.season) if self.image_size is None else torch.eye(state_dim)
+        root = math.sqrt(state_dim)
+        transition = start + 0.05 * torch.randn(count, state_dim, state_dim) / root
+        emission = (torch.randn(emitted_dim, state_dim) + 0.1 * torch.randn(count, emitted_dim, state_dim)) / root
+        if self.has_skip:
+            targets = emission[:, : self.num_targets]
+            emission[:, : self.num_targets] = 0.1 * targets + seasonal_readout(state_dim, self.season)
+        return {"transition": transition, "emission": emission}
 
     def read_guess(self, raw: Float[Tensor, "*batch double"]) -> Diagonal:
         """q(z_t) from a network's output: mean and log inverse scale; of frames a variance below 0.03."""

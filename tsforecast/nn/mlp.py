@@ -88,6 +88,11 @@ class BaseMixture(nn.Module):
         }  # fmt: skip
 
 
+def move_means(raw: Float[Tensor, "*batch double"], by: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch double"]:
+    """Means, and log inverse scales side by side, the means moved."""
+    return raw + nn.functional.pad(by, (0, by.shape[-1]))
+
+
 class GuessNetwork(nn.Module):
     """The approximate likelihoods q(s_t | y_t, u_t) and q(z_t | y_t, u_t): means, and log inverse scales.
 
@@ -129,8 +134,7 @@ class GuessNetwork(nn.Module):
         else:
             switch, auxiliary = self.switch(inputs), None if self.auxiliary is None else self.auxiliary(inputs)
         if self.skip is not None and auxiliary is not None:
-            linear = self.skip(inputs[..., : self.skip.in_features])
-            auxiliary = auxiliary + nn.functional.pad(linear, (0, linear.shape[-1]))
+            auxiliary = move_means(auxiliary, self.skip(inputs[..., : self.skip.in_features]))
         return switch, auxiliary
 
 
