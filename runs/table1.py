@@ -46,19 +46,21 @@ _SWITCH = (
     "--switch_dim 4 --num_bases 10 --network_learning_rate 1e-2 --gradient_clip_val 1"
 )
 # Begins as a linear model which does not expand.
-_LINEAR_START = (
-    "--objective crps --resampling_gradient stop-gradient --persistence 0.95 --stable true --skip true "
-    "--learning_rate 0.05 --network_learning_rate 1e-2 --gradient_clip_val 1 --batch_size 32"
+_START = (
+    "--objective crps --stable true --skip true --learning_rate 0.05 --network_learning_rate 1e-2 "
+    "--gradient_clip_val 1 --batch_size 32"
 )
+_LINEAR_START = {
+    "exchange": f"--embedding_dim 8 {_START} --num_batches_per_epoch 10 --max_epochs 16 --gradient_length 60 "
+    "--context_length 120 --history_length 240",
+    "wiki": f"{_START} --num_batches_per_epoch 16 --max_epochs 18 --gradient_length 60 --history_length 360",
+    "": f"{_START} --num_batches_per_epoch 16 --max_epochs 18 --gradient_length 48 --context_length 168 "
+    "--history_length 336",
+}
+_LASTING = "--resampling_gradient stop-gradient --persistence 0.95"
 BEST: dict[str, dict[str, str]] = {
-    "arsgls": {
-        "exchange": f"--embedding_dim 8 {_LINEAR_START} --num_batches_per_epoch 10 --max_epochs 16 "
-        "--gradient_length 60 --context_length 120 --history_length 240",
-        "wiki": f"{_LINEAR_START} --num_batches_per_epoch 16 --max_epochs 18 --gradient_length 60 "
-        "--history_length 360",
-        "": f"{_LINEAR_START} --num_batches_per_epoch 16 --max_epochs 18 --gradient_length 48 --context_length 168 "
-        "--history_length 336",
-    },
+    "arsgls": {name: f"{_LASTING} {options}" for name, options in _LINEAR_START.items()},
+    "kvae-rb": _LINEAR_START,
     "issm": {
         "": "",
         "solar": "--components damped_level+hour_of_day --train_horizon 72",
