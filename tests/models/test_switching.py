@@ -650,6 +650,29 @@ def test_imputation_without_a_choice_is_that_of_the_issm():
     assert (mine.std(0) / its.std(0) - 1)[missing].abs().max() < 0.1
 
 
+@pytest.mark.parametrize("case", ["arsgls-skip", "kvae-skip"])
+def test_what_skips_the_encoder_is_not_bounded(case):
+    """Networks see values up to 50 units from a series' beginning; a level may wander farther."""
+    model = make_model(case)
+    entries = make_entries(lengths=(1000,))
+    entries[0]["target"] = np.arange(1000.0)  # in units of a week's change: 143
+    batch = make_batch(model, entries, train=False)
+    weight = (model.guess.skip if case == "arsgls-skip" else model.guess_skip).weight
+    means = []
+    with torch.no_grad():
+        location, scale = model.begin(batch)
+        stretch = model.stretch(batch, "past")
+        for factor in (0.0, 1.0):
+            weight.copy_(factor * torch.eye(*weight.shape))
+            system, _ = model.system(stretch, batch, location, scale, proposing=True)
+            means.append((system.auxiliary_guess if case == "arsgls-skip" else system.guess).mean)
+    values, _ = scaled(stretch, location, scale)
+    assert values.max() > 100
+    moved = means[1] - means[0]
+    torch.testing.assert_close(moved[..., :1], values, **EXACT)
+    assert (moved[..., 1:] == 0).all()
+
+
 @pytest.mark.parametrize("case", ["sgls-categorical", "arsgls", "kvae-rb"])
 def test_what_is_tracked_is_the_filter_step_by_step(case):
     """After t steps the particles are those of a filter that stops there, by the same random numbers."""

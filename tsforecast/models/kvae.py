@@ -165,10 +165,9 @@ class AbstractKVAEForecaster(AbstractSwitchingForecaster):
 
         guess = None
         if proposing:
-            shown = self.shown(stretch, location, scale)
-            raw = self.guess(torch.cat([shown, features], -1))
+            raw = self.guess(torch.cat([self.shown(stretch, location, scale), features], -1))
             if self.guess_skip is not None:
-                raw = move_means(raw, self.guess_skip(shown[..., : self.num_targets]))
+                raw = move_means(raw, self.guess_skip(scaled(stretch, location, scale)[0]))
             guess = self.read_guess(raw)
         system = RecurrentSwitching(
             memory,

@@ -114,12 +114,9 @@ class AbstractSwitchingForecaster(AbstractForecaster):
             pixels = self.image_size.height * self.image_size.width
             if pixels != self.num_targets:
                 raise ValueError(f"expected a target for each of {pixels} pixels, got num_targets={self.num_targets}")
-            for name, value, wanted in (
-                ("scaling", self.scaling, "none"),
-                ("transformation", self.transformation, "none"),
-            ):
-                if value != wanted:
-                    raise ValueError(f"pixels are not scaled: expected {name} {wanted!r} for frames, got {value!r}")
+            for name in ("scaling", "transformation"):
+                if (value := getattr(self, name)) != "none":
+                    raise ValueError(f"pixels are not scaled: expected {name} 'none' for frames, got {value!r}")
             if self.has_skip:
                 raise ValueError("skip is for series, not for frames")
             self.encoder = ImageEncoder(self.image_size)
@@ -211,7 +208,8 @@ class AbstractSwitchingForecaster(AbstractForecaster):
         """q(s_t) and q(z_t) of every step, in one go."""
         if network is None:
             return None, None
-        switch, auxiliary = network(torch.cat([self.shown(stretch, location, scale), features], -1))
+        inputs = torch.cat([self.shown(stretch, location, scale), features], -1)
+        switch, auxiliary = network(inputs, scaled(stretch, location, scale)[0])
         return diagonal(switch), None if auxiliary is None else self.read_guess(auxiliary)
 
     def check_counts(self, likelihood: str) -> None:

@@ -58,8 +58,8 @@ class BaseMixture(nn.Module):
         switch_dim: Size of s.
         initial: Base parameters by name, (basis, ...).
         hidden: Width of the network; 0 for the switch itself as weights (one-hot, categorical switches).
-        stable: Names of square matrices that are divided by their largest singular value where it exceeds 1: so does
-            that of no mixture of them, and no sequence of mixtures expands.
+        stable: Names of square matrices that are divided by their largest singular value where it exceeds 1. That of a
+            mixture of them does not exceed 1 either, so no sequence of mixtures expands.
     """
 
     def __init__(self, switch_dim: int, initial: dict[str, Tensor], hidden: int, stable: tuple[str, ...] = ()) -> None:
@@ -103,8 +103,7 @@ class GuessNetwork(nn.Module):
         hidden: Width of the layers.
         ladder: Whether both come from one network of three hidden layers, q(z) read from its second and q(s) from its
             third (Kurle et al. 2020); else each has a network of its own, of one hidden layer.
-        skip: Number of first inputs of which a linear map, at first they themselves, is added to the means of q(z); 0
-            for none.
+        skip: Size of y_t, a linear map of which, at first itself, is added to the mean of q(z); 0 for none.
     """
 
     def __init__(
@@ -125,16 +124,22 @@ class GuessNetwork(nn.Module):
             self.switch = mlp(num_inputs, hidden, 2 * switch_dim)
 
     def forward(
-        self, inputs: Float[Tensor, "time series feature"]
+        self, inputs: Float[Tensor, "time series feature"], values: Float[Tensor, "time series target"] | None = None
     ) -> tuple[Float[Tensor, "time series double"], Float[Tensor, "time series double_"] | None]:
-        """Of the switch, and of the auxiliary."""
+        """Of the switch, and of the auxiliary.
+
+        Args:
+            inputs: y_t, in bounds, and u_t.
+            values: y_t as it is, for the linear map.
+        """
         if self.ladder:
             lower = self.lower(inputs)
             switch, auxiliary = self.switch(self.upper(lower)), self.auxiliary(lower)  # pyright: ignore[reportOptionalCall]
         else:
             switch, auxiliary = self.switch(inputs), None if self.auxiliary is None else self.auxiliary(inputs)
         if self.skip is not None and auxiliary is not None:
-            auxiliary = move_means(auxiliary, self.skip(inputs[..., : self.skip.in_features]))
+            assert values is not None
+            auxiliary = move_means(auxiliary, self.skip(values))
         return switch, auxiliary
 
 
