@@ -2,8 +2,8 @@
 # Every model on every data set, both protocols: one line of results/table1.csv for each finished run and protocol.
 # Runs that are in the table already are skipped, so this goes on where it was stopped.
 #
-#   runs/table1.sh                                  all of it, three times as long as:
-#   runs/table1.sh --recipes best --models issm gls rsgls-issm arsgls        about three hours on two cores
+#   runs/table1.sh                                  all of it, many hours; the part for
+#   runs/table1.sh --recipes best --models issm gls rsgls-issm arsgls        takes about three on two cores
 #   runs/table1.sh --datasets exchange --seeds 0    a part of it; see runs/table1.sh --help
 set -euo pipefail
 cd "$(dirname "$0")/.."
