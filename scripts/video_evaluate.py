@@ -13,6 +13,7 @@ by horizon.
 """
 
 import argparse
+import dataclasses
 import json
 import logging
 import sys
@@ -28,7 +29,6 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 from video_runs import AHEAD, SEEN, Model, find_video, load_model, of_sequences
 
-from tsforecast.cli import runs
 from tsforecast.core.particles import ParticleState
 from tsforecast.data import physics
 from tsforecast.data.files import replace_file
@@ -123,7 +123,7 @@ def hide(video: Video, share: float, seed: int) -> Video:
     """Some of the frames that are filtered are taken away, never the first or the last."""
     observed = video.observed.copy()
     observed[:, 1 : SEEN - 1] &= np.random.default_rng(seed).random((len(observed), SEEN - 2)) >= share
-    return Video(video.frames, observed, video.truths, video.metadata)
+    return dataclasses.replace(video, observed=observed)
 
 
 def probe(model: Model, video: Video, generator: torch.Generator) -> dict[str, float]:
@@ -139,7 +139,7 @@ def probe(model: Model, video: Video, generator: torch.Generator) -> dict[str, f
     return values
 
 
-def draw(model: Model, video: Video, folder: Path, samples: int, index: int, seed: int) -> None:
+def draw(model: Model, video: Video, folder: Path, name: str, samples: int, index: int, seed: int) -> None:
     """Film and switches of one sequence."""
     one = of_sequences(video, slice(index, index + 1))
     generator = torch.Generator(model.device).manual_seed(seed)
@@ -148,7 +148,7 @@ def draw(model: Model, video: Video, folder: Path, samples: int, index: int, see
     size = one.frames.shape[2:]
     filtered = track["frames"][0].reshape(-1, *size).clip(0, 1)
     truth, seen = pixels(one.frames[0, : SEEN + AHEAD]), one.observed[0, :SEEN]
-    title = f"{runs.read_record(folder)['model']}: {runs.read_record(folder)['dataset']}, sequence {index}"
+    title = f"{name}, sequence {index}"
     save_figure(film_strip(truth, filtered, sampled, observed=seen, title=title), folder / "film.png")
     gif(truth, filtered, sampled, folder / "film.gif", observed=seen)
     if "collision" not in one.truths:
@@ -168,7 +168,7 @@ def evaluate(folder: Path, options: argparse.Namespace, known: dict[str, dict[st
     Args:
         folder: Of the run.
         options: Of the command line.
-        known: Floors by data set, which are computed once.
+        known: Floors by checksum of the data, which are computed once.
     """
     model, record = load_model(folder)
     _, video = find_video(None if record["data"] else record["dataset"], record["data"], "test")
@@ -184,30 +184,31 @@ def evaluate(folder: Path, options: argparse.Namespace, known: dict[str, dict[st
     if options.particles:
         model.num_particles = options.particles
     dataset = record["dataset"]
-    if dataset not in known:
-        known[dataset] = floors(video, options.floor_samples, options.workers)
+    if (data := record["checksum"]) not in known:
+        known[data] = floors(video, options.floor_samples, options.workers)
     generator = torch.Generator(device).manual_seed(options.seed)
     begin = time.monotonic()
     truth = pixels(video.frames[:, SEEN : SEEN + AHEAD])
     scores = score_frames(futures(model, video, options.samples, generator), truth, workers=options.workers)
     seconds = time.monotonic() - begin
-    table = by_horizon({record["model"]: scores, **known[dataset]})
+    table = by_horizon({record["model"]: scores, **known[data]})
     table.insert(0, "dataset", dataset)
     summary: dict[str, Any] = {"model": record["model"], "dataset": dataset, "sequences": len(video.frames)}
     summary |= {"samples": options.samples, "missing": options.missing, "seconds": round(seconds, 1)}
     summary |= {"frames_per_second": round(truth.shape[0] * truth.shape[1] * options.samples / seconds, 1)}
     last = truth.shape[1]
     parts = {"all": (1, last), "near": (1, min(10, last)), "far": (max(last - 9, 1), last)}
-    for name, one in {"scores": scores, **known[dataset]}.items():
+    for name, one in {"scores": scores, **known[data]}.items():
         summary[name] = {part: one.overall(*ends) for part, ends in parts.items()}
     summary["probe"] = probe(model, video, generator)
     with replace_file(folder / "video_horizon.csv") as temporary:
         table.to_csv(temporary, index=False, float_format="%.6g")
     with replace_file(folder / "video_scores.json") as temporary:
         temporary.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
-    draw(model, video, folder, min(options.samples, 16), options.film, options.seed)
+    name = f"{record['model']}: {dataset}"
+    draw(model, video, folder, name, min(options.samples, 16), options.film, options.seed)
     log.info("%s", folder)
-    for name in ("scores", *known[dataset]):
+    for name in ("scores", *known[data]):
         whole, far = summary[name]["all"], summary[name]["far"]
         label = record["model"] if name == "scores" else name
         log.info(
@@ -257,6 +258,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except (OSError, ValueError, ArithmeticError, ImportError) as error:
         sys.exit(f"error: {error}")
     if len(tables) > 1:
+        for folder, table in zip(options.runs, tables, strict=True):  # there may be several of one model
+            table["model"] = table["model"].where(table["model"].isin(FLOORS), folder.name)
         table = pd.concat(tables, ignore_index=True).drop_duplicates(["dataset", "model", "horizon"])
         path = options.output or options.runs[0].parent / "video_horizon.png"
         present = [name for name in FLOORS if (table["model"] == name).any()]

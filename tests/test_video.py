@@ -135,6 +135,22 @@ def test_missing_frames_are_hidden_from_the_model(trained, evaluation, runs_modu
     assert np.array_equal(one, two)
 
 
+def test_several_runs_of_one_model_are_drawn_beside_each_other(trained, evaluation, tmp_path, monkeypatch):
+    _, folder = trained
+    other = tmp_path / "other"
+    shutil.copytree(folder, other)
+    drawn = []
+    plot = evaluation.horizon_plot
+    monkeypatch.setattr(
+        evaluation, "horizon_plot", lambda table, **options: drawn.append(table) or plot(table, **options)
+    )
+    picture = tmp_path / "both.png"
+    evaluation.main([str(folder), str(other), "--samples", "2", "--device", "cpu", "--output", str(picture)])
+    assert set(drawn[0]["model"]) == {folder.name, "other", "last frame"}
+    assert drawn[0].groupby(["model", "horizon"]).size().eq(1).all()
+    assert picture.exists()
+
+
 def test_grey_frames_have_a_gaussian_decoder(training, evaluation, tmp_path):
     path = tmp_path / "grey.npz"
     np.savez_compressed(path, frames=make_frames(grey=True))

@@ -165,9 +165,10 @@ class AbstractKVAEForecaster(AbstractSwitchingForecaster):
 
         guess = None
         if proposing:
-            raw = self.guess(torch.cat([self.shown(stretch, location, scale), features], -1))
+            values, _ = scaled(stretch, location, scale)
+            raw = self.guess(torch.cat([self.shown(stretch, values), features], -1))
             if self.guess_skip is not None:
-                raw = move_means(raw, self.guess_skip(scaled(stretch, location, scale)[0]))
+                raw = move_means(raw, self.guess_skip(values))
             guess = self.read_guess(raw)
         system = RecurrentSwitching(
             memory,

@@ -162,9 +162,10 @@ class AbstractSwitchingForecaster(AbstractForecaster):
             return self.image_size.num_features
         return self.num_targets * (1 if self.num_targets == 1 else 2)
 
-    def shown(self, stretch: Stretch, location: Tensor, scale: Tensor) -> Float[Tensor, "time series shown"]:
-        """What networks see: values, and of several targets which are observed; of frames features of convolutions."""
-        values, _ = scaled(stretch, location, scale)
+    def shown(
+        self, stretch: Stretch, values: Float[Tensor, "time series target"]
+    ) -> Float[Tensor, "time series shown"]:
+        """What networks see: scaled values, and of several targets which are observed; of frames convolved features."""
         if self.encoder is not None:
             return self.encoder(values)
         seen = [] if self.num_targets == 1 else [stretch.observed.to(values.dtype)]
@@ -208,8 +209,8 @@ class AbstractSwitchingForecaster(AbstractForecaster):
         """q(s_t) and q(z_t) of every step, in one go."""
         if network is None:
             return None, None
-        inputs = torch.cat([self.shown(stretch, location, scale), features], -1)
-        switch, auxiliary = network(inputs, scaled(stretch, location, scale)[0])
+        values, _ = scaled(stretch, location, scale)
+        switch, auxiliary = network(torch.cat([self.shown(stretch, values), features], -1), values)
         return diagonal(switch), None if auxiliary is None else self.read_guess(auxiliary)
 
     def check_counts(self, likelihood: str) -> None:
