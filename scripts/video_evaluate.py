@@ -5,19 +5,19 @@
     python scripts/video_evaluate.py outputs/video/box-arsgls --missing 0.3     # of the frames seen, to be imputed
 
 Scores are the Wasserstein distance between frames as distributions of white pixels (exact transport, Euclidean, in
-pixels; mean over sampled futures), the share of pixels that agree, and intersection over union. Two floors make
-them readable: the last frame seen repeated, and, for worlds by name, true physics from states known about as well as
-frames can tell them. Written into the run folder: video_scores.json, video_horizon.csv, film.png and film.gif (truth,
-filtered, sampled futures), switches.png (weights of base matrices, collisions); of several runs also a picture of all
-by horizon.
+pixels; mean over sampled futures), the share of pixels that agree, and intersection over union. "scores" are those of
+the papers' protocol, of frames sampled pixel by pixel, whose speckle is part of what the model says; "expected" those
+of the expected frame along each of the same paths, white above 1/2. Two floors make them readable: the last frame seen
+repeated, and, for worlds by name, true physics from states known about as well as frames can tell them. Written into
+the run folder: video_scores.json, which says too what the evaluation cost, video_horizon.csv, film.png and film.gif
+(truth, filtered, expected frames of sampled futures), switches.png (weights of base matrices, collisions), with
+--missing also imputation.png; of several runs also a picture of all by horizon.
 """
 
 import argparse
-import dataclasses
 import json
 import logging
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,111 +26,69 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
-from tqdm import tqdm
+from video_costs import Stopwatch, peak_memory
+from video_floors import FLOORS, floors
+from video_frames import batches, filled, filtered, futures, hide, pixels, tracks, whiten
 from video_runs import AHEAD, SEEN, Model, find_video, load_model, of_sequences
 
-from tsforecast.core.particles import ParticleState
-from tsforecast.data import physics
+from tsforecast.cli.memory import keep_freed_memory
 from tsforecast.data.files import replace_file
-from tsforecast.data.video import Video, make_batch
-from tsforecast.evaluation.video import FrameScores, linear_probe, repeat_last_frame, score_frames
-from tsforecast.film import film_strip, gif, horizon_plot, switch_plot
-from tsforecast.models.base import Batch
+from tsforecast.data.video import Video
+from tsforecast.evaluation.video import FrameScores, carry_forward, linear_probe, score_frames
+from tsforecast.film import film_strip, gif, horizon_plot, imputation_strip, switch_plot
 from tsforecast.plots import save_figure
 
 log = logging.getLogger(__name__)
-FLOORS = ("last frame", "true physics")
-# How well a few frames tell the state of a disc: its centre to a quarter of a pixel, and so its velocity, by a line
-# through ten frames, to 0.15 pixels per second.
-POSITION_ERROR, VELOCITY_ERROR = 0.25, 0.15
-_BATCH = 32
 
 
-def floors(video: Video, samples: int, workers: int) -> dict[str, FrameScores]:
-    """Scores of the last frame repeated and, where states are known, of true physics from perturbed states."""
+def score(
+    model: Model, video: Video, options: argparse.Namespace, generator: torch.Generator, watch: Stopwatch
+) -> tuple[FrameScores, FrameScores]:
+    """Scores of the frames sampled pixel by pixel, and of the expected frame of every path."""
     truth = pixels(video.frames[:, SEEN : SEEN + AHEAD])
-    still = repeat_last_frame(pixels(video.frames[:, :SEEN]), truth.shape[1], observed=video.observed[:, :SEEN])
-    found = {"last frame": score_frames(still, truth, workers=workers, progress="last frame")}
-    if "world" in video.metadata:
-        generator = np.random.default_rng(0)
-        futures = []
-        for _ in tqdm(range(samples), desc="true physics", unit="sample", disable=None, leave=False):
-            states = perturbed(video, generator)
-            futures.append(physics.simulate(video.metadata["world"], states, truth.shape[1] + 1).frames[:, 1:])
-        found["true physics"] = score_frames(np.stack(futures, 1), truth, workers=workers, progress="true physics")
-    return found
+
+    def both() -> Iterator[NDArray[Any]]:
+        for drawn, expected in watch.over("forecast", futures(model, video, options.samples, generator)):
+            yield drawn
+            yield whiten(expected, video)
+
+    with watch.on("transport"):
+        found = score_frames(both(), np.repeat(truth, 2, axis=0), workers=options.workers)
+    return found.part(slice(0, None, 2)), found.part(slice(1, None, 2))
 
 
-def perturbed(video: Video, generator: np.random.Generator) -> physics.States:
-    """States of the last frame seen, known only about as well as frames can tell them."""
-    exact, velocity = (video.truths[name][:, SEEN - 1] for name in ("position", "velocity"))
-    position = exact + POSITION_ERROR * generator.normal(size=exact.shape)
-    velocity = velocity + VELOCITY_ERROR * generator.normal(size=velocity.shape)
-    world, inside = video.metadata["world"], np.ones(len(position), np.bool_)
-    if video.truths["paddles"].shape[-1]:  # what has left the picture is not brought back
-        inside = np.abs(exact[:, 0] - physics.SIZE / 2) < physics.SIZE / 2 - physics.RADIUS
-    position = np.where(inside[:, None], physics.keep_inside(world, position, 0.0), exact)
-    return physics.States(position, velocity, video.truths["paddles"][:, SEEN - 1])
+def score_filled(
+    model: Model, video: Video, whole: Video, options: argparse.Namespace, generator: torch.Generator
+) -> dict[str, Any]:
+    """Scores of the frames which were hidden, and of the last one seen in their place.
 
+    Args:
+        model: Trained.
+        video: Whose frames are hidden in part.
+        whole: In which they are observed.
+        options: Of the command line.
+        generator: Of random numbers.
+    """
+    truth, seen = pixels(video.frames[:, :SEEN]), video.observed[:, :SEEN]
+    hidden = whole.observed[:, :SEEN] & ~seen
 
-def pixels(frames: NDArray[Any]) -> NDArray[Any]:
-    """Black and white as they are, grey from 0 to 1."""
-    return frames / np.float32(255) if frames.dtype == np.uint8 else frames
+    def both() -> Iterator[NDArray[Any]]:
+        made = filled(model, video, options.samples, generator)
+        for (drawn, expected), frames, chosen in zip(made, truth, hidden, strict=True):
+            for guess in (drawn, whiten(expected, video)):  # what is not asked for is the truth, and costs nothing
+                yield np.where(chosen[:, None, None], guess, frames)
 
-
-def batches(video: Video, past: int, device: torch.device) -> Iterator[Batch]:
-    """The sequences in order, on the device."""
-    for first in range(0, len(video.frames), _BATCH):
-        part = slice(first, first + _BATCH)
-        frames = video.frames[part, : SEEN + AHEAD]
-        batch = make_batch(frames, video.observed[part, : SEEN + AHEAD], past)
-        yield {name: value.to(device) for name, value in batch.items()}
-
-
-@torch.no_grad()
-def futures(model: Model, video: Video, samples: int, generator: torch.Generator) -> Iterator[NDArray[Any]]:
-    """Sampled futures (sample, time, height, width) of one sequence after the other."""
-    shape = video.frames.shape[2:]
-    bar = tqdm(total=len(video.frames), desc="forecasts", unit="sequence", disable=None, leave=False)
-    with bar:
-        for batch in batches(video, SEEN, model.device):
-            belief, _ = model.filter(batch)
-            paths = model.forecast(belief, batch, samples, generator).clamp(0.0, 1.0).cpu().numpy()
-            paths = paths.reshape(*paths.shape[:3], *shape)
-            for path in paths > 0.5 if video.is_binary else paths:
-                bar.update()
-                yield path
-
-
-@torch.no_grad()
-def tracks(model: Model, video: Video, steps: int, generator: torch.Generator) -> dict[str, NDArray[Any]]:
-    """Of every frame, given those before it and itself: the expected frame, auxiliary and state, over particles."""
-    found: dict[str, list[NDArray[Any]]] = {"frames": [], "auxiliary": [], "state": []}
-    for batch in batches(video, steps, model.device):
-        history: ParticleState = model.track(batch, generator)
-        assert history.auxiliary is not None
-        weight = history.log_weight.exp().unsqueeze(-1)
-        location, scale = model.begin(batch)
-        expected = (weight * model.decoder.mean(history.auxiliary, location, scale)).sum(1)
-        parts = {"frames": expected, "auxiliary": (weight * history.auxiliary).sum(1)}
-        parts["state"] = (weight * history.state.mean).sum(1)
-        for name, values in parts.items():
-            found[name].append(values.transpose(0, 1).cpu().numpy())
-    return {name: np.concatenate(values) for name, values in found.items()}
-
-
-def hide(video: Video, share: float, seed: int) -> Video:
-    """Some of the frames that are filtered are taken away, never the first or the last."""
-    observed = video.observed.copy()
-    observed[:, 1 : SEEN - 1] &= np.random.default_rng(seed).random((len(observed), SEEN - 2)) >= share
-    return dataclasses.replace(video, observed=observed)
+    found = score_frames(both(), np.repeat(truth, 2, axis=0), workers=options.workers)
+    still = score_frames(carry_forward(truth, seen)[:, None], truth, workers=options.workers)
+    parts = {"scores": found.part(slice(0, None, 2)), "expected": found.part(slice(1, None, 2)), "last frame": still}
+    return {"frames": int(hidden.sum()), **{name: one.over(hidden) for name, one in parts.items()}}
 
 
 def probe(model: Model, video: Video, generator: torch.Generator) -> dict[str, float]:
     """R^2 of linear maps from filtered means of auxiliary and state to the true position, on held-out sequences."""
     if "position" not in video.truths:
         return {}
-    track = tracks(model, video, SEEN, generator)
+    track = tracks(model, video, generator)
     position, half = video.truths["position"][:, :SEEN], len(video.frames) // 2
     values = {}
     for name in ("auxiliary", "state"):
@@ -139,18 +97,24 @@ def probe(model: Model, video: Video, generator: torch.Generator) -> dict[str, f
     return values
 
 
-def draw(model: Model, video: Video, folder: Path, name: str, samples: int, index: int, seed: int) -> None:
-    """Film and switches of one sequence."""
-    one = of_sequences(video, slice(index, index + 1))
-    generator = torch.Generator(model.device).manual_seed(seed)
-    sampled = next(futures(model, one, samples, generator))
-    track = tracks(model, one, SEEN, generator)
-    size = one.frames.shape[2:]
-    filtered = track["frames"][0].reshape(-1, *size).clip(0, 1)
+def draw(model: Model, video: Video, folder: Path, name: str, options: argparse.Namespace) -> None:
+    """Film and switches of one sequence, and what is filled in where frames were hidden."""
+    one = of_sequences(video, slice(options.film, options.film + 1))
+    torch.manual_seed(options.seed)
+    generator = torch.Generator(model.device).manual_seed(options.seed)
+    samples = min(options.samples, 16)
+    paths = next(futures(model, one, samples, generator))[1]
+    known = filtered(model, one, generator)[0]
     truth, seen = pixels(one.frames[0, : SEEN + AHEAD]), one.observed[0, :SEEN]
-    title = f"{name}, sequence {index}"
-    save_figure(film_strip(truth, filtered, sampled, observed=seen, title=title), folder / "film.png")
-    gif(truth, filtered, sampled, folder / "film.gif", observed=seen)
+    title = f"{name}, sequence {options.film}"
+    figure = film_strip(truth, known, paths, observed=seen, title=f"{title}: expected frames of sampled paths")
+    save_figure(figure, folder / "film.png")
+    gif(truth, known, paths, folder / "film.gif", observed=seen)
+    if options.missing:
+        guess = next(filled(model, one, samples, generator))[1]
+        still = carry_forward(truth[None, :SEEN], seen[None])[0]
+        figure = imputation_strip(truth[:SEEN], guess, seen, still=still, title=f"{title}: hidden frames filled in")
+        save_figure(figure, folder / "imputation.png")
     if "collision" not in one.truths:
         return
     batch = next(batches(one, SEEN + AHEAD, model.device))
@@ -162,6 +126,23 @@ def draw(model: Model, video: Video, folder: Path, name: str, samples: int, inde
     save_figure(figure, folder / "switches.png")
 
 
+def held_out(record: dict[str, Any], options: argparse.Namespace) -> Video:
+    """The sequences to score.
+
+    Raises:
+        ValueError: If nothing is left to forecast, or the sequence to draw is not among them.
+    """
+    _, video = find_video(None if record["data"] else record["dataset"], record["data"], "test")
+    if video.frames.shape[1] <= SEEN:
+        raise ValueError(
+            f"expected sequences longer than the {SEEN} frames that are filtered, got {video.frames.shape[1]}"
+        )
+    video = of_sequences(video, slice(0, options.sequences or len(video.frames)))
+    if options.film >= len(video.frames):
+        raise ValueError(f"expected --film below the number of sequences, {len(video.frames)}, got {options.film}")
+    return video
+
+
 def evaluate(folder: Path, options: argparse.Namespace, known: dict[str, dict[str, FrameScores]]) -> pd.DataFrame:
     """Scores a run and writes what is said above; the table by horizon.
 
@@ -171,58 +152,79 @@ def evaluate(folder: Path, options: argparse.Namespace, known: dict[str, dict[st
         known: Floors by checksum of the data, which are computed once.
     """
     model, record = load_model(folder)
-    _, video = find_video(None if record["data"] else record["dataset"], record["data"], "test")
-    if video.frames.shape[1] <= SEEN:
-        raise ValueError(
-            f"expected sequences longer than the {SEEN} frames that are filtered, got {video.frames.shape[1]}"
-        )
-    video = of_sequences(video, slice(0, options.sequences or len(video.frames)))
-    if options.missing:
-        video = hide(video, options.missing, options.seed)
+    whole = held_out(record, options)
+    video = hide(whole, options.missing, options.seed) if options.missing else whole
     device = torch.device(options.device or ("cuda" if torch.cuda.is_available() else "cpu"))
     model.to(device)
     if options.particles:
         model.num_particles = options.particles
-    dataset = record["dataset"]
+    watch = Stopwatch()
     if (data := record["checksum"]) not in known:
-        known[data] = floors(video, options.floor_samples, options.workers)
+        with watch.on("floors"):
+            known[data] = floors(video, options.floor_samples, options.workers)
+    torch.manual_seed(options.seed)  # of the filter, which takes no generator
     generator = torch.Generator(device).manual_seed(options.seed)
-    begin = time.monotonic()
-    truth = pixels(video.frames[:, SEEN : SEEN + AHEAD])
-    scores = score_frames(futures(model, video, options.samples, generator), truth, workers=options.workers)
-    seconds = time.monotonic() - begin
-    table = by_horizon({record["model"]: scores, **known[data]})
-    table.insert(0, "dataset", dataset)
-    summary: dict[str, Any] = {"model": record["model"], "dataset": dataset, "sequences": len(video.frames)}
-    summary |= {"samples": options.samples, "missing": options.missing, "seconds": round(seconds, 1)}
-    summary |= {"frames_per_second": round(truth.shape[0] * truth.shape[1] * options.samples / seconds, 1)}
-    last = truth.shape[1]
+    scores, expected = score(model, video, options, generator, watch)
+    name = f"{record['model']}: {record['dataset']}"
+    summary: dict[str, Any] = {"model": record["model"], "dataset": record["dataset"], "sequences": len(video.frames)}
+    summary |= {"samples": options.samples, "missing": options.missing}
+    last = scores.wasserstein.shape[1]
     parts = {"all": (1, last), "near": (1, min(10, last)), "far": (max(last - 9, 1), last)}
-    for name, one in {"scores": scores, **known[data]}.items():
-        summary[name] = {part: one.overall(*ends) for part, ends in parts.items()}
-    summary["probe"] = probe(model, video, generator)
+    for key, one in {"scores": scores, "expected": expected, **known[data]}.items():
+        summary[key] = {part: one.overall(*ends) for part, ends in parts.items()}
+    with watch.on("probe"):
+        summary["probe"] = probe(model, video, generator)
+    if options.missing:
+        with watch.on("imputation"):
+            summary["imputation"] = score_filled(model, video, whole, options, generator)
+    with watch.on("drawing"):
+        draw(model, video, folder, name, options)
+    frames = len(video.frames) * last * options.samples
+    summary["seconds"] = {key: round(seconds, 2) for key, seconds in watch.seconds.items()}
+    summary["frames_per_second"] = round(frames / watch.seconds["forecast"], 1)
+    summary["peak_mib"] = round(peak_memory(device))
+    table = by_horizon(record["model"], scores, expected, known[data])
+    table.insert(0, "dataset", record["dataset"])
     with replace_file(folder / "video_horizon.csv") as temporary:
         table.to_csv(temporary, index=False, float_format="%.6g")
     with replace_file(folder / "video_scores.json") as temporary:
         temporary.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
-    name = f"{record['model']}: {dataset}"
-    draw(model, video, folder, name, min(options.samples, 16), options.film, options.seed)
+    report(folder, summary, [name for name in FLOORS if name in known[data]])
+    return table
+
+
+def report(folder: Path, summary: dict[str, Any], present: Sequence[str]) -> None:
+    """Says what was found and what it cost."""
     log.info("%s", folder)
-    for name in ("scores", *known[data]):
+    for name, label in (("scores", summary["model"]), ("expected", "  expected"), *((name, name) for name in present)):
         whole, far = summary[name]["all"], summary[name]["far"]
-        label = record["model"] if name == "scores" else name
         log.info(
             "  %-13s Wasserstein %.3f +- %.3f (last ten steps %.3f), pixels %.4f, overlap %.3f",
             label, whole["wasserstein"], whole["wasserstein_se"], far["wasserstein"], whole["accuracy"], whole["iou"],
         )  # fmt: skip
     if summary["probe"]:
         log.info("  R^2 of positions: %s", ", ".join(f"{key[3:]} {v:.3f}" for key, v in summary["probe"].items()))
-    return table
+    for name, found in summary.get("imputation", {}).items():
+        if name != "frames":
+            log.info(
+                "  %d hidden frames, %s: Wasserstein %.3f +- %.3f, overlap %.3f",
+                summary["imputation"]["frames"], name, found["wasserstein"], found["wasserstein_se"], found["iou"],
+            )  # fmt: skip
+    seconds = ", ".join(f"{name} {value:.1f}" for name, value in summary["seconds"].items())
+    log.info(
+        "  seconds: %s; %.0f frames forecast a second, %d MiB",
+        seconds, summary["frames_per_second"], summary["peak_mib"],
+    )  # fmt: skip
 
 
-def by_horizon(scores: dict[str, FrameScores]) -> pd.DataFrame:
-    """All models one under another."""
-    return pd.concat([one.by_horizon().assign(model=name) for name, one in scores.items()], ignore_index=True)
+def by_horizon(name: str, scores: FrameScores, expected: FrameScores, floors: dict[str, FrameScores]) -> pd.DataFrame:
+    """All models one under another; frames of floors are expected ones."""
+    pairs = {name: (scores, expected), **{floor: (one, one) for floor, one in floors.items()}}
+    tables = []
+    for model, (drawn, other) in pairs.items():
+        mine = other.by_horizon().drop(columns="horizon").add_prefix("expected_")
+        tables.append(drawn.by_horizon().join(mine).assign(model=model))
+    return pd.concat(tables, ignore_index=True)
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -252,6 +254,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point."""
     options = parse(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s")
+    keep_freed_memory()
     known: dict[str, dict[str, FrameScores]] = {}
     try:
         tables = [evaluate(folder, options, known) for folder in options.runs]

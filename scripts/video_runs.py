@@ -22,7 +22,7 @@ NAMES = ("arsgls", "kvae-rb", "kvae-mc")
 # Of Kurle et al. (2020) where these differ from those for series; KVAE's weight of the reconstruction is Fraccaro's.
 SIZES: dict[str, Any] = {
     "state_dim": 10,
-    "auxiliary_dim": 2,
+    "auxiliary_dim": None,  # by the data
     "num_bases": 10,
     "embedding_dim": 1,
     "likelihood": "bernoulli",
@@ -53,6 +53,11 @@ def add_model(parser: ArgumentParser, name: str) -> None:
     skip = {*DATA_DECIDED, "num_samples", *_FIXED}
     parser.add_class_arguments(MODELS[name], skip=skip)  # pyright: ignore[reportArgumentType]
     parser.set_defaults({**SIZES, **OWN[name]})
+
+
+def auxiliary_dim_for(video: Video) -> int:
+    """Coordinates of what moves: of the ball, and in pong more for the paddles, as in the paper."""
+    return 6 if video.metadata.get("world") == "pong" else 2
 
 
 def find_video(dataset: str | None, data: str | None, part: str) -> tuple[str, Video]:

@@ -2,18 +2,18 @@
 
     python datasets/video.py box                                         # makes the frames
     python scripts/video_train.py arsgls --dataset box                   # the paper's sizes: hours on a GPU
-    python scripts/video_train.py arsgls --dataset box --max_epochs 20 --num_particles 4 --filters 8 --sequences 1000
+    python scripts/video_train.py arsgls --dataset box --max_minutes 15 --num_particles 4 --filters 8 --sequences 1000
     python scripts/video_train.py kvae-rb --data my.npz                  # frames of one's own
     python scripts/video_train.py --resume outputs/video/box-arsgls      # goes on after the last finished epoch
 
 Models are `arsgls`, `kvae-rb` and `kvae-mc`; their defaults here are those of Kurle et al. (2020) for video.
+run.json tells what the training cost: seconds, iterations, frames per second, memory.
 """
 
 import logging
 import shlex
 import shutil
 import sys
-import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,18 +22,31 @@ from typing import Any
 import torch
 import yaml
 from jsonargparse import ArgumentParser, Namespace
+from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger
 from torch.utils.data import DataLoader, DistributedSampler
-from video_runs import NAMES, SEEN, add_data, add_model, find_video, make_model, of_sequences
+from video_costs import PROFILERS, limit, peak_memory
+from video_runs import (
+    NAMES,
+    SEEN,
+    add_data,
+    add_model,
+    auxiliary_dim_for,
+    find_video,
+    make_model,
+    of_sequences,
+)
 
 from tsforecast.cli import runs
+from tsforecast.cli.memory import keep_freed_memory
 from tsforecast.cli.train import progress
 from tsforecast.data.video import VideoDataset
 from tsforecast.plots import plot_learning_curve, save_figure
 from tsforecast.training import fit
 
 log = logging.getLogger(__name__)
+EPOCHS = 400
 _RUN = ("config", "output", "resume", "dataset", "data")
 
 
@@ -49,12 +62,14 @@ def parser() -> ArgumentParser:
         group = command.add_argument_group("run")
         group.add_argument("--output", metavar="RUN", type=str, help="run folder; default: outputs/video/DATA-MODEL")
         group.add_argument("--sequences", type=int, default=0, help="of the training data; default: all")
-        group.add_argument("--max_epochs", type=int, default=400, help="passes over the training data")
+        group.add_argument("--max_epochs", type=int, help=f"passes over the training data; default: {EPOCHS}")
+        group.add_argument("--max_minutes", type=float, help="train for a time instead, over interruptions")
         group.add_argument("--batch_size", type=int, default=32, help="sequences in a batch")
         group.add_argument("--gradient_clip_val", type=float, default=150.0, help="largest norm of the gradient")
         group.add_argument("--seed", type=int, default=0, help="of the initial weights and the order of the data")
         group.add_argument("--accelerator", type=str, default="auto", help="auto, cpu, gpu or another of Lightning's")
         group.add_argument("--threads", type=int, help="of the CPU; default: torch's choice")
+        group.add_argument("--profile", choices=list(PROFILERS), help="write what takes the time into the run")
         add_model(command, name)
         models.add_subcommand(name, command)
     return train
@@ -64,6 +79,14 @@ def begin(name: str, chosen: Namespace, argv: Sequence[str]) -> tuple[Path, dict
     """A new run folder."""
     dataset, video = find_video(chosen.dataset, chosen.data, "train")
     settings = {key: value for key, value in vars(chosen).items() if key not in _RUN}
+    if settings["max_epochs"] is not None and settings["max_minutes"] is not None:
+        raise ValueError("expected either --max_epochs or --max_minutes, got both")
+    if settings["max_minutes"] is None:
+        settings["max_epochs"] = EPOCHS if settings["max_epochs"] is None else settings["max_epochs"]
+    elif not settings["max_minutes"] > 0:
+        raise ValueError(f"expected --max_minutes to be above 0, got {settings['max_minutes']}")
+    if settings["auxiliary_dim"] is None:
+        settings["auxiliary_dim"] = auxiliary_dim_for(video)
     folder = Path(chosen.output) if chosen.output else Path("outputs", "video", f"{dataset}-{name}")
     record = {
         "format": runs.FORMAT,
@@ -84,57 +107,83 @@ def begin(name: str, chosen: Namespace, argv: Sequence[str]) -> tuple[Path, dict
     return folder, record
 
 
+def training_data(folder: Path, record: dict[str, Any]) -> VideoDataset:
+    """The sequences that the run is trained on.
+
+    Raises:
+        ValueError: If they are not those with which it began.
+    """
+    _, video = find_video(None if record["data"] else record["dataset"], record["data"], "train")
+    if video.checksum != record["checksum"]:
+        raise ValueError(f"{folder}: the frames have changed since this run began; start a new run")
+    if count := record["settings"]["sequences"]:
+        video = of_sequences(video, slice(0, count))
+    return VideoDataset(video, min(SEEN, video.frames.shape[1]))
+
+
 def train(folder: Path, record: dict[str, Any]) -> int:
     """Trains from the beginning, or from the last finished epoch; 130 after Ctrl-C."""
     settings = record["settings"]
     if settings["threads"]:
         torch.set_num_threads(settings["threads"])
-    _, video = find_video(None if record["data"] else record["dataset"], record["data"], "train")
-    if video.checksum != record["checksum"]:
-        raise ValueError(f"{folder}: the frames have changed since this run began; start a new run")
-    if settings["sequences"]:
-        video = of_sequences(video, slice(0, settings["sequences"]))
+    data = training_data(folder, record)
     model = make_model(record["model"], settings, tuple(record["size"]), record["seed"])
-    data = VideoDataset(video, min(SEEN, video.frames.shape[1]))
     # Another order in every epoch, the same for a run that was resumed: Lightning tells the sampler the epoch.
     order = DistributedSampler(data, num_replicas=1, rank=0, seed=record["seed"])
     loader = DataLoader(data, settings["batch_size"], sampler=order, collate_fn=data.collate)
     # One file, replaced after every epoch.
     last = (folder / runs.LAST).resolve()
     keep = ModelCheckpoint(dirpath=last.parent, filename=last.stem, enable_version_counter=False)
+    timer, callbacks = limit(settings.get("max_minutes"))
+    if settings["max_epochs"] is not None:
+        callbacks.append(progress(settings["max_epochs"]))
     options = {
-        "max_epochs": settings["max_epochs"],
+        "max_epochs": -1 if settings["max_epochs"] is None else settings["max_epochs"],
         "accelerator": settings["accelerator"],
         "gradient_clip_val": settings["gradient_clip_val"] or None,
         "default_root_dir": folder.resolve(),
         "logger": CSVLogger(folder.resolve(), name="", version="", flush_logs_every_n_steps=1),
-        "callbacks": [keep, progress(settings["max_epochs"])],
+        "callbacks": [*callbacks, keep],
         "enable_progress_bar": runs.is_terminal(),
         "log_every_n_steps": 1,
     }
+    if profile := settings.get("profile"):
+        options["profiler"] = PROFILERS[profile](dirpath=folder.resolve(), filename="profile")
     with runs.log_file(folder / "train.log"):
         runs.keep_metrics(folder)
         log.info("%s: %s on %s, %d sequences", folder, record["model"], record["dataset"], len(data))
-        started = time.monotonic()
         try:
-            fit(model, loader, None, options, runs.last_checkpoint(folder))
+            trainer = fit(model, loader, None, options, runs.last_checkpoint(folder))
         except KeyboardInterrupt:
             log.warning("stopped; `python scripts/video_train.py --resume %s` goes on", folder)
             return 130
-        seconds = record.get("seconds", 0.0) + time.monotonic() - started
         metrics = runs.finish_metrics(folder)
         title = f"{record['model']}, {record['dataset']}"
         save_figure(plot_learning_curve(metrics, title=title), folder / "learning_curve.png")
-        frames = settings["max_epochs"] * len(data) * data.past_length
-        runs.write_record(
-            folder,
-            record
-            | {"seconds": round(seconds, 1), "iterations": settings["max_epochs"] * len(loader)}
-            | {"frames_per_second": round(frames / seconds, 1)}
-            | {"finished": datetime.now(UTC).isoformat(timespec="seconds")},
-        )
-        log.info("%s: finished after %.0f s; `python scripts/video_evaluate.py %s` scores it", folder, seconds, folder)
+        spent = costs(timer.time_elapsed(), trainer, loader)
+        finished = datetime.now(UTC).isoformat(timespec="seconds")
+        runs.write_record(folder, record | spent | {"finished": finished})
+        log.info(
+            "%s: finished after %.0f s, %d iterations, %.0f frames a second, %d MiB; "
+            "`python scripts/video_evaluate.py %s` scores it",
+            folder, spent["seconds"], spent["iterations"], spent["frames_per_second"], spent["peak_mib"], folder,
+        )  # fmt: skip
     return 0
+
+
+def costs(seconds: float, trainer: Trainer, loader: DataLoader) -> dict[str, float]:
+    """What the whole training took, over interruptions; of memory the most since the last one."""
+    data, batch_size = loader.dataset, loader.batch_size
+    assert isinstance(data, VideoDataset)
+    assert batch_size is not None
+    epochs, rest = divmod(trainer.global_step, len(loader))  # the last batch of an epoch may be smaller
+    frames = (epochs * len(data) + rest * batch_size) * data.past_length
+    return {
+        "seconds": round(seconds, 1),
+        "iterations": trainer.global_step,
+        "frames_per_second": round(frames / seconds, 1),
+        "peak_mib": round(peak_memory(trainer.strategy.root_device)),
+    }
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -142,6 +191,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else argv
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
+    keep_freed_memory()
     parsed = parser().parse_args(list(argv))
     try:
         if parsed.resume:

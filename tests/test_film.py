@@ -6,7 +6,7 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from PIL import Image, ImageColor
 
-from tsforecast.film import FORECAST, SEEN, film_strip, gif, horizon_plot, switch_plot
+from tsforecast.film import FORECAST, SEEN, film_strip, gif, horizon_plot, imputation_strip, switch_plot
 from tsforecast.plots import save_figure
 
 SEEN_STEPS, STEPS, HEIGHT, WIDTH = 4, 10, 8, 12
@@ -200,6 +200,50 @@ def test_options_that_cannot_be(film, tmp_path):
         film_strip(*film, 5)
 
 
+def test_imputation_shows_what_was_seen_and_what_is_filled_in(film):
+    truth = film[0]
+    filled = np.stack([np.roll(truth, shift, axis=1) for shift in (1, 2, 3)]) / 2
+    still = np.repeat(truth[:1], STEPS, axis=0)
+    observed = np.ones(STEPS, np.bool_)
+    observed[[2, 3, 6]] = False
+    hidden = ~observed
+    figure = imputation_strip(truth, filled, observed, still=still, shown=2, title="box")
+    rows, columns = texts(figure.axes[0])
+    assert rows == ["truth", "seen", "filled in", "sample 1", "sample 2", "last seen"]
+    assert columns == [str(step) for step in range(1, STEPS + 1)]
+    drawn = pictures(figure)[..., 0]
+    np.testing.assert_array_equal(drawn[0], 255 * truth)
+    np.testing.assert_array_equal(drawn[1:3][:, observed], [255 * truth[observed]] * 2)
+    grey = np.unique(drawn[1, hidden])
+    assert len(grey) == 1
+    assert 0 < grey[0] < 255
+    np.testing.assert_array_equal(drawn[2, hidden], np.round(255 * filled.mean(0)[hidden]))
+    np.testing.assert_array_equal(drawn[3:5][:, hidden], np.round(255 * filled[:2, hidden]))
+    np.testing.assert_array_equal(drawn[5, hidden], 255 * still[hidden])
+    assert (drawn[3:][:, observed] == BLANK[0]).all()
+    bars = {
+        (line.get_xdata()[0], line.get_xdata()[1]): to_hex(line.get_color()).upper() for line in figure.axes[0].lines
+    }
+    step = WIDTH + 2
+    orange = {(2 * step, 3 * step + WIDTH), (6 * step, 6 * step + WIDTH)}
+    blue = {(0, step + WIDTH), (4 * step, 5 * step + WIDTH), (7 * step, 9 * step + WIDTH)}
+    assert bars == {**dict.fromkeys(orange, FORECAST.upper()), **dict.fromkeys(blue, SEEN.upper())}
+    assert [text.get_text() for text in figure.axes[0].texts] == ["seen", "hidden"]
+
+
+def test_imputations_that_do_not_fit(film):
+    truth, observed = film[0], np.ones(STEPS, np.bool_)
+    for filled, mask, still in (
+        (truth[None, 1:], observed, None),
+        (truth[None], observed[1:], None),
+        (truth[None], observed, truth[1:]),
+    ):
+        with pytest.raises(ValueError, match="expected frames and an observation mask"):
+            imputation_strip(truth, filled, mask, still=still)
+    with pytest.raises(ValueError, match="filled-in frames"):
+        imputation_strip(truth, truth, observed)
+
+
 def layers(axis):
     return [artist for artist in axis.collections if isinstance(artist, PolyCollection)]
 
@@ -277,6 +321,11 @@ def test_horizon_without_panels_or_errors(table):
     figure = horizon_plot(box)
     assert len(figure.axes) == 1
     assert figure.axes[0].get_ylabel() == "Wasserstein distance (pixels)"
+    figure = horizon_plot(
+        box.add_prefix("expected_").assign(model=box["model"], horizon=box["horizon"]), metric="expected_wasserstein"
+    )
+    assert figure.axes[0].get_ylabel() == "Wasserstein distance of expected frames (pixels)"
+    assert figure.axes[0].get_ylim()[0] == 0
 
 
 def test_tables_that_lack_something(table):

@@ -6,16 +6,16 @@ from hypothesis.extra.numpy import arrays
 from scipy.optimize import linear_sum_assignment, linprog
 from scipy.spatial.distance import cdist
 
-from tsforecast.evaluation import video
+from tsforecast.evaluation import transport
+from tsforecast.evaluation.transport import wasserstein, wasserstein_table
 from tsforecast.evaluation.video import (
     FrameScores,
+    carry_forward,
     intersection_over_union,
     linear_probe,
     pixel_accuracy,
     repeat_last_frame,
     score_frames,
-    wasserstein,
-    wasserstein_table,
 )
 
 pytest.importorskip("ot")
@@ -193,7 +193,7 @@ def test_samples_are_not_taken_far_ahead(film, monkeypatch):
 
         def result(self):
             done.append(len(taken))
-            return video._mean_distances(self.task)
+            return transport._mean_distances(self.task)
 
     class Pool:
         def __init__(self, workers, mp_context):
@@ -213,7 +213,7 @@ def test_samples_are_not_taken_far_ahead(film, monkeypatch):
             taken.append(forecast)
             yield forecast
 
-    monkeypatch.setattr(video, "ProcessPoolExecutor", Pool)
+    monkeypatch.setattr(transport, "ProcessPoolExecutor", Pool)
     table = wasserstein_table(forecasts(), truth, workers=2)
     np.testing.assert_array_equal(table[:3], wasserstein_table(*film))
     assert max(ahead - number for number, ahead in enumerate(done)) < 12
@@ -221,8 +221,8 @@ def test_samples_are_not_taken_far_ahead(film, monkeypatch):
 
 def test_equal_samples_are_computed_once(film, monkeypatch):
     calls = []
-    distance = video._distance
-    monkeypatch.setattr(video, "_distance", lambda *args: calls.append(args) or distance(*args))
+    distance = transport._distance
+    monkeypatch.setattr(transport, "_distance", lambda *args: calls.append(args) or distance(*args))
     samples, truth = film
     wasserstein_table(np.repeat(samples[:1, :1], 7, axis=1), truth[:1])
     assert len(calls) == truth.shape[1]
@@ -367,3 +367,35 @@ def test_probe_of_data_that_does_not_fit(rng):
         linear_probe(states, targets, states * np.nan, targets)
     with pytest.raises(ValueError, match="penalty"):
         linear_probe(states, targets, states, targets, penalty=-1.0)
+
+
+def test_carrying_forward_by_hand():
+    frames = np.arange(10).reshape(2, 5, 1, 1)
+    observed = np.array([[1, 0, 0, 1, 0], [0, 0, 1, 1, 0]], np.bool_)
+    found = carry_forward(frames, observed)[..., 0, 0]
+    np.testing.assert_array_equal(found, [[0, 0, 0, 3, 3], [7, 7, 7, 8, 8]])
+    np.testing.assert_array_equal(carry_forward(frames, np.ones((2, 5))), frames)
+    with pytest.raises(ValueError, match="every sequence, but 1 has none"):
+        carry_forward(frames, observed & [[True], [False]])
+    with pytest.raises(ValueError, match="observation mask"):
+        carry_forward(frames, observed[:, 1:])
+
+
+def test_scores_over_chosen_steps_by_hand(rng):
+    scores = FrameScores(*rng.random((3, 4, 5)))
+    chosen = np.array([[1, 0, 1, 0, 0], [0, 0, 0, 0, 0], [0, 0, 0, 0, 1], [1, 1, 1, 1, 1]], np.bool_)
+    table = scores.iou
+    means = [(table[0, 0] + table[0, 2]) / 2, table[2, 4], table[3].mean()]
+    found = scores.over(chosen)
+    assert found["iou"] == pytest.approx(np.mean(means))
+    assert found["iou_se"] == pytest.approx(np.std(means, ddof=1) / np.sqrt(3))
+    assert scores.over(np.ones((4, 5), np.bool_)) == pytest.approx(scores.overall())
+    with pytest.raises(ValueError, match="at least one step"):
+        scores.over(np.zeros((4, 5), np.bool_))
+
+
+def test_scores_of_a_part_are_those_of_its_sequences(film):
+    samples, truth = film
+    whole, part = score_frames(samples, truth), score_frames(samples[1:], truth[1:])
+    for name in ("wasserstein", "accuracy", "iou"):
+        np.testing.assert_array_equal(getattr(whole.part(slice(1, None)), name), getattr(part, name))

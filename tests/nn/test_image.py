@@ -2,10 +2,12 @@
 
 import re
 
+import numpy as np
 import pytest
 import torch
 
 from tsforecast.nn import ImageDecoder, ImageEncoder, ImageSize
+from tsforecast.nn.image import begin_at_principal_components
 
 EXACT = {"rtol": 1e-10, "atol": 1e-10}
 
@@ -70,3 +72,34 @@ def test_the_decoder_doubles_images_three_times_and_gives_channel_after_channel(
 def test_sizes_that_do_not_fit_are_refused(sizes, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         ImageSize(*sizes)
+
+
+def test_a_layer_begins_at_the_principal_components():
+    """Against numpy's eigenvectors; of what has no variance nothing is known."""
+    features = torch.randn(50, 6, dtype=torch.float64) @ torch.diag(torch.tensor([3.0, 1, 0.5, 2, 0, 0]).double()) + 7
+    layer = torch.nn.Linear(6, 5).double()
+    before = layer.weight.detach().clone(), layer.bias.detach().clone()
+    begin_at_principal_components(layer, features, 2)
+    values, vectors = np.linalg.eigh(np.cov(features.numpy().T, bias=True))
+    centred = features.numpy() - features.numpy().mean(0)
+    expected = centred @ vectors[:, [-1, -2]] / np.sqrt(values[[-1, -2]])
+    found = layer(features).detach().numpy()[:, :2]
+    np.testing.assert_allclose(np.abs(found), np.abs(expected), atol=1e-9)
+    np.testing.assert_allclose(found.var(0), 1.0, rtol=1e-9)
+    assert torch.equal(layer.weight[2:], before[0][2:])
+    assert torch.equal(layer.bias[2:], before[1][2:])
+    begin_at_principal_components(layer, features, 5)  # of rank 4
+    assert torch.equal(layer.weight[4], before[0][4])
+    assert layer.weight.isfinite().all()
+    constant = torch.nn.Linear(6, 2).double()
+    before = constant.weight.detach().clone()
+    begin_at_principal_components(constant, torch.ones(4, 6, dtype=torch.float64), 2)
+    assert torch.equal(constant.weight, before)
+
+
+def test_convolutions_keep_the_size_of_what_passes():
+    """Second moments of an image of white noise after three layers are of its own order."""
+    size = ImageSize(32, 32, filters=64)
+    frames = torch.randn(64, 1024)
+    passed = ImageEncoder(size).layers(frames.reshape(-1, 1, 32, 32)).square().mean().item()
+    assert 0.3 < passed < 1.5  # zeros at the border take a part

@@ -1,38 +1,18 @@
-"""Scores of video forecasts: exact transport between frames, agreement of pixels, what a latent state knows.
+"""Scores of video forecasts: transport between frames, agreement of pixels, what a latent state knows.
 
-A frame is taken as a distribution over its pixels. The 1-Wasserstein distance between frames `a` and `b`, each divided
-by its sum, is the least work that carries one into the other,
-
-    W(a, b) = min_{T >= 0} sum_{ij} T_ij |x_i - x_j|,    sum_j T_ij = a_i,    sum_i T_ij = b_j,
-
-with `|x_i - x_j|` the Euclidean distance between pixels. It is a distance in pixels: a body drawn five pixels off, in
-whatever direction, costs 5, where pixel accuracy only sees that the two pictures differ. A forecast of several samples
-scores the mean of the samples' distances from the true frame.
-
-How bright a frame is as a whole does not count. An empty frame has no distribution: two empty frames are 0 apart, and
-an empty one is a diagonal of the grid, the most that two frames can differ by, from any other.
+A forecast of several samples scores the mean of the samples' distances from the true frame.
 """
 
-import multiprocessing
-from collections import deque
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from functools import lru_cache
-from multiprocessing.context import BaseContext
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
-from scipy.spatial.distance import cdist
-from tqdm import tqdm
 
 from tsforecast.evaluation.scores import Array
-
-_ROUNDING = 1e-14  # differences of shares up to here are rounding: the smallest of 8-bit frames are far larger
-_MAX_ITERATIONS = 10_000_000  # of the network simplex; its own default stops short on large grey frames
-_AHEAD = 4  # sequences for each worker that wait for it
+from tsforecast.evaluation.transport import pairs, wasserstein_table
 
 
 @dataclass(frozen=True)
@@ -48,6 +28,29 @@ class FrameScores:
     wasserstein: Array
     accuracy: Array
     iou: Array
+
+    def part(self, sequences: slice) -> "FrameScores":
+        """Of some of the sequences."""
+        return FrameScores(self.wasserstein[sequences], self.accuracy[sequences], self.iou[sequences])
+
+    def over(self, chosen: NDArray[np.bool_]) -> dict[str, float]:
+        """Means over chosen steps of every sequence, then over the sequences that have some; errors as in `by_horizon`.
+
+        Args:
+            chosen: (sequence, time).
+
+        Raises:
+            ValueError: If no step is chosen.
+        """
+        count = chosen.sum(1)
+        if not count.any():
+            raise ValueError("expected at least one step to take the mean over, got none")
+        row: dict[str, float] = {}
+        for name in ("wasserstein", "accuracy", "iou"):
+            sums = np.where(chosen, getattr(self, name), 0.0).sum(1)
+            scores = (sums[count > 0] / count[count > 0])[:, None]
+            row |= {key: float(value[0]) for key, value in _mean_and_error(name, scores).items()}
+        return row
 
     def by_horizon(self) -> pd.DataFrame:
         """Means over sequences and their standard errors.
@@ -93,68 +96,13 @@ def score_frames(
     accuracy, iou = [], []
 
     def pixels_counted() -> Iterator[NDArray[Any]]:
-        for frames, target in _pairs(samples, truth):
+        for frames, target in pairs(samples, truth):
             accuracy.append(pixel_accuracy(frames[None], target[None])[0])
             iou.append(intersection_over_union(frames[None], target[None])[0])
             yield frames
 
     wasserstein = wasserstein_table(pixels_counted(), truth, workers=workers, progress=progress)
     return FrameScores(wasserstein, np.stack(accuracy), np.stack(iou))
-
-
-def wasserstein(a: ArrayLike, b: ArrayLike) -> float:
-    """The exact 1-Wasserstein distance between two frames, in pixels.
-
-    Args:
-        a: Nonnegative numbers (height, width), of any scale.
-        b: The same of the other frame.
-
-    Raises:
-        ValueError: If the frames differ in shape, hold a negative or non-finite number, or POT is not installed.
-    """
-    first, second = np.asarray(a), np.asarray(b)
-    if first.ndim != 2 or first.shape != second.shape:
-        raise ValueError(f"expected two frames (height, width) of one shape, got {first.shape} and {second.shape}")
-    _check_mass(first)
-    _check_mass(second)
-    return _distance(first.ravel(), second.ravel(), *first.shape)
-
-
-def wasserstein_table(
-    samples: Iterable[NDArray[Any]], truth: NDArray[Any], *, workers: int = 1, progress: str | None = None
-) -> Array:
-    """Wasserstein distances between forecasts and truth (sequence, time), means over samples.
-
-    Samples of a step which are equal are computed once. Black-and-white frames go to the processes as bits; sequences
-    are taken from `samples` only some way ahead of the work.
-
-    The work grows fast with the number of pixels in which frames differ: against small white bodies, those grey
-    or noisy over much of their area take up to a hundred times as long.
-
-    Args:
-        samples: Nonnegative numbers: an array (sequence, sample, time, height, width), or anything that gives
-            (sample, time, height, width) for one sequence after the other.
-        truth: (sequence, time, height, width).
-        workers: Processes; 1 computes in this one. The table does not depend on it.
-        progress: Label of a progress bar, shown where there is a terminal; without it there is none.
-
-    Raises:
-        ValueError: If shapes differ, a number is negative or not finite, or POT is not installed.
-    """
-    if workers < 1:
-        raise ValueError(f"expected at least 1 worker, got {workers}")
-    truth = np.asarray(truth)
-    _transport_library()  # before the first forecast, which may take long
-    tasks = ((_pack(frames), _pack(target)) for frames, target in _pairs(samples, truth))
-    rows = tqdm(
-        _map(tasks, min(workers, len(truth))),
-        desc=progress,
-        total=len(truth),
-        unit="sequence",
-        disable=None if progress else True,
-        leave=False,
-    )
-    return np.stack(list(rows))
 
 
 def pixel_accuracy(samples: NDArray[Any], truth: NDArray[Any]) -> Array:
@@ -208,6 +156,28 @@ def repeat_last_frame(seen: NDArray[Any], horizon: int, *, observed: ArrayLike |
     return np.broadcast_to(frames, (sequences, 1, horizon, height, width))
 
 
+def carry_forward(frames: NDArray[Any], observed: ArrayLike) -> NDArray[Any]:
+    """The imputation that nothing moves: every missing frame is the last one seen before it, or the first seen at all.
+
+    Args:
+        frames: (sequence, time, height, width).
+        observed: Which of them were observed, (sequence, time).
+
+    Raises:
+        ValueError: If shapes differ, or a sequence has no observed frame.
+    """
+    frames, mask = np.asarray(frames), np.asarray(observed, np.bool_)
+    if frames.ndim != 4 or mask.shape != frames.shape[:2]:
+        raise ValueError(
+            f"expected frames (sequence, time, height, width) and an observation mask, got {frames.shape}, {mask.shape}"
+        )
+    if not mask.any(1).all():
+        raise ValueError(f"expected an observed frame in every sequence, but {np.argmin(mask.any(1))} has none")
+    last = np.maximum.accumulate(np.where(mask, np.arange(mask.shape[1]), -1), axis=1)
+    last = np.where(last < 0, mask.argmax(1)[:, None], last)
+    return frames[np.arange(len(frames))[:, None], last]
+
+
 def linear_probe(
     features_train: ArrayLike,
     targets_train: ArrayLike,
@@ -258,145 +228,6 @@ def linear_probe(
     spread = ((asked - asked.mean(0)) ** 2).sum(0)
     varies = np.ptp(asked, axis=0) > 0
     return np.where(varies, 1 - (errors**2).sum(0) / np.where(varies, spread, 1.0), np.nan)
-
-
-@dataclass(frozen=True)
-class _Packed:
-    """Frames on their way to another process.
-
-    Attributes:
-        values: Numbers (.., pixel), or eight pixels in a byte (.., byte).
-        height: Of a frame.
-        width: Of a frame.
-        bits: Whether there are eight pixels in a byte.
-    """
-
-    values: NDArray[Any]
-    height: int
-    width: int
-    bits: bool
-
-    def frame(self, row: NDArray[Any]) -> NDArray[Any]:
-        """The pixels of one row of `values`."""
-        return np.unpackbits(row, count=self.height * self.width) if self.bits else row
-
-
-def _pack(frames: NDArray[Any]) -> _Packed:
-    _check_mass(frames)
-    height, width = frames.shape[-2:]
-    flat = frames.reshape(*frames.shape[:-2], height * width)
-    white = flat != 0
-    if (flat == white * flat.max(initial=0)).all():  # one value besides black: frames are scaled anyway
-        return _Packed(np.packbits(white, axis=-1), height, width, bits=True)
-    return _Packed(flat, height, width, bits=False)
-
-
-def _map(tasks: Iterable[tuple[_Packed, _Packed]], workers: int) -> Iterator[Array]:
-    """`_mean_distances` of every task in order, without taking all tasks at once as an executor's `map` does."""
-    if workers < 2:
-        yield from map(_mean_distances, tasks)
-        return
-    waiting = deque()
-    with ProcessPoolExecutor(workers, mp_context=_processes()) as pool:
-        for task in tasks:
-            waiting.append(pool.submit(_mean_distances, task))
-            if len(waiting) > _AHEAD * workers:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
-
-
-def _processes() -> BaseContext:
-    # Not "fork": a process which has run torch's threads cannot be forked safely. A server forks from one import of
-    # the libraries, which takes seconds, where spawned processes would each import them.
-    if "forkserver" not in multiprocessing.get_all_start_methods():
-        return multiprocessing.get_context("spawn")
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["__main__", __name__, "ot"])
-    return context
-
-
-def _mean_distances(task: tuple[_Packed, _Packed]) -> Array:
-    """Distances (time,) of one sequence's samples (sample, time, ..) from its truth (time, ..)."""
-    samples, truth = task
-    means = np.empty(len(truth.values))
-    for step, row in enumerate(truth.values):
-        target = truth.frame(row)
-        known: dict[bytes, float] = {}
-        total = 0.0
-        for sample in samples.values[:, step]:
-            key = sample.tobytes()
-            if key not in known:
-                known[key] = _distance(samples.frame(sample), target, truth.height, truth.width)
-            total += known[key]
-        means[step] = total / len(samples.values)
-    return means
-
-
-def _distance(a: NDArray[Any], b: NDArray[Any], height: int, width: int) -> float:
-    total_a, total_b = a.sum(dtype=np.float64), b.sum(dtype=np.float64)
-    if total_a == 0 or total_b == 0:
-        return 0.0 if total_a == total_b else float(np.hypot(height - 1, width - 1))
-    # Mass that both frames have stays where it is in some best plan, because the cost is a metric: leaving it out
-    # shrinks the problem and changes nothing. The solver crashes on the nothing that equal frames leave.
-    surplus = a / total_a - b / total_b
-    sources, sinks = np.flatnonzero(surplus > _ROUNDING), np.flatnonzero(surplus < -_ROUNDING)
-    if not len(sources) or not len(sinks):
-        return 0.0
-    pixels = _pixels(height, width)
-    cost, log = _transport_library().emd2(
-        surplus[sources],
-        -surplus[sinks],
-        cdist(pixels[sources], pixels[sinks]),
-        numItermax=_MAX_ITERATIONS,
-        log=True,
-        center_dual=False,
-        check_marginals=False,
-    )
-    if log["warning"] is not None:
-        raise RuntimeError(f"the transport between two frames has not been solved: {log['warning']}")
-    return float(cost)
-
-
-@lru_cache
-def _pixels(height: int, width: int) -> Array:
-    """Coordinates (pixel, 2)."""
-    return np.stack(np.divmod(np.arange(height * width), width), axis=1).astype(np.float64)
-
-
-@lru_cache
-def _transport_library() -> Any:
-    # Imported where needed: it comes with an extra, and takes seconds.
-    try:
-        import ot
-    except ImportError as error:
-        raise ValueError("Wasserstein distances need POT: `pip install tsforecast[video]`") from error
-    return ot
-
-
-def _pairs(samples: Iterable[NDArray[Any]], truth: NDArray[Any]) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
-    if truth.ndim != 4 or 0 in truth.shape:
-        raise ValueError(f"expected true frames (sequence, time, height, width), got shape {truth.shape}")
-    count = 0
-    for frames in samples:
-        if count == len(truth):
-            raise ValueError(f"expected forecasts of {count} sequences, as in the truth, but there are more")
-        frames = np.asarray(frames)
-        shape = truth.shape[1:]
-        if frames.ndim != 4 or len(frames) == 0 or frames.shape[1:] != shape:
-            sizes = ", ".join(map(str, shape))
-            raise ValueError(f"expected forecasts (sample, {sizes}) of every sequence, got {frames.shape}")
-        yield frames, truth[count]
-        count += 1
-    if count < len(truth):
-        raise ValueError(f"expected forecasts of {len(truth)} sequences, as in the truth, but there are {count}")
-
-
-def _check_mass(frames: NDArray[Any]) -> None:
-    if frames.dtype.kind not in "bui" and not np.isfinite(frames).all():
-        raise ValueError("expected frames of finite numbers, got NaN or infinity")
-    if frames.size and frames.dtype.kind != "b" and frames.min() < 0:
-        raise ValueError(f"expected frames of nonnegative numbers, got {frames.min()}")
 
 
 def _overlap(samples: NDArray[Any], truth: NDArray[Any]) -> tuple[NDArray[np.int_], NDArray[np.int_]]:

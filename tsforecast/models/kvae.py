@@ -136,6 +136,13 @@ class AbstractKVAEForecaster(AbstractSwitchingForecaster):
         return self._skip
 
     @property
+    def auxiliary_layer(self) -> torch.nn.Linear:
+        """The last layer of the encoder."""
+        layer = self.guess[-1]
+        assert isinstance(layer, torch.nn.Linear)
+        return layer
+
+    @property
     def season_names(self) -> list[str]:
         """Seasons of the frequency, which the networks are told."""
         names = component_names("paper", self.freq)

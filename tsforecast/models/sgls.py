@@ -252,6 +252,11 @@ class ARSGLSForecaster(AbstractDenseSwitchingForecaster):
         return self._skip
 
     @property
+    def auxiliary_layer(self) -> torch.nn.Linear | None:
+        """That of the proposal, if it has one."""
+        return None if self.guess is None else self.guess.auxiliary_layer
+
+    @property
     def image_size(self) -> ImageSize | None:
         """As chosen."""
         return self._image_size

@@ -16,7 +16,7 @@ from tsforecast.core.switching import Diagonal
 from tsforecast.models.base import AbstractForecaster, Batch, Belief, Stretch, known_past, scaled
 from tsforecast.models.gls import rotations, seasonal_readout
 from tsforecast.models.linear import AbstractLinearForecaster
-from tsforecast.nn.image import ImageEncoder, ImageSize
+from tsforecast.nn.image import ImageEncoder, ImageSize, begin_at_principal_components
 from tsforecast.nn.mlp import BaseMixture, GuessNetwork
 
 # Logarithms of inverse scales stay in a range in which float32 filters safely whatever an optimiser does.
@@ -153,7 +153,40 @@ class AbstractSwitchingForecaster(AbstractForecaster):
         """Whether the networks between auxiliary and observation have linear maps beside them."""
         return False
 
+    @property
+    def auxiliary_layer(self) -> torch.nn.Linear | None:
+        """The last layer of the network of q(z), means and log scales; None without such a network."""
+        return None
+
     # What follows from it.
+
+    def on_train_start(self) -> None:
+        """Looks at the first frames, see `begin_at`."""
+        super().on_train_start()
+        if self.encoder is not None and not self.global_step:
+            assert self.trainer.train_dataloader is not None
+            self.begin_at(self.trainer.strategy.batch_to_device(next(iter(self.trainer.train_dataloader))))
+
+    @torch.no_grad()
+    def begin_at(self, batch: Batch) -> None:
+        """Makes the means of q(z) principal components of the encoder's features, of variance 1.
+
+        Those of random layers are drowned by the noises, and fold what lies in a plane: it takes thousands of
+        iterations to find out that frames differ, and a fold stays.
+
+        Args:
+            batch: Frames.
+        """
+        layer, seen = self.auxiliary_layer, []
+        if layer is None:
+            return
+        stretch = self.stretch(batch, "both")
+        handle = layer.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+        try:
+            self.system(stretch, batch, *self.begin(batch), proposing=True)
+        finally:
+            handle.remove()
+        begin_at_principal_components(layer, seen[0][stretch.observed.any(-1)], layer.out_features // 2)
 
     @property
     def shown_dim(self) -> int:

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -59,6 +60,7 @@ class ImageEncoder(nn.Module):
         for inner in (1, size.filters, size.filters):
             layers += [nn.Conv2d(inner, size.filters, 3, stride=2, padding=1), nn.ReLU()]
         self.layers = nn.Sequential(*layers)
+        keep_variance(self.layers)
 
     def forward(self, frames: Float[Tensor, "*batch pixel"]) -> Float[Tensor, "*batch feature"]:
         """Features of frames whose rows lie side by side."""
@@ -83,8 +85,37 @@ class ImageDecoder(nn.Module):
         for _ in range(3):
             layers += [nn.Conv2d(size.filters, 4 * size.filters, 3, padding=1), nn.ReLU(), nn.PixelShuffle(2)]
         self.layers = nn.Sequential(*layers, nn.Conv2d(size.filters, channels, 1))
+        keep_variance(self.layers)
 
     def forward(self, auxiliary: Float[Tensor, "*batch auxiliary"]) -> Float[Tensor, "*batch output"]:
         """Outputs of all pixels, channel by channel, row by row."""
         images = self.layers(self.first(auxiliary).reshape(-1, *self.size.smallest))
         return images.reshape(*auxiliary.shape[:-1], -1)
+
+
+def keep_variance(layers: nn.Sequential) -> None:
+    """Initial weights of convolutions under ReLUs that neither shrink nor blow up what passes (He et al. 2015)."""
+    for layer in layers:
+        if isinstance(layer, nn.Conv2d):
+            nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
+            assert layer.bias is not None
+            nn.init.zeros_(layer.bias)
+
+
+@torch.no_grad()
+def begin_at_principal_components(layer: nn.Linear, inputs: Float[Tensor, "sample feature"], count: int) -> None:
+    """Makes the first outputs of a layer the principal components of its inputs, of mean 0 and variance 1.
+
+    Outputs beyond the rank of the inputs stay as they are.
+
+    Args:
+        layer: Its first `count` rows of weights and biases are changed.
+        inputs: At least two.
+        count: Number of outputs.
+    """
+    mean = inputs.mean(0)
+    _, scale, directions = torch.linalg.svd(inputs - mean, full_matrices=False)
+    rank = int((scale[:count] > 1e-6 * scale[0].clamp_min(1e-6)).sum())
+    weight = directions[:rank] * (len(inputs) ** 0.5 / scale[:rank, None])
+    layer.weight[:rank] = weight
+    layer.bias[:rank] = -weight @ mean

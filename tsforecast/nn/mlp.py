@@ -123,6 +123,13 @@ class GuessNetwork(nn.Module):
             self.auxiliary = mlp(num_inputs, hidden, 2 * auxiliary_dim) if auxiliary_dim else None
             self.switch = mlp(num_inputs, hidden, 2 * switch_dim)
 
+    @property
+    def auxiliary_layer(self) -> nn.Linear:
+        """The last layer of q(z)."""
+        layer = self.auxiliary[-1] if isinstance(self.auxiliary, nn.Sequential) else self.auxiliary
+        assert isinstance(layer, nn.Linear), "no auxiliary"
+        return layer
+
     def forward(
         self, inputs: Float[Tensor, "time series feature"], values: Float[Tensor, "time series target"] | None = None
     ) -> tuple[Float[Tensor, "time series double"], Float[Tensor, "time series double_"] | None]:

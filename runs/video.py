@@ -1,0 +1,184 @@
+"""Trains and scores models of video for the same time on the same frames; see video.sh."""
+
+import argparse
+import csv
+import json
+import os
+import pathlib
+import subprocess
+import sys
+from typing import Any
+
+import pandas as pd
+from tqdm import tqdm
+
+from tsforecast.data.folder import data_home
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+DATASETS = ["box", "box-gravity", "polygon", "pong"]
+MODELS = ["kvae-mc", "kvae-rb", "arsgls"]
+BUDGET_SECONDS = 900  # of training, on one core
+HORIZONS = (1, 5, 10, 20, 40)
+# Options of video_train.py by recipe, then by model: "" is for all, and what a model has of its own comes behind it (of
+# an option given twice the last counts). "paper": the sizes of the papers, which are its defaults; "small": what gets
+# somewhere in minutes.
+SETTINGS: dict[str, dict[str, str]] = {
+    "paper": {"": ""},
+    "small": {"": "--filters 8 --num_particles 4 --sequences 1000", "kvae-mc": "", "kvae-rb": "", "arsgls": ""},
+}
+EVALUATION = "--samples 32 --sequences 200"
+COLUMNS = [
+    "dataset", "model", "recipe", "seed", "budget_s", "train_s", "iterations", "train_frames_per_s", "train_peak_mib",
+    *(f"wasserstein_{step}" for step in HORIZONS), "wasserstein", "wasserstein_se", "accuracy", "iou",
+    *(f"expected_wasserstein_{step}" for step in HORIZONS), "expected_wasserstein", "expected_iou",
+    "r2_auxiliary", "r2_state", "last_frame", "true_physics", "test_sequences", "samples", "forecast_frames_per_s",
+    "forecast_s", "transport_s", "evaluate_peak_mib", "commit", "command",
+]  # fmt: skip
+
+
+def main() -> None:
+    """Runs what is not in the table yet."""
+    options = parse()
+    jobs = [
+        (dataset, model, recipe, seed)
+        for seed in options.seeds
+        for recipe in options.recipes
+        for dataset in options.datasets
+        for model in options.models
+        if not is_done(options.output, dataset, model, recipe, seed, options.budget)
+    ]
+    failures = []
+    for job in tqdm(jobs, unit="run", smoothing=0):
+        try:
+            make_data(job[0])
+            append(options.output, [run(*job, options)])
+        except RuntimeError as error:
+            failures.append(str(error))
+            tqdm.write(str(error), file=sys.stderr)
+    if options.output.exists():
+        tqdm.write(summary(options.output))
+    if failures:
+        raise SystemExit(f"{len(failures)} of {len(jobs)} runs failed")
+
+
+def parse() -> argparse.Namespace:
+    """Options of the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--datasets", nargs="+", default=DATASETS, choices=DATASETS)
+    parser.add_argument("--models", nargs="+", default=MODELS, choices=MODELS)
+    parser.add_argument("--recipes", nargs="+", default=["small"], choices=list(SETTINGS))
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
+    parser.add_argument("--budget", type=int, default=BUDGET_SECONDS, help="seconds of training of every run")
+    parser.add_argument("--evaluation", default=EVALUATION, help="options of video_evaluate.py (default: %(default)r)")
+    parser.add_argument("--output", type=pathlib.Path, default=ROOT / "results" / "video.csv")
+    parser.add_argument(
+        "--runs", type=pathlib.Path, default=ROOT / "outputs" / "video-table", help="folder of the runs"
+    )
+    return parser.parse_args()
+
+
+def settings_of(model: str, recipe: str) -> str:
+    """Options of `video_train.py`."""
+    return f"{SETTINGS[recipe]['']} {SETTINGS[recipe].get(model, '')}".strip()
+
+
+def make_data(dataset: str) -> None:
+    """Makes the frames, unless there are some."""
+    if not (data_home() / "video" / dataset / "test.npz").exists():
+        call(["datasets/video.py", dataset])
+
+
+def run(dataset: str, model: str, recipe: str, seed: int, options: argparse.Namespace) -> dict[str, Any]:
+    """Trains and scores, going on with what an earlier call began: a line of the table.
+
+    Raises:
+        RuntimeError: If a command fails; the message ends with what it printed last.
+    """
+    folder = options.runs / f"{dataset}-{model}-{recipe}-{options.budget}-{seed}"
+    train = ["scripts/video_train.py", model, "--dataset", dataset, *settings_of(model, recipe).split()]
+    train += ["--max_minutes", f"{options.budget / 60:.6g}", "--seed", str(seed), "--threads", "1"]
+    train += ["--accelerator", "cpu"]
+    if (folder / "run.json").exists():
+        call(["scripts/video_train.py", "--resume", str(folder)])
+    else:
+        call([*train, "--output", str(folder)])
+    call(["scripts/video_evaluate.py", str(folder), *options.evaluation.split(), "--device", "cpu"])
+    key = {"dataset": dataset, "model": model, "recipe": recipe, "seed": seed, "budget_s": options.budget}
+    return key | facts_of(folder, model) | {"command": "python " + " ".join(train)}
+
+
+def facts_of(folder: pathlib.Path, model: str) -> dict[str, Any]:
+    """What training and evaluation have written down of a run."""
+    record = json.loads((folder / "run.json").read_text())
+    scores = json.loads((folder / "video_scores.json").read_text())
+    table = pd.read_csv(folder / "video_horizon.csv").query("model == @model").set_index("horizon")
+    drawn, expected, probe = scores["scores"]["all"], scores["expected"]["all"], scores["probe"]
+    row = {
+        "train_s": record["seconds"],
+        "iterations": record["iterations"],
+        "train_frames_per_s": record["frames_per_second"],
+        "train_peak_mib": record["peak_mib"],
+        **{f"wasserstein_{step}": table.at[step, "wasserstein"] for step in HORIZONS},
+        **{f"expected_wasserstein_{step}": table.at[step, "expected_wasserstein"] for step in HORIZONS},
+        **{name: drawn[name] for name in ("wasserstein", "wasserstein_se", "accuracy", "iou")},
+        **{f"expected_{name}": expected[name] for name in ("wasserstein", "iou")},
+        **{f"r2_{part}": (probe[f"r2_x_{part}"] + probe[f"r2_y_{part}"]) / 2 for part in ("auxiliary", "state")},
+        "last_frame": scores["last frame"]["all"]["wasserstein"],
+        "true_physics": scores["true physics"]["all"]["wasserstein"],
+        "test_sequences": scores["sequences"],
+        "samples": scores["samples"],
+        "forecast_frames_per_s": scores["frames_per_second"],
+        "forecast_s": scores["seconds"]["forecast"],
+        "transport_s": scores["seconds"]["transport"],
+        "evaluate_peak_mib": scores["peak_mib"],
+        "commit": record["commit"],
+    }
+    return {name: round(value, 4) if isinstance(value, float) else value for name, value in row.items()}
+
+
+def summary(table: pathlib.Path) -> str:
+    """Mean Wasserstein distance of sampled frames and of expected ones by model and data, over (number of) seeds."""
+    rows = pd.read_csv(table)
+    keys = ["budget_s", "recipe", "model"]
+    floors = ["last_frame", "true_physics"]
+    means = rows.groupby([*keys, "dataset"])[["wasserstein", "expected_wasserstein"]].mean()
+    seeds = rows.groupby([*keys, "dataset"])["seed"].nunique()
+    cells = [f"{a:.2f} / {b:.2f} ({n})" for (a, b), n in zip(means.to_numpy(), seeds, strict=True)]
+    models = pd.Series(cells, means.index).unstack().fillna("")
+    known = rows.groupby("dataset")[floors].mean().T.map("{:.2f}".format)
+    known.index = pd.MultiIndex.from_tuples([("", "", name.replace("_", " ")) for name in floors], names=keys)
+    return pd.concat([models, known]).to_string()
+
+
+def is_done(table: pathlib.Path, dataset: str, model: str, recipe: str, seed: int, budget: int) -> bool:
+    """Whether the table has the run."""
+    if not table.exists():
+        return False
+    key = {"dataset": dataset, "model": model, "recipe": recipe, "seed": str(seed), "budget_s": str(budget)}
+    with table.open(newline="") as stream:
+        return any(key.items() <= row.items() for row in csv.DictReader(stream))
+
+
+def call(arguments: list[str]) -> None:
+    """Runs a script of the project with one thread."""
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, *arguments], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(arguments)} failed: {(done.stdout + done.stderr)[-500:]}")
+
+
+def append(table: pathlib.Path, rows: list[dict[str, Any]]) -> None:
+    """Adds lines, all at once."""
+    table.parent.mkdir(parents=True, exist_ok=True)
+    is_new = not table.exists()
+    with table.open("a", newline="") as stream:
+        writer = csv.DictWriter(stream, COLUMNS, lineterminator="\n")
+        if is_new:
+            writer.writeheader()
+        writer.writerows(rows)
+
+
+if __name__ == "__main__":
+    main()

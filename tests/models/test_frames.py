@@ -1,0 +1,100 @@
+"""Paths of models of frames, and what is drawn and expected along them."""
+
+import numpy as np
+import pytest
+import torch
+
+from tests.models.cases import entries_of, make_batch, make_model
+from tsforecast.models.frames import decode, forecast_paths, smoothed_paths
+from tsforecast.nn.likelihood import BernoulliDecoder
+
+EXACT = {"rtol": 1e-9, "atol": 1e-9}
+IMAGES = ["arsgls-image", "kvae-image"]
+
+
+@pytest.fixture(params=IMAGES)
+def case(request):
+    model = make_model(request.param, num_particles=64).eval()
+    return model, make_batch(model, entries_of(request.param))
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+@torch.no_grad()
+def test_paths_are_those_of_the_forecast(case, monkeypatch):
+    """Where pixels draw no random numbers, the forecast's frames are the expected ones along the paths."""
+    model, batch = case
+    belief, _ = model.filter(batch)
+    paths = forecast_paths(model, belief, batch, 5, generator())
+    assert paths.shape == (4, 5, 3, 2)
+    _, expected = decode(model, paths)
+    monkeypatch.setattr(BernoulliDecoder, "sample", lambda self, z, location, scale, _: self.mean(z, location, scale))
+    frames = model.forecast(belief, batch, 5, generator())
+    torch.testing.assert_close(expected.permute(2, 1, 0, 3), frames, **EXACT)
+    assert paths.std(1).min() > 0
+
+
+@torch.no_grad()
+def test_drawn_frames_are_of_the_expected_probabilities(case):
+    model, _ = case
+    auxiliary = torch.randn(3, 2, generator=generator(), dtype=torch.float64)
+    drawn, expected = decode(model, auxiliary.expand(4000, 3, 2), generator(1))
+    assert set(drawn.unique().tolist()) == {0.0, 1.0}
+    torch.testing.assert_close(expected, expected[:1].expand_as(expected))
+    p = expected[0]
+    score = (drawn.mean(0) - p) / (p * (1 - p) / len(drawn)).sqrt()
+    assert score.square().mean() < 1 + 4 * (2 / score.numel()) ** 0.5
+    ours = model.decoder.sample(auxiliary, torch.zeros(64).double(), torch.ones(64).double(), generator(2))
+    torch.testing.assert_close(decode(model, auxiliary, generator(2))[0], ours, **EXACT)
+
+
+@torch.no_grad()
+def test_grey_frames_are_drawn_by_their_decoder():
+    model = make_model("kvae-image", likelihood="gaussian").eval()
+    auxiliary = torch.randn(5, 2, generator=generator(), dtype=torch.float64)
+    zeros, ones = torch.zeros(64).double(), torch.ones(64).double()
+    drawn, expected = decode(model, auxiliary, generator(1))
+    torch.testing.assert_close(drawn, model.decoder.sample(auxiliary, zeros, ones, generator(1)), **EXACT)
+    torch.testing.assert_close(expected, model.decoder.mean(auxiliary, zeros, ones), **EXACT)
+
+
+@torch.no_grad()
+def test_what_fills_a_gap_knows_what_came_later_and_not_what_is_hidden(case):
+    model, batch = case
+    batch["past_observed"][:, 5] = False
+    one = smoothed_paths(model, batch, 3, generator())
+    assert one.shape == (batch["past_target"].shape[1], 3, 3, 2)
+    batch["past_target"][:, 5] = 1 - torch.nan_to_num(batch["past_target"][:, 5])
+    np.testing.assert_array_equal(one, smoothed_paths(model, batch, 3, generator()))
+    batch["past_observed"][:, -1] = ~batch["past_observed"][:, -1]
+    assert (smoothed_paths(model, batch, 3, generator())[5] != one[5]).any()
+
+
+@pytest.mark.parametrize("name", [*IMAGES, "arsgls-binary"])
+def test_auxiliaries_begin_as_principal_components(name):
+    """Of frames that are seen; what stands in missing ones does not count. Only frames have such a start."""
+    model = make_model(name)
+    batch = make_batch(model, entries_of(name))
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    if name not in IMAGES:
+        model.on_train_start()
+        torch.testing.assert_close(model.state_dict(), before, rtol=0.0, atol=0.0)
+        return
+    layer, seen = model.auxiliary_layer, []
+    model.begin_at(batch)
+    layer.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    stretch = model.stretch(batch, "both")
+    system, _ = model.system(stretch, batch, *model.begin(batch), proposing=True)
+    guess = system.guess if name == "kvae-image" else system.auxiliary_guess
+    mean = guess.mean[stretch.observed.any(-1)]
+    torch.testing.assert_close(mean.mean(0), torch.zeros(2).double(), rtol=0.0, atol=1e-9)
+    torch.testing.assert_close(torch.cov(mean.T, correction=0), torch.eye(2).double(), **EXACT)
+    features = seen[0][stretch.observed.any(-1)]
+    share = (features - features.mean(0)).square().sum()
+    rotated = torch.linalg.lstsq(mean, features - features.mean(0)).solution
+    scales = torch.linalg.svdvals(features - features.mean(0))
+    torch.testing.assert_close((mean @ rotated).square().sum() / share, scales[:2].square().sum() / share, **EXACT)
+    changed = {key for key, value in model.state_dict().items() if not torch.equal(value, before[key])}
+    assert len(changed) == 2
