@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tsforecast.nn import ImageDecoder, ImageEncoder, ImageSize
-from tsforecast.nn.image import begin_at_principal_components
+from tsforecast.nn.image import begin_at, principal_components
 
 EXACT = {"rtol": 1e-10, "atol": 1e-10}
 
@@ -74,27 +74,31 @@ def test_sizes_that_do_not_fit_are_refused(sizes, message):
         ImageSize(*sizes)
 
 
-def test_a_layer_begins_at_the_principal_components():
-    """Against numpy's eigenvectors; of what has no variance nothing is known."""
+def test_principal_components():
+    """Against numpy's eigenvectors; there are as many as the rank."""
     features = torch.randn(50, 6, dtype=torch.float64) @ torch.diag(torch.tensor([3.0, 1, 0.5, 2, 0, 0]).double()) + 7
-    layer = torch.nn.Linear(6, 5).double()
-    before = layer.weight.detach().clone(), layer.bias.detach().clone()
-    begin_at_principal_components(layer, features, 2)
     values, vectors = np.linalg.eigh(np.cov(features.numpy().T, bias=True))
     centred = features.numpy() - features.numpy().mean(0)
     expected = centred @ vectors[:, [-1, -2]] / np.sqrt(values[[-1, -2]])
-    found = layer(features).detach().numpy()[:, :2]
-    np.testing.assert_allclose(np.abs(found), np.abs(expected), atol=1e-9)
-    np.testing.assert_allclose(found.var(0), 1.0, rtol=1e-9)
+    found = principal_components(features, 2)
+    np.testing.assert_allclose(found.abs().numpy(), np.abs(expected), atol=1e-9)
+    np.testing.assert_allclose(found.numpy().var(0), 1.0, rtol=1e-9)
+    assert principal_components(features, 6).shape == (50, 4)
+    assert principal_components(torch.ones(4, 6), 2).shape == (4, 0)
+
+
+def test_a_layer_begins_at_what_is_wanted():
+    inputs = torch.randn(50, 4, dtype=torch.float64)
+    inputs[:, 3] = 2.0  # does not vary
+    wanted = inputs[:, :3] @ torch.randn(3, 2, dtype=torch.float64) + 5
+    layer = torch.nn.Linear(4, 5).double()
+    before = layer.weight.detach().clone(), layer.bias.detach().clone()
+    begin_at(layer, inputs, wanted)
+    torch.testing.assert_close(layer(inputs)[:, :2], wanted, **EXACT)
     assert torch.equal(layer.weight[2:], before[0][2:])
     assert torch.equal(layer.bias[2:], before[1][2:])
-    begin_at_principal_components(layer, features, 5)  # of rank 4
-    assert torch.equal(layer.weight[4], before[0][4])
-    assert layer.weight.isfinite().all()
-    constant = torch.nn.Linear(6, 2).double()
-    before = constant.weight.detach().clone()
-    begin_at_principal_components(constant, torch.ones(4, 6, dtype=torch.float64), 2)
-    assert torch.equal(constant.weight, before)
+    begin_at(layer, inputs, wanted[:, :0])
+    torch.testing.assert_close(layer(inputs)[:, :2], wanted, **EXACT)
 
 
 def test_convolutions_keep_the_size_of_what_passes():

@@ -16,7 +16,7 @@ from tsforecast.core.switching import Diagonal
 from tsforecast.models.base import AbstractForecaster, Batch, Belief, Stretch, known_past, scaled
 from tsforecast.models.gls import rotations, seasonal_readout
 from tsforecast.models.linear import AbstractLinearForecaster
-from tsforecast.nn.image import ImageEncoder, ImageSize, begin_at_principal_components
+from tsforecast.nn.image import ImageEncoder, ImageSize, begin_at, principal_components
 from tsforecast.nn.mlp import BaseMixture, GuessNetwork
 
 # Logarithms of inverse scales stay in a range in which float32 filters safely whatever an optimiser does.
@@ -161,15 +161,15 @@ class AbstractSwitchingForecaster(AbstractForecaster):
     # What follows from it.
 
     def on_train_start(self) -> None:
-        """Looks at the first frames, see `begin_at`."""
+        """Looks at the first frames, see `begin_at_components`."""
         super().on_train_start()
         if self.encoder is not None and not self.global_step:
             assert self.trainer.train_dataloader is not None
-            self.begin_at(self.trainer.strategy.batch_to_device(next(iter(self.trainer.train_dataloader))))
+            self.begin_at_components(self.trainer.strategy.batch_to_device(next(iter(self.trainer.train_dataloader))))
 
     @torch.no_grad()
-    def begin_at(self, batch: Batch) -> None:
-        """Makes the means of q(z) principal components of the encoder's features, of variance 1.
+    def begin_at_components(self, batch: Batch) -> None:
+        """Makes the means of q(z) principal components, of variance 1, of what the encoder says of frames.
 
         Those of random layers are drowned by the noises, and fold what lies in a plane: it takes thousands of
         iterations to find out that frames differ, and a fold stays.
@@ -178,15 +178,17 @@ class AbstractSwitchingForecaster(AbstractForecaster):
             batch: Frames.
         """
         layer, seen = self.auxiliary_layer, []
-        if layer is None:
+        if layer is None or self.encoder is None:
             return
-        stretch = self.stretch(batch, "both")
+        stretch, (location, scale) = self.stretch(batch, "both"), self.begin(batch)
         handle = layer.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
         try:
-            self.system(stretch, batch, *self.begin(batch), proposing=True)
+            self.system(stretch, batch, location, scale, proposing=True)
         finally:
             handle.remove()
-        begin_at_principal_components(layer, seen[0][stretch.observed.any(-1)], layer.out_features // 2)
+        observed = stretch.observed.any(-1)
+        features = self.encoder(scaled(stretch, location, scale)[0][observed])
+        begin_at(layer, seen[0][observed], principal_components(features, layer.out_features // 2))
 
     @property
     def shown_dim(self) -> int:

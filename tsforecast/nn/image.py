@@ -102,20 +102,31 @@ def keep_variance(layers: nn.Sequential) -> None:
             nn.init.zeros_(layer.bias)
 
 
-@torch.no_grad()
-def begin_at_principal_components(layer: nn.Linear, inputs: Float[Tensor, "sample feature"], count: int) -> None:
-    """Makes the first outputs of a layer the principal components of its inputs, of mean 0 and variance 1.
-
-    Outputs beyond the rank of the inputs stay as they are.
+def principal_components(features: Float[Tensor, "sample feature"], count: int) -> Float[Tensor, "sample component"]:
+    """The first principal components, of mean 0 and variance 1: `count`, or as many as there are.
 
     Args:
-        layer: Its first `count` rows of weights and biases are changed.
-        inputs: At least two.
-        count: Number of outputs.
+        features: At least two samples.
+        count: Number of components.
+    """
+    left, scale, _ = torch.linalg.svd(features - features.mean(0), full_matrices=False)
+    rank = int((scale[:count] > 1e-6 * scale[0].clamp_min(1e-6)).sum())
+    return left[:, :rank] * len(features) ** 0.5
+
+
+@torch.no_grad()
+def begin_at(
+    layer: nn.Linear, inputs: Float[Tensor, "sample feature"], outputs: Float[Tensor, "sample output"]
+) -> None:
+    """Makes a layer's first outputs those given, by least squares; the others stay as they are.
+
+    Args:
+        layer: To change.
+        inputs: Of the layer.
+        outputs: Wanted for these.
     """
     mean = inputs.mean(0)
-    _, scale, directions = torch.linalg.svd(inputs - mean, full_matrices=False)
-    rank = int((scale[:count] > 1e-6 * scale[0].clamp_min(1e-6)).sum())
-    weight = directions[:rank] * (len(inputs) ** 0.5 / scale[:rank, None])
-    layer.weight[:rank] = weight
-    layer.bias[:rank] = -weight @ mean
+    # Inputs that do not vary, as those which tell the series, have no weight.
+    weight = (torch.linalg.pinv(inputs - mean, rtol=1e-4) @ outputs).mT
+    layer.weight[: len(weight)] = weight
+    layer.bias[: len(weight)] = outputs.mean(0) - weight @ mean
