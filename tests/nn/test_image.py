@@ -89,16 +89,32 @@ def test_principal_components():
 
 def test_a_layer_begins_at_what_is_wanted():
     inputs = torch.randn(50, 4, dtype=torch.float64)
-    inputs[:, 3] = 2.0  # does not vary
-    wanted = inputs[:, :3] @ torch.randn(3, 2, dtype=torch.float64) + 5
+    inputs[:, 3] *= 1e-3  # hardly varies: it would need large weights
+    weight = torch.randn(3, 2, dtype=torch.float64)
+    inputs -= inputs.mean(0)
+    inputs[:, 3] -= inputs[:, :3] @ (torch.linalg.pinv(inputs[:, :3]) @ inputs[:, 3])
+    wanted = inputs[:, :3] @ weight + 5
+    inputs += 2
     layer = torch.nn.Linear(4, 5).double()
     before = layer.weight.detach().clone(), layer.bias.detach().clone()
     begin_at(layer, inputs, wanted)
     torch.testing.assert_close(layer(inputs)[:, :2], wanted, **EXACT)
+    assert layer.weight[:2, 3].abs().max() < 1e-9
     assert torch.equal(layer.weight[2:], before[0][2:])
     assert torch.equal(layer.bias[2:], before[1][2:])
     begin_at(layer, inputs, wanted[:, :0])
     torch.testing.assert_close(layer(inputs)[:, :2], wanted, **EXACT)
+
+
+def test_features_are_standardised():
+    encoder = ImageEncoder(ImageSize(16, 16, filters=3)).double()
+    frames = torch.rand(7, 2, 256, dtype=torch.float64)
+    features = encoder(frames)
+    encoder.standardise(frames)
+    torch.testing.assert_close(encoder(frames), features / features.std(), **EXACT)
+    weight = encoder.layers[-2].weight.clone()
+    encoder.standardise(torch.zeros(3, 256, dtype=torch.float64))  # nothing to be seen
+    assert torch.equal(encoder.layers[-2].weight, weight)
 
 
 def test_convolutions_keep_the_size_of_what_passes():

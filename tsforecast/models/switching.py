@@ -16,7 +16,7 @@ from tsforecast.core.switching import Diagonal
 from tsforecast.models.base import AbstractForecaster, Batch, Belief, Stretch, known_past, scaled
 from tsforecast.models.gls import rotations, seasonal_readout
 from tsforecast.models.linear import AbstractLinearForecaster
-from tsforecast.nn.image import ImageEncoder, ImageSize, begin_at, principal_components
+from tsforecast.nn.image import ImageEncoder, ImageSize, begin_at, keep_variance, principal_components
 from tsforecast.nn.mlp import BaseMixture, GuessNetwork
 
 # Logarithms of inverse scales stay in a range in which float32 filters safely whatever an optimiser does.
@@ -181,14 +181,15 @@ class AbstractSwitchingForecaster(AbstractForecaster):
         if layer is None or self.encoder is None:
             return
         stretch, (location, scale) = self.stretch(batch, "both"), self.begin(batch)
+        observed = stretch.observed.any(-1)
+        frames = scaled(stretch, location, scale)[0][observed]
+        self.encoder.standardise(frames)
         handle = layer.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
         try:
             self.system(stretch, batch, location, scale, proposing=True)
         finally:
             handle.remove()
-        observed = stretch.observed.any(-1)
-        features = self.encoder(scaled(stretch, location, scale)[0][observed])
-        begin_at(layer, seen[0][observed], principal_components(features, layer.out_features // 2))
+        begin_at(layer, seen[0][observed], principal_components(self.encoder(frames), layer.out_features // 2))
 
     @property
     def shown_dim(self) -> int:
@@ -262,9 +263,12 @@ class AbstractSwitchingForecaster(AbstractForecaster):
         if self.proposal == "bootstrap":
             return None
         skipped = self.num_targets if skip else 0
-        return GuessNetwork(
+        network = GuessNetwork(
             self.shown_dim + hidden, self.switch_dim, auxiliary_dim, hidden, self.proposal == "ladder", skipped
         )
+        if self.image_size is not None and network.ladder:
+            keep_variance(network.lower)
+        return network
 
     def _filter(
         self,

@@ -67,6 +67,17 @@ class ImageEncoder(nn.Module):
         images = frames.reshape(-1, 1, self.size.height, self.size.width)
         return self.layers(images).reshape(*frames.shape[:-1], self.size.num_features)
 
+    @torch.no_grad()
+    def standardise(self, frames: Float[Tensor, "*batch pixel"]) -> None:
+        """Scales the last layer, before anything is learnt, so that features of these frames have variance 1."""
+        size = self(frames).std()
+        last = self.layers[-2]
+        assert isinstance(last, nn.Conv2d)
+        assert last.bias is not None
+        if size > 0:
+            last.weight /= size
+            last.bias /= size
+
 
 class ImageDecoder(nn.Module):
     """A linear layer, three times (convolution 3x3, ReLU, pixel shuffle x2), and a 1x1 convolution.
@@ -93,13 +104,13 @@ class ImageDecoder(nn.Module):
         return images.reshape(*auxiliary.shape[:-1], -1)
 
 
-def keep_variance(layers: nn.Sequential) -> None:
-    """Initial weights of convolutions under ReLUs that neither shrink nor blow up what passes (He et al. 2015)."""
-    for layer in layers:
-        if isinstance(layer, nn.Conv2d):
+def keep_variance(network: nn.Module) -> None:
+    """Initial weights of layers under ReLUs that neither shrink nor blow up what passes (He et al. 2015)."""
+    for layer in network.modules():
+        if isinstance(layer, nn.Conv2d | nn.Linear):
             nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
-            assert layer.bias is not None
-            nn.init.zeros_(layer.bias)
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)
 
 
 def principal_components(features: Float[Tensor, "sample feature"], count: int) -> Float[Tensor, "sample component"]:
@@ -118,7 +129,10 @@ def principal_components(features: Float[Tensor, "sample feature"], count: int) 
 def begin_at(
     layer: nn.Linear, inputs: Float[Tensor, "sample feature"], outputs: Float[Tensor, "sample output"]
 ) -> None:
-    """Makes a layer's first outputs those given, by least squares; the others stay as they are.
+    """Makes a layer's first outputs about those given, by least squares; the others stay as they are.
+
+    Directions in which inputs vary less than a tenth as much as in the first get no weight: large ones would make
+    outputs jump with each change of the layers before.
 
     Args:
         layer: To change.
@@ -126,7 +140,6 @@ def begin_at(
         outputs: Wanted for these.
     """
     mean = inputs.mean(0)
-    # Inputs that do not vary, as those which tell the series, have no weight.
-    weight = (torch.linalg.pinv(inputs - mean, rtol=1e-4) @ outputs).mT
+    weight = (torch.linalg.pinv(inputs - mean, rtol=0.1) @ outputs).mT
     layer.weight[: len(weight)] = weight
     layer.bias[: len(weight)] = outputs.mean(0) - weight @ mean
