@@ -1,19 +1,25 @@
-"""docs/results.md from results/table1.csv: `python runs/leaderboard.py`, or `--check` whether it is up to date."""
+"""docs/results.md, and the scores in docs/models, from results/table1.csv: `python runs/leaderboard.py`.
+
+With `--check` nothing is written: are they up to date? In a page of docs/models what is between
+`<!-- table1: NAMES -->` and `<!-- end -->` becomes the rows of these models.
+"""
 
 import argparse
 import pathlib
+import re
 
 import pandas as pd
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "results.md"
+MARKED = re.compile(r"(<!-- table1: ([^>]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 OURS = ("issm", "gls", "deepstate", "sgls", "rsgls", "rsgls-issm", "arsgls", "kvae-rb", "kvae-mc")
 DATA = {
     "exchange": "8 daily exchange rates, the data of the papers",
     "electricity-18dec": "369 customers, hourly; not the papers' windows",
     "solar": "17 homes, hourly; not the papers' 137 stations",
     "traffic": "900 detectors, hourly; not the papers' windows",
-    "wiki": "2000 pages, daily; not the papers' pages",
+    "wiki": "1000 pages, daily; not the papers' pages",
 }
 # Table 1 of Kurle et al. (2020), rolling and long-term, on the same data: means and deviations over three or four runs.
 PAPER = {
@@ -37,9 +43,25 @@ Made by `python runs/leaderboard.py` from `results/table1.csv`, which `runs/tabl
 command and commit. CRPS is the weighted quantile loss over tenths with 100 sample paths (exact quantiles for the
 classics), mean ± standard deviation over seeds (in brackets: how many), lower is better. Recipes: `best` are our
 settings; `paper` those of the papers with as many iterations as ten or fifteen minutes on one core allow (60 to 160
-instead of 2500, so such rows say what these minutes buy, and not what the models can); others change one thing of
-`best`. Settings of `best` were chosen while looking at these windows.
+instead of 2500, so such rows say what these minutes buy, and not what the models can); `baseline` are
+[models of others](models/baselines.md); the rest are `best` with something changed (`runs/table1.py` says what).
+Settings of `best` were chosen while looking at these windows.
 """
+
+
+def statistics(rows: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Of the CRPS by data set, model and recipe: mean, std and count of each protocol; and means of what it cost."""
+    keys = ["dataset", "model", "recipe"]
+    stats = rows.groupby([*keys, "protocol"])["crps"].agg(["mean", "std", "count"]).unstack()
+    facts = rows.groupby(keys)[["iterations", "train_s"]].mean()
+    return pd.DataFrame(stats), pd.DataFrame(facts)
+
+
+def cells_of(stats: pd.DataFrame, facts: pd.DataFrame, key: tuple[str, str, str]) -> list[str]:
+    """Scores of both protocols, iterations and seconds."""
+    row = stats.loc[key]
+    scores = [cell(row["mean", p], row["std", p], row["count", p]) for p in ("rolling", "long_term")]
+    return scores + ["" if pd.isna(x) else f"{x:.0f}" for x in facts.loc[key, ["iterations", "train_s"]]]
 
 
 def table_of(rows: pd.DataFrame, dataset: str) -> list[str]:
@@ -47,22 +69,37 @@ def table_of(rows: pd.DataFrame, dataset: str) -> list[str]:
     part = rows.loc[rows["dataset"] == dataset]
     if part.empty:
         return []
-    keys = ["model", "recipe"]
-    stats = part.groupby([*keys, "protocol"])["crps"].agg(["mean", "std", "count"]).unstack()
-    facts = part.groupby(keys)[["iterations", "train_s"]].mean()
+    stats, facts = statistics(part)
     lines = [f"## {dataset}", "", f"{DATA[dataset]}.", ""]
     lines += [
         "| model | recipe | rolling | long-term | iterations | seconds |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
-    for model, recipe in stats["mean"].sort_values("rolling").index:
-        row = stats.loc[(model, recipe)]
-        cells = [cell(row["mean", p], row["std", p], row["count", p]) for p in ("rolling", "long_term")]
-        numbers = ["" if pd.isna(x) else f"{x:.0f}" for x in facts.loc[(model, recipe), ["iterations", "train_s"]]]
-        lines.append(f"| `{model}` | {recipe} | {' | '.join([*cells, *numbers])} |")
+    means = pd.DataFrame(stats["mean"])
+    for key in means.sort_values("rolling").index:
+        lines.append(f"| `{key[1]}` | {key[2]} | {' | '.join(cells_of(stats, facts, key))} |")
     if dataset == "exchange":
         lines += [f"| {name} | Kurle et al. (2020) | {a} | {b} | 2500 | |" for name, (a, b) in PAPER.items()]
-    lines += ["", verdict(stats["mean"], dataset), ""]
+    lines += ["", verdict(means.droplevel("dataset"), dataset), ""]
+    return lines
+
+
+def rows_of(rows: pd.DataFrame, models: list[str]) -> list[str]:
+    """Markdown lines of some models on all data sets."""
+    part = rows.loc[rows["model"].isin(models) & rows["dataset"].isin(list(DATA))]
+    if part.empty:
+        return ["None yet."]
+    stats, facts = statistics(part)
+    lines = [
+        "CRPS, mean ± standard deviation over (number of) seeds; seconds of training on one core "
+        "([results](../results.md)).",
+        "",
+        "| data | model | recipe | rolling | long-term | iterations | seconds |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    order = {name: place for place, name in enumerate([*DATA, *models])}
+    for key in sorted(stats.index, key=lambda key: (order[key[0]], order[key[1]], key[2])):
+        lines.append(f"| {key[0]} | `{key[1]}` | {key[2]} | {' | '.join(cells_of(stats, facts, key))} |")
     return lines
 
 
@@ -95,21 +132,30 @@ def verdict(means: pd.DataFrame, dataset: str) -> str:
     return " ".join(sentences)
 
 
-def main() -> None:
-    """Writes the page, or compares it."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true")
-    options = parser.parse_args()
-    rows = pd.read_csv(ROOT / "results" / "table1.csv")
+def pages(rows: pd.DataFrame) -> dict[pathlib.Path, str]:
+    """What every page should be."""
     lines = [INTRODUCTION]
     for dataset in DATA:
         lines += table_of(rows, dataset)
-    text = "\n".join(lines).rstrip() + "\n"
-    if options.check:
-        if PAGE.read_text(encoding="utf-8") != text:
-            raise SystemExit(f"{PAGE} is not what results/table1.csv says: run `python runs/leaderboard.py`")
-    else:
-        PAGE.write_text(text, encoding="utf-8")
+    found = {PAGE: "\n".join(lines).rstrip() + "\n"}
+    for page in sorted((ROOT / "docs" / "models").glob("*.md")):
+        found[page] = MARKED.sub(
+            lambda match: "\n".join([match[1], *rows_of(rows, match[2].split()), "", match[3]]),
+            page.read_text(encoding="utf-8"),
+        )
+    return found
+
+
+def main() -> None:
+    """Writes the pages, or compares them."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true")
+    options = parser.parse_args()
+    for page, text in pages(pd.read_csv(ROOT / "results" / "table1.csv")).items():
+        if not options.check:
+            page.write_text(text, encoding="utf-8")
+        elif page.read_text(encoding="utf-8") != text:
+            raise SystemExit(f"{page} is not what results/table1.csv says: run `python runs/leaderboard.py`")
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@
 #
 #   runs/table1.sh                                  all of it, many hours; the part for
 #   runs/table1.sh --recipes best --models issm gls rsgls-issm arsgls        takes about three on two cores
+#   runs/table1.sh --recipes baseline               DeepAR and classics: about an hour on one core
 #   runs/table1.sh --datasets exchange --seeds 0    a part of it; see runs/table1.sh --help
 set -euo pipefail
 cd "$(dirname "$0")/.."

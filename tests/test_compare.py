@@ -12,6 +12,7 @@ import pytest
 
 from tests.test_cli import SHORT, csv, data, refused  # noqa: F401
 from tsforecast.cli import main
+from tsforecast.evaluation import paired_difference
 
 
 class Page(HTMLParser):
@@ -97,6 +98,18 @@ def test_the_page_has_scores_differences_and_pictures(scored, worse, tmp_path, c
     found = table.set_index(["protocol", "label"]).loc[("rolling", "<two>")]
     np.testing.assert_allclose(found[["minus_best", "low", "high"]].astype(float), 0.01, rtol=1e-6)
     assert table.loc[table["label"] == "one", "minus_best"].isna().all()
+
+
+def test_a_difference_is_computed_once(scored, worse, tmp_path, monkeypatch):
+    calls = []
+
+    def counted(first, second):
+        calls.append(len(first))
+        return paired_difference(first, second)
+
+    monkeypatch.setattr("tsforecast.evaluation.page.paired_difference", counted)
+    assert main(["compare", str(worse), str(scored), "--output", str(tmp_path / "page.html")]) == 0
+    assert len(calls) == 4  # of the other run and of the baseline, under two protocols
 
 
 def test_runs_that_cannot_be_compared_are_refused(scored, worse, tmp_path, capsys):

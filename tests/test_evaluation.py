@@ -4,6 +4,7 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from gluonts.dataset.split import split
 from gluonts.ev.metrics import MASE, ND, Coverage, MeanWeightedSumQuantileLoss
 from gluonts.model import Predictor, QuantileForecast, SampleForecast, evaluate_forecasts
@@ -349,11 +350,37 @@ def test_deepar_sees_the_training_range_and_forecasts_both_horizons(rng):
     filters = list(warnings.filters)
     next(fitted.predictor(HORIZON).predict(task.test("rolling").input, num_samples=2))
     assert warnings.filters == filters
+    assert fitted.iterations == 50
     for name in ("deepar-0", "deepar-x"):
         with pytest.raises(ValueError, match="expected deepar, or with a number of epochs"):
             DeepAR.fit(task, name)
     with pytest.raises(ValueError, match="deepar forecasts one target"):
         DeepAR.fit(make_task([np.stack([e["target"] for e in task.entries])]))
+
+
+def test_the_seed_of_deepar_is_that_of_its_training_and_of_nothing_else(rng):
+    task = make_task(10 + rng.normal(size=(2, LENGTH)))
+    torch.manual_seed(3)
+    expected = torch.rand(2)
+    torch.manual_seed(3)
+    one, again, other = (DeepAR.fit(task, "deepar-1", seed) for seed in (1, 1, 2))
+    torch.testing.assert_close(torch.rand(2), expected, rtol=0, atol=0)
+    for name, weight in one.weights.items():
+        torch.testing.assert_close(again.weights[name], weight, rtol=0, atol=0)
+    assert any(not torch.equal(other.weights[name], weight) for name, weight in one.weights.items())
+
+
+def test_evaluate_passes_its_seed_on(task, monkeypatch):
+    seeds = []
+
+    def fit(task, name, seed):
+        seeds.append((name, seed))
+        return fit_baseline("random_walk", task.train, 1)
+
+    monkeypatch.setattr(DeepAR, "fit", fit)
+    horizons = {"rolling": HORIZON, "long_term": HORIZON * WINDOWS}
+    evaluate(lambda protocol: Constant(horizons[protocol]), task, baselines=["deepar-3"], num_samples=2, seed=5)
+    assert seeds == [("deepar-3", 5)]
 
 
 def test_failed_fits_are_counted_and_said(caplog):
@@ -483,7 +510,7 @@ def test_table_shows_every_model_once_per_protocol(evaluation):
         assert len(lines) == 2
         assert f"{scores['rolling'].overall['crps']:#.4g}" in lines[0]
         assert f"{scores['long_term'].overall['crps']:#.4g}" in lines[1]
-    assert "60 sample paths of issm" in text
+    assert "60 sample paths of issm; exact quantiles of seasonal_naive, auto_ets-1." in text
 
 
 def test_names_must_differ(task):

@@ -2,16 +2,18 @@
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 from jsonargparse import ArgumentParser, Namespace
+from matplotlib.figure import Figure
 
 from tsforecast.cli import runs
 from tsforecast.data.files import replace_file
+from tsforecast.evaluation.compare import Difference
 from tsforecast.evaluation.page import Contender, differences, page
 from tsforecast.evaluation.report import PROTOCOLS
 from tsforecast.plots import plot_calibration, plot_differences, plot_scores_by_horizon
@@ -112,13 +114,14 @@ def run(argv: Sequence[str]) -> int:
         "CRPS: weighted quantile loss over tenths (CRPS-99: hundredths), summed over all cells / sum of |labels|.",
     ]
     title = f"{first['dataset']}: {', '.join(labels)}"
-    text = page(title, facts, contenders, list(_figures(scored, labels, named, contenders)), commands)
+    found = {protocol: differences(contenders, protocol) for protocol in PROTOCOLS}
+    text = page(title, facts, contenders, found, list(_figures(scored, labels, named, found)), commands)
     output.parent.mkdir(parents=True, exist_ok=True)
     with replace_file(output) as temporary:
         temporary.write_text(text, encoding="utf-8")
     table = output.with_suffix(".csv")
     with replace_file(table) as temporary:
-        _table(contenders).to_csv(temporary, index=False)
+        _table(contenders, found).to_csv(temporary, index=False)
     sys.stdout.write(f"Written:\n  {output}\n  {table}\n")
     return 0
 
@@ -149,14 +152,13 @@ def _figures(
     scored: Sequence[ScoredRun],
     labels: Sequence[str],
     named: dict[str, tuple[ScoredRun, str, bool]],
-    contenders: Sequence[Contender],
-):
+    found: Mapping[str, Mapping[str, Difference]],
+) -> Iterator[tuple[str, str, Figure | bytes]]:
     """Section, caption and picture."""
     for protocol in PROTOCOLS:
-        found = differences(contenders, protocol)
-        if found:
+        if found[protocol]:
             title = f"{protocol.replace('_', '-').capitalize()}: CRPS minus that of the best run"
-            yield "Differences", f"{title}, 95 % intervals", plot_differences(found)
+            yield "Differences", f"{title}, 95 % intervals", plot_differences(found[protocol])
     steps = [run.rows("per_horizon.csv", name, label) for label, (run, name, _) in named.items()]
     yield "Scores by horizon", "CRPS by step ahead", plot_scores_by_horizon(pd.concat(steps, ignore_index=True))
     for protocol in PROTOCOLS:
@@ -174,14 +176,13 @@ def _figures(
                 yield f"{protocol.replace('_', '-').capitalize()} forecasts, drawn", label, picture.read_bytes()
 
 
-def _table(contenders: Sequence[Contender]) -> pd.DataFrame:
+def _table(contenders: Sequence[Contender], found: Mapping[str, Mapping[str, Difference]]) -> pd.DataFrame:
     """Scores and differences in long form."""
     rows = []
     for protocol in PROTOCOLS:
-        found = differences(contenders, protocol)
         for contender in contenders:
             if protocol in contender.overall:
-                difference = found.get(contender.label)
+                difference = found[protocol].get(contender.label)
                 row = {"protocol": protocol, "label": contender.label, "is_baseline": contender.is_baseline}
                 row |= contender.overall[protocol]
                 if difference is not None:

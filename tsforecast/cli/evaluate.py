@@ -67,7 +67,7 @@ def parser() -> ArgumentParser:
         type=str,
         default=DEFAULT_BASELINES,
         help=f"with commas between: {', '.join(BASELINES)}, each also with a season, as in seasonal_naive-168 (deepar, "
-        "which is trained for 50 epochs, with a number of these); or none",
+        "which is trained for 50 epochs, by --seed, with a number of these); or none",
     )
     options.add_forecast(command)
     group = command.add_argument_group("learning on (see docs/learners.md)")
@@ -135,6 +135,7 @@ def run(argv: Sequence[str]) -> int:
         num_samples=chosen.num_samples,
         workers=chosen.workers,
         adapted=adapted,
+        seed=chosen.seed,
     )
     written = save_scores(evaluation, folder)
     sys.stdout.write(format_scores(evaluation) + "\n\n")

@@ -2,7 +2,8 @@
 
 from tsforecast.evaluation.baselines import BASELINES, Baseline, default_baselines, fit_baseline
 from tsforecast.evaluation.compare import Difference, crps_by_window, paired_difference
-from tsforecast.evaluation.report import Evaluation, evaluate, format_scores, save_scores
+from tsforecast.evaluation.deepar import DeepAR
+from tsforecast.evaluation.report import Evaluation, evaluate, fit_named, format_scores, save_scores
 from tsforecast.evaluation.scores import (
     HUNDREDTHS,
     INTERVALS,
@@ -20,6 +21,7 @@ __all__ = [
     "LEVELS",
     "TENTHS",
     "Baseline",
+    "DeepAR",
     "Difference",
     "Evaluation",
     "Scores",
@@ -27,6 +29,7 @@ __all__ = [
     "default_baselines",
     "evaluate",
     "fit_baseline",
+    "fit_named",
     "forecast_quantiles",
     "format_scores",
     "paired_difference",

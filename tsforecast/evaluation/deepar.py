@@ -21,6 +21,7 @@ from tsforecast.data import ForecastTask
 from tsforecast.data.frequency import expected_alias_warnings
 
 _EPOCHS = 50
+_BATCHES = 50  # of an epoch
 
 
 @dataclass(frozen=True)
@@ -30,12 +31,14 @@ class DeepAR:
     Attributes:
         task: Whose training range it has seen.
         weights: Of the network.
+        iterations: Of its training.
         seed: Of the sample paths.
         failed_fits: None.
     """
 
     task: ForecastTask
     weights: dict[str, torch.Tensor]
+    iterations: int
     seed: int = 0
     failed_fits: int = 0
 
@@ -67,7 +70,7 @@ class DeepAR:
                 predictor = estimator.train(list(_coded(task, task.train)), cache_data=True)
         finally:
             logger.setLevel(level)
-        return cls(task, predictor.network.state_dict(), seed)
+        return cls(task, predictor.network.state_dict(), epochs * _BATCHES, seed)
 
     def predictor(self, prediction_length: int) -> Predictor:
         """The same weights for another horizon."""
@@ -126,7 +129,7 @@ def _estimator(
         num_feat_static_cat=1 + len(categories),
         cardinality=[len(task.entries), *categories],
         batch_size=50,
-        num_batches_per_epoch=50,
+        num_batches_per_epoch=_BATCHES,
         trainer_kwargs={
             "max_epochs": epochs,
             "enable_model_summary": False,

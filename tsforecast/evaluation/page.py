@@ -3,7 +3,7 @@
 import base64
 import html
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,6 +68,7 @@ def page(
     title: str,
     facts: Sequence[str],
     contenders: Sequence[Contender],
+    found: Mapping[str, Mapping[str, Difference]],
     figures: Sequence[tuple[str, str, Figure | bytes]],
     commands: Sequence[tuple[str, str]],
 ) -> str:
@@ -77,6 +78,7 @@ def page(
         title: Of the page.
         facts: Lines below the title.
         contenders: Runs and baselines.
+        found: `differences` of every protocol.
         figures: Section, caption and picture (a figure, or a PNG file's bytes), in order.
         commands: Label and command line of every run.
     """
@@ -84,7 +86,7 @@ def page(
     for protocol in ("rolling", "long_term"):
         if any(protocol in c.overall for c in contenders):
             parts += [f"<h2>{protocol.replace('_', '-').capitalize()} forecasts</h2>"]
-            parts += [_scores(contenders, protocol), _significance(contenders, protocol)]
+            parts += [_scores(contenders, protocol), _significance(contenders, protocol, found[protocol])]
     section = None
     for name, caption, picture in figures:
         if name != section:
@@ -120,14 +122,19 @@ def _scores(contenders: Sequence[Contender], protocol: str) -> str:
     return f'<div class="wide"><table>{"".join(lines)}</table></div>'
 
 
-def _significance(contenders: Sequence[Contender], protocol: str) -> str:
+def _significance(contenders: Sequence[Contender], protocol: str, found: Mapping[str, Difference]) -> str:
     best = next(c for c in ranked(contenders, protocol) if not c.is_baseline)
     lines = [_row(["", "CRPS minus that of the best run", "95 % interval", "series on which it is ahead"], "th")]
     by_label = {c.label: c for c in contenders}
-    for label, found in differences(contenders, protocol).items():
-        sure = found.low > 0 or found.high < 0
+    for label, difference in found.items():
+        sure = difference.low > 0 or difference.high < 0
         ahead = _series_ahead(by_label[label].per_forecast[protocol], best.per_forecast[protocol])
-        cells = [html.escape(label), f"{found.estimate:+.3g}", f"{found.low:+.3g} to {found.high:+.3g}", ahead]
+        cells = [
+            html.escape(label),
+            f"{difference.estimate:+.3g}",
+            f"{difference.low:+.3g} to {difference.high:+.3g}",
+            ahead,
+        ]
         line = "".join(f"<td{_class('sure', sure and k in (1, 2))}>{cell}</td>" for k, cell in enumerate(cells))
         lines.append(f"<tr{_class('baseline', by_label[label].is_baseline)}>{line}</tr>")
     note = (

@@ -13,7 +13,7 @@ from gluonts.model import Forecast, Predictor
 from tsforecast.data.files import replace_file
 from tsforecast.data.frequency import default_season
 from tsforecast.data.task import ForecastTask
-from tsforecast.evaluation.baselines import default_baselines, fit_baseline
+from tsforecast.evaluation.baselines import Baseline, default_baselines, fit_baseline
 from tsforecast.evaluation.deepar import DeepAR
 from tsforecast.evaluation.scores import INTERVALS, Scores, score
 
@@ -98,6 +98,7 @@ def evaluate(
     season: int | None = None,
     workers: int = 1,
     adapted: tuple[str, Iterable[Forecast]] | None = None,
+    seed: int = 0,
 ) -> Evaluation:
     """Scores a model and baselines under the rolling and the long-term protocol of a task.
 
@@ -114,6 +115,7 @@ def evaluate(
         season: Main season in steps, for seasonal baselines and MASE; by default that of the frequency.
         workers: Processes that fit statsforecast's models; see `fit_baseline`.
         adapted: Name and rolling forecasts of the model that goes on learning.
+        seed: Of the baselines that are trained.
 
     Raises:
         ValueError: If names are not unique, or as `fit_baseline` and `score` say.
@@ -138,10 +140,7 @@ def evaluate(
         scores[name] = {"rolling": rolling}
     failed_fits: dict[str, int] = {}
     for name in baselines:
-        if name.partition("-")[0] == "deepar":
-            fitted = DeepAR.fit(task, name)
-        else:
-            fitted = fit_baseline(name, task.train, season, workers=workers)
+        fitted = fit_named(name, task, season, seed=seed, workers=workers)
         failed_fits[name] = fitted.failed_fits
         scores[name] = {}
         for protocol, horizon in horizons.items():
@@ -149,6 +148,24 @@ def evaluate(
             forecasts = fitted.predictor(horizon).predict(test.input, num_samples=num_samples)
             scores[name][protocol] = score(forecasts, test, season=season, progress=f"{name}, {protocol}")
     return Evaluation(task.name, model, scores, failed_fits, None if adapted is None else adapted[0])
+
+
+def fit_named(name: str, task: ForecastTask, season: int, *, seed: int = 0, workers: int = 1) -> Baseline | DeepAR:
+    """Fits a baseline to the training range of a task.
+
+    Args:
+        name: As `evaluate` takes it.
+        task: Whose training range it sees.
+        season: Main season in steps, for a name which gives none.
+        seed: Of those which are trained.
+        workers: Processes that fit statsforecast's models; see `fit_baseline`.
+
+    Raises:
+        ValueError: If there is no such baseline, or DeepAR cannot take the task.
+    """
+    if name.partition("-")[0] == "deepar":
+        return DeepAR.fit(task, name, seed)
+    return fit_baseline(name, task.train, season, workers=workers)
 
 
 def format_scores(evaluation: Evaluation) -> str:
@@ -172,16 +189,23 @@ def format_scores(evaluation: Evaluation) -> str:
             for row in rows
         ]
         lines += [f"{evaluation.dataset}, {protocol.replace('_', '-')}: {series}", *text, ""]
-    samples = evaluation.scores[evaluation.model]["rolling"].overall["num_samples"]
-    drawn = f"{samples} sample paths" if samples else "quantiles"
     lines.append(
         "CRPS: weighted quantile loss over tenths (CRPS-99: hundredths), summed over all cells / sum of |labels|."
     )
-    lines.append(f"Forecasts: {drawn} of {evaluation.model}, exact quantiles of the others.")
+    lines.append(f"Forecasts: {_kinds_of_forecasts(evaluation)}.")
     for name, failed in evaluation.failed_fits.items():
         if failed:
             lines.append(f"{name}: {failed} fits failed; a random walk took their place.")
     return "\n".join(lines)
+
+
+def _kinds_of_forecasts(evaluation: Evaluation) -> str:
+    """Whose forecasts are sample paths, and whose are quantiles."""
+    kinds: dict[str, list[str]] = {}
+    for name, scores in evaluation.scores.items():
+        samples = scores["rolling"].overall["num_samples"]
+        kinds.setdefault(f"{samples} sample paths" if samples else "exact quantiles", []).append(name)
+    return "; ".join(f"{kind} of {', '.join(names)}" for kind, names in kinds.items())
 
 
 def save_scores(evaluation: Evaluation, folder: str | Path) -> list[Path]:

@@ -1,0 +1,128 @@
+"""The table of results: which runs it asks for, what a baseline leaves in it, and the pages made of it."""
+
+import argparse
+import csv
+import importlib
+import json
+import shlex
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from tsforecast.cli import train
+from tsforecast.evaluation import BASELINES
+
+FOLDER = Path(__file__).resolve().parent.parent / "runs"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def scripts():
+    sys.path.insert(0, str(FOLDER))
+    yield {name: importlib.import_module(name) for name in ("table1", "leaderboard", "baseline")}
+    sys.path.remove(str(FOLDER))
+
+
+@pytest.fixture
+def table1(scripts):
+    return scripts["table1"]
+
+
+def options(table1, tmp_path, **changed):
+    models = sorted({name for models in table1.RECIPES.values() for name in models})
+    asked = {"datasets": table1.DATASETS, "models": models, "recipes": list(table1.RECIPES), "seeds": [0, 1]}
+    return argparse.Namespace(**asked | {"output": tmp_path / "table.csv"} | changed)
+
+
+def test_every_setting_of_every_recipe_is_understood(table1):
+    parser = train.parser()
+    for recipe, models in table1.RECIPES.items():
+        for model, by_dataset in models.items():
+            for dataset, settings in by_dataset.items():
+                if recipe == "baseline":
+                    assert settings.partition("-")[0] in BASELINES
+                    assert settings.partition("-")[0] == model.partition("-")[0]
+                else:
+                    parser.parse_args([model, "--dataset", dataset or "solar", *shlex.split(settings)])
+
+
+def test_a_changed_recipe_is_the_best_with_options_behind_it(table1):
+    best = table1.settings_of("exchange", "kvae-rb", "best")
+    assert table1.settings_of("exchange", "kvae-rb", "student-t") == f"{best} --likelihood student-t"
+    assert table1.settings_of("solar", "kvae-rb", "student-t") is None
+    assert table1.settings_of("wiki", "rsgls-issm", "fivo") is None
+
+
+def test_what_is_not_trained_is_scored_once(table1, tmp_path):
+    jobs = table1.jobs_of(options(table1, tmp_path, recipes=["baseline"], datasets=["exchange"]))
+    seeds = {model: [job[3] for job in jobs if job[1] == model] for _, model, *_ in jobs}
+    assert seeds.pop("deepar") == [0, 1]
+    assert "auto_ets" in seeds
+    assert all(found == [0] for found in seeds.values())
+
+
+def test_a_baseline_becomes_two_lines_and_is_not_run_again(table1, tmp_path, monkeypatch):
+    calls = []
+
+    def call(arguments):
+        calls.append(arguments)
+        folder = Path(arguments[arguments.index("--output") + 1])
+        folder.mkdir(parents=True)
+        coverage = {"50": 0.5, "80": 0.8, "95": 0.95}
+        scores = {"crps": 0.1, "crps_99": 0.1, "nd": 0.1, "mase": 1.0, "num_samples": 100, "coverage": coverage}
+        (folder / "scores.json").write_text(json.dumps({"rolling": scores, "long_term": scores}))
+        facts = {"fit_s": 12.3, "iterations": 2500, "commit": "abc", "command": "python runs/baseline.py deepar"}
+        (folder / "baseline.json").write_text(json.dumps(facts))
+
+    monkeypatch.setattr(table1, "call", call)
+    asked = options(table1, tmp_path, recipes=["baseline"], models=["deepar"], datasets=["wiki"], seeds=[1])
+    (job,) = table1.jobs_of(asked)
+    table1.append(asked.output, table1.run(job, tmp_path / "runs"))
+    ((script, name, *rest),) = calls
+    assert (script, name) == ("runs/baseline.py", "deepar")
+    assert rest[:4] == ["--dataset", "wiki", "--seed", "1"]
+    with asked.output.open(newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    assert [row["protocol"] for row in rows] == ["rolling", "long_term"]
+    assert {(row["model"], row["recipe"], row["seed"], row["train_s"], row["iterations"]) for row in rows} == {
+        ("deepar", "baseline", "1", "12", "2500")
+    }
+    assert table1.jobs_of(asked) == []
+
+
+def test_a_baseline_scores_itself(scripts, tmp_path, monkeypatch, capsys):
+    folder = tmp_path / "scored"
+    command = ["baseline.py", "random_walk", "--dataset", "exchange", "--output", str(folder)]
+    monkeypatch.setattr(sys, "argv", command)
+    scripts["baseline"].main()
+    assert "exact quantiles of random_walk" in capsys.readouterr().out
+    facts = json.loads((folder / "baseline.json").read_text())
+    assert facts["command"] == "python runs/baseline.py random_walk --dataset exchange --seed 0"
+    assert facts["iterations"] is None
+    rows = pd.read_csv(FOLDER.parent / "results" / "table1.csv")
+    beside = rows.loc[
+        (rows["dataset"] == "exchange") & (rows["model"] == "seasonal_naive-1")
+    ]  # the same, of `evaluate`
+    known = beside.set_index("protocol")
+    found = json.loads((folder / "scores.json").read_text())
+    for protocol in ("rolling", "long_term"):
+        assert found[protocol]["crps"] == pytest.approx(known.loc[protocol, "crps"], rel=1e-9)
+
+
+def test_pages_of_models_have_their_rows_between_the_marks(scripts):
+    leaderboard = scripts["leaderboard"]
+    cost = {"iterations": 10, "train_s": 5}
+    rows = [
+        {"dataset": "wiki", "model": "gls", "recipe": "best", "seed": seed, "protocol": protocol, "crps": crps, **cost}
+        for seed, crps in enumerate((0.2, 0.4))
+        for protocol in ("rolling", "long_term")
+    ]
+    lines = leaderboard.rows_of(pd.DataFrame(rows), ["gls"])
+    assert lines[-1] == "| wiki | `gls` | best | .3000 ± .1414 (2) | .3000 ± .1414 (2) | 10 | 5 |"
+    assert leaderboard.rows_of(pd.DataFrame(rows), ["issm"]) == ["None yet."]
+    found = {page.stem: text for page, text in leaderboard.pages(pd.DataFrame(rows)).items()}
+    assert lines[-1] in found["gls"]
+    assert lines[-1] not in found["issm"]
+    assert "None yet." in found["issm"]
+    assert found["issm"].count("## ") == (leaderboard.ROOT / "docs" / "models" / "issm.md").read_text().count("## ")
