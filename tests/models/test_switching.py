@@ -608,6 +608,7 @@ def test_an_outlier_of_a_million_scales(case, dtype):
         ("arsgls-binary", {"transformation": "asinh"}, "take transformation 'none'"),
         ("arsgls-counts", {"objective": "crps"}, "take objective 'likelihood'"),
         ("arsgls-binary", {"objective": "crps"}, "take objective 'likelihood'"),
+        ("arsgls-student-t", {"objective": "crps", "transformation": "log1p"}, "the CRPS is infinite where 'log1p'"),
         ("sgls-categorical", {"objective": "crps"}, "take objective 'likelihood'"),
         ("rsgls-issm", {"num_targets": 2}, "one target, got 2"),
         ("rsgls-issm", {"components": "level+moon"}, "unknown component 'moon'"),

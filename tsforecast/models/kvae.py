@@ -100,7 +100,7 @@ class AbstractKVAEForecaster(AbstractSwitchingForecaster):
         for name, value in sizes.items():
             if value < 1:
                 raise ValueError(f"expected {name} to be at least 1, got {value}")
-        self.check_counts(likelihood)
+        self.check_likelihood(likelihood)
         self.state_dim = state_dim
         self.auxiliary_dim = auxiliary_dim
         self.memory_dim = memory_dim

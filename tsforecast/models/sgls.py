@@ -232,7 +232,7 @@ class ARSGLSForecaster(AbstractDenseSwitchingForecaster):
         self._image_size = image_size_of(image_shape, filters)
         super().__init__(proposal=proposal, **kwargs)
         self.save_hyperparameters()
-        self.check_counts(likelihood)
+        self.check_likelihood(likelihood)
         hidden = (self.hidden, self.hidden)
         self.decoder = DECODERS[likelihood](auxiliary_dim, self.num_targets, hidden, skip, self.image_size)
 

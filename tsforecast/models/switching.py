@@ -249,14 +249,20 @@ class AbstractSwitchingForecaster(AbstractForecaster):
         switch, auxiliary = network(torch.cat([self.shown(stretch, values), features], -1), values)
         return diagonal(switch), None if auxiliary is None else self.read_guess(auxiliary)
 
-    def check_counts(self, likelihood: str) -> None:
-        """Raises a ValueError where a likelihood of whole numbers does not go with transformation or objective."""
-        if likelihood not in ("negative-binomial", "bernoulli"):
-            return
-        if self.transformation != "none":
+    def check_likelihood(self, likelihood: str) -> None:
+        """Raises a ValueError where a likelihood does not go with transformation or objective."""
+        counts = likelihood in ("negative-binomial", "bernoulli")
+        if counts and self.transformation != "none":
             raise ValueError(f"the likelihood {likelihood!r} is of the data as they are: take transformation 'none'")
-        if self.objective == "crps":  # paths of whole numbers have no derivative
+        if self.objective != "crps":
+            return
+        if counts:  # paths of whole numbers have no derivative
             raise ValueError(f"the CRPS of paths teaches {likelihood!r} nothing: take objective 'likelihood'")
+        if likelihood == "student-t" and self.transformation != "none":
+            raise ValueError(
+                f"the CRPS is infinite where {self.transformation!r} of the data has Student's t distribution: take "
+                "transformation 'none' or objective 'likelihood'"
+            )
 
     def guess_network(self, auxiliary_dim: int, hidden: int, skip: bool = False) -> GuessNetwork | None:
         """The network of the proposal, if it has one; with a linear map of the targets beside that of the auxiliary."""
