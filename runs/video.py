@@ -24,7 +24,10 @@ HORIZONS = (1, 5, 10, 20, 40)
 # somewhere in minutes.
 SETTINGS: dict[str, dict[str, str]] = {
     "paper": {"": ""},
-    "small": {"": "--filters 8 --num_particles 4 --sequences 1000", "kvae-mc": "", "kvae-rb": "", "arsgls": ""},
+    "small": {
+        "": "--filters 8 --num_particles 4 --learning_rate 7e-3 --network_learning_rate 7e-3",
+        "arsgls": "--num_particles 2",
+    },
 }
 EVALUATION = "--samples 32 --sequences 200"
 COLUMNS = [

@@ -2,7 +2,7 @@
 
     python datasets/video.py box                                         # makes the frames
     python scripts/video_train.py arsgls --dataset box                   # the paper's sizes: hours on a GPU
-    python scripts/video_train.py arsgls --dataset box --max_minutes 15 --num_particles 4 --filters 8 --sequences 1000
+    python scripts/video_train.py kvae-rb --dataset box --max_minutes 4 --filters 8  # and more, see docs/video.md
     python scripts/video_train.py kvae-rb --data my.npz                  # frames of one's own
     python scripts/video_train.py --resume outputs/video/box-arsgls      # goes on after the last finished epoch
 
