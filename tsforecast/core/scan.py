@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from tsforecast.core.fused import FUSED
 from tsforecast.core.linalg import ADVICE, NotPositiveDefiniteError
 
 Carry = TypeVar("Carry")
@@ -72,8 +73,11 @@ def scan(
     return carry, pytree.tree_map(_stack, outputs[0], *outputs[1:])
 
 
-def _stack(*parts: Tensor | None) -> Tensor | None:
-    return None if parts[0] is None else torch.stack(torch.broadcast_tensors(*parts))
+def _stack(*parts: Any) -> Tensor | None:
+    if parts[0] is None:
+        return None
+    changes = any(part.shape != parts[0].shape for part in parts)
+    return torch.stack(torch.broadcast_tensors(*parts) if changes else parts)
 
 
 def _compiled_scan(
@@ -107,7 +111,7 @@ def _compiled_scan(
                 return [t.clone() for t in pytree.tree_leaves(new)], [t.clone() for t in outputs]
 
             # Tracing first leaves the compiler a graph of tensor operations alone: it does not know records.
-            graph = make_fx(flat)(carries, [column[0] for column in columns])
+            graph = make_fx(flat, FUSED)(carries, [column[0] for column in columns])
             fold = lambda state, columns: operator(graph, state, columns, reverse=reverse)  # noqa: E731
             program = torch.compile(fold, fullgraph=True)  # not a `def`, which type checkers at run time would wrap
             state, outputs = program(carries, columns)

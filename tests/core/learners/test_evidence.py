@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import scipy.integrate
 import scipy.special
+import scipy.stats
 import torch
 from torch import nn
 
@@ -334,6 +335,21 @@ def test_moments_of_a_logit_given_a_label_are_those_of_quadrature(matched, log_l
     first, second = torch.tensor(theirs).unbind(-1)
     assert_same((ours[0] - first) / second.sqrt(), torch.zeros_like(first))
     assert_same(ours[1] / second, torch.ones_like(first))
+
+
+@pytest.mark.parametrize("label", [-1, 1])
+def test_moments_of_a_logit_of_huge_variance_are_those_of_a_half_line(label):
+    """Oracle: the sigmoid as a step at 0 and -pi^2 / 6 delta', which is what else it is beside a wide Gaussian."""
+    variance = torch.logspace(5, 38, 34)
+    place = torch.linspace(-3, 3, 34)[torch.randperm(34, generator=generator(0))]
+    matched, left = logistic_moments(label * place * variance.sqrt(), variance, torch.full_like(place, label))
+    a = place.numpy()
+    below, density, bend = scipy.stats.norm.cdf(a), scipy.stats.norm.pdf(a), -(math.pi**2) / 6 / variance.numpy()
+    mass = below + bend * a * density
+    first = (a * below + density + bend * density) / mass
+    second = ((1 + a**2) * below + a * density) / mass
+    assert_same(label * matched / variance.sqrt(), first)
+    assert_same(left / variance, second - first**2)
 
 
 @pytest.mark.parametrize("label", [-1, 1])

@@ -357,6 +357,21 @@ def test_no_column_is_dropped_while_there_is_room(columns):
     assert_belief(after, *bayes(*moments(belief), matrix, torch.eye(2), residual))
 
 
+def test_gradients_through_an_update_in_chunks_are_those_at_once(monkeypatch):
+    belief, matrix, residual = random_belief("lofi"), randn(2, SIZE, seed=1), randn(2, seed=2)
+    parts = [x.requires_grad_() for x in (belief.mean, belief.diagonal, belief.factor, matrix, residual)]
+
+    def gradients():
+        after = LOFI(3).condition(LowRankPrecision(*parts[:3]), *parts[3:])
+        mean, cov = moments(after)
+        return torch.autograd.grad(mean.sin().sum() + cov.cos().sum(), parts)
+
+    expected = gradients()
+    monkeypatch.setattr(low_rank_precision, "_CHUNK", 4)
+    for got, exact in zip(gradients(), expected, strict=True):
+        assert_same(got, exact)
+
+
 # Subspaces and low-rank covariances.
 
 

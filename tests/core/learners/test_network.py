@@ -398,6 +398,25 @@ def test_the_precision_is_that_of_prior_and_data_whatever_the_default_is(name, d
             assert torch.allclose(one, two, rtol=1e-13, atol=1e-13)
 
 
+@pytest.mark.parametrize("name", ["vd-ekf", "lofi", "ekf", "ogd"])
+def test_a_run_without_gradients_is_the_same_and_its_results_are_ordinary_tensors(name):
+    """Bit by bit; a gradient may be taken later through them, and through the prior that a drift has kept."""
+    module, inputs, target = Residual(), randn(5, 1, 2), randn(5, 1, 1, seed=1)
+    drift = {} if name == "ogd" else {"drift": BayesianForgetting(0.1)}
+    expected, learner = (LEARNERS[name](module, Gaussian(0.5), 0.3, **drift) for _ in range(2))
+    expected = run(expected, expected.init(), inputs, target)
+    with torch.no_grad():
+        found = run(learner, learner.init(), inputs, target)
+    leaves = torch.utils._pytree.tree_leaves(found)
+    for one, two in zip(leaves, torch.utils._pytree.tree_leaves(expected), strict=True):
+        assert torch.equal(one, two)
+        assert not one.is_inference()
+    belief = map_tensors(lambda x: x.clone().requires_grad_(), found[0])
+    drifted = torch.utils._pytree.tree_leaves(learner.drift(belief, 1.0))
+    sum(leaf.sum() for leaf in drifted).backward()
+    assert (belief.mean.grad != 0).all()
+
+
 # What is refused.
 
 

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tsforecast.core.gaussian import register_record
-from tsforecast.core.learners.family import AbstractFactorFamily, AbstractFamily
+from tsforecast.core.learners.family import AbstractFactorFamily, AbstractFamily, damped_factor, damped_solve
 from tsforecast.core.linalg import cholesky, matvec, solve_lower, symmetrise, whiten
 
 PROJECTIONS = ("precision", "covariance")
@@ -52,19 +52,20 @@ class Diagonal(AbstractFactorFamily[Independent]):
     def condition(
         self, belief: Independent, matrix: Float[Tensor, "row weight"], residual: Float[Tensor, " row"]
     ) -> Independent:
-        """The gain is v H' (H v H' + I)^{-1}."""
+        """The gain is v H' (H v H' + I)^{-1}; with one row it needs no factorisation."""
         cross = matrix * belief.variance
         among = cross @ matrix.mT
-        if len(matrix) == 1:  # one number needs no factorisation
-            white = residual / (among[0] + 1).sqrt()
-            gain = cross / (among + 1).sqrt()
-        else:
-            factor = cholesky(among + torch.eye(len(among), dtype=among.dtype, device=among.device))
-            white, gain = solve_lower(factor, residual), whiten(factor, cross)
-        mean = belief.mean + white @ gain
         if self.projection == "precision":
-            return Independent(mean, 1 / (1 / belief.variance + matrix.square().sum(0)))
-        return Independent(mean, belief.variance - gain.square().sum(0))
+            # 1 / (1 / v + sum h^2), divided once
+            variance = belief.variance / (1 + (cross * matrix).sum(0))
+            return Independent(torch.addmv(belief.mean, cross.mT, damped_solve(among, residual)), variance)
+        if len(matrix) == 1:
+            root = (among[0] + 1).rsqrt()
+            white, gain = residual * root, cross * root
+        else:
+            factor = damped_factor(among, "the predictive covariance of an observation")
+            white, gain = solve_lower(factor, residual), whiten(factor, cross)
+        return Independent(torch.addmv(belief.mean, gain.mT, white), belief.variance - gain.square().sum(0))
 
     def covariance(
         self, belief: Independent, matrix: Float[Tensor, "*batch row weight"]

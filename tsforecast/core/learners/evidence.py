@@ -379,7 +379,10 @@ def draw(
 def logistic_moments(
     mean: Float[Tensor, "*batch"], variance: Float[Tensor, "*batch"], label: Float[Tensor, "*batch"]
 ) -> tuple[Float[Tensor, "*batch"], Float[Tensor, "*batch"]]:
-    """Mean and variance of N(f; mean, variance) sigmoid(label f), label -1 or 1, by quadrature around its mode."""
+    """Mean and variance of N(f; mean, variance) sigmoid(label f), label -1 or 1, by quadrature around its mode.
+
+    Points are equidistant in asinh(f): the sigmoid bends within a few units of 0, however wide the Gaussian is.
+    """
     low, high = (0, 1)  # the mode is mean + label variance u, with u = sigmoid(-label f) between 0 and 1
     lower, upper = torch.full_like(mean, low), torch.full_like(mean, high)
     for _ in range(40):
@@ -389,13 +392,18 @@ def logistic_moments(
     mode = mean + label * variance * 0.5 * (lower + upper)
     # log sigmoid(f) is at most min(f, 0): beyond these ends the density is below e^-40 of that at the mode.
     top = torch.nn.functional.logsigmoid(label * mode) - 0.5 * (mode - mean).square() / variance - 40
-    behind = label * mean + variance - (variance * (2 * label * mean + variance - 2 * top)).sqrt()
+    centre = label * mean + variance
+    reach = (variance * (2 * label * mean + variance - 2 * top)).sqrt()
+    # centre - reach, which is a small difference of large numbers where the centre is positive
+    behind = torch.where(centre > 0, (mean.square() + 2 * variance * top) / (centre + reach), centre - reach)
     ahead = label * mean + (-2 * variance * top).sqrt()
+    behind, ahead = behind.asinh(), ahead.asinh()
     share = torch.linspace(0, 1, 1201, dtype=mean.dtype, device=mean.device)
-    grid = label.unsqueeze(-1) * (behind.unsqueeze(-1) + share * (ahead - behind).unsqueeze(-1))
+    place = label.unsqueeze(-1) * (behind.unsqueeze(-1) + share * (ahead - behind).unsqueeze(-1))
+    grid = place.sinh()
     log_density = torch.nn.functional.logsigmoid(label.unsqueeze(-1) * grid)
     log_density = log_density - 0.5 * (grid - mean.unsqueeze(-1)).square() / variance.unsqueeze(-1)
-    mass = log_density.softmax(-1)
+    mass = (log_density + place.cosh().log()).softmax(-1)  # d grid / d place
     matched = (mass * grid).sum(-1)
     return matched, (mass * (grid - matched.unsqueeze(-1)).square()).sum(-1)
 

@@ -7,6 +7,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from tsforecast.core.linalg import check_factor
+
 Belief = TypeVar("Belief")
 
 
@@ -109,3 +111,26 @@ class AbstractFactorFamily(AbstractFamily[Belief]):
     @abc.abstractmethod
     def outer(self, matrix: Float[Tensor, "row weight"]) -> Float[Tensor, "*hessian"]:
         """Matrix' matrix, as far as the family keeps it."""
+
+
+def plus_one(matrix: Float[Tensor, "row row"]) -> Float[Tensor, "row row"]:
+    """The matrix plus the identity, which is the covariance of the noise of a pseudo-observation."""
+    return matrix + torch.eye(len(matrix), dtype=matrix.dtype, device=matrix.device)
+
+
+def damped_factor(matrix: Float[Tensor, "row row"], what: str) -> Float[Tensor, "row row"]:
+    """Lower Cholesky factor of matrix + I.
+
+    Only its success is checked: on a small matrix, looking for inf as well takes several times as long.
+    """
+    factor, info = torch.linalg.cholesky_ex(plus_one(matrix))
+    check_factor(info, (), what)
+    return factor
+
+
+def damped_solve(matrix: Float[Tensor, "row row"], vector: Float[Tensor, " row"]) -> Float[Tensor, " row"]:
+    """(matrix + I)^{-1} vector; one number needs no factorisation."""
+    if len(vector) == 1:
+        return vector / (matrix[0] + 1)
+    factor = damped_factor(matrix, "the predictive covariance of an observation")
+    return torch.cholesky_solve(vector.unsqueeze(-1), factor).squeeze(-1)

@@ -66,8 +66,9 @@ class GaussianLearner(AbstractLearner[Any]):
 
     @functools.cached_property
     def prior(self) -> Any:
-        """What drifts return to."""
-        return self.family.prior(self.mean, self.variance)
+        """What drifts return to; kept, so not as a tensor of inference mode, of which no gradient can be taken."""
+        with torch.inference_mode(False):
+            return self.family.prior(self.mean, self.variance)
 
     def predict(self, belief: Any, inputs: Float[Tensor, "point *feature"]) -> Distribution:
         """By the linearised network."""

@@ -251,26 +251,35 @@ class Categorical(AbstractLikelihood):
         observed: Bool[Tensor, "point target"] | None,
     ) -> tuple[Float[Tensor, "point row weight"], Float[Tensor, "point row"]]:
         """B' J and (y - p) / sqrt p, or the whitened form with jitter."""
-        classes = outputs.shape[-1]
         p = outputs.softmax(-1)
-        residual = self._one_hot(target, outputs) - p
+        residual = _came(target, p) - p
         if observed is not None:
             residual = torch.where(observed, residual, 0.0)
-            jacobian = jacobian * observed.unsqueeze(-1)
         if self.jitter:
-            eye = torch.eye(classes, dtype=p.dtype, device=p.device)
-            cov = torch.diag_embed(p) - p.unsqueeze(-1) * p.unsqueeze(-2)
-            factor = cholesky(cov + self.jitter * eye, "the curvature of a categorical likelihood")
-            return whiten(factor, cov @ jacobian), solve_lower(factor, residual)
-        p = (1 - self.smoothing) * p + self.smoothing / classes
-        p = p.clamp_min(1e-12 if p.dtype == torch.float64 else 1e-6)
-        root = p.sqrt()
-        # B' J = sqrt(p) J - sqrt(p) (p' J)
-        return root.unsqueeze(-1) * (jacobian - p.unsqueeze(-2) @ jacobian), residual / root
+            root, among, residual = self._jittered(p, residual)
+        else:  # B' = diag(sqrt p) (I - 1 p')
+            among = (1 - self.smoothing) * p + self.smoothing / p.shape[-1]
+            among = among.clamp_min(1e-12 if p.dtype == torch.float64 else 1e-6)
+            root = among.sqrt()
+            residual = residual / root
+        root = root if observed is None else root * observed
+        # The small matrix first: of the size of the weights there is one product.
+        eye = torch.eye(p.shape[-1], dtype=p.dtype, device=p.device)
+        return torch.bmm(root.unsqueeze(-1) * (eye - among.unsqueeze(-2)), jacobian), residual
 
-    def _one_hot(self, target: Tensor, outputs: Tensor) -> Tensor:
-        numbers = torch.arange(outputs.shape[-1], dtype=target.dtype, device=target.device)
-        return (target == numbers).to(outputs.dtype)
+    def _jittered(self, p: Tensor, residual: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """R^{-1/2} (diag(p) - p p') = diag(u) (I - 1 a'), as u and a, and R^{-1/2} residual, without a factorisation.
+
+        R = diag(d) - p p' with d = p + jitter. With u = p / sqrt d and w = 1 - u' u = jitter sum(p / d), a root of its
+        inverse is (I + c u u') diag(d)^{-1/2}, c = 1 / (w + sqrt w); so a = p (1 / sqrt w - c p / d).
+        """
+        d = p + self.jitter
+        share, scale = p / d, d.rsqrt()
+        left = self.jitter * share.sum(-1, keepdim=True)
+        root = left.sqrt()
+        c = (left + root).reciprocal()
+        residual = scale * torch.addcmul(residual, p, c * (share * residual).sum(-1, keepdim=True))
+        return p * scale, p * (root.reciprocal() - c * share), residual
 
     def log_prob(
         self,
@@ -279,8 +288,8 @@ class Categorical(AbstractLikelihood):
         observed: Bool[Tensor, "point target"] | None,
     ) -> Float[Tensor, " point"]:
         """Logarithm of the softmax."""
-        chosen = (outputs.log_softmax(-1) * self._one_hot(target, outputs)).sum(-1, keepdim=True)
-        return _total(chosen, observed)
+        chosen = (outputs.log_softmax(-1) * _came(target, outputs)).sum(-1, keepdim=observed is not None)
+        return chosen if observed is None else _total(chosen, observed)
 
     def predictive(
         self, outputs: Float[Tensor, "point output"], cov: Float[Tensor, "point output output"]
@@ -376,6 +385,11 @@ class Poisson(AbstractLikelihood):
     def check(self, target: Float[Tensor, "*any target"], observed: Bool[Tensor, "*any target"] | None) -> None:
         """Targets are whole numbers from 0 on."""
         _check_that((target >= 0) & (target == target.round()), target, observed, "to be a count 0, 1, ...")
+
+
+def _came(target: Tensor, p: Tensor) -> Tensor:
+    """1 for the class that came, 0 for all others."""
+    return (target == torch.arange(p.shape[-1], dtype=target.dtype, device=target.device)).to(p.dtype)
 
 
 def _logits(prediction: str, outputs: Tensor, cov: Tensor) -> Tensor:

@@ -1,17 +1,21 @@
 """LOFI: a belief whose precision is diagonal plus low rank (Chang et al. 2023)."""
 
 import dataclasses
+import functools
+from collections.abc import Iterable, Iterator
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from tsforecast.core.gaussian import register_record
-from tsforecast.core.learners.family import AbstractFamily
-from tsforecast.core.linalg import cholesky
+from tsforecast.core.learners.family import AbstractFamily, damped_factor
+from tsforecast.core.linalg import cholesky, is_transformed
 
-# Weights at a time where a temporary of the size of the factor would be made.
-_CHUNK = 1 << 16
+# Weights at a time where a temporary of the size of the factor would be made: what is read of them stays in the cache.
+_CHUNK = 1 << 15
+
+_INNER = "I + W' U^-1 W of a belief"
 
 
 @register_record
@@ -67,24 +71,44 @@ class LOFI(AbstractFamily[LowRankPrecision]):
 
         F are the columns and those of H'.
         """
-        exact = dataclasses.replace(belief, factor=torch.cat([belief.factor.T, matrix]).T)
+        columns = _columns(belief.factor.T, matrix)
+        gram, inner = _grams(belief.diagonal, columns)
         padded = torch.nn.functional.pad(residual, (belief.factor.shape[-1], 0)).unsqueeze(-1)
-        change = exact.factor @ torch.cholesky_solve(padded, _inner(exact)).squeeze(-1) / belief.diagonal
-        return self._truncate(dataclasses.replace(exact, mean=belief.mean + change))
+        change = torch.cholesky_solve(padded, damped_factor(inner, _INNER))
+        return self._truncate(belief, columns, gram, change.T)
 
-    def _truncate(self, belief: LowRankPrecision) -> LowRankPrecision:
-        """Keeps the longest of the columns after they are made orthogonal."""
-        diagonal, columns = belief.diagonal, belief.factor.T
-        if not self.rank:
-            return LowRankPrecision(
-                belief.mean, diagonal if self.spherical else diagonal + _squares(columns), belief.factor[:, :0]
-            )
-        _, rotation = torch.linalg.eigh(columns @ columns.T)
-        dropped = max(len(rotation) - self.rank, 0)
-        # Products with a part of a small matrix are slow where it is not contiguous.
+    def _truncate(
+        self, belief: LowRankPrecision, columns: Iterable[Tensor], gram: Tensor, change: Tensor | None = None
+    ) -> LowRankPrecision:
+        """Of all columns F, made orthogonal, the longest are kept.
+
+        Args:
+            belief: Whose factor is not read.
+            columns: F, as rows, in pieces.
+            gram: F' F.
+            change: What F is multiplied by to give the change of the mean times the diagonal.
+        """
+        rotation = torch.linalg.eigh(gram)[1].T
+        dropped = max(len(gram) - self.rank, 0)
+        # All that is made of the columns is one product.
+        turn = torch.cat([rotation, torch.zeros_like(rotation[:1]) if change is None else change])
+        pieces = zip(_split(belief.mean), _split(belief.diagonal), columns, strict=True)
+        parts = (self._turned(mean, diagonal, turn @ rows, dropped) for mean, diagonal, rows in pieces)
+        if not _in_pieces(belief.mean):
+            return LowRankPrecision(*next(parts))
+        mean, diagonal = torch.empty_like(belief.mean), torch.empty_like(belief.diagonal)
+        factor = mean.new_empty(len(gram) - dropped, len(mean)).T
+        for start, part in zip(range(0, len(mean), _CHUNK), parts, strict=True):
+            place = slice(start, start + _CHUNK)
+            mean[place], diagonal[place], factor[place] = part
+        return LowRankPrecision(mean, diagonal, factor)
+
+    def _turned(self, mean: Tensor, diagonal: Tensor, turned: Tensor, dropped: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Mean, diagonal and factor, from rotated columns with the change below them."""
+        mean = torch.addcdiv(mean, turned[-1], diagonal)
         if dropped and not self.spherical:
-            diagonal = diagonal + _squares(rotation[:, :dropped].T.contiguous() @ columns)
-        return LowRankPrecision(belief.mean, diagonal, (rotation[:, dropped:].T.contiguous() @ columns).T)
+            diagonal = diagonal + turned[:dropped].square().sum(0)
+        return mean, diagonal, turned[dropped:-1].T
 
     def covariance(
         self, belief: LowRankPrecision, matrix: Float[Tensor, "*batch row weight"]
@@ -122,14 +146,14 @@ class LOFI(AbstractFamily[LowRankPrecision]):
         diagonal = keep * belief.diagonal + (1 - keep) * prior.diagonal
         keep = torch.as_tensor(keep, dtype=diagonal.dtype, device=diagonal.device)
         mine, its = belief.factor * keep.sqrt(), prior.factor * (1 - keep).sqrt()
+        way = prior.mean - belief.mean
+        towards = prior.diagonal * way + prior.factor @ (prior.factor.T @ way)
         mixed = LowRankPrecision(belief.mean, diagonal, torch.cat([mine, its], -1))
-        pull = prior.diagonal * (prior.mean - belief.mean) + prior.factor @ (
-            prior.factor.T @ (prior.mean - belief.mean)
-        )
-        mean = belief.mean + (1 - keep) * solve(mixed, pull)
+        mean = belief.mean + (1 - keep) * solve(mixed, towards)
+        after = LowRankPrecision(mean, diagonal, mine)
         if not prior.factor.shape[-1]:
-            return LowRankPrecision(mean, diagonal, mine)
-        return self._truncate(dataclasses.replace(mixed, mean=mean))
+            return after
+        return self._truncate(after, _columns(mixed.factor.T), mixed.factor.T @ mixed.factor)
 
     def inflate(self, belief: LowRankPrecision, factor: Float[Tensor, ""] | float) -> LowRankPrecision:
         """The precision divided by the factor."""
@@ -175,12 +199,41 @@ def solve(belief: LowRankPrecision, vector: Float[Tensor, " weight"]) -> Float[T
 
 
 def _inner(belief: LowRankPrecision) -> Tensor:
-    """Cholesky factor of I + W' U^{-1} W; many weights in chunks."""
-    inner = torch.eye(belief.factor.shape[-1], dtype=belief.factor.dtype, device=belief.factor.device)
-    for part, precision in zip(belief.factor.T.split(_CHUNK, -1), belief.diagonal.split(_CHUNK), strict=True):
-        inner = inner + (part / precision) @ part.T
-    return cholesky(inner, "I + W' U^-1 W of a belief")
+    """Lower factor of I + W' U^{-1} W."""
+    pieces = zip(_split(belief.factor.T), _split(belief.diagonal), strict=True)
+    grams = [(rows / precision) @ rows.T for rows, precision in pieces]
+    return damped_factor(functools.reduce(torch.add, grams), _INNER)
 
 
-def _squares(columns: Tensor) -> Tensor:
-    return columns.square().sum(0)
+def _grams(diagonal: Tensor, columns: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
+    """F' F and F' U^{-1} F, in one pass over the columns F."""
+    grams = []
+    for precision, rows in zip(_split(diagonal), columns, strict=True):
+        transposed = rows.T
+        grams.append((torch.mm(rows, transposed), torch.mm(rows / precision, transposed)))
+    return functools.reduce(lambda total, pair: (total[0] + pair[0], total[1] + pair[1]), grams)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Pieces:
+    """Rows stacked piece by piece, anew whenever they are read: many weights are never copied all at once."""
+
+    parts: tuple[Tensor, ...]
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return map(torch.cat, zip(*map(_split, self.parts), strict=True))
+
+
+def _columns(*parts: Tensor) -> Iterable[Tensor]:
+    """All rows below each other, in pieces."""
+    return _Pieces(parts) if _in_pieces(parts[0]) else (torch.cat(parts),)
+
+
+def _split(x: Tensor) -> tuple[Tensor, ...]:
+    """Many weights in pieces."""
+    return x.split(_CHUNK, -1) if _in_pieces(x) else (x,)
+
+
+def _in_pieces(x: Tensor) -> bool:
+    """Whether pieces of a result are written one by one, which transformations do not allow."""
+    return x.shape[-1] > _CHUNK and not is_transformed(x)

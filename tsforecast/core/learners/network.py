@@ -2,6 +2,7 @@
 
 import abc
 import dataclasses
+import functools
 import math
 from collections.abc import Callable
 
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 # Activations whose slope is a function of what they return.
 _SLOPES: dict[type[nn.Module], tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]] = {
     nn.Tanh: (torch.tanh, lambda a: 1 - a * a),
-    nn.ReLU: (torch.relu, lambda a: (a > 0).to(a.dtype)),
+    nn.ReLU: (torch.relu, torch.sign),
     nn.Sigmoid: (torch.sigmoid, lambda a: a * (1 - a)),
 }
 
@@ -104,13 +105,21 @@ class LayerChain(AbstractNetwork):
         pairs = zip(self.widths, self.widths[1:], self.biases, strict=False)
         return tuple((fan_in + bias) * fan_out for fan_in, fan_out, bias in pairs)
 
+    @functools.cached_property
+    def _shapes(self) -> list[tuple[int, ...]]:
+        """Of all matrices and biases."""
+        triples = zip(self.widths, self.widths[1:], self.biases, strict=False)
+        return [shape for i, o, bias in triples for shape in (((o, i), (o,)) if bias else ((o, i),))]
+
+    @functools.cached_property
+    def _lengths(self) -> list[int]:
+        return [math.prod(shape) for shape in self._shapes]
+
     def _layers(self, weights: Tensor) -> list[tuple[Tensor, Tensor | None]]:
         """Matrix and bias of each layer."""
-        shapes = zip(self.widths, self.widths[1:], self.biases, strict=False)
-        lengths = [n for i, o, bias in shapes for n in ((i * o, o) if bias else (i * o,))]
-        parts = iter(weights.split(lengths))
-        pairs = zip(self.widths, self.widths[1:], self.biases, strict=False)
-        return [(next(parts).view(o, i), next(parts) if bias else None) for i, o, bias in pairs]
+        flat = zip(weights.split_with_sizes(self._lengths), self._shapes, strict=True)
+        parts = iter([part.view(shape) if len(shape) > 1 else part for part, shape in flat])
+        return [(next(parts), next(parts) if bias else None) for bias in self.biases]
 
     def __call__(
         self, weights: Float[Tensor, " weight"], inputs: Float[Tensor, "point *feature"]
@@ -122,7 +131,7 @@ class LayerChain(AbstractNetwork):
         """The inputs, and what every layer makes of them."""
         values = [inputs]
         for (matrix, bias), activation in zip(layers, self.activations, strict=True):
-            x = values[-1] @ matrix.T if bias is None else torch.addmm(bias, values[-1], matrix.T)
+            x = nn.functional.linear(values[-1], matrix, bias)
             values.append(_SLOPES[activation][0](x) if activation in _SLOPES else x)
         return values
 
@@ -133,16 +142,21 @@ class LayerChain(AbstractNetwork):
         layers = self._layers(weights)
         values = self._forward(layers, inputs)
         count, outputs = values[-1].shape
+        last = len(layers) - 1
         delta = torch.eye(outputs, dtype=weights.dtype, device=weights.device).expand(count, outputs, outputs)
         parts: list[Tensor] = []
-        for k in reversed(range(len(layers))):
+        for k in range(last, -1, -1):
             matrix, bias = layers[k]
-            if self.activations[k] in _SLOPES:
-                delta = delta * _SLOPES[self.activations[k]][1](values[k + 1]).unsqueeze(1)
+            slope = _SLOPES[self.activations[k]][1] if self.activations[k] in _SLOPES else None
+            if slope is not None:
+                delta = delta * slope(values[k + 1]).unsqueeze(1)
             if bias is not None:
                 parts.append(delta)
-            parts.append((delta.unsqueeze(-1) * values[k][:, None, None, :]).flatten(2))
-            if k:
+            outer = torch.bmm(delta.reshape(count, -1, 1), values[k].reshape(count, 1, -1))
+            parts.append(outer.view(count, outputs, -1))
+            if k == last and slope is None:  # delta is the identity: a product with it costs as much as any other
+                delta = matrix.expand(count, *matrix.shape)
+            elif k:
                 delta = delta @ matrix
         return values[-1], torch.cat(parts[::-1], -1)
 

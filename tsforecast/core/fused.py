@@ -1,0 +1,94 @@
+"""Small linear algebra written out in elementwise operations, which a compiler fuses with those around them.
+
+A call of a library costs a microsecond or more however small the matrix is, and nothing is fused across it. `FUSED`
+says which operation of torch each function stands for; it returns NotImplemented where a call is the better choice.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+# Largest matrix that is factorised here. The code, and the time to compile it, grow with its square.
+_LARGEST = 4
+
+# Multiplications that take less time than a call.
+_FEW = 1024
+
+aten = torch.ops.aten
+
+
+def product(a: Tensor, b: Tensor) -> Any:
+    """A b, also of batches: of two vectors, of one, or of so few numbers that a call would take longer."""
+    rows, inner, columns = a.shape[-2], a.shape[-1], b.shape[-1]
+    if inner == 1:
+        # The compiler stores what is strided: flattened before, every number would take two integer divisions.
+        outer = (a * b).contiguous()
+        return outer.as_strided(outer.shape, outer.stride())
+    if min(rows, columns) > 1 and rows * inner * columns > _FEW:
+        return NotImplemented
+    return (a.unsqueeze(-1) * b.unsqueeze(-3)).sum(-2)
+
+
+def product_of_vector(matrix: Tensor, vector: Tensor) -> Tensor:
+    """A b."""
+    return (matrix * vector).sum(-1)
+
+
+def added_product(total: Tensor, a: Tensor, b: Tensor, beta: float = 1, alpha: float = 1) -> Any:
+    """Total + a b."""
+    found = product(a, b)
+    return NotImplemented if found is NotImplemented else beta * total + alpha * found
+
+
+def added_product_of_vector(total: Tensor, matrix: Tensor, vector: Tensor, beta: float = 1, alpha: float = 1) -> Tensor:
+    """Total + A b."""
+    return beta * total + alpha * product_of_vector(matrix, vector)
+
+
+def cholesky(matrix: Tensor, upper: bool = False, check_errors: bool = False) -> Any:
+    """Lower factor, column by column; NaN where it does not exist, and no sign of that beside it."""
+    size = matrix.shape[-1]
+    if size > _LARGEST or upper:
+        return NotImplemented
+    columns = []
+    for k in range(size):
+        column = matrix[..., :, 0] * matrix[..., 0, 0, None].rsqrt()
+        columns.append(torch.nn.functional.pad(column, (k, 0)))
+        matrix = matrix[..., 1:, 1:] - column[..., 1:, None] * column[..., None, 1:]
+    return torch.stack(columns, -1), matrix.new_zeros(matrix.shape[:-2], dtype=torch.int32)
+
+
+def triangular(matrix: Tensor, rhs: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False) -> Any:
+    """X with A X = B, or X A = B, by substitution."""
+    size = matrix.shape[-1]
+    if size > _LARGEST or unitriangular:
+        return NotImplemented
+    if not left:
+        return triangular(matrix.transpose(-1, -2), rhs.transpose(-1, -2), upper=not upper).transpose(-1, -2)
+    found: list[Tensor] = []
+    order = range(size)[::-1] if upper else range(size)
+    for k in order:
+        known = sum((matrix[..., k, j, None] * x for j, x in zip(order, found, strict=False)), start=-rhs[..., k, :])
+        found.append(-known / matrix[..., k, k, None])
+    return torch.stack(found[::-1] if upper else found, -2)
+
+
+def cholesky_solve(rhs: Tensor, factor: Tensor, upper: bool = False) -> Any:
+    """(L L')^{-1} B."""
+    if factor.shape[-1] > _LARGEST or upper:
+        return NotImplemented
+    return triangular(factor.transpose(-1, -2), triangular(factor, rhs, upper=False), upper=True)
+
+
+FUSED: dict[Any, Callable[..., Any]] = {
+    aten.mm.default: product,
+    aten.bmm.default: product,
+    aten.mv.default: product_of_vector,
+    aten.addmm.default: added_product,
+    aten.addmv.default: added_product_of_vector,
+    aten.linalg_cholesky_ex.default: cholesky,
+    aten.linalg_solve_triangular.default: triangular,
+    aten.cholesky_solve.default: cholesky_solve,
+}
