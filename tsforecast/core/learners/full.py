@@ -26,8 +26,7 @@ class Full(AbstractFactorFamily[Gaussian]):
         """By `LinearGaussian.posterior`, as a state is conditioned."""
         noise = torch.eye(len(matrix), dtype=matrix.dtype, device=matrix.device)
         emission = LinearGaussian(matrix, -matvec(matrix, belief.mean), noise)
-        after = emission.posterior(belief, residual)[0]
-        return Gaussian(after.mean, symmetrise(after.cov))
+        return emission.posterior(belief, residual)[0]
 
     def covariance(
         self, belief: Gaussian, matrix: Float[Tensor, "*batch row weight"]
@@ -62,8 +61,11 @@ class Full(AbstractFactorFamily[Gaussian]):
         return Gaussian(matvec(cov, natural), cov)
 
     def inflate(self, belief: Gaussian, factor: Float[Tensor, ""] | float) -> Gaussian:
-        """The covariance times a factor."""
-        return Gaussian(belief.mean, belief.cov * factor)
+        """The covariance times a factor.
+
+        It multiplies what rounding has made unsymmetric, too, and conditioning takes none of that away.
+        """
+        return Gaussian(belief.mean, symmetrise(belief.cov) * factor)
 
     def spread(self, belief: Gaussian) -> Float[Tensor, "weight weight"]:
         """The covariance."""
