@@ -9,9 +9,10 @@ Problems: one observation a step of diabetes (MLP 10-50-1, Gaussian), breast can
 (64-20-10, ten classes), as scikit-learn ships them, in float32. Contenders: this library, eager and compiled (`run`
 with compiled=True), the formulas written out in a plain loop (the Jacobian by `torch.func.jacrev`), river's linear
 models (scaling and logistic or linear regression) and, beside vd-ekf, the diagonal filter of posteriors (by the
-empirical Fisher: another algorithm of the same cost). All take turns in one process: compare ratios. The plain loop's
-predictions must agree with the library's first. Gradients are off. "batch": 100 learners of different streams by
-`torch.func.vmap`, beside one; not of ekf, a hundred of whose covariances take gigabytes.
+empirical Fisher: another algorithm of the same cost). All take turns in one process: compare ratios; a turn is a pass
+over the stream, or as many as take .1 s. The plain loop's predictions must agree with the library's first. Gradients
+are off. "batch": 100 learners of different streams by `torch.func.vmap`, beside one; not of ekf, a hundred of whose
+covariances take gigabytes.
 
 Growth: seconds and peak memory (in vectors of the weights, above what the process had before) of one update with many
 weights, beside the Jacobian of the same network alone, in a process of its own: in closed form, as the update has it
@@ -215,9 +216,7 @@ def measure(job: dict[str, Any]) -> list[dict[str, Any]]:
             for name, function in functions.items():
                 if name == "river linear" and job["learner"] != LEARNERS[0]:
                     continue
-                began = time.process_time()
-                function()
-                seconds[name].append(time.process_time() - began)
+                seconds[name].append(_seconds(function))
     steps = len(truth)
     rows = []
     for name, taken in seconds.items():
@@ -237,6 +236,15 @@ def measure(job: dict[str, Any]) -> list[dict[str, Any]]:
             row["error"] = f"{errors[name]:.1e}"
         rows.append(row)
     return rows
+
+
+def _seconds(function: Callable[[], Any]) -> float:
+    """CPU time of a call: the mean of as many as take a tenth of a second."""
+    began, calls = time.process_time(), 0
+    while not calls or time.process_time() - began < 0.1:
+        function()
+        calls += 1
+    return (time.process_time() - began) / calls
 
 
 def grow(job: dict[str, Any]) -> list[dict[str, Any]]:

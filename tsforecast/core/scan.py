@@ -88,17 +88,15 @@ def _compiled_scan(
     Raises:
         NotPositiveDefiniteError: If a result is not finite: compiled code does not look at each factorisation.
     """
-    import torch._inductor.config  # importing the compiler takes a second, and few need it
-    from torch._higher_order_ops import scan as operator
-    from torch.fx.experimental.proxy_tensor import make_fx
-
     carries, carry_spec = pytree.tree_flatten(carry)
     places = [k for k, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
     columns = [leaves[place] for place in places]
     kinds = [f"{x.shape} {x.dtype} {x.device}" for x in (*carries, *columns)]
     key = (step, reverse, *kinds, str(carry_spec), str(spec))
-    with torch.no_grad(), torch._inductor.config.patch(cpp_wrapper=True), _quiet():
-        if key not in _PROGRAMS:
+    with torch.no_grad():
+        if key in _PROGRAMS:
+            state, outputs = _PROGRAMS[key][0](carries, columns)
+        else:
             output_specs: list[Any] = []
 
             def flat(state: list[Tensor], column: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
@@ -110,19 +108,29 @@ def _compiled_scan(
                 output_specs.append(output_spec)
                 return [t.clone() for t in pytree.tree_leaves(new)], [t.clone() for t in outputs]
 
-            # Tracing first leaves the compiler a graph of tensor operations alone: it does not know records.
-            graph = make_fx(flat, FUSED)(carries, [column[0] for column in columns])
-            fold = lambda state, columns: operator(graph, state, columns, reverse=reverse)  # noqa: E731
-            program = torch.compile(fold, fullgraph=True)  # not a `def`, which type checkers at run time would wrap
-            state, outputs = program(carries, columns)
+            program, (state, outputs) = _compile(flat, carries, columns, reverse)
             _PROGRAMS[key] = program, output_specs[-1]
             while len(_PROGRAMS) > _MOST_PROGRAMS:
                 _PROGRAMS.popitem(last=False)
-        else:
-            state, outputs = _PROGRAMS[key][0](carries, columns)
     if not all(bool(t.isfinite().all()) for t in state if t.is_floating_point()):
         raise NotPositiveDefiniteError(f"A compiled loop ended in NaN or inf. {ADVICE}")
     return pytree.tree_unflatten(state, carry_spec), pytree.tree_unflatten(outputs, _PROGRAMS[key][1])
+
+
+def _compile(
+    flat: Callable[..., Any], carries: list[Tensor], columns: list[Tensor], reverse: bool
+) -> tuple[Callable[..., Any], Any]:
+    """The loop as a program, and what it returns; later calls need none of this, which takes milliseconds."""
+    import torch._inductor.config  # importing the compiler takes a second, and few need it
+    from torch._higher_order_ops import scan as operator
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    with torch._inductor.config.patch(cpp_wrapper=True), _quiet():
+        # Tracing first leaves the compiler a graph of tensor operations alone: it does not know records.
+        graph = make_fx(flat, FUSED)(carries, [column[0] for column in columns])
+        fold = lambda state, columns: operator(graph, state, columns, reverse=reverse)  # noqa: E731
+        program = torch.compile(fold, fullgraph=True)  # not a `def`, which type checkers at run time would wrap
+        return program, program(carries, columns)
 
 
 @contextmanager
