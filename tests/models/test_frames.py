@@ -37,6 +37,34 @@ def test_paths_are_those_of_the_forecast(case, monkeypatch):
     assert paths.std(1).min() > 0
 
 
+@pytest.mark.parametrize("name", IMAGES)
+@torch.no_grad()
+def test_training_weighs_the_reconstruction(name):
+    """At one particle the objective is linear in the weight, with log p(y | z) as its slope; scores do not know it."""
+    model = make_model(name, num_particles=1)
+    batch = make_batch(model, entries_of(name))
+    stretch, (location, scale) = model.stretch(batch, "both"), model.begin(batch)
+    count = stretch.observed.sum((0, 2))
+
+    def objective():
+        torch.manual_seed(0)
+        return -model.loss(batch) * count
+
+    found, whole = {}, {}
+    for weight in (0.3, 0.6, 1.0):
+        model.reconstruction_weight = weight
+        found[weight], whole[weight] = model.train() and objective(), model.eval() and objective()
+        torch.testing.assert_close(whole[weight], whole[0.3], **EXACT)
+    slope = (found[0.6] - found[0.3]) / 0.3
+    torch.testing.assert_close((found[1.0] - found[0.6]) / 0.4, slope, **EXACT)
+    torch.testing.assert_close(found[1.0], whole[1.0], **EXACT)
+    torch.manual_seed(0)
+    filtered, system, _ = model._filter(stretch, batch, location, scale, keep_history=True)
+    steps = zip(filtered.history.auxiliary, stretch.values, stretch.observed, strict=True)
+    terms = [system.likelihood.log_prob(z, value, seen, t)[0] for t, (z, value, seen) in enumerate(steps)]
+    torch.testing.assert_close(torch.stack(terms).sum(0), slope, **EXACT)
+
+
 @torch.no_grad()
 def test_drawn_frames_are_of_the_expected_probabilities(case):
     model, _ = case

@@ -49,26 +49,6 @@ def test_the_bound_is_reconstruction_minus_encoder_plus_the_kalman_likelihood_of
         torch.testing.assert_close(model.bound(batch), expected, **EXACT)
 
 
-def test_the_bound_of_training_weighs_the_reconstruction():
-    model, batch = make_case("kvae-image")
-    bounds, whole = {}, {}
-    for weight in (0.3, 0.6, 1.0):
-        model.reconstruction_weight = weight
-        torch.manual_seed(0)
-        bounds[weight] = model.train().bound(batch).detach()
-        torch.manual_seed(0)
-        whole[weight] = model.eval().bound(batch).detach()
-    slope = (bounds[0.6] - bounds[0.3]) / 0.3
-    torch.testing.assert_close((bounds[1.0] - bounds[0.6]) / 0.4, slope, **EXACT)
-    for found in whole.values():
-        torch.testing.assert_close(found, bounds[1.0], **EXACT)
-    with torch.no_grad():
-        filtered, system, _, values, observed = filtered_by(model, batch)
-        z = filtered.history.auxiliary
-        terms = [system.likelihood.log_prob(z[t], values[t], observed[t], t)[0] for t in range(len(values))]
-        torch.testing.assert_close(torch.stack(terms).sum(0), slope, **EXACT)
-
-
 def test_particles_are_samples_of_equal_weight_and_terms_their_means():
     model, batch = make_case(lengths=(9,))
     many = {k: x.repeat(300, *[1] * (x.ndim - 1)) if isinstance(x, torch.Tensor) else x * 300 for k, x in batch.items()}

@@ -625,6 +625,7 @@ def test_an_outlier_of_a_million_scales(case, dtype):
         ("arsgls-image", {"filters": 0}, "filters to be at least 1, got 0"),
         ("kvae-image", {"scaling": "series"}, "expected scaling 'none' for frames, got 'series'"),
         ("kvae-image", {"reconstruction_weight": 0.0}, "reconstruction_weight to be above 0, got 0.0"),
+        ("arsgls", {"reconstruction_weight": -1.0}, "reconstruction_weight to be above 0, got -1.0"),
         ("sgls", {"resample_below": -0.5}, "resample_below to be at least 0, got -0.5"),
         ("rsgls-issm", {"linear_epochs": -1}, "linear_epochs to be at least 0, got -1"),
         ("rsgls", {"forecast_particles": -1}, "forecast_particles to be at least 0, got -1"),

@@ -76,8 +76,6 @@ class AbstractKVAEForecaster(AbstractSwitchingForecaster):
     ) -> None:
         if likelihood not in DECODERS:
             raise ValueError(f"expected likelihood to be one of {', '.join(DECODERS)}, got {likelihood!r}")
-        if not reconstruction_weight > 0:
-            raise ValueError(f"expected reconstruction_weight to be above 0, got {reconstruction_weight}")
         self._skip = skip
         self._image_size = image_size_of(image_shape, filters)
         super().__init__(
@@ -100,7 +98,7 @@ class AbstractKVAEForecaster(AbstractSwitchingForecaster):
         for name, value in sizes.items():
             if value < 1:
                 raise ValueError(f"expected {name} to be at least 1, got {value}")
-        self.check_likelihood(likelihood)
+        self.check_likelihood(likelihood, reconstruction_weight)
         self.state_dim = state_dim
         self.auxiliary_dim = auxiliary_dim
         self.memory_dim = memory_dim

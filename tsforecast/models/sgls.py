@@ -207,6 +207,8 @@ class ARSGLSForecaster(AbstractDenseSwitchingForecaster):
         image_shape: Height and width of frames, whose pixels are the targets row by row: encoder and decoder are
             convolutions then, and the base transitions begin near identity.
         filters: Channels of these convolutions.
+        reconstruction_weight: Of log p(y_t | z_t) in training. Frames have so many pixels that at 1 the dynamics hardly
+            count, and what is learnt is to draw.
         kwargs: Arguments of every forecaster with dense switching dynamics.
     """
 
@@ -221,6 +223,7 @@ class ARSGLSForecaster(AbstractDenseSwitchingForecaster):
         skip: bool = False,
         image_shape: list[int] | None = None,
         filters: int = 32,
+        reconstruction_weight: float = 1.0,
         **kwargs,
     ) -> None:
         if likelihood not in DECODERS:
@@ -232,7 +235,8 @@ class ARSGLSForecaster(AbstractDenseSwitchingForecaster):
         self._image_size = image_size_of(image_shape, filters)
         super().__init__(proposal=proposal, **kwargs)
         self.save_hyperparameters()
-        self.check_likelihood(likelihood)
+        self.check_likelihood(likelihood, reconstruction_weight)
+        self.reconstruction_weight = reconstruction_weight
         hidden = (self.hidden, self.hidden)
         self.decoder = DECODERS[likelihood](auxiliary_dim, self.num_targets, hidden, skip, self.image_size)
 
@@ -263,4 +267,4 @@ class ARSGLSForecaster(AbstractDenseSwitchingForecaster):
 
     def likelihood(self, location: Tensor, scale: Tensor) -> ScaledLikelihood | None:
         """The decoder."""
-        return ScaledLikelihood(self.decoder, location, scale)
+        return ScaledLikelihood(self.decoder, location, scale, self.reconstruction_weight if self.training else 1.0)

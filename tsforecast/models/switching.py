@@ -249,8 +249,10 @@ class AbstractSwitchingForecaster(AbstractForecaster):
         switch, auxiliary = network(torch.cat([self.shown(stretch, values), features], -1), values)
         return diagonal(switch), None if auxiliary is None else self.read_guess(auxiliary)
 
-    def check_likelihood(self, likelihood: str) -> None:
-        """Raises a ValueError where a likelihood does not go with transformation or objective."""
+    def check_likelihood(self, likelihood: str, reconstruction_weight: float | int) -> None:
+        """Raises a ValueError where a likelihood does not go with transformation or objective, or its weight is bad."""
+        if not reconstruction_weight > 0:
+            raise ValueError(f"expected reconstruction_weight to be above 0, got {reconstruction_weight}")
         counts = likelihood in ("negative-binomial", "bernoulli")
         if counts and self.transformation != "none":
             raise ValueError(f"the likelihood {likelihood!r} is of the data as they are: take transformation 'none'")
