@@ -173,6 +173,10 @@ def _draw_paths(
     for step in range(len(values) - 1, -1, -1):
         time = first + step
         particles = initial if step == 0 else map_tensors(lambda x, at=step - 1: x[at], history)
+        if system.has_one_past:
+            path = _take(particles, system.recall(particles, path.switch, time)[1].argmax(1))
+            drawn.append(path)
+            continue
         mask = None if observed is None else observed[step]
         later = _pull_back(system.regime(path.switch, time), path, later, values[step], mask)
         conditional, log_prob = system.recall(particles, path.switch, time)

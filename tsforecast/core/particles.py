@@ -77,7 +77,12 @@ class AbstractSwitchingSystem(abc.ABC):
     """x_0 ~ prior; then for t = 1, 2, ...: switch s_t, state x_t given s_t, observation y_t given x_t and s_t.
 
     The time convention is that of `AbstractLinearSystem`; the first switch does not depend on x_0.
+
+    Attributes:
+        has_one_past: Whether a switch tells for certain which particle it came from.
     """
+
+    has_one_past: bool = False
 
     @abc.abstractmethod
     def begin(self, num_particles: int, prior: Gaussian) -> ParticleState:

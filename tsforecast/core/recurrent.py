@@ -44,6 +44,8 @@ class RecurrentSwitching(AbstractSwitchingSystem):
     auxiliary_dim: int
     active: Bool[Tensor, "time series"] | None = None
 
+    has_one_past = True
+
     def begin(self, num_particles: int, prior: Gaussian) -> ParticleState:
         """Particles before the first step, all alike; what was emitted before it is zero."""
         return initial_particles(num_particles, prior, self.switch_dim, self.auxiliary_dim)
@@ -87,7 +89,7 @@ class RecurrentSwitching(AbstractSwitchingSystem):
     def recall(
         self, particles: ParticleState, switch: Float[Tensor, "sample series switch"], time: int
     ) -> tuple[LinearGaussian | None, Float[Tensor, "#sample particle series"]]:
-        """A memory has one past: log-probability 0 for the particle that it came from, next to nothing for others."""
+        """Log-probability 0 for the particle that the memory came from, next to nothing for others."""
         assert particles.auxiliary is not None
         moved = self.memory(particles.switch, particles.auxiliary, time)
         distance = (switch.unsqueeze(1) - moved).square().sum(-1)
