@@ -7,7 +7,8 @@ from problems import Problem
 from torch import Tensor
 
 from tsforecast.core import Gaussian, LinearGaussian, LinearSystem
-from tsforecast.core.issm import ISSM, Level, Season
+from tsforecast.core.issm import ISSM
+from tsforecast.core.issm_components import Level, Season
 
 
 def make_ours(problem: Problem, dtype: torch.dtype, device: str) -> Contender:

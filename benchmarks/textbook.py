@@ -13,7 +13,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from tsforecast.core.issm import ISSM, Level, Season
+from tsforecast.core.issm import ISSM
+from tsforecast.core.issm_components import Level, Season
 from tsforecast.core.particles import ParticleState
 from tsforecast.models.base import Batch, Belief, Stretch, scaled
 from tsforecast.models.issm import ISSMForecaster

@@ -3,7 +3,8 @@
 from tsforecast.core import kalman
 from tsforecast.core.em import em_step, expected_log_joint, posterior_entropy
 from tsforecast.core.gaussian import Gaussian, map_tensors
-from tsforecast.core.issm import ISSM, Component, Level, Season, Trend
+from tsforecast.core.issm import ISSM
+from tsforecast.core.issm_components import Component, Level, Season, Trend
 from tsforecast.core.kalman import Filtered, Smoothed
 from tsforecast.core.linalg import NotPositiveDefiniteError
 from tsforecast.core.linear import (

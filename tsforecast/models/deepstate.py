@@ -7,7 +7,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tsforecast.core import Gaussian
-from tsforecast.core.issm import ISSM, Season
+from tsforecast.core.issm import ISSM
+from tsforecast.core.issm_components import Season
 from tsforecast.models.base import Batch, Belief, Stretch, scaled
 from tsforecast.models.issm import AbstractISSMForecaster
 from tsforecast.nn import LSTM

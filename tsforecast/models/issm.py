@@ -7,7 +7,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tsforecast.core import Gaussian, kalman
-from tsforecast.core.issm import ISSM, Season
+from tsforecast.core.issm import ISSM
+from tsforecast.core.issm_components import Season
 from tsforecast.models.base import Batch, Belief, Stretch, identities, scaled
 from tsforecast.models.components import component_names, parse_component
 from tsforecast.models.linear import AbstractLinearForecaster

@@ -5,7 +5,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tsforecast.core import Gaussian, kalman
-from tsforecast.core.issm import Season
+from tsforecast.core.issm_components import Season
 from tsforecast.core.linear import DiagonalLinearGaussian
 from tsforecast.core.particle_smoother import ParticleSmoothed, linear_given_switches
 from tsforecast.core.particles import AbstractSwitchingSystem, Regime

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from tsforecast.core import Gaussian
-from tsforecast.core.issm import Season
+from tsforecast.core.issm_components import Season
 from tsforecast.core.linear import DiagonalLinearGaussian
 from tsforecast.core.particles import AbstractSwitchingSystem, Regime
 from tsforecast.core.switching import CategoricalSwitching, GaussianSwitching

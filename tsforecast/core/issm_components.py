@@ -1,0 +1,227 @@
+"""The components of an innovation state-space model: level, trend and season, and what they add to blocks of steps."""
+
+import abc
+import dataclasses
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from tsforecast.core.linalg import broadcast_shapes
+
+
+@dataclasses.dataclass(frozen=True)
+class BlockParts:
+    """What one component adds to a block; leading dimensions (block, *batch) broadcast. See `Blocks`.
+
+    Rows of matrix and cross covariance are zero but for a few entries, at the same positions of the component's states.
+    """
+
+    position: Tensor  # (..., step, entry)
+    matrix: Tensor  # (..., step, entry)
+    cross: Tensor  # (..., step, entry)
+    # Pairs of factors (..., step, step) and variances (..., step): Cov(y_t, y_s) is the sum of factor[t, s] variance[s]
+    # for s <= t.
+    noise: tuple[tuple[Tensor, Tensor], ...]
+    transition: Tensor  # (..., state) if diagonal, else (..., state, state)
+    state_noise: Tensor  # likewise
+
+
+@dataclasses.dataclass(frozen=True)
+class Component(abc.ABC):
+    """One additive part of an ISSM."""
+
+    @property
+    @abc.abstractmethod
+    def size(self) -> int:
+        """Number of states."""
+
+    @property
+    def noises(self) -> tuple[str, ...]:
+        """Names of its noise sources."""
+        return ("level",)
+
+    @property
+    def is_damped(self) -> bool:
+        """Whether it has a damping, a factor in (0, 1) applied every step."""
+        return False
+
+    @abc.abstractmethod
+    def block(self, noise: Tensor, damping: Tensor | None, index: Tensor | None, clock: "Clock") -> BlockParts:
+        """Its part of a block.
+
+        Args:
+            noise: Variances, (block, *batch, step, source).
+            damping: (*batch,), for damped components.
+            index: Active factor, (block, *batch, step), for seasons.
+            clock: How many transitions lie between the steps.
+        """
+
+
+@dataclasses.dataclass(frozen=True)
+class Clock:
+    """Transitions taken up to each step of a block: 1, 2, ..., fewer where the series has not begun.
+
+    Attributes:
+        taken: (step,), or (block, *batch, step).
+        lag: Number of transitions between any two steps.
+    """
+
+    taken: Int[Tensor, "*batch step"]
+    lag: Int[Tensor, "*batch step step"]
+
+    @classmethod
+    def of(cls, steps: int, moving: Tensor | None, device: torch.device) -> "Clock":
+        """From which steps move, (block, *batch, step); None if all do."""
+        taken = torch.arange(1, steps + 1, device=device) if moving is None else moving.cumsum(-1)
+        return cls(taken, (taken.unsqueeze(-1) - taken.unsqueeze(-2)).abs())
+
+    def powers(self, damping: Tensor | None, like: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Phi to the power of: 0, 1, ..., steps; of the time taken; of the lags; of the time left in the block."""
+        steps = self.taken.shape[-1]
+        if damping is None:
+            powers = like.new_ones(steps + 1)
+        else:
+            damping = damping.unsqueeze(-1)
+            powers = torch.cat([torch.ones_like(damping), damping.expand(*damping.shape[:-1], steps).cumprod(-1)], -1)
+        return powers, self.look(powers, self.taken), self.look(powers, self.lag), self.look(powers, self.left)
+
+    @property
+    def left(self) -> Int[Tensor, "*batch step"]:
+        """Transitions from each step to the end of the block."""
+        return self.taken[..., -1:] - self.taken
+
+    def look(self, table: Tensor, index: Tensor) -> Tensor:
+        """`table` (*batch, steps + 1) read at an index shared by the batch, or at one of each series' own."""
+        if self.taken.ndim == 1 or table.ndim == 1:
+            return table[..., index]
+        events = index.ndim - self.taken.ndim + 1
+        batch = broadcast_shapes(table.shape[:-1], index.shape[: index.ndim - events])
+        flat = index.expand(*batch, *index.shape[-events:]).flatten(-events)
+        return table.expand(*batch, -1).gather(-1, flat).unflatten(-1, index.shape[-events:])
+
+
+@dataclasses.dataclass(frozen=True)
+class Level(Component):
+    """A random walk, x_t = phi x_{t-1} + w_t; damped (phi < 1), it returns to zero: an AR(1)."""
+
+    damped: bool = False
+
+    @property
+    def size(self) -> int:
+        """One state."""
+        return 1
+
+    @property
+    def is_damped(self) -> bool:
+        """As chosen."""
+        return self.damped
+
+    def block(self, noise: Tensor, damping: Tensor | None, index: Tensor | None, clock: Clock) -> BlockParts:
+        """With c_s the variance of x_s: Cov(x_s, x_t) = c_s phi^(t-s) for s <= t."""
+        _, taken, by_lag, left = clock.powers(damping, noise)
+        variance = _apply(by_lag.square().tril(), noise[..., 0])
+        return BlockParts(
+            position=clock.taken.new_zeros(1),
+            matrix=taken.unsqueeze(-1),
+            cross=(variance * left).unsqueeze(-1),
+            noise=((by_lag, variance),),
+            transition=taken[..., -1:],
+            state_noise=variance[..., -1:],
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Trend(Component):
+    """Level and slope: l_t = l_{t-1} + b_{t-1} + w_t, b_t = phi b_{t-1} + w'_t; damped if phi < 1."""
+
+    damped: bool = False
+
+    @property
+    def size(self) -> int:
+        """Level and slope."""
+        return 2
+
+    @property
+    def noises(self) -> tuple[str, ...]:
+        """Of the level and of the slope."""
+        return ("level", "slope")
+
+    @property
+    def is_damped(self) -> bool:
+        """As chosen."""
+        return self.damped
+
+    def block(self, noise: Tensor, damping: Tensor | None, index: Tensor | None, clock: Clock) -> BlockParts:
+        """A^k = [[1, a_k], [0, phi^k]] with a_k = 1 + phi + ... + phi^(k-1)."""
+        powers, taken, by_lag, ahead = clock.powers(damping, noise)
+        sums = torch.cat([torch.zeros_like(powers[..., :1]), powers[..., :-1].cumsum(-1)], -1)
+        sum_taken, sum_lag, sum_ahead = (clock.look(sums, i) for i in (clock.taken, clock.lag, clock.left))
+        by_lag, sum_by_lag = by_lag.tril(), sum_lag.tril()
+        level, slope = noise[..., :1], noise[..., 1:]
+        v11 = (level.cumsum(-2) + sum_by_lag.square() @ slope)[..., 0]
+        v12 = ((sum_by_lag * by_lag) @ slope)[..., 0]
+        v22 = (by_lag.square() @ slope)[..., 0]
+        first, last = torch.ones_like(taken[..., -1]), torch.zeros_like(taken[..., -1])
+        return BlockParts(
+            position=torch.arange(2, device=noise.device),
+            matrix=torch.stack([torch.ones_like(sum_taken), sum_taken], -1),
+            cross=torch.stack([v11 + sum_ahead * v12, ahead * v12], -1),
+            noise=((torch.ones_like(sum_lag), v11), (sum_lag, v12)),
+            transition=torch.stack(
+                [torch.stack([first, sum_taken[..., -1]], -1), torch.stack([last, taken[..., -1]], -1)], -2
+            ),
+            state_noise=torch.stack(
+                [torch.stack([v11[..., -1], v12[..., -1]], -1), torch.stack([v12[..., -1], v22[..., -1]], -1)], -2
+            ),
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Season(Component):
+    """One factor for each of `factors` positions in a cycle (hour of the day, ...); noise moves the active one only."""
+
+    factors: int
+    name: str = "season"
+
+    @property
+    def size(self) -> int:
+        """One state a factor."""
+        return self.factors
+
+    @property
+    def noises(self) -> tuple[str, ...]:
+        """One, of the active factor."""
+        return (self.name,)
+
+    def block(self, noise: Tensor, damping: Tensor | None, index: Tensor | None, clock: Clock) -> BlockParts:
+        """Two steps share the noise of the factor that is active at both, up to the earlier one."""
+        assert index is not None
+        noise = noise[..., 0]
+        steps = torch.arange(index.shape[-1], device=index.device)
+        same = ((index.unsqueeze(-1) == index.unsqueeze(-2)) & (steps.unsqueeze(-1) >= steps)).to(noise.dtype)
+        variance = _apply(same, noise)
+        batch = broadcast_shapes(index.shape, noise.shape)
+        zeros = noise.new_zeros(*batch[:-1], self.factors)
+        return BlockParts(
+            position=index.unsqueeze(-1),
+            matrix=noise.new_ones(1),
+            cross=variance.unsqueeze(-1),
+            noise=((same, variance),),
+            transition=noise.new_ones(self.factors),
+            state_noise=zeros.scatter_add(-1, index.expand(batch), noise.expand(batch)),
+        )
+
+
+def one_hot(index: Tensor, size: int, like: Tensor) -> Tensor:
+    """As in torch.nn.functional, whose check of the range does not work under `vmap`."""
+    return (index.unsqueeze(-1) == torch.arange(size, device=index.device)).to(like.dtype)
+
+
+def _apply(matrix: Tensor, vector: Tensor) -> Tensor:
+    """`matrix vector`; a single product for all series that share the matrix, instead of one each."""
+    if matrix.ndim == 2:
+        return vector @ matrix.mT
+    if matrix.shape[-3] == 1:
+        return vector.contiguous() @ matrix.squeeze(-3).mT
+    return (matrix @ vector.unsqueeze(-1)).squeeze(-1)
