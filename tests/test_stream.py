@@ -16,7 +16,7 @@ import pytest
 import torch
 from torch.utils import _pytree as pytree
 
-from tsforecast.adapters.features import Recipe
+from tsforecast.adapters.recipe import Recipe
 from tsforecast.cli import main
 from tsforecast.core import learners
 from tsforecast.data.stream import STREAMS, Observation, delayed, read_lines, read_stream

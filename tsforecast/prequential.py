@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from tsforecast.adapters.features import Columns, Recipe, Statistics, Stream, read_features, read_number
+from tsforecast.adapters.features import Columns, Statistics, read_features, read_number
+from tsforecast.adapters.recipe import Recipe, Stream
 from tsforecast.data.files import replace_file
 from tsforecast.data.stream import Observation
 

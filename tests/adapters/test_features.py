@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 import torch
 
-from tsforecast.adapters.features import Columns, Recipe, Statistics, read_features, read_number, read_target
+from tsforecast.adapters.features import Columns, Statistics, read_features, read_number, read_target
+from tsforecast.adapters.recipe import Recipe
 from tsforecast.core.learners import LEARNERS, Categorical, Gaussian
 
 PLAIN = {

@@ -11,7 +11,7 @@ import pytest
 import torch
 from river import checks, compose, datasets, drift, evaluate, linear_model, metrics, preprocessing
 
-from tsforecast.adapters.features import Recipe
+from tsforecast.adapters.recipe import Recipe
 from tsforecast.adapters.river import OnlineClassifier, OnlineRegressor
 from tsforecast.core.learners import Gaussian
 

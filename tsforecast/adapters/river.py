@@ -7,7 +7,8 @@ from typing import Any
 from river import base
 from torch import Tensor
 
-from tsforecast.adapters.features import Columns, Recipe, Statistics, Stream, read_features, read_target
+from tsforecast.adapters.features import Columns, Statistics, read_features, read_target
+from tsforecast.adapters.recipe import Recipe, Stream
 
 
 class _Online(base.Estimator, abc.ABC):

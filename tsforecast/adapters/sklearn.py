@@ -15,7 +15,8 @@ from sklearn.utils.multiclass import check_classification_targets, unique_labels
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from tsforecast.adapters.features import Recipe, Statistics, Stream
+from tsforecast.adapters.features import Statistics
+from tsforecast.adapters.recipe import Recipe, Stream
 
 
 class _BayesianOnline(BaseEstimator, abc.ABC):

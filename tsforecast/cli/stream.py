@@ -18,7 +18,7 @@ import pandas as pd
 from jsonargparse import ArgumentParser, Namespace
 from tqdm import tqdm
 
-from tsforecast.adapters.features import ACTIVATIONS, WEIGHTS, Recipe
+from tsforecast.adapters.recipe import ACTIVATIONS, WEIGHTS, Recipe
 from tsforecast.cli import runs
 from tsforecast.core.learners import DRIFTS, LEARNERS
 from tsforecast.data.files import remove_leftovers, replace_file

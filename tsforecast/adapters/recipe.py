@@ -1,0 +1,305 @@
+"""A learner in use, built from plain values: what the adapters share beside features."""
+
+import dataclasses
+import inspect
+import itertools
+import math
+import numbers
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tsforecast.adapters.features import Statistics
+from tsforecast.core.learner import AbstractLearner, Prediction
+from tsforecast.core.learners import (
+    DRIFTS,
+    LEARNERS,
+    AbstractLikelihood,
+    AbstractNetwork,
+    BayesianForgetting,
+    Bernoulli,
+    Categorical,
+    Gate,
+    Gaussian,
+    GaussianLearner,
+    GradientDescent,
+    InverseMultiquadric,
+    NoDrift,
+)
+from tsforecast.core.learners.network import as_network
+
+ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU, "sigmoid": nn.Sigmoid}
+WEIGHTS = {"none": None, "imq": InverseMultiquadric, "gate": Gate}
+
+# Standardised inputs are cut here.
+_CLIP = 10.0
+# Points at a time where variances are predicted: a Jacobian each.
+_CHUNK = 256
+
+
+@dataclasses.dataclass(frozen=True)
+class Leading(AbstractNetwork):
+    """The first outputs of a network: weights of the others have no influence and keep their prior.
+
+    Attributes:
+        network: With all outputs.
+        outputs: Number of those in use.
+    """
+
+    network: AbstractNetwork
+    outputs: int
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Of the network."""
+        return self.network.sizes
+
+    def __call__(self, weights: Tensor, inputs: Tensor) -> Tensor:
+        """Some of the columns."""
+        return self.network(weights, inputs)[:, : self.outputs]
+
+    def linearise(self, weights: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """Some of the columns and of the rows."""
+        outputs, jacobian = self.network.linearise(weights, inputs)
+        return outputs[:, : self.outputs], jacobian[:, : self.outputs]
+
+
+@dataclasses.dataclass(frozen=True)
+class Stream:
+    """A learner in use, and the statistics by which its inputs are standardised.
+
+    The belief is that of the next observation's time: it has drifted already, so that predictions are one step ahead.
+
+    Attributes:
+        learner: Settings.
+        belief: After all observations.
+        statistics: Of the inputs.
+        steps: Number of updates.
+        seed: Of random numbers.
+    """
+
+    learner: GaussianLearner | GradientDescent
+    belief: Any
+    statistics: Statistics
+    steps: int
+    seed: int
+
+    def learn(self, rows: Tensor, target: Tensor, dt: float | None = None) -> "Stream":
+        """After some points that are learnt from together.
+
+        Args:
+            rows: Inputs as they came, shape (point, feature); NaN is missing. Each is standardised by the rows up to
+                itself: by those before it alone, the first would be tens of standard deviations from the mean.
+            target: Shape (point, 1); standardised already.
+            dt: Time until the next observation; None for a unit for each of these points.
+        """
+        statistics, inputs = self.statistics, []
+        for row in rows:
+            statistics = statistics.observe(row)
+            inputs.append(statistics.scale(row))
+        points = torch.stack(inputs).clamp(-_CLIP, _CLIP)
+        # A generator for each step: a stream is a value, and a copy of it goes on with the same numbers.
+        generator = torch.Generator().manual_seed((self.seed + (self.steps + 1) * 0x9E3779B97F4A7C15) % 2**64)
+        belief = self.learner.update(self.belief, points, target, None, generator)
+        belief = drifted(self.learner, belief, float(len(rows)) if dt is None else dt)
+        return dataclasses.replace(self, belief=belief, statistics=statistics, steps=self.steps + 1)
+
+    def predict(self, rows: Tensor, spread: bool = False) -> Prediction:
+        """What is expected of the targets of some points.
+
+        Args:
+            rows: As for `learn`.
+            spread: Whether the variance is that of the target, or of its noise alone, which is faster.
+        """
+        parts = [self._predict(part, spread) for part in (rows.split(_CHUNK) if len(rows) > _CHUNK else (rows,))]
+        if len(parts) == 1:
+            return parts[0]
+        names = [field.name for field in dataclasses.fields(Prediction)]
+        return Prediction(*(torch.cat([getattr(part, name) for part in parts]) for name in names))
+
+    def _predict(self, rows: Tensor, spread: bool) -> Prediction:
+        learner, inputs = self.learner, self.statistics.observe(rows).scale(rows).clamp(-_CLIP, _CLIP)
+        weights = learner.family.mean(self.belief) if isinstance(learner, GaussianLearner) else self.belief.mean
+        if isinstance(learner, GaussianLearner) and spread:
+            outputs, jacobian = learner.network.linearise(weights, inputs)
+            cov = learner.family.covariance(self.belief, jacobian)
+        else:
+            outputs = learner.network(weights, inputs)
+            cov = outputs.new_zeros(*outputs.shape, outputs.shape[-1])
+        return learner.likelihood.predict(outputs, cov, outputs.new_zeros(len(rows), 1), None)
+
+    def probabilities(self, rows: Tensor) -> Tensor:
+        """Of the classes, shape (point, class)."""
+        likelihood = self.learner.likelihood
+        mean = self.predict(rows, likelihood.needs_covariance).mean
+        return torch.cat([1 - mean, mean], -1) if isinstance(likelihood, Bernoulli) else mean
+
+    def forget(self, rate: float) -> "Stream":
+        """With a part of all evidence forgotten at once.
+
+        Args:
+            rate: The part, in natural parameters: the belief is mixed with the prior.
+
+        Raises:
+            TypeError: If the belief cannot be mixed with its prior.
+            ValueError: If the rate is not between 0 and 1, or the learner has no belief that could forget.
+        """
+        learner = self.learner
+        if not isinstance(learner, GaussianLearner):
+            raise ValueError(f"expected a learner with a prior, to forget on drift, got {type(learner).__name__}")
+        belief = BayesianForgetting(rate)(learner.family, self.belief, learner.prior, 1.0)
+        return dataclasses.replace(self, belief=belief)
+
+    def later(self, dt: float) -> "Stream":
+        """After a time without observations."""
+        return dataclasses.replace(self, belief=drifted(self.learner, self.belief, dt))
+
+    def with_outputs(self, count: int) -> "Stream":
+        """With the first outputs of the network alone."""
+        network = self.learner.network
+        network = Leading(network.network if isinstance(network, Leading) else network, count)
+        return dataclasses.replace(self, learner=dataclasses.replace(self.learner, network=network))
+
+
+def drifted(learner: AbstractLearner, belief: Any, dt: float) -> Any:
+    """The belief after a time."""
+    if dt and isinstance(learner, GaussianLearner) and not isinstance(learner.dynamics, NoDrift):
+        return learner.drift(belief, learner.mean.new_tensor(float(dt)))
+    return belief
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+    """Plain values that say which learner it is.
+
+    Attributes:
+        learner: A name in `tsforecast.core.learners.LEARNERS`.
+        hidden: Widths of the hidden layers; none for a linear model.
+        activation: "tanh", "relu" or "sigmoid".
+        variance: Of every weight in the prior, around random weights of the usual size (0 for a linear model).
+        drift: "none" (or the learner's own), "wiener", "ou", "forgetting" (towards the prior), "exponential" or
+            "shrink" (and perturb).
+        rate: Of the drift, for each observation; for the last two, what 1 is reduced by.
+        weight: "none" (or the learner's own), "imq" (outliers count less) or "gate" (outliers do not count).
+        threshold: From which on an observation is an outlier, in standard deviations.
+        rank: Of lofi and lrkf; cut to the number of weights.
+        seed: Of initial weights, and of what the learner draws.
+        settings: What else the learner's constructor takes, by name.
+
+    Raises:
+        ValueError: If a name is unknown, or a number outside of its range.
+    """
+
+    learner: str
+    hidden: tuple[int, ...]
+    activation: str
+    variance: float
+    drift: str
+    rate: float
+    weight: str
+    threshold: float
+    rank: int
+    seed: int
+    settings: Mapping[str, Any] | None
+
+    @staticmethod
+    def of(estimator: Any) -> "Recipe":
+        """From the attributes of an estimator that have these names."""
+        values = {field.name: getattr(estimator, field.name) for field in dataclasses.fields(Recipe)}
+        if isinstance(values["hidden"], list):
+            values["hidden"] = tuple(values["hidden"])
+        return Recipe(**values)
+
+    def __post_init__(self) -> None:
+        for name, table in (
+            ("learner", LEARNERS),
+            ("activation", ACTIVATIONS),
+            ("drift", DRIFTS),
+            ("weight", WEIGHTS),
+        ):
+            value = getattr(self, name)
+            if value not in table:
+                raise ValueError(f"expected {name} to be one of {', '.join(table)}, got {value!r}")
+        widths = self.hidden if isinstance(self.hidden, tuple) else (None,)
+        if not all(isinstance(width, numbers.Integral) and width > 0 for width in widths):
+            raise ValueError(f"expected hidden to be a tuple of positive widths, or (), got {self.hidden!r}")
+        if not 0 < self.variance < math.inf:
+            raise ValueError(f"expected variance to be positive and finite, got {self.variance!r}")
+
+    def likelihood(self, classes: int, parameter: str, prediction: str) -> AbstractLikelihood:
+        """Of a class; `adf` has one logit, and so two classes.
+
+        Args:
+            classes: How many there may be.
+            parameter: Their number's name in the message.
+            prediction: "plug-in" at the mean of the belief, or "moderated" by its variance.
+
+        Raises:
+            ValueError: If there are too many or too few classes.
+        """
+        if self.learner == "adf":
+            if classes != 2:
+                raise ValueError(f"expected {parameter} to be 2 for learner 'adf', got {classes}")
+            return Bernoulli(prediction)
+        if classes < 1:
+            raise ValueError(f"expected {parameter} to be at least 1, got {classes}")
+        return Categorical(prediction=prediction)
+
+    def numeric(self, noise: float) -> AbstractLikelihood:
+        """Of a standardised number.
+
+        Args:
+            noise: Variance around the output of the network.
+
+        Raises:
+            ValueError: If it is not positive, or the learner is for classes alone.
+        """
+        if self.learner == "adf":
+            raise ValueError("expected a learner of numbers, got 'adf', which learns classes alone")
+        if not 0 < noise < math.inf:
+            raise ValueError(f"expected noise to be positive and finite, got {noise!r}")
+        return Gaussian(float(noise))
+
+    def begin(self, inputs: int, outputs: int, likelihood: AbstractLikelihood) -> Stream:
+        """The learner before any observation.
+
+        Raises:
+            ValueError: If the learner does not take these choices together.
+        """
+        module = self._module(inputs, 1 if isinstance(likelihood, Bernoulli) else outputs)
+        constructor = LEARNERS[self.learner]
+        accepted = inspect.signature(constructor).parameters
+        offered = {
+            "rank": min(self.rank, as_network(module).size),
+            "threshold": self.threshold,
+            "generator": torch.Generator().manual_seed(self.seed),
+        }
+        choices: dict[str, Any] = {name: value for name, value in offered.items() if name in accepted}
+        drift, weight = DRIFTS[self.drift], WEIGHTS[self.weight]
+        if drift is not None:
+            choices["drift"] = drift(self.rate)
+        if weight is not None:
+            choices["weight"] = weight(self.threshold)
+        choices |= self.settings or {}
+        try:
+            learner = constructor(module, likelihood, self.variance, **choices)
+            belief = drifted(learner, learner.init(), 1.0)
+        except TypeError as error:
+            raise ValueError(
+                f"expected what learner {self.learner!r} takes, got {', '.join(sorted(choices))}: {error}"
+            ) from error
+        return Stream(learner, belief, Statistics.empty(inputs), 0, self.seed)
+
+    def _module(self, inputs: int, outputs: int) -> nn.Module:
+        """Layers as `nn.Linear` begins them, by a generator of their own; zeros for a linear model."""
+        generator = torch.Generator().manual_seed(self.seed)
+        layers: list[nn.Module] = []
+        for fan_in, fan_out in itertools.pairwise((inputs, *self.hidden, outputs)):
+            layer = nn.utils.skip_init(nn.Linear, fan_in, fan_out, dtype=torch.float64)
+            bound = fan_in**-0.5 if self.hidden else 0.0
+            for parameter in layer.parameters():
+                nn.init.uniform_(parameter, -bound, bound, generator=generator)
+            layers += [layer, ACTIVATIONS[self.activation]()]
+        return nn.Sequential(*layers[:-1])
