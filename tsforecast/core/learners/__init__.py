@@ -3,6 +3,7 @@
 from tsforecast.core.learners.conjugate import ConjugateRegression, NormalInverseGamma
 from tsforecast.core.learners.descent import GradientDescent, Point
 from tsforecast.core.learners.diagonal import BlockDiagonal, Blocked, Diagonal, Independent
+from tsforecast.core.learners.discrete import Bernoulli, Categorical, Poisson
 from tsforecast.core.learners.drift import (
     AbstractDrift,
     BayesianForgetting,
@@ -23,14 +24,7 @@ from tsforecast.core.learners.evidence import (
 from tsforecast.core.learners.family import AbstractFactorFamily, AbstractFamily
 from tsforecast.core.learners.full import Full
 from tsforecast.core.learners.gaussian import GaussianLearner
-from tsforecast.core.learners.likelihood import (
-    AbstractLikelihood,
-    Bernoulli,
-    Categorical,
-    Gaussian,
-    LogDensity,
-    Poisson,
-)
+from tsforecast.core.learners.likelihood import AbstractLikelihood, Gaussian, LogDensity
 from tsforecast.core.learners.low_rank_covariance import LRKF, LowRankCovariance
 from tsforecast.core.learners.low_rank_precision import LOFI, LowRankPrecision
 from tsforecast.core.learners.named import (

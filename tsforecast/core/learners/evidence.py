@@ -9,8 +9,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from tsforecast.core.learners.discrete import Bernoulli
 from tsforecast.core.learners.family import AbstractFactorFamily, AbstractFamily
-from tsforecast.core.learners.likelihood import AbstractLikelihood, Bernoulli
+from tsforecast.core.learners.likelihood import AbstractLikelihood
 from tsforecast.core.learners.network import AbstractNetwork
 from tsforecast.core.learners.weight import AbstractWeight, Unweighted
 

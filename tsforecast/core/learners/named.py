@@ -15,9 +15,10 @@ from torch import Tensor, nn
 from tsforecast.core.learners import drift as drifts
 from tsforecast.core.learners.descent import GradientDescent
 from tsforecast.core.learners.diagonal import BlockDiagonal, Diagonal
+from tsforecast.core.learners.discrete import Bernoulli
 from tsforecast.core.learners.evidence import EmpiricalFisher, Linearised, MomentMatched, MonteCarloHessian
 from tsforecast.core.learners.gaussian import GaussianLearner
-from tsforecast.core.learners.likelihood import AbstractLikelihood, Bernoulli, Gaussian
+from tsforecast.core.learners.likelihood import AbstractLikelihood, Gaussian
 from tsforecast.core.learners.low_rank_covariance import LRKF
 from tsforecast.core.learners.low_rank_precision import LOFI
 from tsforecast.core.learners.network import (
