@@ -1,0 +1,27 @@
+"""Figures of forecasts, decompositions and scores.
+
+Every function takes data and returns a matplotlib `Figure` which belongs to no window and to no global state;
+`save_figure` writes it. Colours are from the palette of Okabe and Ito, which colour-blind readers can tell apart.
+"""
+
+from tsforecast.plots.forecasts import plot_decomposition, plot_forecasts, plot_regimes
+from tsforecast.plots.learning import plot_adaptation, plot_learning_curve, plot_stream, plot_study
+from tsforecast.plots.scores import plot_calibration, plot_differences, plot_scores_by_horizon
+from tsforecast.plots.style import COLOURS, MODEL, OBSERVED, save_figure
+
+__all__ = [
+    "COLOURS",
+    "MODEL",
+    "OBSERVED",
+    "plot_adaptation",
+    "plot_calibration",
+    "plot_decomposition",
+    "plot_differences",
+    "plot_forecasts",
+    "plot_learning_curve",
+    "plot_regimes",
+    "plot_scores_by_horizon",
+    "plot_stream",
+    "plot_study",
+    "save_figure",
+]

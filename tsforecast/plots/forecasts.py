@@ -1,0 +1,216 @@
+"""Figures of forecasts, of their decompositions and of regimes."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from gluonts.dataset.split import periods_between
+from gluonts.model import Forecast
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import ArrayLike, NDArray
+
+from tsforecast.data.frequency import expected_alias_warnings
+from tsforecast.evaluation import INTERVALS, forecast_quantiles
+from tsforecast.plots.style import (
+    COLOURS,
+    DASHES,
+    MODEL,
+    OBSERVED,
+    date_axis,
+    draw_band,
+    lone_marker,
+    style_axis,
+    timestamps,
+)
+
+_SHADES = (
+    "#6AAAD4",
+    "#A6CBE5",
+    "#D8E8F3",
+)  # one per interval, from the narrowest; opaque, so that the legend shows them
+_BAND_LEVELS = tuple(sorted({0.5, *(round(0.5 + side * width / 200, 3) for width in INTERVALS for side in (-1, 1))}))
+
+
+@expected_alias_warnings()
+def plot_forecasts(
+    entries: Iterable[Mapping[str, Any]],
+    forecasts: Iterable[Forecast],
+    *,
+    history: int | None = None,
+    columns: int = 2,
+    title: str | None = None,
+) -> Figure:
+    """Draws series with their forecasts: recent past, what came, the median and the 50, 80 and 95 % intervals.
+
+    One panel per series and target. Several forecasts of a series, as of the rolling protocol, follow each other in its
+    panel; a line marks where each begins. Missing values are gaps.
+
+    Args:
+        entries: GluonTS entries with `item_id` over past and future; the future may be missing.
+        forecasts: Forecasts of these series, in any order; those of other series are left out.
+        history: Steps to show before the first forecast; by default as many as the forecasts cover.
+        columns: Panels beside each other.
+        title: Title above all panels.
+
+    Raises:
+        ValueError: If no series has a forecast.
+    """
+    by_item: dict[str, list[Forecast]] = {}
+    for forecast in sorted(forecasts, key=lambda forecast: forecast.start_date.ordinal):
+        by_item.setdefault(str(forecast.item_id), []).append(forecast)
+    panels = [
+        (entry, row)
+        for entry in entries
+        if str(entry["item_id"]) in by_item
+        for row in range(np.atleast_2d(entry["target"]).shape[0])
+    ]
+    if not panels:
+        raise ValueError(f"expected entries for some of the series {sorted(by_item)[:5]}, but none has a forecast")
+    columns = min(columns, len(panels))
+    rows = -(-len(panels) // columns)
+    figure = Figure(figsize=(1.0 + 5.0 * columns, 1.1 + 2.2 * rows), layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False).ravel()
+    for axis, (entry, row) in zip(axes, panels, strict=False):
+        item = str(entry["item_id"])
+        values = np.atleast_2d(np.asarray(entry["target"], np.float64))[row]
+        _draw_forecasts(axis, entry["start"], values, row, by_item[item], history)
+        axis.set_title(item if np.ndim(entry["target"]) == 1 else f"{item}, target {row}", loc="left", fontsize=9)
+    for axis in axes[len(panels) :]:
+        axis.remove()
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(
+        handles, labels, loc="outside lower center", ncols=3 if columns == 1 else 6, frameon=False, fontsize=8
+    )
+    if title:
+        figure.suptitle(title, fontsize=11)
+    return figure
+
+
+@expected_alias_warnings()
+def plot_decomposition(
+    observed: pd.Series, components: Mapping[str, tuple[ArrayLike, ArrayLike]], *, title: str | None = None
+) -> Figure:
+    """Draws a series and the components that a model sees in it, one panel each, with their uncertainty.
+
+    Args:
+        observed: The series, indexed by periods or timestamps; missing values are gaps.
+        components: By name ("level", "hour of day", ..) mean and standard deviation (time,) over the same times. A
+            component named "fit" is drawn over the observations instead of in a panel of its own.
+        title: Title above all panels.
+
+    Raises:
+        ValueError: If a component is not as long as the series.
+    """
+    times = timestamps(observed.index)
+    parts = {
+        name: (np.asarray(mean, np.float64), np.asarray(std, np.float64)) for name, (mean, std) in components.items()
+    }
+    for name, (mean, std) in parts.items():
+        if not mean.shape == std.shape == times.shape:
+            raise ValueError(f"expected {len(times)} steps of component {name!r}, got {mean.shape} and {std.shape}")
+    fit = parts.pop("fit", None)
+    figure = Figure(figsize=(9.0, 1.2 + 1.5 * (1 + len(parts))), layout="constrained")
+    axes = figure.subplots(1 + len(parts), 1, sharex=True, squeeze=False)[:, 0]
+    if fit is not None:
+        draw_band(axes[0], times, *fit, colour=MODEL)
+    marker = lone_marker(observed)
+    axes[0].plot(times, observed.to_numpy(np.float64), color=OBSERVED, linewidth=0.7, marker=marker, markersize=2)
+    axes[0].set_title("observed" if fit is None else "observed (black) and fit", loc="left", fontsize=9)
+    for index, (axis, (name, (mean, std))) in enumerate(zip(axes[1:], parts.items(), strict=True)):
+        draw_band(axis, times, mean, std, colour=COLOURS[index % len(COLOURS)])
+        axis.set_title(name, loc="left", fontsize=9)
+    for axis in axes:
+        style_axis(axis)
+    date_axis(axes[-1])
+    axes[-1].set_xlim(times[0], times[-1])
+    figure.align_ylabels()
+    figure.suptitle(title or f"{observed.name or 'series'}: components, mean ± 2 standard deviations", fontsize=11)
+    return figure
+
+
+def plot_regimes(observed: pd.Series, weights: ArrayLike, *, ordered: bool = False, title: str | None = None) -> Figure:
+    """Draws a series, and below it the weights of the regimes that a switching model infers from all of it.
+
+    Args:
+        observed: The series, indexed by periods or timestamps; missing values are gaps.
+        weights: Of every regime or base matrix, (time, regime), summing to one. The largest are shown in colour, those
+            which never matter together in grey.
+        ordered: Whether the regimes are in an order that means something, such as from calm to wild: all are shown in
+            it, from dark to bright.
+        title: Title above both panels.
+
+    Raises:
+        ValueError: If there are not as many weights as steps.
+    """
+    times = timestamps(observed.index)
+    weights = np.asarray(weights, np.float64)
+    if weights.ndim != 2 or len(weights) != len(times):
+        raise ValueError(f"expected weights of {len(times)} steps, got an array of shape {weights.shape}")
+    if ordered:
+        shown, rest = np.arange(weights.shape[1]), np.arange(0)
+        colours = list(colormaps["viridis"](np.linspace(0, 1, len(shown))))
+    else:
+        order = np.argsort(-weights.var(0), kind="stable")  # what changes most tells most
+        shown, rest = order[: len(COLOURS)], order[len(COLOURS) :]
+        colours = list(COLOURS[: len(shown)])
+    figure = Figure(figsize=(9.0, 4.6), layout="constrained")
+    above, below = figure.subplots(2, 1, sharex=True)
+    above.plot(
+        times, observed.to_numpy(np.float64), color=OBSERVED, linewidth=0.7, marker=lone_marker(observed), markersize=2
+    )
+    above.set_title("observed", loc="left", fontsize=9)
+    layers = weights[:, shown].T
+    if len(rest):
+        layers, colours = np.vstack([layers, weights[:, rest].sum(1)]), [*colours, "0.85"]
+    below.stackplot(times, layers, colors=colours, linewidth=0)
+    below.set_ylim(0, 1)
+    below.set_title("weights of the regimes given the whole series", loc="left", fontsize=9)
+    for axis in (above, below):
+        style_axis(axis)
+    date_axis(below)
+    below.set_xlim(times[0], times[-1])
+    figure.align_ylabels()
+    figure.suptitle(title or f"{observed.name or 'series'}: inferred regimes", fontsize=11)
+    return figure
+
+
+def _draw_forecasts(
+    axis: Axes,
+    start: pd.Period,
+    values: NDArray[np.float64],
+    row: int,
+    forecasts: Sequence[Forecast],
+    history: int | None,
+) -> None:
+    origins = [periods_between(start, forecast.start_date) - 1 for forecast in forecasts]
+    end = origins[-1] + forecasts[-1].prediction_length
+    first = max(0, origins[0] - (end - origins[0] if history is None else history))
+    times = timestamps(pd.period_range(start, periods=max(end, len(values)), freq=start.freq))
+    shown = values[first:end]
+    for position, (forecast, origin) in enumerate(zip(forecasts, origins, strict=True)):
+        quantiles = forecast_quantiles(forecast, _BAND_LEVELS)
+        quantiles = quantiles[..., row] if quantiles.ndim == 3 else quantiles
+        ahead = times[origin : origin + forecast.prediction_length]
+        if 0 < origin <= len(values) and np.isfinite(values[origin - 1]):
+            # Bands open at the last observation: so forecasts of a single step are seen, too.
+            quantiles = np.concatenate([np.full((len(quantiles), 1), values[origin - 1]), quantiles], axis=1)
+            ahead = times[origin - 1 : origin + forecast.prediction_length]
+        labelled = position == 0
+        bands = sorted(zip(INTERVALS, _SHADES, strict=True), reverse=True)
+        for width, colour in bands:
+            low, high = (quantiles[_BAND_LEVELS.index(round(0.5 + side * width / 200, 3))] for side in (-1, 1))
+            label = f"{width} % interval" if labelled else None
+            axis.fill_between(ahead, low, high, color=colour, linewidth=0, label=label, zorder=2)
+        median = quantiles[_BAND_LEVELS.index(0.5)]
+        axis.plot(ahead, median, color=MODEL, linewidth=1.3, label="median" if labelled else None, zorder=4)
+        label = "forecast start" if labelled else None
+        axis.axvline(ahead[0], color="#7F7F7F", linewidth=0.8, linestyle=DASHES, zorder=1, label=label)
+    marker = lone_marker(shown)
+    past = times[first : first + len(shown)]
+    axis.plot(past, shown, color=OBSERVED, linewidth=0.9, marker=marker, markersize=2, label="observed", zorder=3)
+    style_axis(axis)
+    date_axis(axis)
+    axis.set_xlim(times[first], times[end - 1])

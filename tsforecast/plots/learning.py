@@ -1,0 +1,204 @@
+"""Figures of learning: over epochs, trials, windows and streams."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+from tsforecast.plots.style import COLOURS, DASHES, MODEL, OBSERVED, date_axis, style_axis
+
+
+def plot_learning_curve(curve: pd.DataFrame | str | Path, *, title: str | None = None) -> Figure:
+    """Draws training and validation loss against epochs.
+
+    Args:
+        curve: Columns `epoch`, `train_loss` and, where there is one, `val_loss`; or a CSV file of them. Rows which lack
+            a loss are left out of its line, as a logger writes the two in different rows.
+        title: Title.
+
+    Raises:
+        ValueError: If a column is missing.
+    """
+    frame = curve if isinstance(curve, pd.DataFrame) else pd.read_csv(curve)
+    missing = {"epoch", "train_loss"} - set(frame.columns)
+    if missing:
+        raise ValueError(f"expected columns epoch and train_loss, but there are only {list(frame.columns)}")
+    figure = Figure(figsize=(6.0, 3.6), layout="constrained")
+    axis = figure.subplots()
+    best = (0, np.nan)
+    for column, label, colour in (("train_loss", "training", MODEL), ("val_loss", "validation", COLOURS[1])):
+        line = frame.reindex(columns=["epoch", column]).dropna()
+        if line.empty:
+            continue
+        epochs, losses = line["epoch"].to_numpy(), line[column].to_numpy(np.float64)
+        axis.plot(epochs, losses, color=colour, linewidth=1.5, marker="o", markersize=3, label=label)
+        best = epochs[losses.argmin()], losses.min()  # of the validation loss where there is one
+    if axis.lines:
+        axis.axvline(best[0], color=OBSERVED, linewidth=0.8, linestyle=DASHES)
+        late = best[0] > frame["epoch"].mean()
+        axis.annotate(
+            f"best: {best[1]:#.4g}",
+            (best[0], 1),
+            xycoords=("data", "axes fraction"),
+            xytext=(-4 if late else 4, -4),
+            textcoords="offset points",
+            ha="right" if late else "left",
+            va="top",
+            fontsize=8,
+        )
+        axis.legend(frameon=False, fontsize=8)
+    style_axis(axis)
+    axis.set(xlabel="epoch", ylabel="loss")
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+    if title:
+        axis.set_title(title, loc="left", fontsize=11)
+    return figure
+
+
+def plot_study(trials: pd.DataFrame, *, title: str | None = None) -> Figure:
+    """Draws the CRPS of every trial of a search with the best so far, and against every hyperparameter that was tried.
+
+    Args:
+        trials: Columns `trial`, `crps` (NaN where the training failed), `seconds` and the hyperparameters.
+        title: Title above all panels.
+    """
+    names = [name for name in trials.columns if name not in ("trial", "crps", "seconds")]
+    rows = -(-(len(names) + 1) // 3)
+    figure = Figure(figsize=(10.0, 2.8 * rows), layout="constrained")
+    axes = figure.subplots(rows, 3, squeeze=False).flatten()
+    done = trials.dropna(subset=["crps"])
+    axes[0].plot(done["trial"], done["crps"], "o", color=MODEL, markersize=4, label="trial")
+    axes[0].step(done["trial"], done["crps"].cummin(), where="post", color=COLOURS[1], label="best so far")
+    axes[0].set(xlabel="trial", ylabel="CRPS")
+    axes[0].xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes[0].legend(frameon=False, fontsize=8)
+    for axis, name in zip(axes[1:], names, strict=False):
+        values = done[name]
+        if pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values):
+            axis.plot(values, done["crps"], "o", color=MODEL, markersize=4)
+            if values.min() > 0 and values.max() > 20 * values.min():
+                axis.set_xscale("log")
+        else:
+            axis.plot(values.astype(str), done["crps"], "o", color=MODEL, markersize=4)
+        axis.set(xlabel=name, ylabel="CRPS")
+    for axis in axes[: len(names) + 1]:
+        style_axis(axis)
+    for axis in axes[len(names) + 1 :]:
+        axis.set_axis_off()
+    if title:
+        figure.suptitle(title, fontsize=11)
+    return figure
+
+
+def plot_adaptation(windows: pd.DataFrame, models: tuple[str, str], *, title: str | None = None) -> Figure:
+    """Draws the CRPS of a model and of the same model learning on, window by window, and how far it moved.
+
+    Thin lines are single windows, thick ones means over seven of them.
+
+    Args:
+        windows: Indexed by `start`; `moved` and a column of CRPS for each model.
+        models: Names of the frozen and of the learning model.
+        title: Title above all panels.
+    """
+    figure = Figure(figsize=(9.0, 6.0), layout="constrained")
+    upper, middle, lower = figure.subplots(3, 1, sharex=True, height_ratios=(3, 2, 1.5))
+    times = windows.index.to_numpy()
+    for index, name in enumerate(models):
+        upper.plot(times, windows[name], color=COLOURS[index], linewidth=0.7, alpha=0.5)
+        mean = windows[name].rolling(7, min_periods=1).mean()
+        upper.plot(times, mean, color=COLOURS[index], linewidth=2.0, label=name)
+    change = windows[models[1]] - windows[models[0]]
+    middle.bar(times, change, width=0.8 * np.diff(times).min() if len(times) > 1 else 0.8, color=COLOURS[1], alpha=0.4)
+    middle.plot(times, change.rolling(7, min_periods=1).mean(), color=COLOURS[1], linewidth=2.0)
+    middle.axhline(0, color=OBSERVED, linewidth=0.8, linestyle=DASHES)
+    lower.plot(times, windows["moved"], color=COLOURS[1], linewidth=1.5)
+    upper.set(ylabel="CRPS")
+    middle.set(ylabel="difference")
+    lower.set(ylabel="parameters moved\n(prior sd)")
+    upper.set_ylim(bottom=0)
+    lower.set_ylim(bottom=0)
+    for axis in (upper, middle, lower):
+        style_axis(axis)
+    date_axis(lower)
+    upper.legend(frameon=False, fontsize=8)
+    if title:
+        figure.suptitle(title, fontsize=11)
+    return figure
+
+
+def plot_stream(items: pd.DataFrame, scores: Mapping[str, Any], *, title: str | None = None) -> Figure:
+    """Draws how a learner does on a stream: log-loss, error and weights against observations, and calibration.
+
+    Lines are means over all observations so far, and over the last tenth of them at each point.
+
+    Args:
+        items: Table of `tsforecast stream`: `item`, `log_loss`, `error`, and where known `weights_moved`, `weights_sd`.
+        scores: `accuracy` or `rmse`, `log_loss`, and `calibration` (rows of `expected` and `observed`).
+        title: Title.
+    """
+    scored = items.dropna(subset=["log_loss"])
+    classes = "accuracy" in scores
+    error = scored["error"] if classes else scored["error"].abs()
+    window = max(len(items) // 10, 20)
+    figure = Figure(figsize=(8.0, 6.8), layout="constrained")
+    grid = figure.add_gridspec(3, 3)
+    top = figure.add_subplot(grid[0, :])
+    middle = figure.add_subplot(grid[1, :], sharex=top)
+    bottom, corner = figure.add_subplot(grid[2, :2]), figure.add_subplot(grid[2, 2])
+    panels = ((top, scored["log_loss"], "log-loss (nats)"), (middle, error, "wrong" if classes else "absolute error"))
+    for axis, values, label in panels:
+        least = min(window, max(len(values) // 4, 1))
+        recent = np.asarray(values.rolling(window, min_periods=least).mean(), np.float64)
+        so_far = np.asarray(values.expanding().mean(), np.float64)
+        axis.plot(scored["item"], recent, color=COLOURS[5], linewidth=1.2, label=f"last {window}")
+        axis.plot(scored["item"], so_far, color=MODEL, linewidth=1.8, label="all so far")
+        # The first predictions are of a learner that knows nothing, and would hide the others.
+        late = np.concatenate([recent[len(recent) // 20 :], so_far[len(recent) // 20 :]])
+        late = late[np.isfinite(late)]
+        if len(late):
+            low, high = min(late.min(), 0.0) if axis is middle else late.min(), late.max()
+            axis.set_ylim(low - 0.05 * (high - low + 1e-9), high + 0.1 * (high - low + 1e-9))
+        axis.set_ylabel(label)
+        if axis is middle and classes:
+            axis.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    top.legend(frameon=False, fontsize=8, ncols=2)
+    weights = items.dropna(subset=["weights_moved"])
+    for column, label, colour in (
+        ("weights_moved", "moved from where they began", MODEL),
+        ("weights_sd", "standard deviation", COLOURS[1]),
+    ):
+        bottom.plot(
+            weights["item"], weights[column], color=colour, linewidth=1.5, label=label, marker="o", markersize=2
+        )
+    bottom.set_ylabel("weights (prior sd)")
+    bottom.set_ylim(bottom=0)
+    bottom.legend(frameon=False, fontsize=8, ncols=2)
+    bottom.set_xlabel("observation")
+    rows = scores["calibration"]
+    corner.plot([0, 1], [0, 1], color=OBSERVED, linewidth=0.8, linestyle=DASHES)
+    corner.plot(
+        [row["expected"] for row in rows],
+        [row["observed"] for row in rows],
+        color=MODEL,
+        linewidth=1.5,
+        marker="o",
+        markersize=4,
+    )
+    corner.set(
+        xlabel="probability of the likeliest class" if classes else "width of the interval",
+        ylabel="share that was right" if classes else "share inside",
+        xlim=(0, 1),
+        ylim=(0, 1.02),
+    )
+    for axis in (top, middle, bottom, corner):
+        style_axis(axis)
+    top.tick_params(labelbottom=False)
+    bottom.set_xlim(top.get_xlim())
+    whole = "accuracy {accuracy:.1%}" if classes else "RMSE {rmse:.4g}"
+    said = f"{whole}, log-loss {{log_loss:.4g}}".format(**scores)
+    figure.suptitle(f"{title}: {said}" if title else said, fontsize=11, x=0.02, ha="left")
+    return figure
