@@ -11,10 +11,12 @@ of the expected frame along each of the same paths, white above 1/2. Two floors 
 repeated, and, for worlds by name, true physics from states known about as well as frames can tell them. Written into
 the run folder: video_scores.json, which says too what the evaluation cost, video_horizon.csv, film.png and film.gif
 (truth, filtered, expected frames of sampled futures), switches.png (weights of base matrices, collisions), with
---missing also imputation.png; of several runs also a picture of all by horizon.
+--missing also imputation.png. Of several runs also a picture of all by horizon, and video_differences.csv: the
+Wasserstein distance of each minus that of the best on the same data, with an interval over the sequences.
 """
 
 import argparse
+import dataclasses
 import json
 import logging
 import sys
@@ -34,11 +36,33 @@ from video_runs import AHEAD, SEEN, Model, find_video, load_model, of_sequences
 from tsforecast.cli.memory import keep_freed_memory
 from tsforecast.data.files import replace_file
 from tsforecast.data.video import Video
+from tsforecast.evaluation.compare import mean_difference
 from tsforecast.evaluation.video import FrameScores, carry_forward, linear_probe, score_frames
 from tsforecast.film import film_strip, gif, horizon_plot, imputation_strip, switch_plot
 from tsforecast.plots import save_figure
 
 log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluated:
+    """What is known of a run that was scored.
+
+    Attributes:
+        run: What it is called beside others.
+        dataset: Name of the data.
+        checksum: Of the data.
+        table: Scores by horizon, with those of the floors.
+        scores: Of the frames drawn pixel by pixel.
+        expected: Of the expected frames.
+    """
+
+    run: str
+    dataset: str
+    checksum: str
+    table: pd.DataFrame
+    scores: FrameScores
+    expected: FrameScores
 
 
 def score(
@@ -143,11 +167,14 @@ def held_out(record: dict[str, Any], options: argparse.Namespace) -> Video:
     return video
 
 
-def evaluate(folder: Path, options: argparse.Namespace, known: dict[str, dict[str, FrameScores]]) -> pd.DataFrame:
-    """Scores a run and writes what is said above; the table by horizon.
+def evaluate(
+    folder: Path, label: str, options: argparse.Namespace, known: dict[str, dict[str, FrameScores]]
+) -> Evaluated:
+    """Scores a run and writes what is said above.
 
     Args:
         folder: Of the run.
+        label: Of the run, beside others.
         options: Of the command line.
         known: Floors by checksum of the data, which are computed once.
     """
@@ -169,7 +196,7 @@ def evaluate(folder: Path, options: argparse.Namespace, known: dict[str, dict[st
     summary: dict[str, Any] = {"model": record["model"], "dataset": record["dataset"], "sequences": len(video.frames)}
     summary |= {"samples": options.samples, "missing": options.missing}
     last = scores.wasserstein.shape[1]
-    parts = {"all": (1, last), "near": (1, min(10, last)), "far": (max(last - 9, 1), last)}
+    parts = parts_of(last)
     for key, one in {"scores": scores, "expected": expected, **known[data]}.items():
         summary[key] = {part: one.overall(*ends) for part, ends in parts.items()}
     with watch.on("probe"):
@@ -190,7 +217,38 @@ def evaluate(folder: Path, options: argparse.Namespace, known: dict[str, dict[st
     with replace_file(folder / "video_scores.json") as temporary:
         temporary.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
     report(folder, summary, [name for name in FLOORS if name in known[data]])
-    return table
+    return Evaluated(label, record["dataset"], data, table, scores, expected)
+
+
+def parts_of(last: int) -> dict[str, tuple[int, int]]:
+    """First and last step of what is summed up: everything, the first ten steps, the last ten."""
+    return {"all": (1, last), "near": (1, min(10, last)), "far": (max(last - 9, 1), last)}
+
+
+def differences(runs: Sequence[Evaluated]) -> pd.DataFrame:
+    """Wasserstein distance of each run minus that of the best on the same data; empty where no two runs have that.
+
+    Columns `dataset`, `run`, `best`, `frames` ("drawn" or "expected"), `part` ("all", "near" or "far"), `difference`,
+    `low` and `high`, the ends of a 95 % interval over the sequences. Of chosen bests, differences look a little larger
+    than they are.
+    """
+    rows = []
+    for data in dict.fromkeys(run.checksum for run in runs):
+        same = [run for run in runs if run.checksum == data]
+        for frames in ("drawn", "expected"):
+            for part, (first, last) in parts_of(same[0].scores.wasserstein.shape[1]).items():
+                found = {}
+                for run in same:
+                    scores = run.scores if frames == "drawn" else run.expected
+                    found[run.run] = scores.wasserstein[:, first - 1 : last].mean(1)
+                best = min(found, key=lambda name: found[name].mean())
+                for name in found:
+                    if name == best:
+                        continue
+                    change = mean_difference(found[name], found[best])
+                    row = {"dataset": same[0].dataset, "run": name, "best": best, "frames": frames, "part": part}
+                    rows.append(row | {"difference": change.estimate, "low": change.low, "high": change.high})
+    return pd.DataFrame(rows)
 
 
 def report(folder: Path, summary: dict[str, Any], present: Sequence[str]) -> None:
@@ -256,17 +314,33 @@ def main(arguments: Sequence[str] | None = None) -> None:
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     keep_freed_memory()
     known: dict[str, dict[str, FrameScores]] = {}
+    folders = list(dict.fromkeys(folder.resolve() for folder in options.runs))
+    short = len({folder.name for folder in folders}) == len(folders)
     try:
-        tables = [evaluate(folder, options, known) for folder in options.runs]
+        runs = [evaluate(folder, folder.name if short else str(folder), options, known) for folder in folders]
     except (OSError, ValueError, ArithmeticError, ImportError) as error:
         sys.exit(f"error: {error}")
-    if len(tables) > 1:
-        for folder, table in zip(options.runs, tables, strict=True):  # there may be several of one model
-            table["model"] = table["model"].where(table["model"].isin(FLOORS), folder.name)
-        table = pd.concat(tables, ignore_index=True).drop_duplicates(["dataset", "model", "horizon"])
-        path = options.output or options.runs[0].parent / "video_horizon.png"
-        present = [name for name in FLOORS if (table["model"] == name).any()]
-        log.info("%s", save_figure(horizon_plot(table, floors=present, panel="dataset"), path))
+    if len(runs) > 1:
+        compare(runs, options.output or options.runs[0].parent / "video_horizon.png")
+
+
+def compare(runs: Sequence[Evaluated], path: Path) -> None:
+    """Draws several runs by horizon, and says whether one is ahead of another."""
+    tables = []
+    for run in runs:  # there may be several of one model
+        tables.append(run.table.assign(model=run.table["model"].where(run.table["model"].isin(FLOORS), run.run)))
+    table = pd.concat(tables, ignore_index=True).drop_duplicates(["dataset", "model", "horizon"])
+    present = [name for name in FLOORS if (table["model"] == name).any()]
+    log.info("%s", save_figure(horizon_plot(table, floors=present, panel="dataset"), path))
+    found = differences(runs)
+    if found.empty:
+        return
+    with replace_file(path.with_name("video_differences.csv")) as temporary:
+        found.to_csv(temporary, index=False, float_format="%.4g")
+    for row in found.query("frames == 'drawn' and part != 'near'").to_dict("records"):
+        log.info(
+            "  {run} - {best}, {part} steps: Wasserstein {difference:+.3f} [{low:.3f}, {high:.3f}]".format_map(row)
+        )
 
 
 if __name__ == "__main__":

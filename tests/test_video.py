@@ -9,12 +9,14 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from lightning.pytorch.callbacks import LambdaCallback, timer
 
 from tsforecast.data import physics
 from tsforecast.data.video import load_video, make_video, save_video
+from tsforecast.evaluation.video import FrameScores
 
 FOLDER = Path(__file__).resolve().parent.parent / "scripts"
 TINY = (
@@ -372,10 +374,39 @@ def test_several_runs_of_one_model_are_drawn_beside_each_other(trained, evaluati
         evaluation, "horizon_plot", lambda table, **options: drawn.append(table) or plot(table, **options)
     )
     picture = tmp_path / "both.png"
-    evaluation.main([str(folder), str(other), "--samples", "2", "--device", "cpu", "--output", str(picture)])
+    evaluation.main(
+        [str(folder), str(other), str(folder), "--samples", "2", "--device", "cpu", "--output", str(picture)]
+    )
     assert set(drawn[0]["model"]) == {folder.name, "other", "last frame"}
     assert drawn[0].groupby(["model", "horizon"]).size().eq(1).all()
     assert picture.exists()
+    # Of the same parameters and random numbers nothing is ahead, and the folder which comes twice counts once.
+    found = pd.read_csv(tmp_path / "video_differences.csv")
+    assert set(found["run"]) == {"other"}
+    assert set(found["frames"] + found["part"]) == {
+        a + b for a in ("drawn", "expected") for b in ("all", "near", "far")
+    }
+    assert (found[["difference", "low", "high"]] == 0).all(axis=None)
+
+
+def test_runs_are_compared_with_the_best_on_the_same_data(evaluation):
+    def evaluated(run, data, drawn):
+        drawn = np.array(drawn, dtype=float)
+        scores, expected = FrameScores(drawn, drawn, drawn), FrameScores(drawn / 2, drawn, drawn)
+        return evaluation.Evaluated(run, f"name of {data}", data, pd.DataFrame(), scores, expected)
+
+    one = evaluated("one", "a", [[1, 2], [3, 4], [5, 6]])
+    two = evaluated("two", "a", [[2, 2], [3, 5], [8, 6]])
+    found = evaluation.differences([two, evaluated("alone", "b", [[0, 0]]), one])
+    assert set(found["dataset"]) == {"name of a"}
+    assert set(found["run"]) == {"two"}
+    assert set(found["best"]) == {"one"}
+    whole = found.query("part == 'all'").set_index("frames")
+    # Differences of the three sequences are .5, .5 and 1.5, of mean 5/6 and standard error 1/3; Student's t is 4.303.
+    assert whole.loc["drawn", ["difference", "low", "high"]].tolist() == pytest.approx(
+        [5 / 6, 5 / 6 - 4.3027 / 3, 5 / 6 + 4.3027 / 3], abs=1e-4
+    )
+    assert whole.loc["expected", "high"] == pytest.approx(whole.loc["drawn", "high"] / 2)
 
 
 def test_grey_frames_have_a_gaussian_decoder(training, evaluation, tmp_path):

@@ -1,7 +1,7 @@
 """Scores of forecasts, baselines on the same windows, and the files and tables that report them."""
 
 from tsforecast.evaluation.baselines import BASELINES, Baseline, default_baselines, fit_baseline
-from tsforecast.evaluation.compare import Difference, crps_by_window, paired_difference
+from tsforecast.evaluation.compare import Difference, crps_by_window, mean_difference, paired_difference
 from tsforecast.evaluation.deepar import DeepAR
 from tsforecast.evaluation.report import Evaluation, evaluate, fit_named, format_scores, save_scores
 from tsforecast.evaluation.scores import (
@@ -32,6 +32,7 @@ __all__ = [
     "fit_named",
     "forecast_quantiles",
     "format_scores",
+    "mean_difference",
     "paired_difference",
     "save_scores",
     "score",

@@ -4,15 +4,16 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
 from scipy import stats
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Of the CRPS of two models: negative where the first is ahead.
+    """Of the scores of two models, of which less is better: negative where the first is ahead.
 
     Attributes:
-        estimate: CRPS of the first minus CRPS of the second, over the same cells.
+        estimate: Score of the first minus score of the second, over the same cells.
         low: Lower end of the interval.
         high: Upper end.
         level: Of the interval.
@@ -32,6 +33,30 @@ def crps_by_window(per_forecast: pd.DataFrame) -> pd.Series:
     """
     loss = (per_forecast["crps"] * per_forecast["size"]).groupby("start").sum()
     return loss / per_forecast["size"].groupby("start").sum()
+
+
+def mean_difference(first: ArrayLike, second: ArrayLike) -> Difference:
+    """Mean of the first minus mean of the second, with Student's interval over independent pairs.
+
+    Args:
+        first: A score for each of some independent things, such as sequences of video.
+        second: Of the same things in the same order.
+
+    Returns:
+        The difference; the interval is without end where there is one pair.
+
+    Raises:
+        ValueError: If shapes differ or there is nothing.
+    """
+    a, b = np.asarray(first, np.float64), np.asarray(second, np.float64)
+    if a.shape != b.shape or a.ndim != 1 or not len(a):
+        raise ValueError(f"expected two vectors of scores of the same things, got shapes {a.shape} and {b.shape}")
+    change = a - b
+    estimate = float(change.mean())
+    if len(a) == 1:
+        return Difference(estimate, -np.inf, np.inf)
+    half = float(stats.t.ppf(0.975, len(a) - 1) * change.std(ddof=1) / np.sqrt(len(a)))
+    return Difference(estimate, estimate - half, estimate + half)
 
 
 def paired_difference(first: pd.DataFrame, second: pd.DataFrame, *, block: int = 7) -> Difference:

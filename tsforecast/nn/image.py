@@ -100,8 +100,20 @@ class ImageDecoder(nn.Module):
 
     def forward(self, auxiliary: Float[Tensor, "*batch auxiliary"]) -> Float[Tensor, "*batch output"]:
         """Outputs of all pixels, channel by channel, row by row."""
-        images = self.layers(self.first(auxiliary).reshape(-1, *self.size.smallest))
-        return images.reshape(*auxiliary.shape[:-1], -1)
+        images = self.first(auxiliary).reshape(-1, *self.size.smallest)
+        # Pixels are shuffled in half the time where channels lie side by side.
+        images = self.layers[:-2](images.contiguous(memory_format=torch.channels_last))
+        return self._last(images).reshape(*auxiliary.shape[:-1], -1)
+
+    def _last(self, images: Float[Tensor, "image four_filters low narrow"]) -> Float[Tensor, "image channel _ _ _ _"]:
+        """The last two layers in the other order, which is the same and shuffles a channel where it was all filters."""
+        mix = self.layers[-1]
+        assert isinstance(mix, nn.Conv2d)
+        assert mix.bias is not None
+        # Four channels before the shuffle are one after it: the places in a square of two by two pixels.
+        weight = torch.kron(mix.weight.flatten(1), torch.eye(4, dtype=images.dtype, device=images.device))
+        mixed = nn.functional.linear(images.movedim(1, -1), weight, mix.bias.repeat_interleave(4))
+        return mixed.unflatten(-1, (-1, 2, 2)).permute(0, 3, 1, 4, 2, 5)
 
 
 def keep_variance(network: nn.Module) -> None:
