@@ -14,9 +14,9 @@ over the stream, or as many as take .1 s. The plain loop's predictions must agre
 are off. "batch": 100 learners of different streams by `torch.func.vmap`, beside one; not of ekf, a hundred of whose
 covariances take gigabytes.
 
-Growth: seconds and peak memory (in vectors of the weights, above what the process had before) of one update with many
-weights, beside the Jacobian of the same network alone, in a process of its own: in closed form, as the update has it
-("of_jacobian"), and by `torch.func.jacrev` ("of_jacrev").
+Growth ("growth-WEIGHTS-OUTPUTS"): seconds and peak memory (in vectors of the weights, above what the process had
+before) of one update with many weights, beside the Jacobian of the same network alone, in a process of its own: in
+closed form, as the update has it ("of_jacobian"), and by `torch.func.jacrev` ("of_jacrev").
 """
 
 import argparse
@@ -38,8 +38,13 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "runs"))
 PROBLEMS = ["diabetes", "cancer", "digits"]
 LEARNERS = ["vd-ekf", "decoupled-ekf", "lofi-10", "lofi-20", "ekf", "ogd"]
-# Weights of the growth rows, by family; the full family has a covariance of all pairs.
-GROWTH = {"ekf": (500, 1000, 2000), "vd-ekf": (10**5, 10**6, 10**7), "lofi-10": (10**5, 10**6, 10**7)}
+# Weights and outputs of the growth rows, by learner; the full family has a covariance of all pairs.
+GROWTH = {
+    "ekf": ((500, 1), (1000, 1), (2000, 1), (2000, 10)),
+    "vd-ekf": ((10**5, 1), (10**6, 1), (10**7, 1), (10**6, 10)),
+    "lofi-10": ((10**5, 1), (10**6, 1), (10**7, 1), (10**6, 10)),
+    "lofi-40": ((10**6, 1),),
+}
 KEY = ("problem", "learner", "hardware", "threads", "contender")
 RESULTS = (
     "weights", "rounds", "us_per_step", "times_faster_than_plain", "of_jacobian", "of_jacrev", "peak_vectors",
@@ -200,7 +205,10 @@ def measure(job: dict[str, Any]) -> list[dict[str, Any]]:
     """All contenders of one problem and learner, in turns."""
     import torch
 
+    from tsforecast.cli.memory import keep_freed_memory
+
     torch.set_num_threads(job["threads"])
+    keep_freed_memory()  # as the commands do; else covariances of megabytes are fresh pages at every step, for everyone
     functions, weights = make(job["problem"], job["learner"], job["steps"])
     with torch.no_grad():
         truth = functions["plain"]()
@@ -248,20 +256,21 @@ def _seconds(function: Callable[[], Any]) -> float:
 
 
 def grow(job: dict[str, Any]) -> list[dict[str, Any]]:
-    """One learner with many weights: 99 inputs and a bias, one hidden layer, one output."""
+    """One learner with many weights: 99 inputs and a bias, one hidden layer, one output or more."""
     import torch
     from torch import nn
 
     from tsforecast.core import learners
 
     torch.set_num_threads(job["threads"])
-    hidden = max(round(job["weights"] / 101), 1)
-    network = nn.Sequential(nn.Linear(99, hidden), nn.Tanh(), nn.Linear(hidden, 1, bias=False))
+    outputs = job["outputs"]
+    hidden = max(round(job["weights"] / (100 + outputs)), 1)
+    network = nn.Sequential(nn.Linear(99, hidden), nn.Tanh(), nn.Linear(hidden, outputs, bias=False))
     for parameter in network.parameters():
         parameter.requires_grad_(False)
     rank = {"rank": int(job["learner"].split("-")[1])} if job["learner"].startswith("lofi") else {}
     learner = learners.LEARNERS["lofi" if rank else job["learner"]](network, learners.Gaussian(1.0), 0.01, **rank)
-    x, y = torch.randn(1, 99), torch.randn(1, 1)
+    x, y = torch.randn(1, 99), torch.randn(1, outputs)
     belief = learner.init()
     before = _resident()
     size = learner.network.size
@@ -315,7 +324,11 @@ def main() -> None:
 
     common = {"rounds": options.rounds, "threads": options.threads, "steps": options.steps}
     jobs = [common | {"problem": p, "learner": name} for p in options.problems for name in options.learners]
-    jobs += [common | {"learner": name, "weights": size} for name in options.growth for size in GROWTH[name]]
+    jobs += [
+        common | {"learner": name, "weights": size, "outputs": outputs}
+        for name in options.growth
+        for size, outputs in GROWTH[name]
+    ]
     facts = {"hardware": _hardware(), "threads": options.threads}
     libraries = "; ".join(f"{name} {version(name)}" for name in ("torch", "river", "posteriors"))
     facts["versions"] = f"{libraries}; python {platform.python_version()}"
@@ -323,7 +336,7 @@ def main() -> None:
     rows: list[dict[str, Any]] = []
     limits = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(options.threads))
     for job in (bar := tqdm(jobs, unit="run")):
-        problem = job.get("problem", f"growth-{job.get('weights')}")
+        problem = job["problem"] if "problem" in job else f"growth-{job['weights']}-{job['outputs']}"
         bar.set_description(f"{problem} {job['learner']}")
         command = [sys.executable, "-W", "ignore", __file__, "--job", json.dumps(job)]
         done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **limits})
