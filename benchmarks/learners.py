@@ -11,7 +11,7 @@ with compiled=True), the formulas written out in a plain loop (the Jacobian by `
 models (scaling and logistic or linear regression) and, beside vd-ekf, the diagonal filter of posteriors (by the
 empirical Fisher: another algorithm of the same cost). All take turns in one process: compare ratios; a turn is a pass
 over the stream, or as many as take .1 s. The plain loop's predictions must agree with the library's first. Gradients
-are off. "batch": 100 learners of different streams by `torch.func.vmap`, beside one; not of ekf, a hundred of whose
+are off. "batch": 100 learners of different streams by `run_many`, beside one; not of ekf, a hundred of whose
 covariances take gigabytes.
 
 Growth ("growth-WEIGHTS-OUTPUTS"): seconds and peak memory (in vectors of the weights, above what the process had
@@ -123,7 +123,8 @@ def make(problem: str, name: str, steps: int) -> tuple[dict[str, Callable[[], An
     from online import STREAMS, load, make_network  # pyright: ignore[reportMissingImports]
 
     from tsforecast.core import learners
-    from tsforecast.core.learner import run
+    from tsforecast.core.gaussian import map_tensors
+    from tsforecast.core.learner import run, run_many
 
     widths, variance, noise, _ = STREAMS[problem]
     inputs, target, _, _ = load(problem, 0)
@@ -142,15 +143,18 @@ def make(problem: str, name: str, steps: int) -> tuple[dict[str, Callable[[], An
     belief = learner.init()
     orders = torch.stack([torch.randperm(len(inputs), generator=torch.Generator().manual_seed(k)) for k in range(100)])
 
-    def batch() -> Any:
-        streams = (rows[0][orders], rows[1][orders])
-        return torch.func.vmap(lambda x, y: run(learner, belief, x, y)[1].mean)(*streams)
+    streams = [x[orders].transpose(0, 1).unsqueeze(2) for x in (inputs, target)]
+    beliefs = map_tensors(lambda x: x.expand(len(orders), *x.shape), belief)
+    batches = {
+        "tsforecast batch of 100": lambda: run_many(learner, beliefs, *streams)[1].mean,
+        "tsforecast batch of 100 compiled": lambda: run_many(learner, beliefs, *streams, compiled=True)[1].mean,
+    }
 
     return {
         "plain": lambda: plain(inputs, one_hot),
         "tsforecast": lambda: run(learner, belief, *rows)[1].mean[:, 0],
         "tsforecast compiled": lambda: run(learner, belief, *rows, compiled=True)[1].mean[:, 0],
-        **({} if name == "ekf" else {"tsforecast batch of 100": batch}),  # covariances of a hundred take gigabytes
+        **({} if name == "ekf" else batches),  # covariances of a hundred take gigabytes
         "river linear": river_loop(inputs.numpy(), target[:, 0].numpy(), noise is None),
         **posteriors_loop(name, network, inputs, target, variance, noise),
     }, learners.weights_of(network).numel()

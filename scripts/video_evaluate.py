@@ -50,6 +50,7 @@ class Evaluated:
 
     Attributes:
         run: What it is called beside others.
+        model: Name of the model.
         dataset: Name of the data.
         checksum: Of the data.
         table: Scores by horizon, with those of the floors.
@@ -58,6 +59,7 @@ class Evaluated:
     """
 
     run: str
+    model: str
     dataset: str
     checksum: str
     table: pd.DataFrame
@@ -217,7 +219,7 @@ def evaluate(
     with replace_file(folder / "video_scores.json") as temporary:
         temporary.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
     report(folder, summary, [name for name in FLOORS if name in known[data]])
-    return Evaluated(label, record["dataset"], data, table, scores, expected)
+    return Evaluated(label, record["model"], record["dataset"], data, table, scores, expected)
 
 
 def parts_of(last: int) -> dict[str, tuple[int, int]]:
@@ -327,8 +329,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def compare(runs: Sequence[Evaluated], path: Path) -> None:
     """Draws several runs by horizon, and says whether one is ahead of another."""
     tables = []
-    for run in runs:  # there may be several of one model
-        tables.append(run.table.assign(model=run.table["model"].where(run.table["model"].isin(FLOORS), run.run)))
+    single = len({(run.checksum, run.model) for run in runs}) == len(runs)  # there may be several of one model
+    for run in runs:
+        label = run.model if single else run.run
+        tables.append(run.table.assign(model=run.table["model"].where(run.table["model"].isin(FLOORS), label)))
     table = pd.concat(tables, ignore_index=True).drop_duplicates(["dataset", "model", "horizon"])
     present = [name for name in FLOORS if (table["model"] == name).any()]
     log.info("%s", save_figure(horizon_plot(table, floors=present, panel="dataset"), path))

@@ -393,7 +393,7 @@ def test_runs_are_compared_with_the_best_on_the_same_data(evaluation):
     def evaluated(run, data, drawn):
         drawn = np.array(drawn, dtype=float)
         scores, expected = FrameScores(drawn, drawn, drawn), FrameScores(drawn / 2, drawn, drawn)
-        return evaluation.Evaluated(run, f"name of {data}", data, pd.DataFrame(), scores, expected)
+        return evaluation.Evaluated(run, "kvae-rb", f"name of {data}", data, pd.DataFrame(), scores, expected)
 
     one = evaluated("one", "a", [[1, 2], [3, 4], [5, 6]])
     two = evaluated("two", "a", [[2, 2], [3, 5], [8, 6]])

@@ -20,7 +20,7 @@ from tests.core.learners.dense import (
 from tests.oracles import generator
 from tsforecast.core import Gaussian as Normal
 from tsforecast.core import NotPositiveDefiniteError, map_tensors
-from tsforecast.core.learner import run
+from tsforecast.core.learner import run, run_many
 from tsforecast.core.learners import (
     LEARNERS,
     LOFI,
@@ -301,6 +301,44 @@ def test_many_learners_are_one_program(name):
         assert_leaves(as_dense(name, last), as_dense(name, belief))
         assert_leaves(map_tensors(lambda x, k=k: x[k], many[1]), prediction)
     assert not torch.allclose(many[1].log_prob[0], many[1].log_prob[1])
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("shared", [True, False])
+def test_many_learners_run_together(name, shared):
+    """Data begin with time, then learners; times between steps are shared or not."""
+    learner = learners()[name]
+    inputs, target, observed, dt = streams(name, 3)
+    dt = dt[:1].expand(3, -1) if shared else dt
+    start = map_tensors(lambda x: x.expand(3, *x.shape), learner.init())
+    data = [x.transpose(0, 1) for x in (inputs, target, observed)]
+    many = run_many(learner, start, *data, dt[0] if shared else dt.T, generator=generator(0))
+    if name in SAMPLED:  # noise of their own
+        same = [x[:, :1].expand_as(x) for x in data]
+        found = run_many(learner, start, *same, dt[0], generator=generator(0))[0].mean
+        assert not torch.allclose(found[0], found[1])
+        return
+    for k in range(3):
+        belief, prediction = run(learner, learner.init(), inputs[k], target[k], observed[k], dt[k])
+        last = map_tensors(lambda x, k=k: x[k], many[0])
+        assert_leaves(as_dense(name, last), as_dense(name, belief))
+        assert_leaves(map_tensors(lambda x, k=k: x[:, k], many[1]), prediction)
+
+
+@pytest.mark.filterwarnings("error::UserWarning")
+@pytest.mark.parametrize("name", ["precision", "lofi"])
+def test_many_learners_are_compiled_together(name):
+    """From one belief for all, whose tensors are expanded."""
+    learner = learners()[name]
+    inputs, target, _, _ = streams(name, 3)
+    start = map_tensors(lambda x: x.expand(3, *x.shape), learner.init())
+    data = (inputs.transpose(0, 1), target.transpose(0, 1))
+    belief, prediction = run_many(learner, start, *data, compiled=True)
+    last, expected = run_many(learner, start, *data)
+    for k in range(3):
+        found, wanted = (as_dense(name, map_tensors(lambda x, k=k: x[k], each)) for each in (belief, last))
+        assert_leaves(found, wanted)
+    assert_leaves(prediction, expected)
 
 
 @pytest.mark.parametrize("name", NAMES)
