@@ -153,7 +153,7 @@ def run_many(
 ) -> tuple[Belief, Prediction]:
     """`run` of many learners with the same settings at once: on streams of their own, from beliefs of their own.
 
-    Compiled, a hundred small networks take less time than one in an eager loop.
+    Compiled, a hundred small networks take about the time of one in an eager loop.
 
     Args:
         learner: Settings.
