@@ -1,7 +1,7 @@
 """Scores models of video: 20 frames are filtered, 40 forecast.
 
     python scripts/video_evaluate.py outputs/video/box-arsgls
-    python scripts/video_evaluate.py outputs/video/box-* --sequences 200 --workers 2
+    python scripts/video_evaluate.py outputs/video/box-* --sequences 200
     python scripts/video_evaluate.py outputs/video/box-arsgls --missing 0.3     # of the frames seen, to be imputed
 
 Scores are the Wasserstein distance between frames as distributions of white pixels (exact transport, Euclidean, in
@@ -19,6 +19,7 @@ import argparse
 import dataclasses
 import json
 import logging
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -297,7 +298,9 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--particles", type=int, default=0, help="to filter with (default: as in training)")
     parser.add_argument("--missing", type=float, default=0.0, help="share of the frames seen to hide (default: 0)")
     parser.add_argument("--film", type=int, default=0, help="sequence to draw (default: %(default)s)")
-    parser.add_argument("--workers", type=int, default=1, help="processes for the transport (default: %(default)s)")
+    parser.add_argument(
+        "--workers", type=int, default=os.cpu_count() or 1, help="processes for the transport (default: all cores)"
+    )
     parser.add_argument("--seed", type=int, default=0, help="of the samples (default: %(default)s)")
     parser.add_argument("--device", type=str, help="cpu, cuda, .. (default: a GPU where there is one)")
     parser.add_argument("--output", type=Path, help="picture of several runs by horizon (default: beside the first)")

@@ -90,7 +90,7 @@ def trained(request, training, data, tmp_path_factory):
 
 def test_a_run_is_scored_and_drawn(trained, evaluation, capsys):
     model, folder = trained
-    evaluation.main([str(folder), "--samples", "3", "--device", "cpu"])
+    evaluation.main([str(folder), "--samples", "3", "--device", "cpu", "--workers", "1"])
     summary = json.loads((folder / "video_scores.json").read_text())
     assert summary["model"] == model
     assert summary["sequences"] == 2  # the last sixth
@@ -106,7 +106,7 @@ def test_a_run_is_scored_and_drawn(trained, evaluation, capsys):
     frames = 2 * 4 * 3
     assert summary["frames_per_second"] * summary["seconds"]["forecast"] == pytest.approx(frames, rel=0.1)
     assert 100 < summary["peak_mib"] < 10_000
-    evaluation.main([str(folder), "--samples", "3", "--device", "cpu"])
+    evaluation.main([str(folder), "--samples", "3", "--device", "cpu", "--workers", "1"])
     again = json.loads((folder / "video_scores.json").read_text())
     assert all(again[name] == summary[name] for name in ("scores", "expected", "probe"))
     assert "imputation" not in summary
@@ -344,7 +344,7 @@ def test_only_hidden_frames_are_scored_as_filled_in(trained, evaluation, runs_mo
             yield np.stack([guess] * samples), np.roll(np.stack([guess] * samples), 1, axis=-2).astype(np.float32)
 
     monkeypatch.setattr(evaluation, "filled", filled)
-    evaluation.main([str(run), "--samples", "2", "--device", "cpu", "--missing", "0.4"])
+    evaluation.main([str(run), "--samples", "2", "--device", "cpu", "--workers", "1", "--missing", "0.4"])
     found = json.loads((run / "video_scores.json").read_text())["imputation"]
     seen = importlib.import_module("video_frames").hide(whole, 0.4, 0).observed[:, :20]
     assert found["frames"] == (~seen).sum() > 0
@@ -374,9 +374,8 @@ def test_several_runs_of_one_model_are_drawn_beside_each_other(trained, evaluati
         evaluation, "horizon_plot", lambda table, **options: drawn.append(table) or plot(table, **options)
     )
     picture = tmp_path / "both.png"
-    evaluation.main(
-        [str(folder), str(other), str(folder), "--samples", "2", "--device", "cpu", "--output", str(picture)]
-    )
+    options = ["--samples", "2", "--device", "cpu", "--workers", "1", "--output", str(picture)]
+    evaluation.main([str(folder), str(other), str(folder), *options])
     assert set(drawn[0]["model"]) == {folder.name, "other", "last frame"}
     assert drawn[0].groupby(["model", "horizon"]).size().eq(1).all()
     assert picture.exists()
@@ -413,7 +412,7 @@ def test_grey_frames_have_a_gaussian_decoder(training, evaluation, tmp_path):
     path = tmp_path / "grey.npz"
     np.savez_compressed(path, frames=make_frames(grey=True))
     assert train(training, path, tmp_path / "run", "kvae-rb", "--likelihood", "gaussian", epochs=1) == 0
-    evaluation.main([str(tmp_path / "run"), "--samples", "2", "--device", "cpu", "--missing", "0.3"])
+    evaluation.main([str(tmp_path / "run"), "--samples", "2", "--device", "cpu", "--workers", "1", "--missing", "0.3"])
     assert json.loads((tmp_path / "run" / "video_scores.json").read_text())["missing"] == 0.3
 
 
@@ -427,7 +426,7 @@ def test_worlds_have_true_physics_as_floor(training, evaluation, tmp_path, monke
     folder = tmp_path / "run"
     options = ["kvae-rb", "--dataset", "box", "--output", str(folder), "--max_epochs", "1", *TINY.split()]
     assert training.main([*options, "--memory_dim", "3"]) == 0
-    evaluation.main([str(folder), "--samples", "2", "--device", "cpu", "--floor-samples", "2"])
+    evaluation.main([str(folder), "--samples", "2", "--device", "cpu", "--workers", "1", "--floor-samples", "2"])
     summary = json.loads((folder / "video_scores.json").read_text())
     physics, still = (summary[name]["all"]["wasserstein"] for name in ("true physics", "last frame"))
     assert physics < 3 < still
