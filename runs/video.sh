@@ -2,7 +2,7 @@
 # Every model on every set of video, trained for the same time on one core: one line of results/video.csv for each
 # finished run. Runs that are in the table already are skipped, so this goes on where it was stopped.
 #
-#   runs/video.sh                                     all of it: 12 runs of twenty minutes and their scores, about four hours
+#   runs/video.sh                                     all of it: 12 runs of twenty minutes, some four hours
 #   runs/video.sh --recipes paper --budget 14400      the papers' sizes, for four hours each
 #   runs/video.sh --datasets box --models arsgls      a part of it; see runs/video.sh --help
 set -euo pipefail

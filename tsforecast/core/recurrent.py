@@ -30,7 +30,7 @@ class RecurrentSwitching(AbstractSwitchingSystem):
         memory: g: (switch (*batch, switch), auxiliary (*batch, auxiliary), time) -> (*batch, switch).
         parameters: (switch (*batch, switch), time) -> what it chooses; the batch ends with the series.
         guess: q(z_t | y_t), (time or 1, series, auxiliary); None where nothing is going to be observed.
-        likelihood: p(y_t | z_t).
+        likelihood: p(y_t | z_t); None shows z_t itself, in forecasts.
         switch_dim: Size of the memory.
         auxiliary_dim: Of z.
         active: False where a series has not begun and its particles stand still, (time, series); None if all have.
@@ -39,7 +39,7 @@ class RecurrentSwitching(AbstractSwitchingSystem):
     memory: Callable[[Tensor, Tensor, int], Tensor]
     parameters: Callable[[Tensor, int], Regime]
     guess: Diagonal | None
-    likelihood: Likelihood
+    likelihood: Likelihood | None
     switch_dim: int
     auxiliary_dim: int
     active: Bool[Tensor, "time series"] | None = None
@@ -79,6 +79,7 @@ class RecurrentSwitching(AbstractSwitchingSystem):
         noise = torch.randn(expected.shape, generator=generator, dtype=mean.dtype, device=mean.device)
         auxiliary = mean + variance.sqrt() * noise
         given, log_prior = regime.emission.posterior(predicted, auxiliary)
+        assert self.likelihood is not None, "observations need p(y_t | z_t)"
         gain = self.likelihood.log_prob(auxiliary, value, observed, time) - guess.log_prob(auxiliary) + log_prior
         seen = torch.ones_like(particles.begun) if observed is None else observed.any(-1)
         gain = torch.where(seen, gain.mean(0), 0.0)
@@ -115,5 +116,5 @@ class RecurrentSwitching(AbstractSwitchingSystem):
     def simulate_value(
         self, emitted: Float[Tensor, "particle series emitted"], time: int, generator: torch.Generator | None = None
     ) -> Float[Tensor, "particle series target"]:
-        """Through the likelihood."""
-        return self.likelihood.sample(emitted, time, generator)
+        """Through the likelihood where there is one."""
+        return emitted if self.likelihood is None else self.likelihood.sample(emitted, time, generator)

@@ -39,7 +39,7 @@ def mean_difference(first: ArrayLike, second: ArrayLike) -> Difference:
     """Mean of the first minus mean of the second, with Student's interval over independent pairs.
 
     Args:
-        first: A score for each of some independent things, such as sequences of video.
+        first: (pair,), a score for each of some independent things, such as sequences of video.
         second: Of the same things in the same order.
 
     Returns:
@@ -55,7 +55,7 @@ def mean_difference(first: ArrayLike, second: ArrayLike) -> Difference:
     estimate = float(change.mean())
     if len(a) == 1:
         return Difference(estimate, -np.inf, np.inf)
-    half = float(stats.t.ppf(0.975, len(a) - 1) * change.std(ddof=1) / np.sqrt(len(a)))
+    half = float(stats.t.ppf(0.975, len(a) - 1) * stats.sem(change))
     return Difference(estimate, estimate - half, estimate + half)
 
 

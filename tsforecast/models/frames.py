@@ -22,21 +22,6 @@ from tsforecast.nn.likelihood import BernoulliDecoder
 FrameForecaster = ARSGLSForecaster | AbstractKVAEForecaster
 
 
-@dataclasses.dataclass(frozen=True)
-class _Undecoded:
-    """The likelihood that shows the auxiliary itself."""
-
-    def log_prob(
-        self, auxiliary: Tensor, value: Tensor, observed: Tensor | None, time: int
-    ) -> Float[Tensor, "particle series"]:
-        """Nothing is observed in a forecast."""
-        raise NotImplementedError
-
-    def sample(self, auxiliary: Tensor, time: int, generator: torch.Generator | None) -> Tensor:
-        """As it is."""
-        return auxiliary
-
-
 def forecast_paths(
     model: FrameForecaster,
     belief: Belief,
@@ -57,7 +42,7 @@ def forecast_paths(
     stretch = model.stretch(future, "future")
     system, _ = model.system(stretch, belief, belief.location, belief.scale, proposing=False)
     assert isinstance(system, GaussianSwitching | RecurrentSwitching)
-    undecoded = dataclasses.replace(system, likelihood=_Undecoded())
+    undecoded = dataclasses.replace(system, likelihood=None)  # what is emitted is shown
     return particles.forecast(undecoded, belief.state, len(stretch.time_feat), num_samples, generator)[0]
 
 
