@@ -39,6 +39,7 @@ _LINEAR_START = {
     "stable": True,
     "skip": True,
     "learning_rate": 0.05,
+    "matrix_learning_rate": 3e-3,
     "network_learning_rate": 0.01,
     "batch_size": 32,
     "num_batches_per_epoch": 16,

@@ -47,8 +47,8 @@ _SWITCH = (
 )
 # Begins as a linear model which does not expand.
 _START = (
-    "--objective crps --stable true --skip true --learning_rate 0.05 --network_learning_rate 1e-2 "
-    "--gradient_clip_val 1 --batch_size 32"
+    "--objective crps --stable true --skip true --learning_rate 0.05 --matrix_learning_rate 3e-3 "
+    "--network_learning_rate 1e-2 --gradient_clip_val 1 --batch_size 32"
 )
 _LINEAR_START = {
     "exchange": f"--embedding_dim 8 {_START} --num_batches_per_epoch 10 --max_epochs 16 --gradient_length 60 "

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from tests.models.cases import HORIZON, SWITCHING, entries_of, make_batch, make_entries, make_model
+from tests.models.cases import CARDINALITY, HORIZON, SWITCHING, entries_of, make_batch, make_entries, make_model
 from tsforecast.core import Gaussian, LinearGaussian, LinearSystem, kalman, particles
-from tsforecast.models import ISSMForecaster
+from tsforecast.models import MODELS, ISSMForecaster
 from tsforecast.models.base import scaled
 from tsforecast.models.switching import weighted_crps
 
@@ -650,6 +650,23 @@ def test_imputation_without_a_choice_is_that_of_the_issm():
     missing = ~batch["past_observed"][0, :, 0]
     assert error[missing].abs().max() < 4.5
     assert (mine.std(0) / its.std(0) - 1)[missing].abs().max() < 0.1
+
+
+@pytest.mark.parametrize("name", ["arsgls", "kvae-rb", "kvae-mc"])
+def test_with_skips_a_model_begins_with_the_level_and_the_season(name):
+    """Of a series whose season is thirty times what changes over it, as networks at random know nothing of."""
+    torch.manual_seed(0)
+    fields = {"cardinality": CARDINALITY, "num_static_real": 1, "num_dynamic_real": 2, "num_time_features": 3}
+    model = MODELS[name](freq="D", season=7, prediction_length=HORIZON, num_series=3, stable=True, skip=True, **fields)
+    time = np.arange(140)
+    target = 100 + 30 * np.sin(2 * np.pi * time / 7) + np.random.default_rng(0).normal(size=140)
+    batch = make_batch(model, [{**make_entries(lengths=(140,))[0], "target": target.astype(np.float32)}])
+    with torch.no_grad():
+        belief, _ = model.filter(batch)
+        free = {**batch, "known_future": torch.full_like(batch["future_target"], torch.nan)}
+        expected = model.forecast(belief, free, 200)[0].mean(0)
+    error = (expected - batch["future_target"][0]).square().mean().sqrt()
+    assert error < 0.2 * 30, error
 
 
 @pytest.mark.parametrize("case", ["arsgls-skip", "kvae-skip"])

@@ -163,11 +163,13 @@ class AbstractForecaster(pl.LightningModule, abc.ABC):
         self.objective = objective
         self.learning_rate = learning_rate
         self.network_learning_rate = network_learning_rate
+        self.matrix_learning_rate = learning_rate  # of models that have them
         self.num_samples = num_samples
         self.seed = seed
 
-    # Parts of the model that are networks.
+    # Parts of the model that are networks, and dense matrices of a linear system.
     network_names: tuple[str, ...] = ("network.",)
+    matrix_names: tuple[str, ...] = ()
 
     # What a model is.
 
@@ -274,20 +276,22 @@ class AbstractForecaster(pl.LightningModule, abc.ABC):
 
         That of networks rises first, so that they learn differences after the rest has learnt what is common: while
         noises are still wrong by orders of magnitude, they would run into corners from which no gradient leads back.
+        Matrices have a rate of their own: every step of Adam moves all their entries, and what a transition keeps for
+        hundreds of steps is soon lost.
         """
-        networks = {id(p) for name, p in self.named_parameters() if name.startswith(self.network_names)}
+
+        def named(prefixes: tuple[str, ...]) -> list[torch.nn.Parameter]:
+            return [p for name, p in self.named_parameters() if name.startswith(prefixes)]
+
+        networks, matrices = named(self.network_names), named(self.matrix_names)
+        apart = {id(p) for p in (*networks, *matrices)}
         total = float(self.trainer.estimated_stepping_batches)
         alone = self.linear_epochs / max(self.trainer.max_epochs or 1, self.linear_epochs, 1) * total
         groups = [
             # parameters, learning rate, first and last step of its course, share of the course in which it rises
-            ([p for p in self.parameters() if id(p) not in networks], self.learning_rate, 0.0, alone or total, 0.0),
-            (
-                [p for p in self.parameters() if id(p) in networks],
-                self.network_learning_rate,
-                alone,
-                total,
-                self.network_rise,
-            ),
+            ([p for p in self.parameters() if id(p) not in apart], self.learning_rate, 0.0, alone or total, 0.0),
+            (matrices, self.matrix_learning_rate, 0.0, alone or total, 0.0),
+            (networks, self.network_learning_rate, alone, total, self.network_rise),
         ]
         groups = [group for group in groups if group[0]]
         optimizer = torch.optim.Adam([{"params": group[0], "lr": group[1]} for group in groups], betas=(0.9, 0.95))

@@ -24,12 +24,16 @@ class GLSForecaster(AbstractLinearForecaster):
 
     Args:
         state_dim: Size of the state.
+        matrix_learning_rate: Of transition, emission and the matrices of inputs.
         kwargs: Arguments of every forecaster.
     """
 
-    def __init__(self, *, state_dim: int = 16, **kwargs) -> None:
+    matrix_names = ("transition", "emission", "state_inputs", "target_inputs")
+
+    def __init__(self, *, state_dim: int = 16, matrix_learning_rate: float = 3e-3, **kwargs) -> None:
         super().__init__(**kwargs)
         self.save_hyperparameters()
+        self.matrix_learning_rate = matrix_learning_rate
         if state_dim < 1:
             raise ValueError(f"expected a state of one dimension at least, got state_dim={state_dim}")
         self.state_dim = state_dim

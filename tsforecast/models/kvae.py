@@ -12,7 +12,7 @@ from tsforecast.core.particles import AbstractSwitchingSystem, Regime
 from tsforecast.core.recurrent import RecurrentSwitching
 from tsforecast.models.base import Batch, Belief, Stretch, scaled
 from tsforecast.models.components import component_names, parse_component
-from tsforecast.models.switching import AbstractSwitchingForecaster, image_size_of, variance
+from tsforecast.models.switching import BASE_MATRICES, AbstractSwitchingForecaster, image_size_of, variance
 from tsforecast.nn import DECODERS, LSTM, BaseMixture, ScaledLikelihood
 from tsforecast.nn.image import ImageSize
 from tsforecast.nn.mlp import mlp, move_means
@@ -44,12 +44,14 @@ class AbstractKVAEForecaster(AbstractSwitchingForecaster):
         reconstruction_weight: Of log p(y_t | z_t) in the bound.
         num_particles: Samples of z for filtering and forecasts; training has one.
         objective: "likelihood" (the bound) or "crps".
-        learning_rate: Of the base matrices.
+        learning_rate: Of scales and prior.
+        matrix_learning_rate: Of base matrices; 0 for `learning_rate`.
         network_learning_rate: Of everything else.
         kwargs: Arguments of every forecaster.
     """
 
     network_names = ("inputs.", "mixture.weights.", "lstm.", "guess.", "guess_skip.", "decoder.", "encoder.")
+    matrix_names = BASE_MATRICES
     # Whether the state is integrated out of the bound, or sampled.
     rao_blackwellised = True
 
@@ -72,6 +74,7 @@ class AbstractKVAEForecaster(AbstractSwitchingForecaster):
         objective: str = "likelihood",
         learning_rate: float = 5e-3,
         network_learning_rate: float = 5e-3,
+        matrix_learning_rate: float = 0.0,
         **kwargs,
     ) -> None:
         if likelihood not in DECODERS:
@@ -99,6 +102,7 @@ class AbstractKVAEForecaster(AbstractSwitchingForecaster):
             if value < 1:
                 raise ValueError(f"expected {name} to be at least 1, got {value}")
         self.check_likelihood(likelihood, reconstruction_weight)
+        self.matrix_learning_rate = matrix_learning_rate or learning_rate
         self.state_dim = state_dim
         self.auxiliary_dim = auxiliary_dim
         self.memory_dim = memory_dim

@@ -12,7 +12,7 @@ from tsforecast.core.particles import AbstractSwitchingSystem, Regime
 from tsforecast.core.switching import CategoricalSwitching, GaussianSwitching
 from tsforecast.models.base import Batch, Belief, Stretch
 from tsforecast.models.components import component_names, parse_component
-from tsforecast.models.switching import AbstractSwitchingForecaster, diagonal, image_size_of, variance
+from tsforecast.models.switching import BASE_MATRICES, AbstractSwitchingForecaster, diagonal, image_size_of, variance
 from tsforecast.nn.image import ImageSize
 from tsforecast.nn.likelihood import DECODERS, ScaledLikelihood
 from tsforecast.nn.mlp import BaseMixture, SwitchDynamics
@@ -28,14 +28,25 @@ class AbstractDenseSwitchingForecaster(AbstractSwitchingForecaster):
         num_bases: Number of base matrices.
         stable: Whether base transitions are kept from expanding, as in `gls`: no path of switches then makes a forecast
             grow without bound.
+        matrix_learning_rate: Of base matrices; 0 for `learning_rate`.
         kwargs: Arguments of every forecaster with switches.
     """
 
     network_names = ("inputs.", "mixture.weights.", "dynamics.", "guess.", "decoder.", "encoder.")
+    matrix_names = (*BASE_MATRICES, "emission_inputs")
     closes_loop = False
 
-    def __init__(self, *, state_dim: int = 16, num_bases: int = 20, stable: bool = False, **kwargs) -> None:
+    def __init__(
+        self,
+        *,
+        state_dim: int = 16,
+        num_bases: int = 20,
+        stable: bool = False,
+        matrix_learning_rate: float = 0.0,
+        **kwargs,
+    ) -> None:
         super().__init__(**kwargs)
+        self.matrix_learning_rate = matrix_learning_rate or self.learning_rate
         for name, value in (("state_dim", state_dim), ("num_bases", num_bases)):
             if value < 1:
                 raise ValueError(f"expected {name} to be at least 1, got {value}")
@@ -94,6 +105,8 @@ class AbstractDenseSwitchingForecaster(AbstractSwitchingForecaster):
             bases["switch_noise"] = 2.5 + 0.1 * torch.randn(count, switch)
         if self.is_recurrent:
             bases["recurrence"] = torch.randn(count, switch, state) / math.sqrt(state)
+            if self.has_skip:  # states may be large, and what is guessed of switches must not tell of them
+                bases["recurrence"] = 0.01 * bases["recurrence"]
         return bases
 
     def system(

@@ -23,6 +23,7 @@ from tsforecast.nn.mlp import BaseMixture, GuessNetwork
 _LARGEST = 5.0
 # What the encoder of the Kalman VAE (Fraccaro et al. 2017) may say of the variance of z given a frame.
 _LARGEST_GUESS = 0.03
+BASE_MATRICES = tuple(f"mixture.bases.{name}" for name in ("transition", "emission", "inputs", "recurrence"))
 # Paths of a training step with the objective "crps".
 _TRAINING_PATHS = 20
 
@@ -221,15 +222,19 @@ class AbstractSwitchingForecaster(AbstractForecaster):
 
         A level and damped rotations at the harmonics of the season, of frames what stays where it is; and one random
         reading of the state for all bases, lest the mixing weights make the emission noise. Where linear maps skip the
-        networks, what is emitted first is the targets: the level and the season.
+        networks, what is emitted first is the targets: the level and the season, and of the rest next to nothing, since
+        what is guessed of it at random would be evidence against them. The transitions then differ by small rotations:
+        noise makes them expand, and is kept from it by shrinking the level and the season away.
         """
         start = rotations(state_dim, self.season) if self.image_size is None else torch.eye(state_dim)
         root = math.sqrt(state_dim)
         transition = start + 0.05 * torch.randn(count, state_dim, state_dim) / root
         emission = (torch.randn(emitted_dim, state_dim) + 0.1 * torch.randn(count, emitted_dim, state_dim)) / root
         if self.has_skip:
-            targets = emission[:, : self.num_targets]
-            emission[:, : self.num_targets] = 0.1 * targets + seasonal_readout(state_dim, self.season)
+            turn = 0.01 * torch.randn(count, state_dim, state_dim)
+            transition = torch.linalg.matrix_exp((turn - turn.mT) / root) @ start
+            emission = 0.1 * emission
+            emission[:, : self.num_targets] += seasonal_readout(state_dim, self.season)
         return {"transition": transition, "emission": emission}
 
     def read_guess(self, raw: Float[Tensor, "*batch double"]) -> Diagonal:
