@@ -54,8 +54,8 @@ _LINEAR_START = {
     "exchange": f"--embedding_dim 8 {_START} --num_batches_per_epoch 10 --max_epochs 16 --gradient_length 60 "
     "--context_length 120 --history_length 240",
     "wiki": f"{_START} --num_batches_per_epoch 16 --max_epochs 18 --gradient_length 60 --history_length 360",
-    "": f"{_START} --num_batches_per_epoch 16 --max_epochs 18 --gradient_length 48 --context_length 168 "
-    "--history_length 336",
+    "": f"{_START} --num_batches_per_epoch 16 --max_epochs 14 --gradient_length 48 --context_length 168 "
+    "--history_length 336 --train_horizon 72",
 }
 _LASTING = "--resampling_gradient stop-gradient --persistence 0.95"
 BEST: dict[str, dict[str, str]] = {
@@ -66,7 +66,7 @@ BEST: dict[str, dict[str, str]] = {
         "solar": "--components damped_level+hour_of_day --train_horizon 72",
         "traffic": "--max_epochs 20",
     },
-    "gls": {"": ""},
+    "gls": {"": "", "solar": "--train_horizon 72"},
     "rsgls-issm": {
         "exchange": f"--linear_epochs 40 --max_epochs 70 {_SWITCH} --num_particles 20 --batch_size 32 "
         "--num_batches_per_epoch 10 --gradient_length 100 --history_length 1000",

@@ -432,6 +432,16 @@ def test_a_loss_that_is_not_finite_stops_the_training(case, monkeypatch):
         model.training_step(make_batch(model, entries), 0)
 
 
+def test_a_gradient_that_is_not_finite_stops_the_training_before_it_is_taken():
+    model, entries = model_and_entries("gls")
+    model.training_step(make_batch(model, entries), 0).backward()
+    optimizer = torch.optim.SGD(model.parameters())
+    model.on_before_optimizer_step(optimizer)
+    model.emission.grad[0, 0] = torch.inf
+    with pytest.raises(FloatingPointError, match="gradient of the training loss became inf at step 0"):
+        model.on_before_optimizer_step(optimizer)
+
+
 @pytest.mark.parametrize("case", ["gls", "rsgls"])
 def test_what_training_draws_follows_from_the_seed(case, monkeypatch):
     losses = {}

@@ -132,6 +132,18 @@ def test_the_sampled_bound_is_the_exact_one_plus_noise():
     torch.testing.assert_close(found[1], expected, **EXACT)
 
 
+def test_the_crps_of_paths_teaches_nothing_by_weights_that_never_differ():
+    """Their gradients cancel, but for rounding, of what may be a million times as large as those of the paths."""
+    gradients = []
+    for weight in (1.0, 1e9):
+        model = make_model("kvae-targets", reconstruction_weight=weight).float()
+        batch = make_batch(model, make_entries(2, (9, 7)))
+        torch.manual_seed(0)
+        model.loss(batch).mean().backward()
+        gradients.append({name: p.grad for name, p in model.named_parameters() if p.grad is not None})
+    torch.testing.assert_close(*gradients, rtol=1e-5, atol=1e-7)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

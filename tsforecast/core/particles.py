@@ -80,9 +80,11 @@ class AbstractSwitchingSystem(abc.ABC):
 
     Attributes:
         has_one_past: Whether a switch tells for certain which particle it came from.
+        weighs: Whether particles of a series may differ in weight.
     """
 
     has_one_past: bool = False
+    weighs: bool = True
 
     @abc.abstractmethod
     def begin(self, num_particles: int, prior: Gaussian) -> ParticleState:

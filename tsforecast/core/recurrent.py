@@ -45,6 +45,7 @@ class RecurrentSwitching(AbstractSwitchingSystem):
     active: Bool[Tensor, "time series"] | None = None
 
     has_one_past = True
+    weighs = False
 
     def begin(self, num_particles: int, prior: Gaussian) -> ParticleState:
         """Particles before the first step, all alike; what was emitted before it is zero."""

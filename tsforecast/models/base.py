@@ -271,6 +271,15 @@ class AbstractForecaster(pl.LightningModule, abc.ABC):
         self.log(name, loss, on_epoch=True, on_step=False, prog_bar=True, batch_size=len(batch["past_target"]))
         return loss
 
+    def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
+        """Raises a FloatingPointError where the gradient is not finite, before it makes the parameters so."""
+        norm = torch.nn.utils.get_total_norm(p.grad for p in self.parameters() if p.grad is not None)
+        if not torch.isfinite(norm):
+            raise FloatingPointError(
+                f"the gradient of the training loss became {norm.item()} at step {self.global_step}: lower the learning "
+                "rates, shorten gradient_length where the model has it, or look for extreme values in the data"
+            )
+
     def configure_optimizers(self) -> Any:
         """Adam with the paper's momenta; the learning rate falls exponentially by a factor of 100 over the run.
 

@@ -362,14 +362,16 @@ class AbstractSwitchingForecaster(AbstractForecaster):
         """Mean over the future of the fair CRPS of paths, E|X - y| - E|X - X'| / 2; see `AbstractLinearForecaster`.
 
         A path begins with a particle drawn by weight, and has the weight r = w / (w without its gradient) = 1: so the
-        score teaches what weighs the particles, too (Scibior and Wood 2021).
+        score teaches what weighs the particles, too (Scibior and Wood 2021). Not where weights never differ: the gradient
+        of r would be nothing but the rounding of what cancels, and larger than that of the paths.
         """
         location, scale = self.begin(batch)
         past = self.stretch(batch, "past")
         cut = max(len(past.values) - self.gradient_length, 0) if self.gradient_length else 0
-        filtered, _, _ = self._filter(past, batch, location, scale, cut)
+        filtered, filtering, _ = self._filter(past, batch, location, scale, cut)
         chosen = particles.draw(filtered.particles, _TRAINING_PATHS)
-        ratio = (chosen.log_weight - chosen.log_weight.detach()).exp()
+        weight = chosen.log_weight if filtering.weighs else chosen.log_weight.detach()
+        ratio = (weight - weight.detach()).exp()
         even = dataclasses.replace(chosen, log_weight=torch.zeros_like(chosen.log_weight))
         belief = self.belief_over(even, batch, location, scale)
         stretch = self.stretch(batch, "future")
