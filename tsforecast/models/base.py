@@ -276,8 +276,8 @@ class AbstractForecaster(pl.LightningModule, abc.ABC):
         norm = torch.nn.utils.get_total_norm(p.grad for p in self.parameters() if p.grad is not None)
         if not torch.isfinite(norm):
             raise FloatingPointError(
-                f"the gradient of the training loss became {norm.item()} at step {self.global_step}: lower the learning "
-                "rates, shorten gradient_length where the model has it, or look for extreme values in the data"
+                f"the gradient of the training loss became {norm.item()} at step {self.global_step}: lower the "
+                "learning rates, shorten gradient_length where the model has it, or look for extreme values in the data"
             )
 
     def configure_optimizers(self) -> Any:

@@ -362,8 +362,8 @@ class AbstractSwitchingForecaster(AbstractForecaster):
         """Mean over the future of the fair CRPS of paths, E|X - y| - E|X - X'| / 2; see `AbstractLinearForecaster`.
 
         A path begins with a particle drawn by weight, and has the weight r = w / (w without its gradient) = 1: so the
-        score teaches what weighs the particles, too (Scibior and Wood 2021). Not where weights never differ: the gradient
-        of r would be nothing but the rounding of what cancels, and larger than that of the paths.
+        score teaches what weighs the particles, too (Scibior and Wood 2021). Not where weights never differ: the
+        gradient of r would be nothing but the rounding of what cancels, and larger than that of the paths.
         """
         location, scale = self.begin(batch)
         past = self.stretch(batch, "past")
