@@ -403,6 +403,31 @@ def test_the_learning_rate_of_networks_rises_before_it_falls():
     np.testing.assert_allclose(networks, 0.1 * np.minimum((passed + 1) / 2, 1) ** 2 * 0.01 ** (passed / 10))
 
 
+@pytest.mark.parametrize("model", ["gls", "rsgls", "arsgls", "kvae-rb"])
+def test_matrices_have_a_learning_rate_of_their_own(model):
+    rates = []
+
+    def look(trainer, module, *_):
+        groups = trainer.optimizers[0].param_groups
+        rates.append(
+            {name: g["lr"] for name, p in module.named_parameters() for g in groups for q in g["params"] if p is q}
+        )
+
+    options = {"learning_rate": 0.3, "matrix_learning_rate": 0.02, "network_learning_rate": 0.1}
+    callback = pl.callbacks.LambdaCallback(on_train_batch_start=look)
+    trained = make_estimator(model, epochs=1, trainer_kwargs={"callbacks": [callback]}, **options).train(make_entries())
+    first = rates[0]
+    assert {*first} == {name for name, _ in trained.network.named_parameters()}
+    bases = "" if model == "gls" else "mixture.bases."
+    for name, rate in first.items():
+        if name in (f"{bases}transition", f"{bases}emission", "mixture.bases.recurrence", "emission_inputs"):
+            assert rate == 0.02, name
+        elif name in ("prior_mean", "log_scales.population", "mixture.bases.state_noise", "log_inverse_noises"):
+            assert rate == 0.3, name
+    assert 0.02 in first.values()
+    assert 0.3 in first.values()
+
+
 @pytest.mark.parametrize("model", ["issm", "rsgls-issm", "arsgls"])
 def test_training_lowers_the_loss(model):
     """Of the validation data, for which particles draw the same numbers every time."""

@@ -39,7 +39,7 @@ _CHOICES: dict[str, list[Any]] = {
     "switch_dim": [2, 4, 10],
     "persistence": [0.0, 0.9, 0.95, 0.99],
 }
-_RATES = ("learning_rate", "network_learning_rate")
+_RATES = ("learning_rate", "matrix_learning_rate", "network_learning_rate")
 _STUDY, _TRIALS, _BEST, _PICTURE = "study.log", "trials.csv", "best.yaml", "study.png"
 
 
@@ -161,7 +161,8 @@ def read_space(path: str | None, chosen: Namespace) -> dict[str, Any]:
         space: dict[str, Any] = {name: values for name, values in _CHOICES.items() if name in chosen}
         for name in _RATES:
             if name in chosen:
-                space[name] = {"low": chosen[name] / 10, "high": chosen[name] * 10, "log": True}
+                rate = chosen["learning_rate"] if chosen[name] is None else chosen[name]
+                space[name] = {"low": rate / 10, "high": rate * 10, "log": True}
         return space
     try:
         space = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
@@ -180,7 +181,9 @@ def read_space(path: str | None, chosen: Namespace) -> dict[str, Any]:
 
 def fits(value: Any, values: Any) -> bool:
     """Whether a value is among those tried."""
-    return values["low"] <= value <= values["high"] if isinstance(values, Mapping) else value in values
+    if isinstance(values, Mapping):
+        return value is not None and values["low"] <= value <= values["high"]
+    return value in values
 
 
 def suggest(trial: Any, name: str, values: Any) -> Any:

@@ -45,7 +45,7 @@ class AbstractKVAEForecaster(AbstractSwitchingForecaster):
         num_particles: Samples of z for filtering and forecasts; training has one.
         objective: "likelihood" (the bound) or "crps".
         learning_rate: Of scales and prior.
-        matrix_learning_rate: Of base matrices; 0 for `learning_rate`.
+        matrix_learning_rate: Of base matrices; None for `learning_rate`.
         network_learning_rate: Of everything else.
         kwargs: Arguments of every forecaster.
     """
@@ -74,7 +74,7 @@ class AbstractKVAEForecaster(AbstractSwitchingForecaster):
         objective: str = "likelihood",
         learning_rate: float = 5e-3,
         network_learning_rate: float = 5e-3,
-        matrix_learning_rate: float = 0.0,
+        matrix_learning_rate: float | None = None,
         **kwargs,
     ) -> None:
         if likelihood not in DECODERS:
@@ -102,7 +102,8 @@ class AbstractKVAEForecaster(AbstractSwitchingForecaster):
             if value < 1:
                 raise ValueError(f"expected {name} to be at least 1, got {value}")
         self.check_likelihood(likelihood, reconstruction_weight)
-        self.matrix_learning_rate = matrix_learning_rate or learning_rate
+        if matrix_learning_rate is not None:
+            self.matrix_learning_rate = matrix_learning_rate
         self.state_dim = state_dim
         self.auxiliary_dim = auxiliary_dim
         self.memory_dim = memory_dim

@@ -28,7 +28,7 @@ class AbstractDenseSwitchingForecaster(AbstractSwitchingForecaster):
         num_bases: Number of base matrices.
         stable: Whether base transitions are kept from expanding, as in `gls`: no path of switches then makes a forecast
             grow without bound.
-        matrix_learning_rate: Of base matrices; 0 for `learning_rate`.
+        matrix_learning_rate: Of base matrices; None for `learning_rate`.
         kwargs: Arguments of every forecaster with switches.
     """
 
@@ -42,11 +42,12 @@ class AbstractDenseSwitchingForecaster(AbstractSwitchingForecaster):
         state_dim: int = 16,
         num_bases: int = 20,
         stable: bool = False,
-        matrix_learning_rate: float = 0.0,
+        matrix_learning_rate: float | None = None,
         **kwargs,
     ) -> None:
         super().__init__(**kwargs)
-        self.matrix_learning_rate = matrix_learning_rate or self.learning_rate
+        if matrix_learning_rate is not None:
+            self.matrix_learning_rate = matrix_learning_rate
         for name, value in (("state_dim", state_dim), ("num_bases", num_bases)):
             if value < 1:
                 raise ValueError(f"expected {name} to be at least 1, got {value}")
