@@ -33,7 +33,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 DATASETS = ["solar", "electricity"]
 STEPS, SHARE, SERIES = 672, 0.2, 17
 LEVELS = np.arange(1, 10) / 10
-# The recipe "best" of table1.py for hourly data, but for its long horizon: begins as a linear model which does not expand.
+# The recipe "best" of table1.py for hourly data, but for the long horizon: begins as a linear model which does not
+# expand.
 _LINEAR_START = {
     "objective": "crps",
     "stable": True,
