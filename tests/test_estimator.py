@@ -422,7 +422,7 @@ def test_matrices_have_a_learning_rate_of_their_own(model):
     for name, rate in first.items():
         if name in (f"{bases}transition", f"{bases}emission", "mixture.bases.recurrence", "emission_inputs"):
             assert rate == 0.02, name
-        elif name in ("prior_mean", "log_scales.population", "mixture.bases.state_noise", "log_inverse_noises"):
+        elif name in ("prior_mean", "log_inverse_noises") or name.endswith("_noise"):
             assert rate == 0.3, name
     assert 0.02 in first.values()
     assert 0.3 in first.values()

@@ -167,7 +167,7 @@ class AbstractForecaster(pl.LightningModule, abc.ABC):
         self.num_samples = num_samples
         self.seed = seed
 
-    # Parts of the model that are networks, and dense matrices of a linear system.
+    # Prefixes of the parameters of networks, and names of those that are dense matrices of a linear system.
     network_names: tuple[str, ...] = ("network.",)
     matrix_names: tuple[str, ...] = ()
 
@@ -288,11 +288,8 @@ class AbstractForecaster(pl.LightningModule, abc.ABC):
         Matrices have a rate of their own: every step of Adam moves all their entries, and what a transition keeps for
         hundreds of steps is soon lost.
         """
-
-        def named(prefixes: tuple[str, ...]) -> list[torch.nn.Parameter]:
-            return [p for name, p in self.named_parameters() if name.startswith(prefixes)]
-
-        networks, matrices = named(self.network_names), named(self.matrix_names)
+        networks = [p for name, p in self.named_parameters() if name.startswith(self.network_names)]
+        matrices = [p for name, p in self.named_parameters() if name in self.matrix_names]
         apart = {id(p) for p in (*networks, *matrices)}
         total = float(self.trainer.estimated_stepping_batches)
         alone = self.linear_epochs / max(self.trainer.max_epochs or 1, self.linear_epochs, 1) * total
