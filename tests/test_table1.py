@@ -20,7 +20,7 @@ FOLDER = Path(__file__).resolve().parent.parent / "runs"
 @pytest.fixture(scope="module", autouse=True)
 def scripts():
     sys.path.insert(0, str(FOLDER))
-    yield {name: importlib.import_module(name) for name in ("table1", "leaderboard", "baseline")}
+    yield {name: importlib.import_module(name) for name in ("table1", "leaderboard", "baseline", "differences")}
     sys.path.remove(str(FOLDER))
 
 
@@ -108,6 +108,63 @@ def test_a_baseline_scores_itself(scripts, tmp_path, monkeypatch, capsys):
     found = json.loads((folder / "scores.json").read_text())
     for protocol in ("rolling", "long_term"):
         assert found[protocol]["crps"] == pytest.approx(known.loc[protocol, "crps"], rel=1e-9)
+
+
+@pytest.fixture
+def scored(tmp_path):
+    """A table in which gls is best, and the forecasts behind it; those of deepar are of another run."""
+    rows = []
+    for model, recipe, seeds, crps in (
+        ("gls", "best", [0, 1], 0.2),
+        ("issm", "best", [0], 0.3),
+        ("auto_ets", "baseline", [0], 0.25),
+        ("deepar", "baseline", [0], 0.4),
+        ("gls", "paper", [0], 0.1),
+    ):
+        for seed in seeds:
+            folder = tmp_path / "runs" / f"wiki-{model}-{recipe}-{seed}"
+            folder.mkdir(parents=True)
+            lines = []
+            for protocol, dates in (
+                ("rolling", ["2020-01-01", "2020-01-02", "2020-01-03"]),
+                ("long_term", ["2020-01-01"]),
+            ):
+                rows.append({"dataset": "wiki", "protocol": protocol, "model": model, "recipe": recipe, "seed": seed})
+                rows[-1]["crps"] = crps + 0.01 * seed
+                shown = rows[-1]["crps"] * (2 if model == "deepar" else 1)
+                for item in "ab":
+                    cells = {"protocol": protocol, "model": model, "item_id": item, "crps": shown, "size": 10.0}
+                    lines += [cells | {"start": date} for date in dates]
+            pd.DataFrame(lines).to_csv(folder / "per_forecast.csv", index=False)
+    return pd.DataFrame(rows), tmp_path / "runs"
+
+
+def test_the_best_row_is_compared_with_all_whose_forecasts_are_there(scripts, scored, tmp_path):
+    table, runs = scored
+    found = pd.DataFrame(scripts["differences"].compared(table, "wiki", runs))
+    assert set(found["model"] + found["recipe"]) == {"glsbest"}
+    differences = found.set_index(["other_model", "other_recipe", "protocol"])["difference"]
+    assert differences.to_dict() == pytest.approx(
+        {
+            (*row, protocol): 0.205 - crps
+            for row, crps in ((("issm", "best"), 0.3), (("auto_ets", "baseline"), 0.25), (("gls", "paper"), 0.1))
+            for protocol in ("rolling", "long_term")
+        }
+    )
+
+
+def test_the_page_shows_differences_from_the_present_best(scripts, scored, tmp_path, monkeypatch):
+    leaderboard = scripts["leaderboard"]
+    table, runs = scored
+    monkeypatch.setattr(leaderboard, "DIFFERENCES", tmp_path / "differences.csv")
+    assert leaderboard.paired(table, "wiki") == []
+    lines = scripts["differences"].compared(table, "wiki", runs)
+    old = {**lines[0], "model": "issm", "other_model": "mstl"}
+    pd.DataFrame([*lines, old]).to_csv(tmp_path / "differences.csv", index=False)
+    text = "\n".join(leaderboard.paired(table, "wiki"))
+    assert "| minus | recipe | rolling, `gls` | long-term, `gls` |" in text
+    assert "| `auto_ets` | baseline | -0.0450 [-0.0450, -0.0450] | -0.0450 [-0.0450, -0.0450] |" in text
+    assert "mstl" not in text
 
 
 def test_pages_of_models_have_their_rows_between_the_marks(scripts):

@@ -1,0 +1,109 @@
+"""How far the best of our models is ahead of the others, forecast by forecast: `python runs/differences.py`.
+
+Of the folders which `runs/table1.sh` leaves: on each data set and by each protocol, the row of the recipe `best` with
+the lowest CRPS in results/table1.csv minus every other row, over the same series and windows, with a 95 % interval
+(`paired_difference`). The scores of a row's seeds are averaged first, so an interval speaks of series and windows, and
+the deviation over seeds in docs/results.md of the rest. A line of results/differences.csv is replaced by a newer one
+of the same row; those whose folders are gone stay.
+"""
+
+import argparse
+import pathlib
+import sys
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from tqdm import tqdm
+
+from tsforecast.data.files import replace_file
+from tsforecast.evaluation import paired_difference
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+OURS = ("issm", "gls", "deepstate", "sgls", "rsgls", "rsgls-issm", "arsgls", "kvae-rb", "kvae-mc")
+KEYS = ["dataset", "protocol", "other_model", "other_recipe"]
+
+
+class Row(NamedTuple):
+    """A row of the table: what was run, by which settings."""
+
+    model: str
+    recipe: str
+
+
+def main() -> None:
+    """Compares what has been run, and writes."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--table", type=pathlib.Path, default=ROOT / "results" / "table1.csv")
+    parser.add_argument("--runs", type=pathlib.Path, default=ROOT / "outputs" / "table1", help="folder of the runs")
+    parser.add_argument("--output", type=pathlib.Path, default=ROOT / "results" / "differences.csv")
+    options = parser.parse_args()
+    table = pd.read_csv(options.table)
+    found = [line for dataset in tqdm(table["dataset"].unique()) for line in compared(table, dataset, options.runs)]
+    if not found:
+        raise SystemExit(f"expected runs of `runs/table1.sh` in {options.runs}, found none that can be compared")
+    merged = pd.DataFrame(found)
+    if options.output.exists():
+        merged = pd.concat([pd.read_csv(options.output), merged]).drop_duplicates(KEYS, keep="last")
+    with replace_file(options.output) as temporary:
+        merged.sort_values(KEYS).to_csv(temporary, index=False, lineterminator="\n")
+    sys.stdout.write(f"{len(found)} pairs into {options.output}\n")
+
+
+def compared(table: pd.DataFrame, dataset: str, runs: pathlib.Path) -> list[dict[str, Any]]:
+    """A line for each protocol and row beside the best."""
+    part = table.loc[table["dataset"] == dataset]
+    scores = {row: of_seeds(part, row, runs) for row in rows_of(part)}
+    lines = []
+    for protocol in ("rolling", "long_term"):
+        best = best_of(part, protocol)
+        of_best = None if best is None else scores[best]
+        if best is None or of_best is None:
+            continue
+        for row, other in scores.items():
+            if row == best or other is None:
+                continue
+            found = paired_difference(of_best.loc[protocol], other.loc[protocol])
+            lines.append(
+                {"dataset": dataset, "protocol": protocol}
+                | {"model": best.model, "recipe": best.recipe, "other_model": row.model, "other_recipe": row.recipe}
+                | {"difference": found.estimate, "low": found.low, "high": found.high}
+            )
+    return lines
+
+
+def rows_of(part: pd.DataFrame) -> list[Row]:
+    """All rows of a data set."""
+    return [Row(*key) for key in part[["model", "recipe"]].drop_duplicates().itertuples(index=False)]
+
+
+def best_of(part: pd.DataFrame, protocol: str) -> Row | None:
+    """Ours with the lowest mean CRPS among those of the recipe `best`."""
+    ours = part.loc[part["model"].isin(OURS) & (part["recipe"] == "best") & (part["protocol"] == protocol)]
+    means = ours.groupby("model")["crps"].mean()
+    return None if means.empty else Row(str(means.idxmin()), "best")
+
+
+def of_seeds(part: pd.DataFrame, row: Row, runs: pathlib.Path) -> pd.DataFrame | None:
+    """CRPS and size of every forecast by protocol, series and start, mean over the row's seeds; None if one is gone.
+
+    What has other scores than the table, from a run of another time, is as good as gone.
+    """
+    frames: list[pd.DataFrame] = []
+    of_row = part.loc[(part["model"] == row.model) & (part["recipe"] == row.recipe)]
+    for seed, lines in of_row.groupby("seed"):
+        file = runs / f"{lines['dataset'].iloc[0]}-{row.model}-{row.recipe}-{seed}" / "per_forecast.csv"
+        if not file.exists():
+            return None
+        frame = pd.read_csv(file, index_col=["protocol", "item_id", "start"])
+        weighted = (frame["crps"] * frame["size"]).groupby("protocol").sum() / frame["size"].groupby("protocol").sum()
+        # Not to the last digit: what is forecast where all is zero has no share of the size, but counts in the table.
+        if not np.allclose(weighted[lines["protocol"]], lines["crps"], rtol=2e-4):
+            return None
+        frames.append(frame)
+    scores = pd.concat(frames)[["crps", "size"]]
+    return pd.DataFrame(scores.groupby(level=[0, 1, 2], sort=False).mean())
+
+
+if __name__ == "__main__":
+    main()
