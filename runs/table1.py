@@ -51,8 +51,8 @@ _START = (
     "--network_learning_rate 1e-2 --gradient_clip_val 1 --batch_size 32"
 )
 _LINEAR_START = {
-    "exchange": f"--embedding_dim 8 {_START} --num_batches_per_epoch 10 --max_epochs 16 --gradient_length 60 "
-    "--context_length 120 --history_length 240",
+    "exchange": f"--embedding_dim 8 {_START} --matrix_learning_rate 0.05 --num_batches_per_epoch 10 --max_epochs 16 "
+    "--gradient_length 60 --context_length 120 --history_length 240",
     "wiki": f"{_START} --num_batches_per_epoch 16 --max_epochs 18 --gradient_length 60 --history_length 360",
     "": f"{_START} --num_batches_per_epoch 16 --max_epochs 14 --gradient_length 48 --context_length 168 "
     "--history_length 336 --train_horizon 72",

@@ -164,6 +164,7 @@ def test_smoother_and_forecast_equal_those_of_the_dense_system(case):
     torch.testing.assert_close(ours.cross, theirs.cross, **EXACT)
     for one, two in zip(kalman.forecast(system, prior, 9, 5), kalman.forecast(dense, prior, 9, 5), strict=True):
         same(one, two)
+    same(system.marginals(prior, STEPS), kalman.forecast(dense, prior, STEPS)[1])
 
 
 def test_the_earlier_state_given_the_later_one_equals_the_dense_form():

@@ -17,6 +17,7 @@ from tests.oracles import (
     statsmodels_smoother,
 )
 from tsforecast.core import (
+    AbstractLinearSystem,
     Gaussian,
     LinearGaussian,
     LinearSystem,
@@ -284,6 +285,9 @@ def test_forecast_equals_the_joint_predictive(time):
     system, prior, *_ = problem(8, time)
     _, observations = kalman.forecast(system, prior, STEPS)
     together = system.predictive(prior, STEPS)
+    for alone in (system.marginals(prior, STEPS), AbstractLinearSystem.marginals(system, prior, STEPS)):
+        assert_same(alone.mean, observations.mean)
+        assert_same(alone.cov, observations.cov)
     dense = joint(plain(system, prior, STEPS))
     rows = dense.observations()
     assert_same(together.mean, dense.mean[rows])

@@ -40,19 +40,20 @@ class AbstractLinearForecaster(AbstractForecaster):
         belief, _ = self.filter(batch)
         future = self.stretch(batch, "future")
         system, _ = self.system(future, belief)
-        joint = system.predictive(_gaussian(belief), len(future.values))
-        deviation = joint.variance.clamp_min(1e-12).sqrt()
+        marginals = system.marginals(_gaussian(belief), len(future.values))
+        mean, variance = (x.transpose(0, 1).flatten(1) for x in (marginals.mean, marginals.variance))
+        deviation = variance.clamp_min(1e-12).sqrt()
         observed = future.observed.transpose(0, 1).flatten(1)
         if self.transformation == "none":
             values, _ = scaled(future, belief.location, belief.scale)
-            z = (values.transpose(0, 1).flatten(1) - joint.mean) / deviation
+            z = (values.transpose(0, 1).flatten(1) - mean) / deviation
             cdf, density = (
                 0.5 * (1 + torch.erf(z / math.sqrt(2))),
                 torch.exp(-0.5 * z.square()) / math.sqrt(2 * math.pi),
             )
             score = deviation * (z * (2 * cdf - 1) + 2 * density - 1 / math.sqrt(math.pi))
         else:
-            score = self._quantile_loss(joint.mean, deviation, belief, batch)
+            score = self._quantile_loss(mean, deviation, belief, batch)
         return torch.where(observed, score, 0.0).sum(-1) / observed.sum(-1).clamp_min(1)
 
     def _quantile_loss(self, mean: Tensor, deviation: Tensor, belief: Belief, batch: Batch) -> Tensor:
