@@ -65,8 +65,14 @@ BEST: dict[str, dict[str, str]] = {
         "": "",
         "solar": "--components damped_level+hour_of_day --train_horizon 72",
         "traffic": "--max_epochs 20",
+        "wiki": "--components damped_level+day_of_week --train_horizon 60",
     },
-    "gls": {"": "", "solar": "--train_horizon 72"},
+    "gls": {
+        "": "",
+        "electricity-18dec": "--max_epochs 160",
+        "solar": "--train_horizon 72 --max_epochs 200",
+        "traffic": "--max_epochs 100",
+    },
     "rsgls-issm": {
         "exchange": f"--linear_epochs 40 --max_epochs 70 {_SWITCH} --num_particles 20 --batch_size 32 "
         "--num_batches_per_epoch 10 --gradient_length 100 --history_length 1000",
@@ -76,8 +82,9 @@ BEST: dict[str, dict[str, str]] = {
         "--train_horizon 72",
         "traffic": f"--linear_epochs 20 --max_epochs 30 {_SWITCH} --num_particles 5 --forecast_particles 20 "
         "--gradient_length 48 --particle_length 168",
-        "wiki": f"--linear_epochs 40 --max_epochs 48 {_SWITCH} --num_particles 10 --batch_size 32 "
-        "--num_batches_per_epoch 16 --gradient_length 60 --history_length 360 --train_horizon 60",
+        "wiki": f"--components damped_level+day_of_week --linear_epochs 40 --max_epochs 48 {_SWITCH} "
+        "--num_particles 10 --batch_size 32 --num_batches_per_epoch 16 --gradient_length 60 --history_length 360 "
+        "--train_horizon 60",
     },
 }
 BASELINE: dict[str, dict[str, str]] = {
