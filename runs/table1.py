@@ -58,8 +58,15 @@ _LINEAR_START = {
     "--history_length 336 --train_horizon 72",
 }
 _LASTING = "--resampling_gradient stop-gradient --persistence 0.95"
+_ALONE = {  # more of the linear model; elsewhere it gains nothing
+    "exchange": "--linear_epochs 30 --max_epochs 42 --matrix_learning_rate 3e-3",
+    "solar": "--linear_epochs 40 --max_epochs 50",
+}
 BEST: dict[str, dict[str, str]] = {
-    "arsgls": {name: f"{_LASTING} {options}" for name, options in _LINEAR_START.items()},
+    "arsgls": {
+        name: f"{_LASTING} {_LINEAR_START.get(name, _LINEAR_START[''])} {_ALONE.get(name, '')}"
+        for name in (*_LINEAR_START, *_ALONE)
+    },
     "kvae-rb": _LINEAR_START,
     "issm": {
         "": "",

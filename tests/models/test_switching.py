@@ -12,7 +12,9 @@ from tests.models.cases import CARDINALITY, HORIZON, SWITCHING, entries_of, make
 from tsforecast.core import Gaussian, LinearGaussian, LinearSystem, kalman, particles
 from tsforecast.models import MODELS, ISSMForecaster
 from tsforecast.models.base import scaled
+from tsforecast.models.linear import crps_of_forecast
 from tsforecast.models.switching import weighted_crps
+from tsforecast.nn.mlp import resized
 
 EXACT = {"rtol": 1e-9, "atol": 1e-9}
 # Options with which a switch has nothing to choose from, and is not weighed.
@@ -69,6 +71,8 @@ def linear_system(model, batch):
     if model.auxiliary_dim:
         layer, targets = model.decoder.layers, model.num_targets
         weight = layer.weight[:targets]
+        if model.has_skip:
+            weight = weight + torch.eye(targets, model.auxiliary_dim)
         offset = offset @ weight.T + layer.bias[:targets]
         matrix, noise = weight @ matrix, weight @ noise @ weight.T + torch.diag((-2 * layer.bias[targets:]).exp())
     zeros = torch.zeros(1, 1, model.state_dim)
@@ -79,6 +83,38 @@ def linear_system(model, batch):
     cov = torch.diag((-2 * model.prior_log_inverse_scale).exp())
     count = len(batch["series_index"])
     return system, Gaussian(model.prior_mean.expand(count, -1), cov.expand(count, -1, -1))
+
+
+@pytest.mark.parametrize("targets", [1, 2])
+@pytest.mark.parametrize("case", ["sgls", "rsgls", "arsgls-skip", "kvae-skip"])
+def test_the_linear_model_inside_is_that_of_the_matrices_by_hand(case, targets):
+    """Of one base, or of two equal ones; the decoder's network has no say but its biases'."""
+    model = make_model(case, num_targets=targets, num_bases=2, stable=False)
+    with torch.no_grad():
+        for base in model.mixture.bases.values():
+            base[1] = base[0]
+        if case == "kvae-skip":
+            state, emitted = model.log_inverse_noises.split([model.state_dim, model.auxiliary_dim])
+            extra = {"state_noise": state, "emission_noise": emitted}
+            model.mixture.bases |= {name: torch.nn.Parameter(x.repeat(2, 1)) for name, x in extra.items()}
+            model.emission_inputs = model.mixture.bases["inputs"]
+        else:
+            model.emission_inputs[1] = model.emission_inputs[0]
+        if case.endswith("skip"):
+            linear_decoder(model)
+            model.decoder.layers.weight.zero_()
+    batch = make_batch(model, make_entries(targets, lengths=(12, 12)))
+    found, prior = model.linear_system(model.stretch(batch, "both"), batch)
+    expected, expected_prior = linear_system(model, batch)
+    emission = model.mixture.bases["emission"][0]
+    floor = torch.diag(1e-5 * emission.square() @ expected_prior.variance[0])[:targets, :targets]
+    torch.testing.assert_close(found.transition.matrix, expected.transition.matrix, **EXACT)
+    torch.testing.assert_close(found.transition.noise, expected.transition.noise, **EXACT)
+    torch.testing.assert_close(found.emission.matrix, expected.emission.matrix, **EXACT)
+    torch.testing.assert_close(found.emission.offset, expected.emission.offset, **EXACT)
+    torch.testing.assert_close(found.emission.noise, expected.emission.noise + floor, **EXACT)
+    torch.testing.assert_close(prior.mean, expected_prior.mean, **EXACT)
+    torch.testing.assert_close(prior.cov.expand_as(expected_prior.cov), expected_prior.cov, **EXACT)
 
 
 def linear_decoder(model):
@@ -550,6 +586,42 @@ def test_a_linear_model_is_trained_first_where_one_is_inside():
     assert not torch.equal(seeded(model.loss, batch), model.linear.loss(batch))
 
 
+@pytest.mark.parametrize("case", ["rsgls", "arsgls-skip", "kvae-skip"])
+def test_dense_models_are_trained_as_linear_ones_first(case):
+    model = make_model(case, linear_epochs=1, objective="crps").train()
+    batch = make_batch(model, entries_of(case))
+    loss = model.loss(batch)
+    past, (location, scale) = model.stretch(batch, "past"), model.begin(batch)
+    system, prior = model.linear_system(past, batch)
+    state, _ = system.posterior(prior, *scaled(past, location, scale))
+    belief = model.belief_over(state, batch, location, scale)
+    torch.testing.assert_close(loss, crps_of_forecast(model, model.linear_system, belief, batch), **EXACT)
+    loss.sum().backward()
+    assert model.mixture.bases["transition"].grad.abs().sum() > 0
+    later = make_model(case, linear_epochs=0, objective="crps").train()
+    assert torch.equal(seeded(model.eval().loss, batch), seeded(later.eval().loss, batch))
+    assert not torch.equal(seeded(later.train().loss, batch), loss)
+
+
+@pytest.mark.parametrize("log_inverse_scale", [0.0, 4.0])
+def test_what_is_linear_is_filtered_as_such(log_inverse_scale):
+    """However small the decoder's noise has become, and whatever an untrained encoder says beside it.
+
+    Not to the last digit: auxiliaries are drawn. Without the decoder's noise in the encoder tens of thousands are lost.
+    """
+    model = make_model("arsgls-skip", num_particles=16)
+    with torch.no_grad():
+        linear_decoder(model)
+        model.decoder.layers.weight.zero_()
+        model.decoder.layers.bias[1:] = log_inverse_scale
+        batch = make_batch(model, make_entries(lengths=(60, 60)))
+        stretch = model.stretch(batch, "past")
+        system, prior = model.linear_system(stretch, batch)
+        exact = system.log_likelihood(prior, *scaled(stretch, *model.begin(batch))).sum(0)
+        found = torch.stack([seeded(model.filter, batch, seed=seed)[1].sum(0) for seed in range(10)])
+    assert ((found.mean(0) / exact - 1).abs() < 0.1).all(), (found.mean(0), exact)
+
+
 # Sizes and data at the edge.
 
 
@@ -628,6 +700,12 @@ def test_an_outlier_of_a_million_scales(case, dtype):
         ("arsgls", {"reconstruction_weight": -1.0}, "reconstruction_weight to be above 0, got -1.0"),
         ("sgls", {"resample_below": -0.5}, "resample_below to be at least 0, got -0.5"),
         ("rsgls-issm", {"linear_epochs": -1}, "linear_epochs to be at least 0, got -1"),
+        (
+            "arsgls",
+            {"linear_epochs": 1},
+            "expected skip true and the likelihood 'gaussian', got skip False and 'gaussian'",
+        ),
+        ("kvae-skip", {"linear_epochs": 1, "likelihood": "student-t"}, "got skip True and 'student-t'"),
         ("rsgls", {"forecast_particles": -1}, "forecast_particles to be at least 0, got -1"),
         ("rsgls-issm", {"particle_length": -1}, "particle_length to be at least 0, got -1"),
     ],
@@ -676,20 +754,24 @@ def test_what_skips_the_encoder_is_not_bounded(case):
     entries = make_entries(lengths=(1000,))
     entries[0]["target"] = np.arange(1000.0)  # in units of a week's change: 143
     batch = make_batch(model, entries, train=False)
-    weight = (model.guess.skip if case == "arsgls-skip" else model.guess_skip).weight
-    means = []
+    found = []
     with torch.no_grad():
         location, scale = model.begin(batch)
         stretch = model.stretch(batch, "past")
-        for factor in (0.0, 1.0):
-            weight.copy_(factor * torch.eye(*weight.shape))
+        for skip in (False, True):
+            model._skip = skip
             system, _ = model.system(stretch, batch, location, scale, proposing=True)
-            means.append((system.auxiliary_guess if case == "arsgls-skip" else system.guess).mean)
+            found.append(system.auxiliary_guess if case == "arsgls-skip" else system.guess)
     values, _ = scaled(stretch, location, scale)
     assert values.max() > 100
-    moved = means[1] - means[0]
-    torch.testing.assert_close(moved[..., :1], values, **EXACT)
-    assert (moved[..., 1:] == 0).all()
+    unit = (-model.decoder.origin()[1]).exp()
+    torch.testing.assert_close(found[1].mean[..., :1], values + unit * found[0].mean[..., :1], **EXACT)
+    assert torch.equal(found[1].mean[..., 1:], found[0].mean[..., 1:])
+    before, after = (-x.variance.log() / 2 for x in found)
+    noise = resized(model.decoder.origin()[1], model.auxiliary_dim)
+    inside = before.abs() < 5 - 1e-9
+    assert inside.float().mean() > 0.5
+    torch.testing.assert_close(after[inside], (before + noise).clamp(-5, 5)[inside], **EXACT)
 
 
 @pytest.mark.parametrize("case", ["sgls-categorical", "arsgls", "kvae-rb"])

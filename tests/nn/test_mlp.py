@@ -78,19 +78,6 @@ def test_products_of_stable_mixtures_do_not_expand():
     np.testing.assert_allclose(np.linalg.norm(ends.numpy(), 2, (-2, -1)), 1.0, rtol=1e-12)
 
 
-@pytest.mark.parametrize("ladder", [False, True])
-def test_a_skip_adds_the_values_to_the_mean_of_the_auxiliary(ladder):
-    torch.manual_seed(0)
-    plain = GuessNetwork(6, switch_dim=2, auxiliary_dim=3, hidden=5, ladder=ladder)
-    skipping = GuessNetwork(6, switch_dim=2, auxiliary_dim=3, hidden=5, ladder=ladder, skip=2)
-    skipping.load_state_dict(plain.state_dict(), strict=False)
-    inputs, values = torch.randn(4, 3, 6), torch.randn(4, 3, 2)
-    (switch, auxiliary), (expected_switch, expected) = skipping(inputs, values), plain(inputs)
-    torch.testing.assert_close(switch, expected_switch, **EXACT)
-    torch.testing.assert_close(auxiliary[..., :2], expected[..., :2] + values, **EXACT)
-    torch.testing.assert_close(auxiliary[..., 2:], expected[..., 2:], **EXACT)
-
-
 def test_bases_are_copied():
     initial = torch.ones(2, 3)
     mixture = BaseMixture(2, {"noise": initial}, 0)

@@ -170,6 +170,8 @@ class AbstractForecaster(pl.LightningModule, abc.ABC):
     # Prefixes of the parameters of networks, and names of those that are dense matrices of a linear system.
     network_names: tuple[str, ...] = ("network.",)
     matrix_names: tuple[str, ...] = ()
+    # What the learning rates of a linear model inside begin with once more after its epochs, when networks join.
+    linear_share = 0.0
 
     # What a model is.
 
@@ -293,17 +295,18 @@ class AbstractForecaster(pl.LightningModule, abc.ABC):
         apart = {id(p) for p in (*networks, *matrices)}
         total = float(self.trainer.estimated_stepping_batches)
         alone = self.linear_epochs / max(self.trainer.max_epochs or 1, self.linear_epochs, 1) * total
+        of_networks = partial(_course, first=alone, last=total, rise=self.network_rise)
+        of_rest = partial(_course, first=0.0, last=alone or total, again=total, share=self.linear_share)
         groups = [
-            # parameters, learning rate, first and last step of its course, share of the course in which it rises
-            ([p for p in self.parameters() if id(p) not in apart], self.learning_rate, 0.0, alone or total, 0.0),
-            (matrices, self.matrix_learning_rate, 0.0, alone or total, 0.0),
-            (networks, self.network_learning_rate, alone, total, self.network_rise),
+            ([p for p in self.parameters() if id(p) not in apart], self.learning_rate, of_rest),
+            (matrices, self.matrix_learning_rate, of_rest),
+            (networks, self.network_learning_rate, of_networks),
         ]
         groups = [group for group in groups if group[0]]
         optimizer = torch.optim.Adam([{"params": group[0], "lr": group[1]} for group in groups], betas=(0.9, 0.95))
         if not math.isfinite(total) or total <= 0:
             return optimizer
-        courses = [partial(_course, first=first, last=last, rise=rise) for _, _, first, last, rise in groups]
+        courses = [course for _, _, course in groups]
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, courses)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
@@ -444,12 +447,18 @@ class AbstractForecaster(pl.LightningModule, abc.ABC):
         return values.clamp_min(0.0) if self.clip == "nonnegative" else values
 
 
-def _course(step: int, first: float, last: float, rise: float) -> float:
-    """Exponentially from 1 at the first step to 0.01 at the last, times what rises like a square in the beginning."""
+def _course(step: int, first: float, last: float, rise: float = 0.0, again: float = 0.0, share: float = 0.0) -> float:
+    """Exponentially from 1 at the first step to 0.01 at the last, times what rises like a square in the beginning.
+
+    From the last step on it stays, or falls once more from a `share` where that is larger, until the step `again`.
+    """
+    if step < first:
+        return 0.0
     length = max(last - first, 1.0)
-    passed = min(max((step - first) / length, 0.0), 1.0)
-    risen = min((max(step - first, 0.0) + 1) / (rise * length), 1.0) if rise else 1.0
-    return risen**2 * 0.01**passed
+    passed = min((step - first) / length, 1.0)
+    risen = min((step - first + 1) / (rise * length), 1.0) if rise else 1.0
+    falling = risen**2 * 0.01**passed
+    return max(falling, share * _course(step, last, again)) if step >= last < again else falling
 
 
 def known_past(batch: Batch) -> Float[Tensor, "series time target"]:

@@ -66,14 +66,8 @@ class GLSForecaster(AbstractLinearForecaster):
         scales = self.log_scales(series, cat).clamp(_LOWEST, _HIGHEST).exp()
         prior_variance = (2 * self.log_prior_scale.clamp(-4.0, 3.0)).exp()
         floor = 1e-5 * (self.emission.square() @ prior_variance)
-        transition = self.stable_transition()[None, None]
         state_noise = torch.diag_embed(scales[:, : self.state_dim].square()).unsqueeze(0)
-        if stretch.active is not None:  # before a series begins its state stands still
-            moving = stretch.active.to(scales.dtype)[..., None, None]
-            transition = moving * transition + (1 - moving) * torch.eye(
-                self.state_dim, dtype=scales.dtype, device=scales.device
-            )
-            state_noise = moving * state_noise
+        transition, state_noise = begun(stretch, self.stable_transition()[None, None], state_noise)
         inputs = stretch.dynamic_real
         zeros = scales.new_zeros(1, 1, 1)
         state_offset = (inputs @ self.state_inputs.mT if inputs.shape[-1] else zeros).expand(-1, -1, self.state_dim)
@@ -88,6 +82,17 @@ class GLSForecaster(AbstractLinearForecaster):
         )
         mean = self.prior_mean.expand(len(series), -1)
         return system, Gaussian(mean, torch.diag_embed(prior_variance))
+
+
+def begun(
+    stretch: Stretch, transition: Float[Tensor, "1 1 state state"], noise: Float[Tensor, "1 #series state state"]
+) -> tuple[Float[Tensor, "#time #series state state"], Float[Tensor, "#time #series state state"]]:
+    """Transition and its noise with states that stand still before their series begins."""
+    if stretch.active is None:
+        return transition, noise
+    moving = stretch.active.to(noise.dtype)[..., None, None]
+    eye = torch.eye(noise.shape[-1], dtype=noise.dtype, device=noise.device)
+    return moving * transition + (1 - moving) * eye, moving * noise
 
 
 def seasonal_readout(size: int, season: int) -> Tensor:

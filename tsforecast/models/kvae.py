@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tsforecast.core import Gaussian, kalman
+from tsforecast.core import Gaussian, LinearSystem, kalman
 from tsforecast.core.issm_components import Season
 from tsforecast.core.linear import DiagonalLinearGaussian
 from tsforecast.core.particle_smoother import ParticleSmoothed, linear_given_switches
@@ -12,10 +12,11 @@ from tsforecast.core.particles import AbstractSwitchingSystem, Regime
 from tsforecast.core.recurrent import RecurrentSwitching
 from tsforecast.models.base import Batch, Belief, Stretch, scaled
 from tsforecast.models.components import component_names, parse_component
-from tsforecast.models.switching import BASE_MATRICES, AbstractSwitchingForecaster, image_size_of, variance
+from tsforecast.models.switching import BASE_MATRICES, AbstractSwitchingForecaster, image_size_of, linear_part, variance
 from tsforecast.nn import DECODERS, LSTM, BaseMixture, ScaledLikelihood
 from tsforecast.nn.image import ImageSize
-from tsforecast.nn.mlp import mlp, move_means
+from tsforecast.nn.likelihood import GaussianDecoder
+from tsforecast.nn.mlp import mlp
 
 
 class AbstractKVAEForecaster(AbstractSwitchingForecaster):
@@ -36,8 +37,8 @@ class AbstractKVAEForecaster(AbstractSwitchingForecaster):
         embedding_dim: Size of the embedding of the series.
         likelihood: "gaussian", "student-t", "negative-binomial" (counts) or "bernoulli" (zeros and ones).
         stable: Whether base transitions are kept from expanding.
-        skip: Whether linear maps stand beside the networks, the targets then at first being the first auxiliaries: the
-            model begins as a linear one and learns what differs.
+        skip: Whether networks between targets and auxiliaries only say what differs from the first auxiliaries being
+            the targets: the model begins as a linear one.
         image_shape: Height and width of frames, whose pixels are the targets row by row: encoder and decoder are
             convolutions then, and the base transitions begin near identity.
         filters: Channels of these convolutions.
@@ -50,8 +51,9 @@ class AbstractKVAEForecaster(AbstractSwitchingForecaster):
         kwargs: Arguments of every forecaster.
     """
 
-    network_names = ("inputs.", "mixture.weights.", "lstm.", "guess.", "guess_skip.", "decoder.", "encoder.")
+    network_names = ("inputs.", "mixture.weights.", "lstm.", "guess.", "decoder.", "encoder.")
     matrix_names = BASE_MATRICES
+    linear_share = 0.3
     # Whether the state is integrated out of the bound, or sampled.
     rao_blackwellised = True
 
@@ -122,10 +124,6 @@ class AbstractKVAEForecaster(AbstractSwitchingForecaster):
         widths = (hidden,) if self.image_size is None else ()
         self.guess = mlp(self.shown_dim + hidden, *widths, 2 * auxiliary_dim)
         self.decoder = DECODERS[likelihood](auxiliary_dim, self.num_targets, (hidden, hidden), skip, self.image_size)
-        self.guess_skip = None
-        if skip:
-            self.guess_skip = torch.nn.Linear(self.num_targets, auxiliary_dim, bias=False)
-            torch.nn.init.eye_(self.guess_skip.weight)
         self.reconstruction_weight = reconstruction_weight
 
     @property
@@ -176,10 +174,7 @@ class AbstractKVAEForecaster(AbstractSwitchingForecaster):
         guess = None
         if proposing:
             values, _ = scaled(stretch, location, scale)
-            raw = self.guess(torch.cat([self.shown(stretch, values), features], -1))
-            if self.guess_skip is not None:
-                raw = move_means(raw, self.guess_skip(values))
-            guess = self.read_guess(raw)
+            guess = self.read_guess(self.guess(torch.cat([self.shown(stretch, values), features], -1)), values)
         system = RecurrentSwitching(
             memory,
             parameters,
@@ -194,6 +189,22 @@ class AbstractKVAEForecaster(AbstractSwitchingForecaster):
             torch.diag_embed(variance(self.prior_log_inverse_scale)).expand(series, -1, -1),
         )
         return system, prior
+
+    def linear_system(self, stretch: Stretch, batch: Batch | Belief) -> tuple[LinearSystem, Gaussian]:
+        """All bases mixed evenly, and what skips decoder and encoder, of which the latter has no noise here."""
+        features = self.features(self.inputs, stretch, batch)
+        state_noise, emission_noise = variance(self.log_inverse_noises).split([self.state_dim, self.auxiliary_dim])
+        mixed = self.mixture.even()
+        offset = torch.einsum("tbu,du->tbd", features, mixed["inputs"])
+        assert isinstance(self.decoder, GaussianDecoder)
+        return linear_part(
+            stretch,
+            DiagonalLinearGaussian(mixed["transition"], offset.new_zeros(self.state_dim), state_noise),
+            DiagonalLinearGaussian(mixed["emission"], offset, emission_noise),
+            self.decoder.linear(),
+            self.prior_mean,
+            variance(self.prior_log_inverse_scale),
+        )
 
     def _output(self, switch: Float[Tensor, "*batch switch"]) -> Float[Tensor, "*batch memory"]:
         """What the LSTM shows of its memory."""
@@ -215,8 +226,8 @@ class AbstractKVAEForecaster(AbstractSwitchingForecaster):
 
     def loss(self, batch: Batch) -> Float[Tensor, " series"]:
         """The negative bound per observed value; or the CRPS of sample paths."""
-        if self.objective == "crps":
-            return self._forecast_loss(batch)
+        if self.objective == "crps" or self.is_linear:
+            return super().loss(batch)
         count = (batch["past_observed"].sum((1, 2)) + batch["future_observed"].sum((1, 2))).clamp_min(1)
         return -self.bound(batch) / count
 

@@ -2,6 +2,7 @@
 
 import abc
 import math
+from collections.abc import Callable
 
 import torch
 from gluonts.torch.distributions import AffineTransformed
@@ -28,46 +29,12 @@ class AbstractLinearForecaster(AbstractForecaster):
     def loss(self, batch: Batch) -> Float[Tensor, " series"]:
         """By `objective`: negative log-likelihood per observed value, or CRPS of the forecast; both in scaled units."""
         if self.objective == "crps":
-            return self._forecast_loss(batch)
+            return crps_of_forecast(self, self.system, self.filter(batch)[0], batch)
         location, scale = self.begin(batch)
         stretch = self.stretch(batch, "both")
         system, prior = self.system(stretch, batch)
         terms = system.log_likelihood(prior, *scaled(stretch, location, scale))
         return -terms.sum(0) / stretch.observed.sum((0, 2)).clamp_min(1)
-
-    def _forecast_loss(self, batch: Batch) -> Float[Tensor, " series"]:
-        """Mean CRPS of the marginal Gaussian forecasts of the window's future (Gneiting and Raftery 2007, eq. 21)."""
-        belief, _ = self.filter(batch)
-        future = self.stretch(batch, "future")
-        system, _ = self.system(future, belief)
-        marginals = system.marginals(_gaussian(belief), len(future.values))
-        mean, variance = (x.transpose(0, 1).flatten(1) for x in (marginals.mean, marginals.variance))
-        deviation = variance.clamp_min(1e-12).sqrt()
-        observed = future.observed.transpose(0, 1).flatten(1)
-        if self.transformation == "none":
-            values, _ = scaled(future, belief.location, belief.scale)
-            z = (values.transpose(0, 1).flatten(1) - mean) / deviation
-            cdf, density = (
-                0.5 * (1 + torch.erf(z / math.sqrt(2))),
-                torch.exp(-0.5 * z.square()) / math.sqrt(2 * math.pi),
-            )
-            score = deviation * (z * (2 * cdf - 1) + 2 * density - 1 / math.sqrt(math.pi))
-        else:
-            score = self._quantile_loss(mean, deviation, belief, batch)
-        return torch.where(observed, score, 0.0).sum(-1) / observed.sum(-1).clamp_min(1)
-
-    def _quantile_loss(self, mean: Tensor, deviation: Tensor, belief: Belief, batch: Batch) -> Tensor:
-        """The weighted quantile loss over tenths in the units of the data, relative to the size of the series."""
-        steps = mean.shape[-1] // self.num_targets
-        location, scale = (x.repeat(1, steps) for x in (belief.location, belief.scale))
-        levels = torch.arange(1, 10, device=mean.device, dtype=mean.dtype)[:, None, None] / 10
-        normal = torch.special.ndtri(levels)
-        quantiles = self.restore((mean + deviation * normal) * scale + location)
-        values = torch.nan_to_num(batch["future_target"]).to(mean.dtype).flatten(1)
-        size = self.mean_size(batch).to(mean.dtype)
-        error = values - quantiles
-        loss = 2 * torch.maximum(levels * error, (levels - 1) * error).mean(0)
-        return loss / (size + 1).repeat(1, steps)
 
     def filter(self, batch: Batch, belief: Belief | None = None) -> tuple[Belief, Float[Tensor, "time series"]]:
         """Exact filtering of the batch's past."""
@@ -136,6 +103,50 @@ class AbstractLinearForecaster(AbstractForecaster):
         return (
             [AffineTransformed(m, loc=-1.0) for m in marginals] if self.transformation == "log1p" else list(marginals)
         )
+
+
+SystemOf = Callable[[Stretch, Batch | Belief], tuple[AbstractLinearSystem, Gaussian]]
+
+
+def crps_of_forecast(
+    model: AbstractForecaster, system_of: SystemOf, belief: Belief, batch: Batch
+) -> Float[Tensor, " series"]:
+    """Mean CRPS of the marginal Gaussian forecasts of the window's future (Gneiting and Raftery 2007, eq. 21).
+
+    Args:
+        model: Whose transformation and stretches of time count.
+        system_of: The linear system of a stretch in scaled units, and the prior over the state before it.
+        belief: A Gaussian, at the end of the past.
+        batch: Its `future_*` fields are read.
+    """
+    future, location, scale = model.stretch(batch, "future"), belief.location, belief.scale
+    system, _ = system_of(future, belief)
+    marginals = system.marginals(_gaussian(belief), len(future.values))
+    mean, variance = (x.transpose(0, 1).flatten(1) for x in (marginals.mean, marginals.variance))
+    deviation = variance.clamp_min(1e-12).sqrt()
+    observed = future.observed.transpose(0, 1).flatten(1)
+    if model.transformation == "none":
+        values, _ = scaled(future, location, scale)
+        z = (values.transpose(0, 1).flatten(1) - mean) / deviation
+        cdf, density = (0.5 * (1 + torch.erf(z / math.sqrt(2))), torch.exp(-0.5 * z.square()) / math.sqrt(2 * math.pi))
+        score = deviation * (z * (2 * cdf - 1) + 2 * density - 1 / math.sqrt(math.pi))
+    else:
+        score = _quantile_loss(model, mean, deviation, belief, batch)
+    return torch.where(observed, score, 0.0).sum(-1) / observed.sum(-1).clamp_min(1)
+
+
+def _quantile_loss(model: AbstractForecaster, mean: Tensor, deviation: Tensor, belief: Belief, batch: Batch) -> Tensor:
+    """The weighted quantile loss over tenths in the units of the data, relative to the size of the series."""
+    steps = mean.shape[-1] // model.num_targets
+    location, scale = (x.repeat(1, steps) for x in (belief.location, belief.scale))
+    levels = torch.arange(1, 10, device=mean.device, dtype=mean.dtype)[:, None, None] / 10
+    normal = torch.special.ndtri(levels)
+    quantiles = model.restore((mean + deviation * normal) * scale + location)
+    values = torch.nan_to_num(batch["future_target"]).to(mean.dtype).flatten(1)
+    size = model.mean_size(batch).to(mean.dtype)
+    error = values - quantiles
+    loss = 2 * torch.maximum(levels * error, (levels - 1) * error).mean(0)
+    return loss / (size + 1).repeat(1, steps)
 
 
 def _gaussian(belief: Belief) -> Gaussian:

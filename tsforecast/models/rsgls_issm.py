@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from tsforecast.core import Gaussian
+from tsforecast.core import AbstractLinearSystem, Gaussian
 from tsforecast.core.particles import AbstractSwitchingSystem, Regime
 from tsforecast.core.switching import GaussianSwitching
 from tsforecast.models.base import DATA_DECIDED, Batch, Belief, Stretch
@@ -31,8 +31,6 @@ class RSGLSISSMForecaster(AbstractSwitchingForecaster):
     Args:
         components: Names joined by "+", see `ISSMForecaster`.
         num_bases: Number of base factors.
-        linear_epochs: Epochs at the beginning in which the ISSM alone is trained, by the closed-form CRPS of its
-            forecasts.
         particle_length: Steps at the end of a history that are filtered with particles, those before them by the ISSM
             alone, which is exact and fast; 0 for all. Regimes are forgotten sooner than seasons: a few of their
             lengths are enough.
@@ -48,7 +46,6 @@ class RSGLSISSMForecaster(AbstractSwitchingForecaster):
         *,
         components: str = "auto",
         num_bases: int = 20,
-        linear_epochs: int = 0,
         particle_length: int = 0,
         learning_rate: float = 0.1,
         network_learning_rate: float = 5e-3,
@@ -61,12 +58,10 @@ class RSGLSISSMForecaster(AbstractSwitchingForecaster):
         self.save_hyperparameters()
         for name, value, least in (
             ("num_bases", num_bases, 1),
-            ("linear_epochs", linear_epochs, 0),
             ("particle_length", particle_length, 0),
         ):
             if value < least:
                 raise ValueError(f"expected {name} to be at least {least}, got {value}")
-        self.linear_epochs = linear_epochs
         self.particle_length = particle_length
         self.linear = issm
         hidden, states = kwargs.get("hidden", 64), sum(c.size for c in issm.components)
@@ -89,13 +84,16 @@ class RSGLSISSMForecaster(AbstractSwitchingForecaster):
         """Names of the seasons, in the order of `season_index`."""
         return self._season_names
 
+    def linear_system(self, stretch: Stretch, batch: Batch | Belief) -> tuple[AbstractLinearSystem, Gaussian]:
+        """The ISSM."""
+        return self.linear.system(stretch, batch)
+
     def order_of_regimes(self) -> Int[Tensor, " basis"]:
         """By the mean factor of the scales of all noises."""
         return self.mixture.bases["factor"].mean(-1).argsort()
 
     def decompose(self, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
         """Parts of the past, smoothed over the regimes too; see `ISSMForecaster.parts_of`."""
-        assert isinstance(self.linear, ISSMForecaster)
         stretch = self.stretch(batch, "past")
         location, scale = self.begin(batch)
         smoothed = self.regimes(batch, num_samples=20)
@@ -107,7 +105,6 @@ class RSGLSISSMForecaster(AbstractSwitchingForecaster):
     ) -> tuple[AbstractSwitchingSystem, Gaussian]:
         """The system of a stretch of time in scaled units, and the prior over the state before it."""
         features = self.features(self.inputs, stretch, batch)
-        assert isinstance(self.linear, ISSMForecaster)
         issm, prior = self.linear.system(stretch, batch)
         bases = self.mixture.joined()
 

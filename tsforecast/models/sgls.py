@@ -5,16 +5,23 @@ import math
 import torch
 from torch import Tensor
 
-from tsforecast.core import Gaussian
+from tsforecast.core import Gaussian, LinearGaussian, LinearSystem
 from tsforecast.core.issm_components import Season
 from tsforecast.core.linear import DiagonalLinearGaussian
 from tsforecast.core.particles import AbstractSwitchingSystem, Regime
 from tsforecast.core.switching import CategoricalSwitching, GaussianSwitching
 from tsforecast.models.base import Batch, Belief, Stretch
 from tsforecast.models.components import component_names, parse_component
-from tsforecast.models.switching import BASE_MATRICES, AbstractSwitchingForecaster, diagonal, image_size_of, variance
+from tsforecast.models.switching import (
+    BASE_MATRICES,
+    AbstractSwitchingForecaster,
+    diagonal,
+    image_size_of,
+    linear_part,
+    variance,
+)
 from tsforecast.nn.image import ImageSize
-from tsforecast.nn.likelihood import DECODERS, ScaledLikelihood
+from tsforecast.nn.likelihood import DECODERS, GaussianDecoder, ScaledLikelihood
 from tsforecast.nn.mlp import BaseMixture, SwitchDynamics
 
 
@@ -34,6 +41,7 @@ class AbstractDenseSwitchingForecaster(AbstractSwitchingForecaster):
 
     network_names = ("inputs.", "mixture.weights.", "dynamics.", "guess.", "decoder.", "encoder.")
     matrix_names = (*BASE_MATRICES, "emission_inputs")
+    linear_share = 0.3
     closes_loop = False
 
     def __init__(
@@ -63,7 +71,7 @@ class AbstractDenseSwitchingForecaster(AbstractSwitchingForecaster):
         self.dynamics = SwitchDynamics(self.switch_dim, self.hidden, self.is_categorical, self.persistence)
         self.prior_mean = torch.nn.Parameter(torch.zeros(state_dim))
         self.prior_log_inverse_scale = torch.nn.Parameter(torch.full((state_dim,), self.initial_log_inverse_scales[2]))
-        self.guess = None if self.is_categorical else self.guess_network(self.auxiliary_dim, self.hidden, self.has_skip)
+        self.guess = None if self.is_categorical else self.guess_network(self.auxiliary_dim, self.hidden)
 
     @property
     def is_recurrent(self) -> bool:
@@ -161,8 +169,27 @@ class AbstractDenseSwitchingForecaster(AbstractSwitchingForecaster):
         )
         return system, prior
 
+    def linear_system(self, stretch: Stretch, batch: Batch | Belief) -> tuple[LinearSystem, Gaussian]:
+        """All bases mixed evenly, and of a decoder what skips its network."""
+        features = self.features(self.inputs, stretch, batch)
+        mixed = self.mixture.even()
+        offset = torch.einsum("tbu,kdu->tbd", features, self.emission_inputs) / len(self.emission_inputs)
+        zeros = offset.new_zeros(self.state_dim)
+        return linear_part(
+            stretch,
+            DiagonalLinearGaussian(mixed["transition"], zeros, variance(mixed["state_noise"])),
+            DiagonalLinearGaussian(mixed["emission"], offset, variance(mixed["emission_noise"])),
+            self.linear_decoder(),
+            self.prior_mean,
+            variance(self.prior_log_inverse_scale),
+        )
+
     def likelihood(self, location: Tensor, scale: Tensor) -> ScaledLikelihood | None:
         """p(y_t | z_t), of models with an auxiliary."""
+        return None
+
+    def linear_decoder(self) -> LinearGaussian | None:
+        """That of the linear model inside, of models with an auxiliary."""
         return None
 
 
@@ -216,8 +243,8 @@ class ARSGLSForecaster(AbstractDenseSwitchingForecaster):
         auxiliary_dim: Size of z.
         likelihood: "gaussian", "student-t", "negative-binomial" (counts) or "bernoulli" (zeros and ones).
         proposal: See below; by default "ladder".
-        skip: Whether linear maps stand beside the networks, the targets then at first being the first auxiliaries: the
-            model begins as a linear one and learns what differs.
+        skip: Whether networks between targets and auxiliaries only say what differs from the first auxiliaries being
+            the targets: the model begins as a linear one.
         image_shape: Height and width of frames, whose pixels are the targets row by row: encoder and decoder are
             convolutions then, and the base transitions begin near identity.
         filters: Channels of these convolutions.
@@ -282,3 +309,8 @@ class ARSGLSForecaster(AbstractDenseSwitchingForecaster):
     def likelihood(self, location: Tensor, scale: Tensor) -> ScaledLikelihood | None:
         """The decoder."""
         return ScaledLikelihood(self.decoder, location, scale, self.reconstruction_weight if self.training else 1.0)
+
+    def linear_decoder(self) -> LinearGaussian:
+        """What skips the network."""
+        assert isinstance(self.decoder, GaussianDecoder)
+        return self.decoder.linear()

@@ -8,16 +8,18 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from tsforecast.core import Gaussian, particles
+from tsforecast.core import AbstractLinearSystem, Gaussian, LinearGaussian, LinearSystem, particles
 from tsforecast.core.gaussian import map_tensors
+from tsforecast.core.linear import DiagonalLinearGaussian
 from tsforecast.core.particle_smoother import ParticleSmoothed, sample_given, smooth
 from tsforecast.core.particles import GRADIENTS, AbstractSwitchingSystem, ParticleFiltered, ParticleState
 from tsforecast.core.switching import Diagonal
 from tsforecast.models.base import AbstractForecaster, Batch, Belief, Stretch, known_past, scaled
-from tsforecast.models.gls import rotations, seasonal_readout
-from tsforecast.models.linear import AbstractLinearForecaster
+from tsforecast.models.gls import begun, rotations, seasonal_readout
+from tsforecast.models.linear import crps_of_forecast
 from tsforecast.nn.image import ImageEncoder, ImageSize, begin_at, keep_variance, principal_components
-from tsforecast.nn.mlp import BaseMixture, GuessNetwork
+from tsforecast.nn.likelihood import AbstractDecoder
+from tsforecast.nn.mlp import BaseMixture, GuessNetwork, resized
 
 # Logarithms of inverse scales stay in a range in which float32 filters safely whatever an optimiser does.
 _LARGEST = 5.0
@@ -54,6 +56,8 @@ class AbstractSwitchingForecaster(AbstractForecaster):
             (truncated backpropagation through time: faster, less memory, and blind to what takes longer); 0 for all.
         recurrence: Of the state into the next switch, in models that have it: "exact"; "paper": without conditioning
             the state on the switch that depends on it, which biases the likelihood, for comparison; or "none".
+        linear_epochs: Epochs at the beginning in which the linear model inside (`linear_system`) is trained alone, by
+            the closed-form CRPS of its forecasts: far faster than with particles.
         kwargs: Arguments of every forecaster.
     """
 
@@ -71,6 +75,7 @@ class AbstractSwitchingForecaster(AbstractForecaster):
         resampling_gradient: str = "fivo",
         gradient_length: int = 0,
         recurrence: str = "exact",
+        linear_epochs: int = 0,
         objective: str = "likelihood",
         learning_rate: float = 5e-3,
         network_learning_rate: float = 5e-3,
@@ -90,11 +95,12 @@ class AbstractSwitchingForecaster(AbstractForecaster):
             if value < 1:
                 raise ValueError(f"expected {name} to be at least 1, got {value}")
         least_zero = {"forecast_particles": forecast_particles, "gradient_length": gradient_length}
-        for name, value in {**least_zero, "resample_below": resample_below}.items():
+        for name, value in {**least_zero, "linear_epochs": linear_epochs, "resample_below": resample_below}.items():
             if not value >= 0:
                 raise ValueError(f"expected {name} to be at least 0, got {value}")
         if not 0 <= persistence < 1:
             raise ValueError(f"expected persistence to be at least 0 and below 1, got {persistence}")
+        self.linear_epochs = linear_epochs
         self.switch_dim = switch_dim
         self.persistence = persistence
         self.num_particles = num_particles
@@ -105,10 +111,9 @@ class AbstractSwitchingForecaster(AbstractForecaster):
         self.proposal = proposal
         self.has_recurrence = recurrence != "none"
         self.condition_on_switch = recurrence == "exact"
-        # A linear model inside, trained alone at first, where the model has one.
-        self.linear: AbstractLinearForecaster | None = None
         self.particle_length = 0
         self.mixture: BaseMixture  # of the parameters that the switch chooses
+        self.decoder: AbstractDecoder  # of models with an auxiliary
         self.inputs = self.input_network(embedding_dim, hidden)
         self.encoder: ImageEncoder | None = None
         if self.image_size is not None:
@@ -145,13 +150,22 @@ class AbstractSwitchingForecaster(AbstractForecaster):
         """
 
     @property
+    def is_linear(self) -> bool:
+        """Whether it is trained as a linear model now."""
+        return self.training and self.current_epoch < self.linear_epochs
+
+    def linear_system(self, stretch: Stretch, batch: Batch | Belief) -> tuple[AbstractLinearSystem, Gaussian]:
+        """The linear model inside, in scaled units, and the prior over its state; see `linear_epochs`."""
+        raise NotImplementedError(f"{type(self).__name__} has no linear model inside")
+
+    @property
     def image_size(self) -> ImageSize | None:
         """Of frames whose pixels are the targets, for models that have convolutions for them."""
         return None
 
     @property
     def has_skip(self) -> bool:
-        """Whether the networks between auxiliary and observation have linear maps beside them."""
+        """Whether targets and first auxiliaries skip the networks between them."""
         return False
 
     @property
@@ -237,12 +251,23 @@ class AbstractSwitchingForecaster(AbstractForecaster):
             emission[:, : self.num_targets] += seasonal_readout(state_dim, self.season)
         return {"transition": transition, "emission": emission}
 
-    def read_guess(self, raw: Float[Tensor, "*batch double"]) -> Diagonal:
-        """q(z_t) from a network's output: mean and log inverse scale; of frames a variance below 0.03."""
-        if self.image_size is None:
+    def read_guess(
+        self, raw: Float[Tensor, "time series double"], values: Float[Tensor, "time series target"]
+    ) -> Diagonal:
+        """q(z_t) from a network's output: mean and log inverse scale; of frames a variance below 0.03.
+
+        Where the decoder's network is skipped the encoder's is, too: the first components are then the targets up to
+        the decoder's noise, by which the network's means are multiplied, so that what is linear is filtered as such.
+        """
+        if self.image_size is not None:
+            mean, logit = raw.chunk(2, -1)
+            return Diagonal(mean, _LARGEST_GUESS * torch.sigmoid(logit.clamp(-_LARGEST, _LARGEST)))
+        if not self.has_skip:
             return diagonal(raw)
-        mean, logit = raw.chunk(2, -1)
-        return Diagonal(mean, _LARGEST_GUESS * torch.sigmoid(logit.clamp(-_LARGEST, _LARGEST)))
+        mean, log_inverse = raw.chunk(2, -1)
+        size = mean.shape[-1]
+        noise = resized(self.decoder.log_inverse_scale().clamp(-_LARGEST, _LARGEST), size)
+        return Diagonal(resized(values, size) + mean * (-noise).exp(), variance(log_inverse + noise))
 
     def guesses(
         self, network: GuessNetwork | None, stretch: Stretch, features: Tensor, location: Tensor, scale: Tensor
@@ -251,13 +276,18 @@ class AbstractSwitchingForecaster(AbstractForecaster):
         if network is None:
             return None, None
         values, _ = scaled(stretch, location, scale)
-        switch, auxiliary = network(torch.cat([self.shown(stretch, values), features], -1), values)
-        return diagonal(switch), None if auxiliary is None else self.read_guess(auxiliary)
+        switch, auxiliary = network(torch.cat([self.shown(stretch, values), features], -1))
+        return diagonal(switch), None if auxiliary is None else self.read_guess(auxiliary, values)
 
     def check_likelihood(self, likelihood: str, reconstruction_weight: float | int) -> None:
         """Raises a ValueError where a likelihood does not go with transformation or objective, or its weight is bad."""
         if not reconstruction_weight > 0:
             raise ValueError(f"expected reconstruction_weight to be above 0, got {reconstruction_weight}")
+        if self.linear_epochs and not (self.has_skip and likelihood == "gaussian"):
+            raise ValueError(
+                "linear_epochs train what skips the networks: expected skip true and the likelihood "
+                f"'gaussian', got skip {self.has_skip} and {likelihood!r}"
+            )
         counts = likelihood in ("negative-binomial", "bernoulli")
         if counts and self.transformation != "none":
             raise ValueError(f"the likelihood {likelihood!r} is of the data as they are: take transformation 'none'")
@@ -271,14 +301,12 @@ class AbstractSwitchingForecaster(AbstractForecaster):
                 "transformation 'none' or objective 'likelihood'"
             )
 
-    def guess_network(self, auxiliary_dim: int, hidden: int, skip: bool = False) -> GuessNetwork | None:
-        """The network of the proposal, if it has one; with a linear map of the targets beside that of the auxiliary."""
+    def guess_network(self, auxiliary_dim: int, hidden: int) -> GuessNetwork | None:
+        """The network of the proposal, if it has one."""
         if self.proposal == "bootstrap":
             return None
-        skipped = self.num_targets if skip else 0
-        network = GuessNetwork(
-            self.shown_dim + hidden, self.switch_dim, auxiliary_dim, hidden, self.proposal == "ladder", skipped
-        )
+        inputs = self.shown_dim + hidden
+        network = GuessNetwork(inputs, self.switch_dim, auxiliary_dim, hidden, self.proposal == "ladder")
         if self.image_size is not None and network.ladder:
             keep_variance(network.lower)
         return network
@@ -334,8 +362,7 @@ class AbstractSwitchingForecaster(AbstractForecaster):
         self, stretch: Stretch, batch: Batch, location: Tensor, scale: Tensor
     ) -> tuple[Gaussian, Float[Tensor, "time series"]]:
         """The linear model's belief after a stretch, and the log-likelihood of its steps."""
-        assert self.linear is not None
-        linear, prior = self.linear.system(stretch, batch)
+        linear, prior = self.linear_system(stretch, batch)
         return linear.posterior(prior, *scaled(stretch, location, scale))
 
     def filter(self, batch: Batch, belief: Belief | None = None) -> tuple[Belief, Float[Tensor, "time series"]]:
@@ -349,8 +376,11 @@ class AbstractSwitchingForecaster(AbstractForecaster):
 
     def loss(self, batch: Batch) -> Float[Tensor, " series"]:
         """By `objective`: the Monte Carlo objective per observed value, or the CRPS of sample paths."""
-        if self.linear is not None and self.training and self.current_epoch < self.linear_epochs:
-            return self.linear.loss(batch)
+        if self.is_linear:
+            past, (location, scale) = self.stretch(batch, "past"), self.begin(batch)
+            state, _ = self._filter_alone(past, batch, location, scale)
+            belief = self.belief_over(state, batch, location, scale)
+            return crps_of_forecast(self, self.linear_system, belief, batch)
         if self.objective == "crps":
             return self._forecast_loss(batch)
         location, scale = self.begin(batch)
@@ -503,6 +533,38 @@ def weighted_crps(
     above = weight.sum(1, keepdim=True) - below - weight
     spread = (weight * ordered * (below - above)).sum(1) / (count * (count - 1))
     return (ratio * (paths - values).abs()).mean(1) - spread
+
+
+def linear_part(
+    stretch: Stretch,
+    transition: DiagonalLinearGaussian,
+    emission: DiagonalLinearGaussian,
+    decoder: LinearGaussian | None,
+    prior_mean: Float[Tensor, " state"],
+    prior_variance: Float[Tensor, " state"],
+) -> tuple[LinearSystem, Gaussian]:
+    """A linear system of one transition and emission for all steps and series, its offsets of the emission apart.
+
+    Args:
+        stretch: Steps and series.
+        transition: Of the state.
+        emission: Of the auxiliary, or of the targets; offset of shape (time, series, emitted).
+        decoder: Of the targets given the auxiliary, if there is one.
+        prior_mean: Of the state.
+        prior_variance: Of the state.
+    """
+    matrix, noise = begun(stretch, transition.matrix[None, None], torch.diag_embed(transition.variance)[None, None])
+    # Without it the variance of what is predicted first is lost in float32.
+    floor = 1e-5 * (emission.matrix.square() @ prior_variance)
+    seen, given = emission.matrix, Gaussian(emission.offset, torch.diag_embed(emission.variance + floor)[None, None])
+    if decoder is not None:
+        seen, given = decoder.matrix @ seen, decoder.marginal(given)
+    system = LinearSystem(
+        LinearGaussian(matrix, transition.offset[None, None], noise),
+        LinearGaussian(seen[None, None], given.mean, given.cov),
+    )
+    series = emission.offset.shape[1]
+    return system, Gaussian(prior_mean.expand(series, -1), torch.diag_embed(prior_variance)[None])
 
 
 def image_size_of(shape: list[int] | None, filters: int) -> ImageSize | None:

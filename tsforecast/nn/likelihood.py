@@ -9,8 +9,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from tsforecast.core.linalg import LOG_2PI
+from tsforecast.core.linear import LinearGaussian
 from tsforecast.nn.image import ImageDecoder, ImageSize
-from tsforecast.nn.mlp import mlp, shrink_last
+from tsforecast.nn.mlp import mlp, resized, shrink_last
 
 
 class AbstractDecoder(nn.Module, abc.ABC):
@@ -22,8 +23,8 @@ class AbstractDecoder(nn.Module, abc.ABC):
         auxiliary_dim: Size of z_t.
         num_targets: Components of y_t.
         hidden: Widths of the hidden layers.
-        skip: Whether a linear map of z_t, at first its first components, is added to the parameter of the location; the
-            network then begins as a small correction.
+        skip: Whether the first components of z_t are added to the parameter of the location; the network then begins as
+            a small correction.
         image: Sizes, where the targets are the pixels of frames and the network is one of convolutions; `hidden` is not
             read then.
     """
@@ -44,16 +45,24 @@ class AbstractDecoder(nn.Module, abc.ABC):
             self.layers = mlp(auxiliary_dim, *hidden, num_targets * self.parameters_of_target)
         else:
             self.layers = ImageDecoder(auxiliary_dim, self.parameters_of_target, image)
-        self.skip = nn.Linear(auxiliary_dim, num_targets, bias=False) if skip else None
-        if self.skip is not None:
+        self.auxiliary_dim = auxiliary_dim
+        self.skip = skip
+        if skip:
             assert isinstance(self.layers, nn.Sequential)
-            nn.init.eye_(self.skip.weight)
             shrink_last(self.layers)
 
     def raw(self, auxiliary: Float[Tensor, "*batch auxiliary"]) -> list[Float[Tensor, "*batch target"]]:
         """Outputs of the network, one for every parameter of the distribution."""
         location, *others = self.layers(auxiliary).split(self.num_targets, -1)
-        return [location if self.skip is None else location + self.skip(auxiliary), *others]
+        return [location + resized(auxiliary, self.num_targets) if self.skip else location, *others]
+
+    def origin(self) -> list[Float[Tensor, " target"]]:
+        """What `raw` is where z_t is zero."""
+        return self.raw(next(self.layers.parameters()).new_zeros(self.auxiliary_dim))
+
+    def log_inverse_scale(self) -> Float[Tensor, " target"]:
+        """Of the noise of the location's parameter, at the origin."""
+        return self.origin()[1]
 
     @abc.abstractmethod
     def log_prob(
@@ -98,6 +107,12 @@ class GaussianDecoder(AbstractDecoder):
         mean, raw = self.raw(auxiliary)
         deviation = _scale(raw)
         return -0.5 * ((value - mean) / deviation).square() - deviation.log() - 0.5 * LOG_2PI
+
+    def linear(self) -> LinearGaussian:
+        """What skips the network, with what the network says at the origin."""
+        mean, raw = self.origin()
+        eye = torch.eye(self.num_targets, self.auxiliary_dim, dtype=mean.dtype, device=mean.device)
+        return LinearGaussian(eye if self.skip else torch.zeros_like(eye), mean, torch.diag_embed(_scale(raw).square()))
 
     def sample(
         self, auxiliary: Tensor, location: Tensor, scale: Tensor, generator: torch.Generator | None = None
@@ -155,6 +170,10 @@ class NegativeBinomialDecoder(AbstractDecoder):
     The variance is mean + dispersion * mean^2.
     """
 
+    def log_inverse_scale(self) -> Tensor:
+        """Of the logarithm of the count; the network speaks of the dispersion."""
+        return torch.zeros_like(self.origin()[0])
+
     def distribution(self, auxiliary: Tensor, location: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and dispersion."""
         log_mean, log_dispersion = self.raw(auxiliary)
@@ -189,6 +208,10 @@ class BernoulliDecoder(AbstractDecoder):
     """Logits of values which are 0 or 1."""
 
     parameters_of_target = 1
+
+    def log_inverse_scale(self) -> Tensor:
+        """A logit is not seen."""
+        return torch.zeros_like(self.origin()[0])
 
     def log_prob(self, auxiliary: Tensor, value: Tensor, location: Tensor, scale: Tensor) -> Tensor:
         """Of the value in the units of the data."""

@@ -73,6 +73,10 @@ class BaseMixture(nn.Module):
         """The weights a(s)."""
         return switch if self.weights is None else torch.softmax(self.weights(switch), -1)
 
+    def even(self) -> dict[str, Tensor]:
+        """All parameters by name, of equal weights."""
+        return self.split(self.joined().mean(0))
+
     def joined(self) -> Float[Tensor, "basis size"]:
         """All bases side by side, so that one product mixes them."""
         bases = [contracted(x) if name in self.stable else x for name, x in self.bases.items()]
@@ -88,9 +92,9 @@ class BaseMixture(nn.Module):
         }  # fmt: skip
 
 
-def move_means(raw: Float[Tensor, "*batch double"], by: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch double"]:
-    """Means, and log inverse scales side by side, the means moved."""
-    return raw + nn.functional.pad(by, (0, by.shape[-1]))
+def resized(x: Float[Tensor, "*batch dim"], dim: int) -> Float[Tensor, "*batch other"]:
+    """The first components, and zeros behind them where there are fewer."""
+    return nn.functional.pad(x, (0, dim - x.shape[-1]))
 
 
 class GuessNetwork(nn.Module):
@@ -103,17 +107,11 @@ class GuessNetwork(nn.Module):
         hidden: Width of the layers.
         ladder: Whether both come from one network of three hidden layers, q(z) read from its second and q(s) from its
             third (Kurle et al. 2020); else each has a network of its own, of one hidden layer.
-        skip: Size of y_t, a linear map of which, at first itself, is added to the mean of q(z); 0 for none.
     """
 
-    def __init__(
-        self, num_inputs: int, switch_dim: int, auxiliary_dim: int, hidden: int, ladder: bool, skip: int = 0
-    ) -> None:
+    def __init__(self, num_inputs: int, switch_dim: int, auxiliary_dim: int, hidden: int, ladder: bool) -> None:
         super().__init__()
         self.ladder = ladder
-        self.skip = nn.Linear(skip, auxiliary_dim, bias=False) if skip and auxiliary_dim else None
-        if self.skip is not None:
-            nn.init.eye_(self.skip.weight)
         if ladder:
             self.lower = nn.Sequential(mlp(num_inputs, hidden, hidden), nn.LeakyReLU())
             self.upper = nn.Sequential(mlp(hidden, hidden), nn.LeakyReLU())
@@ -131,23 +129,13 @@ class GuessNetwork(nn.Module):
         return layer
 
     def forward(
-        self, inputs: Float[Tensor, "time series feature"], values: Float[Tensor, "time series target"] | None = None
+        self, inputs: Float[Tensor, "time series feature"]
     ) -> tuple[Float[Tensor, "time series double"], Float[Tensor, "time series double_"] | None]:
-        """Of the switch, and of the auxiliary.
-
-        Args:
-            inputs: y_t, in bounds, and u_t.
-            values: y_t as it is, for the linear map.
-        """
+        """Of the switch, and of the auxiliary, from y_t and u_t."""
         if self.ladder:
             lower = self.lower(inputs)
-            switch, auxiliary = self.switch(self.upper(lower)), self.auxiliary(lower)  # pyright: ignore[reportOptionalCall]
-        else:
-            switch, auxiliary = self.switch(inputs), None if self.auxiliary is None else self.auxiliary(inputs)
-        if self.skip is not None and auxiliary is not None:
-            assert values is not None
-            auxiliary = move_means(auxiliary, self.skip(values))
-        return switch, auxiliary
+            return self.switch(self.upper(lower)), self.auxiliary(lower)  # pyright: ignore[reportOptionalCall]
+        return self.switch(inputs), None if self.auxiliary is None else self.auxiliary(inputs)
 
 
 # What the network says of the next switch is at most this: where it expands, the switch would run away within a series,
