@@ -70,7 +70,7 @@ BEST: dict[str, dict[str, str]] = {
     "kvae-rb": _LINEAR_START,
     "issm": {
         "": "",
-        "solar": "--components damped_level+hour_of_day --train_horizon 72",
+        "solar": "--components damped_level+hour_of_day --train_horizon 72 --max_epochs 200",
         "traffic": "--max_epochs 20",
         "wiki": "--components damped_level+day_of_week --train_horizon 60",
     },
@@ -84,7 +84,7 @@ BEST: dict[str, dict[str, str]] = {
         "exchange": f"--linear_epochs 40 --max_epochs 70 {_SWITCH} --num_particles 20 --batch_size 32 "
         "--num_batches_per_epoch 10 --gradient_length 100 --history_length 1000",
         "electricity-18dec": f"--linear_epochs 40 --max_epochs 60 {_SWITCH} --num_particles 5 --gradient_length 48",
-        "solar": f"--components damped_level+hour_of_day --linear_epochs 40 --max_epochs 50 {_SWITCH} "
+        "solar": f"--components damped_level+hour_of_day --linear_epochs 150 --max_epochs 180 {_SWITCH} "
         "--num_particles 10 --batch_size 32 --num_batches_per_epoch 8 --gradient_length 48 --history_length 1344 "
         "--train_horizon 72",
         "traffic": f"--linear_epochs 20 --max_epochs 30 {_SWITCH} --num_particles 5 --forecast_particles 20 "
