@@ -70,6 +70,7 @@ BEST: dict[str, dict[str, str]] = {
     "kvae-rb": _LINEAR_START,
     "issm": {
         "": "",
+        "electricity-18dec": "--max_epochs 160",
         "solar": "--components damped_level+hour_of_day --train_horizon 72 --max_epochs 200",
         "traffic": "--max_epochs 20",
         "wiki": "--components damped_level+day_of_week --train_horizon 60",
