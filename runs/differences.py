@@ -8,6 +8,7 @@ of the same row; those whose folders are gone stay.
 """
 
 import argparse
+import json
 import pathlib
 import sys
 from typing import Any, NamedTuple
@@ -92,15 +93,13 @@ def of_seeds(part: pd.DataFrame, row: Row, runs: pathlib.Path) -> pd.DataFrame |
     frames: list[pd.DataFrame] = []
     of_row = part.loc[(part["model"] == row.model) & (part["recipe"] == row.recipe)]
     for seed, lines in of_row.groupby("seed"):
-        file = runs / f"{lines['dataset'].iloc[0]}-{row.model}-{row.recipe}-{seed}" / "per_forecast.csv"
-        if not file.exists():
+        folder = runs / f"{lines['dataset'].iloc[0]}-{row.model}-{row.recipe}-{seed}"
+        if not (folder / "scores.json").exists():
             return None
-        frame = pd.read_csv(file, index_col=["protocol", "item_id", "start"])
-        weighted = (frame["crps"] * frame["size"]).groupby("protocol").sum() / frame["size"].groupby("protocol").sum()
-        # Not to the last digit: what is forecast where all is zero has no share of the size, but counts in the table.
-        if not np.allclose(weighted[lines["protocol"]], lines["crps"], rtol=2e-4):
+        overall = json.loads((folder / "scores.json").read_text())
+        if not np.allclose([overall[protocol]["crps"] for protocol in lines["protocol"]], lines["crps"], rtol=1e-9):
             return None
-        frames.append(frame)
+        frames.append(pd.read_csv(folder / "per_forecast.csv", index_col=["protocol", "item_id", "start"]))
     scores = pd.concat(frames)[["crps", "size"]]
     return pd.DataFrame(scores.groupby(level=[0, 1, 2], sort=False).mean())
 

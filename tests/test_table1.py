@@ -124,18 +124,25 @@ def scored(tmp_path):
         for seed in seeds:
             folder = tmp_path / "runs" / f"wiki-{model}-{recipe}-{seed}"
             folder.mkdir(parents=True)
-            lines = []
+            lines, overall = [], {}
             for protocol, dates in (
                 ("rolling", ["2020-01-01", "2020-01-02", "2020-01-03"]),
                 ("long_term", ["2020-01-01"]),
             ):
                 rows.append({"dataset": "wiki", "protocol": protocol, "model": model, "recipe": recipe, "seed": seed})
                 rows[-1]["crps"] = crps + 0.01 * seed
-                shown = rows[-1]["crps"] * (2 if model == "deepar" else 1)
+                overall[protocol] = {"crps": rows[-1]["crps"] * (2 if model == "deepar" else 1)}
                 for item in "ab":
-                    cells = {"protocol": protocol, "model": model, "item_id": item, "crps": shown, "size": 10.0}
+                    cells = {
+                        "protocol": protocol,
+                        "model": model,
+                        "item_id": item,
+                        "crps": rows[-1]["crps"],
+                        "size": 10.0,
+                    }
                     lines += [cells | {"start": date} for date in dates]
             pd.DataFrame(lines).to_csv(folder / "per_forecast.csv", index=False)
+            (folder / "scores.json").write_text(json.dumps(overall))
     return pd.DataFrame(rows), tmp_path / "runs"
 
 
