@@ -157,15 +157,16 @@ class AbstractKVAEForecaster(AbstractSwitchingForecaster):
         series = features.shape[1]
         state_noise, emission_noise = variance(self.log_inverse_noises).split([self.state_dim, self.auxiliary_dim])
         bases = self.mixture.joined()
+        steps = features.unbind()  # why unbound: see `scan`
 
         def memory(switch: Tensor, auxiliary: Tensor, time: int) -> Tensor:
-            inputs = torch.cat([auxiliary, features[time].expand(*auxiliary.shape[:-1], -1)], -1)
+            inputs = torch.cat([auxiliary, steps[time].expand(*auxiliary.shape[:-1], -1)], -1)
             _, after = self.lstm.step(inputs, switch.unflatten(-1, (1, 2, self.memory_dim)))
             return after.flatten(-3)
 
         def parameters(switch: Tensor, time: int) -> Regime:
             mixed = self.mixture.split(self.mixture.mix(self._output(switch)) @ bases)
-            offset = torch.einsum("...bdu,bu->...bd", mixed["inputs"], features[time])
+            offset = torch.einsum("...bdu,bu->...bd", mixed["inputs"], steps[time])
             return Regime(
                 DiagonalLinearGaussian(mixed["transition"], offset.new_zeros(self.state_dim), state_noise),
                 DiagonalLinearGaussian(mixed["emission"], offset, emission_noise),
