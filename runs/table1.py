@@ -125,7 +125,7 @@ RECIPES: dict[str, dict[str, dict[str, str]]] = {
     "encoder-32": changed(["rsgls-issm"], ["exchange"], "--proposal encoder --num_particles 32"),
     "bootstrap-32": changed(["rsgls-issm"], ["exchange"], "--num_particles 32"),
     "fivo": changed(["rsgls-issm"], ["exchange"], "--resampling_gradient fivo"),
-    "student-t": changed(["arsgls", "kvae-rb"], ["exchange"], "--likelihood student-t"),
+    "student-t": changed(["kvae-rb"], ["exchange"], "--likelihood student-t"),
     # Decoders of counts beside each other, all trained by the likelihood: the CRPS of paths cannot train the negative
     # binomial, and is infinite for Student's t on a log scale.
     "likelihood": changed(["arsgls"], ["wiki"], _BY_LIKELIHOOD),

@@ -6,6 +6,7 @@ from torch.distributions import MultivariateNormal, kl_divergence
 
 from tests.oracles import generator, random_covariance, random_gaussian
 from tsforecast.core import Gaussian, LinearGaussian, NotPositiveDefiniteError, map_tensors
+from tsforecast.core.gaussian import unbind
 
 EXACT = {"rtol": 1e-8, "atol": 1e-8}
 seeds, dims = st.integers(0, 2**31), st.integers(1, 4)
@@ -138,3 +139,12 @@ def test_records_are_pytrees():
     means = torch.func.vmap(lambda g: g.mean + g.variance)(p)
     torch.testing.assert_close(means, p.mean + p.variance)
     assert map_tensors(torch.Tensor.float, {"a": [p]})["a"][0].cov.dtype == torch.float32
+
+
+def test_unbind_has_one_adjoint_for_all_steps():
+    record = Gaussian(torch.randn(5, 3, 2, dtype=torch.float64, requires_grad=True), torch.eye(2)[None])
+    entry = unbind(record)
+    entries = [entry(step) for step in range(5)]
+    torch.testing.assert_close(torch.stack([x.mean for x in entries]), record.mean)
+    assert all(x.cov.equal(torch.eye(2)) for x in entries)  # one for all steps
+    assert len({x.mean.grad_fn for x in entries}) == 1

@@ -36,10 +36,11 @@ def expected_log_joint(
         NotPositiveDefiniteError: Where a noise is singular.
     """
     initial = _expected_log_density(prior.cov, smoothed.initial.mean - prior.mean, smoothed.initial.cov)
+    at = system.by_step()
 
     def step(total: Tensor, x: tuple) -> tuple[Tensor, None]:
         time, value, mask, state, before, cross = x
-        transition, emission = (conditional.dense() for conditional in system.at(time))
+        transition, emission = (conditional.dense() for conditional in at(time))
         matrix = transition.matrix
         moved = cross @ matrix.mT
         change = state.mean - matvec(matrix, before.mean) - transition.offset

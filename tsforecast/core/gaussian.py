@@ -39,6 +39,21 @@ def map_tensors(function: Callable[[Tensor], Tensor], record: Record) -> Record:
     return pytree.tree_map_only(Tensor, function, record)
 
 
+def unbind(record: Record) -> Callable[[int], Record]:
+    """An index of the leading dimension to that entry of each tensor; where a tensor has but one, it is for all.
+
+    Unbinding has one adjoint for all steps; indexing would fill a tensor of zeros for each of them.
+    """
+    leaves, spec = pytree.tree_flatten(record)
+    columns = [leaf.unbind() if isinstance(leaf, Tensor) else leaf for leaf in leaves]
+
+    def entry(index: int) -> Record:
+        parts = [x[index if len(x) > 1 else 0] if isinstance(x, tuple) else x for x in columns]
+        return pytree.tree_unflatten(parts, spec)
+
+    return entry
+
+
 @register_record
 @dataclasses.dataclass(frozen=True)
 class Gaussian:

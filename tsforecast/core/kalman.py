@@ -99,10 +99,11 @@ def _filter(
     system: AbstractLinearSystem, prior: Gaussian, values: Tensor, observed: Tensor | None, first: int
 ) -> tuple[Gaussian, tuple[Gaussian, Gaussian, Tensor]]:
     """The last belief; and predicted, filtered, log-likelihood as they come, a shared covariance as (time, n, n)."""
+    at = system.by_step()
 
     def step(belief: Gaussian, x: tuple) -> tuple[Gaussian, tuple]:
         time, value, mask = x
-        transition, emission = system.at(time)
+        transition, emission = at(time)
         predicted = transition.marginal(belief)
         belief, log_likelihood = emission.posterior(predicted, value, mask)
         return belief, (predicted, belief, log_likelihood)
@@ -154,13 +155,13 @@ def smooth(
         NotPositiveDefiniteError: As `filter` does.
     """
     _, (predicted, filtered, log_likelihood) = _filter(system, prior, values, observed, first)
-    mean, cov = filtered.mean, filtered.cov
+    at, mean, cov = system.by_step(), filtered.mean, filtered.cov
     before = torch.cat([prior.cov.expand(cov.shape[1:]).unsqueeze(0), cov[:-1]])
 
     def step(later: Gaussian, x: tuple) -> tuple[Gaussian, tuple]:
         """`later` holds A' r and A' N A of the step after this one."""
         time, value, mask, predicted, filtered, before = x
-        transition, emission = (conditional.dense() for conditional in system.at(time))
+        transition, emission = (conditional.dense() for conditional in at(time))
         smoothed = _correct(filtered, later)
         score, information = _observe(emission, predicted, value, mask)
         keep = -information @ predicted.cov
@@ -220,9 +221,10 @@ def forecast(
         num_steps: At least 1.
         first: Index of the first step.
     """
+    at = system.by_step()
 
     def step(belief: Gaussian, time: int) -> tuple[Gaussian, tuple[Gaussian, Gaussian]]:
-        transition, emission = system.at(time)
+        transition, emission = at(time)
         belief = transition.marginal(belief)
         return belief, (belief, emission.marginal(belief))
 
@@ -252,13 +254,14 @@ def simulate(
         States, observations.
     """
     # Every index of the batch has a start of its own, also where the prior is the same for all.
-    transition, emission = system.at(first)
+    at = system.by_step()
+    transition, emission = at(first)
     batch = emission.marginal(transition.marginal(prior)).batch_shape
     start = Gaussian(prior.mean.expand(*batch, prior.mean.shape[-1]), prior.cov).sample((num_samples,), generator)
     known = torch.zeros_like(prior.cov[(0,) * (prior.cov.ndim - 2)])
 
     def step(state: Tensor, time: int) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        transition, emission = system.at(time)
+        transition, emission = at(time)
         state = transition.marginal(Gaussian(state, known)).sample(generator=generator)
         return state, (state, emission.marginal(Gaussian(state, known)).sample(generator=generator))
 
@@ -331,12 +334,13 @@ def sampled_evidence(
     """
     filtered = filter(system, prior, values, observed, first)
     path = sample_posterior(system, prior, values, observed, 1, generator, first).squeeze(1)
-    steps = [system.at(first + time) for time in range(len(values))]
+    at, states = system.by_step(), path.unbind()
+    steps = [at(first + time) for time in range(len(values))]
     emissions = [emission.dense() for _, emission in steps]
     transitions = [transition.dense() for transition, _ in steps]
     total = filtered.filtered.entropy()[-1]
-    for time, emission in enumerate(emissions):
-        residual = values[time] - matvec(emission.matrix, path[time]) - emission.offset
+    for time, (emission, value) in enumerate(zip(emissions, values.unbind(), strict=True)):
+        residual = value - matvec(emission.matrix, states[time]) - emission.offset
         noise, seen = emission.noise, None if observed is None else observed[time]
         count = residual.shape[-1]
         if seen is not None:
@@ -355,7 +359,7 @@ def sampled_evidence(
         if time and bool(begun.any()):
             eye = torch.eye(path.shape[-1], dtype=path.dtype, device=path.device)
             noise = Gaussian(transition.offset, torch.where(moving[..., None, None], transition.noise, eye))
-            density = noise.log_prob(path[time] - matvec(transition.matrix, path[time - 1]))
+            density = noise.log_prob(states[time] - matvec(transition.matrix, states[time - 1]))
             step = torch.where(begun, density + noise.entropy() + entropies[time - 1], step)
         total = total + torch.where(moving, step, 0.0)
         begun = begun | moving

@@ -3,6 +3,7 @@
 import abc
 import dataclasses
 import math
+from collections.abc import Callable
 
 import torch
 from jaxtyping import Bool, Float
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from tsforecast.core import elementwise
 from tsforecast.core.blocks import Blocks, condition_on_blocks
-from tsforecast.core.gaussian import Gaussian, map_tensors, register_record
+from tsforecast.core.gaussian import Gaussian, map_tensors, register_record, unbind
 from tsforecast.core.linalg import (
     LOG_2PI,
     add_diagonal,
@@ -168,6 +169,10 @@ class AbstractLinearSystem(abc.ABC):
     def at(self, time: int) -> tuple[AbstractLinearGaussian, AbstractLinearGaussian]:
         """Transition into and emission from step `time`."""
 
+    def by_step(self) -> Callable[[int], tuple[AbstractLinearGaussian, AbstractLinearGaussian]]:
+        """`at`, for loops over many steps."""
+        return self.at
+
     @abc.abstractmethod
     def blocks(self, first: int, length: int, count: int) -> Blocks:
         """Steps `first` to `first + length * count`, as `count` conditionals of `length` observations each."""
@@ -279,7 +284,12 @@ class LinearSystem(AbstractLinearSystem):
 
     def at(self, time: int) -> tuple[LinearGaussian, LinearGaussian]:
         """Transition into and emission from step `time`."""
-        return _pick(self.transition, time), _pick(self.emission, time)
+        pick = lambda x: x[time if x.shape[0] > 1 else 0]  # noqa: E731
+        return map_tensors(pick, self.transition), map_tensors(pick, self.emission)
+
+    def by_step(self) -> Callable[[int], tuple[LinearGaussian, LinearGaussian]]:
+        """`at`, without an adjoint as large as the system for each step."""
+        return unbind((self.transition, self.emission))
 
     def block_shape(self, num_steps: int, num_series: int = 1) -> tuple[int, int]:
         """Constant systems are fastest with some twelve numbers observed at once; others gain nothing from blocks.
@@ -298,8 +308,9 @@ class LinearSystem(AbstractLinearSystem):
     def marginals(self, prior: Gaussian, num_steps: int) -> Gaussian:
         """Step by step: the joint is multiplied out for every pair of steps."""
         emitted: list[Gaussian] = []
+        at = self.by_step()
         for time in range(num_steps):
-            transition, emission = self.at(time)
+            transition, emission = at(time)
             prior = transition.marginal(prior)
             emitted.append(emission.marginal(prior))
         return Gaussian(torch.stack([y.mean for y in emitted]), torch.stack([y.cov for y in emitted]))
@@ -348,10 +359,6 @@ class LinearSystem(AbstractLinearSystem):
 
 def _tensors(conditional: LinearGaussian) -> tuple[Tensor, Tensor, Tensor]:
     return conditional.matrix, conditional.offset, conditional.noise
-
-
-def _pick(conditional: LinearGaussian, time: int) -> LinearGaussian:
-    return map_tensors(lambda x: x[time if x.shape[0] > 1 else 0], conditional)
 
 
 def _fold(x: Tensor, first: int, length: int, count: int) -> Tensor:

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from tsforecast.core import kalman
-from tsforecast.core.gaussian import Gaussian, map_tensors, register_record
+from tsforecast.core.gaussian import Gaussian, map_tensors, register_record, unbind
 from tsforecast.core.linalg import LOG_2PI, cholesky, log_det, matvec, symmetrise
 from tsforecast.core.linear import LinearGaussian, LinearSystem
 from tsforecast.core.particles import (
@@ -292,7 +292,7 @@ def linear_given_switches(
         System, prior, what its emission emitted (the auxiliaries, where there are some), and where that was observed;
         batch shape (particle, series).
     """
-    path = [initial, *(map_tensors(lambda x, at=step: x[at], history) for step in range(len(values)))]
+    path = [initial, *map(unbind(history), range(len(values)))]
     return _given_paths(system, path, values, observed, first)
 
 

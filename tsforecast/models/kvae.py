@@ -157,7 +157,7 @@ class AbstractKVAEForecaster(AbstractSwitchingForecaster):
         series = features.shape[1]
         state_noise, emission_noise = variance(self.log_inverse_noises).split([self.state_dim, self.auxiliary_dim])
         bases = self.mixture.joined()
-        steps = features.unbind()  # why unbound: see `scan`
+        steps = features.unbind()  # see `gaussian.unbind`
 
         def memory(switch: Tensor, auxiliary: Tensor, time: int) -> Tensor:
             inputs = torch.cat([auxiliary, steps[time].expand(*auxiliary.shape[:-1], -1)], -1)

@@ -81,7 +81,8 @@ class AbstractLinearForecaster(AbstractForecaster):
         system, prior = self.system(stretch, batch)
         values, observed = scaled(stretch, location, scale)
         states = kalman.sample_posterior(system, prior, values, observed, num_samples, generator)
-        emitted = [system.at(time)[1].sample(state, generator) for time, state in enumerate(states)]
+        at = system.by_step()
+        emitted = [at(time)[1].sample(state, generator) for time, state in enumerate(states)]
         return self.in_units(torch.stack(emitted), location, scale, known_past(batch))
 
     def marginals(self, belief: Belief, future: Batch) -> list[torch.distributions.Distribution]:

@@ -124,7 +124,7 @@ class AbstractDenseSwitchingForecaster(AbstractSwitchingForecaster):
         """The system of a stretch of time in scaled units, and the prior over the state before it."""
         features = self.features(self.inputs, stretch, batch)
         bases = self.mixture.joined()
-        offsets = torch.einsum("tbu,kdu->tbkd", features, self.emission_inputs).unbind()  # why unbound: see `scan`
+        offsets = torch.einsum("tbu,kdu->tbkd", features, self.emission_inputs).unbind()  # see `gaussian.unbind`
 
         def parameters(switch: Tensor, time: int) -> Regime:
             weights = self.mixture.mix(switch)

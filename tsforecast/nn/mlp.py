@@ -173,7 +173,7 @@ class SwitchDynamics(nn.Module):
         self, features: Float[Tensor, "time series hidden"]
     ) -> tuple[Float[Tensor, "time series first"], Callable[[Tensor, int], Tensor]]:
         """Outputs for the first switch at every step; and the function of switch and step."""
-        of_inputs = self.of_inputs(features).unbind()  # for all steps at once; why unbound: see `scan`
+        of_inputs = self.of_inputs(features).unbind()  # for all steps at once; see `gaussian.unbind`
 
         def drift(switch: Tensor, time: int) -> Tensor:
             moved = self.head(nn.functional.leaky_relu(self.of_switch(switch) + of_inputs[time]))
