@@ -47,7 +47,7 @@ INTRODUCTION = """# Results
 Made by `python runs/leaderboard.py` from `results/table1.csv`, which `runs/table1.sh` fills; every line there has its
 command and commit. CRPS is the weighted quantile loss over tenths with 100 sample paths (exact quantiles for the
 classics), mean ± standard deviation over seeds (in brackets: how many), lower is better. Recipes: `best` are our
-settings; `paper` those of the papers with as many iterations as ten or fifteen minutes on one core allow (60 to 160
+settings; `paper` those of the papers with as many iterations as ten or fifteen minutes on one core allow (64 to 640
 instead of 2500, so such rows say what these minutes buy, and not what the models can); `baseline` are
 [models of others](models/baselines.md); the rest are `best` with something changed (`runs/table1.py` says what).
 Settings of `best` were chosen while looking at these windows. Paired differences are of `python runs/differences.py`

@@ -31,7 +31,7 @@ def table1(scripts):
 
 def options(table1, tmp_path, **changed):
     models = sorted({name for models in table1.RECIPES.values() for name in models})
-    asked = {"datasets": table1.DATASETS, "models": models, "recipes": list(table1.RECIPES), "seeds": [0, 1]}
+    asked = {"datasets": table1.DATASETS, "models": models, "recipes": list(table1.RECIPES), "seeds": None}
     return argparse.Namespace(**asked | {"output": tmp_path / "table.csv"} | changed)
 
 
@@ -60,6 +60,18 @@ def test_what_is_not_trained_is_scored_once(table1, tmp_path):
     assert seeds.pop("deepar") == [0, 1]
     assert "auto_ets" in seeds
     assert all(found == [0] for found in seeds.values())
+
+
+def test_one_seed_is_enough_where_it_is_reduced_unless_seeds_are_asked_for(table1, tmp_path):
+    seeds_of = lambda seeds, dataset: [  # noqa: E731
+        job[3]
+        for job in table1.jobs_of(
+            options(table1, tmp_path, recipes=["paper"], models=["arsgls"], datasets=[dataset], seeds=seeds)
+        )
+    ]
+    assert seeds_of(None, "exchange") == [0, 1]
+    assert seeds_of(None, "traffic") == [0]
+    assert seeds_of([1], "traffic") == [1]
 
 
 def test_a_baseline_becomes_two_lines_and_is_not_run_again(table1, tmp_path, monkeypatch):

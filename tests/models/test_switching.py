@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from torch.utils import _pytree as pytree
 
 from tests.models.cases import CARDINALITY, HORIZON, SWITCHING, entries_of, make_batch, make_entries, make_model
 from tsforecast.core import Gaussian, LinearGaussian, LinearSystem, kalman, particles
@@ -584,6 +585,31 @@ def test_a_linear_model_is_trained_first_where_one_is_inside():
     later = make_model("rsgls-issm", linear_epochs=0).train()
     assert torch.equal(seeded(model.loss, batch), seeded(later.loss, batch))
     assert not torch.equal(seeded(model.loss, batch), model.linear.loss(batch))
+
+
+@pytest.mark.parametrize("case", ["sgls", "rsgls", "arsgls-skip", "kvae-rb"])
+def test_scales_of_a_series_are_added_to_those_of_all_bases(case):
+    model, other = make_model(case, series_scales=True), make_model(case)
+    other.load_state_dict({name: x for name, x in model.state_dict().items() if not name.startswith("log_scales")})
+    batch = copies(make_batch(model, entries_of(case)[:1]), 2)
+    added = model.log_scales(batch["series_index"], batch["static_cat"])[0].detach()
+    assert added.abs().min() > 0
+    assert not torch.allclose(seeded(model.loss, batch), seeded(other.loss, batch))
+    with torch.no_grad():  # these are inverse
+        if case == "kvae-rb":
+            other.log_inverse_noises -= added
+        else:
+            other.mixture.bases["state_noise"] -= added[: model.state_dim]
+            other.mixture.bases["emission_noise"] -= added[model.state_dim :]
+    torch.testing.assert_close(seeded(model.loss, batch), seeded(other.loss, batch), **EXACT)
+    if case == "kvae-rb":
+        return  # its linear model is of the skip
+    for one, two in zip(
+        pytree.tree_leaves(model.linear_system(model.stretch(batch, "past"), batch)),
+        pytree.tree_leaves(other.linear_system(other.stretch(batch, "past"), batch)),
+        strict=True,
+    ):
+        torch.testing.assert_close(one, two.expand_as(one), **EXACT)
 
 
 @pytest.mark.parametrize("case", ["rsgls", "arsgls-skip", "kvae-skip"])

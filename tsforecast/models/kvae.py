@@ -46,6 +46,7 @@ class AbstractKVAEForecaster(AbstractSwitchingForecaster):
         num_particles: Samples of z for filtering and forecasts; training has one.
         objective: "likelihood" (the bound) or "crps".
         learning_rate: Of scales and prior.
+        series_scales: Whether the noises have factors of each category and series.
         matrix_learning_rate: Of base matrices; None for `learning_rate`.
         network_learning_rate: Of everything else.
         kwargs: Arguments of every forecaster.
@@ -68,6 +69,7 @@ class AbstractKVAEForecaster(AbstractSwitchingForecaster):
         embedding_dim: int = 50,
         likelihood: str = "gaussian",
         stable: bool = False,
+        series_scales: bool = False,
         skip: bool = False,
         image_shape: list[int] | None = None,
         filters: int = 32,
@@ -118,6 +120,8 @@ class AbstractKVAEForecaster(AbstractSwitchingForecaster):
         self.log_inverse_noises = torch.nn.Parameter(
             torch.cat([torch.full((state_dim,), state_scale), torch.full((auxiliary_dim,), emission_scale)])
         )
+        if series_scales:
+            self.let_scales_differ(state_dim + auxiliary_dim)
         self.prior_mean = torch.nn.Parameter(torch.zeros(state_dim))
         self.prior_log_inverse_scale = torch.nn.Parameter(torch.full((state_dim,), prior_scale))
         self.lstm = LSTM(auxiliary_dim + hidden, memory_dim)
@@ -155,7 +159,7 @@ class AbstractKVAEForecaster(AbstractSwitchingForecaster):
         """The system of a stretch of time in scaled units, and the prior over the state before it."""
         features = self.features(self.inputs, stretch, batch)
         series = features.shape[1]
-        state_noise, emission_noise = variance(self.log_inverse_noises).split([self.state_dim, self.auxiliary_dim])
+        state_noise, emission_noise = self.noises(batch)
         bases = self.mixture.joined()
         steps = features.unbind()  # see `gaussian.unbind`
 
@@ -194,7 +198,7 @@ class AbstractKVAEForecaster(AbstractSwitchingForecaster):
     def linear_system(self, stretch: Stretch, batch: Batch | Belief) -> tuple[LinearSystem, Gaussian]:
         """All bases mixed evenly, and what skips decoder and encoder, of which the latter has no noise here."""
         features = self.features(self.inputs, stretch, batch)
-        state_noise, emission_noise = variance(self.log_inverse_noises).split([self.state_dim, self.auxiliary_dim])
+        state_noise, emission_noise = self.noises(batch)
         mixed = self.mixture.even()
         offset = torch.einsum("tbu,du->tbd", features, mixed["inputs"])
         assert isinstance(self.decoder, GaussianDecoder)
@@ -206,6 +210,12 @@ class AbstractKVAEForecaster(AbstractSwitchingForecaster):
             self.prior_mean,
             variance(self.prior_log_inverse_scale),
         )
+
+    def noises(self, batch: Batch | Belief) -> tuple[Tensor, ...]:
+        """Variances of the noises of state and emission."""
+        sizes = [self.state_dim, self.auxiliary_dim]
+        noises = variance(self.log_inverse_noises).split(sizes)
+        return tuple(x * factor for x, factor in zip(noises, self.noise_factors(batch, sizes), strict=True))
 
     def _output(self, switch: Float[Tensor, "*batch switch"]) -> Float[Tensor, "*batch memory"]:
         """What the LSTM shows of its memory."""

@@ -35,6 +35,7 @@ class AbstractDenseSwitchingForecaster(AbstractSwitchingForecaster):
         num_bases: Number of base matrices.
         stable: Whether base transitions are kept from expanding, as in `gls`: no path of switches then makes a forecast
             grow without bound.
+        series_scales: Whether the noises of state and emission have factors of each category and series.
         matrix_learning_rate: Of base matrices; None for `learning_rate`.
         kwargs: Arguments of every forecaster with switches.
     """
@@ -50,6 +51,7 @@ class AbstractDenseSwitchingForecaster(AbstractSwitchingForecaster):
         state_dim: int = 16,
         num_bases: int = 20,
         stable: bool = False,
+        series_scales: bool = False,
         matrix_learning_rate: float | None = None,
         **kwargs,
     ) -> None:
@@ -63,6 +65,8 @@ class AbstractDenseSwitchingForecaster(AbstractSwitchingForecaster):
         self.num_bases = num_bases
         self.hidden = kwargs.get("hidden", 64)
         emitted = self.emitted_dim
+        if series_scales:
+            self.let_scales_differ(state_dim + emitted)
         bases = self.initial_bases(emitted)
         hidden = 0 if self.is_categorical else self.hidden
         self.mixture = BaseMixture(self.switch_dim, bases, hidden, ("transition",) if stable else ())
@@ -126,6 +130,8 @@ class AbstractDenseSwitchingForecaster(AbstractSwitchingForecaster):
         bases = self.mixture.joined()
         offsets = torch.einsum("tbu,kdu->tbkd", features, self.emission_inputs).unbind()  # see `gaussian.unbind`
 
+        of_state, of_emission = self.noise_factors(batch, [self.state_dim, self.emitted_dim])
+
         def parameters(switch: Tensor, time: int) -> Regime:
             weights = self.mixture.mix(switch)
             mixed = self.mixture.split(weights @ bases)
@@ -133,8 +139,8 @@ class AbstractDenseSwitchingForecaster(AbstractSwitchingForecaster):
             zeros = offset.new_zeros(self.state_dim)
             noises = {name: variance(mixed[name]) for name in mixed if name.endswith("noise")}
             return Regime(
-                DiagonalLinearGaussian(mixed["transition"], zeros, noises["state_noise"]),
-                DiagonalLinearGaussian(mixed["emission"], offset, noises["emission_noise"]),
+                DiagonalLinearGaussian(mixed["transition"], zeros, noises["state_noise"] * of_state),
+                DiagonalLinearGaussian(mixed["emission"], offset, noises["emission_noise"] * of_emission),
                 mixed.get("recurrence"),
                 noises.get("switch_noise"),
             )
@@ -175,10 +181,11 @@ class AbstractDenseSwitchingForecaster(AbstractSwitchingForecaster):
         mixed = self.mixture.even()
         offset = torch.einsum("tbu,kdu->tbd", features, self.emission_inputs) / len(self.emission_inputs)
         zeros = offset.new_zeros(self.state_dim)
+        of_state, of_emission = self.noise_factors(batch, [self.state_dim, self.emitted_dim])
         return linear_part(
             stretch,
-            DiagonalLinearGaussian(mixed["transition"], zeros, variance(mixed["state_noise"])),
-            DiagonalLinearGaussian(mixed["emission"], offset, variance(mixed["emission_noise"])),
+            DiagonalLinearGaussian(mixed["transition"], zeros, variance(mixed["state_noise"]) * of_state),
+            DiagonalLinearGaussian(mixed["emission"], offset, variance(mixed["emission_noise"]) * of_emission),
             self.linear_decoder(),
             self.prior_mean,
             variance(self.prior_log_inverse_scale),

@@ -17,12 +17,14 @@ from tsforecast.core.switching import Diagonal
 from tsforecast.models.base import AbstractForecaster, Batch, Belief, Stretch, known_past, scaled
 from tsforecast.models.gls import begun, rotations, seasonal_readout
 from tsforecast.models.linear import crps_of_forecast
+from tsforecast.nn import SeriesParameters
 from tsforecast.nn.image import ImageEncoder, ImageSize, begin_at, keep_variance, principal_components
 from tsforecast.nn.likelihood import AbstractDecoder
 from tsforecast.nn.mlp import BaseMixture, GuessNetwork, resized
 
 # Logarithms of inverse scales stay in a range in which float32 filters safely whatever an optimiser does.
 _LARGEST = 5.0
+_LARGEST_FACTOR = 3.0
 # What the encoder of the Kalman VAE (Fraccaro et al. 2017) may say of the variance of z given a frame.
 _LARGEST_GUESS = 0.03
 BASE_MATRICES = tuple(f"mixture.bases.{name}" for name in ("transition", "emission", "inputs", "recurrence"))
@@ -114,6 +116,7 @@ class AbstractSwitchingForecaster(AbstractForecaster):
         self.particle_length = 0
         self.mixture: BaseMixture  # of the parameters that the switch chooses
         self.decoder: AbstractDecoder  # of models with an auxiliary
+        self.log_scales: SeriesParameters | None = None  # of models with noises of each series
         self.inputs = self.input_network(embedding_dim, hidden)
         self.encoder: ImageEncoder | None = None
         if self.image_size is not None:
@@ -205,6 +208,18 @@ class AbstractSwitchingForecaster(AbstractForecaster):
         finally:
             handle.remove()
         begin_at(layer, seen[0][observed], principal_components(self.encoder(frames), layer.out_features // 2))
+
+    def let_scales_differ(self, size: int) -> None:
+        """Lets the noises have factors of each category and series, which begin at 1."""
+        self.log_scales = SeriesParameters(torch.zeros(size), self.num_series, self.cardinality)
+
+    def noise_factors(self, batch: Batch | Belief, sizes: list[int]) -> tuple[Tensor | float, ...]:
+        """What the variances of noises are multiplied by, (series, size) each."""
+        if self.log_scales is None:
+            return (1.0,) * len(sizes)
+        known = isinstance(batch, Belief)
+        series, cat = (batch.series, batch.static_cat) if known else (batch["series_index"], batch["static_cat"])
+        return (2 * self.log_scales(series, cat).clamp(-_LARGEST_FACTOR, _LARGEST_FACTOR)).exp().split(sizes, -1)
 
     @property
     def shown_dim(self) -> int:
@@ -547,16 +562,17 @@ def linear_part(
 
     Args:
         stretch: Steps and series.
-        transition: Of the state.
-        emission: Of the auxiliary, or of the targets; offset of shape (time, series, emitted).
+        transition: Of the state; variances may have a dimension of series.
+        emission: Of the auxiliary, or of the targets, likewise; offset of shape (time, series, emitted).
         decoder: Of the targets given the auxiliary, if there is one.
         prior_mean: Of the state.
         prior_variance: Of the state.
     """
-    matrix, noise = begun(stretch, transition.matrix[None, None], torch.diag_embed(transition.variance)[None, None])
+    wide = lambda variance: torch.diag_embed(variance).reshape(1, -1, *2 * variance.shape[-1:])  # noqa: E731
+    matrix, noise = begun(stretch, transition.matrix[None, None], wide(transition.variance))
     # Without it the variance of what is predicted first is lost in float32.
     floor = 1e-5 * (emission.matrix.square() @ prior_variance)
-    seen, given = emission.matrix, Gaussian(emission.offset, torch.diag_embed(emission.variance + floor)[None, None])
+    seen, given = emission.matrix, Gaussian(emission.offset, wide(emission.variance + floor))
     if decoder is not None:
         seen, given = decoder.matrix @ seen, decoder.marginal(given)
     system = LinearSystem(
