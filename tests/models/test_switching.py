@@ -766,6 +766,8 @@ def test_with_skips_a_model_begins_with_the_level_and_the_season(name):
     target = 100 + 30 * np.sin(2 * np.pi * time / 7) + np.random.default_rng(0).normal(size=140)
     batch = make_batch(model, [{**make_entries(lengths=(140,))[0], "target": target.astype(np.float32)}])
     with torch.no_grad():
+        noise = model.mixture.even()["emission_noise"] if name == "arsgls" else model.noises(batch)[1].log() / -2
+        assert (model.decoder.log_inverse_scale() > noise[0] + 1).all()  # what is noise is the emission's
         belief, _ = model.filter(batch)
         free = {**batch, "known_future": torch.full_like(batch["future_target"], torch.nan)}
         expected = model.forecast(belief, free, 200)[0].mean(0)

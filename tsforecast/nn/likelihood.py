@@ -30,6 +30,8 @@ class AbstractDecoder(nn.Module, abc.ABC):
     """
 
     parameters_of_target = 2
+    # Of the noise with a skip. What is noise of the observations is that of the emission, which particles do not draw.
+    initial_log_inverse_scale = 2.5
 
     def __init__(
         self,
@@ -49,7 +51,9 @@ class AbstractDecoder(nn.Module, abc.ABC):
         self.skip = skip
         if skip:
             assert isinstance(self.layers, nn.Sequential)
-            shrink_last(self.layers)
+            last = shrink_last(self.layers)
+            with torch.no_grad():
+                last.bias[num_targets : 2 * num_targets] += self.initial_log_inverse_scale
 
     def raw(self, auxiliary: Float[Tensor, "*batch auxiliary"]) -> list[Float[Tensor, "*batch target"]]:
         """Outputs of the network, one for every parameter of the distribution."""
@@ -170,6 +174,8 @@ class NegativeBinomialDecoder(AbstractDecoder):
     The variance is mean + dispersion * mean^2.
     """
 
+    initial_log_inverse_scale = 0.0
+
     def log_inverse_scale(self) -> Tensor:
         """Of the logarithm of the count; the network speaks of the dispersion."""
         return torch.zeros_like(self.origin()[0])
@@ -208,6 +214,7 @@ class BernoulliDecoder(AbstractDecoder):
     """Logits of values which are 0 or 1."""
 
     parameters_of_target = 1
+    initial_log_inverse_scale = 0.0
 
     def log_inverse_scale(self) -> Tensor:
         """A logit is not seen."""

@@ -19,13 +19,14 @@ def mlp(*widths: int) -> nn.Sequential:
     return nn.Sequential(*layers[:-1])
 
 
-def shrink_last(layers: nn.Sequential) -> None:
-    """Makes the last linear layer's outputs ten times smaller."""
+def shrink_last(layers: nn.Sequential) -> nn.Linear:
+    """Makes the last linear layer's outputs ten times smaller, and returns it."""
     last = layers[-1]
     assert isinstance(last, nn.Linear)
     with torch.no_grad():
         last.weight.mul_(0.1)
         last.bias.mul_(0.1)
+    return last
 
 
 class InputNetwork(nn.Module):
