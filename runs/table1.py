@@ -7,7 +7,6 @@ import os
 import pathlib
 import subprocess
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any
 
@@ -234,20 +233,19 @@ def train(job: Job, folder: pathlib.Path) -> dict[str, Any]:
     """Trains and scores one of our models, going on with what an earlier call began."""
     dataset, model, _, seed, settings = job
     command = ["train.py", model, "--dataset", dataset, *settings.split(), "--seed", str(seed), "--threads", "1"]
-    started = time.monotonic()
     if (folder / "run.json").exists():
         call(["train.py", "--resume", str(folder)])
     else:
         call([*command, "--output", str(folder)])
-    seconds = time.monotonic() - started
+    record = json.loads((folder / "run.json").read_text())
     call(["evaluate.py", str(folder), "--baselines", "none"])
     with (folder / "metrics.csv").open(newline="") as stream:
         iterations = max(int(row["step"]) for row in csv.DictReader(stream)) + 1
     return {
         "budget_s": BUDGET_SECONDS[dataset],
-        "train_s": round(seconds),
+        "train_s": round(record["seconds"]),
         "iterations": iterations,
-        "commit": json.loads((folder / "run.json").read_text())["commit"],
+        "commit": record["commit"],
         "command": "python " + " ".join(command),
     }
 

@@ -200,7 +200,9 @@ def test_a_run_that_was_stopped_twice_ends_as_if_it_had_not(csv, tmp_path, capsy
     assert f"--resume {run}" in said
     assert "Traceback" not in said
     assert "epoch 1 of" not in said
+    spent = torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)["callbacks"]["Timer"]["time_elapsed"]
     assert main(["train", "--resume", str(run)]) == 0
+    assert json.loads((run / "run.json").read_text())["seconds"] > spent["train"] > 0
 
     first, second = weights(whole), weights(run)
     assert all(torch.equal(first[name], second[name]) for name in first)

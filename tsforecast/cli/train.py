@@ -14,7 +14,7 @@ import torch
 import yaml
 from gluonts.dataset.split import split
 from jsonargparse import ArgumentParser, Namespace
-from lightning.pytorch.callbacks import LambdaCallback, ModelCheckpoint
+from lightning.pytorch.callbacks import LambdaCallback, ModelCheckpoint, Timer
 from lightning.pytorch.loggers import CSVLogger
 
 from tsforecast.cli import options, runs
@@ -221,8 +221,8 @@ def _train(folder: Path, record: dict[str, Any], chosen: Namespace, task: Foreca
         if checkpoint is not None:
             log.info("goes on after epoch %d", len(runs.read_metrics(folder)))
         pl.seed_everything(chosen.seed, verbose=False)
-        forecaster = estimator(folder, record, chosen, [progress(chosen.max_epochs)])
-        begin = time.monotonic()
+        timer = Timer(verbose=False)  # over interruptions: checkpoints have its time
+        forecaster = estimator(folder, record, chosen, [timer, progress(chosen.max_epochs)])
         try:
             predictor = forecaster.train(training, validation, ckpt_path=checkpoint)
         except (KeyboardInterrupt, SystemExit):  # Lightning turns the one into the other
@@ -232,9 +232,9 @@ def _train(folder: Path, record: dict[str, Any], chosen: Namespace, task: Foreca
         metrics = runs.finish_metrics(folder)
         figure = plot_learning_curve(metrics, title=f"{record['model']}, {task.name}")
         save_figure(figure, folder / "learning_curve.png")
-        runs.write_record(folder, record | {"finished": _now(), "epochs": len(metrics)})
+        seconds = round(timer.time_elapsed(), 1)
+        runs.write_record(folder, record | {"finished": _now(), "epochs": len(metrics), "seconds": seconds})
         save_predictor(predictor, folder / runs.PREDICTOR)  # last: from then on the run counts as finished
-        seconds = time.monotonic() - begin
         log.info("%s: finished after %.0f s; `python evaluate.py %s` scores it", folder, seconds, folder)
     return 0
 
