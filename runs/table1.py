@@ -62,13 +62,15 @@ _ALONE = {  # more of the linear model
     "exchange": "--linear_epochs 30 --max_epochs 42 --matrix_learning_rate 3e-3",
     "electricity-18dec": "--series_scales true --train_horizon 24 --linear_epochs 60 --max_epochs 70",
     "solar": "--linear_epochs 40 --max_epochs 50",
+    "traffic": "--series_scales true --linear_epochs 40 --max_epochs 50",
 }
 BEST: dict[str, dict[str, str]] = {
     "arsgls": {
         name: f"{_LASTING} {_LINEAR_START.get(name, _LINEAR_START[''])} {_ALONE.get(name, '')}"
         for name in (*_LINEAR_START, *_ALONE)
     },
-    "kvae-rb": _LINEAR_START,
+    "kvae-rb": _LINEAR_START
+    | {name: f"{_LINEAR_START['']} {options}" for name, options in _ALONE.items() if name != "exchange"},
     "issm": {
         "": "",
         "electricity-18dec": "--max_epochs 160",
