@@ -39,7 +39,7 @@ from tqdm import tqdm
 
 from tsforecast.cli.runs import commit, is_terminal
 from tsforecast.data.files import replace_file
-from tsforecast.models.sgls import AbstractDenseSwitchingForecaster
+from tsforecast.models.sgls import AbstractSGLSForecaster
 from tsforecast.plots import save_figure
 from tsforecast.training import fit
 
@@ -80,7 +80,7 @@ REDUCED = Settings(
 )
 
 
-def train(model: AbstractDenseSwitchingForecaster, observed: Tensor, settings: Settings, seed: int, name: str) -> None:
+def train(model: AbstractSGLSForecaster, observed: Tensor, settings: Settings, seed: int, name: str) -> None:
     """Trains the model in place, with a progress bar over all iterations."""
     loader = DataLoader(
         TensorDataset(observed),

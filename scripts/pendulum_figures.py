@@ -9,14 +9,14 @@ from numpy.typing import NDArray
 from pendulum_forecasts import FILTERED, MODELS, sample_futures, track
 from torch import Tensor
 
-from tsforecast.models.sgls import AbstractDenseSwitchingForecaster
+from tsforecast.models.sgls import AbstractSGLSForecaster
 from tsforecast.plots import COLOURS, OBSERVED
 
 _DASHES = (0, (4, 3))
 
 
 def draw_forecasts(
-    models: dict[str, AbstractDenseSwitchingForecaster], truth: Tensor, observed: Tensor, seed: int = 0, paths: int = 5
+    models: dict[str, AbstractSGLSForecaster], truth: Tensor, observed: Tensor, seed: int = 0, paths: int = 5
 ) -> Figure:
     """One sequence: truth, what was observed, filter and forecast distribution, and some sampled futures.
 

@@ -10,9 +10,9 @@ from torch import Tensor
 from tsforecast.core import Gaussian, particles
 from tsforecast.core.mixture import GaussianMixture
 from tsforecast.models.base import Batch, scaled
-from tsforecast.models.sgls import AbstractDenseSwitchingForecaster, RSGLSForecaster, SGLSForecaster
+from tsforecast.models.sgls import AbstractSGLSForecaster, RSGLSForecaster, SGLSForecaster
 
-MODELS: dict[str, type[AbstractDenseSwitchingForecaster]] = {"rsgls": RSGLSForecaster, "sgls": SGLSForecaster}
+MODELS: dict[str, type[AbstractSGLSForecaster]] = {"rsgls": RSGLSForecaster, "sgls": SGLSForecaster}
 FILTERED, FORECAST = 50, 100  # steps
 PARTICLES = 100  # to evaluate with
 # The models see positions in this unit, about the movement of a step, for which their initial noises are meant.
@@ -46,7 +46,7 @@ def make_batch(positions: Tensor, num_ahead: int = 0) -> Batch:
     return batch
 
 
-def make_model(name: str, num_particles: int, learning_rate: float = 1e-2) -> AbstractDenseSwitchingForecaster:
+def make_model(name: str, num_particles: int, learning_rate: float = 1e-2) -> AbstractSGLSForecaster:
     """The model in the size of the paper."""
     return MODELS[name](
         freq="100ms",
@@ -71,7 +71,7 @@ def make_model(name: str, num_particles: int, learning_rate: float = 1e-2) -> Ab
 
 @torch.no_grad()
 def track(
-    model: AbstractDenseSwitchingForecaster,
+    model: AbstractSGLSForecaster,
     observed: Tensor,
     num_ahead: int,
     generator: torch.Generator,
@@ -124,7 +124,7 @@ def _mean_size(mean: Tensor, variance: Tensor) -> Tensor:
     return mean * torch.special.erf(ratio / math.sqrt(2)) + deviation * math.sqrt(2 / math.pi) * (-0.5 * ratio**2).exp()
 
 
-def score(model: AbstractDenseSwitchingForecaster, truth: Tensor, observed: Tensor, seed: int) -> ScoreTable:
+def score(model: AbstractSGLSForecaster, truth: Tensor, observed: Tensor, seed: int) -> ScoreTable:
     """RMSE, CRPS and log-likelihood by forecast step, over all sequences; see the module.
 
     Args:
@@ -157,7 +157,7 @@ def _from_step(mixture: GaussianMixture, first: int, last: int | None = None) ->
 
 @torch.no_grad()
 def sample_futures(
-    model: AbstractDenseSwitchingForecaster, observed: Tensor, num_ahead: int, paths: int, generator: torch.Generator
+    model: AbstractSGLSForecaster, observed: Tensor, num_ahead: int, paths: int, generator: torch.Generator
 ) -> NDArray[np.float64]:
     """Sampled positions after the observed ones in metres, (sequence, path, time, 2)."""
     batch = make_batch(observed)

@@ -11,6 +11,7 @@ from torch.utils import _pytree as pytree
 
 from tests.models.cases import CARDINALITY, HORIZON, SWITCHING, entries_of, make_batch, make_entries, make_model
 from tsforecast.core import Gaussian, LinearGaussian, LinearSystem, kalman, particles
+from tsforecast.core.linalg import NotPositiveDefiniteError
 from tsforecast.models import MODELS, ISSMForecaster
 from tsforecast.models.base import scaled
 from tsforecast.models.linear import crps_of_forecast
@@ -739,6 +740,21 @@ def test_an_outlier_of_a_million_scales(case, dtype):
 def test_bad_options(case, options, message):
     with pytest.raises(ValueError, match=message):
         make_model(case, **options)
+
+
+def test_transitions_that_expand_are_named_where_the_filter_fails():
+    """As models do that were trained a little on short windows, over thousands of steps."""
+    batches = {}
+    for stable in (False, True):
+        model = make_model("arsgls", stable=stable)
+        with torch.no_grad():
+            model.mixture.bases["transition"].copy_(100 * torch.eye(model.state_dim))
+        batches[stable] = model, make_batch(model, entries_of("arsgls", lengths=(400, 400)), train=False)
+    with pytest.raises(
+        NotPositiveDefiniteError, match=r"train with stable=True, or filter less of it \(history_length"
+    ):
+        seeded(batches[False][0].filter, batches[False][1])
+    assert seeded(batches[True][0].filter, batches[True][1])[1].isfinite().all()
 
 
 def test_imputation_without_a_choice_is_that_of_the_issm():

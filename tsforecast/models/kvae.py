@@ -5,21 +5,18 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tsforecast.core import Gaussian, LinearSystem, kalman
-from tsforecast.core.issm_components import Season
 from tsforecast.core.linear import DiagonalLinearGaussian
 from tsforecast.core.particle_smoother import ParticleSmoothed, linear_given_switches
 from tsforecast.core.particles import AbstractSwitchingSystem, Regime
 from tsforecast.core.recurrent import RecurrentSwitching
 from tsforecast.models.base import Batch, Belief, Stretch, scaled
-from tsforecast.models.components import component_names, parse_component
-from tsforecast.models.switching import BASE_MATRICES, AbstractSwitchingForecaster, image_size_of, linear_part, variance
-from tsforecast.nn import DECODERS, LSTM, BaseMixture, ScaledLikelihood
-from tsforecast.nn.image import ImageSize
-from tsforecast.nn.likelihood import GaussianDecoder
+from tsforecast.models.dense import BASE_MATRICES, AbstractDenseForecaster, image_size_of
+from tsforecast.models.switching import variance
+from tsforecast.nn import LSTM, BaseMixture
 from tsforecast.nn.mlp import mlp
 
 
-class AbstractKVAEForecaster(AbstractSwitchingForecaster):
+class AbstractKVAEForecaster(AbstractDenseForecaster):
     """An encoder makes z_t of y_t, a decoder y_t of z_t, and z follows a linear system that an LSTM over past z steers.
 
         s_t = LSTM(s_{t-1}, z_{t-1}, u_t),    x_t ~ N(A(s_t) x_{t-1}, R),   z_t ~ N(C(s_t) x_t + D(s_t) u_t, Q),
@@ -29,14 +26,11 @@ class AbstractKVAEForecaster(AbstractSwitchingForecaster):
     objective is the evidence lower bound, per observed value.
 
     Args:
-        state_dim: Size of x.
         auxiliary_dim: Size of z.
-        num_bases: Number of base matrices.
         memory_dim: Cells of the LSTM.
         hidden: Width of the networks' layers.
         embedding_dim: Size of the embedding of the series.
         likelihood: "gaussian", "student-t", "negative-binomial" (counts) or "bernoulli" (zeros and ones).
-        stable: Whether base transitions are kept from expanding.
         skip: Whether networks between targets and auxiliaries only say what differs from the first auxiliaries being
             the targets: the model begins as a linear one.
         image_shape: Height and width of frames, whose pixels are the targets row by row: encoder and decoder are
@@ -46,30 +40,23 @@ class AbstractKVAEForecaster(AbstractSwitchingForecaster):
         num_particles: Samples of z for filtering and forecasts; training has one.
         objective: "likelihood" (the bound) or "crps".
         learning_rate: Of scales and prior.
-        series_scales: Whether the noises have factors of each category and series.
-        matrix_learning_rate: Of base matrices; None for `learning_rate`.
         network_learning_rate: Of everything else.
-        kwargs: Arguments of every forecaster.
+        kwargs: Arguments of every forecaster with dense base matrices.
     """
 
     network_names = ("inputs.", "mixture.weights.", "lstm.", "guess.", "decoder.", "encoder.")
     matrix_names = BASE_MATRICES
-    linear_share = 0.3
     # Whether the state is integrated out of the bound, or sampled.
     rao_blackwellised = True
 
     def __init__(
         self,
         *,
-        state_dim: int = 16,
         auxiliary_dim: int = 10,
-        num_bases: int = 20,
         memory_dim: int = 50,
         hidden: int = 64,
         embedding_dim: int = 50,
         likelihood: str = "gaussian",
-        stable: bool = False,
-        series_scales: bool = False,
         skip: bool = False,
         image_shape: list[int] | None = None,
         filters: int = 32,
@@ -78,13 +65,13 @@ class AbstractKVAEForecaster(AbstractSwitchingForecaster):
         objective: str = "likelihood",
         learning_rate: float = 5e-3,
         network_learning_rate: float = 5e-3,
-        matrix_learning_rate: float | None = None,
         **kwargs,
     ) -> None:
-        if likelihood not in DECODERS:
-            raise ValueError(f"expected likelihood to be one of {', '.join(DECODERS)}, got {likelihood!r}")
-        self._skip = skip
-        self._image_size = image_size_of(image_shape, filters)
+        if auxiliary_dim < 1:
+            raise ValueError(f"expected auxiliary_dim to be at least 1, got {auxiliary_dim}")
+        self.auxiliary_dim = auxiliary_dim
+        self.has_skip = skip
+        self.image_size = image_size_of(image_shape, filters)
         super().__init__(
             switch_dim=2 * memory_dim,
             hidden=hidden,
@@ -101,44 +88,20 @@ class AbstractKVAEForecaster(AbstractSwitchingForecaster):
             network_learning_rate=network_learning_rate,
             **kwargs,
         )
-        sizes = {"state_dim": state_dim, "auxiliary_dim": auxiliary_dim, "num_bases": num_bases}
-        for name, value in sizes.items():
-            if value < 1:
-                raise ValueError(f"expected {name} to be at least 1, got {value}")
-        self.check_likelihood(likelihood, reconstruction_weight)
-        if matrix_learning_rate is not None:
-            self.matrix_learning_rate = matrix_learning_rate
-        self.state_dim = state_dim
-        self.auxiliary_dim = auxiliary_dim
         self.memory_dim = memory_dim
         bases = {
-            **self.initial_matrices(num_bases, state_dim, auxiliary_dim),
-            "inputs": 0.01 * torch.randn(num_bases, auxiliary_dim, hidden),
+            **self.initial_matrices(self.num_bases),
+            "inputs": 0.01 * torch.randn(self.num_bases, auxiliary_dim, hidden),
         }
-        self.mixture = BaseMixture(memory_dim, bases, hidden, ("transition",) if stable else ())
-        state_scale, emission_scale, prior_scale = self.initial_log_inverse_scales
+        self.mixture = BaseMixture(memory_dim, bases, hidden, self.stable_names)
+        state_scale, emission_scale, _ = self.initial_log_inverse_scales
         self.log_inverse_noises = torch.nn.Parameter(
-            torch.cat([torch.full((state_dim,), state_scale), torch.full((auxiliary_dim,), emission_scale)])
+            torch.cat([torch.full((self.state_dim,), state_scale), torch.full((auxiliary_dim,), emission_scale)])
         )
-        if series_scales:
-            self.let_scales_differ(state_dim + auxiliary_dim)
-        self.prior_mean = torch.nn.Parameter(torch.zeros(state_dim))
-        self.prior_log_inverse_scale = torch.nn.Parameter(torch.full((state_dim,), prior_scale))
         self.lstm = LSTM(auxiliary_dim + hidden, memory_dim)
         widths = (hidden,) if self.image_size is None else ()
         self.guess = mlp(self.shown_dim + hidden, *widths, 2 * auxiliary_dim)
-        self.decoder = DECODERS[likelihood](auxiliary_dim, self.num_targets, (hidden, hidden), skip, self.image_size)
-        self.reconstruction_weight = reconstruction_weight
-
-    @property
-    def image_size(self) -> ImageSize | None:
-        """As chosen."""
-        return self._image_size
-
-    @property
-    def has_skip(self) -> bool:
-        """As chosen."""
-        return self._skip
+        self.make_decoder(likelihood, reconstruction_weight)
 
     @property
     def auxiliary_layer(self) -> torch.nn.Linear:
@@ -147,18 +110,11 @@ class AbstractKVAEForecaster(AbstractSwitchingForecaster):
         assert isinstance(layer, torch.nn.Linear)
         return layer
 
-    @property
-    def season_names(self) -> list[str]:
-        """Seasons of the frequency, which the networks are told."""
-        names = component_names("paper", self.freq)
-        return [name for name in names if isinstance(parse_component(name), Season)]
-
     def system(
         self, stretch: Stretch, batch: Batch | Belief, location: Tensor, scale: Tensor, proposing: bool
     ) -> tuple[AbstractSwitchingSystem, Gaussian]:
         """The system of a stretch of time in scaled units, and the prior over the state before it."""
         features = self.features(self.inputs, stretch, batch)
-        series = features.shape[1]
         state_noise, emission_noise = self.noises(batch)
         bases = self.mixture.joined()
         steps = features.unbind()  # see `gaussian.unbind`
@@ -176,6 +132,8 @@ class AbstractKVAEForecaster(AbstractSwitchingForecaster):
                 DiagonalLinearGaussian(mixed["emission"], offset, emission_noise),
             )
 
+        likelihood = self.likelihood(location, scale)
+        assert likelihood is not None
         guess = None
         if proposing:
             values, _ = scaled(stretch, location, scale)
@@ -184,38 +142,30 @@ class AbstractKVAEForecaster(AbstractSwitchingForecaster):
             memory,
             parameters,
             guess,
-            ScaledLikelihood(self.decoder, location, scale, self.reconstruction_weight if self.training else 1.0),
+            likelihood,
             self.switch_dim,
             self.auxiliary_dim,
             stretch.active,
         )
-        prior = Gaussian(
-            self.prior_mean.expand(series, -1),
-            torch.diag_embed(variance(self.prior_log_inverse_scale)).expand(series, -1, -1),
-        )
-        return system, prior
+        return system, self.prior(features.shape[1])
 
     def linear_system(self, stretch: Stretch, batch: Batch | Belief) -> tuple[LinearSystem, Gaussian]:
-        """All bases mixed evenly, and what skips decoder and encoder, of which the latter has no noise here."""
+        """All bases mixed evenly; the encoder has no noise here."""
         features = self.features(self.inputs, stretch, batch)
         state_noise, emission_noise = self.noises(batch)
         mixed = self.mixture.even()
         offset = torch.einsum("tbu,du->tbd", features, mixed["inputs"])
-        assert isinstance(self.decoder, GaussianDecoder)
-        return linear_part(
+        return self.linear_part(
             stretch,
             DiagonalLinearGaussian(mixed["transition"], offset.new_zeros(self.state_dim), state_noise),
             DiagonalLinearGaussian(mixed["emission"], offset, emission_noise),
-            self.decoder.linear(),
-            self.prior_mean,
-            variance(self.prior_log_inverse_scale),
         )
 
-    def noises(self, batch: Batch | Belief) -> tuple[Tensor, ...]:
+    def noises(self, batch: Batch | Belief) -> tuple[Tensor, Tensor]:
         """Variances of the noises of state and emission."""
-        sizes = [self.state_dim, self.auxiliary_dim]
-        noises = variance(self.log_inverse_noises).split(sizes)
-        return tuple(x * factor for x, factor in zip(noises, self.noise_factors(batch, sizes), strict=True))
+        of_state, of_emission = self.noise_factors(batch)
+        state, emission = variance(self.log_inverse_noises).split([self.state_dim, self.auxiliary_dim])
+        return state * of_state, emission * of_emission
 
     def _output(self, switch: Float[Tensor, "*batch switch"]) -> Float[Tensor, "*batch memory"]:
         """What the LSTM shows of its memory."""

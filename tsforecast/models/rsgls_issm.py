@@ -64,7 +64,7 @@ class RSGLSISSMForecaster(AbstractSwitchingForecaster):
                 raise ValueError(f"expected {name} to be at least {least}, got {value}")
         self.particle_length = particle_length
         self.linear = issm
-        hidden, states = kwargs.get("hidden", 64), sum(c.size for c in issm.components)
+        states = sum(c.size for c in issm.components)
         # Noises with which a switch that persists has variance one.
         steady = -0.5 * math.log(max(1 - self.persistence**2, 1e-4))
         # Logarithms of factors; mixed evenly they are zero, and the model is the ISSM.
@@ -75,9 +75,9 @@ class RSGLSISSMForecaster(AbstractSwitchingForecaster):
         }
         if self.has_recurrence:
             bases["recurrence"] = 0.1 * torch.randn(num_bases, self.switch_dim, states)
-        self.mixture = BaseMixture(self.switch_dim, bases, hidden)
-        self.dynamics = SwitchDynamics(self.switch_dim, hidden, persistence=self.persistence)
-        self.guess = self.guess_network(0, hidden)
+        self.mixture = BaseMixture(self.switch_dim, bases, self.hidden)
+        self.dynamics = SwitchDynamics(self.switch_dim, self.hidden, persistence=self.persistence)
+        self.guess = self.guess_network(0)
 
     @property
     def season_names(self) -> list[str]:

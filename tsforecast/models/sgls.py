@@ -5,77 +5,40 @@ import math
 import torch
 from torch import Tensor
 
-from tsforecast.core import Gaussian, LinearGaussian, LinearSystem
-from tsforecast.core.issm_components import Season
+from tsforecast.core import Gaussian, LinearSystem
 from tsforecast.core.linear import DiagonalLinearGaussian
 from tsforecast.core.particles import AbstractSwitchingSystem, Regime
 from tsforecast.core.switching import CategoricalSwitching, GaussianSwitching
 from tsforecast.models.base import Batch, Belief, Stretch
-from tsforecast.models.components import component_names, parse_component
-from tsforecast.models.switching import (
-    BASE_MATRICES,
-    AbstractSwitchingForecaster,
-    diagonal,
-    image_size_of,
-    linear_part,
-    variance,
-)
-from tsforecast.nn.image import ImageSize
-from tsforecast.nn.likelihood import DECODERS, GaussianDecoder, ScaledLikelihood
+from tsforecast.models.dense import BASE_MATRICES, AbstractDenseForecaster, image_size_of
+from tsforecast.models.switching import diagonal, variance
+from tsforecast.nn.image import keep_variance
 from tsforecast.nn.mlp import BaseMixture, SwitchDynamics
 
 
-class AbstractDenseSwitchingForecaster(AbstractSwitchingForecaster):
+class AbstractSGLSForecaster(AbstractDenseForecaster):
     """Linear-Gaussian parameters as mixtures of base parameters, with weights that a network reads from the switch.
 
-    The transition starts as a level and damped rotations at the harmonics of the season.
-
     Args:
-        state_dim: Size of the state.
-        num_bases: Number of base matrices.
-        stable: Whether base transitions are kept from expanding, as in `gls`: no path of switches then makes a forecast
-            grow without bound.
-        series_scales: Whether the noises of state and emission have factors of each category and series.
-        matrix_learning_rate: Of base matrices; None for `learning_rate`.
-        kwargs: Arguments of every forecaster with switches.
+        kwargs: See below.
     """
 
     network_names = ("inputs.", "mixture.weights.", "dynamics.", "guess.", "decoder.", "encoder.")
     matrix_names = (*BASE_MATRICES, "emission_inputs")
-    linear_share = 0.3
     closes_loop = False
 
-    def __init__(
-        self,
-        *,
-        state_dim: int = 16,
-        num_bases: int = 20,
-        stable: bool = False,
-        series_scales: bool = False,
-        matrix_learning_rate: float | None = None,
-        **kwargs,
-    ) -> None:
+    def __init__(self, **kwargs) -> None:
         super().__init__(**kwargs)
-        if matrix_learning_rate is not None:
-            self.matrix_learning_rate = matrix_learning_rate
-        for name, value in (("state_dim", state_dim), ("num_bases", num_bases)):
-            if value < 1:
-                raise ValueError(f"expected {name} to be at least 1, got {value}")
-        self.state_dim = state_dim
-        self.num_bases = num_bases
-        self.hidden = kwargs.get("hidden", 64)
-        emitted = self.emitted_dim
-        if series_scales:
-            self.let_scales_differ(state_dim + emitted)
-        bases = self.initial_bases(emitted)
+        bases = self.initial_bases()
         hidden = 0 if self.is_categorical else self.hidden
-        self.mixture = BaseMixture(self.switch_dim, bases, hidden, ("transition",) if stable else ())
+        self.mixture = BaseMixture(self.switch_dim, bases, hidden, self.stable_names)
         # Offsets of the emission are D(s) u: the bases of D stand apart, since D_k u is computed for all steps at once.
-        self.emission_inputs = torch.nn.Parameter(0.01 * torch.randn(len(bases["transition"]), emitted, self.hidden))
+        shape = (len(bases["transition"]), self.emitted_dim, self.hidden)
+        self.emission_inputs = torch.nn.Parameter(0.01 * torch.randn(shape))
         self.dynamics = SwitchDynamics(self.switch_dim, self.hidden, self.is_categorical, self.persistence)
-        self.prior_mean = torch.nn.Parameter(torch.zeros(state_dim))
-        self.prior_log_inverse_scale = torch.nn.Parameter(torch.full((state_dim,), self.initial_log_inverse_scales[2]))
-        self.guess = None if self.is_categorical else self.guess_network(self.auxiliary_dim, self.hidden)
+        self.guess = None if self.is_categorical else self.guess_network(self.auxiliary_dim)
+        if self.image_size is not None and self.guess is not None and self.guess.ladder:
+            keep_variance(self.guess.lower)
 
     @property
     def is_recurrent(self) -> bool:
@@ -87,29 +50,13 @@ class AbstractDenseSwitchingForecaster(AbstractSwitchingForecaster):
         """Whether switches are categories."""
         return False
 
-    @property
-    def auxiliary_dim(self) -> int:
-        """Size of the auxiliary; 0 without."""
-        return 0
-
-    @property
-    def emitted_dim(self) -> int:
-        """Size of what the emission emits."""
-        return self.auxiliary_dim or self.num_targets
-
-    @property
-    def season_names(self) -> list[str]:
-        """Seasons of the frequency, which the networks are told."""
-        names = component_names("paper", self.freq)
-        return [name for name in names if isinstance(parse_component(name), Season)]
-
-    def initial_bases(self, emitted: int) -> dict[str, Tensor]:
+    def initial_bases(self) -> dict[str, Tensor]:
         """Initial base parameters, which differ a little."""
         count = self.switch_dim if self.is_categorical else self.num_bases
-        state, switch = self.state_dim, self.switch_dim
+        state, emitted, switch = self.state_dim, self.emitted_dim, self.switch_dim
         state_scale, emission_scale, _ = self.initial_log_inverse_scales
         bases = {
-            **self.initial_matrices(count, state, emitted),
+            **self.initial_matrices(count),
             # Small noises of state and switch: a log scale moves slowly.
             "state_noise": state_scale + 0.1 * torch.randn(count, state),
             "emission_noise": emission_scale + 0.1 * torch.randn(count, emitted),
@@ -129,8 +76,7 @@ class AbstractDenseSwitchingForecaster(AbstractSwitchingForecaster):
         features = self.features(self.inputs, stretch, batch)
         bases = self.mixture.joined()
         offsets = torch.einsum("tbu,kdu->tbkd", features, self.emission_inputs).unbind()  # see `gaussian.unbind`
-
-        of_state, of_emission = self.noise_factors(batch, [self.state_dim, self.emitted_dim])
+        of_state, of_emission = self.noise_factors(batch)
 
         def parameters(switch: Tensor, time: int) -> Regime:
             weights = self.mixture.mix(switch)
@@ -145,10 +91,7 @@ class AbstractDenseSwitchingForecaster(AbstractSwitchingForecaster):
                 noises.get("switch_noise"),
             )
 
-        prior = Gaussian(
-            self.prior_mean.expand(features.shape[1], -1),
-            torch.diag_embed(variance(self.prior_log_inverse_scale)).expand(features.shape[1], -1, -1),
-        )
+        prior = self.prior(features.shape[1])
         first, drift = self.dynamics(features)
         if self.is_categorical:
             initial = torch.log_softmax(first, -1)
@@ -176,31 +119,20 @@ class AbstractDenseSwitchingForecaster(AbstractSwitchingForecaster):
         return system, prior
 
     def linear_system(self, stretch: Stretch, batch: Batch | Belief) -> tuple[LinearSystem, Gaussian]:
-        """All bases mixed evenly, and of a decoder what skips its network."""
+        """All bases mixed evenly."""
         features = self.features(self.inputs, stretch, batch)
         mixed = self.mixture.even()
         offset = torch.einsum("tbu,kdu->tbd", features, self.emission_inputs) / len(self.emission_inputs)
         zeros = offset.new_zeros(self.state_dim)
-        of_state, of_emission = self.noise_factors(batch, [self.state_dim, self.emitted_dim])
-        return linear_part(
+        of_state, of_emission = self.noise_factors(batch)
+        return self.linear_part(
             stretch,
             DiagonalLinearGaussian(mixed["transition"], zeros, variance(mixed["state_noise"]) * of_state),
             DiagonalLinearGaussian(mixed["emission"], offset, variance(mixed["emission_noise"]) * of_emission),
-            self.linear_decoder(),
-            self.prior_mean,
-            variance(self.prior_log_inverse_scale),
         )
 
-    def likelihood(self, location: Tensor, scale: Tensor) -> ScaledLikelihood | None:
-        """p(y_t | z_t), of models with an auxiliary."""
-        return None
 
-    def linear_decoder(self) -> LinearGaussian | None:
-        """That of the linear model inside, of models with an auxiliary."""
-        return None
-
-
-class SGLSForecaster(AbstractDenseSwitchingForecaster):
+class SGLSForecaster(AbstractSGLSForecaster):
     """Switching Gaussian linear system: switches s_t ~ p(s_t | s_{t-1}, u_t) choose a linear system at every step.
 
     In its Gaussian form without dependence of the switch on the state ("open loop"), as in SNLDS; in its categorical
@@ -229,7 +161,7 @@ class SGLSForecaster(AbstractDenseSwitchingForecaster):
         return self._switch_kind == "categorical"
 
 
-class RSGLSForecaster(AbstractDenseSwitchingForecaster):
+class RSGLSForecaster(AbstractSGLSForecaster):
     """Recurrent SGLS: the switch depends on the state before it, s_t = F(s_{t-1}) x_{t-1} + f(s_{t-1}, u_t) + noise.
 
     Args:
@@ -243,7 +175,7 @@ class RSGLSForecaster(AbstractDenseSwitchingForecaster):
         self.save_hyperparameters()
 
 
-class ARSGLSForecaster(AbstractDenseSwitchingForecaster):
+class ARSGLSForecaster(AbstractSGLSForecaster):
     """Auxiliary-variable RSGLS: the system emits z_t, and a network decodes it, y_t ~ p(y_t | z_t).
 
     Args:
@@ -274,19 +206,14 @@ class ARSGLSForecaster(AbstractDenseSwitchingForecaster):
         reconstruction_weight: float = 1.0,
         **kwargs,
     ) -> None:
-        if likelihood not in DECODERS:
-            raise ValueError(f"expected likelihood to be one of {', '.join(DECODERS)}, got {likelihood!r}")
         if auxiliary_dim < 1:
             raise ValueError(f"expected auxiliary_dim to be at least 1, got {auxiliary_dim}")
-        self._auxiliary_dim = auxiliary_dim
-        self._skip = skip
-        self._image_size = image_size_of(image_shape, filters)
+        self.auxiliary_dim = auxiliary_dim
+        self.has_skip = skip
+        self.image_size = image_size_of(image_shape, filters)
         super().__init__(proposal=proposal, **kwargs)
         self.save_hyperparameters()
-        self.check_likelihood(likelihood, reconstruction_weight)
-        self.reconstruction_weight = reconstruction_weight
-        hidden = (self.hidden, self.hidden)
-        self.decoder = DECODERS[likelihood](auxiliary_dim, self.num_targets, hidden, skip, self.image_size)
+        self.make_decoder(likelihood, reconstruction_weight)
 
     @classmethod
     def proposals(cls) -> tuple[str, ...]:
@@ -294,30 +221,6 @@ class ARSGLSForecaster(AbstractDenseSwitchingForecaster):
         return ("ladder", "encoder", "bootstrap")
 
     @property
-    def auxiliary_dim(self) -> int:
-        """As chosen."""
-        return self._auxiliary_dim
-
-    @property
-    def has_skip(self) -> bool:
-        """As chosen."""
-        return self._skip
-
-    @property
     def auxiliary_layer(self) -> torch.nn.Linear | None:
         """That of the proposal, if it has one."""
         return None if self.guess is None else self.guess.auxiliary_layer
-
-    @property
-    def image_size(self) -> ImageSize | None:
-        """As chosen."""
-        return self._image_size
-
-    def likelihood(self, location: Tensor, scale: Tensor) -> ScaledLikelihood | None:
-        """The decoder."""
-        return ScaledLikelihood(self.decoder, location, scale, self.reconstruction_weight if self.training else 1.0)
-
-    def linear_decoder(self) -> LinearGaussian:
-        """What skips the network."""
-        assert isinstance(self.decoder, GaussianDecoder)
-        return self.decoder.linear()

@@ -2,32 +2,22 @@
 
 import abc
 import dataclasses
-import math
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from tsforecast.core import AbstractLinearSystem, Gaussian, LinearGaussian, LinearSystem, particles
+from tsforecast.core import AbstractLinearSystem, Gaussian, particles
 from tsforecast.core.gaussian import map_tensors
-from tsforecast.core.linear import DiagonalLinearGaussian
 from tsforecast.core.particle_smoother import ParticleSmoothed, sample_given, smooth
 from tsforecast.core.particles import GRADIENTS, AbstractSwitchingSystem, ParticleFiltered, ParticleState
 from tsforecast.core.switching import Diagonal
 from tsforecast.models.base import AbstractForecaster, Batch, Belief, Stretch, known_past, scaled
-from tsforecast.models.gls import begun, rotations, seasonal_readout
 from tsforecast.models.linear import crps_of_forecast
-from tsforecast.nn import SeriesParameters
-from tsforecast.nn.image import ImageEncoder, ImageSize, begin_at, keep_variance, principal_components
-from tsforecast.nn.likelihood import AbstractDecoder
-from tsforecast.nn.mlp import BaseMixture, GuessNetwork, resized
+from tsforecast.nn.mlp import BaseMixture, GuessNetwork
 
 # Logarithms of inverse scales stay in a range in which float32 filters safely whatever an optimiser does.
-_LARGEST = 5.0
-_LARGEST_FACTOR = 3.0
-# What the encoder of the Kalman VAE (Fraccaro et al. 2017) may say of the variance of z given a frame.
-_LARGEST_GUESS = 0.03
-BASE_MATRICES = tuple(f"mixture.bases.{name}" for name in ("transition", "emission", "inputs", "recurrence"))
+LARGEST_LOG_SCALE = 5.0
 # Paths of a training step with the objective "crps".
 _TRAINING_PATHS = 20
 
@@ -104,6 +94,7 @@ class AbstractSwitchingForecaster(AbstractForecaster):
             raise ValueError(f"expected persistence to be at least 0 and below 1, got {persistence}")
         self.linear_epochs = linear_epochs
         self.switch_dim = switch_dim
+        self.hidden = hidden
         self.persistence = persistence
         self.num_particles = num_particles
         self.forecast_particles = forecast_particles
@@ -115,21 +106,7 @@ class AbstractSwitchingForecaster(AbstractForecaster):
         self.condition_on_switch = recurrence == "exact"
         self.particle_length = 0
         self.mixture: BaseMixture  # of the parameters that the switch chooses
-        self.decoder: AbstractDecoder  # of models with an auxiliary
-        self.log_scales: SeriesParameters | None = None  # of models with noises of each series
         self.inputs = self.input_network(embedding_dim, hidden)
-        self.encoder: ImageEncoder | None = None
-        if self.image_size is not None:
-            pixels = self.image_size.height * self.image_size.width
-            if pixels != self.num_targets:
-                raise ValueError(f"expected a target for each of {pixels} pixels, got num_targets={self.num_targets}")
-            for name in ("scaling", "transformation"):
-                if (value := getattr(self, name)) != "none":
-                    raise ValueError(f"pixels are not scaled: expected {name} 'none' for frames, got {value!r}")
-            if self.has_skip:
-                raise ValueError("skip is for series, not for frames")
-            self.encoder = ImageEncoder(self.image_size)
-            self.network_rise = 0.0  # nothing can be learnt before there is a picture
 
     # What a model is.
 
@@ -152,137 +129,46 @@ class AbstractSwitchingForecaster(AbstractForecaster):
             proposing: Whether proposals are needed.
         """
 
+    @abc.abstractmethod
+    def linear_system(self, stretch: Stretch, batch: Batch | Belief) -> tuple[AbstractLinearSystem, Gaussian]:
+        """The linear model inside, in scaled units, and the prior over its state; see `linear_epochs`."""
+
+    # What follows from it.
+
     @property
     def is_linear(self) -> bool:
         """Whether it is trained as a linear model now."""
         return self.training and self.current_epoch < self.linear_epochs
 
-    def linear_system(self, stretch: Stretch, batch: Batch | Belief) -> tuple[AbstractLinearSystem, Gaussian]:
-        """The linear model inside, in scaled units, and the prior over its state; see `linear_epochs`."""
-        raise NotImplementedError(f"{type(self).__name__} has no linear model inside")
-
-    @property
-    def image_size(self) -> ImageSize | None:
-        """Of frames whose pixels are the targets, for models that have convolutions for them."""
-        return None
-
-    @property
-    def has_skip(self) -> bool:
-        """Whether targets and first auxiliaries skip the networks between them."""
-        return False
-
-    @property
-    def auxiliary_layer(self) -> torch.nn.Linear | None:
-        """The last layer of the network of q(z), means and log scales; None without such a network."""
-        return None
-
-    # What follows from it.
-
-    def on_train_start(self) -> None:
-        """Looks at the first frames, see `begin_at_components`."""
-        super().on_train_start()
-        if self.encoder is not None and not self.global_step:
-            assert self.trainer.train_dataloader is not None
-            self.begin_at_components(self.trainer.strategy.batch_to_device(next(iter(self.trainer.train_dataloader))))
-
-    @torch.no_grad()
-    def begin_at_components(self, batch: Batch) -> None:
-        """Makes the means of q(z) principal components, of variance 1, of what the encoder says of frames.
-
-        Those of random layers are drowned by the noises, and fold what lies in a plane: it takes thousands of
-        iterations to find out that frames differ, and a fold stays.
-
-        Args:
-            batch: Frames.
-        """
-        layer, seen = self.auxiliary_layer, []
-        if layer is None or self.encoder is None:
-            return
-        stretch, (location, scale) = self.stretch(batch, "both"), self.begin(batch)
-        observed = stretch.observed.any(-1)
-        frames = scaled(stretch, location, scale)[0][observed]
-        self.encoder.standardise(frames)
-        handle = layer.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
-        try:
-            self.system(stretch, batch, location, scale, proposing=True)
-        finally:
-            handle.remove()
-        begin_at(layer, seen[0][observed], principal_components(self.encoder(frames), layer.out_features // 2))
-
-    def let_scales_differ(self, size: int) -> None:
-        """Lets the noises have factors of each category and series, which begin at 1."""
-        self.log_scales = SeriesParameters(torch.zeros(size), self.num_series, self.cardinality)
-
-    def noise_factors(self, batch: Batch | Belief, sizes: list[int]) -> tuple[Tensor | float, ...]:
-        """What the variances of noises are multiplied by, (series, size) each."""
-        if self.log_scales is None:
-            return (1.0,) * len(sizes)
-        known = isinstance(batch, Belief)
-        series, cat = (batch.series, batch.static_cat) if known else (batch["series_index"], batch["static_cat"])
-        return (2 * self.log_scales(series, cat).clamp(-_LARGEST_FACTOR, _LARGEST_FACTOR)).exp().split(sizes, -1)
-
     @property
     def shown_dim(self) -> int:
         """Size of what networks see of an observation."""
-        if self.image_size is not None:
-            return self.image_size.num_features
         return self.num_targets * (1 if self.num_targets == 1 else 2)
 
     def shown(
         self, stretch: Stretch, values: Float[Tensor, "time series target"]
     ) -> Float[Tensor, "time series shown"]:
-        """What networks see: scaled values, and of several targets which are observed; of frames convolved features."""
-        if self.encoder is not None:
-            return self.encoder(values)
+        """What networks see: scaled values, and of several targets which are observed."""
         seen = [] if self.num_targets == 1 else [stretch.observed.to(values.dtype)]
         return torch.cat([values.clamp(-50.0, 50.0), *seen], -1)
 
-    @property
-    def initial_log_inverse_scales(self) -> tuple[float, float, float]:
-        """Of the noises of state and emission, and of the prior over the state.
-
-        Those for frames are Fraccaro et al.'s: variances .08, .03 and 20, among which an encoder that is never surer
-        than .03 spreads its values.
-        """
-        return (2.5, 1.0, 0.0) if self.image_size is None else (1.26, 1.75, -1.5)
-
-    def initial_matrices(self, count: int, state_dim: int, emitted_dim: int) -> dict[str, Tensor]:
-        """Base transitions and emissions which differ a little.
-
-        A level and damped rotations at the harmonics of the season, of frames what stays where it is; and one random
-        reading of the state for all bases, lest the mixing weights make the emission noise. Where linear maps skip the
-        networks, what is emitted first is the targets: the level and the season, and of the rest next to nothing, since
-        what is guessed of it at random would be evidence against them. The transitions then differ by small rotations:
-        noise makes them expand, and is kept from it by shrinking the level and the season away.
-        """
-        start = rotations(state_dim, self.season) if self.image_size is None else torch.eye(state_dim)
-        root = math.sqrt(state_dim)
-        transition = start + 0.05 * torch.randn(count, state_dim, state_dim) / root
-        emission = (torch.randn(emitted_dim, state_dim) + 0.1 * torch.randn(count, emitted_dim, state_dim)) / root
-        if self.has_skip:
-            turn = 0.01 * torch.randn(count, state_dim, state_dim)
-            transition = torch.linalg.matrix_exp((turn - turn.mT) / root) @ start
-            emission = 0.1 * emission
-            emission[:, : self.num_targets] += seasonal_readout(state_dim, self.season)
-        return {"transition": transition, "emission": emission}
+    def guess_network(self, auxiliary_dim: int) -> GuessNetwork | None:
+        """The network of the proposal, if it has one."""
+        if self.proposal == "bootstrap":
+            return None
+        ladder = self.proposal == "ladder"
+        return GuessNetwork(self.shown_dim + self.hidden, self.switch_dim, auxiliary_dim, self.hidden, ladder)
 
     def read_guess(
         self, raw: Float[Tensor, "time series double"], values: Float[Tensor, "time series target"]
     ) -> Diagonal:
-        """q(z_t) from a network's output: mean and log inverse scale; of frames a variance below 0.03.
+        """q(z_t) from a network's output, of models with an auxiliary: mean and log inverse scale.
 
-        Where the decoder's network is skipped the encoder's is, too: the first components are then the targets up to
-        the decoder's noise, by which the network's means are multiplied, so that what is linear is filtered as such.
+        Args:
+            raw: What the network says.
+            values: Scaled observations.
         """
-        if self.image_size is not None:
-            mean, logit = raw.chunk(2, -1)
-            return Diagonal(mean, _LARGEST_GUESS * torch.sigmoid(logit.clamp(-_LARGEST, _LARGEST)))
-        if not self.has_skip:
-            return diagonal(raw)
-        mean, log_inverse = raw.chunk(2, -1)
-        size = mean.shape[-1]
-        noise = resized(self.decoder.log_inverse_scale().clamp(-_LARGEST, _LARGEST), size)
-        return Diagonal(resized(values, size) + mean * (-noise).exp(), variance(log_inverse + noise))
+        return diagonal(raw)
 
     def guesses(
         self, network: GuessNetwork | None, stretch: Stretch, features: Tensor, location: Tensor, scale: Tensor
@@ -293,38 +179,6 @@ class AbstractSwitchingForecaster(AbstractForecaster):
         values, _ = scaled(stretch, location, scale)
         switch, auxiliary = network(torch.cat([self.shown(stretch, values), features], -1))
         return diagonal(switch), None if auxiliary is None else self.read_guess(auxiliary, values)
-
-    def check_likelihood(self, likelihood: str, reconstruction_weight: float | int) -> None:
-        """Raises a ValueError where a likelihood does not go with transformation or objective, or its weight is bad."""
-        if not reconstruction_weight > 0:
-            raise ValueError(f"expected reconstruction_weight to be above 0, got {reconstruction_weight}")
-        if self.linear_epochs and not (self.has_skip and likelihood == "gaussian"):
-            raise ValueError(
-                "linear_epochs train what skips the networks: expected skip true and the likelihood "
-                f"'gaussian', got skip {self.has_skip} and {likelihood!r}"
-            )
-        counts = likelihood in ("negative-binomial", "bernoulli")
-        if counts and self.transformation != "none":
-            raise ValueError(f"the likelihood {likelihood!r} is of the data as they are: take transformation 'none'")
-        if self.objective != "crps":
-            return
-        if counts:  # paths of whole numbers have no derivative
-            raise ValueError(f"the CRPS of paths teaches {likelihood!r} nothing: take objective 'likelihood'")
-        if likelihood == "student-t" and self.transformation != "none":
-            raise ValueError(
-                f"the CRPS is infinite where {self.transformation!r} of the data has Student's t distribution: take "
-                "transformation 'none' or objective 'likelihood'"
-            )
-
-    def guess_network(self, auxiliary_dim: int, hidden: int) -> GuessNetwork | None:
-        """The network of the proposal, if it has one."""
-        if self.proposal == "bootstrap":
-            return None
-        inputs = self.shown_dim + hidden
-        network = GuessNetwork(inputs, self.switch_dim, auxiliary_dim, hidden, self.proposal == "ladder")
-        if self.image_size is not None and network.ladder:
-            keep_variance(network.lower)
-        return network
 
     def _filter(
         self,
@@ -550,53 +404,6 @@ def weighted_crps(
     return (ratio * (paths - values).abs()).mean(1) - spread
 
 
-def linear_part(
-    stretch: Stretch,
-    transition: DiagonalLinearGaussian,
-    emission: DiagonalLinearGaussian,
-    decoder: LinearGaussian | None,
-    prior_mean: Float[Tensor, " state"],
-    prior_variance: Float[Tensor, " state"],
-) -> tuple[LinearSystem, Gaussian]:
-    """A linear system of one transition and emission for all steps and series, its offsets of the emission apart.
-
-    Args:
-        stretch: Steps and series.
-        transition: Of the state; variances may have a dimension of series.
-        emission: Of the auxiliary, or of the targets, likewise; offset of shape (time, series, emitted).
-        decoder: Of the targets given the auxiliary, if there is one.
-        prior_mean: Of the state.
-        prior_variance: Of the state.
-    """
-    wide = lambda variance: torch.diag_embed(variance).reshape(1, -1, *2 * variance.shape[-1:])  # noqa: E731
-    matrix, noise = begun(stretch, transition.matrix[None, None], wide(transition.variance))
-    # Without it the variance of what is predicted first is lost in float32.
-    floor = 1e-5 * (emission.matrix.square() @ prior_variance)
-    seen, given = emission.matrix, Gaussian(emission.offset, wide(emission.variance + floor))
-    if decoder is not None:
-        seen, given = decoder.matrix @ seen, decoder.marginal(given)
-    system = LinearSystem(
-        LinearGaussian(matrix, transition.offset[None, None], noise),
-        LinearGaussian(seen[None, None], given.mean, given.cov),
-    )
-    series = emission.offset.shape[1]
-    return system, Gaussian(prior_mean.expand(series, -1), torch.diag_embed(prior_variance)[None])
-
-
-def image_size_of(shape: list[int] | None, filters: int) -> ImageSize | None:
-    """Sizes of frames, or None without.
-
-    Raises:
-        ValueError: If the shape is not height and width.
-    """
-    if shape is None:
-        return None
-    if len(shape) != 2:
-        raise ValueError(f"expected image_shape to be height and width, got {shape}")
-    height, width = shape
-    return ImageSize(height, width, filters)
-
-
 def diagonal(raw: Float[Tensor, "*batch double"]) -> Diagonal:
     """Of means, and log inverse scales, side by side."""
     mean, log_inverse = raw.chunk(2, -1)
@@ -605,4 +412,4 @@ def diagonal(raw: Float[Tensor, "*batch double"]) -> Diagonal:
 
 def variance(log_inverse_scale: Tensor) -> Tensor:
     """Of a log inverse scale, bounded."""
-    return (-2 * log_inverse_scale.clamp(-_LARGEST, _LARGEST)).exp()
+    return (-2 * log_inverse_scale.clamp(-LARGEST_LOG_SCALE, LARGEST_LOG_SCALE)).exp()
