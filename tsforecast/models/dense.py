@@ -13,7 +13,7 @@ from tsforecast.core.linalg import NotPositiveDefiniteError
 from tsforecast.core.linear import DiagonalLinearGaussian
 from tsforecast.core.particles import AbstractSwitchingSystem, ParticleFiltered, ParticleState
 from tsforecast.core.switching import Diagonal
-from tsforecast.models.base import Batch, Belief, Stretch, scaled
+from tsforecast.models.base import Batch, Belief, Stretch, identities, scaled
 from tsforecast.models.components import component_names, parse_component
 from tsforecast.models.gls import begun, rotations, seasonal_readout
 from tsforecast.models.switching import LARGEST_LOG_SCALE, AbstractSwitchingForecaster, diagonal, variance
@@ -189,9 +189,8 @@ class AbstractDenseForecaster(AbstractSwitchingForecaster):
         """What the variances of the noises of state and emission are multiplied by, (series, size) each."""
         if self.log_scales is None:
             return 1.0, 1.0
-        known = isinstance(batch, Belief)
-        series, cat = (batch.series, batch.static_cat) if known else (batch["series_index"], batch["static_cat"])
-        factors = (2 * self.log_scales(series, cat).clamp(-_LARGEST_FACTOR, _LARGEST_FACTOR)).exp()
+        series, categories, _ = identities(batch)
+        factors = (2 * self.log_scales(series, categories).clamp(-_LARGEST_FACTOR, _LARGEST_FACTOR)).exp()
         of_state, of_emission = factors.split([self.state_dim, self.emitted_dim], -1)
         return of_state, of_emission
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from tsforecast.core import Gaussian, LinearGaussian, LinearSystem
 from tsforecast.core.linalg import contracted
-from tsforecast.models.base import Batch, Belief, Stretch
+from tsforecast.models.base import Batch, Belief, Stretch, identities
 from tsforecast.models.linear import AbstractLinearForecaster
 from tsforecast.nn import SeriesParameters
 
@@ -61,9 +61,8 @@ class GLSForecaster(AbstractLinearForecaster):
 
     def system(self, stretch: Stretch, batch: Batch | Belief) -> tuple[LinearSystem, Gaussian]:
         """The system of a stretch in scaled units, and the prior over the state before it."""
-        known = isinstance(batch, Belief)
-        series, cat = (batch.series, batch.static_cat) if known else (batch["series_index"], batch["static_cat"])
-        scales = self.log_scales(series, cat).clamp(_LOWEST, _HIGHEST).exp()
+        series, categories, _ = identities(batch)
+        scales = self.log_scales(series, categories).clamp(_LOWEST, _HIGHEST).exp()
         prior_variance = (2 * self.log_prior_scale.clamp(-4.0, 3.0)).exp()
         floor = 1e-5 * (self.emission.square() @ prior_variance)
         state_noise = torch.diag_embed(scales[:, : self.state_dim].square()).unsqueeze(0)
