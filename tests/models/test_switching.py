@@ -803,7 +803,7 @@ def test_what_skips_the_encoder_is_not_bounded(case):
         location, scale = model.begin(batch)
         stretch = model.stretch(batch, "past")
         for skip in (False, True):
-            model._skip = skip
+            model.has_skip = skip
             system, _ = model.system(stretch, batch, location, scale, proposing=True)
             found.append(system.auxiliary_guess if case == "arsgls-skip" else system.guess)
     values, _ = scaled(stretch, location, scale)
