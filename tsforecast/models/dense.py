@@ -16,7 +16,7 @@ from tsforecast.core.switching import Diagonal
 from tsforecast.models.base import Batch, Belief, Stretch, identities, scaled
 from tsforecast.models.components import component_names, parse_component
 from tsforecast.models.gls import begun, rotations, seasonal_readout
-from tsforecast.models.switching import LARGEST_LOG_SCALE, AbstractSwitchingForecaster, diagonal, variance
+from tsforecast.models.switching import LARGEST_LOG_SCALE, AbstractSwitchingForecaster, variance
 from tsforecast.nn import DECODERS, ScaledLikelihood, SeriesParameters
 from tsforecast.nn.image import ImageEncoder, ImageSize, begin_at, principal_components
 from tsforecast.nn.likelihood import AbstractDecoder, GaussianDecoder
@@ -46,8 +46,8 @@ class AbstractDenseForecaster(AbstractSwitchingForecaster):
     """
 
     linear_share = 0.3
-    # Of models with an auxiliary, which say so before they call the constructor: its size, or 0; whether targets and
-    # first auxiliaries skip the networks between them; and the size of frames whose pixels are the targets.
+    # Of models with an auxiliary, see `emit_auxiliary`: its size, or 0; whether targets and first auxiliaries skip the
+    # networks between them; and the size of frames whose pixels are the targets.
     auxiliary_dim: int = 0
     has_skip: bool = False
     image_size: ImageSize | None = None
@@ -84,6 +84,26 @@ class AbstractDenseForecaster(AbstractSwitchingForecaster):
             )
         self.prior_mean = torch.nn.Parameter(torch.zeros(state_dim))
         self.prior_log_inverse_scale = torch.nn.Parameter(torch.full((state_dim,), self.initial_log_inverse_scales[2]))
+
+    def emit_auxiliary(self, size: int, skip: bool, image_shape: list[int] | None, filters: int) -> None:
+        """Makes an auxiliary what is emitted; for subclasses, before they call the constructor, which reads it.
+
+        Args:
+            size: Of the auxiliary.
+            skip: Whether targets and first auxiliaries skip the networks between them.
+            image_shape: Height and width of frames whose pixels are the targets row by row; None for series.
+            filters: Channels of the convolutions of frames.
+
+        Raises:
+            ValueError: If the size is not positive, or the shape is not height and width.
+        """
+        if size < 1:
+            raise ValueError(f"expected auxiliary_dim to be at least 1, got {size}")
+        if image_shape is not None and len(image_shape) != 2:
+            raise ValueError(f"expected image_shape to be height and width, got {image_shape}")
+        self.auxiliary_dim = size
+        self.has_skip = skip
+        self.image_size = None if image_shape is None else ImageSize(image_shape[0], image_shape[1], filters)
 
     def _expect_frames(self, size: ImageSize) -> None:
         """Raises a ValueError where other options do not go with frames."""
@@ -264,7 +284,7 @@ class AbstractDenseForecaster(AbstractSwitchingForecaster):
             bounded = logit.clamp(-LARGEST_LOG_SCALE, LARGEST_LOG_SCALE)
             return Diagonal(mean, _LARGEST_GUESS * torch.sigmoid(bounded))
         if not self.has_skip:
-            return diagonal(raw)
+            return super().read_guess(raw, values)
         mean, log_inverse = raw.chunk(2, -1)
         size = mean.shape[-1]
         noise = resized(self.decoder.log_inverse_scale().clamp(-LARGEST_LOG_SCALE, LARGEST_LOG_SCALE), size)
@@ -310,17 +330,3 @@ class AbstractDenseForecaster(AbstractSwitchingForecaster):
         if not self.auxiliary_dim:
             return None
         return ScaledLikelihood(self.decoder, location, scale, self.reconstruction_weight if self.training else 1.0)
-
-
-def image_size_of(shape: list[int] | None, filters: int) -> ImageSize | None:
-    """Sizes of frames, or None without.
-
-    Raises:
-        ValueError: If the shape is not height and width.
-    """
-    if shape is None:
-        return None
-    if len(shape) != 2:
-        raise ValueError(f"expected image_shape to be height and width, got {shape}")
-    height, width = shape
-    return ImageSize(height, width, filters)

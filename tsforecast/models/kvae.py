@@ -10,7 +10,7 @@ from tsforecast.core.particle_smoother import ParticleSmoothed, linear_given_swi
 from tsforecast.core.particles import AbstractSwitchingSystem, Regime
 from tsforecast.core.recurrent import RecurrentSwitching
 from tsforecast.models.base import Batch, Belief, Stretch, scaled
-from tsforecast.models.dense import BASE_MATRICES, AbstractDenseForecaster, image_size_of
+from tsforecast.models.dense import BASE_MATRICES, AbstractDenseForecaster
 from tsforecast.models.switching import variance
 from tsforecast.nn import LSTM, BaseMixture
 from tsforecast.nn.mlp import mlp
@@ -67,11 +67,7 @@ class AbstractKVAEForecaster(AbstractDenseForecaster):
         network_learning_rate: float = 5e-3,
         **kwargs,
     ) -> None:
-        if auxiliary_dim < 1:
-            raise ValueError(f"expected auxiliary_dim to be at least 1, got {auxiliary_dim}")
-        self.auxiliary_dim = auxiliary_dim
-        self.has_skip = skip
-        self.image_size = image_size_of(image_shape, filters)
+        self.emit_auxiliary(auxiliary_dim, skip, image_shape, filters)
         super().__init__(
             switch_dim=2 * memory_dim,
             hidden=hidden,

@@ -10,7 +10,7 @@ from tsforecast.core.linear import DiagonalLinearGaussian
 from tsforecast.core.particles import AbstractSwitchingSystem, Regime
 from tsforecast.core.switching import CategoricalSwitching, GaussianSwitching
 from tsforecast.models.base import Batch, Belief, Stretch
-from tsforecast.models.dense import BASE_MATRICES, AbstractDenseForecaster, image_size_of
+from tsforecast.models.dense import BASE_MATRICES, AbstractDenseForecaster
 from tsforecast.models.switching import diagonal, variance
 from tsforecast.nn.image import keep_variance
 from tsforecast.nn.mlp import BaseMixture, SwitchDynamics
@@ -206,11 +206,7 @@ class ARSGLSForecaster(AbstractSGLSForecaster):
         reconstruction_weight: float = 1.0,
         **kwargs,
     ) -> None:
-        if auxiliary_dim < 1:
-            raise ValueError(f"expected auxiliary_dim to be at least 1, got {auxiliary_dim}")
-        self.auxiliary_dim = auxiliary_dim
-        self.has_skip = skip
-        self.image_size = image_size_of(image_shape, filters)
+        self.emit_auxiliary(auxiliary_dim, skip, image_shape, filters)
         super().__init__(proposal=proposal, **kwargs)
         self.save_hyperparameters()
         self.make_decoder(likelihood, reconstruction_weight)
