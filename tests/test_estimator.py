@@ -552,6 +552,7 @@ def test_foreign_checkpoints_are_refused(tmp_path):
     for name, content, message in (
         ("other", {**checkpoint, "tsforecast_format": 99}, "format 99"),
         ("weights", {k: v for k, v in checkpoint.items() if k != "optimizer_states"}, "weights only"),
+        ("order", {**checkpoint, "state_dict": dict(reversed(checkpoint["state_dict"].items()))}, "another order"),
         ("code", {"period": pd.Period("2024")}, "not a readable checkpoint"),
     ):
         torch.save(content, tmp_path / f"{name}.ckpt")

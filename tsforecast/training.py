@@ -105,7 +105,8 @@ def check_checkpoint(path: str | Path, module: AbstractForecaster) -> None:
     try:
         checkpoint = torch.load(path, map_location="cpu", weights_only=True)
         version = checkpoint.get("tsforecast_format")
-        shapes = {name: tuple(value.shape) for name, value in checkpoint["state_dict"].items()}
+        weights = checkpoint["state_dict"]
+        found, expected = ({name: tuple(x.shape) for name, x in w.items()} for w in (weights, module.state_dict()))
     except Exception as error:
         raise ValueError(
             f"{path} is not a readable checkpoint ({error}): it is damaged or not of tsforecast"
@@ -114,9 +115,13 @@ def check_checkpoint(path: str | Path, module: AbstractForecaster) -> None:
         raise ValueError(
             f"{path} has format {version}, expected {FORMAT}: it is not of tsforecast, or of another version"
         )
-    if shapes != {name: tuple(value.shape) for name, value in module.state_dict().items()}:
+    if found != expected:
         raise ValueError(
             f"{path} is of another model: its weights do not fit; give the same model, data and hyperparameters"
+        )
+    if [*found] != [*expected]:  # by which the optimizer tells them apart
+        raise ValueError(
+            f"{path} is of another version of tsforecast: its weights come in another order; start a new run"
         )
     if "optimizer_states" not in checkpoint:
         raise ValueError(f"{path} holds weights only: training cannot go on from it; take last.ckpt")
