@@ -403,16 +403,19 @@ def test_the_learning_rate_of_networks_rises_before_it_falls():
     np.testing.assert_allclose(networks, [0, *(0.1 * np.minimum((passed + 1) / 2, 1) ** 2 * 0.01 ** (passed / 10))])
 
 
-def test_after_its_linear_epochs_a_dense_model_begins_again_at_a_share_of_its_rates():
+@pytest.mark.parametrize("share", [None, 0.0, 0.5])
+def test_after_its_linear_epochs_a_dense_model_begins_again_at_a_share_of_its_rates(share):
     rates = []
     watch = pl.callbacks.LambdaCallback(
         on_train_batch_start=lambda trainer, *_: rates.append([g["lr"] for g in trainer.optimizers[0].param_groups])
     )
     options = {"learning_rate": 0.5, "matrix_learning_rate": 0.2, "network_learning_rate": 0.1, "linear_epochs": 5}
+    options |= {} if share is None else {"linear_share": share}
     make_estimator("rsgls", epochs=11, trainer_kwargs={"callbacks": [watch]}, **options).train(make_entries())
     scales, matrices, networks = np.array(rates).T
     steps = np.arange(11)
-    course = np.where(steps < 5, 0.01 ** (steps / 5), 0.3 * 0.01 ** ((steps - 5) / 6)).clip(0.01)
+    again = 0.3 if share is None else share
+    course = np.where(steps < 5, 0.01 ** (steps / 5), again * 0.01 ** ((steps - 5) / 6)).clip(0.01)
     np.testing.assert_allclose(scales, 0.5 * course)
     np.testing.assert_allclose(matrices, 0.2 * course)
     assert (networks[:5] == 0).all()

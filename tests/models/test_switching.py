@@ -553,24 +553,35 @@ def test_what_comes_before_the_particles_is_filtered_by_the_issm(particle_length
     torch.testing.assert_close((weights * belief.state.state.mean).sum(0), expected.state.mean, **EXACT)
 
 
-def test_particles_read_the_end_of_a_history_alone():
-    """Their forecast forgets what came before but for what the ISSM keeps of it."""
-    model = make_model("rsgls-issm", particle_length=3)
+@pytest.mark.parametrize(
+    ("case", "options"),
+    [
+        ("rsgls-issm", {}),
+        ("rsgls", {}),
+        ("arsgls", {"skip": True, "auxiliary_dim": 3}),
+        ("kvae-rb", {"skip": True, "auxiliary_dim": 3, "objective": "crps"}),
+    ],
+)
+def test_particles_read_the_end_of_a_history_alone(case, options):
+    """Their forecast forgets what came before but for what the linear model inside keeps of it."""
+    model = make_model(case, particle_length=3, **options)
     batch = make_batch(model, make_entries(lengths=(14, 11, 6)))
     location, scale = model.begin(batch)
     past = model.stretch(batch, "past")
     filtered, _, start = seeded(model._filter, past, batch, location, scale)
     assert len(filtered.log_likelihood) == len(past.values)
     assert (filtered.effective_sample_size[:-3] == model.num_particles).all()
-    assert (filtered.effective_sample_size[-3:] < model.num_particles).any()
-    system, prior = model.linear.system(past, batch)
+    if case != "kvae-rb":  # whose weights never differ
+        assert (filtered.effective_sample_size[-3:] < model.num_particles).any()
+    system, prior = model.linear_system(past, batch)
     head = past.values[:-3]
     belief, _ = system.posterior(prior, (head - location) / scale, past.observed[:-3])
     torch.testing.assert_close(start.state.mean[0], belief.mean, **EXACT)
     losses = model.loss({**batch})
     losses.sum().backward()
     assert torch.isfinite(losses).all()
-    assert model.mixture.bases["factor"].grad.abs().sum() > 0
+    name = "factor" if case == "rsgls-issm" else "transition"
+    assert model.mixture.bases[name].grad.abs().sum() > 0
 
 
 def test_a_linear_model_is_trained_first_where_one_is_inside():
@@ -715,6 +726,7 @@ def test_an_outlier_of_a_million_scales(case, dtype):
         ("sgls", {"num_particles": 0}, "num_particles to be at least 1, got 0"),
         ("sgls", {"hidden": 0}, "hidden to be at least 1, got 0"),
         ("rsgls", {"state_dim": 0}, "state_dim to be at least 1, got 0"),
+        ("rsgls", {"linear_share": 1.5}, "linear_share to be between 0 and 1, got 1.5"),
         ("rsgls", {"num_bases": 0}, "num_bases to be at least 1, got 0"),
         ("rsgls-issm", {"num_bases": 0}, "num_bases to be at least 1, got 0"),
         ("arsgls", {"auxiliary_dim": 0}, "auxiliary_dim to be at least 1, got 0"),
@@ -733,6 +745,7 @@ def test_an_outlier_of_a_million_scales(case, dtype):
             "expected skip true and the likelihood 'gaussian', got skip False and 'gaussian'",
         ),
         ("kvae-skip", {"linear_epochs": 1, "likelihood": "student-t"}, "got skip True and 'student-t'"),
+        ("kvae-skip", {"particle_length": 3, "likelihood": "student-t"}, "particle_length are of the linear model"),
         ("rsgls", {"forecast_particles": -1}, "forecast_particles to be at least 0, got -1"),
         ("rsgls-issm", {"particle_length": -1}, "particle_length to be at least 0, got -1"),
     ],

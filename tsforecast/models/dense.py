@@ -42,10 +42,12 @@ class AbstractDenseForecaster(AbstractSwitchingForecaster):
             grow without bound.
         series_scales: Whether the noises of state and emission have factors of each category and series.
         matrix_learning_rate: Of base matrices; None for `learning_rate`.
+        linear_share: What the learning rates of all but networks begin with once more, as a share, when networks join
+            after `linear_epochs`; 0 keeps the linear model nearly as it is. Gradients of particles are noisy, and a
+            transition that carries a season over weeks is soon damped by them.
         kwargs: Arguments of every forecaster with switches.
     """
 
-    linear_share = 0.3
     # Of models with an auxiliary, see `emit_auxiliary`: its size, or 0; whether targets and first auxiliaries skip the
     # networks between them; and the size of frames whose pixels are the targets.
     auxiliary_dim: int = 0
@@ -60,12 +62,16 @@ class AbstractDenseForecaster(AbstractSwitchingForecaster):
         stable: bool = False,
         series_scales: bool = False,
         matrix_learning_rate: float | None = None,
+        linear_share: float = 0.3,
         **kwargs,
     ) -> None:
         super().__init__(**kwargs)
         for name, value in (("state_dim", state_dim), ("num_bases", num_bases)):
             if value < 1:
                 raise ValueError(f"expected {name} to be at least 1, got {value}")
+        if not 0 <= linear_share <= 1:
+            raise ValueError(f"expected linear_share to be between 0 and 1, got {linear_share}")
+        self.linear_share = linear_share
         if matrix_learning_rate is not None:
             self.matrix_learning_rate = matrix_learning_rate
         self.state_dim = state_dim
@@ -304,10 +310,10 @@ class AbstractDenseForecaster(AbstractSwitchingForecaster):
             raise ValueError(f"expected likelihood to be one of {', '.join(DECODERS)}, got {likelihood!r}")
         if not reconstruction_weight > 0:
             raise ValueError(f"expected reconstruction_weight to be above 0, got {reconstruction_weight}")
-        if self.linear_epochs and not (self.has_skip and likelihood == "gaussian"):
+        if (self.linear_epochs or self.particle_length) and not (self.has_skip and likelihood == "gaussian"):
             raise ValueError(
-                "linear_epochs train what skips the networks: expected skip true and the likelihood "
-                f"'gaussian', got skip {self.has_skip} and {likelihood!r}"
+                "linear_epochs and particle_length are of the linear model that skips the networks: expected skip true "
+                f"and the likelihood 'gaussian', got skip {self.has_skip} and {likelihood!r}"
             )
         counts = likelihood in ("negative-binomial", "bernoulli")
         if counts and self.transformation != "none":

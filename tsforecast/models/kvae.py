@@ -172,7 +172,8 @@ class AbstractKVAEForecaster(AbstractDenseForecaster):
         location, scale = self.begin(batch)
         stretch = self.stretch(batch, "both")
         keep = not self.rao_blackwellised
-        filtered, system, start = self._filter(stretch, batch, location, scale, num_particles=1, keep_history=keep)
+        options = {"whole": True, "num_particles": 1, "keep_history": keep}
+        filtered, system, start = self._filter(stretch, batch, location, scale, **options)
         bound = filtered.log_likelihood.sum(0)
         if keep:
             assert filtered.history is not None

@@ -31,9 +31,6 @@ class RSGLSISSMForecaster(AbstractSwitchingForecaster):
     Args:
         components: Names joined by "+", see `ISSMForecaster`.
         num_bases: Number of base factors.
-        particle_length: Steps at the end of a history that are filtered with particles, those before them by the ISSM
-            alone, which is exact and fast; 0 for all. Regimes are forgotten sooner than seasons: a few of their
-            lengths are enough.
         learning_rate: Of the ISSM's parameters.
         network_learning_rate: Of everything else.
         kwargs: Arguments of every forecaster with switches.
@@ -46,7 +43,6 @@ class RSGLSISSMForecaster(AbstractSwitchingForecaster):
         *,
         components: str = "auto",
         num_bases: int = 20,
-        particle_length: int = 0,
         learning_rate: float = 0.1,
         network_learning_rate: float = 5e-3,
         **kwargs,
@@ -56,13 +52,8 @@ class RSGLSISSMForecaster(AbstractSwitchingForecaster):
         self._season_names = issm.season_names
         super().__init__(learning_rate=learning_rate, network_learning_rate=network_learning_rate, **kwargs)
         self.save_hyperparameters()
-        for name, value, least in (
-            ("num_bases", num_bases, 1),
-            ("particle_length", particle_length, 0),
-        ):
-            if value < least:
-                raise ValueError(f"expected {name} to be at least {least}, got {value}")
-        self.particle_length = particle_length
+        if num_bases < 1:
+            raise ValueError(f"expected num_bases to be at least 1, got {num_bases}")
         self.linear = issm
         states = sum(c.size for c in issm.components)
         # Noises with which a switch that persists has variance one.

@@ -68,6 +68,7 @@ class AbstractSwitchingForecaster(AbstractForecaster):
         gradient_length: int = 0,
         recurrence: str = "exact",
         linear_epochs: int = 0,
+        particle_length: int = 0,
         objective: str = "likelihood",
         learning_rate: float = 5e-3,
         network_learning_rate: float = 5e-3,
@@ -86,8 +87,14 @@ class AbstractSwitchingForecaster(AbstractForecaster):
         for name, value in (("switch_dim", switch_dim), ("num_particles", num_particles), ("hidden", hidden)):
             if value < 1:
                 raise ValueError(f"expected {name} to be at least 1, got {value}")
-        least_zero = {"forecast_particles": forecast_particles, "gradient_length": gradient_length}
-        for name, value in {**least_zero, "linear_epochs": linear_epochs, "resample_below": resample_below}.items():
+        least_zero = {
+            "forecast_particles": forecast_particles,
+            "resample_below": resample_below,
+            "gradient_length": gradient_length,
+            "linear_epochs": linear_epochs,
+            "particle_length": particle_length,
+        }
+        for name, value in least_zero.items():
             if not value >= 0:
                 raise ValueError(f"expected {name} to be at least 0, got {value}")
         if not 0 <= persistence < 1:
@@ -104,7 +111,7 @@ class AbstractSwitchingForecaster(AbstractForecaster):
         self.proposal = proposal
         self.has_recurrence = recurrence != "none"
         self.condition_on_switch = recurrence == "exact"
-        self.particle_length = 0
+        self.particle_length = particle_length
         self.mixture: BaseMixture  # of the parameters that the switch chooses
         self.inputs = self.input_network(embedding_dim, hidden)
 
