@@ -136,6 +136,11 @@ class AbstractDenseForecaster(AbstractSwitchingForecaster):
     # The beginning.
 
     @property
+    def begins_linear(self) -> bool:
+        """Whether it begins as a linear model of the targets, with level and season: one that has to be good alone."""
+        return self.has_skip or bool(self.linear_epochs and not self.auxiliary_dim)
+
+    @property
     def initial_log_inverse_scales(self) -> tuple[float, float, float]:
         """Of the noises of state and emission, and of the prior over the state.
 
@@ -148,8 +153,8 @@ class AbstractDenseForecaster(AbstractSwitchingForecaster):
         """Base transitions and emissions which differ a little.
 
         A level and damped rotations at the harmonics of the season, of frames what stays where it is; and one random
-        reading of the state for all bases, lest the mixing weights make the emission noise. Where linear maps skip the
-        networks, what is emitted first is the targets: the level and the season, and of the rest next to nothing, since
+        reading of the state for all bases, lest the mixing weights make the emission noise. Where it begins as a linear
+        model, what is emitted first is the targets: the level and the season, and of the rest next to nothing, since
         what is guessed of it at random would be evidence against them. The transitions then differ by small rotations:
         noise makes them expand, and is kept from it by shrinking the level and the season away.
 
@@ -161,7 +166,7 @@ class AbstractDenseForecaster(AbstractSwitchingForecaster):
         root = math.sqrt(state)
         transition = start + 0.05 * torch.randn(count, state, state) / root
         emission = (torch.randn(emitted, state) + 0.1 * torch.randn(count, emitted, state)) / root
-        if self.has_skip:
+        if self.begins_linear:
             turn = 0.01 * torch.randn(count, state, state)
             transition = torch.linalg.matrix_exp((turn - turn.mT) / root) @ start
             emission = 0.1 * emission

@@ -65,7 +65,7 @@ class AbstractSGLSForecaster(AbstractDenseForecaster):
             bases["switch_noise"] = 2.5 + 0.1 * torch.randn(count, switch)
         if self.is_recurrent:
             bases["recurrence"] = torch.randn(count, switch, state) / math.sqrt(state)
-            if self.has_skip:  # states may be large, and what is guessed of switches must not tell of them
+            if self.begins_linear:  # states may be large, and what is guessed of switches must not tell of them
                 bases["recurrence"] = 0.01 * bases["recurrence"]
         return bases
 
