@@ -13,7 +13,7 @@ from tsforecast.plots.style import COLOURS, DASHES, MODEL, OBSERVED, date_axis, 
 
 
 def plot_learning_curve(curve: pd.DataFrame | str | Path, *, title: str | None = None) -> Figure:
-    """Draws training and validation loss against epochs.
+    """Draws training and validation loss against epochs, and marks the epoch that is kept where losses are validated.
 
     Args:
         curve: Columns `epoch`, `train_loss` and, where there is one, `val_loss`; or a CSV file of them. Rows which lack
@@ -29,15 +29,15 @@ def plot_learning_curve(curve: pd.DataFrame | str | Path, *, title: str | None =
         raise ValueError(f"expected columns epoch and train_loss, but there are only {list(frame.columns)}")
     figure = Figure(figsize=(6.0, 3.6), layout="constrained")
     axis = figure.subplots()
-    best = (0, np.nan)
+    best = None
     for column, label, colour in (("train_loss", "training", MODEL), ("val_loss", "validation", COLOURS[1])):
         line = frame.reindex(columns=["epoch", column]).dropna()
         if line.empty:
             continue
         epochs, losses = line["epoch"].to_numpy(), line[column].to_numpy(np.float64)
         axis.plot(epochs, losses, color=colour, linewidth=1.5, marker="o", markersize=3, label=label)
-        best = epochs[losses.argmin()], losses.min()  # of the validation loss where there is one
-    if axis.lines:
+        best = (epochs[losses.argmin()], losses.min()) if column == "val_loss" else None
+    if best:
         axis.axvline(best[0], color=OBSERVED, linewidth=0.8, linestyle=DASHES)
         late = best[0] > frame["epoch"].mean()
         axis.annotate(
@@ -50,6 +50,7 @@ def plot_learning_curve(curve: pd.DataFrame | str | Path, *, title: str | None =
             va="top",
             fontsize=8,
         )
+    if axis.lines:
         axis.legend(frameon=False, fontsize=8)
     style_axis(axis)
     axis.set(xlabel="epoch", ylabel="loss")
