@@ -49,6 +49,18 @@ def test_the_bound_is_reconstruction_minus_encoder_plus_the_kalman_likelihood_of
         torch.testing.assert_close(model.bound(batch), expected, **EXACT)
 
 
+@pytest.mark.parametrize("name", ["kvae-rb", "kvae-mc"])
+def test_the_bound_is_of_the_whole_history(name):
+    """Also where forecasts have particles at its end alone."""
+    bounds = []
+    for length in (0, 3):
+        model = make_model(name, skip=True, particle_length=length)
+        batch = make_batch(model, make_entries(lengths=(9, 7)))
+        torch.manual_seed(0)
+        bounds.append(model.bound(batch))
+    assert torch.equal(*bounds)
+
+
 def test_particles_are_samples_of_equal_weight_and_terms_their_means():
     model, batch = make_case(lengths=(9,))
     many = {k: x.repeat(300, *[1] * (x.ndim - 1)) if isinstance(x, torch.Tensor) else x * 300 for k, x in batch.items()}

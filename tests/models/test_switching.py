@@ -788,7 +788,10 @@ def test_imputation_without_a_choice_is_that_of_the_issm():
 
 
 def test_a_model_with_linear_epochs_begins_with_the_level_and_the_season():
-    """Without an auxiliary, too: the CRPS of the linear model inside is nearly that of `gls` as it begins."""
+    """Without an auxiliary, too: the CRPS of the linear model inside is nearly that of `gls` as it begins.
+
+    1.14 times, by what bases differ; from a random beginning, which is shrunk to be stable, seven times.
+    """
     fields = {"cardinality": CARDINALITY, "num_static_real": 1, "num_dynamic_real": 2, "num_time_features": 3}
     losses = {}
     begun = {"linear_epochs": 1, "stable": True}
