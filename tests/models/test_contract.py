@@ -1,5 +1,7 @@
 """What every forecaster promises. Those with particles draw random numbers: what is exact holds for the same ones."""
 
+import math
+
 import lightning.pytorch as pl
 import numpy as np
 import pytest
@@ -301,6 +303,12 @@ def test_transformations(case, transformation):
     torch.testing.assert_close(model.transform(values), expected)
     torch.testing.assert_close(model.restore(model.transform(values)), values)
     assert torch.isfinite(model.restore(torch.tensor([-1e9, 1e9]))).all()
+    one = torch.ones((), dtype=torch.float64)
+    torch.testing.assert_close(model.restore(model.transform(values), one), values)
+    bound = math.log(2e6)
+    inverse, slope = (math.expm1, math.exp) if transformation == "log1p" else (math.sinh, math.cosh)
+    far = torch.tensor([20.0, 60.0], dtype=torch.float64)
+    torch.testing.assert_close(model.restore(far, one), inverse(bound) + slope(bound) * (far - bound))
     shifted = [{**entry, "target": np.abs(entry["target"])} for entry in entries]
     other = make_model(case, transformation="none")
     batch = make_batch(model, shifted)

@@ -446,6 +446,26 @@ def test_the_crps_is_that_of_the_paths(case, transformation):
     torch.testing.assert_close(loss, score, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.parametrize("transformation", ["log1p", "asinh"])
+def test_paths_that_explode_are_called_back(transformation, monkeypatch):
+    """In float32 paths of e^88 made the loss infinite; clipped, they would have had no gradient."""
+    model = make_model("arsgls-targets", objective="crps", transformation=transformation).float()
+    batch = make_batch(model, entries_of("arsgls-targets"))
+    added = torch.full((20, 1, 1), 0.0)
+    paths_of = model._paths
+    monkeypatch.setattr(model, "_paths", lambda *given: paths_of(*given) + added)
+    calm = seeded(model.loss, batch)
+    added[:10] = 90 / model.begin(batch)[1].min()
+    added.requires_grad_()
+    loss = seeded(model.loss, batch)
+    assert torch.isfinite(loss).all()
+    assert (loss > 1e5 * calm).all()
+    loss.sum().backward()
+    assert torch.isfinite(added.grad).all()
+    assert added.grad[:10].sum() > 1e3
+    assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)
+
+
 def test_the_crps_teaches_what_weighs_the_particles():
     """The gradient of a weighted score, of which many draws have the mean of the score by its formula."""
     rng = torch.Generator().manual_seed(3)

@@ -438,12 +438,23 @@ class AbstractForecaster(pl.LightningModule, abc.ABC):
             return torch.log1p(values.clamp_min(-1 + 1e-6))
         return torch.asinh(values) if self.transformation == "asinh" else values
 
-    def restore(self, values: Tensor) -> Tensor:
-        """Back from transformed units to those of the data, clipped to the target's support."""
+    def restore(self, values: Tensor, size: Tensor | None = None) -> Tensor:
+        """Back from transformed units to those of the data, clipped to the target's support.
+
+        Args:
+            values: In transformed units.
+            size: Of the series, where a loss is made of what is returned: from a million times it on the tangent goes
+                on, so that one path which explodes leaves loss and gradient finite, and is still called back.
+        """
         if self.transformation != "none":
-            bound = math.log(torch.finfo(values.dtype).max) - 1  # a far tail must not become infinite
-            values = values.clamp(-bound, bound)
-            values = torch.expm1(values) if self.transformation == "log1p" else torch.sinh(values)
+            inverse, slope = (torch.expm1, torch.exp) if self.transformation == "log1p" else (torch.sinh, torch.cosh)
+            if size is None:
+                bound = math.log(torch.finfo(values.dtype).max) - 1  # a far tail must not become infinite
+                values = inverse(values.clamp(-bound, bound))
+            else:
+                bound = torch.log(1e6 * (size + 1))
+                kept = values.clamp(-bound, bound)
+                values = inverse(kept) + (values - kept) * slope(kept)
         return values.clamp_min(0.0) if self.clip == "nonnegative" else values
 
 

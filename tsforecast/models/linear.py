@@ -142,12 +142,12 @@ def _quantile_loss(model: AbstractForecaster, mean: Tensor, deviation: Tensor, b
     location, scale = (x.repeat(1, steps) for x in (belief.location, belief.scale))
     levels = torch.arange(1, 10, device=mean.device, dtype=mean.dtype)[:, None, None] / 10
     normal = torch.special.ndtri(levels)
-    quantiles = model.restore((mean + deviation * normal) * scale + location)
+    size = model.mean_size(batch).to(mean.dtype).repeat(1, steps)
+    quantiles = model.restore((mean + deviation * normal) * scale + location, size)
     values = torch.nan_to_num(batch["future_target"]).to(mean.dtype).flatten(1)
-    size = model.mean_size(batch).to(mean.dtype)
     error = values - quantiles
     loss = 2 * torch.maximum(levels * error, (levels - 1) * error).mean(0)
-    return loss / (size + 1).repeat(1, steps)
+    return loss / (size + 1)
 
 
 def _gaussian(belief: Belief) -> Gaussian:

@@ -285,13 +285,14 @@ class AbstractSwitchingForecaster(AbstractForecaster):
         observed = stretch.observed
         if self.transformation == "none":
             values, _ = scaled(stretch, belief.location, belief.scale)
+            unit = 1.0
         else:
-            paths = self.restore(paths * belief.scale + belief.location)
+            size = self.mean_size(batch)
+            paths = self.restore(paths * belief.scale + belief.location, size)
             values = torch.nan_to_num(batch["future_target"]).to(paths.dtype).reshape(observed.transpose(0, 1).shape)
             values = values.transpose(0, 1)
-        score = weighted_crps(paths, values.unsqueeze(1), ratio.unsqueeze(-1))
-        if self.transformation != "none":
-            score = score / (self.mean_size(batch) + 1)
+            unit = size + 1
+        score = weighted_crps(paths, values.unsqueeze(1), ratio.unsqueeze(-1)) / unit
         return torch.where(observed, score, 0.0).sum((0, 2)) / observed.sum((0, 2)).clamp_min(1)
 
     def _paths(
