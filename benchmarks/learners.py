@@ -8,11 +8,11 @@ Needs `pip install -e .[bench,online]`.
 Problems: one observation a step of diabetes (MLP 10-50-1, Gaussian), breast cancer (30-20-2, two classes) and digits
 (64-20-10, ten classes), as scikit-learn ships them, in float32. Contenders: this library, eager and compiled (`run`
 with compiled=True), the formulas written out in a plain loop (the Jacobian by `torch.func.jacrev`), river's linear
-models (scaling and logistic or linear regression) and, beside vd-ekf, the diagonal filter of posteriors (by the
-empirical Fisher: another algorithm of the same cost). All take turns in one process: compare ratios; a turn is a pass
-over the stream, or as many as take .1 s. The plain loop's predictions must agree with the library's first. Gradients
-are off. "batch": 100 learners of different streams by `run_many`, beside one; not of ekf, a hundred of whose
-covariances take gigabytes.
+models (scaling and logistic or linear regression) and, beside vd-ekf, the compiled loop with eight steps in each round
+("unrolled") and the diagonal filter of posteriors (by the empirical Fisher: another algorithm of the same cost). All
+take turns in one process: compare ratios; a turn is a pass over the stream, or as many as take .1 s. The plain loop's
+predictions must agree with the library's first. Gradients are off. "batch": 100 learners of different streams by
+`run_many`, beside one; not of ekf, a hundred of whose covariances take gigabytes.
 
 Growth ("growth-WEIGHTS-OUTPUTS"): seconds and peak memory (in vectors of the weights, above what the process had
 before) of one update with many weights, beside the Jacobian of the same network alone, in a process of its own: in
@@ -150,10 +150,14 @@ def make(problem: str, name: str, steps: int) -> tuple[dict[str, Callable[[], An
         "tsforecast batch of 100 compiled": lambda: run_many(learner, beliefs, *streams, compiled=True)[1].mean,
     }
 
+    def unrolled() -> Any:
+        return run(learner, belief, *rows, compiled=True, unroll=8)[1].mean[:, 0]
+
     return {
         "plain": lambda: plain(inputs, one_hot),
         "tsforecast": lambda: run(learner, belief, *rows)[1].mean[:, 0],
         "tsforecast compiled": lambda: run(learner, belief, *rows, compiled=True)[1].mean[:, 0],
+        **({"tsforecast compiled, unrolled": unrolled} if name == "vd-ekf" else {}),
         **({} if name == "ekf" else batches),  # covariances of a hundred take gigabytes
         "river linear": river_loop(inputs.numpy(), target[:, 0].numpy(), noise is None),
         **posteriors_loop(name, network, inputs, target, variance, noise),
@@ -221,7 +225,7 @@ def measure(job: dict[str, Any]) -> list[dict[str, Any]]:
             began = time.perf_counter()
             result = function()
             first[name] = time.perf_counter() - began
-            if name in ("tsforecast", "tsforecast compiled"):
+            if name.startswith("tsforecast") and "batch" not in name:
                 errors[name] = (result - truth).abs().max().item()
         seconds: dict[str, list[float]] = {name: [] for name in functions}
         for _ in range(job["rounds"]):

@@ -57,21 +57,27 @@ def test_a_changed_recipe_is_the_best_with_options_behind_it(table1):
 def test_what_is_not_trained_is_scored_once(table1, tmp_path):
     jobs = table1.jobs_of(options(table1, tmp_path, recipes=["baseline"], datasets=["exchange"]))
     seeds = {model: [job[3] for job in jobs if job[1] == model] for _, model, *_ in jobs}
-    assert seeds.pop("deepar") == [0, 1]
+    assert seeds.pop("deepar") == [0, 1, 2]
     assert "auto_ets" in seeds
     assert all(found == [0] for found in seeds.values())
 
 
-def test_one_seed_is_enough_where_it_is_reduced_unless_seeds_are_asked_for(table1, tmp_path):
-    seeds_of = lambda seeds, dataset: [  # noqa: E731
-        job[3]
-        for job in table1.jobs_of(
-            options(table1, tmp_path, recipes=["paper"], models=["arsgls"], datasets=[dataset], seeds=seeds)
-        )
-    ]
-    assert seeds_of(None, "exchange") == [0, 1]
-    assert seeds_of(None, "traffic") == [0]
-    assert seeds_of([1], "traffic") == [1]
+@pytest.mark.parametrize(
+    ("model", "recipe", "dataset", "asked", "expected"),
+    [
+        ("arsgls", "paper", "exchange", None, [0, 1, 2]),
+        ("arsgls", "paper", "electricity-18dec", None, [0, 1]),
+        ("arsgls", "paper", "traffic", None, [0]),
+        ("arsgls", "paper", "traffic", [1, 5], [1, 5]),
+        ("sgls", "best", "traffic", None, [0]),
+        ("sgls", "best", "wiki", None, [0, 1, 2]),
+    ],
+)
+def test_seeds_are_fewer_where_it_is_reduced_unless_they_are_asked_for(
+    table1, tmp_path, model, recipe, dataset, asked, expected
+):
+    chosen = options(table1, tmp_path, recipes=[recipe], models=[model], datasets=[dataset], seeds=asked)
+    assert [job[3] for job in table1.jobs_of(chosen)] == expected
 
 
 def test_a_baseline_becomes_two_lines_and_is_not_run_again(table1, tmp_path, monkeypatch):

@@ -31,6 +31,20 @@ def test_products_with_vectors():
     same(fused.added_product_of_vector(total, matrix, vector, alpha=3.0), total + 3 * matrix @ vector)
 
 
+@pytest.mark.parametrize("dim", [0, 1, -1])
+def test_parts_side_by_side(dim):
+    shapes = [[2, 3, 4], [2, 3, 4], [2, 3, 4]]
+    for k, shape in enumerate(shapes):
+        shape[dim] = k + 1
+    parts = [randn(*shape, seed=k) for k, shape in enumerate(shapes)]
+    parts[0].view(-1)[0] = torch.inf
+    same(fused.joined(parts, dim), torch.cat(parts, dim))
+    same(fused.stacked([parts[0], 2 * parts[0]], dim), torch.stack([parts[0], 2 * parts[0]], dim))
+    assert torch.equal(fused.joined([parts[0] > 0, parts[0] < 0], dim), torch.cat([parts[0] > 0, parts[0] < 0], dim))
+    assert fused.joined([randn(600), randn(600)]) is NotImplemented
+    assert fused.joined([randn(0), randn(2, 3)]) is NotImplemented
+
+
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
 @pytest.mark.parametrize("batch", [(), (3,)])
 def test_factors_and_what_is_solved_by_them(size, batch):

@@ -80,6 +80,28 @@ def test_compiled_it_equals_the_eager_loop():
             torch.testing.assert_close(scan(_decay, carry, xs, compiled=True), expected)
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize(("steps", "unroll"), [(8, 3), (6, 3), (2, 5)])
+def test_rounds_of_several_steps_equal_single_ones(steps, unroll, reverse):
+    """Also where some steps fill no round, and where none is full."""
+    xs, carry = torch.randn(steps, 2), (torch.zeros(2), torch.eye(2))
+    expected = scan(_decay, carry, xs, reverse)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        torch.testing.assert_close(scan(_decay, carry, xs, reverse, compiled=True, unroll=unroll), expected)
+
+
+def test_refuses_rounds_of_no_step():
+    with pytest.raises(ValueError, match="Expected at least one step in a round, got unroll=0"):
+        scan(_decay, (torch.zeros(2), torch.eye(2)), torch.randn(3, 2), compiled=True, unroll=0)
+
+
+def test_steps_that_are_given_their_index_are_eager_with_a_warning():
+    with pytest.warns(UserWarning, match="eager .RuntimeError: steps that are given their index are not compiled"):
+        last, _ = scan(lambda carry, t: (carry + t, carry), torch.tensor(0), 4, compiled=True)
+    assert last == 6
+
+
 def test_what_cannot_be_compiled_is_eager_with_a_warning():
     def step(carry, x):
         carry = carry + x if bool(x > 0) else carry

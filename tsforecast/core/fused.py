@@ -82,7 +82,30 @@ def cholesky_solve(rhs: Tensor, factor: Tensor, upper: bool = False) -> Any:
     return triangular(factor.transpose(-1, -2), triangular(factor, rhs, upper=False), upper=True)
 
 
+def joined(parts: list[Tensor], dim: int = 0) -> Any:
+    """Parts one after the other, as a sum: written into its place, each would need a view of that at every step."""
+    first = parts[0]
+    dim %= first.ndim
+    total = sum(part.shape[dim] for part in parts)
+    if len({part.ndim for part in parts}) > 1 or sum(part.numel() for part in parts) > _FEW:
+        return NotImplemented
+    placed: list[Tensor] = []
+    start = 0
+    for part in parts:
+        end = start + part.shape[dim]
+        placed.append(torch.nn.functional.pad(part, (0, 0) * (first.ndim - 1 - dim) + (start, total - end)))
+        start = end
+    return sum(placed[1:], start=placed[0])
+
+
+def stacked(parts: list[Tensor], dim: int = 0) -> Any:
+    """Parts along a dimension of their own."""
+    return joined([part.unsqueeze(dim) for part in parts], dim)
+
+
 FUSED: dict[Any, Callable[..., Any]] = {
+    aten.cat.default: joined,
+    aten.stack.default: stacked,
     aten.mm.default: product,
     aten.bmm.default: product,
     aten.mv.default: product_of_vector,

@@ -115,6 +115,7 @@ def run(
     dt: Float[Tensor, " time"] | None = None,
     generator: torch.Generator | None = None,
     compiled: bool = False,
+    unroll: int = 1,
 ) -> tuple[Belief, Prediction]:
     """Predicts, scores, learns, step after step: prequential evaluation.
 
@@ -130,6 +131,7 @@ def run(
         generator: Of random numbers, where the learner needs some.
         compiled: Whether to compile the loop, where that is possible: the first call takes seconds, others are many
             times faster for small networks.
+        unroll: Steps written out in each round of the compiled loop; see `scan`.
 
     Returns:
         The last belief, and what was predicted at each step.
@@ -138,7 +140,7 @@ def run(
         ValueError: If there is no step.
         NotPositiveDefiniteError: If a covariance could not be factorised, naming the step.
     """
-    return _fold(_step_of(learner, generator), belief, (inputs, target, observed, dt), compiled)
+    return _fold(_step_of(learner, generator), belief, (inputs, target, observed, dt), compiled, unroll)
 
 
 def run_many(
@@ -150,6 +152,7 @@ def run_many(
     dt: Float[Tensor, "time learner"] | Float[Tensor, " time"] | None = None,
     generator: torch.Generator | None = None,
     compiled: bool = False,
+    unroll: int = 1,
 ) -> tuple[Belief, Prediction]:
     """`run` of many learners with the same settings at once: on streams of their own, from beliefs of their own.
 
@@ -165,6 +168,7 @@ def run_many(
         dt: Time before each step, of each learner or of all; None for one unit.
         generator: Of random numbers, which differ between learners.
         compiled: As for `run`.
+        unroll: As for `run`.
 
     Returns:
         The last beliefs, the learners in front; and what was predicted, (time, learner, ...).
@@ -174,14 +178,16 @@ def run_many(
         NotPositiveDefiniteError: If a covariance could not be factorised, naming the step.
     """
     own = map_tensors(torch.clone, beliefs)  # those that are expanded, too
-    return _fold(_step_of_many(learner, generator), own, (inputs, target, observed, dt), compiled)
+    return _fold(_step_of_many(learner, generator), own, (inputs, target, observed, dt), compiled, unroll)
 
 
-def _fold(step: Callable[[Any, Any], Any], belief: Any, xs: tuple[Tensor | None, ...], compiled: bool) -> Any:
+def _fold(
+    step: Callable[[Any, Any], Any], belief: Any, xs: tuple[Tensor | None, ...], compiled: bool, unroll: int
+) -> Any:
     """By `scan`, without a record of each tensor where none is needed."""
     tensors = [leaf for leaf in pytree.tree_leaves((belief, xs)) if isinstance(leaf, Tensor)]
     if compiled or torch.is_grad_enabled() or any(map(is_transformed, tensors)):
-        return scan(step, belief, xs, compiled=compiled)
+        return scan(step, belief, xs, compiled=compiled, unroll=unroll)
     with torch.inference_mode():  # nothing is recorded of each tensor
         found = scan(step, belief, xs)
     return map_tensors(torch.clone, found)  # ordinary tensors again, of which gradients may be taken later

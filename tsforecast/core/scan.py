@@ -24,6 +24,7 @@ def scan(
     reverse: bool = False,
     first: int = 0,
     compiled: bool = False,
+    unroll: int = 1,
 ) -> tuple[Carry, Any]:
     """Folds a pure function over time, eagerly or, on request, as one compiled program.
 
@@ -36,22 +37,26 @@ def scan(
         first: Index of the first step in error messages.
         compiled: Whether to compile the loop: for many steps of little work. Where the compiler cannot, the loop is
             eager, with one warning.
+        unroll: Of the compiled loop: steps that are written out in each round, as `jax.lax.scan` has it. More take less
+            time each, and longer to compile.
 
     Returns:
         The last carry; and the outputs, stacked over time. Where the shape of an output changes with time (a covariance
         is one for all series until the first missing value) it is broadcast.
 
     Raises:
-        ValueError: If there is no step, or `xs` disagree about their number.
+        ValueError: If there is no step, `xs` disagree about their number, or `unroll` is below one.
         NotPositiveDefiniteError: As raised by a step, with its index in front.
     """
     leaves, spec = pytree.tree_flatten(range(xs) if isinstance(xs, int) else xs)
     lengths = {len(leaf) for leaf in leaves if leaf is not None}
     if len(lengths) != 1 or 0 in lengths:
         raise ValueError(f"Expected one number of steps, at least 1; got {sorted(lengths)}.")
+    if unroll < 1:
+        raise ValueError(f"Expected at least one step in a round, got unroll={unroll}.")
     if compiled:
         try:
-            return _compiled_scan(step, carry, leaves, spec, reverse)
+            return _compiled_scan(step, carry, leaves, spec, reverse, unroll)
         except RuntimeError as error:  # the compiler's own errors are of many kinds, this is what they share
             reason = str(error).strip().split("\n")[0]
             warnings.warn(
@@ -81,18 +86,20 @@ def _stack(*parts: Any) -> Tensor | None:
 
 
 def _compiled_scan(
-    step: Callable[[Any, Any], tuple[Any, Any]], carry: Any, leaves: list[Any], spec: Any, reverse: bool
+    step: Callable[[Any, Any], tuple[Any, Any]], carry: Any, leaves: list[Any], spec: Any, reverse: bool, unroll: int
 ) -> tuple[Any, Any]:
     """By torch's prototype of the operator, which takes flat lists of tensors that do not alias each other.
 
     Raises:
         NotPositiveDefiniteError: If a result is not finite: compiled code does not look at each factorisation.
     """
+    if any(isinstance(leaf, range) for leaf in leaves):
+        raise RuntimeError("steps that are given their index are not compiled")
     carries, carry_spec = pytree.tree_flatten(carry)
     places = [k for k, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
     columns = [leaves[place] for place in places]
     kinds = [f"{x.shape} {x.dtype} {x.device}" for x in (*carries, *columns)]
-    key = (step, reverse, *kinds, str(carry_spec), str(spec))
+    key = (step, reverse, unroll, *kinds, str(carry_spec), str(spec))
     with torch.no_grad():
         if key in _PROGRAMS:
             state, outputs = _PROGRAMS[key][0](carries, columns)
@@ -108,7 +115,7 @@ def _compiled_scan(
                 output_specs.append(output_spec)
                 return [t.clone() for t in pytree.tree_leaves(new)], [t.clone() for t in outputs]
 
-            program, (state, outputs) = _compile(flat, carries, columns, reverse)
+            program, (state, outputs) = _compile(flat, carries, columns, reverse, unroll)
             _PROGRAMS[key] = program, output_specs[-1]
             while len(_PROGRAMS) > _MOST_PROGRAMS:
                 _PROGRAMS.popitem(last=False)
@@ -118,19 +125,62 @@ def _compiled_scan(
 
 
 def _compile(
-    flat: Callable[..., Any], carries: list[Tensor], columns: list[Tensor], reverse: bool
+    flat: Callable[..., Any], carries: list[Tensor], columns: list[Tensor], reverse: bool, unroll: int
 ) -> tuple[Callable[..., Any], Any]:
     """The loop as a program, and what it returns; later calls need none of this, which takes milliseconds."""
     import torch._inductor.config  # importing the compiler takes a second, and few need it
     from torch._higher_order_ops import scan as operator
     from torch.fx.experimental.proxy_tensor import make_fx
 
-    with torch._inductor.config.patch(cpp_wrapper=True), _quiet():
-        # Tracing first leaves the compiler a graph of tensor operations alone: it does not know records.
-        graph = make_fx(flat, FUSED)(carries, [column[0] for column in columns])
-        fold = lambda state, columns: operator(graph, state, columns, reverse=reverse)  # noqa: E731
-        program = torch.compile(fold, fullgraph=True)  # not a `def`, which type checkers at run time would wrap
+    steps = len(columns[0])
+    unroll = unroll if steps >= 2 * unroll else 1  # a loop of one round the compiler writes down wrongly
+    cut = steps - steps % unroll if reverse else steps % unroll  # the steps that fill no round are the first to run
+    order = -1 if reverse else 1
+
+    def several(state: list[Tensor], columns: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        """As many steps as the columns are long, written out."""
+        outputs: list[list[Tensor]] = []
+        for time in range(len(columns[0]))[::order]:
+            state, output = flat(state, [column[time] for column in columns])
+            outputs.append(output)
+        return state, [torch.stack(parts) for parts in zip(*outputs[::order], strict=True)]
+
+    def graph(columns: list[Tensor]) -> Callable[..., Any]:
+        """Of tensor operations alone: the compiler does not know records."""
+        return make_fx(several, FUSED)(carries, columns)
+
+    of_round = graph([column[:unroll] for column in columns])
+    # Lambdas: what is a `def` type checkers at run time would wrap.
+    begin = graph([column[: steps % unroll] for column in columns]) if steps % unroll else lambda state, _: (state, [])
+    fold = lambda state, first, rounds: (  # noqa: E731
+        (begun := begin(state, first))[1],
+        *operator(of_round, begun[0], rounds, reverse=reverse),
+    )
+    compiled = torch.compile(fold, fullgraph=True)
+
+    def program(state: list[Tensor], columns: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        pairs = [column.tensor_split([cut])[::order] for column in columns]
+        first, rounds = [pair[0] for pair in pairs], [pair[1].unflatten(0, (-1, unroll)) for pair in pairs]
+        early, state, late = compiled(state, first, rounds)
+        late = [output.flatten(0, 1) for output in late]
+        return state, [torch.cat(parts[::order]) for parts in zip(early, late, strict=True)] if early else late
+
+    with torch._inductor.config.patch(cpp_wrapper=True), _small_kernels(unroll), _quiet():
         return program, program(carries, columns)
+
+
+@contextmanager
+def _small_kernels(unroll: int) -> Iterator[None]:
+    """The steps of a round as kernels of their own, so that each uses the memory of those before."""
+    from torch._inductor.codegen import cpp
+
+    settings: Any = cpp.CppScheduling
+    most = settings.MAX_FUSED_KERNEL_ARGS_NUM
+    settings.MAX_FUSED_KERNEL_ARGS_NUM = 8 if unroll > 1 else most
+    try:
+        yield
+    finally:
+        settings.MAX_FUSED_KERNEL_ARGS_NUM = most
 
 
 @contextmanager
