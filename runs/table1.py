@@ -143,7 +143,7 @@ RECIPES: dict[str, dict[str, dict[str, str]]] = {
 SEEDS = {"exchange": 3, "wiki": 3}
 REDUCED = {
     "sgls": {"electricity-18dec": 1, "solar": 1, "traffic": 1},
-    "paper": {"solar": 1, "traffic": 1},
+    "paper": {"wiki": 2, "solar": 1, "traffic": 1},
     "encoder-32": {"exchange": 2},
     "bootstrap-32": {"exchange": 2},
     "fivo": {"exchange": 2},
