@@ -45,9 +45,8 @@ def main() -> None:
         raise SystemExit(f"expected runs of `runs/table1.sh` in {options.runs}, found none that can be compared")
     merged = pd.DataFrame(found)
     if options.output.exists():
-        merged = pd.concat([pd.read_csv(options.output, float_precision="round_trip"), merged]).drop_duplicates(
-            KEYS, keep="last"
-        )
+        exact: Any = {"float_precision": "round_trip"}  # which the stubs of pandas do not know
+        merged = pd.concat([pd.read_csv(options.output, **exact), merged]).drop_duplicates(KEYS, keep="last")
     with replace_file(options.output) as temporary:
         merged.sort_values(KEYS).to_csv(temporary, index=False, lineterminator="\n")
     sys.stdout.write(f"{len(found)} pairs into {options.output}\n")
