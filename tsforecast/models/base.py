@@ -444,7 +444,7 @@ class AbstractForecaster(pl.LightningModule, abc.ABC):
         Args:
             values: In transformed units.
             size: Of the series, where a loss is made of what is returned: from a million times it on the tangent goes
-                on, so that one path which explodes leaves loss and gradient finite, and is still called back.
+                on, so that paths which explode leave loss and gradient finite, and are still called back.
         """
         if self.transformation != "none":
             inverse, slope = (torch.expm1, torch.exp) if self.transformation == "log1p" else (torch.sinh, torch.cosh)
