@@ -17,6 +17,8 @@ from tsforecast.core.gaussian import register_record
 from tsforecast.core.linalg import is_transformed
 from tsforecast.core.particles import ParticleState
 from tsforecast.models.components import parse_component
+from tsforecast.models.schedule import course
+from tsforecast.models.transformation import TRANSFORMATIONS, restored, transformed
 from tsforecast.nn import InputNetwork
 
 Batch = dict[str, Any]
@@ -142,7 +144,7 @@ class AbstractForecaster(pl.LightningModule, abc.ABC):
         self.linear_epochs = 0  # at the beginning, in which only a linear model inside is trained, where there is one
         self.network_rise = 0.2  # share of the training in which the learning rate of networks rises
         for name, value, choices in (
-            ("transformation", transformation, ("auto", "none", "log1p", "asinh")),
+            ("transformation", transformation, ("auto", *TRANSFORMATIONS)),
             ("scaling", scaling, ("series", "none")),
             ("clip", clip, ("auto", "none", "nonnegative")),
             ("objective", objective, ("likelihood", "crps")),
@@ -295,8 +297,8 @@ class AbstractForecaster(pl.LightningModule, abc.ABC):
         apart = {id(p) for p in (*networks, *matrices)}
         total = float(self.trainer.estimated_stepping_batches)
         alone = self.linear_epochs / max(self.trainer.max_epochs or 1, self.linear_epochs, 1) * total
-        of_networks = partial(_course, first=alone, last=total, rise=self.network_rise)
-        of_rest = partial(_course, first=0.0, last=alone or total, again=total, share=self.linear_share)
+        of_networks = partial(course, first=alone, last=total, rise=self.network_rise)
+        of_rest = partial(course, first=0.0, last=alone or total, again=total, share=self.linear_share)
         groups = [
             ([p for p in self.parameters() if id(p) not in apart], self.learning_rate, of_rest),
             (matrices, self.matrix_learning_rate, of_rest),
@@ -306,8 +308,7 @@ class AbstractForecaster(pl.LightningModule, abc.ABC):
         optimizer = torch.optim.Adam([{"params": group[0], "lr": group[1]} for group in groups], betas=(0.9, 0.95))
         if not math.isfinite(total) or total <= 0:
             return optimizer
-        courses = [course for _, _, course in groups]
-        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, courses)
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, [of_group for _, _, of_group in groups])
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -434,42 +435,12 @@ class AbstractForecaster(pl.LightningModule, abc.ABC):
 
     def transform(self, values: Tensor) -> Tensor:
         """The chosen transformation."""
-        if self.transformation == "log1p":
-            return torch.log1p(values.clamp_min(-1 + 1e-6))
-        return torch.asinh(values) if self.transformation == "asinh" else values
+        return transformed(values, self.transformation)
 
     def restore(self, values: Tensor, size: Tensor | None = None) -> Tensor:
-        """Back from transformed units to those of the data, clipped to the target's support.
-
-        Args:
-            values: In transformed units.
-            size: Of the series, where a loss is made of what is returned: from a million times it on the tangent goes
-                on, so that paths which explode leave loss and gradient finite, and are still called back.
-        """
-        if self.transformation != "none":
-            inverse, slope = (torch.expm1, torch.exp) if self.transformation == "log1p" else (torch.sinh, torch.cosh)
-            if size is None:
-                bound = math.log(torch.finfo(values.dtype).max) - 1  # a far tail must not become infinite
-                values = inverse(values.clamp(-bound, bound))
-            else:
-                bound = torch.log(1e6 * (size + 1))
-                kept = values.clamp(-bound, bound)
-                values = inverse(kept) + (values - kept) * slope(kept)
+        """Back from transformed units to those of the data, clipped to the target's support; see `restored`."""
+        values = restored(values, self.transformation, size)
         return values.clamp_min(0.0) if self.clip == "nonnegative" else values
-
-
-def _course(step: int, first: float, last: float, rise: float = 0.0, again: float = 0.0, share: float = 0.0) -> float:
-    """Exponentially from 1 at the first step to 0.01 at the last, times what rises like a square in the beginning.
-
-    From the last step on it stays, or falls once more from a `share` where that is larger, until the step `again`.
-    """
-    if step < first:
-        return 0.0
-    length = max(last - first, 1.0)
-    passed = min((step - first) / length, 1.0)
-    risen = min((step - first + 1) / (rise * length), 1.0) if rise else 1.0
-    falling = risen**2 * 0.01**passed
-    return max(falling, share * _course(step, last, again)) if step >= last < again else falling
 
 
 def known_past(batch: Batch) -> Float[Tensor, "series time target"]:
