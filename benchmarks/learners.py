@@ -1,6 +1,6 @@
 """What does a step of an online learner cost, beside a plain torch loop, and how does the cost grow?
 
-    python benchmarks/learners.py                         # the problems, then growth; about ten minutes on one core
+    python benchmarks/learners.py                         # the problems, then growth; a quarter of an hour on one core
     python benchmarks/learners.py --problems digits       # a part of it; see --help
 
 Needs `pip install -e .[bench,online]`.
@@ -8,15 +8,18 @@ Needs `pip install -e .[bench,online]`.
 Problems: one observation a step of diabetes (MLP 10-50-1, Gaussian), breast cancer (30-20-2, two classes) and digits
 (64-20-10, ten classes), as scikit-learn ships them, in float32. Contenders: this library, eager and compiled (`run`
 with compiled=True), the formulas written out in a plain loop (the Jacobian by `torch.func.jacrev`), river's linear
-models (scaling and logistic or linear regression) and, beside vd-ekf, the compiled loop with eight steps in each round
-("unrolled") and the diagonal filter of posteriors (by the empirical Fisher: another algorithm of the same cost). All
-take turns in one process: compare ratios; a turn is a pass over the stream, or as many as take .1 s. The plain loop's
-predictions must agree with the library's first. Gradients are off. "batch": 100 learners of different streams by
-`run_many`, beside one; not of ekf, a hundred of whose covariances take gigabytes.
+models (scaling and logistic or linear regression) and, beside vd-ekf, the compiled loop with sixteen steps in each
+round ("unrolled") and the diagonal filter of posteriors (by the empirical Fisher: another algorithm of the same cost).
+All take turns in one process: compare ratios; a turn is a pass over the stream, or as many as take .1 s. The plain loop
+is the one beside which step times of rebayes and BONG are known: it asks the network for the outputs that are scored,
+then for the mean, then for the Jacobian. Its predictions must agree with the library's first. Gradients are off.
+"batch": 100 learners of different streams by `run_many`, beside one; not of ekf, a hundred of whose covariances take
+gigabytes.
 
 Growth ("growth-WEIGHTS-OUTPUTS"): seconds and peak memory (in vectors of the weights, above what the process had
-before) of one update with many weights, beside the Jacobian of the same network alone, in a process of its own: in
-closed form, as the update has it ("of_jacobian"), and by `torch.func.jacrev` ("of_jacrev").
+before) of one update with many weights, beside the Jacobian of the same network alone, in a process of its own: as the
+update has it, which is in closed form for layers ("of_jacobian"), and by `torch.func.jacrev` ("of_jacrev"). Of layers
+on a vector the Jacobian costs hardly more than writing it; "-convolutions" is of an image, whose weights are shared.
 """
 
 import argparse
@@ -39,11 +42,12 @@ sys.path.insert(0, str(HERE.parent / "runs"))
 PROBLEMS = ["diabetes", "cancer", "digits"]
 LEARNERS = ["vd-ekf", "decoupled-ekf", "lofi-10", "lofi-20", "ekf", "ogd"]
 # Weights and outputs of the growth rows, by learner; the full family has a covariance of all pairs.
+CONVOLUTIONS = "1000000-10-convolutions"
 GROWTH = {
-    "ekf": ((500, 1), (1000, 1), (2000, 1), (2000, 10)),
-    "vd-ekf": ((10**5, 1), (10**6, 1), (10**7, 1), (10**6, 10)),
-    "lofi-10": ((10**5, 1), (10**6, 1), (10**7, 1), (10**6, 10)),
-    "lofi-40": ((10**6, 1),),
+    "ekf": ("500-1", "1000-1", "2000-1", "2000-10"),
+    "vd-ekf": ("100000-1", "1000000-1", "10000000-1", "1000000-10", CONVOLUTIONS),
+    "lofi-10": ("100000-1", "1000000-1", "10000000-1", "1000000-10", CONVOLUTIONS),
+    "lofi-40": ("1000000-1",),
 }
 KEY = ("problem", "learner", "hardware", "threads", "contender")
 RESULTS = (
@@ -86,8 +90,9 @@ def plain_steps(
         diagonal, columns = torch.full_like(m, 1 / variance), torch.zeros(len(m), rank)
         predictions = []
         for x, y in zip(inputs, targets, strict=True):
+            found = outputs(m, x)
+            predictions.append(found if noise is not None else found.softmax(-1))
             predicted = mean(m, x)
-            predictions.append(predicted)
             jacobian, r, e = jacobian_of(m, x), covariance(predicted), y - predicted
             if name == "ekf":
                 cross = spread @ jacobian.T
@@ -151,7 +156,7 @@ def make(problem: str, name: str, steps: int) -> tuple[dict[str, Callable[[], An
     }
 
     def unrolled() -> Any:
-        return run(learner, belief, *rows, compiled=True, unroll=8)[1].mean[:, 0]
+        return run(learner, belief, *rows, compiled=True, unroll=16)[1].mean[:, 0]
 
     return {
         "plain": lambda: plain(inputs, one_hot),
@@ -264,25 +269,32 @@ def _seconds(function: Callable[[], Any]) -> float:
 
 
 def grow(job: dict[str, Any]) -> list[dict[str, Any]]:
-    """One learner with many weights: 99 inputs and a bias, one hidden layer, one output or more."""
+    """One learner with many weights: of one hidden layer over 99 inputs and a bias, or of convolutions of an image."""
     import torch
     from torch import nn
 
     from tsforecast.core import learners
 
     torch.set_num_threads(job["threads"])
-    outputs = job["outputs"]
-    hidden = max(round(job["weights"] / (100 + outputs)), 1)
+    weights, outputs = map(int, job["growth"].split("-")[:2])
+    hidden = max(round(weights / (100 + outputs)), 1)
     network = nn.Sequential(nn.Linear(99, hidden), nn.Tanh(), nn.Linear(hidden, outputs, bias=False))
+    x, y = torch.randn(1, 99), torch.randn(1, outputs)
+    if job["growth"] == CONVOLUTIONS:
+        x, channels = torch.randn(1, 3, 32, 32), (3, 64, 128, 256, 256)
+        layers = [nn.Conv2d(a, b, 3, 1 if a == 3 else 2, 1) for a, b in itertools.pairwise(channels)]
+        steps = [step for layer in layers for step in (layer, nn.ReLU())]
+        network = nn.Sequential(*steps, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels[-1], outputs))
+        first = learners.as_network(nn.Sequential(nn.Conv2d(3, 1, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten()))
+        first.linearise(torch.zeros(first.size), x)  # what torch loads for this is no memory of the update
     for parameter in network.parameters():
         parameter.requires_grad_(False)
     rank = {"rank": int(job["learner"].split("-")[1])} if job["learner"].startswith("lofi") else {}
     learner = learners.LEARNERS["lofi" if rank else job["learner"]](network, learners.Gaussian(1.0), 0.01, **rank)
-    x, y = torch.randn(1, 99), torch.randn(1, outputs)
     belief = learner.init()
     before = _resident()
     size = learner.network.size
-    count = 3 if job["weights"] > 10**6 else 10
+    count = 3 if weights > 10**6 else 10
     seconds: dict[str, list[float]] = {"jacobian": [], "update": [], "jacrev": []}
     for _ in range(count):
         began = time.process_time()
@@ -314,7 +326,7 @@ def main() -> None:
     parser.add_argument("--problems", nargs="*", default=PROBLEMS, choices=PROBLEMS)
     parser.add_argument("--learners", nargs="+", default=LEARNERS, choices=LEARNERS)
     parser.add_argument("--growth", nargs="*", default=list(GROWTH), choices=list(GROWTH))
-    parser.add_argument("--steps", type=int, default=200, help="of each stream (default 200)")
+    parser.add_argument("--steps", type=int, default=353, help="of each stream (default 353)")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--out", type=pathlib.Path, default=HERE.parent / "results" / "learners_speed.csv")
@@ -322,7 +334,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.job:
         job = json.loads(options.job)
-        print(json.dumps((grow if "weights" in job else measure)(job)))
+        print(json.dumps((grow if "growth" in job else measure)(job)))
         return
 
     from importlib.metadata import version
@@ -332,11 +344,7 @@ def main() -> None:
 
     common = {"rounds": options.rounds, "threads": options.threads, "steps": options.steps}
     jobs = [common | {"problem": p, "learner": name} for p in options.problems for name in options.learners]
-    jobs += [
-        common | {"learner": name, "weights": size, "outputs": outputs}
-        for name in options.growth
-        for size, outputs in GROWTH[name]
-    ]
+    jobs += [common | {"learner": name, "growth": kind} for name in options.growth for kind in GROWTH[name]]
     facts = {"hardware": _hardware(), "threads": options.threads}
     libraries = "; ".join(f"{name} {version(name)}" for name in ("torch", "river", "posteriors"))
     facts["versions"] = f"{libraries}; python {platform.python_version()}"
@@ -344,7 +352,7 @@ def main() -> None:
     rows: list[dict[str, Any]] = []
     limits = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(options.threads))
     for job in (bar := tqdm(jobs, unit="run")):
-        problem = job["problem"] if "problem" in job else f"growth-{job['weights']}-{job['outputs']}"
+        problem = job["problem"] if "problem" in job else f"growth-{job['growth']}"
         bar.set_description(f"{problem} {job['learner']}")
         command = [sys.executable, "-W", "ignore", __file__, "--job", json.dumps(job)]
         done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **limits})

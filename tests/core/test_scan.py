@@ -91,6 +91,15 @@ def test_rounds_of_several_steps_equal_single_ones(steps, unroll, reverse):
         torch.testing.assert_close(scan(_decay, carry, xs, reverse, compiled=True, unroll=unroll), expected)
 
 
+def test_any_number_of_loops_can_be_compiled():
+    """Each counts for itself, where the compiler takes but so many programs of one function."""
+    with torch._dynamo.config.patch(recompile_limit=1), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for factor in (2.0, 3.0, 4.0):
+            last, _ = scan(lambda c, x, by=factor: (by * c + x, c), torch.tensor(1.0), torch.ones(3), compiled=True)
+            assert last.item() == factor**3 + factor**2 + factor + 1
+
+
 def test_refuses_rounds_of_no_step():
     with pytest.raises(ValueError, match="Expected at least one step in a round, got unroll=0"):
         scan(_decay, (torch.zeros(2), torch.eye(2)), torch.randn(3, 2), compiled=True, unroll=0)

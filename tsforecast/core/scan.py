@@ -1,6 +1,7 @@
 """The one loop over time."""
 
 import logging
+import types
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -156,7 +157,9 @@ def _compile(
         (begun := begin(state, first))[1],
         *operator(of_round, begun[0], rounds, reverse=reverse),
     )
-    compiled = torch.compile(fold, fullgraph=True)
+    # The compiler takes only so many programs of one piece of code.
+    own = types.FunctionType(fold.__code__.replace(), globals(), closure=fold.__closure__)
+    compiled = torch.compile(own, fullgraph=True)
 
     def program(state: list[Tensor], columns: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
         pairs = [column.tensor_split([cut])[::order] for column in columns]

@@ -57,6 +57,7 @@ from tsforecast.core.learners import (
     random_basis,
     weights_of,
 )
+from tsforecast.core.learners import network as learners_network
 from tsforecast.core.learners.network import uniform_prior
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -161,6 +162,26 @@ def test_a_chain_is_the_module_that_it_was_made_of(name):
     weights, inputs = randn(chain.size, seed=1), randn(4, 3, seed=2)
     for one, two in zip(chain.linearise(weights, inputs), general.linearise(weights, inputs), strict=True):
         assert_same(one, two)
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_the_jacobian_of_many_weights_is_that_of_few(name, monkeypatch):
+    """Written in place, but not where that is transformed or recorded."""
+    chain = as_network(CHAINS[name]())
+    assert isinstance(chain, LayerChain)
+    weights, inputs = randn(chain.size, seed=1), randn(4, 3, seed=2)
+    read = lambda weights: chain.linearise(weights, inputs)[1]  # noqa: E731
+    expected = read(weights)
+    sensitivity = torch.func.jacrev(read)(weights)
+    with monkeypatch.context() as patch:
+        patch.setattr(learners_network, "_MANY", 1)
+        assert_same(read(weights), expected)
+        each = torch.func.vmap(lambda x: chain.linearise(weights, x.unsqueeze(0))[1][0])(inputs)
+        assert_same(each, expected)
+        assert_same(torch.func.jacrev(read)(weights), sensitivity)
+        recorded = weights.clone().requires_grad_()
+        (read(recorded) + 0 * recorded).square().sum().backward()  # that of a linear network does not depend on them
+        assert_same(recorded.grad, 2 * torch.einsum("pow,powv->v", expected, sensitivity))
 
 
 def test_the_sizes_of_layers_are_in_the_order_of_the_weights():

@@ -122,7 +122,7 @@ class Categorical(AbstractLikelihood):
     ) -> tuple[Float[Tensor, "point row weight"], Float[Tensor, "point row"]]:
         """B' J and (y - p) / sqrt p, or the whitened form with jitter."""
         p = outputs.softmax(-1)
-        residual = _came(target, p) - p
+        residual = _came(target, p).to(p.dtype) - p
         if observed is not None:
             residual = torch.where(observed, residual, 0.0)
         if self.jitter:
@@ -158,7 +158,8 @@ class Categorical(AbstractLikelihood):
         observed: Bool[Tensor, "point target"] | None,
     ) -> Float[Tensor, " point"]:
         """Logarithm of the softmax."""
-        chosen = (outputs.log_softmax(-1) * _came(target, outputs)).sum(-1, keepdim=observed is not None)
+        log_p = outputs.log_softmax(-1)
+        chosen = torch.where(_came(target, outputs), log_p, 0.0).sum(-1, keepdim=observed is not None)
         return chosen if observed is None else sum_observed(chosen, observed)
 
     def predictive(
@@ -258,8 +259,8 @@ class Poisson(AbstractLikelihood):
 
 
 def _came(target: Tensor, p: Tensor) -> Tensor:
-    """1 for the class that came, 0 for all others."""
-    return (target == torch.arange(p.shape[-1], dtype=target.dtype, device=target.device)).to(p.dtype)
+    """Which class came."""
+    return target == torch.arange(p.shape[-1], dtype=target.dtype, device=target.device)
 
 
 def _logits(prediction: str, outputs: Tensor, cov: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from tsforecast.core.learners.family import AbstractFamily, damped_factor
 from tsforecast.core.linalg import cholesky, is_transformed
 
 # Weights at a time where a temporary of the size of the factor would be made: what is read of them stays in the cache.
-_CHUNK = 1 << 15
+_CHUNK = 1 << 14
 
 _INNER = "I + W' U^-1 W of a belief"
 
@@ -206,12 +206,11 @@ def _inner(belief: LowRankPrecision) -> Tensor:
 
 
 def _grams(diagonal: Tensor, columns: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
-    """F' F and F' U^{-1} F, in one pass over the columns F."""
-    grams = []
-    for precision, rows in zip(_split(diagonal), columns, strict=True):
-        transposed = rows.T
-        grams.append((torch.mm(rows, transposed), torch.mm(rows / precision, transposed)))
-    return functools.reduce(lambda total, pair: (total[0] + pair[0], total[1] + pair[1]), grams)
+    """F' F and F' U^{-1} F: one product, in one pass over the columns F."""
+    pieces = zip(_split(diagonal), columns, strict=True)
+    grams = [torch.mm(rows, torch.cat([rows, rows / precision]).T) for precision, rows in pieces]
+    gram, inner = functools.reduce(torch.add, grams).chunk(2, -1)
+    return gram, inner
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,12 +10,17 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from tsforecast.core.linalg import is_transformed
+
 # Activations whose slope is a function of what they return.
 _SLOPES: dict[type[nn.Module], tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]] = {
     nn.Tanh: (torch.tanh, lambda a: 1 - a * a),
     nn.ReLU: (torch.relu, torch.sign),
     nn.Sigmoid: (torch.sigmoid, lambda a: a * (1 - a)),
 }
+
+# Weights from which on a Jacobian is written into one piece of memory.
+_MANY = 1 << 15
 
 
 class AbstractNetwork(abc.ABC):
@@ -144,21 +149,42 @@ class LayerChain(AbstractNetwork):
         count, outputs = values[-1].shape
         last = len(layers) - 1
         delta = torch.eye(outputs, dtype=weights.dtype, device=weights.device).expand(count, outputs, outputs)
-        parts: list[Tensor] = []
+        factors: list[tuple[Tensor, Tensor | None]] = []  # of a bias one, of a matrix that and what enters there
         for k in range(last, -1, -1):
             matrix, bias = layers[k]
             slope = _SLOPES[self.activations[k]][1] if self.activations[k] in _SLOPES else None
             if slope is not None:
                 delta = delta * slope(values[k + 1]).unsqueeze(1)
             if bias is not None:
-                parts.append(delta)
-            outer = torch.bmm(delta.reshape(count, -1, 1), values[k].reshape(count, 1, -1))
-            parts.append(outer.view(count, outputs, -1))
+                factors.append((delta, None))
+            factors.append((delta, values[k]))
             if k == last and slope is None:  # delta is the identity: a product with it costs as much as any other
                 delta = matrix.expand(count, *matrix.shape)
             elif k:
                 delta = delta @ matrix
-        return values[-1], torch.cat(parts[::-1], -1)
+        return values[-1], _jacobian(factors[::-1], weights)
+
+
+def _jacobian(factors: list[tuple[Tensor, Tensor | None]], weights: Tensor) -> Tensor:
+    """One product after the other; of many weights each is written where it belongs, since new memory takes longer."""
+    tensors = (x for pair in factors for x in pair if x is not None)
+    if len(weights) < _MANY or any(x.requires_grad or is_transformed(x) for x in tensors):
+        return torch.cat([delta if value is None else _outer(delta, value) for delta, value in factors], -1)
+    count, outputs = factors[0][0].shape[:2]
+    jacobian = weights.new_empty(count, outputs, len(weights))
+    widths = [delta.shape[-1] * (1 if value is None else value.shape[-1]) for delta, value in factors]
+    for (delta, value), place in zip(factors, jacobian.split(widths, -1), strict=True):
+        if value is None:
+            place.copy_(delta)
+        else:
+            torch.mul(delta.unsqueeze(-1), value[:, None, None], out=place.unflatten(-1, (-1, value.shape[-1])))
+    return jacobian
+
+
+def _outer(delta: Tensor, value: Tensor) -> Tensor:
+    """Their products for each point, in the order of a matrix."""
+    count, outputs = delta.shape[:2]
+    return torch.bmm(delta.reshape(count, -1, 1), value.reshape(count, 1, -1)).view(count, outputs, -1)
 
 
 @dataclasses.dataclass(frozen=True)
