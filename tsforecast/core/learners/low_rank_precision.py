@@ -13,7 +13,7 @@ from tsforecast.core.learners.family import AbstractFamily, damped_factor
 from tsforecast.core.linalg import cholesky, is_transformed
 
 # Weights at a time where a temporary of the size of the factor would be made: what is read of them stays in the cache.
-_CHUNK = 1 << 14
+_CHUNK = 1 << 13
 
 _INNER = "I + W' U^-1 W of a belief"
 
