@@ -41,8 +41,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "runs"))
 PROBLEMS = ["diabetes", "cancer", "digits"]
 LEARNERS = ["vd-ekf", "decoupled-ekf", "lofi-10", "lofi-20", "ekf", "ogd"]
-# Weights and outputs of the growth rows, by learner; the full family has a covariance of all pairs.
 CONVOLUTIONS = "1000000-10-convolutions"
+# Weights and outputs of the growth rows, by learner; the full family has a covariance of all pairs.
 GROWTH = {
     "ekf": ("500-1", "1000-1", "2000-1", "2000-10"),
     "vd-ekf": ("100000-1", "1000000-1", "10000000-1", "1000000-10", CONVOLUTIONS),
@@ -277,9 +277,7 @@ def grow(job: dict[str, Any]) -> list[dict[str, Any]]:
 
     torch.set_num_threads(job["threads"])
     weights, outputs = map(int, job["growth"].split("-")[:2])
-    hidden = max(round(weights / (100 + outputs)), 1)
-    network = nn.Sequential(nn.Linear(99, hidden), nn.Tanh(), nn.Linear(hidden, outputs, bias=False))
-    x, y = torch.randn(1, 99), torch.randn(1, outputs)
+    y = torch.randn(1, outputs)
     if job["growth"] == CONVOLUTIONS:
         x, channels = torch.randn(1, 3, 32, 32), (3, 64, 128, 256, 256)
         layers = [nn.Conv2d(a, b, 3, 1 if a == 3 else 2, 1) for a, b in itertools.pairwise(channels)]
@@ -287,6 +285,9 @@ def grow(job: dict[str, Any]) -> list[dict[str, Any]]:
         network = nn.Sequential(*steps, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels[-1], outputs))
         first = learners.as_network(nn.Sequential(nn.Conv2d(3, 1, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten()))
         first.linearise(torch.zeros(first.size), x)  # what torch loads for this is no memory of the update
+    else:
+        x, hidden = torch.randn(1, 99), max(round(weights / (100 + outputs)), 1)
+        network = nn.Sequential(nn.Linear(99, hidden), nn.Tanh(), nn.Linear(hidden, outputs, bias=False))
     for parameter in network.parameters():
         parameter.requires_grad_(False)
     rank = {"rank": int(job["learner"].split("-")[1])} if job["learner"].startswith("lofi") else {}

@@ -46,7 +46,7 @@ def check_factor(info: Int[Tensor, "*index"], names: tuple[str, ...], what: str)
     """
     if is_transformed(info):
         return
-    if not bool(info.any() if info.ndim else info):
+    if not bool(info.any() if info.ndim else info):  # of one matrix, `any` would take as long as to factorise it
         return
     first = info.nonzero()[0].tolist()
     names = ("batch",) * (len(first) - len(names)) + names

@@ -166,7 +166,10 @@ class LayerChain(AbstractNetwork):
 
 
 def _jacobian(factors: list[tuple[Tensor, Tensor | None]], weights: Tensor) -> Tensor:
-    """One product after the other; of many weights each is written where it belongs, since new memory takes longer."""
+    """(point, output, weight): of a bias a factor (point, output, fan-out), of a matrix its product with what enters.
+
+    Of many weights each is written where it belongs, since new memory takes longer than the products.
+    """
     tensors = (x for pair in factors for x in pair if x is not None)
     if len(weights) < _MANY or any(x.requires_grad or is_transformed(x) for x in tensors):
         return torch.cat([delta if value is None else _outer(delta, value) for delta, value in factors], -1)
