@@ -38,7 +38,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from tqdm import tqdm
 
 from tsforecast.cli.runs import commit, is_terminal
-from tsforecast.data.files import replace_file
+from tsforecast.data.files import replace_file, save_tensors
 from tsforecast.models.sgls import AbstractSGLSForecaster
 from tsforecast.plots import save_figure
 from tsforecast.training import fit
@@ -120,8 +120,7 @@ def run(name: str, seed: int, settings: Settings, weights: Path) -> tuple[dict[s
     train(model, observed, settings, seed, f"{name}, seed {seed}")
     trained = time.monotonic()
     weights.parent.mkdir(parents=True, exist_ok=True)
-    with replace_file(weights) as temporary:
-        torch.save(model.state_dict(), temporary)
+    save_tensors(model.state_dict(), weights)
     truth, observed = simulate(settings.test_sequences, FILTERED + FORECAST, TEST_SEED)
     scores = score(model, truth, observed, seed)
     whole = {"train_seconds": trained - begin, "score_seconds": time.monotonic() - trained}

@@ -10,7 +10,6 @@ from gluonts.ev.metrics import MASE, ND, Coverage, MeanWeightedSumQuantileLoss
 from gluonts.model import Predictor, QuantileForecast, SampleForecast, evaluate_forecasts
 from scipy.stats import norm
 
-from tsforecast.data.files import replace_file
 from tsforecast.data.frequency import expected_alias_warnings
 from tsforecast.data.task import ForecastTask
 from tsforecast.evaluation import (
@@ -516,23 +515,6 @@ def test_table_shows_every_model_once_per_protocol(evaluation):
 def test_names_must_differ(task):
     with pytest.raises(ValueError, match="names that differ"):
         evaluate(lambda _: Constant(HORIZON), task, model="auto_ets", baselines=["auto_ets"])
-
-
-def test_a_file_is_replaced_whole_or_not_at_all(tmp_path):
-    path = tmp_path / "scores.json"
-    with replace_file(path) as temporary:
-        temporary.write_text("old")
-        assert not path.exists()
-
-    def interrupted():
-        with replace_file(path) as temporary:
-            temporary.write_text("half")
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        interrupted()
-    assert path.read_text() == "old"
-    assert list(tmp_path.iterdir()) == [path]
 
 
 def forecasts_table(rng, series=6, windows=21, shift=0.0, spread=0.1):

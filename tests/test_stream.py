@@ -162,7 +162,7 @@ def test_a_killed_run_goes_on_without_losing_or_repeating_an_item(tmp_path):
     assert process.wait() == -signal.SIGKILL  # it had not come to its end
     with items.open("a") as file:
         file.write("half a ro")  # as when it is killed while writing
-    (tmp_path / "killed" / ".state.12345.pt").write_bytes(b"half a state")
+    (tmp_path / "killed" / ".state.part-0123456789abcdef.pt").write_bytes(b"half a state")
     assert main(["stream", "--resume", str(tmp_path / "killed")]) == 0
     pd.testing.assert_frame_equal(without_clock(items), without_clock(tmp_path / "whole" / "items.csv"))
     mine, its = (json.loads((tmp_path / name / "scores.json").read_text()) for name in ("killed", "whole"))

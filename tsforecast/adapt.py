@@ -24,7 +24,7 @@ from tsforecast.core.learner import AbstractLearner
 from tsforecast.core.learners import DRIFTS, LEARNERS, AbstractNetwork, GaussianLearner, LogDensity
 from tsforecast.data import ForecastTask
 from tsforecast.data.checks import check_entries
-from tsforecast.data.files import replace_file
+from tsforecast.data.files import save_tensors
 from tsforecast.data.task import instances
 from tsforecast.data.transform import collate, cut
 from tsforecast.models import AbstractForecaster
@@ -247,8 +247,7 @@ class AdaptivePredictor(Predictor):
             "mean": self.learner.mean,
             "belief": pytree.tree_leaves(self.belief),
         }
-        with replace_file(folder / _BELIEF) as temporary:
-            torch.save(state, temporary)
+        save_tensors(state, folder / _BELIEF)
 
 
 def load_adaptive(folder: str | Path, device: str = "auto") -> AdaptivePredictor:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from tsforecast.core import Gaussian
 from tsforecast.core.particles import ParticleState
-from tsforecast.data.files import replace_file
+from tsforecast.data.files import save_tensors
 from tsforecast.data.frequency import expected_alias_warnings
 from tsforecast.models import AbstractForecaster, Belief
 from tsforecast.models.base import FORMAT
@@ -137,8 +137,7 @@ def save_beliefs(path: str | Path, beliefs: Iterable[LiveBelief], net: AbstractF
         }
         for known in beliefs
     ]
-    with replace_file(Path(path)) as temporary:
-        torch.save({"tsforecast_format": FORMAT, "signature": signature(net), "beliefs": rows}, temporary)
+    save_tensors({"tsforecast_format": FORMAT, "signature": signature(net), "beliefs": rows}, path)
 
 
 def load_beliefs(path: str | Path, net: AbstractForecaster) -> dict[str, LiveBelief]:

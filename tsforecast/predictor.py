@@ -3,8 +3,6 @@
 import json
 import logging
 import pickle
-import shutil
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,6 +17,7 @@ from gluonts.torch.model.predictor import PyTorchPredictor
 from gluonts.transform import Transformation
 
 from tsforecast.data.checks import check_entries
+from tsforecast.data.files import replace_folder
 from tsforecast.data.transform import Prepare, collate, cut
 from tsforecast.live import LiveBelief, continued, join, split, static_features
 from tsforecast.models import INPUT_NAMES, AbstractForecaster
@@ -319,18 +318,12 @@ def with_prediction_length(predictor: StateSpacePredictor, prediction_length: in
 
 
 def save_predictor(predictor: StateSpacePredictor, folder: str | Path) -> None:
-    """Writes a predictor by GluonTS' `serialize`, with a format version; an existing folder is replaced at the end."""
+    """Writes a predictor by GluonTS' `serialize`, with a format version; an existing folder is replaced whole."""
     folder = Path(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}-"))
-    try:
+    with replace_folder(folder) as scratch:
         predictor.serialize(scratch)
-        (scratch / "format.json").write_text(json.dumps({"tsforecast_format": FORMAT}))
-        if folder.exists():
-            shutil.rmtree(folder)
-        scratch.rename(folder)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+        (scratch / "format.json").write_text(json.dumps({"tsforecast_format": FORMAT}), encoding="utf-8")
 
 
 def load_predictor(folder: str | Path, device: str = "auto") -> StateSpacePredictor:

@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 
 from tsforecast.adapters.features import Columns, Statistics, read_features, read_number
 from tsforecast.adapters.recipe import Recipe, Stream
-from tsforecast.data.files import replace_file
+from tsforecast.data.files import save_tensors
 from tsforecast.data.stream import Observation
 
 FORMAT = 1  # of saved states; raised when older ones can no longer be read
@@ -299,8 +299,7 @@ def save(path: Path, progress: Progress, extra: dict[str, Any]) -> None:
         payload["belief"] = pytree.tree_leaves(stream.belief)
         payload["statistics"] = _tensors(stream.statistics)
         payload["steps"] = stream.steps
-    with replace_file(path) as temporary:
-        torch.save(payload, temporary)
+    save_tensors(payload, path)
 
 
 def _tensors(statistics: Statistics) -> list[Tensor]:

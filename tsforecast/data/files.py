@@ -1,26 +1,251 @@
-"""Writing files whole or not at all."""
+"""Files and folders that are written whole or not at all, and folders that one process at a time writes into."""
 
 import contextlib
+import errno
+import io
 import os
 import re
+import secrets
+import shutil
+import socket
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+import torch
+
+if sys.platform != "win32":
+    import fcntl
+
+LOCK = ".lock"
+_LEFTOVER = re.compile(r"\..*\.part-[0-9a-f]{16}(\.\w+)?", re.DOTALL)
+_ASIDE = ".aside"  # the end of a folder's name while another takes its place
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EBADF)  # network file systems, and folders on some
+_held: set[int] = set()  # open lock files of this process
 
 
 @contextlib.contextmanager
 def replace_file(path: str | Path) -> Iterator[Path]:
-    """Gives a temporary path, which takes the place of `path` when the block ends well and is removed when it fails."""
+    """Gives the path of a new, empty file, which takes the place of `path` when the block ends well.
+
+    The new file lies beside `path` under a name of its own and is on the disk before it takes the place: whatever
+    happens, `path` is the old file or the new one. A block that fails leaves nothing behind.
+
+    Args:
+        path: File to write. Its folder exists.
+
+    Raises:
+        OSError: If the file can not be written, as when the disk is full.
+    """
     path = Path(path)
-    temporary = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
+    temporary = _beside(path)
+    handle = _claim(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR)
     try:
         yield temporary
+        _flush(temporary)
         temporary.replace(path)
+        _flush(path.parent)
+    except OSError as error:
+        if error.errno in _FULL and error.filename is None:
+            raise OSError(error.errno, error.strerror, str(path)) from error
+        raise
     finally:
+        _close(handle)
         temporary.unlink(missing_ok=True)
 
 
-def remove_leftovers(folder: Path) -> None:
-    """Removes temporary files of processes that were killed while they wrote; nobody may be writing there."""
-    for path in folder.iterdir():
-        if re.fullmatch(r"\..+\.\d+\.\w+", path.name):
-            path.unlink(missing_ok=True)
+@contextlib.contextmanager
+def replace_folder(path: str | Path) -> Iterator[Path]:
+    """Gives a new, empty folder beside `path`, which takes its place, with all that is in it, when the block ends well.
+
+    Args:
+        path: Folder to write; what it held before is removed. Its parent exists.
+
+    Raises:
+        OSError: If the folder can not be written, as when the disk is full.
+    """
+    path = Path(path)
+    _restore(path)
+    temporary, aside = _beside(path), path.with_name(f".{path.name}{_ASIDE}")
+    temporary.mkdir()
+    handle = None if sys.platform == "win32" else _claim(temporary, os.O_RDONLY)
+    try:
+        yield temporary
+        _flush_all(temporary)
+        if path.exists():
+            path.rename(aside)  # from here to the next line a kill leaves no folder: `_restore` puts this one back
+        temporary.rename(path)
+        _flush(path.parent)
+        shutil.rmtree(aside, ignore_errors=True)
+    finally:
+        _close(handle)
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def save_tensors(payload: Any, path: str | Path) -> None:
+    """Writes what `torch.load` reads, whole or not at all.
+
+    Raises:
+        OSError: If the file can not be written; `torch.save` alone gives a RuntimeError that does not say why.
+    """
+    buffer = io.BytesIO()
+    torch.save(payload, buffer)
+    with replace_file(path) as temporary:
+        temporary.write_bytes(buffer.getbuffer())
+
+
+def remove_leftovers(folder: str | Path) -> None:
+    """Removes temporary files and folders that killed processes have left in a folder; others are still written.
+
+    A folder that was about to be replaced, and has no successor, is put back.
+    """
+    folder = Path(folder)
+    for path in list(folder.iterdir()) if folder.is_dir() else []:
+        if path.name.startswith(".") and path.name.endswith(_ASIDE) and path.is_dir():
+            _restore(path.with_name(path.name[1 : -len(_ASIDE)]))
+        elif _LEFTOVER.fullmatch(path.name) and not path.is_symlink() and _is_free(path):
+            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def lock_folder(folder: str | Path) -> Iterator[None]:
+    """Holds a folder for the block, so that no other process writes into it; makes it where there is none.
+
+    The lock is the operating system's: it ends with the process, however that dies.
+
+    Args:
+        folder: Folder to hold. A new one that is still empty at the end is removed.
+
+    Raises:
+        ValueError: If another process holds the folder, or the path is that of a file.
+    """
+    folder = Path(folder)
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"{folder} is a file; expected a folder")
+    is_new = not folder.exists()
+    folder.mkdir(parents=True, exist_ok=True)
+    handle = _hold(folder / LOCK)
+    _held.add(handle)
+    try:
+        yield
+    finally:
+        (folder / LOCK).unlink(missing_ok=True)  # before it is given up: whoever opened it looks for a new one
+        _held.discard(handle)
+        os.close(handle)
+        if is_new and folder.is_dir() and not any(folder.iterdir()):
+            folder.rmdir()
+
+
+def _hold(path: Path) -> int:
+    """Opens and locks a lock file, and writes into it who holds it."""
+    while True:
+        handle = os.open(path, os.O_CREAT | os.O_RDWR | getattr(os, "O_NOFOLLOW", 0), 0o666)
+        if _lock(handle) is False:
+            owner = os.read(handle, 1000).decode(errors="replace")
+            os.close(handle)
+            raise ValueError(
+                f"{path.parent} is in use by {owner or 'another process'}: wait until it has ended, or take another "
+                "folder"
+            )
+        try:
+            is_current = os.path.samestat(os.fstat(handle), os.stat(path))
+        except FileNotFoundError:
+            is_current = False
+        if is_current:
+            os.ftruncate(handle, 0)
+            os.write(handle, f"process {os.getpid()} on {socket.gethostname()}".encode())
+            return handle
+        os.close(handle)  # its owner removed it in the meantime
+
+
+def _forget_locks() -> None:
+    """A forked worker must not hold a folder when its parent is dead."""
+    for handle in _held:
+        os.close(handle)
+    _held.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_locks)
+
+
+def _lock(handle: int) -> bool | None:
+    """Whether an open file is locked now; None where the file system has no locks."""
+    if sys.platform == "win32":
+        return None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+        return None
+    return True
+
+
+def _claim(path: Path, flags: int) -> int | None:
+    """Opens a temporary file or folder and locks it, so that nobody takes it for a leftover."""
+    handle = os.open(path, flags, 0o666)
+    if sys.platform == "win32":  # where nothing that is open can be renamed
+        os.close(handle)
+        return None
+    _lock(handle)
+    return handle
+
+
+def _close(handle: int | None) -> None:
+    if handle is not None:
+        os.close(handle)
+
+
+def _is_free(path: Path) -> bool:
+    """Whether a temporary file or folder is ours, and nobody writes it any more."""
+    try:
+        handle = os.open(path, os.O_RDONLY)
+    except (FileNotFoundError, PermissionError):  # it is removed already, or another user's
+        return False
+    try:
+        return _lock(handle) is True
+    finally:
+        os.close(handle)
+
+
+def _beside(path: Path) -> Path:
+    """A name for a temporary file or folder, with the suffix by which writers choose a format."""
+    return path.with_name(f".{path.stem[:40]}.part-{secrets.token_hex(8)}{path.suffix}")
+
+
+def _restore(path: Path) -> None:
+    """Ends a replacement of a folder that was interrupted between its two renames, or after them."""
+    aside = path.with_name(f".{path.name}{_ASIDE}")
+    if not aside.is_dir():
+        return
+    if path.exists():
+        shutil.rmtree(aside)
+    else:
+        aside.rename(path)
+
+
+def _flush_all(folder: Path) -> None:
+    """Waits until everything below a folder is on the disk."""
+    for root, _, names in os.walk(folder):
+        for name in names:
+            _flush(Path(root, name))
+        _flush(Path(root))
+
+
+def _flush(path: Path) -> None:
+    """Waits until a file, or the names in a folder, are on the disk."""
+    if sys.platform == "win32" and path.is_dir():
+        return
+    handle = os.open(path, os.O_RDWR if sys.platform == "win32" else os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno != errno.EINVAL or not path.is_dir():  # some file systems do not flush folders
+            raise
+    finally:
+        os.close(handle)

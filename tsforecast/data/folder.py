@@ -7,8 +7,6 @@ the test part holds every series once, at full length.
 import json
 import logging
 import os
-import shutil
-import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +19,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from tsforecast.data.checks import check_entries
+from tsforecast.data.files import replace_folder
 from tsforecast.data.frequency import default_horizon, expected_alias_warnings, period_alias, to_period
 from tsforecast.data.task import ForecastTask
 
@@ -41,22 +40,15 @@ def write_folder(task: ForecastTask, path: Path) -> None:
         path: Folder to create.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent))
-    try:
-        meta = {"freq": task.freq, "prediction_length": task.prediction_length, "windows": task.windows}
-        (scratch / "new").mkdir()
-        (scratch / "new" / "metadata.json").write_text(json.dumps({**meta, "name": task.name}) + "\n")
+    meta = {"freq": task.freq, "prediction_length": task.prediction_length, "windows": task.windows}
+    with replace_folder(path) as scratch:
+        (scratch / "metadata.json").write_text(json.dumps({**meta, "name": task.name}) + "\n", encoding="utf-8")
         with expected_alias_warnings():
             for part, entries in (("train", task.train), ("test", task.entries)):
-                (scratch / "new" / part).mkdir()
+                (scratch / part).mkdir()
                 JsonLinesWriter().write_to_folder(
-                    tqdm(entries, desc=f"writing {part}", unit="series", disable=None), scratch / "new" / part
+                    tqdm(entries, desc=f"writing {part}", unit="series", disable=None), scratch / part
                 )
-        if path.exists():
-            path.rename(scratch / "old")
-        (scratch / "new").rename(path)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def read_folder(

@@ -11,6 +11,8 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from tsforecast.data.files import replace_file
+
 
 def pack(path: Path, values: NDArray[np.float64], divisors: NDArray[np.float64], start: str, items: list[str]) -> None:
     """Writes series as integers over a divisor, byte plane by byte plane, compressed.
@@ -42,7 +44,8 @@ def pack(path: Path, values: NDArray[np.float64], divisors: NDArray[np.float64],
     }
     if ulps.any():
         arrays["ulps"] = ulps.astype(np.int8)
-    np.savez_compressed(path, **arrays)  # pyright: ignore[reportArgumentType]
+    with replace_file(path) as temporary:
+        np.savez_compressed(temporary, **arrays)  # pyright: ignore[reportArgumentType]
 
 
 def unpack(file: Path | BinaryIO) -> tuple[NDArray[np.float64], str, list[str]]:
