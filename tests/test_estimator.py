@@ -1,4 +1,3 @@
-import json
 import signal
 import warnings
 
@@ -274,23 +273,17 @@ def test_saved_and_loaded_again(trained, tmp_path):
     assert [p.name for p in folder.parent.iterdir()] == ["predictor"]
 
 
-@pytest.mark.parametrize("damage", ["version", "state", "json", "state is code"])
-def test_damaged_predictors_are_refused(trained, tmp_path, damage):
-    folder = tmp_path / "predictor"
-    save_predictor(trained, folder)
-    state = folder / "prediction-net-state.pt"
-    if damage == "version":
-        (folder / "format.json").write_text(json.dumps({"tsforecast_format": 99}))
-    elif damage == "state":
-        state.write_bytes(state.read_bytes()[:100])
-    elif damage == "json":
-        (folder / "predictor.json").write_text("{")
-    else:
-        torch.save({"weight": pd.Period("2024")}, state)
-    with pytest.raises(ValueError, match="format 99" if damage == "version" else "no readable predictor"):
-        load_predictor(folder, "cpu")
-    with pytest.raises(FileNotFoundError, match="expected a saved predictor"):
-        load_predictor(tmp_path, "cpu")
+def test_serialised_and_saved_predictors_are_one_format(trained, tmp_path):
+    entries = make_entries()
+    (tmp_path / "serialised").mkdir()
+    trained.serialize(tmp_path / "serialised")
+    save_predictor(trained, tmp_path / "saved")
+    forecasts = seeded(trained, entries)
+    for folder in (tmp_path / "serialised", tmp_path / "saved"):
+        assert load_predictor(folder) == trained
+        for again in (load_predictor(folder, "cpu"), Predictor.deserialize(folder)):
+            assert isinstance(again, StateSpacePredictor)
+            same_forecasts(forecasts, seeded(again, entries))
 
 
 def test_a_series_alone_is_forecast_as_in_a_batch():

@@ -1,8 +1,6 @@
 """GluonTS predictor for every model: from a history to a forecast, to a file and back."""
 
-import json
 import logging
-import pickle
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +10,7 @@ import torch
 from gluonts.core.component import validated
 from gluonts.itertools import batcher
 from gluonts.model.forecast import Forecast, SampleForecast
+from gluonts.model.predictor import Predictor
 from gluonts.torch.model.forecast import DistributionForecast
 from gluonts.torch.model.predictor import PyTorchPredictor
 from gluonts.transform import Transformation
@@ -21,7 +20,7 @@ from tsforecast.data.files import replace_folder
 from tsforecast.data.transform import Prepare, collate, cut
 from tsforecast.live import LiveBelief, continued, join, split, static_features
 from tsforecast.models import INPUT_NAMES, AbstractForecaster
-from tsforecast.models.base import FORMAT
+from tsforecast.saved import NOT_SAVED, declared, read_parts, write_parts
 
 log = logging.getLogger(__name__)
 
@@ -70,6 +69,35 @@ class StateSpacePredictor(PyTorchPredictor):
         self.freq = freq
         self.history_length = history_length
         self.forecast = forecast
+
+    def serialize(self, path: Path) -> None:
+        """Writes the predictor into a folder that is there; `load_predictor` and `deserialize` read it.
+
+        Raises:
+            ValueError: If its model is none of `MODELS`.
+        """
+        path = Path(path)
+        Predictor.serialize(self, path)
+        names = [name for name in declared(type(self)) if name not in NOT_SAVED]
+        write_parts(path, self.prediction_net, self.input_transform, {name: getattr(self, name) for name in names})
+
+    @classmethod
+    def deserialize(  # pyright: ignore[reportIncompatibleMethodOverride]
+        cls, path: Path, device: str | torch.device | None = None
+    ) -> "StateSpacePredictor":
+        """Reads what `serialize` wrote; no code of the files is run.
+
+        Args:
+            path: Of the folder.
+            device: Where the network goes; None as "auto".
+
+        Raises:
+            FileNotFoundError: If there is nothing.
+            ValueError: If it is damaged, of another program or of another format; or there is no such device.
+        """
+        target = find_device("auto" if device is None else device)
+        net, preparation, arguments = read_parts(Path(path), cls, target)
+        return cls(net, preparation, **arguments).to(target)  # pyright: ignore[reportReturnType]
 
     def predict(self, dataset: Iterable[dict[str, Any]], num_samples: int | None = None) -> Iterator[Forecast]:
         """A forecast for every entry, in order.
@@ -318,47 +346,37 @@ def with_prediction_length(predictor: StateSpacePredictor, prediction_length: in
 
 
 def save_predictor(predictor: StateSpacePredictor, folder: str | Path) -> None:
-    """Writes a predictor by GluonTS' `serialize`, with a format version; an existing folder is replaced whole."""
+    """Writes a predictor by its `serialize`; an existing folder is replaced whole."""
     folder = Path(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with replace_folder(folder) as scratch:
         predictor.serialize(scratch)
-        (scratch / "format.json").write_text(json.dumps({"tsforecast_format": FORMAT}), encoding="utf-8")
 
 
 def load_predictor(folder: str | Path, device: str = "auto") -> StateSpacePredictor:
-    """Reads what `save_predictor` wrote, onto any device; no code of the files is run.
+    """Reads what `save_predictor` or `StateSpacePredictor.serialize` wrote, onto any device; no code of it is run.
 
     Raises:
         FileNotFoundError: If there is nothing.
-        ValueError: If it is damaged, of another program or of another format.
+        ValueError: If it is damaged, of another program or of another format; or there is no such device.
     """
-    folder = Path(folder)
-    mark = folder / "format.json"
-    if not mark.is_file():
-        raise FileNotFoundError(f"expected a saved predictor in {folder}: there is no {mark}")
+    return StateSpacePredictor.deserialize(Path(folder), find_device(device))
+
+
+def find_device(name: str | torch.device) -> torch.device:
+    """A device of this machine; "auto" is a GPU where there is one.
+
+    Raises:
+        ValueError: If it is not there.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        version = json.loads(mark.read_text())["tsforecast_format"]
-        if version != FORMAT:
-            raise ValueError(f"{folder} has format {version}, this version of tsforecast reads format {FORMAT}")
-        target = torch.device(
-            "cuda" if device == "auto" and torch.cuda.is_available() else "cpu" if device == "auto" else device
-        )
-        predictor = StateSpacePredictor.deserialize(folder, target)
-    except (
-        OSError,
-        KeyError,
-        TypeError,
-        RuntimeError,
-        EOFError,
-        AssertionError,
-        pickle.UnpicklingError,
-        ValueError,
-    ) as error:
-        if isinstance(error, ValueError) and "has format" in str(error):
-            raise
+        device = torch.device(name)
+        torch.zeros(1, device=device).item()
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        there = ["cpu", *(f"cuda:{number}" for number in range(torch.cuda.device_count()))]
         raise ValueError(
-            f"{folder} holds no readable predictor ({error}); it is damaged or not of tsforecast: train again"
+            f"there is no device {str(name)!r} here; expected auto or one of {', '.join(there)}"
         ) from error
-    assert isinstance(predictor, StateSpacePredictor)
-    return predictor
+    return device

@@ -1,0 +1,237 @@
+"""Reading files that may come from strangers: their size is bounded before they are parsed, and no code of them runs.
+
+Every function raises one ValueError that names the file and says what was expected.
+"""
+
+import bz2
+import gzip
+import json
+import lzma
+import re
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+import numpy as np
+import torch
+import yaml
+from numpy.typing import NDArray
+
+MOST_TEXT = 1 << 20  # bytes of a file of settings
+MOST_RECORD = 1 << 28  # bytes of a file with a line or a name for each series
+MOST_DEPTH = 32  # brackets within brackets: parsers call themselves for each, and overflow the stack
+
+# What may unpack to more than this is expected to be at most so many times its size: numbers as text shrink to a tenth.
+_UNSUSPECTED = 1 << 28
+_MOST_RATIO = 100
+_CHUNK = 1 << 20
+
+_OPENERS = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+_STRINGS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+_BRACKETS = re.compile(r"[\[\]{}]")
+
+
+def read_text(path: str | Path, most: int = MOST_TEXT) -> str:
+    """The text of a file in UTF-8.
+
+    Args:
+        path: Of the file.
+        most: Bytes.
+
+    Raises:
+        ValueError: If it is longer, or no text.
+        OSError: If it can not be opened.
+    """
+    path = Path(path)
+    if not path.is_file():  # not of a pipe or a device, which may never end
+        raise FileNotFoundError(f"there is no file {path}")
+    with path.open("rb") as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise ValueError(f"{path}: expected at most {_size(most)}, got {_size(path.stat().st_size)}")
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: expected text in UTF-8 ({error.reason} at byte {error.start})") from error
+
+
+def parse_json(text: str) -> Any:
+    """What a JSON text says.
+
+    Raises:
+        ValueError: If it is none, or deeper than `MOST_DEPTH`.
+    """
+    if text.count("[") + text.count("{") > MOST_DEPTH:
+        depth = 0
+        for bracket in _BRACKETS.finditer(_STRINGS.sub("", text)):
+            depth += 1 if bracket[0] in "[{" else -1
+            _check_depth(depth)
+    return json.loads(text)
+
+
+def read_json(path: str | Path, most: int = MOST_RECORD) -> Any:
+    """What a JSON file says.
+
+    Raises:
+        ValueError: If it is none, or longer than `most` bytes, or deeper than `MOST_DEPTH`.
+        OSError: If it can not be opened.
+    """
+    text = read_text(path, most)
+    try:
+        return parse_json(text)
+    except ValueError as error:
+        raise ValueError(f"{path}: not readable as JSON ({error})") from error
+
+
+def check_yaml(text: str) -> None:
+    """Refuses YAML that says more than plain values: tags, which name classes; and aliases, which multiply.
+
+    Raises:
+        ValueError: If there are any, or it is no YAML, or longer than `MOST_TEXT` or deeper than `MOST_DEPTH`.
+    """
+    if len(text) > MOST_TEXT:
+        raise ValueError(f"expected at most {_size(MOST_TEXT)} of YAML, got {_size(len(text))}")
+    depth = 0
+    try:
+        for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            _check_depth(depth)
+            if isinstance(event, yaml.AliasEvent):
+                raise ValueError(f"expected plain values, got an alias (*{event.anchor})")
+            tag = getattr(event, "tag", None)
+            if tag is not None:
+                raise ValueError(f"expected plain values, got the tag {tag}")
+    except yaml.YAMLError as error:
+        raise ValueError(f"not readable as YAML ({error})") from error
+
+
+def read_yaml(path: str | Path) -> Any:
+    """What a YAML file says; it may hold plain values only, see `check_yaml`.
+
+    Raises:
+        ValueError: If it is none, or longer or deeper than a file of settings can be.
+        OSError: If it can not be opened.
+    """
+    text = read_text(path)
+    try:
+        check_yaml(text)
+        return yaml.safe_load(text)
+    except (ValueError, yaml.YAMLError) as error:  # the second of values such as an impossible date
+        raise ValueError(f"{path}: {error}") from error
+
+
+def check_packed(path: str | Path) -> None:
+    """Refuses a packed file (.gz, .bz2, .xz or .zip, by its name) that is cut short, damaged, or a bomb.
+
+    Nothing of what it unpacks to is kept. Files of other names pass.
+
+    Raises:
+        ValueError: If something is wrong; the message says what to do.
+    """
+    path = Path(path)
+    if path.suffix not in (*_OPENERS, ".zip") or not path.is_file():
+        return
+    try:
+        if path.suffix == ".zip":
+            with zipfile.ZipFile(path) as archive:
+                check_archive(archive, path)
+                for member in archive.infolist():
+                    with archive.open(member) as file:
+                        _count(cast(BinaryIO, file), path)
+        else:
+            with _OPENERS[path.suffix](path, "rb") as file:
+                _count(cast(BinaryIO, file), path)
+    except (EOFError, OSError, lzma.LZMAError, zlib.error, zipfile.BadZipFile, RuntimeError) as error:
+        raise ValueError(f"{path} is cut short or damaged ({error}); fetch or write it again") from error
+
+
+def _count(file: BinaryIO, path: Path) -> None:
+    """Reads to the end, or as far as is to be expected."""
+    size = path.stat().st_size
+    expanded = 0
+    while chunk := file.read(_CHUNK):
+        expanded += len(chunk)
+        _check_expansion(path, size, expanded, "unpack it yourself")
+
+
+def check_archive(archive: zipfile.ZipFile, path: str | Path) -> None:
+    """Refuses a zip archive that unpacks to far more than its size.
+
+    Raises:
+        ValueError: If it does.
+    """
+    expanded = sum(member.file_size for member in archive.infolist())
+    _check_expansion(Path(path), Path(path).stat().st_size, expanded, "unpack it, or write it without compression")
+
+
+def _check_expansion(path: Path, size: int, expanded: int, remedy: str) -> None:
+    most = max(_UNSUSPECTED, _MOST_RATIO * size)
+    if expanded > most:
+        raise ValueError(
+            f"{path} has {_size(size)} and unpacks to more than {_size(most)}, which looks like an attack on the "
+            f"memory: if it is what you expect, {remedy}"
+        )
+
+
+def load_arrays(path: str | Path) -> dict[str, NDArray[Any]]:
+    """The arrays of an npz file, by name; arrays of Python objects, which run code, are refused.
+
+    Raises:
+        ValueError: If the file is damaged, no npz file, or a bomb.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            check_archive(archive, path)
+        with np.load(path, allow_pickle=False) as arrays:
+            return {name: arrays[name] for name in arrays.files}
+    except (ValueError, TypeError, SyntaxError, EOFError, OverflowError, MemoryError, KeyError) as error:
+        message = str(error) or type(error).__name__
+        raise ValueError(message if str(path) in message else f"{path}: {message}") from error
+    except (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError) as error:
+        raise ValueError(f"{path} is cut short or damaged ({error})") from error
+
+
+def load_tensors(path: str | Path, device: str | torch.device = "cpu") -> dict[str, Any]:
+    """What `torch.save` has written of a dictionary of tensors and plain values; anything else is refused.
+
+    Args:
+        path: Of the file.
+        device: Where the tensors go.
+
+    Raises:
+        ValueError: If the file is damaged, names a class or function, or holds no dictionary.
+        OSError: If it can not be opened.
+    """
+    path = Path(path)
+    try:
+        with zipfile.ZipFile(path) as archive:  # torch packs nothing, so that files are as large as what they hold
+            if any(member.compress_type != zipfile.ZIP_STORED for member in archive.infolist()):
+                raise ValueError("it is packed, as torch does not write it")
+        payload = torch.load(path, map_location=device, weights_only=True)
+    except OSError:
+        raise
+    except Exception as error:  # a file can be damaged in any way
+        raise ValueError(f"{path} is damaged or not of tsforecast ({_first_line(error)})") from error
+    if not isinstance(payload, dict):
+        raise ValueError(f"{path} is not of tsforecast: expected a dictionary, got {type(payload).__name__}")
+    return payload
+
+
+def _first_line(error: Exception) -> str:
+    """Without torch's advice to load the file without protection."""
+    text = str(error).strip().split("\n")[0] or type(error).__name__
+    return "it holds more than tensors and plain values" if "weights_only" in text else text
+
+
+def _check_depth(depth: int) -> None:
+    if depth > MOST_DEPTH:
+        raise ValueError(f"expected at most {MOST_DEPTH} brackets or blocks within each other, got more")
+
+
+def _size(count: float) -> str:
+    for unit in ("bytes", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.4g} {unit}"
+        count /= 1024
+    return f"{count:.4g} GiB"

@@ -1,0 +1,206 @@
+"""The folder of a saved predictor: plain JSON that names a model of `MODELS` and its arguments, and a file of weights.
+
+- predictor.json: format version, model, and the arguments of model, preparation and predictor
+- prediction-net-state.pt: tensors by name
+- gluonts-config.json: by which `gluonts.model.Predictor.deserialize` finds the class
+
+GluonTS' own decoder builds whatever object a file names. This one builds three, each with arguments of the types which
+its constructor declares.
+"""
+
+import inspect
+import json
+import types
+import typing
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from tsforecast.data.files import replace_file, save_tensors
+from tsforecast.data.reading import load_tensors, read_json
+from tsforecast.data.transform import Prepare
+from tsforecast.models import MODELS, AbstractForecaster
+
+FORMAT = 2  # of these folders; raised when older ones can no longer be read
+RECORD = "predictor.json"
+WEIGHTS = "prediction-net-state.pt"
+
+# Arguments of the predictor that are parts of their own, or chosen anew.
+NOT_SAVED = frozenset({"prediction_net", "input_transform", "device"})
+
+_PARTS = ("model", "hyperparameters", "preparation", "predictor")
+
+
+def write_parts(folder: Path, net: torch.nn.Module, preparation: Any, predictor: Mapping[str, Any]) -> None:
+    """Writes what `read_parts` reads.
+
+    Args:
+        folder: Of the predictor; there already.
+        net: A model of `MODELS`.
+        preparation: A `Prepare`.
+        predictor: Other arguments of the predictor: plain values.
+
+    Raises:
+        ValueError: If the model or the preparation is of another class, which nobody could read again.
+    """
+    names = {model: name for name, model in MODELS.items()}
+    if type(net) not in names or type(preparation) is not Prepare:
+        raise ValueError(
+            f"expected a model of MODELS ({', '.join(MODELS)}) behind Prepare, got {type(net).__name__} behind "
+            f"{type(preparation).__name__}: of models of your own, save the state_dict"
+        )
+    assert isinstance(net, AbstractForecaster)
+    record = {
+        "tsforecast_format": FORMAT,
+        "model": names[type(net)],
+        "hyperparameters": _plain(dict(net.hparams)),
+        "preparation": _plain(preparation.__init_args__),  # pyright: ignore[reportAttributeAccessIssue]
+        "predictor": _plain(dict(predictor)),
+    }
+    save_tensors(net.state_dict(), folder / WEIGHTS)
+    with replace_file(folder / RECORD) as temporary:
+        temporary.write_text(json.dumps(record, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def read_parts(
+    folder: Path, predictor: type, device: torch.device
+) -> tuple[AbstractForecaster, Prepare, dict[str, Any]]:
+    """Network, preparation and other arguments of a saved predictor; no code of the files is run.
+
+    Args:
+        folder: Of the predictor.
+        predictor: Its class, whose constructor declares what arguments are expected.
+        device: Where the network goes.
+
+    Raises:
+        FileNotFoundError: If there is nothing.
+        ValueError: If it is damaged, of another program or of another format.
+    """
+    path = folder / RECORD
+    if not path.is_file():
+        raise FileNotFoundError(f"expected a saved predictor in {folder}: there is no {path}")
+    record = _checked_record(path)
+    model = MODELS[record["model"]]
+    _check_arguments(path, "hyperparameters", record["hyperparameters"], model)
+    _check_arguments(path, "preparation", record["preparation"], Prepare)
+    _check_arguments(path, "predictor", record["predictor"], predictor, NOT_SAVED)
+    weights = load_tensors(folder / WEIGHTS, device)
+    try:
+        with torch.device("meta"):  # sizes that no memory has cost nothing there
+            expected = model(**record["hyperparameters"]).state_dict()
+        given = {name: getattr(values, "shape", None) for name, values in weights.items()}
+        if given != {name: values.shape for name, values in expected.items()}:
+            raise ValueError("the weights do not fit the hyperparameters")
+        net = model(**record["hyperparameters"]).to(device)
+        net.load_state_dict(weights)
+        preparation = Prepare(**record["preparation"])
+        _check_together(net, preparation, record["predictor"])
+    except (ValueError, TypeError, ArithmeticError, RuntimeError, IndexError, KeyError) as error:
+        raise ValueError(f"{folder} holds no readable predictor ({error}): train again") from error
+    return net, preparation, record["predictor"]
+
+
+def _checked_record(path: Path) -> dict[str, Any]:
+    """The record, of this format and of a model that there is."""
+    record = read_json(path)
+    found = record.get("tsforecast_format") if isinstance(record, dict) else None
+    if found is None and isinstance(record, dict) and "__kind__" in record:
+        found = 1  # by GluonTS' decoder
+    if found is None or not isinstance(record, dict):
+        raise ValueError(f"{path} is not of tsforecast: it has no format; train again")
+    if found != FORMAT:
+        raise ValueError(
+            f"{path} has format {found!r}, this version of tsforecast reads format {FORMAT}: train again, or read it "
+            "with the version that wrote it"
+        )
+    missing = [name for name in _PARTS if name not in record]
+    if missing:
+        raise ValueError(f"{path} is damaged: it lacks {', '.join(missing)}; train again")
+    if not isinstance(record["model"], str) or record["model"] not in MODELS:
+        raise ValueError(f"{path}: expected a model among {', '.join(MODELS)}, got {record['model']!r}")
+    return record
+
+
+def declared(cls: type) -> dict[str, inspect.Parameter]:
+    """The arguments of a constructor, with those that it passes on to the classes which it is derived from."""
+    found: dict[str, inspect.Parameter] = {}
+    for ancestor in cls.__mro__:
+        if "__init__" not in vars(ancestor):
+            continue
+        parameters = list(inspect.signature(vars(ancestor)["__init__"]).parameters.values())[1:]
+        found |= {p.name: p for p in parameters if p.kind is not p.VAR_KEYWORD and p.name not in found}
+        if all(p.kind is not p.VAR_KEYWORD for p in parameters):
+            break
+    return found
+
+
+def _check_arguments(path: Path, part: str, values: Any, cls: type, given: frozenset[str] = frozenset()) -> None:
+    """Refuses arguments which a constructor does not declare, lacks, or declares with another type.
+
+    Args:
+        path: Of the record, for messages.
+        part: Its part.
+        values: Of the part.
+        cls: Class whose constructor takes them.
+        given: Arguments which do not come from the file.
+    """
+    if not isinstance(values, dict):
+        raise ValueError(f"{path}, {part}: expected an object, got {type(values).__name__}")
+    parameters = {name: p for name, p in declared(cls).items() if name not in given}
+    for name, value in values.items():
+        if name not in parameters:
+            raise ValueError(f"{path}, {part}: {cls.__name__} has no argument {name!r}")
+        if not fits(value, parameters[name].annotation):
+            shown = repr(value)[:80]
+            raise ValueError(f"{path}, {part}: expected {name} of type {parameters[name].annotation}, got {shown}")
+    for name, parameter in parameters.items():
+        if name not in values and parameter.default is parameter.empty:
+            raise ValueError(f"{path}, {part}: {name} is missing")
+
+
+def fits(value: Any, annotation: Any) -> bool:
+    """Whether a value of a JSON file is of a type, as an argument is annotated."""
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin in (typing.Union, types.UnionType):
+        return any(fits(value, member) for member in arguments)
+    if origin is list:
+        return isinstance(value, list) and all(fits(member, arguments[0]) for member in value)
+    if origin is dict:
+        return isinstance(value, dict) and all(fits(member, arguments[1]) for member in value.values())
+    if annotation in (None, type(None)):
+        return value is None
+    if annotation is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if annotation in (int, str, bool):
+        return type(value) is annotation
+    raise TypeError(f"a constructor declares the type {annotation}, which no plain value has")
+
+
+def _plain(value: Any) -> Any:
+    """As JSON has it."""
+    if isinstance(value, Mapping):
+        return {str(name): _plain(member) for name, member in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(member) for member in value]
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _check_together(net: AbstractForecaster, preparation: Prepare, predictor: Mapping[str, Any]) -> None:
+    """Refuses parts which do not fit each other: what is prepared is what the network takes."""
+    pairs = {
+        "prediction_length": (predictor["prediction_length"], preparation.prediction_length),
+        "num_targets": (net.num_targets, preparation.num_targets),
+        "cardinality": (list(net.cardinality), preparation.cardinality.tolist()),
+        "seasons": (list(net.season_names), list(preparation.seasons)),
+        "num_dynamic_real": (net.hparams.get("num_dynamic_real", 0), len(preparation.dynamic_units)),
+        "num_static_real": (net.hparams.get("num_static_real", 0), len(preparation.static_units)),
+    }
+    for name, (one, other) in pairs.items():
+        if one != other:
+            raise ValueError(f"{name} differs between its parts: {one!r} and {other!r}")
+    for name in ("prediction_length", "batch_size"):
+        if predictor.get(name, 1) < 1:
+            raise ValueError(f"expected {name} of at least 1, got {predictor[name]}")
