@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tsforecast.data.columns import Columns
+from tsforecast.data.roles import Columns
 from tsforecast.data.table import read_task
 
 HEADER = "item,timestamp,target\n"
@@ -31,7 +31,12 @@ def test_missing_file(tmp_path):
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("", "the file is empty"), ("\n\n", "the file is empty"), (HEADER, "has no rows"), (HEADER + "\n,,\n", "no rows")],
+    [
+        ("", "the file is empty"),
+        ("\n\n", "the file is empty"),
+        (HEADER, "there are no rows"),
+        (HEADER + "\n,,\n", "no rows"),
+    ],
 )
 def test_empty_file(tmp_path, text, message):
     refused(tmp_path, text, message)
@@ -67,15 +72,15 @@ def test_missing_columns(tmp_path, columns, message):
 
 
 def test_columns_that_can_not_be_guessed(tmp_path):
-    refused(tmp_path, "when,target\n2024-01-01,1\n", r"no column looks like time stamps; name it \(timestamp=")
-    refused(tmp_path, "date,low,high\n2024-01-01,1,2\n", r"no column looks like a target; name it \(target=")
+    refused(tmp_path, "when,target\nnow,1\n", r"no column looks like time stamps; name it by .*\(timestamp='NAME'\)")
+    refused(tmp_path, "date,low,high\n2024-01-01,1,a\n", r"no column looks like a target; name it by .*\(target='NAME'")
 
 
 def test_duplicate_time_stamps(tmp_path):
     text = HEADER + rows() + "a,2024-01-05,99\n"
     refused(tmp_path, text, r"line 32.*2024-01-05.* of item 'a' occurs twice, first in .*line 6; keep one row or add")
     text = "timestamp,target\n" + "".join(row.split(",", 1)[1] + "\n" for row in (rows() + rows(item="b")).split())
-    refused(tmp_path, text, "is there an item column to name")
+    refused(tmp_path, text, r"another column tells the series apart, name it by columns=Columns\(item='NAME'\)")
 
 
 def test_irregular_time_stamps(tmp_path):
@@ -165,7 +170,7 @@ def test_text_in_a_column_of_numbers(tmp_path, cell):
 @pytest.mark.parametrize("cell", ["inf", "-inf", "Infinity"])
 def test_infinite_values(tmp_path, cell):
     refused(
-        tmp_path, HEADER + rows() + f"a,2024-01-31,{cell}\n", "line 32, column 'target': the value is infinite; leave"
+        tmp_path, HEADER + rows() + f"a,2024-01-31,{cell}\n", "line 32, column 'target': the value is infinite; correct"
     )
 
 
@@ -241,7 +246,7 @@ def test_faults_of_covariates(tmp_path):
     head = "timestamp,target,price,size\n"
     body = "".join(f"2024-01-{day:02d},{day},{day / 2},3\n" for day in range(1, 31))
     refused(
-        tmp_path, head + body + "2024-01-31,31,,3\n", "line 32, column 'price': the covariate is empty", columns=columns
+        tmp_path, head + body + "2024-01-31,31,,3\n", "line 32, column 'price': the cell is empty, but", columns=columns
     )
     refused(
         tmp_path, head + body + "2024-01-31,31,x,3\n", "line 32, column 'price': expected a number", columns=columns

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tsforecast.data.columns import Columns
+from tsforecast.data.roles import Columns
 from tsforecast.data.table import read_task
 from tsforecast.data.task import instances
 

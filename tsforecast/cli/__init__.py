@@ -11,6 +11,7 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 
 from tsforecast.cli import compare, evaluate, predict, stream, train, tune
 from tsforecast.cli.memory import keep_freed_memory
+from tsforecast.data.wording import command_line_wording
 
 __all__ = ["COMMANDS", "main"]
 
@@ -57,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     keep_freed_memory()
     name, *rest = arguments
-    with _messages():
+    with _messages(), command_line_wording():
         try:
             if name not in COMMANDS:
                 raise ValueError(f"there is no command {name!r}; expected one of {', '.join(COMMANDS)}")

@@ -12,14 +12,25 @@ from tsforecast.data.task import with_windows
 
 # Options by the field of `Columns` that they give, with what `add_argument` needs.
 COLUMNS: dict[str, tuple[str, dict[str, Any]]] = {
-    "item": ("name of the series; default: item_id, series, unique_id, ..; one series if there is none", {}),
-    "timestamp": ("time stamps; default: timestamp, date, ds, ..", {}),
-    "target": ("what to forecast, one or several; default: target, value, y, or the only one left", {"nargs": "+"}),
+    "item": (
+        "name of the series, or several columns that name it together; default: item_id, unique_id, sku, store, ..; "
+        "one series if there is none",
+        {"nargs": "+"},
+    ),
+    "timestamp": ("time stamps; default: timestamp, date, ds, month, ..", {"type": str}),
+    "target": (
+        "what to forecast, one or several; default: target, value, y, sales, .., or the only one left",
+        {"nargs": "+"},
+    ),
     "covariates": ("numbers known ahead of time", {"nargs": "+"}),
     "static_categories": ("names constant within a series", {"nargs": "+"}),
     "static_reals": ("numbers constant within a series", {"nargs": "+"}),
-    "timestamp_format": ("format of time stamps, such as %d/%m/%Y; default: ISO 8601 or what is unambiguous", {}),
-    "decimal": ("decimal sign; default: a point", {}),
+    "timestamp_format": (
+        "format of time stamps, such as %d/%m/%Y; default: ISO 8601 or what is unambiguous",
+        {"type": str},
+    ),
+    "decimal": ("decimal sign; default: a point", {"type": str}),
+    "wide": ("one column for each series, beside time stamps", {"action": "store_true"}),
 }
 
 
@@ -27,7 +38,9 @@ def add_columns(parser: ArgumentParser) -> None:
     """Adds the options that say what the columns of a user's table are."""
     group = parser.add_argument_group("columns of --data (see docs/data.md)")
     for name, (text, keywords) in COLUMNS.items():
-        group.add_argument(f"--{name}", type=str, help=text, **keywords)
+        # Several names have no type: jsonargparse would refuse a single one, without a list around it, in a YAML file.
+        names = [f"--{name}", *([f"--{name}_column"] if name in ("item", "timestamp", "target") else [])]
+        group.add_argument(*names, help=text, **keywords)
 
 
 def add_data(parser: ArgumentParser) -> None:
@@ -69,8 +82,12 @@ def trained_run(options: Namespace) -> tuple[Path, dict[str, Any]]:
 def columns(options: Mapping[str, Any] | Namespace, fallback: Columns | None = None) -> Columns:
     """The columns that the options name; those of `fallback` for what they leave open."""
     given = {name: options[name] for name in COLUMNS if options[name]}
-    if isinstance(given.get("target"), list) and len(given["target"]) == 1:
-        given["target"] = given["target"][0]
+    for name in ("item", "target"):
+        if isinstance(given.get(name), list) and len(given[name]) == 1:
+            given[name] = given[name][0]
+    for name in ("covariates", "static_categories", "static_reals"):
+        if isinstance(given.get(name), str):
+            given[name] = [given[name]]
     base = fallback or Columns()
     return Columns(**{name: given.get(name, getattr(base, name)) for name in COLUMNS})
 

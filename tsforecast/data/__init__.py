@@ -2,8 +2,8 @@
 
 from tsforecast.data.catalog import CATALOG, load_task
 from tsforecast.data.checks import check_entries
-from tsforecast.data.columns import Columns
 from tsforecast.data.known import attach_known
+from tsforecast.data.roles import Columns
 from tsforecast.data.table import read_task
 from tsforecast.data.task import ForecastTask
 

@@ -8,37 +8,87 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from tsforecast.data.columns import MISSING, Table
+from tsforecast.data.columns import Table
+from tsforecast.data.roles import MISSING, column_option
 
 Stamps = np.ndarray  # of datetime64[ns]; a checker of types at run time takes the unit amiss
 log = logging.getLogger(__name__)
 
 _OFFSET = r"\s*(?:Z|[+-]\d{2}(?::?\d{2})?)$"  # distance from UTC at the end of a time of day
 _ZONED = r"\d{1,2}:\d{2}.*?" + _OFFSET
+_SIGNS = {",": "comma", ".": "point"}
 _EPOCH = re.compile(r"\d{9,}(\.\d*)?")
 
 
-def numbers(table: Table, column: str) -> NDArray[np.float64]:
+def numbers(table: Table, column: str, *, gaps: bool = True) -> NDArray[np.float64]:
     """A column as float64, NaN where the cell is empty.
 
+    Args:
+        table: Table of a user.
+        column: Its column.
+        gaps: Whether cells may be empty.
+
     Raises:
-        ValueError: If a cell holds text or an infinite number; the message names its line.
+        ValueError: If a cell holds text or a number that float32 has no place for, or is empty where it must not be;
+            the message names its line.
     """
-    raw = table.frame[column]
-    values = np.asarray(pd.to_numeric(raw, errors="coerce"), dtype=np.float64)
-    text = np.isnan(values) & ~np.asarray(raw.isna() | raw.isin(MISSING))
+    raw: Any = table.frame[column]
+    if raw.dtype.kind in "mMc" or isinstance(raw.dtype, pd.DatetimeTZDtype | pd.PeriodDtype):
+        raise ValueError(f"{table.place(0, column)}: expected a number, got {raw.iloc[0]!r}")
+    missing = np.asarray(raw.isna() | raw.isin(MISSING))
+    values = _parsed(raw, table.columns.decimal)
+    text = np.isnan(values) & ~missing
     if text.any():
         row = int(np.argmax(text))
-        cell = str(raw.iloc[row])
-        remedy = "correct it, or leave it empty if it is missing"
-        if re.fullmatch(r"[+-]?[\d.]*,\d+", cell) and table.columns.decimal == ".":
-            remedy = "if its comma is the decimal sign, give decimal=','"
-        raise ValueError(f"{table.place(row, column)}: expected a number, got {cell!r}; {remedy}")
-    infinite = np.isinf(values)
-    if infinite.any():
-        place = table.place(int(np.argmax(infinite)), column)
-        raise ValueError(f"{place}: the value is infinite; leave the cell empty if it is missing")
+        cells = raw[text].astype(str)
+        remedy = _remedy(cells, table.columns.decimal) or (
+            "correct it, or leave it empty if it is missing" if gaps else "correct it; every row needs one"
+        )
+        raise ValueError(f"{table.place(row, column)}: expected a number, got {cells.iloc[0]!r}; {remedy}")
+    if missing.any() and not gaps:
+        place = table.place(int(np.argmax(missing)), column)
+        raise ValueError(
+            f"{place}: the cell is empty, but this column needs a number in every row; fill it (0, or the last value), "
+            "or delete the row"
+        )
+    large = np.abs(values) > np.finfo(np.float32).max
+    if large.any():
+        row = int(np.argmax(large))
+        fault = "infinite" if np.isinf(values[row]) else f"{values[row]:g}, beyond the largest, 3.4e38"
+        remedy = "correct it, or leave the cell empty if it is missing" if gaps else "correct it"
+        raise ValueError(f"{table.place(row, column)}: the value is {fault}; {remedy}")
     return values
+
+
+def _parsed(raw: Any, decimal: str) -> NDArray[np.float64]:
+    """Cells as float64, NaN where they are no numbers. Text may stand beside numbers that are parsed already."""
+    if isinstance(raw.dtype, pd.CategoricalDtype):
+        raw = raw.astype(object)
+    if decimal != "." and raw.dtype.kind not in "fiub":
+        point = raw.astype(str).str.replace(decimal, ".", regex=False)
+        raw = point.where(~raw.astype(str).str.contains(".", regex=False))
+    parsed: Any = pd.to_numeric(raw, errors="coerce")
+    return parsed.to_numpy(dtype=np.float64, na_value=np.nan)
+
+
+def _remedy(cells: Any, decimal: str) -> str | None:
+    """What to do about texts that are numbers with other signs; None where they are no numbers."""
+    first = cells.iloc[0].strip()
+    other = "." if decimal == "," else ","
+    if re.fullmatch(rf"[+-]?[1-9]\d{{0,2}}(\{other}\d{{3}})+(\{decimal}\d+)?", first):
+        one = first.count(other) == 1 and decimal not in first
+        if one and (cells.str.strip().str.fullmatch(rf"[+-]?\d+\{other}(\d{{1,2}}|\d{{4,}})")).any():
+            return f"if its {_SIGNS[other]} is the decimal sign, give {column_option('decimal', other)}"
+        plain = first.replace(other, "")
+        if one:
+            return (
+                f"write {plain} if its {_SIGNS[other]} separates thousands, or {first.replace(other, decimal)} if it "
+                "is the decimal sign"
+            )
+        return f"write it without separators of thousands, {plain}"
+    if re.fullmatch(rf"[+-]?\d*\{other}\d+", first):
+        return f"if its {_SIGNS[other]} is the decimal sign, give {column_option('decimal', other)}"
+    return None
 
 
 def timestamps(table: Table) -> Stamps:
@@ -112,7 +162,7 @@ def _parse(table: Table, text: pd.Series) -> Stamps:
     if len(complete) == 2 and not complete[0].equals(complete[1]):
         raise ValueError(
             f"{table.place(0, str(table.columns.timestamp))}: in {text.iloc[0]!r} day and month can not be told apart; "
-            "give timestamp_format, e.g. '%d/%m/%Y'"
+            f"give {column_option('timestamp_format', '%d/%m/%Y')}, or '%m/%d/%Y'"
         )
     return _stamps(complete[0])
 
@@ -133,7 +183,10 @@ def _check(table: Table, text: pd.Series, parsed: pd.Series) -> None:
     if bad.any():
         row = int(np.argmax(bad))
         cell = text.iloc[row]
-        remedy = "write it as 2024-12-31 or 2024-12-31 23:00, or give timestamp_format"
+        remedy = (
+            "write it as 2024-12-31 or 2024-12-31 23:00, or give its format by "
+            f"{column_option('timestamp_format', '%d %b %Y')}"
+        )
         if _EPOCH.fullmatch(cell):
             remedy = "numbers of seconds are not read: convert them, e.g. with pandas.to_datetime(column, unit='s')"
         raise ValueError(f"{table.place(row, str(table.columns.timestamp))}: {cell!r} is not a time stamp; {remedy}")

@@ -1,57 +1,16 @@
-"""Tables of users: which column is what, reading them, and where in the file a cell stands."""
+"""Tables of users: reading them, and where in the file a cell stands."""
 
 import csv
-import logging
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-log = logging.getLogger(__name__)
+from tsforecast.data.roles import MISSING, WIDE_ITEM, WIDE_TARGET, Columns, resolve
 
-# Names under which a column is found without being told, in order of preference; letter case does not matter.
-ITEM_NAMES = ("item_id", "item", "series", "series_id", "unique_id", "id")
-TIMESTAMP_NAMES = ("timestamp", "date", "datetime", "time", "ds")
-TARGET_NAMES = ("target", "value", "y")
-
-MISSING = ["", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "null", "NULL", "None", "none", "NaT"]
-
-
-@dataclass(frozen=True)
-class Columns:
-    """What the columns of a table are. Columns that are not named here are ignored.
-
-    Attributes:
-        item: Name of the series. None: one of `ITEM_NAMES`, or the whole table is one series.
-        timestamp: None: one of `TIMESTAMP_NAMES`.
-        target: One column, or several for a multivariate target. None: one of `TARGET_NAMES`, or the only column left.
-        covariates: Numbers known ahead of time (prices, holidays), which become `feat_dynamic_real`.
-        static_categories: Text or numbers constant within a series, which become codes in `feat_static_cat`.
-        static_reals: Numbers constant within a series, which become `feat_static_real`.
-        timestamp_format: As `strptime` takes it, e.g. "%d/%m/%Y"; None: ISO 8601 or whatever is unambiguous.
-        decimal: Decimal sign of a text file.
-    """
-
-    item: str | None = None
-    timestamp: str | None = None
-    target: str | Sequence[str] | None = None
-    covariates: Sequence[str] = ()
-    static_categories: Sequence[str] = ()
-    static_reals: Sequence[str] = ()
-    timestamp_format: str | None = None
-    decimal: str = "."
-
-    @property
-    def targets(self) -> list[str]:
-        """The target columns as a list."""
-        return [self.target] if isinstance(self.target, str) else list(self.target or ())
-
-    @property
-    def numbers(self) -> list[str]:
-        """All columns that hold numbers."""
-        return [*self.targets, *self.covariates, *self.static_reals]
+_SAMPLE = 100  # rows by which columns are recognised
 
 
 @dataclass(frozen=True)
@@ -60,9 +19,9 @@ class Table:
 
     Attributes:
         path: Where it comes from.
-        frame: Index = position in the file, counted from 0.
+        frame: In long form. Index = position in the file, counted from 0.
         columns: All roles filled in; `item` is None for a single series.
-        first_line: Line number of row 0 in a text file, where a header comes first; 1 otherwise.
+        first_line: Line number of row 0 in a text file, where a header comes first; 1 in Parquet, 0 in a DataFrame.
     """
 
     path: Path
@@ -70,51 +29,77 @@ class Table:
     columns: Columns
     first_line: int = field(default=1)
 
+    @property
+    def item(self) -> str | None:
+        """The column that names the series; None for a single series."""
+        return self.columns.items[0] if self.columns.items else None
+
     def place(self, row: int, column: str | None = None) -> str:
         """Where a row of the frame stands in the file, for error messages."""
         kind = "line" if self.first_line > 1 else "row"
         where = f"{self.path}, {kind} {self.frame.index.to_numpy()[row] + self.first_line}"
+        if column is not None and self.columns.wide and column != self.columns.timestamp:
+            column = str(self.frame[WIDE_ITEM].iloc[row])
         return where if column is None else f"{where}, column {column!r}"
 
 
-def read_table(path: Path, columns: Columns) -> Table:
-    """Reads a CSV or Parquet file as far as its columns have a role.
+def read_table(source: Path | pd.DataFrame, columns: Columns) -> Table:
+    """Reads a CSV or Parquet file, or takes a DataFrame, as far as its columns have a role.
 
     Args:
-        path: Ends in .parquet or .pq, or is a text file with a header and one of the delimiters comma, semicolon, tab
-            and bar; .gz, .bz2, .xz and .zip are unpacked.
+        source: A path that ends in .parquet or .pq, or of a text file with a header and one of the delimiters comma,
+            semicolon, tab and bar; .gz, .bz2, .xz and .zip are unpacked. Or a DataFrame, which stays as it is; items
+            and time stamps may stand in its index.
         columns: Roles of the columns; those left open are found by name.
 
     Returns:
-        The table, without rows in which every cell is empty. Items are text; numbers are not checked yet.
+        The table in long form, without rows in which every cell is empty. Items are text; numbers are not checked yet.
 
     Raises:
         FileNotFoundError: If there is no such file.
         ValueError: If the file is empty, can not be read, or a column is not there.
     """
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no file {path}")
-    if path.suffix in (".parquet", ".pq"):
+    if isinstance(source, pd.DataFrame):
+        table = _from_frame(Path("DataFrame"), source, columns, first_line=0)
+    elif not source.is_file():
+        raise FileNotFoundError(f"there is no file {source}")
+    elif source.suffix in (".parquet", ".pq"):
         try:
-            frame = pd.read_parquet(path)
+            frame = pd.read_parquet(source)
         except (OSError, ValueError) as error:
-            raise ValueError(f"{path}: not readable as Parquet ({error})") from error
-        if set(frame.index.names) - {None}:  # pandas users keep time stamps and items in the index
-            frame = frame.reset_index()
-        frame = frame.rename(columns=str).reset_index(drop=True)
-        columns = _resolve(path, list(frame.columns), columns)
-        table = Table(path, frame, columns)
+            raise ValueError(f"{source}: not readable as Parquet ({error})") from error
+        table = _from_frame(source, frame, columns, first_line=1)
     else:
-        table = _read_text(path, columns)
+        table = _read_text(source, columns)
     empty = table.frame.isna()
     for name, column in table.frame.select_dtypes(["object", "string"]).items():
         empty[name] |= column.isin([""])
     frame: pd.DataFrame = table.frame[~empty.all(axis=1)]  # pyright: ignore[reportAssignmentType]
     if len(frame) == 0:
-        raise ValueError(f"{path}: the file has no rows; expected a row with time stamp and target for each step")
-    if table.columns.item is not None:
-        frame = frame.assign(**{table.columns.item: _items(table, frame)})
-    return replace(table, frame=frame)
+        raise ValueError(f"{table.path}: there are no rows; expected one with time stamp and target for each step")
+    table = replace(table, frame=frame)
+    return _melted(table) if columns.wide else _with_items(table)
+
+
+def _from_frame(path: Path, frame: pd.DataFrame, columns: Columns, first_line: int) -> Table:
+    if isinstance(frame.index, pd.DatetimeIndex | pd.PeriodIndex) and frame.index.name is None:
+        frame = frame.rename_axis("index")
+    if set(frame.index.names) - {None}:  # pandas users keep time stamps and items in the index
+        frame = frame.reset_index()
+    frame = frame.rename(columns=str).reset_index(drop=True)
+    columns = resolve(path, frame.head(_SAMPLE), columns)
+    return Table(path, frame[_used(columns)], columns, first_line)  # pyright: ignore[reportArgumentType]
+
+
+def _used(columns: Columns) -> list[str]:
+    return [*columns.items, str(columns.timestamp), *columns.static_categories, *columns.numbers]
+
+
+def _melted(table: Table) -> Table:
+    """A wide table in long form: rows stand as often as there are series, one series after the other."""
+    stamp, series = str(table.columns.timestamp), table.columns.targets
+    frame = table.frame.melt([stamp], series, WIDE_ITEM, WIDE_TARGET, ignore_index=False)
+    return replace(table, frame=frame, columns=replace(table.columns, item=WIDE_ITEM, target=WIDE_TARGET))
 
 
 def _read_text(path: Path, columns: Columns) -> Table:
@@ -126,16 +111,17 @@ def _read_text(path: Path, columns: Columns) -> Table:
         raise ValueError(f"{path}: not readable as text ({error}); expected CSV in UTF-8, or .parquet") from error
     delimiter = max(",;\t|", key=str(first.iloc[0, 0]).count)
     try:
-        names = [str(name) for name in pd.read_csv(path, sep=delimiter, nrows=0).columns]
-        columns = _resolve(path, names, columns)
-        text = {name: str for name in (columns.item, columns.timestamp, *columns.static_categories) if name is not None}
+        _refuse_twice(path, pd.read_csv(path, sep=delimiter, nrows=1, header=None, dtype=str).iloc[0])
+        sample = pd.read_csv(path, sep=delimiter, nrows=_SAMPLE, dtype=str, keep_default_na=False)
+        columns = resolve(path, sample, columns)
+        text = {name: str for name in (*columns.items, str(columns.timestamp), *columns.static_categories)}
         # All columns are read: told which to take, pandas lets surplus cells pass in silence.
         frame = pd.read_csv(  # pyright: ignore[reportCallIssue]
             path,
             sep=delimiter,
             dtype=text,  # pyright: ignore[reportArgumentType]
             keep_default_na=False,
-            na_values={name: MISSING for name in (columns.timestamp or "", *columns.numbers)},
+            na_values={name: MISSING for name in (str(columns.timestamp), *columns.numbers)},
             decimal=columns.decimal,
             skip_blank_lines=False,
             low_memory=False,
@@ -146,45 +132,30 @@ def _read_text(path: Path, columns: Columns) -> Table:
         ) from error
     if not isinstance(frame.index, pd.RangeIndex):  # pandas takes surplus cells at the left for an index
         raise ValueError(f"{path}: the rows have more cells than the header; expected the same number in each row")
-    return Table(path, frame[[*text, *columns.numbers]], columns, first_line=2)
+    return Table(path, frame[_used(columns)], columns, first_line=2)
 
 
-def _items(table: Table, frame: pd.DataFrame) -> pd.Series:
-    """The item column as text, refusing empty cells."""
-    column: pd.Series = frame[str(table.columns.item)]  # pyright: ignore[reportAssignmentType]
-    empty = (column.isna() | (column.astype(str).str.strip() == "")).to_numpy()
-    if empty.any():
-        place = replace(table, frame=frame).place(int(np.argmax(empty)), table.columns.item)
-        raise ValueError(f"{place}: the item is empty; name the series of this row or delete it")
-    return column.astype(str)
+def _refuse_twice(path: Path, header: Any) -> None:
+    """Raises where two columns have one name: pandas would number them."""
+    twice = header[header.duplicated() & header.notna()]
+    if len(twice):
+        raise ValueError(f"{path}: two columns are called {twice.iloc[0]!r}; rename one of them")
 
 
-def _resolve(path: Path, names: list[str], columns: Columns) -> Columns:
-    """Fills in the roles that were left open."""
-    given = [columns.item, columns.timestamp, *columns.numbers, *columns.static_categories]
-    for name in given:
-        if name is not None and name not in names:
-            raise ValueError(f"{path}: there is no column {name!r}; the columns are {', '.join(map(repr, names))}")
-    named = [name for name in given if name is not None]
-    if len(set(named)) < len(named):
-        raise ValueError(f"{path}: a column has two roles; expected each column once, got {named}")
-    free = [name for name in names if name not in named]
-
-    def find(candidates: tuple[str, ...]) -> str | None:
-        by_case = {name.lower(): name for name in reversed(free)}
-        return next((by_case[name] for name in candidates if name in by_case), None)
-
-    item = columns.item or find(ITEM_NAMES)
-    timestamp = columns.timestamp or find(TIMESTAMP_NAMES)
-    target = columns.target or find(TARGET_NAMES)
-    rest = [name for name in free if name not in (item, timestamp)]
-    if not target and len(rest) == 1:
-        target = rest[0]
-    for role, name, option in (("time stamps", timestamp, "timestamp"), ("a target", target, "target")):
-        if not name:
-            listed = ", ".join(map(repr, names))
-            raise ValueError(f"{path}: no column looks like {role}; name it ({option}=...), the columns are {listed}")
-    ignored = [name for name in rest if name != target]
-    if ignored:
-        log.info("%s: columns without a role are ignored: %s", path, ", ".join(ignored))
-    return replace(columns, item=item, timestamp=timestamp, target=target)
+def _with_items(table: Table) -> Table:
+    """The table with its items as text in one column; empty cells are refused."""
+    items = []
+    for name in table.columns.items:
+        column = table.frame[name]
+        empty = (column.isna() | (column.astype(str).str.strip() == "")).to_numpy()
+        if empty.any():
+            place = table.place(int(np.argmax(empty)), name)
+            raise ValueError(f"{place}: the item is empty; name the series of this row or delete it")
+        items.append(column.astype(str))
+    if not items:
+        return table
+    joined, rest = items[0], items[1:]
+    for column in rest:
+        joined = joined + "/" + column
+    name = "/".join(table.columns.items)
+    return replace(table, frame=table.frame.assign(**{name: joined}), columns=replace(table.columns, item=name))

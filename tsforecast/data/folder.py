@@ -22,6 +22,7 @@ from tsforecast.data.checks import check_entries
 from tsforecast.data.files import replace_folder
 from tsforecast.data.frequency import default_horizon, expected_alias_warnings, period_alias, to_period
 from tsforecast.data.task import ForecastTask
+from tsforecast.data.wording import option
 
 Entry = dict[str, Any]
 log = logging.getLogger(__name__)
@@ -88,7 +89,7 @@ def read_folder(
     meta = _read_metadata(path)
     freq = freq or meta.get("freq") or meta.get("time_granularity")
     if freq is None:
-        raise ValueError(f"{path}: no frequency in metadata.json; give it, e.g. freq='h'")
+        raise ValueError(f"{path}: no frequency in metadata.json; give it, e.g. {option('freq', 'h')}")
     alias = period_alias(freq)
     train = list(_read_part(path / "train" if (path / "train").is_dir() else path, alias))
     horizon = prediction_length or meta.get("prediction_length")
@@ -103,7 +104,7 @@ def read_folder(
         if windows is None or horizon is None:
             raise ValueError(
                 f"{path}: the test part does not tell the windows (it goes {steps} steps beyond the training part); "
-                "give prediction_length and windows"
+                f"give {option('prediction_length')} and {option('windows')}"
             )
     else:
         entries, horizon = train, horizon or default_horizon(alias)

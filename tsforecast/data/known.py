@@ -10,9 +10,10 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from tsforecast.data.cells import Stamps, numbers, timestamps
-from tsforecast.data.columns import Columns, Table, read_table
+from tsforecast.data.columns import Table, read_table
 from tsforecast.data.frequency import calendar_unit, expected_alias_warnings, step_nanoseconds
 from tsforecast.data.regular import ordinals, refuse_weekends
+from tsforecast.data.roles import Columns
 
 
 def attach_known(
@@ -62,16 +63,16 @@ def attach_known(
 
 def _owners(table: Table, entries: list[dict[str, Any]]) -> NDArray[np.int64]:
     """Index of the entry to which each row belongs."""
-    if table.columns.item is None:
+    if table.item is None:
         if len(entries) != 1:
             raise ValueError(f"{table.path}: there is no column of items, but {len(entries)} series; add item_id")
         return np.zeros(len(table.frame), dtype=np.int64)
-    items = table.frame[table.columns.item]
+    items = table.frame[table.item]
     places = {str(entry.get("item_id", index)): index for index, entry in enumerate(entries)}
     owners = np.array([places.get(item, -1) for item in items])
     if (owners < 0).any():
         row = int(np.argmax(owners < 0))
-        raise ValueError(f"{table.place(row, table.columns.item)}: there is no series {items.iloc[row]!r} in the data")
+        raise ValueError(f"{table.place(row, table.item)}: there is no series {items.iloc[row]!r} in the data")
     return owners
 
 

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 from tsforecast.data.cells import Stamps
 from tsforecast.data.columns import Table
 from tsforecast.data.frequency import calendar_unit, expected_alias_warnings, period_alias, step_nanoseconds
+from tsforecast.data.roles import column_option
+from tsforecast.data.wording import option
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +50,8 @@ def infer_frequency(table: Table, stamps: Stamps, bounds: NDArray[np.int64]) -> 
     inspected = [stamps[bounds[k] : bounds[k + 1]] for k in longest if lengths[k] >= 3]
     if not inspected:
         raise ValueError(
-            f"{table.path}: the frequency can not be inferred, no series has three time stamps; give it, e.g. freq='D'"
+            f"{table.path}: the frequency can not be inferred, no series has three time stamps; give it, e.g. "
+            f"{option('freq', 'D')}"
         )
     votes: dict[str, int] = {}
     for series in inspected:
@@ -122,7 +125,7 @@ def grid_steps(table: Table, stamps: Stamps, bounds: NDArray[np.int64], freq: st
         raise ValueError(
             f"{_place(table, row)}: {_show(stamps[row])} is no whole number of steps of frequency {freq!r} behind the "
             f"first time stamp of its series, {_show(stamps[first[row]])}; correct it, resample the series to regular "
-            "steps, or give the right freq"
+            f"steps, or give the right {option('freq')}"
         )
     steps = distance // size
     _refuse_collisions(table, stamps, steps, first, freq)
@@ -137,7 +140,7 @@ def refuse_weekends(table: Table, stamps: Stamps) -> None:
         row = int(np.argmax(days >= 5))
         raise ValueError(
             f"{_place(table, row)}: {_show(stamps[row])} is a {_WEEKDAYS[days[row]]}, no business day; "
-            "give freq='D' or delete the row"
+            f"give {option('freq', 'D')} or delete the row"
         )
 
 
@@ -153,12 +156,13 @@ def _refuse_duplicates(table: Table, stamps: Stamps, first: NDArray[np.int64]) -
     same = (stamps[1:] == stamps[:-1]) & (first[1:] == first[:-1])
     if same.any():
         row = int(np.argmax(same)) + 1
-        item = table.columns.item
-        of = f" of item {table.frame[item].iloc[row]!r}" if item is not None else " (is there an item column to name?)"
+        item = table.item
+        of = f" of item {table.frame[item].iloc[row]!r}" if item is not None else ""
+        name_it = column_option("item", "NAME" if item is None else [*item.split("/"), "NAME"])
         raise ValueError(
             f"{_place(table, row)}: the time stamp {_show(stamps[row])}{of} occurs twice, first in "
-            f"{table.place(row - 1)}; "
-            "keep one row or add them up. If a clock was set back there, write the time stamps with their UTC offset"
+            f"{table.place(row - 1)}; keep one row or add them up. If another column tells the series apart, name it "
+            f"by {name_it}. If a clock was set back there, write the time stamps with their UTC offset"
         )
 
 
@@ -170,7 +174,8 @@ def _refuse_collisions(
         row = int(np.argmax(same)) + 1
         raise ValueError(
             f"{_place(table, row)}: {_show(stamps[row])} falls into the same step of frequency {freq!r} as "
-            f"{_show(stamps[row - 1])} in {table.place(row - 1)}; aggregate the rows, or give a shorter freq"
+            f"{_show(stamps[row - 1])} in {table.place(row - 1)}; aggregate the rows, or give a shorter "
+            f"{option('freq')}"
         )
 
 
@@ -179,14 +184,14 @@ def _refuse_finer_grid(table: Table, steps: NDArray[np.int64], bounds: NDArray[n
     common = int(np.gcd.reduce(steps))
     if common > 1:
         raise ValueError(
-            f"{table.path}: all rows are {common} steps of frequency {freq!r} apart, or a multiple; give a longer freq "
-            "which fits the data"
+            f"{table.path}: all rows are {common} steps of frequency {freq!r} apart, or a multiple; give a longer "
+            f"{option('freq')} which fits the data"
         )
     cells = int((steps[bounds[1:] - 1] + 1).sum())
     if cells > 1000 * len(steps) + 1_000_000:
         raise ValueError(
             f"{table.path}: at frequency {freq!r} the {len(steps)} rows would be spread over {cells} steps; give a "
-            "longer freq, or correct time stamps that lie far from the others"
+            f"longer {option('freq')}, or correct time stamps that lie far from the others"
         )
     gaps = cells - len(steps)
     if gaps:

@@ -12,11 +12,13 @@ from numpy.typing import NDArray
 
 from tsforecast.data.cells import numbers, timestamps
 from tsforecast.data.checks import check_entries
-from tsforecast.data.columns import Columns, Table, read_table
+from tsforecast.data.columns import Table, read_table
 from tsforecast.data.folder import read_folder
 from tsforecast.data.frequency import default_horizon, default_windows, period_alias, to_period
 from tsforecast.data.regular import grid_steps, infer_frequency
+from tsforecast.data.roles import Columns
 from tsforecast.data.task import ForecastTask
+from tsforecast.data.wording import option
 
 log = logging.getLogger(__name__)
 
@@ -24,7 +26,7 @@ _FOLDER_SUFFIXES = (".json", ".jsonl", ".json.gz", ".jsonl.gz")
 
 
 def read_task(
-    path: str | Path,
+    source: str | Path | pd.DataFrame,
     freq: str | None = None,
     prediction_length: int | None = None,
     windows: int | None = None,
@@ -48,7 +50,7 @@ def read_task(
     | an item of letters and digits, e.g. 007 | text, as written |
     | duplicate or irregular time stamps, a frequency that does not fit, or is not known | error |
     | a file that is missing, empty, or lacks a column | error |
-    | text or infinity in a column of numbers; an empty covariate, item or time stamp | error |
+    | text, infinity or more than 3.4e38 in a column of numbers; an empty covariate, item or time stamp | error |
     | a static column that changes within a series, a category which `categories` lacks | error |
     | a series without a value before its test windows, or not longer than these | error, or `drop_unusable` |
     | with `beyond`: covariates that end before the forecast does | error |
@@ -58,8 +60,8 @@ def read_task(
     Errors name the file, line and column, and a remedy.
 
     Args:
-        path: .csv (or any text with a header; comma, semicolon, tab or bar between cells), .parquet, a GluonTS folder
-            or .json(l) file.
+        source: .csv (or any text with a header; comma, semicolon, tab or bar between cells), .parquet, a GluonTS folder
+            or .json(l) file; or a DataFrame.
         freq: Frequency in any of its names; inferred and logged where None.
         prediction_length: Steps of a forecast. None: what is customary (`default_horizon`), at most a fifth of the
             shortest series.
@@ -78,15 +80,17 @@ def read_task(
         FileNotFoundError: If there is no such file or folder.
         ValueError: For the errors of the table above.
     """
-    path = Path(path)
     for name, number, least in (("prediction_length", prediction_length, 1), ("windows", windows, 0)):
         if number is not None and number < least:
-            raise ValueError(f"expected {name} of at least {least}, got {number}")
+            raise ValueError(f"expected {option(name)} of at least {least}, got {number}")
     alias = None if freq is None else period_alias(freq)
     windows = 0 if beyond else windows
-    if path.is_dir() or path.name.endswith(_FOLDER_SUFFIXES):
-        return read_folder(path, alias, prediction_length, windows, all_missing=beyond)
-    series = _read_series(path, alias, columns or Columns(), categories)
+    if not isinstance(source, pd.DataFrame):
+        source = Path(source)
+        if source.is_dir() or source.name.endswith(_FOLDER_SUFFIXES):
+            return read_folder(source, alias, prediction_length, windows, all_missing=beyond)
+    series = _read_series(source, alias, columns or Columns(), categories)
+    path = series.table.path
     horizon, windows = _split_lengths(series, prediction_length, windows, drop_unusable)
     kept = _usable(series, windows * horizon, beyond, drop_unusable)
     for row, entry in kept:
@@ -110,16 +114,16 @@ class _Series:
 
 
 def _read_series(
-    path: Path, freq: str | None, columns: Columns, categories: Mapping[str, Sequence[str]] | None
+    source: Path | pd.DataFrame, freq: str | None, columns: Columns, categories: Mapping[str, Sequence[str]] | None
 ) -> _Series:
     """All series of a table on their grids."""
-    table = read_table(path, columns)
-    columns = table.columns
+    table = read_table(source, columns)
+    columns, path = table.columns, table.path
     stamps = timestamps(table)
-    if columns.item is None:
+    if table.item is None:
         codes, items = np.zeros(len(stamps), dtype=np.int64), [path.stem]
     else:
-        codes, names = pd.factorize(table.frame[columns.item])
+        codes, names = pd.factorize(table.frame[table.item])
         items = names.tolist()
     order = np.lexsort((stamps, codes))
     if (np.diff(order) < 0).any():
@@ -130,13 +134,15 @@ def _read_series(
     freq = freq or infer_frequency(table, stamps, bounds)
     steps = grid_steps(table, stamps, bounds, freq)
     targets = np.stack([numbers(table, name) for name in columns.targets])
-    covariates = [_without_gaps(table, name) for name in columns.covariates]
+    covariates = [numbers(table, name, gaps=False) for name in columns.covariates]
     static, categories = _static(table, bounds, categories)
     entries = []
     for index, item in enumerate(items):
         rows = slice(int(bounds[index]), int(bounds[index + 1]))
+        if columns.wide:  # the table begins with its longest series: the others begin with their first value
+            rows = slice(rows.start + int(np.argmax(~np.isnan(targets[0, rows]))), rows.stop)
         entry = {"item_id": item, "start": to_period(stamps[rows.start], freq)}
-        entry |= _on_grid(steps[rows], targets[:, rows], [column[rows] for column in covariates])
+        entry |= _on_grid(steps[rows] - steps[rows.start], targets[:, rows], [column[rows] for column in covariates])
         if isinstance(columns.target, str):
             entry["target"] = entry["target"][0]
         entry |= {name: values[index] for name, values in static.items()}
@@ -160,18 +166,6 @@ def _on_grid(
         "target": target[:, :length],
         "feat_dynamic_real": np.stack(covariates).astype(np.float32)[:, source],
     }
-
-
-def _without_gaps(table: Table, name: str) -> NDArray[np.float64]:
-    """A column of numbers in which no cell may be empty."""
-    values = numbers(table, name)
-    empty = np.isnan(values)
-    if empty.any():
-        raise ValueError(
-            f"{table.place(int(np.argmax(empty)), name)}: the covariate is empty; fill it (0, or the last value), or "
-            "delete the row"
-        )
-    return values
 
 
 def _static(
@@ -198,7 +192,7 @@ def _static(
         codes.append(code)
     reals = []
     for name in table.columns.static_reals:
-        values = _without_gaps(table, name)
+        values = numbers(table, name, gaps=False)
         _refuse_change(table, name, values, bounds)
         reals.append(values[firsts])
     static: dict[str, NDArray[Any]] = {}
@@ -216,7 +210,7 @@ def _refuse_change(table: Table, name: str, values: NDArray[Any], bounds: NDArra
         row = int(np.argmax(changed))
         raise ValueError(
             f"{table.place(row, name)}: {values[row]!r} differs from the first value of its series; correct it, or "
-            "name the column under covariates if it changes with time"
+            f"name the column under {option('covariates')} if it changes with time"
         )
 
 
@@ -257,11 +251,14 @@ def _usable(series: _Series, test_length: int, beyond: bool, drop: bool) -> list
         else:
             raise ValueError(
                 f"{series.table.place(row)}: series {entry['item_id']!r} ends here and can not be used: {fault}; "
-                "delete the series, give drop_unusable=True, a shorter prediction_length or fewer windows"
+                f"delete the series, give {option('drop_unusable', True)}, a shorter {option('prediction_length')} or "
+                f"fewer {option('windows')}"
             )
     if not kept:
         path = series.table.path
-        raise ValueError(f"{path}: no series can be used; give a shorter prediction_length or fewer windows")
+        raise ValueError(
+            f"{path}: no series can be used; give a shorter {option('prediction_length')} or fewer {option('windows')}"
+        )
     return kept
 
 

@@ -1,0 +1,221 @@
+"""Columns that are found without being told, wide tables, and data frames."""
+
+import logging
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tsforecast.data.roles import Columns
+from tsforecast.data.table import read_task
+from tsforecast.data.wording import command_line_wording
+
+
+def long_frame(item, timestamp, target, count=30, freq="D"):
+    stamps = pd.date_range("2020-01-01", periods=count, freq=freq)
+    parts = [pd.DataFrame({item: name, timestamp: stamps, target: np.arange(count) + 1.0}) for name in ("a", "b")]
+    return pd.concat(parts, ignore_index=True)
+
+
+@pytest.mark.parametrize(
+    ("item", "timestamp", "target"),
+    [
+        ("unique_id", "ds", "y"),
+        ("Store", "Date", "Sales"),
+        ("sku", "DATE", "qty"),
+        ("Item", "Month", "Quantity"),
+        ("Item ID", "Date Time", "Unit Sales"),
+        ("STORE_NBR", "week", "demand"),
+        ("product-id", "Day", "Value"),
+        ("SeriesId", "year", "Units_Sold"),
+    ],
+)
+@pytest.mark.parametrize("suffix", [".csv", ".parquet", "frame"])
+def test_usual_names_are_understood(tmp_path, caplog, item, timestamp, target, suffix):
+    source = long_frame(item, timestamp, target).assign(junk="x", other=2.0)
+    if suffix == ".csv":
+        source.to_csv(tmp_path / "mine.csv", index=False)
+        source = tmp_path / "mine.csv"
+    elif suffix == ".parquet":
+        source.to_parquet(tmp_path / "mine.parquet")
+        source = tmp_path / "mine.parquet"
+    with caplog.at_level(logging.INFO):
+        task = read_task(source, windows=0)
+    assert [entry["item_id"] for entry in task.entries] == ["a", "b"]
+    np.testing.assert_array_equal(task.entries[1]["target"], np.arange(30) + 1)
+    assert f"found by name: series {item!r}, time stamps {timestamp!r}, target {target!r}" in caplog.text
+    assert "without a role are ignored: junk, other" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("columns", "cells"),
+    [
+        ("Year,Passengers", [f"{year}" for year in range(1990, 2010)]),
+        ("Month,Passengers", [f"{year}-{month:02d}" for year in (2001, 2002) for month in range(1, 13)]),
+        ("when,Passengers", [f"2001-01-{day:02d}" for day in range(1, 29)]),
+        ("month,fecha,Passengers", [f"1,2001-01-{day:02d}" for day in range(1, 29)]),
+    ],
+)
+def test_time_stamps_by_content(tmp_path, columns, cells):
+    rows = "".join(f"{cell},{k}\n" for k, cell in enumerate(cells))
+    (tmp_path / "mine.csv").write_text(f"{columns}\n{rows}")
+    task = read_task(tmp_path / "mine.csv", windows=0, columns=Columns(target="passengers"))
+    assert len(task.entries[0]["target"]) == len(cells)
+
+
+def test_names_that_are_given_need_no_case(tmp_path):
+    frame = long_frame("Shop", "When", "Amount Sold").assign(Price=1.5)
+    frame.to_csv(tmp_path / "mine.csv", index=False)
+    columns = Columns(item="SHOP", timestamp="when", target="amount_sold", covariates=["price"])
+    task = read_task(tmp_path / "mine.csv", columns=columns, windows=0)
+    assert len(task.entries) == 2
+    assert task.entries[0]["feat_dynamic_real"].shape == (1, 30)
+    with pytest.raises(ValueError, match=r"there is no column 'amout'; did you mean 'Amount Sold'\? The columns are"):
+        read_task(tmp_path / "mine.csv", columns=Columns(target="amout"))
+
+
+def test_several_columns_name_a_series(tmp_path):
+    frame = pd.concat([long_frame("sku", "date", "sales").assign(Store=store) for store in (1, 2)])
+    frame.to_csv(tmp_path / "mine.csv", index=False)
+    with command_line_wording(), pytest.raises(ValueError, match=r"tells the series apart, name it by --item sku NAME"):
+        read_task(tmp_path / "mine.csv")
+    task = read_task(tmp_path / "mine.csv", columns=Columns(item=["store", "sku"]), windows=0)
+    assert [entry["item_id"] for entry in task.entries] == ["1/a", "1/b", "2/a", "2/b"]
+
+
+def test_remedies_are_what_the_reader_types(tmp_path):
+    path = tmp_path / "mine.csv"
+    for text, keyword, dashed in [
+        ("when,y\nsoon,1\n", "columns=Columns(timestamp='NAME')", "--timestamp NAME"),
+        ("date,y\n2024-01-01,1\n2024-01-02,2\n", "freq='D'", "--freq D"),
+        ("date;y\n2024-01-01;1,5\n2024-01-02;1\n2024-01-03;1\n", "columns=Columns(decimal=',')", "--decimal ,"),
+        ("date,y\n01/02/2024,1\n", "timestamp_format='%d/%m/%Y'", "--timestamp_format %d/%m/%Y"),
+    ]:
+        path.write_text(text)
+        with pytest.raises(ValueError, match=r"mine.csv") as caught:
+            read_task(path)
+        assert keyword in str(caught.value)
+        with command_line_wording(), pytest.raises(ValueError, match=r"mine.csv") as caught:
+            read_task(path)
+        assert dashed in str(caught.value)
+        assert "=" not in str(caught.value)
+
+
+def wide_frame():
+    frame = pd.DataFrame({"Date": pd.date_range("2024-01-01", periods=30, freq="D")})
+    return frame.assign(north=np.arange(30.0), south=np.where(np.arange(30) < 5, np.nan, 100.0))
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet", "frame"])
+def test_wide_tables(tmp_path, suffix):
+    source = wide_frame().sample(frac=1, random_state=0)
+    if suffix == ".csv":
+        source.to_csv(tmp_path / "mine.csv", index=False)
+        source = tmp_path / "mine.csv"
+    elif suffix == ".parquet":
+        source.to_parquet(tmp_path / "mine.parquet")
+        source = tmp_path / "mine.parquet"
+    with pytest.raises(ValueError, match=r"each of the 2 columns 'north', 'south' is a series.*Columns\(wide=True\)"):
+        read_task(source)
+    with command_line_wording(), pytest.raises(ValueError, match=r"give --wide; if one .* by --target NAME"):
+        read_task(source)
+    task = read_task(source, columns=Columns(wide=True), windows=0)
+    assert [entry["item_id"] for entry in task.entries] == ["north", "south"]
+    np.testing.assert_array_equal(task.entries[0]["target"], np.arange(30))
+    assert task.entries[1]["start"] == pd.Period("2024-01-06", freq="D")  # with its first value
+    np.testing.assert_array_equal(task.entries[1]["target"], np.full(25, 100))
+    only = read_task(source, columns=Columns(wide=True, target="SOUTH"), windows=0)
+    assert [entry["item_id"] for entry in only.entries] == ["south"]
+
+
+def test_faults_of_wide_tables(tmp_path):
+    path = tmp_path / "mine.csv"
+    wide_frame().astype({"south": object}).assign(south="x").to_csv(path, index=False)
+    with pytest.raises(ValueError, match=r"mine.csv, line 2, column 'south': expected a number, got 'x'"):
+        read_task(path, columns=Columns(wide=True))
+    with pytest.raises(ValueError, match=r"item does not go with wide"):
+        read_task(path, columns=Columns(wide=True, item="north"))
+    path.write_text("date,a,a\n2024-01-01,1,2\n")
+    with pytest.raises(ValueError, match=r"two columns are called 'a'"):
+        read_task(path, columns=Columns(wide=True))
+    wide_frame().assign(south=np.nan).to_csv(path, index=False)
+    with pytest.raises(ValueError, match=r"series 'south' ends here and can not be used: all its values are missing"):
+        read_task(path, columns=Columns(wide=True))
+
+
+def test_a_frame_stays_as_it_is():
+    frame = long_frame("unique_id", "ds", "y").set_index(["unique_id", "ds"])
+    kept = frame.copy()
+    task = read_task(frame, windows=0)
+    assert [entry["item_id"] for entry in task.entries] == ["a", "b"]
+    pd.testing.assert_frame_equal(frame, kept)
+    series = pd.DataFrame({"load": np.arange(40.0)}, index=pd.date_range("2024-01-01", periods=40, freq="h"))
+    task = read_task(series, windows=0)
+    assert (task.freq, len(task.entries), len(task.entries[0]["target"])) == ("h", 1, 40)
+    assert read_task(series.to_period("h"), windows=0).entries[0]["start"] == task.entries[0]["start"]
+
+
+def test_cells_of_a_frame():
+    frame = long_frame("unique_id", "ds", "y")
+    with pytest.raises(ValueError, match=r"DataFrame, row 4, column 'y': expected a number, got 'x'"):
+        read_task(frame.astype({"y": object}).assign(y=lambda x: x["y"].where(x.index != 4, "x")))
+    nullable = frame.assign(
+        y=pd.array([None, *range(59)], dtype="Int64"), unique_id=frame["unique_id"].astype("category")
+    )
+    assert np.isnan(read_task(nullable, windows=0).entries[0]["target"][0])
+    with pytest.raises(ValueError, match=r"row 0, column 'y': expected a number, got Timestamp"):
+        read_task(frame.assign(y=frame["ds"]))
+
+
+@pytest.mark.parametrize(
+    ("cells", "message"),
+    [
+        (["1,000"], r"write 1000 if its comma separates thousands, or 1.000 if it is the decimal sign"),
+        (["1,000", "1,5"], r"if its comma is the decimal sign, give .*decimal=','"),
+        (["0,125"], r"if its comma is the decimal sign, give .*decimal=','"),
+        (["1,234,567"], r"write it without separators of thousands, 1234567"),
+        (["1,234.5"], r"write it without separators of thousands, 1234.5"),
+        (["1,5"], r"if its comma is the decimal sign, give .*decimal=','"),
+        (["none"], r"got 'none'; correct it, or leave it empty"),
+    ],
+)
+def test_numbers_with_other_signs(tmp_path, cells, message):
+    rows = "".join(f"2024-01-{day:02d};{cell}\n" for day, cell in enumerate(cells, 1))
+    (tmp_path / "mine.csv").write_text("date;y\n" + rows)
+    with pytest.raises(
+        ValueError, match=rf"line 2, column 'y': expected a number, got '{cells[0]}'; .*{message}|{message}"
+    ):
+        read_task(tmp_path / "mine.csv", freq="D")
+
+
+def test_decimal_comma_beside_a_fault(tmp_path):
+    rows = "".join(f"2024-01-{day:02d};{day},5\n" for day in range(1, 31))
+    path = tmp_path / "mine.csv"
+    path.write_text("date;y\n" + rows + "2024-01-31;x\n")
+    with pytest.raises(ValueError, match=r"line 32, column 'y': expected a number, got 'x'"):
+        read_task(path, columns=Columns(decimal=","))
+    path.write_text("date;y\n" + rows + "2024-01-31;1.000\n")
+    with pytest.raises(ValueError, match=r"line 32, .*'1.000'; write 1000 if its point separates thousands, or 1,000"):
+        read_task(path, columns=Columns(decimal=","))
+
+
+@pytest.mark.parametrize("role", ["covariates", "static_reals"])
+def test_no_remedy_that_is_refused_next(tmp_path, role):
+    path = tmp_path / "mine.csv"
+    columns = Columns(**{role: ["price"]})
+    for cell in ("none", "abc"):
+        path.write_text(f"date,y,price\n2024-01-01,1,{cell}\n")
+        with pytest.raises(ValueError, match=rf"line 2, column 'price': expected a number, got '{cell}'") as caught:
+            read_task(path, freq="D", columns=columns)
+        assert "empty" not in str(caught.value)
+    path.write_text("date,y,price\n2024-01-01,1,\n")
+    with pytest.raises(
+        ValueError, match=r"line 2, column 'price': the cell is empty, but .* needs a number in every row"
+    ):
+        read_task(path, freq="D", columns=columns)
+
+
+def test_values_beyond_float32_have_a_line(tmp_path):
+    (tmp_path / "mine.csv").write_text("date,y\n2024-01-01,1\n2024-01-02,1e300\n")
+    with pytest.raises(ValueError, match=r"line 3, column 'y': the value is 1e\+300, beyond the largest, 3.4e38"):
+        read_task(tmp_path / "mine.csv", freq="D")
