@@ -26,7 +26,7 @@ from tsforecast.data import ForecastTask
 from tsforecast.data.checks import check_entries
 from tsforecast.data.files import save_tensors
 from tsforecast.data.task import instances
-from tsforecast.data.transform import collate, cut
+from tsforecast.data.transform import collate, cut, since_first_value
 from tsforecast.models import AbstractForecaster
 from tsforecast.models.base import FORMAT, Batch
 from tsforecast.predictor import StateSpacePredictor, load_predictor, save_predictor, with_module
@@ -227,7 +227,8 @@ class AdaptivePredictor(Predictor):
         for entries in batcher(dataset, predictor.batch_size):
             check_entries(entries, predictor.freq, min_length=length + 1, all_missing=True)
             prepared = predictor.input_transform(iter(entries), is_train=True)
-            windows = [cut(e, len(e["target"]) - length, self.module.scaling_length or None, length) for e in prepared]
+            past = self.module.scaling_length or None
+            windows = [since_first_value(cut(e, len(e["target"]) - length, past, length)) for e in prepared]
             batch = collate(windows, predictor.device)
             learner = dataclasses.replace(self.learner, network=dataclasses.replace(self.learner.network, batch=batch))
             rows = torch.arange(len(windows), device=predictor.device, dtype=self.weights.dtype).unsqueeze(-1)

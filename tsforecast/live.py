@@ -31,12 +31,14 @@ class LiveBelief:
         end: First period that has not been seen.
         belief: One series wide; its scale is that of the history with which filtering began.
         static: Static features of the series, as they were given.
+        begun: Whether a value has been seen: a series begins at its first, and has its scale from there.
     """
 
     item_id: str
     end: pd.Period
     belief: Belief
     static: dict[str, np.ndarray]
+    begun: bool = True
 
 
 def missing_steps(known: LiveBelief, start: pd.Period) -> int:
@@ -134,6 +136,7 @@ def save_beliefs(path: str | Path, beliefs: Iterable[LiveBelief], net: AbstractF
             "freq": known.end.freqstr,
             "belief": _plain(known.belief),
             "static": {name: torch.as_tensor(values) for name, values in known.static.items()},
+            "begun": known.begun,
         }
         for known in beliefs
     ]
@@ -165,7 +168,7 @@ def load_beliefs(path: str | Path, net: AbstractForecaster) -> dict[str, LiveBel
             end = pd.Period(ordinal=row["end"], freq=row["freq"])
         assert isinstance(end, pd.Period)
         static = {name: values.numpy() for name, values in row["static"].items()}
-        found[row["item_id"]] = LiveBelief(row["item_id"], end, _belief(row["belief"]), static)
+        found[row["item_id"]] = LiveBelief(row["item_id"], end, _belief(row["belief"]), static, row.get("begun", True))
     return found
 
 

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +18,25 @@ from gluonts.transform import Transformation
 
 from tsforecast.data.checks import check_entries
 from tsforecast.data.files import replace_folder
-from tsforecast.data.transform import Prepare, collate, cut
+from tsforecast.data.transform import Prepare, collate, cut, since_first_value
 from tsforecast.live import LiveBelief, continued, join, split, static_features
-from tsforecast.models import INPUT_NAMES, AbstractForecaster
+from tsforecast.models import INPUT_NAMES, AbstractForecaster, Belief
 from tsforecast.saved import NOT_SAVED, declared, read_parts, write_parts
 
 log = logging.getLogger(__name__)
 
 _NAMED = 10  # series that a warning names, at most
 _BATCHES_HELD = 8
+
+
+@dataclass(frozen=True)
+class _Waiting:
+    """New observations of a series on their way into its belief, which is None where it begins with them."""
+
+    item_id: str
+    window: dict[str, Any]
+    static: dict[str, np.ndarray]
+    belief: Belief | None
 
 
 class StateSpacePredictor(PyTorchPredictor):
@@ -102,9 +113,10 @@ class StateSpacePredictor(PyTorchPredictor):
     def predict(self, dataset: Iterable[dict[str, Any]], num_samples: int | None = None) -> Iterator[Forecast]:
         """A forecast for every entry, in order.
 
-        A series without a value in the history that is filtered stops none of the others: its forecast is the model's
-        prior, with location 0 and scale 1 in the units of the transformation, since scales come from the history and
-        those of the training are not kept. One warning names such series when the data end.
+        A series begins at its first value: missing values before it make no difference. A series without a value in
+        the history that is filtered stops none of the others: its forecast is the model's prior, with location 0 and
+        scale 1 in the units of the transformation, since scales come from the history and those of the training are
+        not kept. One warning names such series when the data end.
 
         Args:
             dataset: GluonTS data entries. `feat_dynamic_real` must reach over the horizon; an entry may carry
@@ -123,7 +135,10 @@ class StateSpacePredictor(PyTorchPredictor):
             found: dict[int, Forecast] = {}
             for places in batcher(order, self.batch_size):
                 prepared = self.input_transform(iter([held[k] for k in places]), is_train=False)
-                windows = [cut(e, len(e["target"]), self.history_length, self.prediction_length) for e in prepared]
+                windows = [
+                    since_first_value(cut(e, len(e["target"]), self.history_length, self.prediction_length))
+                    for e in prepared
+                ]
                 batch = collate(windows, self.device)
                 with torch.no_grad():  # not around the yield: it would hold in the caller, too
                     belief, _ = net.filter(batch)
@@ -168,7 +183,8 @@ class StateSpacePredictor(PyTorchPredictor):
     def update(self, beliefs: Mapping[str, LiveBelief], dataset: Iterable[dict[str, Any]]) -> dict[str, LiveBelief]:
         """The beliefs after new observations, in time proportional to these and not to the history.
 
-        Scales stay those of the history with which the filtering of a series began. The beliefs given are not changed.
+        Scales stay those of the history with which the filtering of a series began, which is at its first value. The
+        beliefs given are not changed.
 
         Args:
             beliefs: Of `filter` or of an earlier update.
@@ -180,43 +196,48 @@ class StateSpacePredictor(PyTorchPredictor):
         """
         net = self._net()
         found = dict(beliefs)
-        waiting: dict[tuple[bool, int], list[tuple[str, dict[str, Any], dict[str, np.ndarray]]]] = {}
-        seen: set[str] = set()
+        waiting: dict[tuple[bool, int], list[_Waiting]] = {}
+        seen: dict[str, None] = {}
         for entry in dataset:
             item = str(entry.get("item_id"))
             if "item_id" not in entry or item in seen:
                 raise ValueError(f"expected an item_id of its own for each series, got {entry.get('item_id')!r}")
-            seen.add(item)
+            seen[item] = None
             check_entries([entry], self.freq, all_missing=True)
             known = found.get(item)
             static = static_features(entry) if known is None else known.static
+            begins = known is None or not known.begun
             whole = entry if known is None else continued(known, entry)
             (prepared,) = self.input_transform(iter([whole]), is_train=True)
-            steps = len(prepared["target"])
-            window = cut(prepared, steps, self.history_length if known is None else None, 0)
-            group = waiting.setdefault((known is None, len(window["past_target"])), [])
-            group.append((item, window, static))
+            window = cut(prepared, len(prepared["target"]), self.history_length if begins else None, 0)
+            window = since_first_value(window) if begins else window
+            group = waiting.setdefault((begins, len(window["past_target"])), [])
+            group.append(_Waiting(item, window, static, None if known is None or begins else known.belief))
             if len(group) == self.batch_size:
-                found.update(self._moved(net, found, group))
+                found.update(self._moved(net, group))
                 group.clear()
         for group in waiting.values():
             if group:
-                found.update(self._moved(net, found, group))
-        return found
+                found.update(self._moved(net, group))
+        return {item: found[item] for item in dict.fromkeys([*beliefs, *seen])}
 
-    def _moved(
-        self,
-        net: AbstractForecaster,
-        beliefs: Mapping[str, LiveBelief],
-        group: list[tuple[str, dict[str, Any], dict[str, np.ndarray]]],
-    ) -> dict[str, LiveBelief]:
-        """Beliefs after windows of equal length, all of series that are known or all of new ones."""
-        known = [beliefs[item].belief for item, _, _ in group if item in beliefs]
-        batch = collate([window for _, window, _ in group], self.device)
+    def _moved(self, net: AbstractForecaster, group: list["_Waiting"]) -> dict[str, LiveBelief]:
+        """Beliefs after windows of equal length, of series that all have begun before or all begin now."""
+        before = [one.belief for one in group if one.belief is not None]
+        batch = collate([one.window for one in group], self.device)
         with torch.no_grad():
-            after, _ = net.filter(batch, join(known) if known else None)
+            after, _ = net.filter(batch, join(before) if before else None)
         rows = zip(group, batch["forecast_start"], split(after), strict=True)
-        return {item: LiveBelief(item, end, belief, static) for (item, _, static), end, belief in rows}
+        return {
+            one.item_id: LiveBelief(
+                one.item_id,
+                end,
+                belief,
+                one.static,
+                begun=one.belief is not None or bool(one.window["past_observed"].any()),
+            )
+            for one, end, belief in rows
+        }
 
     def forecast_from(
         self,

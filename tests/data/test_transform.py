@@ -206,3 +206,26 @@ def test_shuffling_holds_few_windows():
     batches = iter(EpochLoader(Data(), 4, 3, 2, None, 0, buffer=20))
     next(batches)
     assert drawn <= 20 + 2
+
+
+@pytest.mark.parametrize("options", [{}, {"recent": 9}, {"at_end": True}, {"past": None}])
+def test_windows_of_a_series_begin_at_its_first_value(options):
+    """With missing values before it, or without: the same windows; and so where a window begins in a gap."""
+    plain = [entry(n, target=np.r_[0.0, np.full(3, np.nan), np.arange(4.0, n)]) for n in (12, 15)]
+    prefixed = [{**e, "start": e["start"] - 20, "target": np.r_[np.full(20, np.nan), e["target"]]} for e in plain]
+
+    def batches(entries):
+        prepared = [prepare(seasons=["day_of_week"]).map_transform(e, True) for e in entries]
+        return EpochLoader(
+            prepared, **{"past": 8, "future": 3, "batch_size": 2, "num_batches": 20, "seed": 0, **options}
+        )
+
+    for mine, its in zip(batches(prefixed), batches(plain), strict=True):
+        assert mine.keys() == its.keys()
+        for name, value in its.items():
+            if isinstance(value, torch.Tensor):
+                torch.testing.assert_close(mine[name], value, rtol=0, atol=0, equal_nan=True)
+            else:
+                assert mine[name] == value
+        first = (~mine["past_is_pad"]).int().argmax(1)
+        assert mine["past_observed"][torch.arange(2), first].all()

@@ -175,6 +175,24 @@ def cut(entry: dict[str, Any], split: int, past: int | None, future: int) -> dic
     return window | {name: entry[name] for name in ("item_id", "info") if name in entry}
 
 
+def since_first_value(window: dict[str, Any]) -> dict[str, Any]:
+    """The window without the steps before the first observed value of any target, which is where a series begins.
+
+    Of a past without a value its last step is left.
+
+    Args:
+        window: As `cut` makes it.
+    """
+    begin = _first_value(window["past_observed"])
+    return window | {f"past_{name}": window[f"past_{name}"][begin:] for name in _PER_STEP} if begin else window
+
+
+def _first_value(observed: np.ndarray) -> int:
+    """The first step with a value, of masks (time, target); the last step where there is none."""
+    seen = np.flatnonzero(observed.any(-1))
+    return int(seen[0]) if len(seen) else max(len(observed) - 1, 0)
+
+
 def collate(windows: list[dict[str, Any]], device: torch.device | str = "cpu") -> dict[str, Any]:
     """A batch of windows as tensors (series, time, ...); shorter pasts are padded at their beginning.
 
@@ -197,6 +215,8 @@ def collate(windows: list[dict[str, Any]], device: torch.device | str = "cpu") -
 
 class EpochLoader:
     """Batches of training windows; the order and the windows of an epoch follow from (seed, epoch) alone.
+
+    A series begins at its first value, and so does a window.
 
     Lightning tells the epoch through `set_epoch`, so a resumed run sees what the uninterrupted one would have seen.
 
@@ -272,13 +292,16 @@ class EpochLoader:
         remaining = None if self.num_batches is None else self.num_batches * self.batch_size
         while remaining is None or remaining > 0:
             for entry in self.data:
-                last = len(entry["target"]) - self.future
-                begin = 0 if self.recent is None else max(len(entry["target"]) - max(self.recent, self.future + 1), 0)
+                length = len(entry["target"])
+                last = length - self.future
+                begin = min(_first_value(entry["observed"]), last - 1)
+                if self.recent is not None:
+                    begin = max(begin, length - max(self.recent, self.future + 1))
                 past = last - begin
                 if self.past is not None:  # a third of a short series is left to choose the split from
                     past = min(self.past, past if self.at_end else max(2 * past // 3, 1))
                 first = last if self.at_end else begin + past
-                yield cut(entry, int(rng.integers(first, last + 1)), past, self.future)
+                yield since_first_value(cut(entry, int(rng.integers(first, last + 1)), past, self.future))
                 if remaining is not None:
                     remaining -= 1
                     if remaining == 0:
