@@ -75,8 +75,8 @@ def parser() -> ArgumentParser:
     return train
 
 
-def begin(name: str, chosen: Namespace, argv: Sequence[str]) -> tuple[Path, dict[str, Any]]:
-    """A new run folder."""
+def begin(name: str, chosen: Namespace, argv: Sequence[str]) -> tuple[Path, str, dict[str, Any]]:
+    """Path of a new run folder, and what its config.yaml and run.json hold."""
     dataset, video = find_video(chosen.dataset, chosen.data, "train")
     settings = {key: value for key, value in vars(chosen).items() if key not in _RUN}
     if settings["max_epochs"] is not None and settings["max_minutes"] is not None:
@@ -103,8 +103,7 @@ def begin(name: str, chosen: Namespace, argv: Sequence[str]) -> tuple[Path, dict
         "commit": runs.commit(),
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
     }
-    runs.create(folder, yaml.safe_dump(settings, sort_keys=False), record)
-    return folder, record
+    return folder, yaml.safe_dump(settings, sort_keys=False), record
 
 
 def training_data(folder: Path, record: dict[str, Any]) -> VideoDataset:
@@ -122,7 +121,7 @@ def training_data(folder: Path, record: dict[str, Any]) -> VideoDataset:
 
 
 def train(folder: Path, record: dict[str, Any]) -> int:
-    """Trains from the beginning, or from the last finished epoch; 130 after Ctrl-C."""
+    """Trains from the beginning, or from the last finished epoch, in a folder that is held; 130 after Ctrl-C."""
     settings = record["settings"]
     if settings["threads"]:
         torch.set_num_threads(settings["threads"])
@@ -202,17 +201,19 @@ def main(argv: Sequence[str] | None = None) -> int:
             if "finished" in record:
                 log.info("%s is finished already; `python scripts/video_evaluate.py %s` scores it", folder, folder)
                 return 0
-        elif parsed.model:
-            folder, record = begin(parsed.model, parsed[parsed.model], argv)
+            with runs.hold(folder):
+                return train(folder, record)
+        if not parsed.model:
+            raise ValueError(f"expected a model ({', '.join(NAMES)}) or --resume RUN, as in `arsgls --dataset box`")
+        folder, config, record = begin(parsed.model, parsed[parsed.model], argv)
+        with runs.hold(folder):
+            runs.create(folder, config, record)
             try:
                 return train(folder, record)
             except Exception:
                 if runs.last_checkpoint(folder) is None:  # nothing to go on with: the name is free again
                     shutil.rmtree(folder)
                 raise
-        else:
-            raise ValueError(f"expected a model ({', '.join(NAMES)}) or --resume RUN, as in `arsgls --dataset box`")
-        return train(folder, record)
     except (OSError, ValueError, ArithmeticError) as error:
         sys.exit(f"error: {error}")
 

@@ -172,6 +172,66 @@ def test_a_killed_run_goes_on_without_losing_or_repeating_an_item(tmp_path):
     assert {p.name for p in (tmp_path / "killed").iterdir()} == names
 
 
+@pytest.mark.parametrize(
+    "written", [["run.json"], ["run.json", "config.yaml"], ["run.json", "config.yaml", "items.csv"]], ids=len
+)
+def test_killed_before_its_first_state_a_run_begins_again(tmp_path, written):
+    make_table(tmp_path / "t.csv", count=45)
+    options = ["stream", "vd-ekf", "--data", str(tmp_path / "t.csv"), "--time", "when"]
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    assert main([*options, "--output", str(whole)]) == 0
+    killed.mkdir()
+    for name in written:
+        (killed / name).write_bytes((whole / name).read_bytes() if name != "items.csv" else b"")
+    assert main(["stream", "--resume", str(killed)]) == 0
+    pd.testing.assert_frame_equal(without_clock(killed / "items.csv"), without_clock(whole / "items.csv"))
+
+
+def test_the_command_of_a_run_that_never_began_begins_it(tmp_path, capsys):
+    make_table(tmp_path / "t.csv", count=45)
+    options = ["stream", "vd-ekf", "--data", str(tmp_path / "t.csv"), "--time", "when"]
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "run.json").write_text("{}")  # written before anything else
+    assert main([*options, "--output", str(run)]) == 0
+    assert json.loads((run / "scores.json").read_text())["items"] == 45
+    assert main([*options, "--output", str(run)]) == 2
+    assert "is a run already" in capsys.readouterr().err
+
+
+def test_rows_without_a_state_are_kept(tmp_path, capsys):
+    make_table(tmp_path / "t.csv", count=45)
+    run = tmp_path / "run"
+    options = ["--data", str(tmp_path / "t.csv"), "--time", "when", "--output", str(run)]
+    assert main(["stream", "vd-ekf", *options]) == 0
+    (run / "state.pt").unlink()
+    assert main(["stream", "--resume", str(run)]) == 2
+    assert "has rows in items.csv, but no state.pt to go on from" in capsys.readouterr().err
+    assert len(pd.read_csv(run / "items.csv")) == 45
+
+
+@pytest.mark.parametrize(("hidden", "name"), [([], "items.csv"), (["300"], "state.pt")])
+def test_a_full_disk_ends_a_stream_with_one_line_and_it_can_go_on(tmp_path, hidden, name):
+    make_table(tmp_path / "t.csv", count=150)
+    options = ["vd-ekf", "--hidden", *hidden, "--data", str(tmp_path / "t.csv"), "--time", "when", "--save_every", "10"]
+    code = (
+        "import resource, sys; from tsforecast.cli import main;"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (12_000, 12_000)); sys.exit(main(sys.argv[1:]))"
+    )
+    run = tmp_path / "run"
+    command = [sys.executable, "-c", code, "stream", *options, "--output", str(run)]
+    ended = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    assert ended.returncode == 2
+    assert "Traceback" not in ended.stderr
+    line = (
+        f"error: [Errno 27] File too large: '{run / name}': mend this, then `tsforecast stream --resume {run}` goes on"
+    )
+    assert ended.stderr.splitlines()[-1] == line
+    assert main(["stream", "--resume", str(run)]) == 0
+    assert main(["stream", *options, "--output", str(tmp_path / "whole")]) == 0
+    pd.testing.assert_frame_equal(without_clock(run / "items.csv"), without_clock(tmp_path / "whole" / "items.csv"))
+
+
 def test_ctrl_c_saves(tmp_path, monkeypatch):
     make_table(tmp_path / "t.csv")
     whole, stopped = str(tmp_path / "whole"), str(tmp_path / "stopped")

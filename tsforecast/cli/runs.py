@@ -27,7 +27,7 @@ import pandas as pd
 
 import tsforecast
 from tsforecast.data import ForecastTask
-from tsforecast.data.files import replace_file
+from tsforecast.data.files import LOCK, lock_folder, remove_leftovers, replace_file
 
 FORMAT = 1  # of run folders; raised when older ones can no longer be read
 CONFIG = "config.yaml"
@@ -50,27 +50,42 @@ def default_folder(model: str, dataset: str) -> Path:
     return folder
 
 
+@contextmanager
+def hold(folder: Path) -> Iterator[None]:
+    """Keeps other processes from writing into a run folder, and removes what killed ones have left half written.
+
+    Args:
+        folder: Of a run, or of one that begins.
+
+    Raises:
+        ValueError: If another process writes into it.
+    """
+    with lock_folder(folder):
+        for part in (folder, folder / LAST.parent):
+            remove_leftovers(part)
+        yield
+
+
 def create(folder: Path, config: str, record: dict[str, Any]) -> None:
     """Starts a run folder.
 
     Args:
-        folder: New, or empty.
+        folder: New or empty, or with a beginning that was killed: its run.json and nothing else.
         config: Contents of config.yaml.
         record: Contents of run.json.
 
     Raises:
         ValueError: If there is something in the folder.
     """
-    if folder.exists() and not folder.is_dir():
-        raise ValueError(f"--output {folder} is a file; expected a new folder")
-    if (folder / RECORD).exists():
+    found = {path.name for path in folder.iterdir()} - {LOCK} if folder.exists() else set()
+    if RECORD in found and found != {RECORD}:
         raise ValueError(f"{folder} is a run already; go on with it by --resume {folder}, or give another --output")
-    if folder.exists() and any(folder.iterdir()):
+    if found - {RECORD}:
         raise ValueError(f"{folder} is not empty and no run; give a new folder as --output")
     folder.mkdir(parents=True, exist_ok=True)
+    write_record(folder, record)  # before anything else: alone it says that nothing has begun
     with replace_file(folder / CONFIG) as temporary:
         temporary.write_text(config, encoding="utf-8")
-    write_record(folder, record)
 
 
 def write_record(folder: Path, record: dict[str, Any]) -> None:

@@ -21,7 +21,7 @@ from tqdm import tqdm
 from tsforecast.adapters.recipe import ACTIVATIONS, WEIGHTS, Recipe
 from tsforecast.cli import runs
 from tsforecast.core.learners import DRIFTS, LEARNERS
-from tsforecast.data.files import remove_leftovers, replace_file
+from tsforecast.data.files import append_file, replace_file
 from tsforecast.data.stream import PREPARED, STREAMS, Observation, delayed, read_lines, read_stream
 from tsforecast.plots import plot_stream, save_figure
 from tsforecast.prequential import Progress, Setup, advance, begin, load, movement, save, scores
@@ -111,19 +111,8 @@ def run(argv: Sequence[str]) -> int:
         record = runs.read_record(folder)
         if "stream" not in record:
             raise ValueError(f"{folder} is no run of `tsforecast stream`; `python train.py --resume` goes on with it")
-        remove_leftovers(folder)
-        # Runs from before targets could come later have neither of these two.
-        chosen = Namespace(**{"id": None, "delay": None, **record["stream"]["options"]})
-        setup = _setup(chosen, record["stream"]["classes"])
-        if (folder / STATE).is_file():
-            progress, extra = load(folder / STATE, setup)
-        else:
-            progress, extra = begin(setup), {"bytes": 0}
-        _cut(folder / ITEMS, extra["bytes"])
-        if chosen.data == "-":
-            log.info("going on with observation %d: give it and those after it on standard input", progress.items)
-        items = itertools.islice(_source(chosen), 0 if chosen.data == "-" else progress.items, None)
-        return _stream(folder, chosen, setup, progress, items)
+        with runs.hold(folder):
+            return _resume(folder, record["stream"])
     if chosen.learner is None or chosen.data is None:
         raise ValueError("expected a learner and data, as in `tsforecast stream lofi --data digits`, or --resume RUN")
     for name, least in (("save_every", 1), ("max_classes", 1), ("max_features", 0)):
@@ -147,11 +136,39 @@ def run(argv: Sequence[str]) -> int:
         "created": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
         "command": shlex.join(["tsforecast", "stream", *argv]),
     }
-    runs.create(folder, json.dumps(options, indent=2) + "\n", record)
-    with (folder / ITEMS).open("w", newline="") as file:
+    with runs.hold(folder):
+        runs.create(folder, json.dumps(options, indent=2) + "\n", record)
+        _begin(folder, begun)
+        return _stream(folder, chosen, setup, begun, itertools.chain(ahead, items))
+
+
+def _begin(folder: Path, begun: Progress) -> None:
+    """Writes the table without a row, and the state before the first observation."""
+    with replace_file(folder / ITEMS) as temporary, temporary.open("w", newline="") as file:
         csv.writer(file, lineterminator="\n").writerow(_COLUMNS)
     save(folder / STATE, begun, {"bytes": (folder / ITEMS).stat().st_size})
-    return _stream(folder, chosen, setup, begun, itertools.chain(ahead, items))
+
+
+def _resume(folder: Path, stream: dict[str, Any]) -> int:
+    """Goes on from the last saved state; from the beginning if the stream was killed before it saved one.
+
+    Args:
+        folder: Of the run.
+        stream: What its record says of the stream.
+    """
+    # Runs from before targets could come later have neither of these two.
+    chosen = Namespace(**{"id": None, "delay": None, **stream["options"]})
+    setup = _setup(chosen, stream["classes"])
+    if not (folder / STATE).is_file():
+        if (folder / ITEMS).is_file() and (folder / ITEMS).read_bytes().count(b"\n") > 1:
+            raise ValueError(f"{folder} has rows in {ITEMS}, but no {STATE} to go on from; start the stream anew")
+        _begin(folder, begin(setup))
+    progress, extra = load(folder / STATE, setup)
+    _cut(folder / ITEMS, extra["bytes"])
+    if chosen.data == "-":
+        log.info("going on with observation %d: give it and those after it on standard input", progress.items)
+    items = itertools.islice(_source(chosen), 0 if chosen.data == "-" else progress.items, None)
+    return _stream(folder, chosen, setup, progress, items)
 
 
 def _source(chosen: Namespace) -> Iterator[Observation]:
@@ -240,13 +257,16 @@ def _stream(folder: Path, chosen: Namespace, setup: Setup, progress: Progress, i
 
     def keep() -> None:
         """Rows first: what the state does not know of is cut off by the next attempt."""
-        with _no_interrupt():
-            if waiting:
-                waiting[-1] |= movement(progress)
-            with (folder / ITEMS).open("a", newline="") as file:
-                csv.DictWriter(file, _COLUMNS, restval="", lineterminator="\n").writerows(waiting)
-            save(folder / STATE, progress, {"bytes": (folder / ITEMS).stat().st_size})
-            waiting.clear()
+        try:
+            with _no_interrupt():
+                if waiting:
+                    waiting[-1] |= movement(progress)
+                with append_file(folder / ITEMS) as file:
+                    csv.DictWriter(file, _COLUMNS, restval="", lineterminator="\n").writerows(waiting)
+                save(folder / STATE, progress, {"bytes": (folder / ITEMS).stat().st_size})
+                waiting.clear()
+        except OSError as error:  # what was saved before is whole
+            raise OSError(f"{error}: mend this, then `tsforecast stream --resume {folder}` goes on") from error
 
     bar = tqdm(initial=progress.items, total=chosen.limit, unit="item", mininterval=0.1 if runs.is_terminal() else 30)
     try:

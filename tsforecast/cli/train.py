@@ -19,7 +19,6 @@ from lightning.pytorch.loggers import CSVLogger
 
 from tsforecast.cli import options, runs
 from tsforecast.data import ForecastTask
-from tsforecast.data.files import remove_leftovers
 from tsforecast.data.frequency import expected_alias_warnings
 from tsforecast.estimator import DEFAULT_EPOCHS, StateSpaceEstimator
 from tsforecast.models import DATA_DECIDED, MODELS
@@ -103,8 +102,8 @@ def run(argv: Sequence[str]) -> int:
             log.warning("%s began with other versions of packages; its result may differ in the last digits", folder)
         if record["folder"] != str(folder.resolve()):
             raise ValueError(f"{folder} was moved, but its checkpoints name files in {record['folder']}; move it back")
-        remove_leftovers(folder)
-        return _train(folder, record, chosen, task, runs.last_checkpoint(folder))
+        with runs.hold(folder):
+            return _train(folder, record, chosen, task, runs.last_checkpoint(folder))
     if not parsed.model:
         raise ValueError(
             f"expected a model ({', '.join(MODELS)}) or --resume RUN, as in `train issm --dataset exchange`"
@@ -112,20 +111,21 @@ def run(argv: Sequence[str]) -> int:
     task = options.task_of(chosen)
     folder = Path(chosen.output) if chosen.output else runs.default_folder(parsed.model, task.name)
     record = _record(parsed.model, folder, chosen, task, argv)
-    runs.create(folder, config(parsed.model, chosen), record)
-    try:
-        return _train(folder, record, chosen, task, None)
-    except Exception:
-        if runs.last_checkpoint(folder) is None:  # nothing to go on with: the name is free again
-            shutil.rmtree(folder)
-        raise
+    with runs.hold(folder):
+        runs.create(folder, config(parsed.model, chosen), record)
+        try:
+            return _train(folder, record, chosen, task, None)
+        except Exception:
+            if runs.last_checkpoint(folder) is None:  # nothing to go on with: the name is free again
+                shutil.rmtree(folder)
+            raise
 
 
 def settings(folder: Path, record: dict[str, Any]) -> Namespace:
     """The options that a run was started with, from its config.yaml."""
     path = folder / runs.CONFIG
     if not path.is_file():
-        raise FileNotFoundError(f"there is no {path}; train again into a new folder")
+        raise FileNotFoundError(f"there is no {path}: the run was stopped before it began; start it again")
     model = record["model"]
     if model not in MODELS:
         raise ValueError(f"{folder}: there is no model {model!r}; expected one of {', '.join(MODELS)}")

@@ -11,7 +11,7 @@ import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import torch
 
@@ -54,6 +54,31 @@ def replace_file(path: str | Path) -> Iterator[Path]:
     finally:
         _close(handle)
         temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def append_file(path: str | Path) -> Iterator[TextIO]:
+    """Opens a text file to add lines at its end, which are on the disk when the block ends well.
+
+    A block that fails adds nothing. A kill can leave half of a line: whoever reads on knows how long the file was.
+
+    Args:
+        path: File to add to; there is one.
+
+    Raises:
+        OSError: If the lines can not be written, as when the disk is full.
+    """
+    path = Path(path)
+    size = path.stat().st_size
+    try:
+        with path.open("a", encoding="utf-8", newline="") as file:
+            yield file
+        _flush(path)
+    except BaseException as error:
+        os.truncate(path, size)
+        if isinstance(error, OSError) and error.errno in _FULL and error.filename is None:
+            raise OSError(error.errno, error.strerror, str(path)) from error
+        raise
 
 
 @contextlib.contextmanager
