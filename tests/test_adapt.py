@@ -8,9 +8,10 @@ import pandas as pd
 import pytest
 import torch
 
+from tests.core.learners.particles import make_particles
 from tests.test_estimator import HORIZON, make_entries, make_estimator
 from tsforecast.adapt import Adaptation, AdaptivePredictor, PeriodNetwork, load_adaptive, rolling
-from tsforecast.core.learners import LogDensity
+from tsforecast.core.learners import LEARNERS, LogDensity
 from tsforecast.data import ForecastTask
 from tsforecast.data.transform import collate, cut
 from tsforecast.evaluation import paired_difference, score
@@ -153,6 +154,23 @@ def test_what_has_been_learnt_is_kept(issm, tmp_path):
     (tmp_path / "kept" / "belief.pt").write_bytes(b"no belief")
     with pytest.raises(ValueError, match="holds no readable belief"):
         load_adaptive(tmp_path / "kept")
+
+
+def test_a_belief_that_is_no_gaussian_learns_is_saved_and_goes_on(issm, tmp_path, monkeypatch):
+    monkeypatch.setitem(LEARNERS, "particles", make_particles)
+    adaptive = AdaptivePredictor(issm, Adaptation("particles", "none", variance=1e-4, settings={"count": 4}))
+    first = adaptive.weights
+    adaptive.learn(make_entries())
+    adaptive.save(tmp_path / "kept")
+    again = load_adaptive(tmp_path / "kept")
+    assert again.learner.network is again.network
+    for predictor in (adaptive, again):
+        torch.testing.assert_close(predictor.network.weights(), adaptive.weights)
+        assert not torch.equal(predictor.weights, first)
+    assert torch.equal(again.trained, adaptive.trained)
+    assert again.learn(make_entries()) == pytest.approx(adaptive.learn(make_entries()), rel=1e-4)
+    course = rolling(adaptive, broken(windows=2), num_samples=4)
+    assert course.windows["moved"].gt(0).all()
 
 
 def broken(windows=24, horizon=HORIZON):

@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 from tqdm import tqdm
 
-from tsforecast.core.learner import AbstractLearner
-from tsforecast.core.learners import DRIFTS, LEARNERS, AbstractNetwork, GaussianLearner, LogDensity
+from tsforecast.core.learner import in_prior_units
+from tsforecast.core.learners import DRIFTS, LEARNERS, AbstractNetwork, AbstractNetworkLearner, LogDensity
 from tsforecast.data import ForecastTask
 from tsforecast.data.checks import check_entries
 from tsforecast.data.files import save_tensors
@@ -70,8 +70,15 @@ class Adaptation:
             if value not in table:
                 raise ValueError(f"expected {name} to be one of {', '.join(table)}, got {value!r}")
 
-    def build(self, module: AbstractForecaster) -> AbstractLearner[Any]:
-        """The learner over the parameters of a model."""
+    def build(
+        self, module: AbstractForecaster, trained: Float[Tensor, " weight"] | None = None
+    ) -> tuple[AbstractNetworkLearner[Any], "PeriodNetwork"]:
+        """The learner over the parameters of a model, and the network that it learns.
+
+        Args:
+            module: Whose parameters may learn.
+            trained: Mean of the prior; None for what the parameters are.
+        """
         names = tuple(name for name, p in module.named_parameters() if p.requires_grad and re.search(self.part, name))
         if not names:
             known = ", ".join(name for name, _ in module.named_parameters())
@@ -84,7 +91,8 @@ class Adaptation:
             choices["drift"] = drift(self.rate)
         choices |= self.settings or {}
         try:
-            return LEARNERS[self.learner](network, LogDensity(), self.variance, mean=network.weights(), **choices)
+            mean = network.weights() if trained is None else trained
+            return LEARNERS[self.learner](network, LogDensity(), self.variance, mean=mean, **choices), network
         except TypeError as error:
             raise ValueError(
                 f"expected what learner {self.learner!r} takes, got {', '.join(sorted(choices))}: {error}"
@@ -186,16 +194,23 @@ class AdaptivePredictor(Predictor):
     Args:
         predictor: Trained; it is not changed.
         adaptation: How it learns.
+        trained: Parameters that the prior is centred at; None for those that the predictor has.
     """
 
-    def __init__(self, predictor: StateSpacePredictor, adaptation: Adaptation | None = None) -> None:
+    def __init__(
+        self,
+        predictor: StateSpacePredictor,
+        adaptation: Adaptation | None = None,
+        trained: Float[Tensor, " weight"] | None = None,
+    ) -> None:
         super().__init__(predictor.prediction_length)
         module = copy.deepcopy(predictor.prediction_net).eval()
         assert isinstance(module, AbstractForecaster)
         self.predictor = with_module(predictor, module)
         self.module = module
         self.adaptation = adaptation or Adaptation()
-        self.learner: Any = self.adaptation.build(module)
+        self.learner, self.network = self.adaptation.build(module, trained)
+        self.trained = self.network.weights() if trained is None else trained
         module.requires_grad_(False)  # gradients are those of functions of the weights
         self.belief = self.learner.init()
 
@@ -208,7 +223,7 @@ class AdaptivePredictor(Predictor):
     @property
     def weights(self) -> Float[Tensor, " weight"]:
         """The mean of the belief over the parameters."""
-        return self.learner.family.mean(self.belief) if isinstance(self.learner, GaussianLearner) else self.belief.mean
+        return self.learner.weights(self.belief)
 
     def learn(self, dataset: Iterable[dict[str, Any]]) -> float:
         """The belief drifts, then learns from the last `prediction_length` steps of every entry, some series at a time.
@@ -230,12 +245,12 @@ class AdaptivePredictor(Predictor):
             past = self.module.scaling_length or None
             windows = [since_first_value(cut(e, len(e["target"]) - length, past, length)) for e in prepared]
             batch = collate(windows, predictor.device)
-            learner = dataclasses.replace(self.learner, network=dataclasses.replace(self.learner.network, batch=batch))
+            learner = self.learner.with_network(dataclasses.replace(self.network, batch=batch))
             rows = torch.arange(len(windows), device=predictor.device, dtype=self.weights.dtype).unsqueeze(-1)
             passed = 0.0 if count else 1.0  # one period for all of them
             self.belief, prediction = learner.step(self.belief, rows, torch.zeros_like(rows), None, passed)
             total, count = total + float(prediction.log_prob.sum()), count + len(windows)
-        self.learner.network.load(self.weights)
+        self.network.load(self.weights)
         return total / max(count, 1)
 
     def save(self, folder: str | Path) -> None:
@@ -245,7 +260,7 @@ class AdaptivePredictor(Predictor):
         state = {
             "tsforecast_format": FORMAT,
             "adaptation": dataclasses.asdict(self.adaptation),
-            "mean": self.learner.mean,
+            "mean": self.trained,
             "belief": pytree.tree_leaves(self.belief),
         }
         save_tensors(state, folder / _BELIEF)
@@ -266,10 +281,9 @@ def load_adaptive(folder: str | Path, device: str = "auto") -> AdaptivePredictor
         state = torch.load(path, map_location=predictor.device, weights_only=True)
         if state["tsforecast_format"] != FORMAT:
             raise ValueError(f"it has format {state['tsforecast_format']}, this version of tsforecast reads {FORMAT}")
-        found = AdaptivePredictor(predictor, Adaptation(**state["adaptation"]))
-        found.learner = dataclasses.replace(found.learner, mean=state["mean"])
+        found = AdaptivePredictor(predictor, Adaptation(**state["adaptation"]), state["mean"])
         found.belief = pytree.tree_unflatten(state["belief"], pytree.tree_structure(found.belief))
-        found.learner.network.load(found.weights)
+        found.network.load(found.weights)
     except (OSError, RuntimeError, KeyError, TypeError, EOFError, pickle.UnpicklingError, ValueError) as error:
         raise ValueError(f"{path} holds no readable belief ({error}); it is damaged or not of tsforecast") from error
     return found
@@ -301,14 +315,12 @@ def rolling(
             )
     found: list[Any] = [None] * len(pasts)
     rows = []
-    prior = predictor.learner.mean
-    unit = getattr(predictor.learner, "variance", torch.ones_like(prior)).sqrt()
     for k in tqdm(range(windows), desc="learning", unit="period", disable=None, leave=False):
         torch.manual_seed(int(np.random.SeedSequence([seed % 2**63, k]).generate_state(1)[0]))
         now = range(k, series * windows, windows)
         for place, forecast in zip(now, predictor.predict([pasts[i] for i in now], num_samples), strict=True):
             found[place] = forecast
         whole = [{**pasts[i], "target": np.concatenate([pasts[i]["target"], labels[i]["target"]], -1)} for i in now]
-        moved = float(((predictor.weights - prior) / unit).norm())
+        moved = float(in_prior_units(predictor.learner, predictor.belief)[0].norm())
         rows.append((starts[k].to_timestamp(), math.nan if frozen else predictor.learn(whole), moved))
     return Course(found, pd.DataFrame(rows, columns=pd.Index(["start", "evidence", "moved"])))

@@ -14,6 +14,7 @@ from torch.utils import _pytree as pytree
 
 from tsforecast.adapters.features import Columns, Statistics, read_features, read_number
 from tsforecast.adapters.recipe import Recipe, Stream
+from tsforecast.core.learner import in_prior_units
 from tsforecast.data.files import save_tensors
 from tsforecast.data.stream import Observation
 
@@ -277,11 +278,9 @@ def scores(setup: Setup, progress: Progress) -> dict[str, Any]:
 
 def movement(progress: Progress) -> dict[str, float]:
     """How far the weights are from where they began, and how sure the belief is, in prior standard deviations."""
-    if progress.stream is None or not hasattr(progress.stream.learner, "family"):
+    if progress.stream is None:
         return {}
-    learner: Any = progress.stream.learner
-    change = (learner.family.mean(progress.stream.belief) - learner.mean) / learner.variance.sqrt()
-    spread = (learner.family.variance(progress.stream.belief) / learner.variance).sqrt()
+    change, spread = in_prior_units(progress.stream.learner, progress.stream.belief)
     return {"weights_moved": change.square().mean().sqrt().item(), "weights_sd": spread.mean().item()}
 
 

@@ -12,21 +12,18 @@ import torch
 from torch import Tensor, nn
 
 from tsforecast.adapters.features import Statistics
-from tsforecast.core.learner import AbstractLearner, Prediction
+from tsforecast.core.learner import Expectation
 from tsforecast.core.learners import (
     DRIFTS,
     LEARNERS,
     AbstractLikelihood,
     AbstractNetwork,
-    BayesianForgetting,
+    AbstractNetworkLearner,
     Bernoulli,
     Categorical,
     Gate,
     Gaussian,
-    GaussianLearner,
-    GradientDescent,
     InverseMultiquadric,
-    NoDrift,
 )
 from tsforecast.core.learners.network import as_network
 
@@ -80,7 +77,7 @@ class Stream:
         seed: Of random numbers.
     """
 
-    learner: GaussianLearner | GradientDescent
+    learner: AbstractNetworkLearner[Any]
     belief: Any
     statistics: Statistics
     steps: int
@@ -103,10 +100,10 @@ class Stream:
         # A generator for each step: a stream is a value, and a copy of it goes on with the same numbers.
         generator = torch.Generator().manual_seed((self.seed + (self.steps + 1) * 0x9E3779B97F4A7C15) % 2**64)
         belief = self.learner.update(self.belief, points, target, None, generator)
-        belief = drifted(self.learner, belief, float(len(rows)) if dt is None else dt)
-        return dataclasses.replace(self, belief=belief, statistics=statistics, steps=self.steps + 1)
+        after = dataclasses.replace(self, belief=belief, statistics=statistics, steps=self.steps + 1)
+        return after.later(float(len(rows)) if dt is None else dt)
 
-    def predict(self, rows: Tensor, spread: bool = False) -> Prediction:
+    def predict(self, rows: Tensor, spread: bool = False) -> Expectation:
         """What is expected of the targets of some points.
 
         Args:
@@ -116,25 +113,16 @@ class Stream:
         parts = [self._predict(part, spread) for part in (rows.split(_CHUNK) if len(rows) > _CHUNK else (rows,))]
         if len(parts) == 1:
             return parts[0]
-        names = [field.name for field in dataclasses.fields(Prediction)]
-        return Prediction(*(torch.cat([getattr(part, name) for part in parts]) for name in names))
+        return Expectation(torch.cat([part.mean for part in parts]), torch.cat([part.variance for part in parts]))
 
-    def _predict(self, rows: Tensor, spread: bool) -> Prediction:
-        learner, inputs = self.learner, self.statistics.observe(rows).scale(rows).clamp(-_CLIP, _CLIP)
-        weights = learner.family.mean(self.belief) if isinstance(learner, GaussianLearner) else self.belief.mean
-        if isinstance(learner, GaussianLearner) and spread:
-            outputs, jacobian = learner.network.linearise(weights, inputs)
-            cov = learner.family.covariance(self.belief, jacobian)
-        else:
-            outputs = learner.network(weights, inputs)
-            cov = outputs.new_zeros(*outputs.shape, outputs.shape[-1])
-        return learner.likelihood.predict(outputs, cov, outputs.new_zeros(len(rows), 1), None)
+    def _predict(self, rows: Tensor, spread: bool) -> Expectation:
+        inputs = self.statistics.observe(rows).scale(rows).clamp(-_CLIP, _CLIP)
+        return self.learner.expect(self.belief, inputs, spread)
 
     def probabilities(self, rows: Tensor) -> Tensor:
         """Of the classes, shape (point, class)."""
-        likelihood = self.learner.likelihood
-        mean = self.predict(rows, likelihood.needs_covariance).mean
-        return torch.cat([1 - mean, mean], -1) if isinstance(likelihood, Bernoulli) else mean
+        mean = self.predict(rows).mean
+        return torch.cat([1 - mean, mean], -1) if isinstance(self.learner.likelihood, Bernoulli) else mean
 
     def forget(self, rate: float) -> "Stream":
         """With a part of all evidence forgotten at once.
@@ -146,28 +134,17 @@ class Stream:
             TypeError: If the belief cannot be mixed with its prior.
             ValueError: If the rate is not between 0 and 1, or the learner has no belief that could forget.
         """
-        learner = self.learner
-        if not isinstance(learner, GaussianLearner):
-            raise ValueError(f"expected a learner with a prior, to forget on drift, got {type(learner).__name__}")
-        belief = BayesianForgetting(rate)(learner.family, self.belief, learner.prior, 1.0)
-        return dataclasses.replace(self, belief=belief)
+        return dataclasses.replace(self, belief=self.learner.forget(self.belief, rate))
 
     def later(self, dt: float) -> "Stream":
         """After a time without observations."""
-        return dataclasses.replace(self, belief=drifted(self.learner, self.belief, dt))
+        return dataclasses.replace(self, belief=self.learner.drift(self.belief, dt)) if dt else self
 
     def with_outputs(self, count: int) -> "Stream":
         """With the first outputs of the network alone."""
         network = self.learner.network
         network = Leading(network.network if isinstance(network, Leading) else network, count)
-        return dataclasses.replace(self, learner=dataclasses.replace(self.learner, network=network))
-
-
-def drifted(learner: AbstractLearner, belief: Any, dt: float) -> Any:
-    """The belief after a time."""
-    if dt and isinstance(learner, GaussianLearner) and not isinstance(learner.dynamics, NoDrift):
-        return learner.drift(belief, learner.mean.new_tensor(float(dt)))
-    return belief
+        return dataclasses.replace(self, learner=self.learner.with_network(network))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -285,7 +262,7 @@ class Recipe:
         choices |= self.settings or {}
         try:
             learner = constructor(module, likelihood, self.variance, **choices)
-            belief = drifted(learner, learner.init(), 1.0)
+            belief = learner.drift(learner.init(), 1.0)
         except TypeError as error:
             raise ValueError(
                 f"expected what learner {self.learner!r} takes, got {', '.join(sorted(choices))}: {error}"

@@ -21,6 +21,20 @@ Belief = TypeVar("Belief")
 
 @register_record
 @dataclasses.dataclass(frozen=True)
+class Expectation:
+    """What is expected of targets that nobody has seen.
+
+    Attributes:
+        mean: Expected target; probabilities of the classes.
+        variance: Of the target.
+    """
+
+    mean: Float[Tensor, "point output"]
+    variance: Float[Tensor, "point output"]
+
+
+@register_record
+@dataclasses.dataclass(frozen=True)
 class Prediction:
     """What was expected of targets before they were seen, and how well that did.
 
@@ -39,7 +53,8 @@ class AbstractLearner(abc.ABC, Generic[Belief]):
     """A model that learns from a stream: settings are fields, the belief goes in and comes out.
 
     Points of one step are learnt from together. Beliefs are pytrees of tensors: many learners (streams, seeds) are one
-    program, by `run_many` or by `torch.func.vmap` over `step` or `run`.
+    program, by `run_many` or by `torch.func.vmap` over `step` or `run`. Nobody but the learner reads its belief:
+    what others need to know of it are the methods below.
     """
 
     @abc.abstractmethod
@@ -60,6 +75,17 @@ class AbstractLearner(abc.ABC, Generic[Belief]):
         """What is expected of the targets, one event for each point."""
 
     @abc.abstractmethod
+    def expect(self, belief: Belief, inputs: Float[Tensor, "point *feature"], spread: bool = True) -> Expectation:
+        """Mean and variance of the targets, which need not be known.
+
+        Args:
+            belief: After what was learnt.
+            inputs: As for `update`.
+            spread: Whether variances are wanted in full. Without, they may be those of the noise alone, which is
+                faster; means are the same.
+        """
+
+    @abc.abstractmethod
     def update(
         self,
         belief: Belief,
@@ -77,6 +103,26 @@ class AbstractLearner(abc.ABC, Generic[Belief]):
             observed: False where a component is missing; None if all are there.
             generator: Of random numbers, where the learner needs some.
         """
+
+    @abc.abstractmethod
+    def forget(self, belief: Belief, rate: float) -> Belief:
+        """The belief after a part of all evidence is forgotten at once.
+
+        Args:
+            belief: Before.
+            rate: The part, between 0 and 1; 1 leaves the prior.
+
+        Raises:
+            ValueError: If the rate is outside of its range, or the learner cannot forget.
+        """
+
+    @abc.abstractmethod
+    def weights(self, belief: Belief) -> Float[Tensor, " weight"]:
+        """The mean of the weights."""
+
+    @abc.abstractmethod
+    def variances(self, belief: Belief) -> Float[Tensor, " weight"]:
+        """The variance of each weight; zeros where the belief is one point."""
 
     @abc.abstractmethod
     def sample(
@@ -179,6 +225,26 @@ def run_many(
     """
     own = map_tensors(torch.clone, beliefs)  # those that are expanded, too
     return _fold(_step_of_many(learner, generator), own, (inputs, target, observed, dt), compiled, unroll)
+
+
+def in_prior_units(
+    learner: AbstractLearner[Belief], belief: Belief
+) -> tuple[Float[Tensor, " weight"], Float[Tensor, " weight"]]:
+    """How far each weight is from where it began, and how uncertain it is, in standard deviations of the prior.
+
+    A weight whose prior is one point has itself as unit.
+
+    Args:
+        learner: Of the belief.
+        belief: After what was learnt.
+
+    Returns:
+        Changes of the means, and standard deviations.
+    """
+    prior = learner.init()
+    unit = learner.variances(prior).sqrt()
+    unit = torch.where(unit > 0, unit, 1.0)
+    return (learner.weights(belief) - learner.weights(prior)) / unit, learner.variances(belief).sqrt() / unit
 
 
 def _fold(

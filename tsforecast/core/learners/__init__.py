@@ -57,6 +57,7 @@ from tsforecast.core.learners.network import (
     random_basis,
     weights_of,
 )
+from tsforecast.core.learners.over_network import AbstractNetworkLearner
 from tsforecast.core.learners.rule import AbstractRule, Bbb, Blr, Bog, Bong
 from tsforecast.core.learners.weight import AbstractWeight, Gate, InverseMultiquadric, Unweighted
 
@@ -70,6 +71,7 @@ __all__ = [
     "AbstractFamily",
     "AbstractLikelihood",
     "AbstractNetwork",
+    "AbstractNetworkLearner",
     "AbstractRule",
     "AbstractWeight",
     "BayesianForgetting",

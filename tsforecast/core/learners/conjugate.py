@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.distributions import Distribution, Independent, StudentT
 
 from tsforecast.core.gaussian import register_record
-from tsforecast.core.learner import AbstractLearner, Prediction
+from tsforecast.core.learner import AbstractLearner, Expectation, Prediction
 from tsforecast.core.linalg import cholesky, matvec, symmetrise
 
 
@@ -67,9 +67,16 @@ class ConjugateRegression(AbstractLearner[NormalInverseGamma]):
 
     def drift(self, belief: NormalInverseGamma, dt: Float[Tensor, ""] | float) -> NormalInverseGamma:
         """Natural parameters (Lambda, Lambda m, b + m' Lambda m / 2, a) are mixed with those of the prior."""
-        if not self.forgetting:
-            return belief
-        keep = (1 - self.forgetting) ** dt
+        return self._keep(belief, (1 - self.forgetting) ** dt) if self.forgetting else belief
+
+    def forget(self, belief: NormalInverseGamma, rate: float) -> NormalInverseGamma:
+        """As drifts do."""
+        if not 0 <= rate <= 1:
+            raise ValueError(f"expected rate to be at least 0 and at most 1, got {rate}")
+        return self._keep(belief, 1 - rate)
+
+    def _keep(self, belief: NormalInverseGamma, keep: Float[Tensor, ""] | float) -> NormalInverseGamma:
+        """Part of the evidence."""
         mine = torch.cholesky_inverse(cholesky(belief.cov, "the covariance of regression weights"))
         precision = keep * mine + (1 - keep) * torch.diag_embed(1 / self.variance)
         cov = symmetrise(torch.cholesky_inverse(cholesky(precision, "the precision of regression weights")))
@@ -84,6 +91,22 @@ class ConjugateRegression(AbstractLearner[NormalInverseGamma]):
         """Student-t with 2 a degrees of freedom, location x' m and squared scale b / a (1 + x' S x)."""
         location, scale = self._moments(belief, inputs)
         return Independent(StudentT(2 * belief.shape, location.unsqueeze(-1), scale.unsqueeze(-1)), 1)
+
+    def expect(
+        self, belief: NormalInverseGamma, inputs: Float[Tensor, "point feature"], spread: bool = True
+    ) -> Expectation:
+        """Variances are infinite up to 2 degrees of freedom."""
+        location, scale = self._moments(belief, inputs)
+        return Expectation(location.unsqueeze(-1), _variance(scale, 2 * belief.shape).unsqueeze(-1))
+
+    def weights(self, belief: NormalInverseGamma) -> Float[Tensor, " weight"]:
+        """The mean."""
+        return belief.mean
+
+    def variances(self, belief: NormalInverseGamma) -> Float[Tensor, " weight"]:
+        """Of the Student-t that each weight has on its own."""
+        scale = (belief.rate / belief.shape * belief.cov.diagonal()).sqrt()
+        return _variance(scale, 2 * belief.shape)
 
     def _moments(self, belief: NormalInverseGamma, inputs: Tensor) -> tuple[Tensor, Tensor]:
         """Location and scale of each point."""
@@ -140,11 +163,15 @@ class ConjugateRegression(AbstractLearner[NormalInverseGamma]):
         belief = self.drift(belief, dt)
         location, scale = self._moments(belief, inputs)
         degrees = 2 * belief.shape
-        variance = torch.where(degrees > 2, scale.square() * degrees / (degrees - 2), math.inf)
         z = (target[:, 0] - location) / scale
         log_prob = torch.lgamma((degrees + 1) / 2) - torch.lgamma(degrees / 2) - scale.log()
         log_prob = log_prob - 0.5 * (degrees * math.pi).log() - (degrees + 1) / 2 * torch.log1p(z.square() / degrees)
         if observed is not None:
             log_prob = torch.where(observed[:, 0], log_prob, 0.0)
-        prediction = Prediction(location.unsqueeze(-1), variance.unsqueeze(-1), log_prob)
+        prediction = Prediction(location.unsqueeze(-1), _variance(scale, degrees).unsqueeze(-1), log_prob)
         return self.update(belief, inputs, target, observed), prediction
+
+
+def _variance(scale: Tensor, degrees: Tensor) -> Tensor:
+    """Of a Student-t."""
+    return torch.where(degrees > 2, scale.square() * degrees / (degrees - 2), math.inf)

@@ -8,11 +8,12 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from tsforecast.core.gaussian import register_record
-from tsforecast.core.learner import AbstractLearner, Prediction
+from tsforecast.core.learner import Expectation, Prediction
 from tsforecast.core.learners.evidence import Model, Points
 from tsforecast.core.learners.full import Full
 from tsforecast.core.learners.likelihood import AbstractLikelihood
 from tsforecast.core.learners.network import AbstractNetwork
+from tsforecast.core.learners.over_network import AbstractNetworkLearner
 
 
 @register_record
@@ -28,7 +29,7 @@ class Point:
 
 
 @dataclasses.dataclass(frozen=True)
-class GradientDescent(AbstractLearner[Point]):
+class GradientDescent(AbstractNetworkLearner[Point]):
     """theta += rate grad log p(y | theta), one step for each observation.
 
     Attributes:
@@ -63,6 +64,11 @@ class GradientDescent(AbstractLearner[Point]):
         outputs = self.network(belief.mean, inputs)
         return self.likelihood.predictive(outputs, outputs.new_zeros(*outputs.shape, outputs.shape[-1]))
 
+    def expect(self, belief: Point, inputs: Float[Tensor, "point *feature"], spread: bool = True) -> Expectation:
+        """The likelihood at the weights; there is no other spread than that of the noise."""
+        outputs = self.network(belief.mean, inputs)
+        return self.likelihood.expect(outputs, outputs.new_zeros(*outputs.shape, outputs.shape[-1]))
+
     def update(
         self,
         belief: Point,
@@ -76,6 +82,22 @@ class GradientDescent(AbstractLearner[Point]):
         log_prob = Model(self.network, self.likelihood, Full()).log_prob
         gradient = torch.func.grad(log_prob)(belief.mean, Points(inputs, target, observed))
         return Point(belief.mean + self.rate * gradient)
+
+    def forget(self, belief: Point, rate: float) -> Point:
+        """Not possible: nothing is known of a prior.
+
+        Raises:
+            ValueError: Always.
+        """
+        raise ValueError(f"expected a learner with a prior, to forget on drift, got {type(self).__name__}")
+
+    def weights(self, belief: Point) -> Float[Tensor, " weight"]:
+        """The weights themselves."""
+        return belief.mean
+
+    def variances(self, belief: Point) -> Float[Tensor, " weight"]:
+        """Zeros."""
+        return torch.zeros_like(belief.mean)
 
     def sample(
         self, belief: Point, num_samples: int, generator: torch.Generator | None = None

@@ -11,7 +11,7 @@ from torch.distributions import Categorical as CategoricalDistribution
 from torch.distributions import Distribution, Independent
 from torch.distributions import Poisson as PoissonDistribution
 
-from tsforecast.core.learner import Prediction
+from tsforecast.core.learner import Expectation, Prediction
 from tsforecast.core.learners.likelihood import AbstractLikelihood, check_that, sum_observed
 
 PREDICTIONS = ("plug-in", "moderated")
@@ -33,9 +33,14 @@ class Bernoulli(AbstractLikelihood):
         _check_prediction(self.prediction)
 
     @property
+    def moderated(self) -> bool:
+        """As settings say."""
+        return self.prediction == "moderated"
+
+    @property
     def needs_covariance(self) -> bool:
         """Where predictions are moderated."""
-        return self.prediction == "moderated"
+        return self.moderated
 
     def whiten(
         self,
@@ -66,6 +71,11 @@ class Bernoulli(AbstractLikelihood):
     ) -> Distribution:
         """Independent outputs."""
         return Independent(BernoulliDistribution(logits=_logits(self.prediction, outputs, cov)), 1)
+
+    def expect(self, outputs: Float[Tensor, "point output"], cov: Float[Tensor, "point output output"]) -> Expectation:
+        """Probability of a 1."""
+        p = _logits(self.prediction, outputs, cov).sigmoid()
+        return Expectation(p, p * (1 - p))
 
     def predict(
         self,
@@ -109,9 +119,14 @@ class Categorical(AbstractLikelihood):
                 raise ValueError(f"expected {name} to be at least 0 and below 1, got {value}")
 
     @property
+    def moderated(self) -> bool:
+        """As settings say."""
+        return self.prediction == "moderated"
+
+    @property
     def needs_covariance(self) -> bool:
         """Where predictions are moderated."""
-        return self.prediction == "moderated"
+        return self.moderated
 
     def whiten(
         self,
@@ -168,6 +183,11 @@ class Categorical(AbstractLikelihood):
         """Of the class."""
         return CategoricalDistribution(logits=_logits(self.prediction, outputs, cov))
 
+    def expect(self, outputs: Float[Tensor, "point output"], cov: Float[Tensor, "point output output"]) -> Expectation:
+        """Probabilities of the classes."""
+        p = _logits(self.prediction, outputs, cov).softmax(-1)
+        return Expectation(p, p * (1 - p))
+
     def predict(
         self,
         outputs: Float[Tensor, "point output"],
@@ -201,9 +221,14 @@ class Poisson(AbstractLikelihood):
         _check_prediction(self.prediction)
 
     @property
+    def moderated(self) -> bool:
+        """As settings say."""
+        return self.prediction == "moderated"
+
+    @property
     def needs_covariance(self) -> bool:
         """Where predictions are moderated."""
-        return self.prediction == "moderated"
+        return self.moderated
 
     def whiten(
         self,
@@ -241,6 +266,11 @@ class Poisson(AbstractLikelihood):
     ) -> Distribution:
         """Independent outputs."""
         return Independent(PoissonDistribution(self._log_rate(outputs, cov).exp()), 1)
+
+    def expect(self, outputs: Float[Tensor, "point output"], cov: Float[Tensor, "point output output"]) -> Expectation:
+        """The rate."""
+        rate = self._log_rate(outputs, cov).exp()
+        return Expectation(rate, rate)
 
     def predict(
         self,

@@ -9,19 +9,20 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.distributions import Distribution
 
-from tsforecast.core.learner import AbstractLearner, Prediction
-from tsforecast.core.learners.drift import AbstractDrift, NoDrift
+from tsforecast.core.learner import Expectation, Prediction
+from tsforecast.core.learners.drift import AbstractDrift, BayesianForgetting, NoDrift
 from tsforecast.core.learners.evidence import AbstractPseudo, Linearised, Model, Points
 from tsforecast.core.learners.family import AbstractFamily
 from tsforecast.core.learners.full import Full
 from tsforecast.core.learners.likelihood import AbstractLikelihood
 from tsforecast.core.learners.network import AbstractNetwork
+from tsforecast.core.learners.over_network import AbstractNetworkLearner
 from tsforecast.core.learners.rule import AbstractRule, Bong
 from tsforecast.core.learners.weight import AbstractWeight, Unweighted
 
 
 @dataclasses.dataclass(frozen=True)
-class GaussianLearner(AbstractLearner[Any]):
+class GaussianLearner(AbstractNetworkLearner[Any]):
     """A Gaussian belief over the weights of a network, conditioned on every observation.
 
     Attributes:
@@ -75,6 +76,15 @@ class GaussianLearner(AbstractLearner[Any]):
         outputs, jacobian = self.network.linearise(self.family.mean(belief), inputs)
         return self.likelihood.predictive(outputs, self.family.covariance(belief, jacobian))
 
+    def expect(self, belief: Any, inputs: Float[Tensor, "point *feature"], spread: bool = True) -> Expectation:
+        """By the network linearised, where the covariance of its outputs matters, else by the network alone."""
+        mean = self.family.mean(belief)
+        if spread or self.likelihood.moderated:
+            outputs, jacobian = self.network.linearise(mean, inputs)
+            return self.likelihood.expect(outputs, self.family.covariance(belief, jacobian))
+        outputs = self.network(mean, inputs)
+        return self.likelihood.expect(outputs, outputs.new_zeros(*outputs.shape, outputs.shape[-1]))
+
     def update(
         self,
         belief: Any,
@@ -103,6 +113,18 @@ class GaussianLearner(AbstractLearner[Any]):
             belief,
             lambda at: self.pseudo(model, at, points, self.weight, generator, linearised if at is belief else None),
         )
+
+    def forget(self, belief: Any, rate: float) -> Any:
+        """The belief is mixed with the prior, in natural parameters."""
+        return BayesianForgetting(rate)(self.family, belief, self.prior, 1.0)
+
+    def weights(self, belief: Any) -> Float[Tensor, " weight"]:
+        """By the family."""
+        return self.family.mean(belief)
+
+    def variances(self, belief: Any) -> Float[Tensor, " weight"]:
+        """By the family."""
+        return self.family.variance(belief)
 
     def sample(
         self, belief: Any, num_samples: int, generator: torch.Generator | None = None

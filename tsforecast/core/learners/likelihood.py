@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.distributions import Distribution, MultivariateNormal
 
-from tsforecast.core.learner import Prediction
+from tsforecast.core.learner import Expectation, Prediction
 from tsforecast.core.linalg import LOG_2PI, cholesky, solve_lower, whiten
 
 
@@ -45,6 +45,10 @@ class AbstractLikelihood(abc.ABC):
         """Of the target, given mean and covariance of the outputs."""
 
     @abc.abstractmethod
+    def expect(self, outputs: Float[Tensor, "point output"], cov: Float[Tensor, "point output output"]) -> Expectation:
+        """Mean and variance of `predictive`."""
+
+    @abc.abstractmethod
     def predict(
         self,
         outputs: Float[Tensor, "point output"],
@@ -66,6 +70,11 @@ class AbstractLikelihood(abc.ABC):
     def needs_covariance(self) -> bool:
         """Whether `predictive` reads the covariance of the outputs."""
         return True
+
+    @property
+    def moderated(self) -> bool:
+        """Whether the mean of `predictive` does, too."""
+        return False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,6 +130,10 @@ class Gaussian(AbstractLikelihood):
         """N(f, J S J' + R)."""
         return MultivariateNormal(outputs, cov + self._covariance(outputs))
 
+    def expect(self, outputs: Float[Tensor, "point output"], cov: Float[Tensor, "point output output"]) -> Expectation:
+        """The outputs, and the diagonal of J S J' + R."""
+        return Expectation(outputs, (cov + self._covariance(outputs)).diagonal(dim1=-2, dim2=-1))
+
     def predict(
         self,
         outputs: Float[Tensor, "point output"],
@@ -174,6 +187,10 @@ class LogDensity(AbstractLikelihood):
             TypeError: Always.
         """
         raise TypeError("expected a likelihood of targets: of a log-density alone there is no predictive distribution")
+
+    def expect(self, outputs: Float[Tensor, "point 1"], cov: Float[Tensor, "point 1 1"]) -> Expectation:
+        """The log-density at the mean of the belief."""
+        return Expectation(outputs, torch.zeros_like(outputs))
 
     def predict(
         self,

@@ -30,6 +30,7 @@ from tsforecast.core.learners.network import (
     uniform_prior,
     weights_of,
 )
+from tsforecast.core.learners.over_network import AbstractNetworkLearner
 from tsforecast.core.learners.rule import Bbb, Blr, Bog, Bong
 from tsforecast.core.learners.weight import InverseMultiquadric
 
@@ -221,8 +222,8 @@ DRIFTS: dict[str, Callable[[float], drifts.AbstractDrift] | None] = {
     "shrink": lambda rate: drifts.ShrinkAndPerturb(1 - rate),
 }
 
-# Constructors that take (module, likelihood, prior variance, **settings).
-LEARNERS = {
+# Constructors that take (module or network, likelihood, prior variance, **settings); a network comes with `mean`.
+LEARNERS: dict[str, Callable[..., AbstractNetworkLearner[Any]]] = {
     "ekf": ekf,
     "iterated-ekf": iterated_ekf,
     "subspace-ekf": subspace_ekf,
