@@ -743,7 +743,6 @@ def test_bad_validation_data():
         (with_field(start=pd.Period("2024-01-01", "h")), "frequency 'D'"),
         (with_field(feat_static_cat=[7]), "'s0'.*below .2., the values seen in training, got .7."),
         (with_field(feat_static_cat=[0, 0]), "feat_static_cat of 1 rows.*got 2"),
-        (lambda entries: [{k: v for k, v in e.items() if k != "feat_static_cat"} for e in entries], "feat_static_cat"),
         (
             lambda entries: [{k: v for k, v in e.items() if k != "feat_dynamic_real"} for e in entries],
             "feat_dynamic_real",

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from gluonts.itertools import Cached
+from gluonts.itertools import Cached, Cyclic
 from gluonts.torch.model.estimator import PyTorchLightningEstimator, TrainOutput
 from gluonts.torch.model.predictor import PyTorchPredictor
 from gluonts.transform import Transformation
@@ -50,6 +50,8 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         seed: The order of the data, what is drawn in training, and the initial weights follow from it; None for not
             reproducible.
         forecast: "samples", or "distribution" for exact marginal distributions (of linear models).
+        use_feat_static_cat: Whether the model has parameters for the static categories of the training data. If so, a
+            series without them is forecast as of an unknown category, with a warning; if not, the field is ignored.
         trainer_kwargs: For Lightning's `Trainer` (default: 40 epochs, gradient clipped at 10, no files written).
         hyperparameters: Of the model.
 
@@ -74,6 +76,7 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         num_samples: int = 100,
         seed: int | None = None,
         forecast: str = "samples",
+        use_feat_static_cat: bool = True,
         trainer_kwargs: dict[str, Any] | None = None,
         **hyperparameters: Any,
     ) -> None:
@@ -109,6 +112,7 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         self.num_batches_per_epoch = num_batches_per_epoch
         self.seed = seed
         self.forecast = forecast
+        self.use_feat_static_cat = use_feat_static_cat
         self.hyperparameters = {**hyperparameters, "num_samples": num_samples}
 
     @classmethod
@@ -149,6 +153,7 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         """
         self._survey = self._look_at(training_data, from_predictor)
         if validation_data is not None:
+            _refuse_endless(validation_data)
             check_entries(validation_data, self.freq, min_length=self.prediction_length + 1)
         transformation = self.create_transformation()
         module = self._initial(from_predictor)
@@ -258,17 +263,25 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
 
     def _look_at(self, data: Any, from_predictor: PyTorchPredictor | None) -> Survey:
         """Checks the training data; takes from them, or from the predictor to start from, what the model must know."""
-        if iter(data) is data:
-            raise ValueError(
-                "expected data that can be walked through again and again, got an iterator; make a list of it"
-            )
+        _refuse_endless(data)
         check_entries(data, self.freq, min_length=self.train_horizon + 1)
-        found = survey(data)
+        found = survey(data, self.use_feat_static_cat)
         if self.hyperparameters.get("transformation") == "log1p" and found.lowest <= -1:
             raise ValueError(
                 f"log1p needs values above -1, the lowest is {found.lowest:g}; take the transformation 'asinh'"
             )
         return found if from_predictor is None else adopt(found, from_predictor)
+
+
+def _refuse_endless(data: Any) -> None:
+    """Raises a ValueError for data that never end, or end after one walk through them."""
+    if isinstance(data, Cyclic):
+        raise ValueError(
+            "expected data that end, got GluonTS' Cyclic, which does not; give the data in it (`data.iterable`): the "
+            "training passes over them as often as it needs"
+        )
+    if iter(data) is data:
+        raise ValueError("expected data that can be walked through again and again, got an iterator; make a list of it")
 
 
 def _context(freq: str) -> int:

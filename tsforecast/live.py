@@ -14,6 +14,7 @@ from torch import Tensor
 
 from tsforecast.core import Gaussian
 from tsforecast.core.particles import ParticleState
+from tsforecast.data.checks import as_numbers
 from tsforecast.data.files import save_tensors
 from tsforecast.data.frequency import expected_alias_warnings
 from tsforecast.models import AbstractForecaster, Belief
@@ -64,7 +65,7 @@ def continued(known: LiveBelief, entry: Mapping[str, Any]) -> dict[str, Any]:
         ValueError: If steps have been seen already; or if some were left out whose covariates a model would need.
     """
     steps = missing_steps(known, entry["start"])
-    target = np.asarray(entry["target"], dtype=np.float32)
+    target = as_numbers(entry["target"]).astype(np.float32)
     if steps and "feat_dynamic_real" in entry:
         raise ValueError(
             f"series {known.item_id!r}: {steps} steps from {known.end} on were left out; give them with their "

@@ -16,7 +16,7 @@ from gluonts.torch.model.forecast import DistributionForecast
 from gluonts.torch.model.predictor import PyTorchPredictor
 from gluonts.transform import Transformation
 
-from tsforecast.data.checks import check_entries
+from tsforecast.data.checks import as_numbers, check_entries
 from tsforecast.data.files import replace_folder
 from tsforecast.data.transform import Prepare, collate, cut, since_first_value
 from tsforecast.live import LiveBelief, continued, join, split, static_features
@@ -290,7 +290,7 @@ class StateSpacePredictor(PyTorchPredictor):
         try:
             for number, entry in enumerate(dataset):
                 check_entries([entry], self.freq, future=self.prediction_length, all_missing=True)
-                if np.isnan(np.asarray(entry["target"])[..., -(self.history_length or 0) :]).all():
+                if np.isnan(as_numbers(entry["target"])[..., -(self.history_length or 0) :]).all():
                     names[repr(entry["item_id"]) if "item_id" in entry else f"number {number}"] = None
                 yield entry
         finally:  # also where nobody asks for the rest

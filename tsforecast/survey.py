@@ -1,14 +1,30 @@
 """What a model must know of its training data: sizes, identities, units, and what "auto" stands for."""
 
+import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from gluonts.dataset.field_names import FieldName
 from gluonts.torch.model.predictor import PyTorchPredictor
 
+from tsforecast.data.checks import as_numbers
 from tsforecast.data.transform import Prepare
 from tsforecast.models import AbstractForecaster
+
+log = logging.getLogger(__name__)
+
+_CATEGORIES = 10_000  # values of a static category, at most, unless there are more series
+# Features that GluonTS has names for and no model here reads.
+_UNREAD = (
+    FieldName.PAST_FEAT_DYNAMIC_REAL,
+    FieldName.PAST_FEAT_DYNAMIC_CAT,
+    FieldName.PAST_FEAT_DYNAMIC,
+    FieldName.FEAT_DYNAMIC_CAT,
+    FieldName.FEAT_DYNAMIC,
+    FieldName.FEAT_DYNAMIC_REAL_LEGACY,
+)
 
 
 @dataclass(frozen=True)
@@ -50,24 +66,43 @@ class Survey:
         }
 
 
-def survey(data: Iterable[dict[str, Any]]) -> Survey:
-    """Walks once through data entries which `check_entries` has found sound."""
+def survey(data: Iterable[dict[str, Any]], use_categories: bool = True) -> Survey:
+    """Walks once through data entries which `check_entries` has found sound.
+
+    Fields of GluonTS which no model reads are named in a warning.
+
+    Args:
+        data: GluonTS data entries.
+        use_categories: Whether static categories count.
+
+    Raises:
+        ValueError: If static categories are not numbered one by one.
+    """
     items: dict[str, None] = {}
+    unread: dict[str, None] = {}
     lowest, whole, codes = np.inf, True, np.zeros(0)
     count, num_targets, start = 0, 1, None
     static, dynamic = _Moments(), _Moments()
     for entry in data:
         count += 1
-        static.add(np.asarray(entry.get("feat_static_real", ())).reshape(-1, 1))
-        dynamic.add(np.asarray(entry.get("feat_dynamic_real", np.zeros((0, 1)))))
+        static.add(as_numbers(entry.get("feat_static_real", ())).reshape(-1, 1))
+        dynamic.add(as_numbers(entry.get("feat_dynamic_real", np.zeros((0, 1)))))
         if entry.get("item_id") is not None:
             items[str(entry["item_id"])] = None
-        target = np.asarray(entry["target"])
+        target = as_numbers(entry["target"])
         lowest = min(lowest, np.nanmin(target))
         whole = whole and bool((np.nan_to_num(target) % 1 == 0).all())
-        if "feat_static_cat" in entry:
-            codes = np.maximum(codes if codes.size else 0, np.asarray(entry["feat_static_cat"], float).reshape(-1))
+        unread.update(dict.fromkeys(name for name in _UNREAD if name in entry))
+        if use_categories and "feat_static_cat" in entry:
+            codes = np.maximum(codes if codes.size else 0, as_numbers(entry["feat_static_cat"]).reshape(-1))
         num_targets, start = len(np.atleast_2d(target)), entry["start"]
+    if unread:
+        log.warning(
+            "the data have %s, which no model reads: these fields are ignored; what is known of the future, too, goes "
+            "into feat_dynamic_real",
+            ", ".join(unread),
+        )
+    _check_codes(codes, count)
     features = Prepare(1, [], [], []).map_transform({"start": start, "target": np.zeros(1)}, True)
     return Survey(
         count=count,
@@ -83,6 +118,17 @@ def survey(data: Iterable[dict[str, Any]]) -> Survey:
             "transformation": "log1p" if whole and lowest >= 0 else "none",
         },
     )
+
+
+def _check_codes(highest: np.ndarray, count: int) -> None:
+    """Refuses codes of static categories for which a model would need more parameters than there can be categories."""
+    most = max(_CATEGORIES, count)
+    if (highest >= most).any():
+        raise ValueError(
+            f"expected feat_static_cat to number categories from 0 on, below {most}, got {highest.max():.0f}: number "
+            "them one by one (pandas.factorize does), or leave them out (use_feat_static_cat=False); series are told "
+            "apart by item_id anyway"
+        )
 
 
 def adopt(found: Survey, predictor: PyTorchPredictor) -> Survey:

@@ -2,7 +2,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tsforecast.data.checks import check_entries
+from tsforecast.data.checks import as_numbers, check_entries
 
 
 def entry(**changes):
@@ -16,6 +16,9 @@ def entry(**changes):
         entry(),
         entry(item_id=None),
         entry(target=[1, 2, 3]),
+        entry(target=[1, None, 3.5]),
+        entry(target=[[1, None], [None, 2.0]]),
+        entry(target=np.ma.masked_equal(np.arange(5), 3)),
         entry(target=np.full(10, 3.0)),  # constant
         entry(target=np.r_[np.nan, np.ones(5), np.nan]),
         entry(target=np.ones((2, 5), np.float32)),
@@ -44,6 +47,10 @@ def test_sound_entries_pass(good):
         (entry(target=np.zeros((1, 2, 3))), r"\(time,\) or \(target, time\), got \(1, 2, 3\)"),
         (entry(target=[1.0, np.inf, 2.0]), "infinite at step 1; write NaN"),
         (entry(target=[-np.inf, 2.0]), "infinite at step 0"),
+        (entry(target=[1.0, None, "b"]), "'a', target: expected numbers"),
+        (entry(target=[None, None]), "all values of the target are missing"),
+        (entry(target=np.ma.masked_all(3)), "all values of the target are missing"),
+        (entry(feat_dynamic_real=np.ma.masked_equal(np.arange(10.0)[None], 7)), "missing or infinite at step 7"),
         (entry(target=[np.nan] * 5), "all values of the target are missing"),
         (entry(feat_static_cat=[0.5]), "whole numbers in feat_static_cat"),
         (entry(feat_static_cat=["red"]), "feat_static_cat: expected numbers"),
@@ -105,3 +112,18 @@ def test_all_series_have_the_same_fields(other):
         ValueError, match="same fields as in the first series, target univariate, feat_static_cat 2, got"
     ):
         check_entries([first, other], "h")
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([1, None, 2.5], [1, np.nan, 2.5]),
+        (np.array([1, pd.NA, 2], dtype=object), [1, np.nan, 2]),
+        (np.ma.array([1, 2, 3], mask=[0, 1, 0]), [1, np.nan, 3]),
+        (np.ma.array([1.0, 2.0]), [1, 2]),
+        ([True, False], [1, 0]),
+    ],
+)
+def test_none_and_masked_values_are_missing(values, expected):
+    np.testing.assert_array_equal(as_numbers(values), expected)
+    assert not np.ma.isMaskedArray(as_numbers(values))

@@ -82,12 +82,13 @@ def test_known_future():
         ({"feat_static_cat": [3]}, "'b'.*below .3.*got .3."),
         ({"feat_static_cat": [-1]}, "below"),
         ({"feat_static_cat": [0, 0]}, "feat_static_cat of 1 rows.*got 2"),
-        ({}, "feat_static_cat of 1 rows.*got 0"),
+        ({"feat_static_cat": []}, "feat_static_cat of 1 rows.*got 0"),
     ],
 )
 def test_categories(fields, message):
     transform = Prepare(3, [], [], [3])
     assert transform.map_transform(entry(feat_static_cat=[2.0]), True)["static_cat"].tolist() == [2]
+    assert transform.map_transform(entry(), True)["static_cat"].tolist() == [-1]
     with pytest.raises(ValueError, match=message):
         transform.map_transform(entry(**fields), True)
 

@@ -1,6 +1,7 @@
 """Checks of GluonTS data entries, made before training and prediction: GluonTS itself fails late and tersely."""
 
 from collections.abc import Iterable
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -73,7 +74,7 @@ def _check_start(entry: dict[str, Any], alias: str, place: str) -> None:
 def _check_target(entry: dict[str, Any], min_length: int, all_missing: bool, place: str) -> np.ndarray:
     if "target" not in entry:
         raise ValueError(f"{place}: there is no field 'target'")
-    target = _numeric(entry["target"], f"{place}, target")
+    target = as_numbers(entry["target"], f"{place}, target")
     if target.ndim not in (1, 2):
         raise ValueError(f"{place}: expected a target of shape (time,) or (target, time), got {target.shape}")
     if target.shape[-1] == 0:
@@ -97,14 +98,14 @@ def _check_features(entry: dict[str, Any], length: int, future: int, place: str)
     form = {}
     for name in ("feat_static_cat", "feat_static_real"):
         if name in entry:
-            values = _numeric(entry[name], f"{place}, {name}")
+            values = as_numbers(entry[name], f"{place}, {name}")
             if values.ndim != 1 or not np.isfinite(values).all():
                 raise ValueError(f"{place}: expected {name} to be a list of finite numbers, got {entry[name]!r}")
             if name == "feat_static_cat" and (values != np.floor(values)).any():
                 raise ValueError(f"{place}: expected whole numbers in feat_static_cat, got {entry[name]!r}")
             form[name] = values.shape
     if "feat_dynamic_real" in entry:
-        values = _numeric(entry["feat_dynamic_real"], f"{place}, feat_dynamic_real")
+        values = as_numbers(entry["feat_dynamic_real"], f"{place}, feat_dynamic_real")
         if values.ndim != 2:
             raise ValueError(f"{place}: expected feat_dynamic_real of shape (covariate, time), got {values.shape}")
         if values.shape[1] < length + future:
@@ -120,11 +121,24 @@ def _check_features(entry: dict[str, Any], length: int, future: int, place: str)
     return form
 
 
-def _numeric(values: Any, place: str) -> np.ndarray:
+def as_numbers(values: Any, place: str = "the values") -> np.ndarray:
+    """Numbers of a data entry as an array, where None and what a NumPy mask hides are NaN.
+
+    Args:
+        values: An array, a masked array, or lists of numbers and None.
+        place: What they are, for messages.
+
+    Raises:
+        ValueError: If they are no numbers, or rows differ in length.
+    """
+    if isinstance(values, np.ma.MaskedArray):
+        return np.ma.filled(values.astype(np.float64), np.nan) if np.ma.is_masked(values) else np.asarray(values)
     try:
         array = np.asarray(values)
     except ValueError as error:
         raise ValueError(f"{place}: expected numbers in a regular array, got ragged rows") from error
+    if array.dtype.kind == "O" and all(cell is None or cell is pd.NA or isinstance(cell, Real) for cell in array.flat):
+        array = np.where(np.asarray(pd.isna(array)), np.nan, array).astype(np.float64)
     if array.dtype.kind not in "fiub":
         raise ValueError(f"{place}: expected numbers, got values of type {array.dtype}")
     return array.astype(np.float64) if array.dtype.kind == "b" else array

@@ -1,5 +1,6 @@
 """From GluonTS data entries to batches: calendar, masks, windows, padding."""
 
+import logging
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Any
@@ -12,7 +13,10 @@ from gluonts.dataset.field_names import FieldName
 from gluonts.time_feature import time_features_from_frequency_str
 from gluonts.transform import MapTransformation
 
-from tsforecast.data.frequency import expected_alias_warnings, offset_alias
+from tsforecast.data.checks import as_numbers
+from tsforecast.data.frequency import calendar_unit, expected_alias_warnings, offset_alias
+
+log = logging.getLogger(__name__)
 
 # Season name -> (number of factors, index by the calendar). A name of the form `cycle_of_12` counts steps instead.
 SEASONS = {
@@ -43,7 +47,7 @@ def _calendar(start: pd.Period, length: int, seasons: tuple[str, ...]) -> tuple[
     """Time features (time, feature) in [-0.5, 0.5], season indices (time, season); cached: series share starts."""
     with expected_alias_warnings():
         times = pd.period_range(start, periods=length, freq=start.freq)
-        functions = time_features_from_frequency_str(offset_alias(start.freqstr))
+        functions = time_features_from_frequency_str(_with_features(start.freqstr))
         features = [np.asarray(function(times), dtype=np.float32) for function in functions]
         indices = []
         for name in seasons:
@@ -55,6 +59,11 @@ def _calendar(start: pd.Period, length: int, seasons: tuple[str, ...]) -> tuple[
                 indices.append(np.asarray(SEASONS[name][1](times), dtype=np.int64))
     stack = lambda parts, dtype: np.stack(parts, -1).astype(dtype) if parts else np.zeros((length, 0), dtype)  # noqa: E731
     return stack(features, np.float32), stack(indices, np.int64)
+
+
+def _with_features(freq: str) -> str:
+    """The frequency whose time features are taken; GluonTS has none below a second."""
+    return "s" if calendar_unit(freq)[1] in ("ms", "us", "ns") else offset_alias(freq)
 
 
 class Prepare(MapTransformation):
@@ -92,10 +101,11 @@ class Prepare(MapTransformation):
         self.static_units = np.asarray(static_units or [], dtype=np.float64).reshape(-1, 2)
         self.dynamic_units = np.asarray(dynamic_units or [], dtype=np.float64).reshape(-1, 2)
         self.num_targets = num_targets
+        self._said_unknown = False
 
     def map_transform(self, data: dict[str, Any], is_train: bool) -> dict[str, Any]:
         """The prepared entry; identity fields of the original are kept."""
-        target = np.atleast_2d(np.asarray(data[FieldName.TARGET], dtype=np.float32)).T
+        target = np.atleast_2d(as_numbers(data[FieldName.TARGET]).astype(np.float32)).T
         self._expect(data, "the target", target.shape[1], self.num_targets)
         length = len(target) + (0 if is_train else self.prediction_length)
         features, seasons = _calendar(data[FieldName.START], length, self.seasons)
@@ -111,12 +121,12 @@ class Prepare(MapTransformation):
             "dynamic_real": np.zeros((length, 0), np.float32),
         }
         if len(self.dynamic_units):
-            covariates = np.asarray(data.get(FieldName.FEAT_DYNAMIC_REAL, np.zeros((0, length))), np.float64)
+            covariates = as_numbers(data.get(FieldName.FEAT_DYNAMIC_REAL, np.zeros((0, length)))).astype(np.float64)
             self._expect(data, FieldName.FEAT_DYNAMIC_REAL, len(covariates), len(self.dynamic_units))
             entry["dynamic_real"] = _standardised(covariates.T[:length], self.dynamic_units).astype(np.float32)
         known = np.full((self.prediction_length, target.shape[1]), np.nan, np.float32)
         if not is_train and data.get("known_future") is not None:
-            given = np.atleast_2d(np.asarray(data["known_future"], np.float32)).T[: self.prediction_length]
+            given = np.atleast_2d(as_numbers(data["known_future"]).astype(np.float32)).T[: self.prediction_length]
             self._expect(data, "known_future", given.shape[1], self.num_targets)
             if np.isinf(given).any():
                 raise ValueError(
@@ -137,19 +147,31 @@ class Prepare(MapTransformation):
         """Standardised numbers, none if the model uses none."""
         if not len(units):
             return np.zeros(0)
-        values = np.asarray(data.get(name, ()), np.float64).reshape(-1)
+        values = as_numbers(data.get(name, ())).astype(np.float64).reshape(-1)
         self._expect(data, name, len(values), len(units))
         return _standardised(values, units)
 
     def _categories(self, data: dict[str, Any]) -> np.ndarray:
+        """Codes of the static categories; -1, which no category has, where the entry has none."""
+        if len(self.cardinality) and FieldName.FEAT_STATIC_CAT not in data:
+            if not self._said_unknown:
+                self._said_unknown = True
+                log.warning(
+                    "series %r has no feat_static_cat, with which the model was trained: it counts as of an unknown "
+                    "category, as do all others without; train with use_feat_static_cat=False to do without",
+                    data.get("item_id"),
+                )
+            return np.full(len(self.cardinality), -1)
         units = np.broadcast_to([0.0, 1.0], (len(self.cardinality), 2))
-        codes = self._static(data, FieldName.FEAT_STATIC_CAT, units).astype(np.int64)
-        if ((codes < 0) | (codes >= self.cardinality)).any():
+        codes = self._static(data, FieldName.FEAT_STATIC_CAT, units)
+        if not ((codes >= 0) & (codes < self.cardinality)).all():
+            got = ", ".join(f"{code:.0f}" for code in codes)
             raise ValueError(
                 f"series {data.get('item_id')!r}: expected static categories below {self.cardinality.tolist()}, the "
-                f"values seen in training, got {codes.tolist()}; map what is new to a known category, or train again"
+                f"values seen in training, got [{got}]; map what is new to a known category, leave the field out (an "
+                "unknown category), or train again"
             )
-        return codes
+        return codes.astype(np.int64)
 
 
 def _standardised(values: np.ndarray, units: np.ndarray) -> np.ndarray:

@@ -11,7 +11,7 @@ class SeriesParameters(nn.Module):
     """A vector for each series: population + deviations of its categories + deviation of the series.
 
     Index 0 stands for series which were not in the training data: they get the population's and their categories'
-    values.
+    values. Code -1 stands for an unknown category, which has the population's.
 
     Args:
         initial: Initial values of the population, (size,).
@@ -31,7 +31,7 @@ class SeriesParameters(nn.Module):
         """The vectors of the given series."""
         deviation = nn.functional.pad(self.series, (0, 0, 1, 0))[series]
         for table, category in zip(self.categories, categories.unbind(-1), strict=True):
-            deviation = deviation + table[category]
+            deviation = deviation + nn.functional.pad(table, (0, 0, 1, 0))[category + 1]
         return self.population + deviation
 
 
