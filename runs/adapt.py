@@ -38,11 +38,11 @@ from tsforecast.plots import plot_adaptation, save_figure
 from tsforecast.predictor import load_predictor
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-# Windows, first day of the break, seasons of the model.
+# Windows, first day of the break and its name, seasons of the model.
 DATASETS = {
-    "eia-2020": (100, "2020-03-16", "hour_of_day+day_of_week"),
-    "taxi-blizzard": (28, "2016-01-23", "half_hour_of_day+day_of_week"),
-    "electricity-2012-2014": (42, "2012-02-09", "hour_of_day+day_of_week"),
+    "eia-2020": (100, "2020-03-16", "closures", "hour_of_day+day_of_week"),
+    "taxi-blizzard": (28, "2016-01-23", "blizzard", "half_hour_of_day+day_of_week"),
+    "electricity-2012-2014": (42, "2012-02-09", "end of 2014", "hour_of_day+day_of_week"),
 }
 COMMON = "sgd-1e-3"
 RATES = ("1e-4", "3e-4", "1e-3", "3e-3", "1e-2", "3e-2", "1e-1", "3e-1")
@@ -73,7 +73,7 @@ COLUMNS = [
 
 def train(dataset: str, folder: pathlib.Path) -> None:
     """The model, from the command line, if it is not there."""
-    windows, _, seasons = DATASETS[dataset]
+    windows, _, _, seasons = DATASETS[dataset]
     if (folder / "predictor").exists():
         return
     command = [sys.executable, "train.py"]
@@ -147,10 +147,14 @@ def rows_of(dataset: str, tables: dict[str, pd.DataFrame], seed: int) -> list[di
 def draw(dataset: str, run: pathlib.Path, tables: dict[str, pd.DataFrame], name: str, target: pathlib.Path) -> None:
     """Window by window, the frozen model and a learner."""
     course = pd.read_csv(run / "adapt" / f"{name}.course", parse_dates=["start"], index_col="start")
-    for column in ("frozen", name):
-        course[column] = crps_by_window(tables[column])
+    models = ("issm", f"issm+{name}")
+    for model, column in zip(models, ("frozen", name), strict=True):
+        course[model] = crps_by_window(tables[column])
+    _, date, event, _ = DATASETS[dataset]
     title = f"ISSM on {dataset}: frozen, and learning from every day ({name})"
-    save_figure(plot_adaptation(course, ("frozen", name), title=title), target)
+    at = pd.Timestamp(date)
+    assert isinstance(at, pd.Timestamp)
+    save_figure(plot_adaptation(course, models, marks={event: at}, title=title), target)
 
 
 def main() -> None:

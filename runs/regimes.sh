@@ -4,19 +4,27 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 python="${PYTHON:-.venv/bin/python}"
 
-draw() { # dataset series components options...
-    local run="outputs/regimes/$1" dataset="$1" series="$2" components="$3"
+draw() { # dataset series components options... -- marks...
+    local run="outputs/regimes/$1" dataset="$1" series="$2" components="$3" options=()
     shift 3
+    while [ "$1" != "--" ]; do
+        options+=("$1")
+        shift
+    done
+    shift
     if [ ! -e "$run/predictor" ]; then
         "$python" train.py rsgls-issm --dataset "$dataset" --components "$components" --train_length 0 \
             --objective crps --resampling_gradient stop-gradient --proposal bootstrap --recurrence none \
             --persistence 0.95 --switch_dim 4 --num_bases 10 --num_particles 10 --linear_epochs 40 --max_epochs 60 \
             --batch_size 16 --num_batches_per_epoch 8 --gradient_length 48 --network_learning_rate 1e-2 \
-            --gradient_clip_val 1 --history_length 1344 --threads 1 --seed 0 "$@" --output "$run"
+            --gradient_clip_val 1 --history_length 1344 --threads 1 --seed 0 ${options[@]+"${options[@]}"} \
+            --output "$run"
     fi
-    "$python" evaluate.py "$run" --baselines none --inspect "$series" --plot_series 1 --threads 1
+    "$python" evaluate.py "$run" --baselines none --inspect "$series" --plot_series 1 --threads 1 \
+        --marks "$@"
     cp "$run/plots/regimes.png" "docs/images/regimes-$dataset.png"
 }
 
-draw taxi-blizzard r01_c03_taxi0 damped_level+half_hour_of_day+day_of_week --context_length 672
-draw eia-2020 NYIS-ZONJ damped_level+hour_of_day+day_of_week
+draw taxi-blizzard r01_c03_taxi0 damped_level+half_hour_of_day+day_of_week --context_length 672 -- \
+    2015-12-25=Christmas "2015-12-31=New Year's Eve" 2016-01-23=blizzard
+draw eia-2020 NYIS-ZONJ damped_level+hour_of_day+day_of_week -- 2020-03-16=closures

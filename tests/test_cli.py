@@ -323,6 +323,26 @@ def test_evaluate_scores_the_model_that_goes_on_learning(run, capsys):
     assert "expected learner to be one of" in refused(capsys, *command, "--adapt", "sgd")
 
 
+def test_pictures_have_the_target_its_unit_and_named_dates(csv, tmp_path, monkeypatch, capsys):
+    run, figures = tmp_path / "run", {}
+    options = [*data(csv), *SHORT, *TINY, "--unit", "pieces"]
+    assert main(["train", "rsgls-issm", *options, "--output", str(run)]) == 0
+    monkeypatch.setattr(
+        "tsforecast.cli.evaluate.save_figure", lambda figure, path: figures.update({path.stem: figure}) or path
+    )
+    command = ["evaluate", str(run), "--baselines", "none", "--num_samples", "4", "--plot_series", "1"]
+    marks = ["--marks", "2024-02-01=sale", "2024-02-14T12:00+01:00", "1999-01-01=never"]
+    assert main([*command, *marks, "--adapt", "lofi"]) == 0
+    for name in ("forecasts_rolling", "forecasts_long_term", "decomposition", "regimes"):
+        assert figures[name].axes[0].get_ylabel() == "sales (pieces)"
+    assert [text.get_text() for text in figures["regimes"].axes[0].texts] == ["sale", "2024-02-14T12:00+01:00"]
+    assert figures["regimes"].axes[2].get_ylabel() == "scale of the noise"
+    assert "expected --marks to be dates with names" in refused(capsys, *command, "--marks", "blizzard")
+    assert "expected --marks to be dates with names" in refused(capsys, *command, "--marks", "=blizzard")
+    message = refused(capsys, "train", "issm", "--dataset", "exchange", "--unit", "MW")
+    assert "--unit goes with --data FILE" in message
+
+
 @pytest.mark.parametrize("suffix", [".csv", ".csv.gz", ".parquet"])
 def test_predict_goes_beyond_the_end_of_a_file(trained, csv, tmp_path, suffix):
     out = tmp_path / f"forecasts{suffix}"

@@ -14,6 +14,8 @@ from scipy import stats
 from tests.test_cli import SHORT, csv, data, refused  # noqa: F401
 from tsforecast.cli import main
 from tsforecast.evaluation import mean_difference, paired_difference
+from tsforecast.evaluation.page import page
+from tsforecast.plots import colour_of, save_figure
 
 
 class Page(HTMLParser):
@@ -27,7 +29,7 @@ class Page(HTMLParser):
         self.close()
 
     def handle_starttag(self, tag, attributes):
-        if tag not in ("meta", "img"):
+        if tag not in ("meta", "img", "wbr"):
             self.open.append(tag)
         if tag == "tr":
             self.rows.append([])
@@ -80,7 +82,7 @@ def test_the_page_has_scores_differences_and_pictures(scored, worse, tmp_path, c
     assert page.open == []
     assert "<script" not in text
     assert not re.search(r'(src|href)="(?!data:)', text)
-    assert len(page.pictures) == 9  # differences, calibration and two runs' forecasts by protocol; scores by horizon
+    assert len(page.pictures) == 10  # differences, scores by horizon, calibration, two runs' forecasts; by protocol
     for picture in page.pictures:
         kind, _, content = picture["src"].partition(",")
         assert kind == "data:image/png;base64"
@@ -99,6 +101,43 @@ def test_the_page_has_scores_differences_and_pictures(scored, worse, tmp_path, c
     found = table.set_index(["protocol", "label"]).loc[("rolling", "<two>")]
     np.testing.assert_allclose(found[["minus_best", "low", "high"]].astype(float), 0.01, rtol=1e-6)
     assert table.loc[table["label"] == "one", "minus_best"].isna().all()
+
+
+def test_what_is_wide_scrolls_and_says_so(scored, worse, tmp_path):
+    output = tmp_path / "page.html"
+    assert main(["compare", str(worse), str(scored), "--output", str(output)]) == 0
+    text = output.read_text()
+    assert '<meta name="viewport" content="width=device-width' in text
+    boxes = re.findall(r'<p class="swipe">Scroll sideways for more ([\w ]+) →</p><div class="wide"[^>]*><(\w+)', text)
+    assert boxes == [("columns", "table")] * 4 + [("of the picture", "img")] * 4
+    assert text.count("<table") == 4
+    assert "seasonal_<wbr>naive" in text  # may be broken there
+
+
+def test_a_model_has_one_colour_in_evaluate_and_compare(scored, worse, tmp_path, monkeypatch):
+    """Runs of one model beside a baseline: the former share a colour, and the same is in pictures of `evaluate`."""
+    figures = {}
+    monkeypatch.setattr(
+        "tsforecast.cli.evaluate.save_figure",
+        lambda figure, path: figures.update({path.name: figure}) or save_figure(figure, path),
+    )
+    assert main(["evaluate", str(scored), "--baselines", "seasonal_naive", "--num_samples", "10"]) == 0
+    drawn = []
+    monkeypatch.setattr("tsforecast.cli.compare.page", lambda *parts: drawn.extend(parts[4]) or page(*parts))
+    options = ["--output", str(tmp_path / "page.html")]
+    assert main(["compare", str(worse), str(scored), *options]) == 0
+    figures |= {f"{section}, {caption}": figure for section, caption, figure in drawn if not isinstance(figure, bytes)}
+    assert len(figures) == 6 + 6
+    found = {}
+    for name, figure in figures.items():
+        for artist in (artist for axis in figure.axes for artist in axis.lines):
+            found.setdefault(artist.get_label(), {})[name] = artist.get_color()
+    assert {*found["seasonal_naive"].values()} == {colour_of("seasonal_naive")}
+    assert len(found["seasonal_naive"]) == 3 + 4  # calibration and steps ahead, in both
+    for label, count in (("issm", 3), ("one", 4), ("<two>", 4)):
+        assert {*found[label].values()} == {colour_of("issm")}
+        assert len(found[label]) == count
+    assert {*found["median"].values()} == {colour_of("issm")}
 
 
 def test_a_difference_is_computed_once(scored, worse, tmp_path, monkeypatch):

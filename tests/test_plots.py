@@ -3,13 +3,20 @@ import pandas as pd
 import pytest
 from gluonts.model import QuantileForecast, SampleForecast
 from matplotlib.collections import PolyCollection
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from tsforecast.evaluation import INTERVALS, LEVELS
+from tsforecast.evaluation import BASELINES, INTERVALS, LEVELS, Difference
+from tsforecast.models import MODELS
 from tsforecast.plots import (
     COLOURS,
+    LEARNING,
+    MODEL,
+    colour_of,
+    plot_adaptation,
     plot_calibration,
     plot_decomposition,
+    plot_differences,
     plot_forecasts,
     plot_learning_curve,
     plot_regimes,
@@ -105,6 +112,22 @@ def test_a_panel_per_target(rng):
         np.testing.assert_array_equal(line(axis, "observed").get_ydata(), series["target"][row, 48:])
 
 
+def test_axes_name_the_target_and_its_unit(rng):
+    def labels(count, **names):
+        figure = plot_forecasts([entry(rng, "a", count)], [forecast(rng, "a", 54, count)], **names)
+        return [(axis.get_title(loc="left"), axis.get_ylabel()) for axis in figure.axes]
+
+    assert labels(1) == [("a", "")]
+    assert labels(1, targets=["demand"]) == [("a", "demand")]
+    assert labels(1, targets=["demand"], unit="MW") == [("a", "demand (MW)")]
+    assert labels(1, unit="MW") == [("a", "MW")]
+    assert labels(2, targets=["up", "down"], unit="m") == [("a, up", "up (m)"), ("a, down", "down (m)")]
+    parts = {"level": (np.zeros(3), np.ones(3))}
+    observed = pd.Series(np.ones(3), pd.period_range(START, periods=3))
+    assert plot_decomposition(observed, parts, label="demand (MW)").axes[0].get_ylabel() == "demand (MW)"
+    assert plot_regimes(observed, np.ones((3, 1)), label="demand (MW)").axes[0].get_ylabel() == "demand (MW)"
+
+
 def test_forecasts_of_other_series_are_refused(rng):
     with pytest.raises(ValueError, match=r"some of the series \['b'\]"):
         plot_forecasts([entry(rng, "a")], [forecast(rng, "b", 54)])
@@ -127,13 +150,19 @@ def test_decomposition_has_a_panel_per_component(rng):
         plot_decomposition(observed, {"level": (np.zeros(59), np.zeros(59))})
 
 
-@pytest.mark.parametrize(("count", "ordered"), [(3, False), (12, False), (12, True)])
-def test_regimes_are_layers_that_fill_the_panel(rng, count, ordered):
+def regimes(rng, count, **options):
     weights = rng.dirichlet(np.ones(count), 50)
     weights[:, 0] = np.linspace(0, 0.9, 50)
     weights /= weights.sum(1, keepdims=True)
     observed = pd.Series(rng.normal(size=50), pd.period_range("2020-01-01", periods=50, freq="h"), name="a")
-    above, below = plot_regimes(observed, weights, ordered=ordered).axes
+    return weights, observed, plot_regimes(observed, weights, **options)
+
+
+@pytest.mark.parametrize(("count", "ordered"), [(3, False), (12, False), (12, True)])
+def test_regimes_are_layers_that_fill_the_panel(rng, count, ordered):
+    scales = np.exp(np.linspace(-2, 2, count)) if ordered else None
+    weights, observed, figure = regimes(rng, count, scales=scales, ordered=ordered)
+    above, below = figure.axes[:2]
     np.testing.assert_array_equal(above.lines[0].get_ydata(), observed)
     layers = below.collections
     assert len(layers) == (count if ordered or count <= len(COLOURS) else len(COLOURS) + 1)
@@ -145,6 +174,47 @@ def test_regimes_are_layers_that_fill_the_panel(rng, count, ordered):
         assert tops[0] == pytest.approx(weights[:, 0].max())
     with pytest.raises(ValueError, match=r"expected weights of 50 steps, got an array of shape \(49,"):
         plot_regimes(observed, weights[1:])
+    with pytest.raises(ValueError, match=f"expected the scales of {count} regimes"):
+        plot_regimes(observed, weights, scales=[1.0])
+    with pytest.raises(ValueError, match=f"expected the scales of {count} regimes, got None"):
+        plot_regimes(observed, weights, ordered=True)
+
+
+def test_a_bar_tells_the_noise_of_ordered_regimes(rng):
+    scales = np.array([3.0, 0.25, 1.0])
+    _, _, figure = regimes(rng, 3, scales=scales, ordered=True)
+    _, below, bar = figure.axes
+    assert bar.get_ylabel() == "scale of the noise"
+    assert [tick.get_text() for tick in bar.get_yticklabels()] == ["× 0.25", "× 1", "× 3"]
+    (patches,) = [mesh for mesh in bar.collections if mesh.get_array() is not None]
+    colours = [to_hex(colour) for colour in patches.to_rgba(patches.get_array()).reshape(-1, 4)]
+    assert colours == [to_hex(layer.get_facecolor()[0]) for layer in below.collections]  # calm to wild, in both
+    assert not figure.legends
+
+
+def test_a_legend_names_regimes_without_an_order(rng):
+    _, _, figure = regimes(rng, 9, scales=np.arange(1.0, 10.0))
+    below, (legend,) = figure.axes[1], figure.legends
+    texts = [text.get_text() for text in legend.get_texts()]
+    assert texts[0] == "1: noise × 1"  # the one that varies most
+    assert len(texts) == len(COLOURS) + 1
+    assert texts[-1] == "2 others"
+    patches = [to_hex(patch.get_facecolor()) for patch in legend.get_patches()]
+    assert patches == [to_hex(layer.get_facecolor()[0]) for layer in below.collections]
+    _, _, figure = regimes(rng, 2)
+    assert sorted(text.get_text() for text in figure.legends[0].get_texts()) == ["1", "2"]
+
+
+def test_dates_are_marked_by_name(rng):
+    marks = {"noon": "2020-01-01 12:00", "end": "2020-01-03 01:00", "later": "2021-01-01", "before": "2019-01-01"}
+    _, observed, figure = regimes(rng, 3, marks={name: pd.Timestamp(date) for name, date in marks.items()})
+    above, below = figure.axes[:2]
+    assert [text.get_text() for text in above.texts] == ["noon", "end"]
+    for axis in (above, below):
+        at = [mark.get_xdata()[0] for mark in axis.lines if len(mark.get_xdata()) == 2]
+        assert at == [np.datetime64("2020-01-01T12:00"), np.datetime64("2020-01-03T01:00")]
+        assert axis.get_xlim() == figure.axes[0].get_xlim()
+    assert len(observed) == 50
 
 
 def test_calibration_draws_every_model_and_the_diagonal():
@@ -175,6 +245,78 @@ def test_scores_by_horizon_has_a_panel_per_protocol():
         np.testing.assert_array_equal(axis.lines[1].get_ydata(), 2 * np.arange(1, steps + 1))
     with pytest.raises(ValueError, match="got 'mase'"):
         plot_scores_by_horizon(pd.DataFrame(rows), metric="mase")
+
+
+def test_adaptation_tells_what_thin_and_thick_lines_are():
+    times = pd.date_range("2020-03-01", periods=20, name="start")
+    windows = pd.DataFrame({"moved": 0.0, "issm": np.arange(20.0), "issm+lofi": 1.0}, index=times)
+    marks = {"closures": pd.Timestamp("2020-03-16")}
+    figure = plot_adaptation(windows, ("issm", "issm+lofi"), marks=marks)
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == [
+        "issm", "issm+lofi", "thin, and bars: a single window", "thick: mean over the last 7 windows",
+    ]  # fmt: skip
+    thin, thick = (handle.get_linewidth() for handle in legend.legend_handles[2:])
+    by_width = {artist.get_linewidth(): artist for artist in figure.axes[0].lines if artist.get_color() == MODEL}
+    np.testing.assert_array_equal(by_width[thin].get_ydata(), windows["issm"])
+    np.testing.assert_array_equal(by_width[thick].get_ydata()[6:], np.arange(3.0, 17.0))  # of the last seven
+    assert [handle.get_color() for handle in legend.legend_handles[:2]] == [MODEL, LEARNING]
+    assert [text.get_text() for text in figure.axes[0].texts] == ["closures"]
+
+
+def test_every_model_has_a_colour_of_its_own():
+    names = [*MODELS, *BASELINES]
+    colours = [colour_of(name) for name in names]
+    assert len({*colours, LEARNING}) == len(names) + 1
+    assert colour_of("issm") == MODEL
+    assert colour_of("auto_ets-168") == colour_of("auto_ets")
+    assert colour_of("gls+lofi") == colour_of("issm+vd-ekf") == LEARNING
+    assert colour_of("my own") == colour_of("my own") != LEARNING
+
+
+def drawn_colours(names, models=None):
+    """By figure, colour and dashes of the line of every name."""
+    grid = pd.Index(np.linspace(0, 1, 101).round(2), name="probability")
+    table = pd.DataFrame({"pit": grid, "coverage": grid}, index=grid)
+    steps = [{"protocol": "rolling", "model": name, "step": step, "crps": 1.0} for name in names for step in (1, 2)]
+    axes = {
+        "calibration": plot_calibration({name: table for name in names}, models=models).axes[1],
+        "horizon": plot_scores_by_horizon(pd.DataFrame(steps), models=models).axes[0],
+    }
+    found = {
+        figure: {name: (line(axis, name).get_color(), line(axis, name).get_linestyle()) for name in names}
+        for figure, axis in axes.items()
+    }
+    figure = plot_differences({name: Difference(1.0, 0.5, 1.5) for name in names}, models=models)
+    places = {place: name for place, name in enumerate(names)}
+    found["differences"] = {
+        places[artist.get_ydata()[0]]: artist.get_color() for artist in figure.axes[0].lines[0:-1:2]
+    }
+    return found
+
+
+def test_colours_do_not_depend_on_what_stands_beside():
+    few, many = drawn_colours(["rsgls", "auto_ets"]), drawn_colours(["gls", "auto_ets", "rsgls", "mstl", "issm"])
+    for figure, colours in few.items():
+        assert {name: many[figure][name] for name in colours} == colours
+    assert few["horizon"]["rsgls"][0] == few["differences"]["rsgls"] == colour_of("rsgls")
+
+
+def test_runs_of_one_model_have_its_colour_and_other_dashes():
+    found = drawn_colours(["first", "second", "mstl"], {"first": "gls", "second": "gls"})
+    for figure in ("calibration", "horizon"):
+        colours, dashes = zip(*found[figure].values(), strict=True)
+        assert colours == (colour_of("gls"), colour_of("gls"), colour_of("mstl"))
+        assert dashes[0] != dashes[1]
+
+
+def test_forecasts_have_the_colour_of_their_model(rng):
+    figure = plot_forecasts([entry(rng, "a")], [forecast(rng, "a", 54)], colour="#009E73")
+    axis = figure.axes[0]
+    assert line(axis, "median").get_color() == "#009E73"
+    shades = [band.get_facecolor()[0] for band in bands(axis)]  # widest first
+    assert all(shade[3] == 1 and shade[1] == max(shade[:3]) for shade in shades)
+    assert sorted((shade[0] for shade in shades), reverse=True) == [shade[0] for shade in shades]
 
 
 def test_learning_curve_from_a_logger_file(tmp_path):

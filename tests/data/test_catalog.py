@@ -6,7 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tsforecast.data.catalog import SCRIPTS, load_task
+from tsforecast.data.catalog import CATALOG, SCRIPTS, load_task
+from tsforecast.data.folder import write_folder
 from tsforecast.data.frequency import expected_alias_warnings
 from tsforecast.data.packed import unpack
 from tsforecast.data.task import instances
@@ -56,6 +57,18 @@ def test_bundled_values_are_those_of_the_source(name):
     assert (values == 0).mean() == pytest.approx(ZEROS[name], abs=0.006)
     targets = np.stack([entry["target"] for entry in load_task(name).entries])
     np.testing.assert_array_equal(targets, values.astype(np.float32))
+
+
+def test_every_set_says_what_is_measured(monkeypatch, tmp_path):
+    monkeypatch.setenv("TSFORECAST_DATA", str(tmp_path))
+    for name in CATALOG:
+        if name in SCRIPTS:
+            write_folder(load_task("exchange"), tmp_path / name)
+        task = load_task(name)
+        assert len(task.targets) == 1
+        assert task.targets[0]
+    demand = load_task("eia-2020")
+    assert (demand.targets, demand.unit) == (("electricity demand",), "MW")
 
 
 def test_bundled_files_are_small():

@@ -310,14 +310,25 @@ def test_the_decomposition_by_regimes_adds_up():
 # In general.
 
 
-def test_regimes_of_an_issm_are_in_the_order_of_their_noises():
-    model = make_model("rsgls-issm", num_bases=5)
-    calm_to_wild = model.mixture.bases["factor"].mean(-1)
-    assert (calm_to_wild.diff() > 0).all()  # as they begin
+@pytest.mark.parametrize("name", ["rsgls-issm", "sgls", "rsgls", "arsgls"])
+def test_the_scale_of_a_regime_is_that_of_the_noises_of_its_system(name):
+    """Bases of which each is the only one: its noises beside those of the model in which all are mixed evenly."""
+    model = make_model(name, num_bases=3)
+    if name == "rsgls-issm":
+        factors = model.mixture.bases["factor"]
+        assert (model.regime_scales().diff() > 0).all()  # calm to wild, as they begin
+        with torch.no_grad():
+            factors.copy_(torch.tensor([[0.5], [-1.0], [9.0]]).expand_as(factors))  # the last beyond the largest
+        torch.testing.assert_close(model.regime_scales(), torch.tensor([0.5, -1.0, 4.0]).exp().to(factors))
+        return
     with torch.no_grad():
-        model.mixture.bases["factor"].copy_(model.mixture.bases["factor"][[2, 0, 4, 1, 3]])
-    assert model.order_of_regimes().tolist() == [1, 3, 0, 4, 2]
-    assert make_model("rsgls").order_of_regimes() is None
+        for part in ("state_noise", "emission_noise"):  # logarithms of inverse scales
+            model.mixture.bases[part].copy_(torch.log(torch.tensor([1.0, 2.0, 0.5])).unsqueeze(-1) + 0.7)
+    torch.testing.assert_close(model.regime_scales(), torch.tensor([1.0, 0.5, 2.0]).to(model.regime_scales()))
+
+
+def test_the_noise_of_kvae_does_not_switch():
+    assert make_model("kvae-rb").regime_scales() is None
 
 
 @pytest.mark.parametrize("case", SYSTEMS)

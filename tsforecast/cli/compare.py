@@ -155,12 +155,16 @@ def _figures(
     found: Mapping[str, Mapping[str, Difference]],
 ) -> Iterator[tuple[str, str, Figure | bytes]]:
     """Section, caption and picture."""
+    models = {label: name for label, (_, name, _) in named.items()}
+    headings = {protocol: f"{protocol.replace('_', '-').capitalize()} forecasts" for protocol in PROTOCOLS}
     for protocol in PROTOCOLS:
         if found[protocol]:
-            title = f"{protocol.replace('_', '-').capitalize()}: CRPS minus that of the best run"
-            yield "Differences", f"{title}, 95 % intervals", plot_differences(found[protocol])
-    steps = [run.rows("per_horizon.csv", name, label) for label, (run, name, _) in named.items()]
-    yield "Scores by horizon", "CRPS by step ahead", plot_scores_by_horizon(pd.concat(steps, ignore_index=True))
+            section = "CRPS minus that of the best run, 95 % intervals"
+            yield section, headings[protocol], plot_differences(found[protocol], models=models)
+    steps = pd.concat([run.rows("per_horizon.csv", name, label) for label, (run, name, _) in named.items()])
+    for protocol, part in steps.groupby("protocol", sort=False):
+        figure = plot_scores_by_horizon(part, models=models)
+        yield "CRPS by step ahead", headings[str(protocol)], figure  # pyright: ignore[reportArgumentType]
     for protocol in PROTOCOLS:
         tables = {}
         for label, (run, name, _) in named.items():
@@ -168,12 +172,12 @@ def _figures(
             part = part.loc[part["protocol"] == protocol].set_index("probability")
             if len(part):
                 tables[label] = part
-        yield "Calibration", f"{protocol.replace('_', '-').capitalize()} forecasts", plot_calibration(tables)
+        yield "Calibration", headings[protocol], plot_calibration(tables, models=models, columns=1)
     for protocol in PROTOCOLS:
         for run, label in zip(scored, labels, strict=True):
             picture = run.folder / "plots" / f"forecasts_{protocol}.png"
             if picture.is_file():
-                yield f"{protocol.replace('_', '-').capitalize()} forecasts, drawn", label, picture.read_bytes()
+                yield f"{headings[protocol]}, drawn", label, picture.read_bytes()
 
 
 def _table(contenders: Sequence[Contender], found: Mapping[str, Mapping[str, Difference]]) -> pd.DataFrame:

@@ -34,6 +34,8 @@ from tsforecast.evaluation import (
 from tsforecast.evaluation.report import PROTOCOLS
 from tsforecast.models import AbstractISSMForecaster, AbstractSwitchingForecaster, RSGLSISSMForecaster
 from tsforecast.plots import (
+    colour_of,
+    measured,
     plot_adaptation,
     plot_calibration,
     plot_decomposition,
@@ -89,6 +91,13 @@ def parser() -> ArgumentParser:
     command.add_argument(
         "--inspect", metavar="ITEM", help="series whose components and regimes are drawn; default: the best"
     )
+    command.add_argument(
+        "--marks",
+        metavar="DATE=NAME",
+        type=str,
+        nargs="+",
+        help="dates to mark in pictures of regimes and of learning on, such as 2016-01-23=blizzard",
+    )
     return command
 
 
@@ -112,6 +121,7 @@ def run(argv: Sequence[str]) -> int:
     if chosen.inspect is not None and not inspected:
         some = ", ".join(str(entry["item_id"]) for entry in task.entries[:5])
         raise ValueError(f"expected --inspect to name a series of the data ({some}, ...), got {chosen.inspect!r}")
+    marks = _marks(chosen.marks or [])
     predictor = load_predictor(folder / runs.PREDICTOR, device=chosen.device)
     if task.windows == 0:
         raise ValueError(f"the data of {folder} have no test windows; train with --windows of at least 1 to score it")
@@ -143,7 +153,7 @@ def run(argv: Sequence[str]) -> int:
         for stale in (folder / ADAPTATION, folder / "plots" / "adaptation.png"):
             stale.unlink(missing_ok=True)
     else:
-        written += _report_course(folder, evaluation, course, pictures=chosen.plot_series > 0)
+        written += _report_course(folder, evaluation, course, marks if chosen.plot_series > 0 else None)
     if chosen.plot_series > 0:
         part = replace(task, entries=_spread(task, evaluation, chosen.plot_series))
         forecasts = {}
@@ -151,13 +161,38 @@ def run(argv: Sequence[str]) -> int:
             pasts, _ = instances(part.test(protocol))
             forecasts[protocol] = list(predictor_for(protocol).predict(pasts, num_samples=chosen.num_samples))
         written += _draw(folder / "plots", part, forecasts, evaluation)
-        written += _draw_insights(folder / "plots", predictor, replace(part, entries=inspected or part.entries))
+        inspection = replace(part, entries=inspected or part.entries)
+        written += _draw_insights(folder / "plots", predictor, inspection, evaluation.model, marks)
     sys.stdout.write("\n".join(["Written:", *(f"  {path}" for path in written)]) + "\n")
     return 0
 
 
-def _report_course(folder: Path, evaluation: Evaluation, course: Course, *, pictures: bool) -> list[Path]:
-    """How the model that went on learning did beside the one that did not."""
+def _marks(given: Sequence[str]) -> dict[str, pd.Timestamp]:
+    """Dates by name; a date without a name is named by itself."""
+    marks = {}
+    for text in given:
+        date, _, name = text.partition("=")
+        try:
+            at = pd.Timestamp(date)
+        except ValueError:
+            at = pd.NaT
+        if not isinstance(at, pd.Timestamp):
+            raise ValueError(f"expected --marks to be dates with names, such as 2016-01-23=blizzard, got {text!r}")
+        marks[name or date] = at.tz_convert(None) if at.tz else at
+    return marks
+
+
+def _report_course(
+    folder: Path, evaluation: Evaluation, course: Course, marks: dict[str, pd.Timestamp] | None
+) -> list[Path]:
+    """How the model that went on learning did beside the one that did not.
+
+    Args:
+        folder: Of the run.
+        evaluation: With the scores of both.
+        course: Of the one that went on learning.
+        marks: Of the picture; None for no picture.
+    """
     assert evaluation.adapted is not None
     names = (evaluation.model, evaluation.adapted)
     frozen, learnt = (evaluation.scores[name]["rolling"].per_forecast for name in names)
@@ -172,10 +207,10 @@ def _report_course(folder: Path, evaluation: Evaluation, course: Course, *, pict
     path = folder / ADAPTATION
     with replace_file(path) as temporary:
         table.to_csv(temporary)
-    if not pictures:
+    if marks is None:
         return [path]
     title = f"{evaluation.adapted} on {evaluation.dataset}: rolling forecasts, each learnt from afterwards"
-    figure = plot_adaptation(table, names, title=title)
+    figure = plot_adaptation(table, names, marks=marks, title=title)
     return [path, save_figure(figure, folder / "plots" / "adaptation.png")]
 
 
@@ -202,7 +237,14 @@ def _draw(folder: Path, task: ForecastTask, forecasts: dict[str, list[Any]], eva
     for protocol in PROTOCOLS:
         label = f"{evaluation.model} on {evaluation.dataset}, {protocol.replace('_', '-')}"
         spread = " (from the best to the worst CRPS)" if len(task.entries) > 1 else ""
-        figure = plot_forecasts(task.entries, forecasts[protocol], title=f"{label} forecasts{spread}")
+        figure = plot_forecasts(
+            task.entries,
+            forecasts[protocol],
+            targets=task.targets,
+            unit=task.unit,
+            colour=colour_of(evaluation.model),
+            title=f"{label} forecasts{spread}",
+        )
         written.append(save_figure(figure, folder / f"forecasts_{protocol}.png"))
         tables = {name: s[protocol].calibration for name, s in evaluation.scores.items() if protocol in s}
         figure = plot_calibration(tables, title=f"Calibration: {label}")
@@ -212,7 +254,9 @@ def _draw(folder: Path, task: ForecastTask, forecasts: dict[str, list[Any]], eva
     return written
 
 
-def _draw_insights(folder: Path, predictor: StateSpacePredictor, task: ForecastTask) -> list[Path]:
+def _draw_insights(
+    folder: Path, predictor: StateSpacePredictor, task: ForecastTask, model: str, marks: dict[str, pd.Timestamp]
+) -> list[Path]:
     """Pictures of what the model sees in the first series, where it can tell: its components, its regimes."""
     net = predictor.prediction_net
     if not isinstance(net, AbstractISSMForecaster | AbstractSwitchingForecaster):
@@ -233,6 +277,8 @@ def _draw_insights(folder: Path, predictor: StateSpacePredictor, task: ForecastT
             return batch, pd.Series(values[-shown:].cpu().numpy(), index=times, name=str(entry["item_id"]))
 
     scale = "" if net.transformation == "none" else f", {net.transformation} of the data"
+    target = next(iter(task.targets), "")
+    label = f"{net.transformation} of {target or 'the data'}" if scale else measured(target, task.unit)
     with torch.no_grad():
         if isinstance(net, AbstractISSMForecaster | RSGLSISSMForecaster):
             shown = max(200, 20 * task.season)
@@ -243,16 +289,20 @@ def _draw_insights(folder: Path, predictor: StateSpacePredictor, task: ForecastT
                 for name, (mean, sd) in net.decompose(batch).items()
             }
             title = f"{entry['item_id']}: components{scale}, mean ± 2 standard deviations"
-            figure = plot_decomposition(observed, components, title=title)
+            figure = plot_decomposition(observed, components, label=label, colour=colour_of(model), title=title)
             written.append(save_figure(figure, folder / "decomposition.png"))
         if isinstance(net, AbstractSwitchingForecaster):
             batch, observed = past_of(_REGIMES_SHOWN, 0)
             weights = net.regime_weights(net.regimes(batch, num_samples=20))[:, 0]
-            order = net.order_of_regimes()
-            title = f"{entry['item_id']}: inferred regimes{scale}"
-            if order is not None:
-                weights = weights[:, order]
-                title += ", from calm (dark) to wild (bright)"
-            figure = plot_regimes(observed, weights.cpu().numpy(), ordered=order is not None, title=title)
+            scales = net.regime_scales()
+            figure = plot_regimes(
+                observed,
+                weights.cpu().numpy(),
+                scales=None if scales is None else scales.cpu().numpy(),
+                ordered=isinstance(net, RSGLSISSMForecaster),  # regimes of others differ in more than their noise
+                marks=marks,
+                label=label,
+                title=f"{entry['item_id']}: inferred regimes{scale}",
+            )
             written.append(save_figure(figure, folder / "regimes.png"))
     return written

@@ -1,6 +1,7 @@
 """Options that commands share: which data, what its columns are, and how a trained model forecasts."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,7 @@ def add_data(parser: ArgumentParser) -> None:
     group.add_argument("--freq", type=str, help="frequency of --data, such as h, D, MS; default: inferred")
     group.add_argument("--prediction_length", type=int, help="steps of a forecast of --data; default: by frequency")
     group.add_argument("--windows", type=int, help="test windows, 0 for none; default: 5 or 7, or what fits")
+    group.add_argument("--unit", type=str, help="in which the target of --data is measured, for pictures")
     group.add_argument("--drop_unusable", action="store_true", help="leave out series of --data that are too short")
     add_columns(parser)
 
@@ -107,13 +109,13 @@ def task_of(options: Namespace, split: Mapping[str, Any] | None = None) -> Forec
     if (options.dataset is None) == (options.data is None):
         raise ValueError(f"expected either --dataset NAME ({', '.join(CATALOG)}) or --data FILE")
     if options.dataset is not None:
-        for name in ("freq", "prediction_length", "drop_unusable", *COLUMNS):
+        for name in ("freq", "prediction_length", "unit", "drop_unusable", *COLUMNS):
             if options[name] not in (None, False):
                 raise ValueError(f"--{name} goes with --data FILE; the data set {options.dataset!r} has its own")
         task = load_task(options.dataset)
         return task if options.windows is None else with_windows(task, options.windows)
     split = split or {}
-    return read_task(
+    task = read_task(
         Path(options.data),
         options.freq or split.get("freq"),
         options.prediction_length or split.get("prediction_length"),
@@ -121,3 +123,4 @@ def task_of(options: Namespace, split: Mapping[str, Any] | None = None) -> Forec
         columns=columns(options),
         drop_unusable=options.drop_unusable,
     )
+    return replace(task, unit=options.unit or "")

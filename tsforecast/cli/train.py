@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 # Options of a run that are neither the model's nor the estimator's.
 _RUN = ("config", "output", "resume", "seed", "max_epochs", "gradient_clip_val", "accelerator", "threads", "validation")
-_DATA = ("dataset", "data", "freq", "prediction_length", "windows", "drop_unusable")
+_DATA = ("dataset", "data", "freq", "prediction_length", "windows", "unit", "drop_unusable")
 _LINE_EVERY = 10  # seconds between two lines of progress
 
 

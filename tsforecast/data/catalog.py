@@ -1,6 +1,7 @@
 """Data sets by name: excerpts that come with the package, and full sets that the scripts in `datasets/` prepare."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from importlib.resources import files
 
@@ -20,6 +21,25 @@ SCRIPTS = {
     "traffic-full": "traffic.py",
     "solar-full": "solar.py",
     "wiki-full": "wiki.py",
+}
+
+# What is measured, and its unit where the source tells.
+_READINGS = ("consumption", "sum of 4 readings in kW")
+_MEASURED = {
+    "exchange": ("exchange rate", "US dollars"),
+    "electricity": _READINGS,
+    "electricity-18dec": _READINGS,
+    "traffic": ("taxi trips", "per hour"),
+    "solar": ("photovoltaic output", "W per kW of panels"),
+    "wiki": ("page views", "per day"),
+    "taxi-blizzard": ("taxi trips", "per half hour"),
+    "eia-2020": ("electricity demand", "MW"),
+    "electricity-2012-2014": ("consumption", ""),
+    "exchange-full": ("exchange rate", "US dollars"),
+    "electricity-full": _READINGS,
+    "traffic-full": ("occupied share of the lane", ""),
+    "solar-full": ("photovoltaic output", "MW"),
+    "wiki-full": ("page views", "per day"),
 }
 
 
@@ -75,7 +95,8 @@ def load_task(name: str) -> ForecastTask:
         FileNotFoundError: If a full set has not been prepared yet.
     """
     if name in CATALOG:
-        return CATALOG[name]()
+        target, unit = _MEASURED[name]
+        return replace(CATALOG[name](), targets=(target,), unit=unit)
     if name and (data_home() / name).is_dir():
         return _prepared(name)
     raise ValueError(f"there is no data set {name!r}; expected {', '.join(CATALOG)}, or a folder of {data_home()}")

@@ -100,7 +100,8 @@ def read_task(
             log.info("%s: series %r is constant", path, entry["item_id"])
     entries = [entry for _, entry in kept]
     check_entries(entries, series.freq, min_length=windows * horizon + 1, all_missing=beyond)
-    return ForecastTask(path.stem, series.freq, horizon, windows, entries, series.categories)
+    targets = tuple(series.table.columns.targets)
+    return ForecastTask(path.stem, series.freq, horizon, windows, entries, series.categories, targets)
 
 
 @dataclass(frozen=True)

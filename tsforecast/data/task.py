@@ -24,6 +24,8 @@ class ForecastTask:
             `feat_static_real` and `feat_dynamic_real`, the last of shape (covariate, time) and, where the future of
             the covariates is known, longer than the target.
         categories: Names behind the codes of `feat_static_cat`, by column.
+        targets: What is measured, a name for each target; empty where it is not known.
+        unit: In which it is measured; empty where it is not known.
     """
 
     name: str
@@ -32,6 +34,8 @@ class ForecastTask:
     windows: int
     entries: list[dict[str, Any]]
     categories: dict[str, list[str]] = field(default_factory=dict)
+    targets: tuple[str, ...] = ()
+    unit: str = ""
 
     @property
     def season(self) -> int:

@@ -3,6 +3,7 @@
 import base64
 import html
 import io
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,18 +17,37 @@ _COLUMNS = {
     "crps": "CRPS", "crps_99": "CRPS-99", "nd": "ND", "mase": "MASE",
     "coverage_50": "in 50 %", "coverage_80": "in 80 %", "coverage_95": "in 95 %",
 }  # fmt: skip
+# On a narrow screen wide tables and pictures scroll sideways in their box: a line above says so, a shadow at the edge
+# shows that there is more, and the names of the models stay where they are.
 _STYLE = """
 :root { color-scheme: light; }
 body { font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 68rem; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2.2rem; } h3 { font-size: 1rem; margin-bottom: .2rem; }
-.wide { overflow-x: auto; }
-table { border-collapse: collapse; margin-bottom: 1.2rem; font-variant-numeric: tabular-nums; }
+h1, h3, p { overflow-wrap: anywhere; }
+.wide { overflow-x: auto; margin-bottom: 1.2rem; background:
+  linear-gradient(to right, #fff 50%, transparent) local, linear-gradient(to left, #fff 50%, transparent) right local,
+  linear-gradient(to right, #bbb, transparent), linear-gradient(to left, #bbb, transparent) right;
+  background-size: 2.5rem 100%, 2.5rem 100%, .8rem 100%, .8rem 100%; background-repeat: no-repeat; }
+.wide img { display: block; }
+.swipe { display: none; }
+.beside { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr)); gap: 0 1.5rem; }
+.beside img { width: 100%; max-width: 33rem; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { padding: .25rem .7rem; text-align: right; border-bottom: 1px solid #ddd; white-space: nowrap; }
 th:first-child, td:first-child { text-align: left; }
 tr.baseline td { color: #666; } td.best { font-weight: 700; } td.sure { font-weight: 700; }
 img { max-width: 100%; height: auto; }
 code { background: #f4f4f4; padding: .1rem .3rem; overflow-wrap: anywhere; }
 p.note { color: #555; font-size: .9rem; }
+@media (max-width: 44rem) {
+  body { margin: 1rem auto; }
+  .swipe { display: block; margin: 0; color: #555; font-size: .85rem; }
+  .wide img { max-width: none; width: 54rem; }
+  th, td { padding: .25rem .5rem; }
+  th { white-space: normal; vertical-align: bottom; min-width: 4rem; }
+  th:first-child, td:first-child { position: sticky; left: 0; background: #fff; border-right: 1px solid #ddd;
+    min-width: 6rem; max-width: 8.5rem; white-space: normal; overflow-wrap: anywhere; }
+}
 """
 
 
@@ -79,7 +99,8 @@ def page(
         facts: Lines below the title.
         contenders: Runs and baselines.
         found: `differences` of every protocol.
-        figures: Section, caption and picture (a figure, or a PNG file's bytes), in order.
+        figures: Section, caption and picture, in order: small figures, which stand beside each other where there is
+            room, or the bytes of PNG files, which take the whole width.
         commands: Label and command line of every run.
     """
     parts = [f"<h1>{html.escape(title)}</h1>", *(f"<p>{html.escape(fact)}</p>" for fact in facts)]
@@ -87,12 +108,9 @@ def page(
         if any(protocol in c.overall for c in contenders):
             parts += [f"<h2>{protocol.replace('_', '-').capitalize()} forecasts</h2>"]
             parts += [_scores(contenders, protocol), _significance(contenders, protocol, found[protocol])]
-    section = None
-    for name, caption, picture in figures:
-        if name != section:
-            parts.append(f"<h2>{html.escape(name)}</h2>")
-            section = name
-        parts.append(f"<h3>{html.escape(caption)}</h3>{_image(picture, caption)}")
+    for name, group in itertools.groupby(figures, key=lambda figure: figure[0]):
+        pictures = "\n".join(_picture(caption, picture) for _, caption, picture in group)
+        parts.append(f'<h2>{html.escape(name)}</h2>\n<div class="beside">{pictures}</div>')
     parts.append("<h2>How the runs were made</h2>")
     parts += [f"<p>{html.escape(label)}: <code>{html.escape(command)}</code></p>" for label, command in commands]
     body = "\n".join(parts)
@@ -111,7 +129,7 @@ def _scores(contenders: Sequence[Contender], protocol: str) -> str:
     best |= {key: (table[key] - int(key[-2:]) / 100).abs().min() for key in table.columns if key.startswith("coverage")}
     lines = [_row(["", *_COLUMNS.values()], "th")]
     for contender, (_, values) in zip(rows, table.iterrows(), strict=True):
-        cells = [f"<td>{html.escape(contender.label)}</td>"]
+        cells = [f"<td>{_name(contender.label)}</td>"]
         for key, value in values.items():
             assert isinstance(key, str)
             is_cover = key.startswith("coverage")
@@ -119,7 +137,7 @@ def _scores(contenders: Sequence[Contender], protocol: str) -> str:
             text = "-" if pd.isna(value) else f"{100 * value:.1f} %" if is_cover else f"{value:#.4g}"
             cells.append(f"<td{_class('best', distance == best[key])}>{text}</td>")
         lines.append(f"<tr{_class('baseline', contender.is_baseline)}>{''.join(cells)}</tr>")
-    return f'<div class="wide"><table>{"".join(lines)}</table></div>'
+    return _wide(f"<table>{''.join(lines)}</table>", "columns")
 
 
 def _significance(contenders: Sequence[Contender], protocol: str, found: Mapping[str, Difference]) -> str:
@@ -130,7 +148,7 @@ def _significance(contenders: Sequence[Contender], protocol: str, found: Mapping
         sure = difference.low > 0 or difference.high < 0
         ahead = _series_ahead(by_label[label].per_forecast[protocol], best.per_forecast[protocol])
         cells = [
-            html.escape(label),
+            _name(label),
             f"{difference.estimate:+.3g}",
             f"{difference.low:+.3g} to {difference.high:+.3g}",
             ahead,
@@ -141,7 +159,7 @@ def _significance(contenders: Sequence[Contender], protocol: str, found: Mapping
         f"The best run is {html.escape(best.label)}. Differences are paired, over the same series and windows, with "
         "intervals clustered by series and by blocks of windows; bold ones are sure of their sign."
     )
-    return f'<div class="wide"><table>{"".join(lines)}</table></div><p class="note">{note}</p>'
+    return _wide(f"<table>{''.join(lines)}</table>", "columns") + f'<p class="note">{note}</p>'
 
 
 def _series_ahead(mine: pd.DataFrame, best: pd.DataFrame) -> str:
@@ -149,6 +167,11 @@ def _series_ahead(mine: pd.DataFrame, best: pd.DataFrame) -> str:
     change = (mine["crps"] - best["crps"]) * mine["size"]
     totals = change.groupby("item_id").sum()
     return f"{int((totals < 0).sum())} of {len(totals)}"
+
+
+def _name(label: str) -> str:
+    """A label that may be broken behind an underscore."""
+    return html.escape(label).replace("_", "_<wbr>")
 
 
 def _row(cells: Sequence[str], kind: str) -> str:
@@ -159,10 +182,20 @@ def _class(name: str, given: Any) -> str:
     return f' class="{name}"' if given else ""
 
 
-def _image(picture: Figure | bytes, caption: str) -> str:
-    if isinstance(picture, Figure):
-        buffer = io.BytesIO()
-        picture.savefig(buffer, format="png", dpi=120)
-        picture = buffer.getvalue()
-    data = base64.b64encode(picture).decode()
+def _wide(content: str, more: str) -> str:
+    """A box that scrolls sideways where the screen is narrow, and a line that says what there is more of."""
+    return f'<p class="swipe">Scroll sideways for more {more} \u2192</p><div class="wide" tabindex="0">{content}</div>'
+
+
+def _picture(caption: str, picture: Figure | bytes) -> str:
+    heading = f"<h3>{html.escape(caption)}</h3>"
+    if isinstance(picture, bytes):
+        return f'<div style="grid-column: 1 / -1">{heading}{_wide(_image(picture, caption), "of the picture")}</div>'
+    buffer = io.BytesIO()
+    picture.savefig(buffer, format="png", dpi=160)
+    return f"<div>{heading}{_image(buffer.getvalue(), caption)}</div>"
+
+
+def _image(png: bytes, caption: str) -> str:
+    data = base64.b64encode(png).decode()
     return f'<img alt="{html.escape(caption, quote=True)}" src="data:image/png;base64,{data}">'

@@ -4,7 +4,7 @@ import dataclasses
 import math
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float
 from torch import Tensor
 
 from tsforecast.core import AbstractLinearSystem, Gaussian
@@ -79,9 +79,9 @@ class RSGLSISSMForecaster(AbstractSwitchingForecaster):
         """The ISSM."""
         return self.linear.system(stretch, batch)
 
-    def order_of_regimes(self) -> Int[Tensor, " basis"]:
-        """By the mean factor of the scales of all noises."""
-        return self.mixture.bases["factor"].mean(-1).argsort()
+    def regime_scales(self) -> Float[Tensor, " basis"]:
+        """Beside the scales of the ISSM of each series, which these factors multiply."""
+        return self.mixture.bases["factor"].clamp(-_LARGEST_FACTOR, _LARGEST_FACTOR).mean(-1).exp()
 
     def decompose(self, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
         """Parts of the past, smoothed over the regimes too; see `ISSMForecaster.parts_of`."""

@@ -3,6 +3,7 @@
 import math
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from tsforecast.core import Gaussian, LinearSystem
@@ -11,7 +12,7 @@ from tsforecast.core.particles import AbstractSwitchingSystem, Regime
 from tsforecast.core.switching import CategoricalSwitching, GaussianSwitching
 from tsforecast.models.base import Batch, Belief, Stretch
 from tsforecast.models.dense import BASE_MATRICES, AbstractDenseForecaster
-from tsforecast.models.switching import diagonal, variance
+from tsforecast.models.switching import LARGEST_LOG_SCALE, diagonal, variance
 from tsforecast.nn.image import keep_variance
 from tsforecast.nn.mlp import BaseMixture, SwitchDynamics
 
@@ -68,6 +69,12 @@ class AbstractSGLSForecaster(AbstractDenseForecaster):
             if self.begins_linear:  # states may be large, and what is guessed of switches must not tell of them
                 bases["recurrence"] = 0.01 * bases["recurrence"]
         return bases
+
+    def regime_scales(self) -> Float[Tensor, " basis"]:
+        """Of state and emission, beside those of an even mixture."""
+        log_inverse = torch.cat([self.mixture.bases[name] for name in ("state_noise", "emission_noise")], -1)
+        log_inverse = log_inverse.clamp(-LARGEST_LOG_SCALE, LARGEST_LOG_SCALE)
+        return (log_inverse.mean(0) - log_inverse).mean(-1).exp()
 
     def system(
         self, stretch: Stretch, batch: Batch | Belief, location: Tensor, scale: Tensor, proposing: bool

@@ -4,7 +4,7 @@ import abc
 import dataclasses
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from tsforecast.core import AbstractLinearSystem, Gaussian, particles
@@ -392,8 +392,11 @@ class AbstractSwitchingForecaster(AbstractForecaster):
         """Expected mixing weights of the base parameters, which for categories are their probabilities."""
         return self.mixture.mix(smoothed.switches).mean(1)
 
-    def order_of_regimes(self) -> Int[Tensor, " basis"] | None:
-        """Indices of the base parameters from calm to wild, if the model has such an order."""
+    def regime_scales(self) -> Float[Tensor, " basis"] | None:
+        """Scale of the noise under each of the base parameters alone, as a multiple of what it usually is.
+
+        A geometric mean over all sources of noise. None where the noise does not switch.
+        """
         return None
 
 

@@ -1,18 +1,23 @@
 """Figures of forecasts, decompositions and scores.
 
 Every function takes data and returns a matplotlib `Figure` which belongs to no window and to no global state;
-`save_figure` writes it. Colours are from the palette of Okabe and Ito, which colour-blind readers can tell apart.
+`save_figure` writes it. Parts have colours of Okabe and Ito, which colour-blind readers can tell apart;
+every model has one of its own in all figures (`colour_of`), whatever stands beside it.
 """
 
-from tsforecast.plots.forecasts import plot_decomposition, plot_forecasts, plot_regimes
+from tsforecast.plots.forecasts import plot_decomposition, plot_forecasts
 from tsforecast.plots.learning import plot_adaptation, plot_learning_curve, plot_stream, plot_study
+from tsforecast.plots.regimes import plot_regimes
 from tsforecast.plots.scores import plot_calibration, plot_differences, plot_scores_by_horizon
-from tsforecast.plots.style import COLOURS, MODEL, OBSERVED, save_figure
+from tsforecast.plots.style import COLOURS, LEARNING, MODEL, OBSERVED, colour_of, measured, save_figure
 
 __all__ = [
     "COLOURS",
+    "LEARNING",
     "MODEL",
     "OBSERVED",
+    "colour_of",
+    "measured",
     "plot_adaptation",
     "plot_calibration",
     "plot_decomposition",

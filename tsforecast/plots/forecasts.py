@@ -1,4 +1,4 @@
-"""Figures of forecasts, of their decompositions and of regimes."""
+"""Figures of forecasts, and of what a model sees in a series."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 from gluonts.dataset.split import periods_between
 from gluonts.model import Forecast
-from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
@@ -21,16 +20,15 @@ from tsforecast.plots.style import (
     OBSERVED,
     date_axis,
     draw_band,
+    draw_observed,
     lone_marker,
+    measured,
     style_axis,
     timestamps,
+    tint,
 )
 
-_SHADES = (
-    "#6AAAD4",
-    "#A6CBE5",
-    "#D8E8F3",
-)  # one per interval, from the narrowest; opaque, so that the legend shows them
+_WHITE = (0.42, 0.65, 0.85)  # of the band of an interval, from the narrowest; opaque, so that the legend shows them
 _BAND_LEVELS = tuple(sorted({0.5, *(round(0.5 + side * width / 200, 3) for width in INTERVALS for side in (-1, 1))}))
 
 
@@ -41,6 +39,9 @@ def plot_forecasts(
     *,
     history: int | None = None,
     columns: int = 2,
+    targets: Sequence[str] = (),
+    unit: str = "",
+    colour: str = MODEL,
     title: str | None = None,
 ) -> Figure:
     """Draws series with their forecasts: recent past, what came, the median and the 50, 80 and 95 % intervals.
@@ -53,6 +54,9 @@ def plot_forecasts(
         forecasts: Forecasts of these series, in any order; those of other series are left out.
         history: Steps to show before the first forecast; by default as many as the forecasts cover.
         columns: Panels beside each other.
+        targets: What was measured, a name for each target; nothing where it is not known.
+        unit: In which it was measured; nothing where it is not known.
+        colour: Of the model, see `colour_of`.
         title: Title above all panels.
 
     Raises:
@@ -76,8 +80,11 @@ def plot_forecasts(
     for axis, (entry, row) in zip(axes, panels, strict=False):
         item = str(entry["item_id"])
         values = np.atleast_2d(np.asarray(entry["target"], np.float64))[row]
-        _draw_forecasts(axis, entry["start"], values, row, by_item[item], history)
-        axis.set_title(item if np.ndim(entry["target"]) == 1 else f"{item}, target {row}", loc="left", fontsize=9)
+        _draw_forecasts(axis, entry["start"], values, row, by_item[item], history, colour)
+        name = targets[row] if row < len(targets) else ""
+        axis.set_ylabel(measured(name, unit))
+        several = f", {name or f'target {row}'}" if np.ndim(entry["target"]) > 1 else ""
+        axis.set_title(item + several, loc="left", fontsize=9)
     for axis in axes[len(panels) :]:
         axis.remove()
     handles, labels = axes[0].get_legend_handles_labels()
@@ -91,7 +98,12 @@ def plot_forecasts(
 
 @expected_alias_warnings()
 def plot_decomposition(
-    observed: pd.Series, components: Mapping[str, tuple[ArrayLike, ArrayLike]], *, title: str | None = None
+    observed: pd.Series,
+    components: Mapping[str, tuple[ArrayLike, ArrayLike]],
+    *,
+    label: str = "",
+    colour: str = MODEL,
+    title: str | None = None,
 ) -> Figure:
     """Draws a series and the components that a model sees in it, one panel each, with their uncertainty.
 
@@ -99,6 +111,8 @@ def plot_decomposition(
         observed: The series, indexed by periods or timestamps; missing values are gaps.
         components: By name ("level", "hour of day", ..) mean and standard deviation (time,) over the same times. A
             component named "fit" is drawn over the observations instead of in a panel of its own.
+        label: What is observed, see `measured`.
+        colour: Of the model, in which its fit is drawn.
         title: Title above all panels.
 
     Raises:
@@ -115,9 +129,8 @@ def plot_decomposition(
     figure = Figure(figsize=(9.0, 1.2 + 1.5 * (1 + len(parts))), layout="constrained")
     axes = figure.subplots(1 + len(parts), 1, sharex=True, squeeze=False)[:, 0]
     if fit is not None:
-        draw_band(axes[0], times, *fit, colour=MODEL)
-    marker = lone_marker(observed)
-    axes[0].plot(times, observed.to_numpy(np.float64), color=OBSERVED, linewidth=0.7, marker=marker, markersize=2)
+        draw_band(axes[0], times, *fit, colour=colour)
+    draw_observed(axes[0], times, observed, label)
     axes[0].set_title("observed" if fit is None else "observed (black) and fit", loc="left", fontsize=9)
     for index, (axis, (name, (mean, std))) in enumerate(zip(axes[1:], parts.items(), strict=True)):
         draw_band(axis, times, mean, std, colour=COLOURS[index % len(COLOURS)])
@@ -131,52 +144,6 @@ def plot_decomposition(
     return figure
 
 
-def plot_regimes(observed: pd.Series, weights: ArrayLike, *, ordered: bool = False, title: str | None = None) -> Figure:
-    """Draws a series, and below it the weights of the regimes that a switching model infers from all of it.
-
-    Args:
-        observed: The series, indexed by periods or timestamps; missing values are gaps.
-        weights: Of every regime or base matrix, (time, regime), summing to one. The largest are shown in colour, those
-            which never matter together in grey.
-        ordered: Whether the regimes are in an order that means something, such as from calm to wild: all are shown in
-            it, from dark to bright.
-        title: Title above both panels.
-
-    Raises:
-        ValueError: If there are not as many weights as steps.
-    """
-    times = timestamps(observed.index)
-    weights = np.asarray(weights, np.float64)
-    if weights.ndim != 2 or len(weights) != len(times):
-        raise ValueError(f"expected weights of {len(times)} steps, got an array of shape {weights.shape}")
-    if ordered:
-        shown, rest = np.arange(weights.shape[1]), np.arange(0)
-        colours = list(colormaps["viridis"](np.linspace(0, 1, len(shown))))
-    else:
-        order = np.argsort(-weights.var(0), kind="stable")  # what changes most tells most
-        shown, rest = order[: len(COLOURS)], order[len(COLOURS) :]
-        colours = list(COLOURS[: len(shown)])
-    figure = Figure(figsize=(9.0, 4.6), layout="constrained")
-    above, below = figure.subplots(2, 1, sharex=True)
-    above.plot(
-        times, observed.to_numpy(np.float64), color=OBSERVED, linewidth=0.7, marker=lone_marker(observed), markersize=2
-    )
-    above.set_title("observed", loc="left", fontsize=9)
-    layers = weights[:, shown].T
-    if len(rest):
-        layers, colours = np.vstack([layers, weights[:, rest].sum(1)]), [*colours, "0.85"]
-    below.stackplot(times, layers, colors=colours, linewidth=0)
-    below.set_ylim(0, 1)
-    below.set_title("weights of the regimes given the whole series", loc="left", fontsize=9)
-    for axis in (above, below):
-        style_axis(axis)
-    date_axis(below)
-    below.set_xlim(times[0], times[-1])
-    figure.align_ylabels()
-    figure.suptitle(title or f"{observed.name or 'series'}: inferred regimes", fontsize=11)
-    return figure
-
-
 def _draw_forecasts(
     axis: Axes,
     start: pd.Period,
@@ -184,6 +151,7 @@ def _draw_forecasts(
     row: int,
     forecasts: Sequence[Forecast],
     history: int | None,
+    colour: str,
 ) -> None:
     origins = [periods_between(start, forecast.start_date) - 1 for forecast in forecasts]
     end = origins[-1] + forecasts[-1].prediction_length
@@ -199,13 +167,12 @@ def _draw_forecasts(
             quantiles = np.concatenate([np.full((len(quantiles), 1), values[origin - 1]), quantiles], axis=1)
             ahead = times[origin - 1 : origin + forecast.prediction_length]
         labelled = position == 0
-        bands = sorted(zip(INTERVALS, _SHADES, strict=True), reverse=True)
-        for width, colour in bands:
+        for width, white in sorted(zip(INTERVALS, _WHITE, strict=True), reverse=True):
             low, high = (quantiles[_BAND_LEVELS.index(round(0.5 + side * width / 200, 3))] for side in (-1, 1))
             label = f"{width} % interval" if labelled else None
-            axis.fill_between(ahead, low, high, color=colour, linewidth=0, label=label, zorder=2)
+            axis.fill_between(ahead, low, high, color=tint(colour, white), linewidth=0, label=label, zorder=2)
         median = quantiles[_BAND_LEVELS.index(0.5)]
-        axis.plot(ahead, median, color=MODEL, linewidth=1.3, label="median" if labelled else None, zorder=4)
+        axis.plot(ahead, median, color=colour, linewidth=1.3, label="median" if labelled else None, zorder=4)
         label = "forecast start" if labelled else None
         axis.axvline(ahead[0], color="#7F7F7F", linewidth=0.8, linestyle=DASHES, zorder=1, label=label)
     marker = lone_marker(shown)

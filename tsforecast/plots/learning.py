@@ -7,9 +7,22 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from tsforecast.plots.style import COLOURS, DASHES, MODEL, OBSERVED, date_axis, style_axis
+from tsforecast.plots.style import (
+    COLOURS,
+    DASHES,
+    LEARNING,
+    MODEL,
+    OBSERVED,
+    colour_of,
+    date_axis,
+    draw_marks,
+    style_axis,
+)
+
+_MEAN_OVER = 7  # windows
 
 
 def plot_learning_curve(curve: pd.DataFrame | str | Path, *, title: str | None = None) -> Figure:
@@ -95,37 +108,54 @@ def plot_study(trials: pd.DataFrame, *, title: str | None = None) -> Figure:
     return figure
 
 
-def plot_adaptation(windows: pd.DataFrame, models: tuple[str, str], *, title: str | None = None) -> Figure:
+def plot_adaptation(
+    windows: pd.DataFrame,
+    models: tuple[str, str],
+    *,
+    marks: Mapping[str, pd.Timestamp] | None = None,
+    title: str | None = None,
+) -> Figure:
     """Draws the CRPS of a model and of the same model learning on, window by window, and how far it moved.
 
-    Thin lines are single windows, thick ones means over seven of them.
+    Thin lines and bars are single windows, thick lines means over the last seven of them.
 
     Args:
         windows: Indexed by `start`; `moved` and a column of CRPS for each model.
         models: Names of the frozen and of the learning model.
+        marks: Dates to mark, by name.
         title: Title above all panels.
     """
     figure = Figure(figsize=(9.0, 6.0), layout="constrained")
     upper, middle, lower = figure.subplots(3, 1, sharex=True, height_ratios=(3, 2, 1.5))
     times = windows.index.to_numpy()
-    for index, name in enumerate(models):
-        upper.plot(times, windows[name], color=COLOURS[index], linewidth=0.7, alpha=0.5)
-        mean = windows[name].rolling(7, min_periods=1).mean()
-        upper.plot(times, mean, color=COLOURS[index], linewidth=2.0, label=name)
+    colours = (colour_of(models[0]), LEARNING)
+    for name, colour in zip(models, colours, strict=True):
+        upper.plot(times, windows[name], color=colour, linewidth=0.7, alpha=0.5)
+        mean = windows[name].rolling(_MEAN_OVER, min_periods=1).mean()
+        upper.plot(times, mean, color=colour, linewidth=2.0)
     change = windows[models[1]] - windows[models[0]]
-    middle.bar(times, change, width=0.8 * np.diff(times).min() if len(times) > 1 else 0.8, color=COLOURS[1], alpha=0.4)
-    middle.plot(times, change.rolling(7, min_periods=1).mean(), color=COLOURS[1], linewidth=2.0)
+    middle.bar(times, change, width=0.8 * np.diff(times).min() if len(times) > 1 else 0.8, color=LEARNING, alpha=0.4)
+    middle.plot(times, change.rolling(_MEAN_OVER, min_periods=1).mean(), color=LEARNING, linewidth=2.0)
     middle.axhline(0, color=OBSERVED, linewidth=0.8, linestyle=DASHES)
-    lower.plot(times, windows["moved"], color=COLOURS[1], linewidth=1.5)
+    lower.plot(times, windows["moved"], color=LEARNING, linewidth=1.5)
     upper.set(ylabel="CRPS")
-    middle.set(ylabel="difference")
+    middle.set(ylabel="difference of CRPS\n(below 0: better)")
     lower.set(ylabel="parameters moved\n(prior sd)")
     upper.set_ylim(bottom=0)
     lower.set_ylim(bottom=0)
     for axis in (upper, middle, lower):
         style_axis(axis)
+        draw_marks(axis, marks or {}, times, named=axis is upper)
     date_axis(lower)
-    upper.legend(frameon=False, fontsize=8)
+    handles = [
+        Line2D([], [], color=colour, linewidth=4, label=name) for name, colour in zip(models, colours, strict=True)
+    ]
+    handles += [
+        Line2D([], [], color=OBSERVED, linewidth=0.7, alpha=0.7, label="thin, and bars: a single window"),
+        Line2D([], [], color=OBSERVED, linewidth=2.0, label=f"thick: mean over the last {_MEAN_OVER} windows"),
+    ]
+    figure.legend(handles=handles, loc="outside lower center", ncols=4, frameon=False, fontsize=8)
+    figure.align_ylabels()
     if title:
         figure.suptitle(title, fontsize=11)
     return figure
