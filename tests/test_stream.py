@@ -422,6 +422,7 @@ def test_bad_observations(items, setup, match):
             "expected --id, for targets that come later, or --delay",
         ),
         (["lofi", "--data", "t.csv", "--delay", "soon"], "expected --delay as a number of observations or a time"),
+        (["lofi", "--data", "t.csv", "--unit", "long"], "expected --unit as a time such as 7D, got 'long'"),
         (["lofi", "--data", "t.csv", "--delay", "-2"], "expected a delay of at least 0, got"),
         (["lofi", "--data", "t.csv", "--delay", "2h"], "expected observations with a time, for a delay of"),
         (["--resume", "nowhere"], "there is no run folder nowhere"),

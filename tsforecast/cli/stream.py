@@ -185,16 +185,17 @@ def _source(chosen: Namespace) -> Iterator[Observation]:
 
 
 def _delay(text: str) -> int | pd.Timedelta:
-    if text.isdecimal():
-        return int(text)
-    message = f"expected --delay as a number of observations or a time such as 7D, got {text!r}"
+    return int(text) if text.isdecimal() else _duration(text, "--delay as a number of observations or a time")
+
+
+def _duration(text: str, expected: str) -> pd.Timedelta:
     try:
-        delay = pd.Timedelta(text)
+        length = pd.to_timedelta([text])[0]  # pandas 2 reads a single text by units which NumPy 2.5 deprecates
     except ValueError as error:
-        raise ValueError(message) from error
-    if not isinstance(delay, pd.Timedelta):
-        raise ValueError(message)
-    return delay
+        raise ValueError(f"expected {expected} such as 7D, got {text!r}") from error
+    if not isinstance(length, pd.Timedelta):
+        raise ValueError(f"expected {expected} such as 7D, got {text!r}")
+    return length
 
 
 def _until_a_target(items: Iterator[Observation]) -> list[Observation]:
@@ -224,7 +225,7 @@ def _is_classes(chosen: Namespace, ahead: list[Observation]) -> bool:
 
 def _setup(chosen: Namespace, classes: int) -> Setup:
     values = {name: chosen[name] for name in _RECIPE}
-    unit = 0.0 if chosen.unit is None else pd.Timedelta(chosen.unit).total_seconds()
+    unit = 0.0 if chosen.unit is None else _duration(chosen.unit, "--unit as a time").total_seconds()
     recipe = Recipe(**{**values, "hidden": tuple(chosen.hidden)})
     return Setup(recipe, classes, chosen.max_features, chosen.noise, unit)
 

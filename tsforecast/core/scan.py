@@ -129,6 +129,7 @@ def _compile(
     flat: Callable[..., Any], carries: list[Tensor], columns: list[Tensor], reverse: bool, unroll: int
 ) -> tuple[Callable[..., Any], Any]:
     """The loop as a program, and what it returns; later calls need none of this, which takes milliseconds."""
+    import torch._dynamo.config
     import torch._inductor.config  # importing the compiler takes a second, and few need it
     from torch._higher_order_ops import scan as operator
     from torch.fx.experimental.proxy_tensor import make_fx
@@ -168,7 +169,9 @@ def _compile(
         late = [output.flatten(0, 1) for output in late]
         return state, [torch.cat(parts[::order]) for parts in zip(early, late, strict=True)] if early else late
 
-    with torch._inductor.config.patch(cpp_wrapper=True), _small_kernels(unroll), _quiet():
+    # Of Python 3.13.0 torch says that its guards are slow; here they run once a loop, not once a step.
+    unwarned = torch._dynamo.config.patch(issue_3_13_0_warning=False)
+    with torch._inductor.config.patch(cpp_wrapper=True), unwarned, _small_kernels(unroll), _quiet():
         return program, program(carries, columns)
 
 

@@ -80,7 +80,7 @@ class Prepare(MapTransformation):
 
     Raises:
         ValueError: From its call, if an entry does not have what the model was trained with; the message names the
-        series.
+            series.
     """
 
     @validated()
