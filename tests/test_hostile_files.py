@@ -15,9 +15,16 @@ import numpy as np
 import pytest
 import torch
 from gluonts.model.predictor import Predictor
+from lightning.pytorch.callbacks import ModelCheckpoint
 
 from tests.test_estimator import make_entries, make_estimator
+from tests.test_stream import RECIPE
+from tsforecast import prequential
+from tsforecast.data.stream import Observation
+from tsforecast.live import load_beliefs, save_beliefs
 from tsforecast.predictor import StateSpacePredictor, load_predictor, save_predictor
+from tsforecast.prequential import Setup, advance, begin
+from tsforecast.training import check_checkpoint
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*logging interval", "ignore:.*does not have many workers")
 
@@ -240,3 +247,167 @@ def test_a_device_that_is_not_there(folder, device):
     assert "there is no device" in message
     assert "cpu" in message
     assert "train again" not in message
+
+
+@pytest.fixture(scope="module", params=["issm", "rsgls-issm"])
+def beliefs(request, saved, tmp_path_factory):
+    """A model, and a file of what it knows."""
+    predictor = (
+        load_predictor(saved)
+        if request.param == "issm"
+        else make_estimator(request.param, epochs=1).train(make_entries())
+    )
+    path = tmp_path_factory.mktemp("beliefs") / "beliefs.pt"
+    save_beliefs(path, predictor.filter(make_entries()).values(), predictor.prediction_net)
+    return predictor.prediction_net, path
+
+
+@pytest.mark.parametrize("content", TENSORS)
+def test_beliefs_that_are_none(beliefs, tmp_path, mark, content):
+    net, good = beliefs
+    path = tmp_path / "beliefs.pt"
+    path.write_bytes(TENSORS[content](good.read_bytes(), mark))
+    assert str(path) in refusal(load_beliefs, path, net)
+
+
+def within(belief, name):
+    """The innermost state of a belief, Gaussian or of particles."""
+    state = belief["state"]
+    return state["state"] if name not in state else state
+
+
+BELIEFS = {
+    "no rows": lambda p: p.pop("beliefs"),
+    "no signature": lambda p: p.pop("signature"),
+    "no format": lambda p: p.pop("tsforecast_format"),
+    "rows that are a number": lambda p: p.update(beliefs=3),
+    "rows that are a text": lambda p: p.update(beliefs="rows"),
+    "a row that is none": lambda p: p["beliefs"].append(None),
+    "no name": lambda p: p["beliefs"][0].pop("item_id"),
+    "a tensor as name": lambda p: p["beliefs"][0].update(item_id=torch.zeros(2)),
+    "a frequency that is none": lambda p: p["beliefs"][0].update(freq="fortnight"),
+    "an end that is none": lambda p: p["beliefs"][0].update(end="soon"),
+    "an end beyond time": lambda p: p["beliefs"][0].update(end=10**30),
+    "no belief": lambda p: p["beliefs"][0].pop("belief"),
+    "a belief that is a text": lambda p: p["beliefs"][0].update(belief="strong"),
+    "no state": lambda p: p["beliefs"][0]["belief"].pop("state"),
+    "a state that is a list": lambda p: p["beliefs"][0]["belief"].update(state=[]),
+    "a wide mean": lambda p: within(p["beliefs"][0]["belief"], "mean").update(mean=torch.zeros(1, 99)),
+    "a mean of whole numbers": lambda p: (m := within(p["beliefs"][0]["belief"], "mean")).update(mean=m["mean"].long()),
+    "a mean that is none": lambda p: within(p["beliefs"][0]["belief"], "mean")["mean"].fill_(torch.nan),
+    "no covariance": lambda p: within(p["beliefs"][0]["belief"], "cov").pop("cov"),
+    "a large covariance": lambda p: within(p["beliefs"][0]["belief"], "cov").update(
+        cov=torch.zeros(1).expand(1, 10**5, 10**5)),
+    "a scale of zero": lambda p: p["beliefs"][0]["belief"]["scale"].zero_(),
+    "a series that is not there": lambda p: p["beliefs"][0]["belief"]["series"].fill_(10**6),
+    "static features that are none": lambda p: p["beliefs"][0].update(static=3),
+    "static features of another name": lambda p: p["beliefs"][0].update(static={"target": torch.zeros(2)}),
+    "static features that are text": lambda p: p["beliefs"][0].update(static={"feat_static_real": "high"}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("change", BELIEFS)
+def test_beliefs_that_are_changed(beliefs, tmp_path, change):
+    net, good = beliefs
+    payload = torch.load(good, weights_only=True)
+    BELIEFS[change](payload)
+    path = tmp_path / "beliefs.pt"
+    torch.save(payload, path)
+    assert str(path) in refusal(load_beliefs, path, net)
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    """An untrained model, and the checkpoint from which its training goes on."""
+    folder = tmp_path_factory.mktemp("checkpoints")
+    keep = ModelCheckpoint(folder, "last", enable_version_counter=False)
+    estimator = make_estimator(epochs=1, trainer_kwargs={"callbacks": [keep]})
+    return estimator.train(make_entries()).network, folder / "last.ckpt"
+
+
+@pytest.mark.parametrize("content", TENSORS)
+def test_checkpoints_that_are_none(checkpoint, tmp_path, mark, content):
+    module, good = checkpoint
+    path = tmp_path / "last.ckpt"
+    path.write_bytes(TENSORS[content](good.read_bytes(), mark))
+    assert str(path) in refusal(check_checkpoint, path, module)
+
+
+@pytest.mark.parametrize("name", ["{0}/../precious", "local://{1}/precious", "{0}/link/precious", "file::{1}/precious"])
+@pytest.mark.parametrize("key", ["best_model_path", "kth_best_model_path", "last_model_path", "best_k_models"])
+def test_checkpoints_that_have_files_removed(checkpoint, tmp_path, name, key):
+    folder = tmp_path / "run"
+    (folder / "precious").mkdir(parents=True)
+    (folder / "checkpoints").mkdir()
+    (folder / "checkpoints" / "link").symlink_to(folder)
+    payload = torch.load(checkpoint[1], weights_only=True)
+    (state,) = (s for n, s in payload["callbacks"].items() if n.startswith("ModelCheckpoint"))
+    file = name.format(folder / "checkpoints", folder)
+    state |= {
+        "dirpath": str(folder / "checkpoints"),
+        "best_k_models": {},
+        key: {file: 1.0} if key == "best_k_models" else file,
+    }
+    last = folder / "checkpoints" / "last.ckpt"
+    torch.save(payload, last)
+    keep = ModelCheckpoint(folder / "checkpoints", "last", enable_version_counter=False)
+    estimator = make_estimator(epochs=2, trainer_kwargs={"callbacks": [keep]})
+    assert "none of the run" in refusal(lambda: estimator.train(make_entries(), ckpt_path=last))
+    assert (folder / "precious").exists()
+
+
+STREAMING = Setup(RECIPE, classes=3)
+
+
+@pytest.fixture(scope="module")
+def state(tmp_path_factory):
+    """A saved state of a stream, with one observation that waits."""
+    rng = np.random.default_rng(0)
+    progress = begin(STREAMING)
+    for k in range(5):
+        item = Observation(
+            {"a": rng.normal(), "b": rng.normal()}, None if k == 4 else "yes" if k % 2 else "no", None, k
+        )
+        progress, _ = advance(STREAMING, progress, item)
+    path = tmp_path_factory.mktemp("stream") / "state.pt"
+    prequential.save(path, progress, {"bytes": 0})
+    assert prequential.load(path, STREAMING)[0].items == 5
+    return path
+
+
+@pytest.mark.parametrize("content", TENSORS)
+def test_states_of_streams_that_are_none(state, tmp_path, mark, content):
+    path = tmp_path / "state.pt"
+    path.write_bytes(TENSORS[content](state.read_bytes(), mark))
+    assert str(path) in refusal(prequential.load, path, STREAMING)
+
+
+STATES = {
+    "no format": lambda p: p.pop("format"),
+    "no items": lambda p: p.pop("items"),
+    "items that are a text": lambda p: p.update(items="5"),
+    "sums of another shape": lambda p: p.update(sums=torch.zeros(1).expand(10**12)),
+    "labels that are a list": lambda p: p.update(labels=["yes"]),
+    "labels in one place": lambda p: p.update(labels={"yes": 0, "no": 0}),
+    "too many labels": lambda p: p.update(labels={str(k): k for k in range(9)}),
+    "no columns": lambda p: p.pop("columns"),
+    "more columns than memory": lambda p: p.update(columns=(p["columns"][0], 10**12)),
+    "columns that are a number": lambda p: p.update(columns=3),
+    "no belief": lambda p: p.update(belief=None),
+    "a belief of another shape": lambda p: p.update(belief=[torch.zeros(2) for _ in p["belief"]]),
+    "a belief that is a text": lambda p: p.update(belief="strong"),
+    "statistics that are none": lambda p: p.update(statistics=[]),
+    "a row that waits and is none": lambda p: p.update(waiting={1: 2}),
+    "a row that waits and is short": lambda p: p.update(waiting={1: (torch.zeros(1, 1), torch.zeros(2))}),
+    "no extra": lambda p: p.pop("extra"),
+    "an extra that is a number": lambda p: p.update(extra=3),
+}
+
+
+@pytest.mark.parametrize("change", STATES)
+def test_states_of_streams_that_are_changed(state, tmp_path, change):
+    payload = torch.load(state, weights_only=True)
+    STATES[change](payload)
+    path = tmp_path / "state.pt"
+    torch.save(payload, path)
+    assert str(path) in refusal(prequential.load, path, STREAMING)

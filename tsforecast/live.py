@@ -1,9 +1,9 @@
 """Beliefs that are kept: filtered once, moved on by what is new, forecast from at any time, saved and read."""
 
 import hashlib
-import pickle
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +11,14 @@ import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
+from torch.utils import _pytree as pytree
 
 from tsforecast.core import Gaussian
 from tsforecast.core.particles import ParticleState
 from tsforecast.data.checks import as_numbers
 from tsforecast.data.files import save_tensors
 from tsforecast.data.frequency import expected_alias_warnings
+from tsforecast.data.reading import expect_like, load_tensors
 from tsforecast.models import AbstractForecaster, Belief
 from tsforecast.models.base import FORMAT
 
@@ -155,22 +157,70 @@ def load_beliefs(path: str | Path, net: AbstractForecaster) -> dict[str, LiveBel
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
     try:
-        payload = torch.load(path, map_location=net.device, weights_only=True)
-        version, rows = payload["tsforecast_format"], payload["beliefs"]
-    except (OSError, RuntimeError, KeyError, TypeError, EOFError, pickle.UnpicklingError, ValueError) as error:
+        payload = load_tensors(path, net.device)
+    except ValueError as error:
         raise ValueError(f"{path} holds no readable beliefs ({error}); filter the history again") from error
+    version = payload.get("tsforecast_format")
     if version != FORMAT:
-        raise ValueError(f"{path} has format {version}, this version of tsforecast reads format {FORMAT}")
-    if payload["signature"] != signature(net):
+        raise ValueError(f"{path} has format {version!r}, this version of tsforecast reads format {FORMAT}")
+    if payload.get("signature") != signature(net):
         raise ValueError(f"{path} holds beliefs of another model; filter the history again with this one")
-    found = {}
-    for row in rows:
-        with expected_alias_warnings():
-            end = pd.Period(ordinal=row["end"], freq=row["freq"])
-        assert isinstance(end, pd.Period)
-        static = {name: values.numpy() for name, values in row["static"].items()}
-        found[row["item_id"]] = LiveBelief(row["item_id"], end, _belief(row["belief"]), static, row.get("begun", True))
-    return found
+    like = _plain(_any_belief(net))
+    try:
+        known = [_read_row(row, like, net) for row in payload["beliefs"]]
+    except (KeyError, TypeError, AttributeError, ValueError, ArithmeticError) as error:
+        raise ValueError(
+            f"{path} holds no readable beliefs ({type(error).__name__}: {error}); filter the history again"
+        ) from error
+    return {belief.item_id: belief for belief in known}
+
+
+def _any_belief(net: AbstractForecaster) -> Belief:
+    """What the model knows of a series after one missing step: its tensors are as large as those of all beliefs."""
+    sizes = {name: net.hparams.get(name, 0) for name in ("num_time_features", "num_dynamic_real", "num_static_real")}
+    zeros = partial(torch.zeros, device=net.device)
+    batch = {
+        "past_target": zeros(1, 1, net.num_targets),
+        "past_observed": zeros(1, 1, net.num_targets, dtype=torch.bool),
+        "past_is_pad": zeros(1, 1, dtype=torch.bool),
+        "past_time_feat": zeros(1, 1, sizes["num_time_features"]),
+        "past_season_index": zeros(1, 1, len(net.season_names), dtype=torch.long),
+        "past_dynamic_real": zeros(1, 1, sizes["num_dynamic_real"]),
+        "series_index": zeros(1, dtype=torch.long),
+        "static_cat": zeros(1, len(net.cardinality), dtype=torch.long),
+        "static_real": zeros(1, sizes["num_static_real"]),
+    }
+    devices = [net.device] if net.device.type == "cuda" else []
+    with torch.no_grad(), torch.random.fork_rng(devices):
+        return split(net.filter(batch)[0])[0]
+
+
+def _read_row(row: Any, like: dict[str, Any], net: AbstractForecaster) -> LiveBelief:
+    """A belief of a file.
+
+    Raises:
+        ValueError: If it is not like those of the model; or another error where it is damaged otherwise.
+    """
+    item, belief, static, begun = row["item_id"], row["belief"], row["static"], row.get("begun", True)
+    if not isinstance(item, str) or type(row["end"]) is not int or not isinstance(row["freq"], str):
+        raise ValueError(f"expected a name and an end of each series, got {item!r:.80} and {row['end']!r:.80}")
+    expect_like(belief, like, f"series {item!r:.80}")
+    if not ((belief["series"] >= 0) & (belief["series"] <= net.num_series)).all():
+        raise ValueError(f"series {item!r:.80}: expected a number up to {net.num_series}")
+    if not (belief["static_cat"] < torch.tensor(net.cardinality, device=net.device)).all():
+        raise ValueError(f"series {item!r:.80}: expected static categories below {net.cardinality}")
+    tensors = [values for values in pytree.tree_leaves(belief) if values is not None]
+    if any(bool(values.isnan().any()) for values in tensors) or not (belief["scale"] > 0).all():
+        raise ValueError(f"series {item!r:.80}: expected numbers, and scales above 0")
+    if not set(static) <= set(_STATIC):
+        raise ValueError(f"series {item!r:.80}: expected static features only, got {[*static]!r:.80}")
+    with expected_alias_warnings():
+        end = pd.Period(ordinal=row["end"], freq=row["freq"])
+    assert isinstance(end, pd.Period)
+    if type(begun) is not bool:
+        raise ValueError(f"series {item!r:.80}: expected whether it has begun, got {begun!r:.80}")
+    values = {name: numbers.cpu().numpy() for name, numbers in static.items()}
+    return LiveBelief(item, end, _belief(belief), values, begun)
 
 
 def _plain(record: Any) -> Any:

@@ -2,9 +2,8 @@
 
 import dataclasses
 import math
-import pickle
 import time
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from tsforecast.adapters.features import Columns, Statistics, read_features, rea
 from tsforecast.adapters.recipe import Recipe, Stream
 from tsforecast.core.learner import in_prior_units
 from tsforecast.data.files import save_tensors
+from tsforecast.data.reading import expect_like, load_tensors
 from tsforecast.data.stream import Observation
 
 FORMAT = 1  # of saved states; raised when older ones can no longer be read
@@ -312,17 +312,24 @@ def load(path: Path, setup: Setup) -> tuple[Progress, dict[str, Any]]:
         ValueError: If the file is damaged, or of another program or format.
     """
     try:
-        payload = torch.load(path, weights_only=True)
+        payload = load_tensors(path)
         if payload["format"] != FORMAT:
             raise ValueError(f"it has format {payload['format']}, this version of tsforecast reads {FORMAT}")
+        begun = begin(setup)
         plain = {n: payload[n] for n in ("items", "scored", "seconds", "time", "unit", "sums", "bins")}
-        labels = Columns(payload["labels"], setup.classes)
-        targets = Statistics(*payload["targets"])
+        expect_like(plain, {name: getattr(begun, name) for name in plain}, "its counts")
+        labels = Columns(_places(payload["labels"], setup.classes), setup.classes)
+        expect_like(payload["targets"], _tensors(begun.targets), "statistics of targets")
         stream = columns = None
         if "belief" in payload:
             columns = Columns(*payload["columns"])
+            _places(columns.places, columns.capacity)
+            expect_like(payload["statistics"], _tensors(Statistics.empty(len(payload["statistics"][0]))), "statistics")
+            if columns.capacity != len(payload["statistics"][0]):
+                raise ValueError(f"expected statistics of {columns.capacity} columns")
             stream = _start(setup, columns)
-            _, spec = pytree.tree_flatten(stream.belief)
+            leaves, spec = pytree.tree_flatten(stream.belief)
+            expect_like(payload["belief"], leaves, "belief")
             if setup.classes and labels.places:
                 stream = stream.with_outputs(len(labels.places))
             stream = dataclasses.replace(
@@ -332,7 +339,22 @@ def load(path: Path, setup: Setup) -> tuple[Progress, dict[str, Any]]:
                 steps=payload["steps"],
             )
         waiting = payload.get("waiting", {})  # states of before targets could come later have none
+        for row, made in waiting.values():
+            if columns is None or row.shape != (1, columns.capacity) or made.dim() != 1:
+                raise ValueError("expected a row of features, and what was predicted, of all that waits")
+        targets = Statistics(*payload["targets"])
         progress = Progress(stream=stream, columns=columns, labels=labels, targets=targets, waiting=waiting, **plain)
-        return progress, payload["extra"]
-    except (OSError, KeyError, TypeError, RuntimeError, EOFError, pickle.UnpicklingError, ValueError) as error:
+        return progress, dict(payload["extra"])
+    except (KeyError, TypeError, AttributeError, RuntimeError, ArithmeticError, IndexError, ValueError) as error:
         raise ValueError(f"{path} holds no readable state ({error}); start the stream anew") from error
+
+
+def _places(places: Any, capacity: int) -> Mapping[Hashable, int]:
+    """Columns of names, each of its own.
+
+    Raises:
+        ValueError: If they are not.
+    """
+    if not isinstance(places, dict) or sorted(places.values()) != [*range(len(places))] or len(places) > capacity:
+        raise ValueError(f"expected a column for each name, at most {capacity}, got {places!r:.80}")
+    return places

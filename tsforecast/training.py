@@ -11,6 +11,7 @@ import lightning.pytorch as pl
 import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
 
+from tsforecast.data.reading import load_tensors
 from tsforecast.models import AbstractForecaster
 from tsforecast.models.base import FORMAT
 
@@ -103,11 +104,12 @@ def check_checkpoint(path: str | Path, module: AbstractForecaster) -> None:
     if not Path(path).is_file():
         raise FileNotFoundError(f"there is no checkpoint {path}")
     try:
-        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+        checkpoint = load_tensors(path)
         version = checkpoint.get("tsforecast_format")
         weights = checkpoint["state_dict"]
         found, expected = ({name: tuple(x.shape) for name, x in w.items()} for w in (weights, module.state_dict()))
-    except Exception as error:
+        _check_paths(checkpoint)
+    except (ValueError, KeyError, AttributeError, TypeError) as error:
         raise ValueError(
             f"{path} is not a readable checkpoint ({error}): it is damaged or not of tsforecast"
         ) from error
@@ -125,3 +127,21 @@ def check_checkpoint(path: str | Path, module: AbstractForecaster) -> None:
         )
     if "optimizer_states" not in checkpoint:
         raise ValueError(f"{path} holds weights only: training cannot go on from it; take last.ckpt")
+
+
+def _check_paths(checkpoint: dict[str, Any]) -> None:
+    """Refuses names of files that lead elsewhere: Lightning removes, folders and all, what its callback names.
+
+    It looks whether a name begins with the callback's folder, and takes what is no local path for a file of its own.
+
+    Raises:
+        ValueError: If a file is not named as Lightning does, in the folder of the callback and without detours.
+    """
+    for callback, state in checkpoint.get("callbacks", {}).items():
+        if not callback.startswith("ModelCheckpoint"):
+            continue
+        named = [state.get(key) for key in ("best_model_path", "kth_best_model_path", "last_model_path")]
+        for file in filter(None, (*named, *state.get("best_k_models", {}))):
+            folder = Path(file).parent
+            if ":" in file.removeprefix(folder.drive) or folder.resolve() != folder or str(folder) != state["dirpath"]:
+                raise ValueError(f"it names the file {file[:200]!r}, which is none of the run")

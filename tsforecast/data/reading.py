@@ -218,6 +218,29 @@ def load_tensors(path: str | Path, device: str | torch.device = "cpu") -> dict[s
     return payload
 
 
+def expect_like(given: Any, like: Any, place: str) -> None:
+    """Refuses what has not the names, kinds and shapes of `like`.
+
+    Raises:
+        ValueError: If something differs; the message begins with the place.
+    """
+    if isinstance(like, dict):
+        if not isinstance(given, dict) or given.keys() != like.keys():
+            raise ValueError(f"{place}: expected {', '.join(like)}")
+        for name, member in like.items():
+            expect_like(given[name], member, f"{place}, {name}")
+    elif isinstance(like, list):
+        if not isinstance(given, list) or len(given) != len(like):
+            raise ValueError(f"{place}: expected a list of {len(like)}")
+        for number, (member, other) in enumerate(zip(given, like, strict=True)):
+            expect_like(member, other, f"{place}, {number}")
+    elif isinstance(like, torch.Tensor):
+        if not isinstance(given, torch.Tensor) or (given.shape, given.dtype) != (like.shape, like.dtype):
+            raise ValueError(f"{place}: expected a tensor of {like.dtype} and shape {tuple(like.shape)}")
+    elif type(given) is not type(like):
+        raise ValueError(f"{place}: expected a value of type {type(like).__name__}, got {given!r:.80}")
+
+
 def _first_line(error: Exception) -> str:
     """Without torch's advice to load the file without protection."""
     text = str(error).strip().split("\n")[0] or type(error).__name__
