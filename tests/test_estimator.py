@@ -779,7 +779,7 @@ def predictor_with_features():
         ({"model": "prophet"}, "one of issm, gls"),
         ({"forecast": "quantiles"}, "samples, distribution"),
         ({"freq": "fortnight"}, "frequency"),
-        ({"prediction_length": 0}, "prediction_length to be positive"),
+        ({"prediction_length": 0}, "prediction_length to be at least 1"),
         ({"num_series": 3}, "no hyperparameter 'num_series'"),
         ({"state_dim": 3}, "no hyperparameter 'state_dim'"),
         ({"forecast": "distribution", "transformation": "asinh"}, "take forecast='samples'"),

@@ -1,29 +1,38 @@
 """GluonTS estimator for every model."""
 
-import inspect
+import logging
 import math
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import torch
+from gluonts.core import fqname_for
 from gluonts.itertools import Cached, Cyclic
 from gluonts.torch.model.estimator import PyTorchLightningEstimator, TrainOutput
 from gluonts.torch.model.predictor import PyTorchPredictor
 from gluonts.transform import Transformation
 
+from tsforecast.arguments import recorded
 from tsforecast.data.checks import check_entries
 from tsforecast.data.frequency import calendar_unit, default_season, period_alias
 from tsforecast.data.transform import EpochLoader, Prepare
-from tsforecast.models import DATA_DECIDED, MODELS, AbstractForecaster
+from tsforecast.models import MODELS, AbstractForecaster
+from tsforecast.models.bounds import at_least
 from tsforecast.models.linear import AbstractLinearForecaster
 from tsforecast.predictor import StateSpacePredictor
 from tsforecast.survey import Survey, adopt, survey
 from tsforecast.training import fit
 
+log = logging.getLogger(__name__)
+
 FORECASTS = ("samples", "distribution")
 DEFAULT_EPOCHS = 40
 _LEAST_BATCHES = 4
+# Hyperparameters which the shell of GluonTS reads by itself.
+_OF_THE_SHELL = frozenset(
+    {"forecaster_name", "listify_dataset", "num_prefetch", "num_workers", "shuffle_buffer_length", "test_quantiles"}
+)
 
 
 class StateSpaceEstimator(PyTorchLightningEstimator):
@@ -59,8 +68,10 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         ValueError: If a model, forecast or hyperparameter is not known.
     """
 
-    _survey: Survey  # of the training data; there from the beginning of a training on
+    __init_args__: dict[str, Any]  # by `recorded`
+    _survey: Survey | None = None  # of the training data; there from the beginning of a training on
 
+    @recorded
     def __init__(
         self,
         model: str = "issm",
@@ -81,26 +92,15 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         **hyperparameters: Any,
     ) -> None:
         super().__init__(trainer_kwargs={} if trainer_kwargs is None else trainer_kwargs)
-        if model not in MODELS:
-            raise ValueError(f"expected model to be one of {', '.join(MODELS)}, got {model!r}")
         if forecast not in FORECASTS:
             raise ValueError(f"expected forecast to be one of {', '.join(FORECASTS)}, got {forecast!r}")
-        known = _hyperparameters(MODELS[model])
-        for name in hyperparameters:
-            if name not in known:
-                raise ValueError(f"model {model!r} has no hyperparameter {name!r}; it has {', '.join(sorted(known))}")
         if forecast == "distribution" and not issubclass(MODELS[model], AbstractLinearForecaster):
             raise ValueError(f"model {model!r} has no marginal distributions in closed form: take forecast='samples'")
         if forecast == "distribution" and hyperparameters.get("transformation") == "asinh":
             raise ValueError("marginal distributions are not available behind 'asinh': take forecast='samples'")
-        for name, value in (
-            ("prediction_length", prediction_length),
-            ("train_horizon", train_horizon),
-            ("batch_size", batch_size),
-            ("num_samples", num_samples),
-        ):
-            if value is not None and value < 1:
-                raise ValueError(f"expected {name} to be positive, got {value}")
+        at_least(1, train_horizon=train_horizon, history_length=history_length, batch_size=batch_size)
+        at_least(1, num_batches_per_epoch=num_batches_per_epoch)
+        at_least(0, context_length=context_length, train_length=train_length)
         self.model = model
         self.freq = period_alias(freq)
         self.prediction_length = prediction_length
@@ -114,11 +114,27 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         self.forecast = forecast
         self.use_feat_static_cat = use_feat_static_cat
         self.hyperparameters = {**hyperparameters, "num_samples": num_samples}
+        with torch.device("meta"):  # refuses what is not as expected before data are read, and makes nothing
+            MODELS[model](freq=self.freq, prediction_length=prediction_length, **self.hyperparameters)
+
+    def __repr__(self) -> str:
+        arguments = ", ".join(f"{name}={value!r}" for name, value in self.__init_args__.items())
+        return f"{fqname_for(type(self))}({arguments})"
+
+    def __getnewargs_ex__(self) -> tuple[tuple, dict[str, Any]]:
+        return (), self.__init_args__
 
     @classmethod
     def from_hyperparameters(cls, **hyperparameters: Any) -> "StateSpaceEstimator":
-        """As GluonTS' shell builds estimators."""
-        return cls(**hyperparameters)
+        """An estimator from hyperparameters as the shell of GluonTS (SageMaker) has them, which are text.
+
+        Those which the shell reads by itself, and those which SageMaker adds, are left out.
+
+        Raises:
+            ValueError: If a model or hyperparameter is not known, or not as expected.
+        """
+        own = {name: value for name, value in hyperparameters.items() if name not in _OF_THE_SHELL}
+        return cls(**{name: value for name, value in own.items() if not name.startswith("sagemaker_")})
 
     @classmethod
     def derive_auto_fields(cls, train_iter: Iterable[dict[str, Any]]) -> dict[str, Any]:
@@ -133,6 +149,8 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         shuffle_buffer_length: int | None = None,
         cache_data: bool = False,
         ckpt_path: str | Path | None = None,
+        num_workers: int | None = None,
+        num_prefetch: int | None = None,
     ) -> TrainOutput:
         """Trains and returns the last weights, or with validation data those of the lowest validation loss.
 
@@ -147,6 +165,9 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
             shuffle_buffer_length: Windows among which the order is shuffled.
             cache_data: Keep the prepared entries in memory.
             ckpt_path: Checkpoint of a run to go on with.
+            num_workers: Passed on to `create_training_data_loader`, as is the next. Its own loader needs no workers:
+                making windows is a small part of a training.
+            num_prefetch: Likewise.
 
         Raises:
             ValueError: If the data cannot be trained on; the message names the series.
@@ -162,7 +183,9 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
             prepared = transformation.apply(data, is_train=True)
             return Cached(prepared) if cache_data else prepared  # pyright: ignore[reportArgumentType]
 
-        loader = self.create_training_data_loader(prepare(training_data), module, shuffle_buffer_length)
+        loader = self.create_training_data_loader(
+            prepare(training_data), module, shuffle_buffer_length, num_workers=num_workers, num_prefetch=num_prefetch
+        )
         validation = None
         if validation_data is not None:
             validation = self.create_validation_data_loader(prepare(validation_data), module)
@@ -192,17 +215,34 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         shuffle_buffer_length: int | None = None,
         cache_data: bool = False,
         ckpt_path: str | Path | None = None,
+        num_workers: int | None = None,
+        num_prefetch: int | None = None,
     ) -> PyTorchPredictor:
         """The predictor of `train_model`."""
         return self.train_model(
-            training_data, validation_data, None, shuffle_buffer_length, cache_data, ckpt_path
+            training_data,
+            validation_data,
+            shuffle_buffer_length=shuffle_buffer_length,
+            cache_data=cache_data,
+            ckpt_path=ckpt_path,
+            num_workers=num_workers,
+            num_prefetch=num_prefetch,
         ).predictor
 
     # GluonTS' hooks.
 
+    @property
+    def _found(self) -> Survey:
+        if self._survey is None:
+            raise ValueError(
+                "expected training data first, which decide the sizes of the model: call train, or train_model, which "
+                "also returns the module; or make one of given sizes by tsforecast.models.MODELS"
+            )
+        return self._survey
+
     def create_transformation(self) -> Transformation:
         """Entries to arrays."""
-        found = self._survey
+        found = self._found
         with torch.random.fork_rng(devices=[]):  # a model by whose weights nothing is done
             seasons = self.create_lightning_module().season_names
         return Prepare(
@@ -217,7 +257,7 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
 
     def create_lightning_module(self) -> AbstractForecaster:
         """The model, untrained."""
-        found = self._survey
+        found = self._found
         options = {
             **found.sizes,
             "freq": self.freq,
@@ -231,13 +271,16 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
     def create_training_data_loader(
         self, data: Any, module: Any, shuffle_buffer_length: int | None = None, **kwargs: Any
     ) -> Iterable:
-        """Random windows."""
+        """Random windows, made in this process: `num_workers` and `num_prefetch` change nothing."""
+        for name in ("num_workers", "num_prefetch"):
+            if kwargs.get(name):
+                log.info("%s=%s changes nothing: windows are made in the process that trains", name, kwargs[name])
         return EpochLoader(
             data,
             self.context_length or None,
             self.train_horizon,
             self.batch_size,
-            self.num_batches_per_epoch or max(math.ceil(self._survey.count / self.batch_size), _LEAST_BATCHES),
+            self.num_batches_per_epoch or max(math.ceil(self._found.count / self.batch_size), _LEAST_BATCHES),
             self.seed,
             recent=self.train_length or None,
             buffer=shuffle_buffer_length or 4096,
@@ -296,10 +339,3 @@ def _recent(freq: str) -> int:
     """Steps of eight weeks where a day is the main season, else 0."""
     per_day = default_season(freq) if calendar_unit(freq)[1] in ("h", "min") else 0
     return 56 * per_day
-
-
-def _hyperparameters(model: type) -> set[str]:
-    """Names of the arguments of a model and of what it is derived from, without what data decide."""
-    classes = [cls for cls in model.__mro__ if issubclass(cls, AbstractForecaster)]
-    names = {name for cls in classes for name in inspect.signature(cls.__init__).parameters}
-    return names - DATA_DECIDED - {"self", "kwargs", "num_samples"}

@@ -16,6 +16,7 @@ from tsforecast.core import Gaussian
 from tsforecast.core.gaussian import register_record
 from tsforecast.core.linalg import is_transformed
 from tsforecast.core.particles import ParticleState
+from tsforecast.models.bounds import at_least
 from tsforecast.models.components import parse_component
 from tsforecast.models.schedule import course
 from tsforecast.models.transformation import TRANSFORMATIONS, restored, transformed
@@ -151,6 +152,11 @@ class AbstractForecaster(pl.LightningModule, abc.ABC):
         ):
             if value not in choices:
                 raise ValueError(f"expected {name} to be one of {', '.join(choices)}, got {value!r}")
+        at_least(1, prediction_length=prediction_length, num_samples=num_samples, season=season)
+        at_least(1, num_targets=num_targets)
+        at_least(0, scaling_length=scaling_length, num_series=num_series, num_static_real=num_static_real)
+        at_least(0, num_dynamic_real=num_dynamic_real, num_time_features=num_time_features)
+        at_least(0, learning_rate=learning_rate, network_learning_rate=network_learning_rate)
         self.freq = freq
         self.prediction_length = prediction_length
         self.scaling_length = scaling_length

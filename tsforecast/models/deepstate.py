@@ -10,6 +10,7 @@ from tsforecast.core import Gaussian
 from tsforecast.core.issm import ISSM
 from tsforecast.core.issm_components import Season
 from tsforecast.models.base import Batch, Belief, Stretch, scaled
+from tsforecast.models.bounds import at_least
 from tsforecast.models.issm import AbstractISSMForecaster
 from tsforecast.nn import LSTM
 
@@ -50,9 +51,7 @@ class DeepStateForecaster(AbstractISSMForecaster):
             components=components, objective=objective, network_learning_rate=network_learning_rate, **kwargs
         )
         self.save_hyperparameters()
-        for name, value in (("hidden", hidden), ("num_layers", num_layers), ("embedding_dim", embedding_dim)):
-            if value < 1:
-                raise ValueError(f"expected {name} to be at least 1, got {value}")
+        at_least(1, hidden=hidden, num_layers=num_layers, embedding_dim=embedding_dim)
         self.inputs = self.input_network(embedding_dim, hidden)
         self.lstm = LSTM(hidden, hidden, num_layers)
         self.head = torch.nn.Linear(hidden, len(self.noise_names))

@@ -14,6 +14,7 @@ from tsforecast.core.linear import DiagonalLinearGaussian
 from tsforecast.core.particles import AbstractSwitchingSystem, ParticleFiltered, ParticleState
 from tsforecast.core.switching import Diagonal
 from tsforecast.models.base import Batch, Belief, Stretch, identities, scaled
+from tsforecast.models.bounds import above_zero, at_least
 from tsforecast.models.components import component_names, parse_component
 from tsforecast.models.gls import begun, rotations, seasonal_readout
 from tsforecast.models.switching import LARGEST_LOG_SCALE, AbstractSwitchingForecaster, variance
@@ -66,9 +67,8 @@ class AbstractDenseForecaster(AbstractSwitchingForecaster):
         **kwargs,
     ) -> None:
         super().__init__(**kwargs)
-        for name, value in (("state_dim", state_dim), ("num_bases", num_bases)):
-            if value < 1:
-                raise ValueError(f"expected {name} to be at least 1, got {value}")
+        at_least(1, state_dim=state_dim, num_bases=num_bases)
+        at_least(0, matrix_learning_rate=matrix_learning_rate)
         if not 0 <= linear_share <= 1:
             raise ValueError(f"expected linear_share to be between 0 and 1, got {linear_share}")
         self.linear_share = linear_share
@@ -103,8 +103,7 @@ class AbstractDenseForecaster(AbstractSwitchingForecaster):
         Raises:
             ValueError: If the size is not positive, or the shape is not height and width.
         """
-        if size < 1:
-            raise ValueError(f"expected auxiliary_dim to be at least 1, got {size}")
+        at_least(1, auxiliary_dim=size, filters=filters)
         if image_shape is not None and len(image_shape) != 2:
             raise ValueError(f"expected image_shape to be height and width, got {image_shape}")
         self.auxiliary_dim = size
@@ -313,8 +312,7 @@ class AbstractDenseForecaster(AbstractSwitchingForecaster):
         """
         if likelihood not in DECODERS:
             raise ValueError(f"expected likelihood to be one of {', '.join(DECODERS)}, got {likelihood!r}")
-        if not reconstruction_weight > 0:
-            raise ValueError(f"expected reconstruction_weight to be above 0, got {reconstruction_weight}")
+        above_zero(reconstruction_weight=reconstruction_weight)
         if (self.linear_epochs or self.particle_length) and not (self.has_skip and likelihood == "gaussian"):
             raise ValueError(
                 "linear_epochs and particle_length are of the linear model that skips the networks: expected skip true "

@@ -9,6 +9,7 @@ from torch import Tensor
 from tsforecast.core import Gaussian, LinearGaussian, LinearSystem
 from tsforecast.core.linalg import contracted
 from tsforecast.models.base import Batch, Belief, Stretch, identities
+from tsforecast.models.bounds import at_least
 from tsforecast.models.linear import AbstractLinearForecaster
 from tsforecast.nn import SeriesParameters
 
@@ -34,8 +35,8 @@ class GLSForecaster(AbstractLinearForecaster):
         super().__init__(**kwargs)
         self.save_hyperparameters()
         self.matrix_learning_rate = matrix_learning_rate
-        if state_dim < 1:
-            raise ValueError(f"expected a state of one dimension at least, got state_dim={state_dim}")
+        at_least(1, state_dim=state_dim)
+        at_least(0, matrix_learning_rate=matrix_learning_rate)
         self.state_dim = state_dim
         targets, inputs = self.num_targets, self.hparams.get("num_dynamic_real", 0)
         self.transition = torch.nn.Parameter(rotations(state_dim, self.season))

@@ -10,6 +10,7 @@ from tsforecast.core import Gaussian, kalman
 from tsforecast.core.issm import ISSM
 from tsforecast.core.issm_components import Season
 from tsforecast.models.base import Batch, Belief, Stretch, identities, scaled
+from tsforecast.models.bounds import at_least
 from tsforecast.models.components import component_names, parse_component
 from tsforecast.models.linear import AbstractLinearForecaster
 from tsforecast.nn import ScaleNetwork, SeriesParameters
@@ -163,6 +164,7 @@ class ISSMForecaster(AbstractISSMForecaster):
         self.save_hyperparameters()
         if scales not in ("free", "network"):
             raise ValueError(f"expected scales to be 'free' or 'network', got {scales!r}")
+        at_least(1, embedding_dim=embedding_dim)
         options = self.hparams
         sizes = [len(self.noise_names), sum(c.is_damped for c in self.components), len(self.components)]
         self.sizes = [*sizes, options.get("num_dynamic_real", 0)]

@@ -10,6 +10,7 @@ from tsforecast.core.particle_smoother import ParticleSmoothed, linear_given_swi
 from tsforecast.core.particles import AbstractSwitchingSystem, Regime
 from tsforecast.core.recurrent import RecurrentSwitching
 from tsforecast.models.base import Batch, Belief, Stretch, scaled
+from tsforecast.models.bounds import at_least
 from tsforecast.models.dense import BASE_MATRICES, AbstractDenseForecaster
 from tsforecast.models.switching import variance
 from tsforecast.nn import LSTM, BaseMixture
@@ -67,6 +68,7 @@ class AbstractKVAEForecaster(AbstractDenseForecaster):
         network_learning_rate: float = 5e-3,
         **kwargs,
     ) -> None:
+        at_least(1, memory_dim=memory_dim)
         self.emit_auxiliary(auxiliary_dim, skip, image_shape, filters)
         super().__init__(
             switch_dim=2 * memory_dim,

@@ -11,6 +11,7 @@ from tsforecast.core import AbstractLinearSystem, Gaussian
 from tsforecast.core.particles import AbstractSwitchingSystem, Regime
 from tsforecast.core.switching import GaussianSwitching
 from tsforecast.models.base import DATA_DECIDED, Batch, Belief, Stretch
+from tsforecast.models.bounds import at_least
 from tsforecast.models.issm import ISSMForecaster
 from tsforecast.models.switching import AbstractSwitchingForecaster, diagonal, variance
 from tsforecast.nn.mlp import BaseMixture, SwitchDynamics
@@ -52,8 +53,7 @@ class RSGLSISSMForecaster(AbstractSwitchingForecaster):
         self._season_names = issm.season_names
         super().__init__(learning_rate=learning_rate, network_learning_rate=network_learning_rate, **kwargs)
         self.save_hyperparameters()
-        if num_bases < 1:
-            raise ValueError(f"expected num_bases to be at least 1, got {num_bases}")
+        at_least(1, num_bases=num_bases)
         self.linear = issm
         states = sum(c.size for c in issm.components)
         # Noises with which a switch that persists has variance one.

@@ -13,6 +13,7 @@ from tsforecast.core.particle_smoother import ParticleSmoothed, sample_given, sm
 from tsforecast.core.particles import GRADIENTS, AbstractSwitchingSystem, ParticleFiltered, ParticleState
 from tsforecast.core.switching import Diagonal
 from tsforecast.models.base import AbstractForecaster, Batch, Belief, Stretch, known_past, scaled
+from tsforecast.models.bounds import at_least
 from tsforecast.models.linear import crps_of_forecast
 from tsforecast.nn.mlp import BaseMixture, GuessNetwork
 
@@ -84,19 +85,9 @@ class AbstractSwitchingForecaster(AbstractForecaster):
         ):
             if value not in choices:
                 raise ValueError(f"expected {name} to be one of {', '.join(choices)}, got {value!r}")
-        for name, value in (("switch_dim", switch_dim), ("num_particles", num_particles), ("hidden", hidden)):
-            if value < 1:
-                raise ValueError(f"expected {name} to be at least 1, got {value}")
-        least_zero = {
-            "forecast_particles": forecast_particles,
-            "resample_below": resample_below,
-            "gradient_length": gradient_length,
-            "linear_epochs": linear_epochs,
-            "particle_length": particle_length,
-        }
-        for name, value in least_zero.items():
-            if not value >= 0:
-                raise ValueError(f"expected {name} to be at least 0, got {value}")
+        at_least(1, switch_dim=switch_dim, num_particles=num_particles, hidden=hidden, embedding_dim=embedding_dim)
+        at_least(0, forecast_particles=forecast_particles, resample_below=resample_below)
+        at_least(0, gradient_length=gradient_length, linear_epochs=linear_epochs, particle_length=particle_length)
         if not 0 <= persistence < 1:
             raise ValueError(f"expected persistence to be at least 0 and below 1, got {persistence}")
         self.linear_epochs = linear_epochs
