@@ -11,14 +11,14 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from tsforecast.adapters.features import Columns, Statistics, read_features, read_number
+from tsforecast.adapters.features import LARGEST, Columns, Statistics, read_features, read_number
 from tsforecast.adapters.recipe import Recipe, Stream
 from tsforecast.core.learner import in_prior_units
 from tsforecast.data.files import save_tensors
 from tsforecast.data.reading import expect_like, load_tensors
 from tsforecast.data.stream import Observation
 
-FORMAT = 1  # of saved states; raised when older ones can no longer be read
+FORMAT = 2  # of saved states; raised when older ones can no longer be read
 _BINS = 10
 INTERVALS = (50, 80, 95)
 
@@ -237,19 +237,20 @@ def _regress(
     targets, sums, scored = progress.targets, progress.sums, progress.scored
     found: dict[str, Any] = {"target": item.target}
     value = math.nan if item.target is None else read_number("the target", item.target)
+    value = min(max(value, -LARGEST), LARGEST) if value == value else value
     if len(made):
         mean, sd = made.tolist()
         found |= {"prediction": mean, "sd": sd}
         if value == value:
             z = (value - mean) / sd
-            loss = 0.5 * z * z + math.log(sd) + 0.5 * math.log(2 * math.pi)
+            loss = min(0.5 * z * z, LARGEST) + math.log(sd) + 0.5 * math.log(2 * math.pi)
             share = 100 * math.erf(abs(z) / math.sqrt(2))
             found |= {"log_loss": loss, "error": value - mean}
             sums = sums + sums.new_tensor([loss, (value - mean) ** 2, *(float(share <= w) for w in INTERVALS)])
             scored += 1
     if value == value:
-        targets = targets.observe(row.new_tensor([value]))
-        stream = stream.learn(row, targets.scale(row.new_tensor([[value]])), 0.0)
+        targets, scaled = targets.standardise(row.new_tensor([value]))
+        stream = stream.learn(row, scaled.unsqueeze(0), 0.0)
     return dataclasses.replace(progress, stream=stream, targets=targets, sums=sums, scored=scored), found
 
 

@@ -1,3 +1,4 @@
+import dataclasses
 import math
 from fractions import Fraction
 
@@ -78,18 +79,85 @@ def test_targets_must_be_there(value):
     assert read_number("it", True) == 1
 
 
+def after(rows, statistics=None):
+    statistics = Statistics.empty(len(rows[0])) if statistics is None else statistics
+    for row in torch.tensor(rows, dtype=torch.float64):
+        statistics, scaled = statistics.standardise(row)
+    return statistics, scaled
+
+
 def test_statistics_are_those_of_the_values_that_are_there():
-    data = np.random.default_rng(0).normal(3, 2, (50, 3))
-    data[np.random.default_rng(1).random((50, 3)) < 0.3] = np.nan
+    data = np.random.default_rng(0).normal(3, 2, (400, 4))
+    data[np.random.default_rng(1).random((400, 4)) < 0.3] = np.nan
     data[:, 2] = 0.1  # constant, and not exact in binary
-    statistics = Statistics.empty(3)
-    for row in torch.tensor(data):
-        statistics = statistics.observe(row)
-    torch.testing.assert_close(statistics.mean, torch.tensor(np.nanmean(data, 0)))
-    torch.testing.assert_close(statistics.deviation[:2], torch.tensor(np.nanstd(data[:, :2], axis=0)))
-    row = torch.tensor([[5.0, math.nan, 0.7]], dtype=torch.float64)
-    expected = (5 - np.nanmean(data[:, 0])) / np.nanstd(data[:, 0])
-    torch.testing.assert_close(statistics.scale(row), torch.tensor([[expected, 0, 0]]))
+    data[:, 3] = np.where(np.arange(400) % 12 == 7, 1.0, 0.0)  # one of a dozen categories
+    for count in (2, 9, 16, 17, 400):
+        statistics, _ = after(data[:count])
+        torch.testing.assert_close(statistics.mean, torch.tensor(np.nanmean(data[:count], 0)))
+        torch.testing.assert_close(statistics.deviation, torch.tensor(np.nanstd(data[:count], axis=0)))
+        assert statistics.deviation[2] == 0
+    _, scaled = statistics.standardise(torch.tensor([[5.0, math.nan, 0.7, 1.0], [3.0, 0.0, 0.1, 0.0]]).double())
+    data = np.append(data, [[5.0, np.nan, 0.7, 1.0]], 0)
+    expected = (data[-1] - np.nanmean(data, 0)) / np.nanstd(data, 0)
+    expected[2] = 10  # the first that differs is one of 401
+    torch.testing.assert_close(scaled[0], torch.tensor(expected), equal_nan=True)
+
+
+@pytest.mark.parametrize(("count", "share"), [(3, 0.02), (8, 0.001), (16, 0.001), (60, 0.001)])
+def test_nearly_all_columns_of_gaussian_values_have_the_ordinary_moments_from_the_first_value_on(count, share):
+    data = np.random.default_rng(2).normal(size=(count, 4000))
+    differs = ~np.isclose(after(data)[0].deviation, data.std(0), rtol=1e-9)
+    assert differs.mean() < share + 3 * math.sqrt(share / 4000)
+
+
+@pytest.mark.parametrize("place", [0, 1, 3, 30, 200])
+@pytest.mark.parametrize("size", [-40.0, 1e3, 1e12, -1e300])
+def test_one_outlier_of_any_size_at_any_place_hardly_moves_location_and_scale(place, size):
+    data = np.random.default_rng(3).normal(size=(place + 200, 20))
+    clean, _ = after(data)
+    data[place] = size
+    found, _ = after(data)
+    assert (found.mean - clean.mean).abs().max() < 0.1
+    np.testing.assert_allclose(found.deviation, clean.deviation, rtol=0.15)
+    assert abs((found.deviation / clean.deviation).mean() - 1) < 0.05
+
+
+def test_a_value_without_precedent_counts_as_missing_and_a_few_of_them_are_believed():
+    statistics, _ = after(np.random.default_rng(4).normal(size=(100, 1)))
+    missing, scaled = [], None
+    for _ in range(8):
+        statistics, scaled = statistics.standardise(torch.tensor([200.0]).double())
+        missing.append(bool(scaled.isnan()))
+    assert missing == sorted(missing, reverse=True)
+    assert missing[:3] == [True] * 3
+    assert not missing[-1]
+    assert scaled == 10
+
+
+@pytest.mark.parametrize(("shift", "times"), [(50.0, 20.0), (0.0, 100.0), (-300.0, 1.0), (0.0, 0.05)])
+def test_real_changes_of_location_and_scale_are_followed(shift, times):
+    draws = np.random.default_rng(5)
+    data = np.concatenate([draws.normal(size=(200, 20)), shift + times * draws.normal(size=(200, 20))])
+    statistics, _ = after(data)
+    plain = data.std(0)
+    assert (statistics.deviation > 0.4 * torch.tensor(plain)).all()
+    assert (statistics.deviation < 1.6 * torch.tensor(plain)).all()
+    assert ((statistics.mean - torch.tensor(data.mean(0))).abs() < 0.7 * torch.tensor(plain)).all()
+
+
+def test_values_of_long_ago_fade_away():
+    statistics, _ = after(np.random.default_rng(6).normal(size=(50, 1)))
+    old = dataclasses.replace(statistics, count=statistics.count + 1e6)
+    later, _ = old.standardise(torch.tensor([2.0]).double())
+    torch.testing.assert_close(later.mean - old.mean, (2 - old.mean) / 10_000)
+
+
+def test_further_columns_have_no_values_yet():
+    data = np.random.default_rng(7).normal(size=(40, 3))
+    whole, narrow = after(np.where(np.arange(3) < 2, data, np.nan))[0], after(data[:, :2])[0]
+    for field in dataclasses.fields(Statistics):
+        mine, its = (getattr(statistics, field.name) for statistics in (narrow.widen(3), whole))
+        torch.testing.assert_close(mine, its, equal_nan=True)
 
 
 def test_huge_values_are_cut():
@@ -97,13 +165,9 @@ def test_huge_values_are_cut():
     rows = [[1.0, 1.0], [2.0, -1.7e308], [1e300, 1.7e308], [3.0, 0.0], [1e308, 1e-320]]
     for row in torch.tensor(rows, dtype=torch.float64):
         stream = stream.learn(row.unsqueeze(0), row.new_ones(1, 1))
-        assert all(bool(part.isfinite().all()) for part in (stream.statistics.squares, stream.belief.mean))
-    two = (
-        Statistics.empty(1)
-        .observe(torch.zeros(1, dtype=torch.float64))
-        .observe(torch.tensor([5e-324], dtype=torch.float64))
-    )
-    assert two.scale(torch.ones(1, 1, dtype=torch.float64)).item() == 0  # a variance too small to be a number
+        assert all(bool(part.isfinite().all()) for part in (stream.statistics.variance, stream.belief.mean))
+    _, scaled = after([[0.0], [5e-324]])
+    assert scaled == 0  # a variance too small to be a number
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,17 @@ import torch
 from torch import Tensor
 
 # Numbers are cut here, so that sums of their squares are finite.
-_LARGEST = 1e100
+LARGEST = 1e100
+# Values of a column that are kept.
+_FIRST = 16
+# Standard deviations from the mean beyond which a value has no more influence on mean and variance.
+_REACH = 6.0
+# Times the largest distance so far from which on a value has no precedent.
+_PRECEDENT = 3.0
+# Values after which older ones fade away.
+_MEMORY = 10_000
+# Standardised values are cut here.
+_CLIP = 10.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,41 +125,120 @@ def read_features(observation: Mapping[Any, Any]) -> dict[Hashable, float]:
 
 @dataclasses.dataclass(frozen=True)
 class Statistics:
-    """Mean and variance of each column, of the values that it had so far (Welford 1962).
+    """Running location and scale of each column, on which no single value has much influence.
+
+    - A value that is both more than six standard deviations from the mean and more than three times as far as any
+      before counts as missing. It triples the largest distance known, so that a real change is believed after a few.
+    - Other values further than six standard deviations from the mean count as six (winsorised moments). One of n adds
+      at most 35 / n of the variance; a scale that is a hundred times larger is reached after a third more observations.
+    - Where no value is that far, location and scale are the ordinary mean and standard deviation.
+    - The first values of a column are kept, and those far from their median left out: the very first may be an outlier.
+    - From ten thousand values on older ones fade away.
 
     Attributes:
         count: Number of values.
-        mean: Of them; 0 before the first.
-        squares: Sum of squared differences from the mean; exactly 0 while all are the same.
-        inverse: One over the standard deviation; 0 while all are the same.
+        mean: Location; 0 before the first value.
+        variance: Square of the scale; exactly 0 while all values are the same.
+        largest: Distance from the mean that has a precedent.
+        reach: Distance from the mean within which a value needs no closer look; negative where there are few values.
+        first: The first values of each column; NaN where they have not come yet.
     """
 
     count: Tensor
     mean: Tensor
-    squares: Tensor
-    inverse: Tensor
+    variance: Tensor
+    largest: Tensor
+    reach: Tensor
+    first: Tensor
 
     @staticmethod
     def empty(columns: int) -> "Statistics":
         """Of no values."""
-        return Statistics(*torch.zeros(4, columns, dtype=torch.float64).unbind(0))
+        zeros = torch.zeros(columns, dtype=torch.float64)
+        return Statistics(zeros, zeros, zeros, zeros, zeros - 1, zeros.new_full((_FIRST, columns), math.nan))
 
     @property
     def deviation(self) -> Tensor:
-        """Standard deviations; 0 before the second value."""
-        return (self.squares / self.count.clamp_min(1)).sqrt()
+        """The scale; 0 before the second value."""
+        return self.variance.sqrt()
 
-    def observe(self, row: Tensor) -> "Statistics":
-        """With one more row, for each of the rows given; NaN is missing."""
-        row = row.clamp(-_LARGEST, _LARGEST)
-        count = self.count + (row == row)
-        change = (row - self.mean).nan_to_num()
-        share = change / count.clamp_min(1)
-        squares = self.squares + change * (change - share)
-        deviation = (squares / count).sqrt()
-        inverse = torch.where(deviation > 0, 1 / deviation, 0.0)
-        return Statistics(count, self.mean + share, squares, inverse)
+    def standardise(self, rows: Tensor) -> tuple["Statistics", Tensor]:
+        """Takes in one more row, for each of the rows given.
 
-    def scale(self, rows: Tensor) -> Tensor:
-        """Standardised: 0 where a value is missing, and in columns that have not varied yet."""
-        return ((rows.clamp(-_LARGEST, _LARGEST) - self.mean) * self.inverse).nan_to_num()
+        Args:
+            rows: NaN is missing.
+
+        Returns:
+            Statistics with the row, and its standardised values, at most ten from 0: NaN where one is missing or
+            without precedent, 0 in columns that have not varied yet.
+        """
+        rows = rows.clamp(-LARGEST, LARGEST)
+        change = rows - self.mean
+        seen, apart = change == change, change.abs()
+        if bool((apart > self.reach).any()):
+            return self._look_closely(rows)
+        return self._take(rows, change, seen, torch.fmax(self.largest, apart))
+
+    def _take(
+        self, rows: Tensor, change: Tensor, seen: Tensor, largest: Tensor, first: Tensor | None = None
+    ) -> tuple["Statistics", Tensor]:
+        """Moments with values that are not missing and not too far (Welford 1962); those of `first` in its columns."""
+        count = self.count + seen
+        memory = count.clamp(1, _MEMORY)
+        share = change.nan_to_num() / memory
+        mean = self.mean + share
+        variance = self.variance + torch.where(seen, change * (change - share) - self.variance, 0.0) / memory
+        if first is not None:
+            young = seen & (count <= _FIRST)
+            centre, spread, furthest = _moments(first, count)
+            mean, variance = torch.where(young, centre, mean), torch.where(young, spread, variance)
+            largest = torch.where(young, furthest, largest)
+            # What is left out now may count when more values have come.
+            seen = seen & ~(young & ((rows - mean).abs() > furthest * (1 + 1e-9)))
+        deviation = variance.sqrt()
+        varied = deviation > 0
+        reach = torch.where(count >= _FIRST, _REACH * deviation, -1.0)
+        scaled = torch.where(varied, (rows - mean) / deviation, 0.0).clamp(-_CLIP, _CLIP)
+        after = Statistics(count, mean, variance, largest, reach, self.first if first is None else first)
+        return after, torch.where(seen, scaled, math.nan)
+
+    def _look_closely(self, rows: Tensor) -> tuple["Statistics", Tensor]:
+        """Where a column is young, or a value far."""
+        change = rows - self.mean
+        apart = change.abs()
+        # Where nothing has varied yet there is no scale to cut by; of young columns see `_moments`.
+        known = (self.variance > 0) & (self.count >= _FIRST)
+        reach = torch.where(known, _REACH * self.variance.sqrt(), math.inf)
+        precedent = torch.where(known, _PRECEDENT * self.largest, math.inf)
+        seen = apart <= torch.maximum(reach, precedent)
+        largest = torch.fmax(self.largest, torch.minimum(apart, precedent))
+        place = (torch.arange(_FIRST).unsqueeze(-1) == self.count.unsqueeze(-2)) & seen.unsqueeze(-2)
+        first = torch.where(place, rows.unsqueeze(-2), self.first) if bool(place.any()) else None
+        return self._take(rows, change.clamp(-reach, reach), seen, largest, first)
+
+    def widen(self, columns: int) -> "Statistics":
+        """With columns added, up to a number, that have no values yet."""
+        more = Statistics.empty(columns - len(self.count))
+        names = [field.name for field in dataclasses.fields(Statistics)]
+        return Statistics(*(torch.cat([getattr(self, name), getattr(more, name)], -1) for name in names))
+
+
+def _moments(first: Tensor, count: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Mean, variance and largest distance of a few values, of which those far from the median are left out.
+
+    How far is in units of the median distance from it; where that is 0, as in a column of zeros and few ones, all
+    count. The fewer values there are the further it is: of Gaussian columns with three values one in fifty lacks one,
+    of those with sixteen one in a thousand.
+
+    Args:
+        first: Values, NaN where there is none, shape (..., value, column).
+        count: Their number.
+    """
+    middle = first.nanquantile(0.5, -2)
+    apart = first - middle.unsqueeze(-2)
+    typical = 1.4826 * apart.abs().nanquantile(0.5, -2, interpolation="higher")
+    reach = torch.where(typical > 0, typical * _REACH * (1 + 100 / count.square()), math.inf).unsqueeze(-2)
+    apart = torch.where(apart.abs() <= reach, apart, math.nan)
+    centre = apart.nanmean(-2)
+    apart = apart - centre.unsqueeze(-2)
+    return middle + centre, apart.square().nanmean(-2), apart.abs().nan_to_num().amax(-2)

@@ -30,8 +30,6 @@ from tsforecast.core.learners.network import as_network
 ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU, "sigmoid": nn.Sigmoid}
 WEIGHTS = {"none": None, "imq": InverseMultiquadric, "gate": Gate}
 
-# Standardised inputs are cut here.
-_CLIP = 10.0
 # Points at a time where variances are predicted: a Jacobian each.
 _CHUNK = 256
 
@@ -89,17 +87,19 @@ class Stream:
         Args:
             rows: Inputs as they came, shape (point, feature); NaN is missing. Each is standardised by the rows up to
                 itself: by those before it alone, the first would be tens of standard deviations from the mean.
-            target: Shape (point, 1); standardised already.
+            target: Shape (point, 1); standardised already, NaN where nothing is to be learnt.
             dt: Time until the next observation; None for a unit for each of these points.
         """
         statistics, inputs = self.statistics, []
         for row in rows:
-            statistics = statistics.observe(row)
-            inputs.append(statistics.scale(row))
-        points = torch.stack(inputs).clamp(-_CLIP, _CLIP)
+            statistics, scaled = statistics.standardise(row)
+            inputs.append(scaled)
+        points = torch.stack(inputs).nan_to_num()
         # A generator for each step: a stream is a value, and a copy of it goes on with the same numbers.
         generator = torch.Generator().manual_seed((self.seed + (self.steps + 1) * 0x9E3779B97F4A7C15) % 2**64)
-        belief = self.learner.update(self.belief, points, target, None, generator)
+        missing = target.isnan()
+        observed = ~missing if bool(missing.any()) else None
+        belief = self.learner.update(self.belief, points, target, observed, generator)
         after = dataclasses.replace(self, belief=belief, statistics=statistics, steps=self.steps + 1)
         return after.later(float(len(rows)) if dt is None else dt)
 
@@ -116,7 +116,7 @@ class Stream:
         return Expectation(torch.cat([part.mean for part in parts]), torch.cat([part.variance for part in parts]))
 
     def _predict(self, rows: Tensor, spread: bool) -> Expectation:
-        inputs = self.statistics.observe(rows).scale(rows).clamp(-_CLIP, _CLIP)
+        inputs = self.statistics.standardise(rows)[1].nan_to_num()
         return self.learner.expect(self.belief, inputs, spread)
 
     def probabilities(self, rows: Tensor) -> Tensor:

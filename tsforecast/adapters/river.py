@@ -65,9 +65,9 @@ class _Online(base.Estimator, abc.ABC):
 class OnlineClassifier(_Online, base.Classifier):
     """A Bayesian network that learns classes from one observation at a time.
 
-    Features are standardised by their statistics so far and cut at ten standard deviations; missing ones (absent, None,
-    NaN) count as their mean. Columns are reserved: a new feature has had an input of 0 before, and weights of a class
-    that is new still have their prior. Labels may come at any time after predictions were made.
+    Features are standardised by robust statistics so far (see `Statistics`) and cut at ten standard deviations; missing
+    ones (absent, None, NaN) count as their mean. Columns are reserved: a new feature has had an input of 0 before, and
+    weights of a class that is new still have their prior. Labels may come at any time after predictions were made.
 
     Args:
         learner: A name in `tsforecast.core.learners.LEARNERS`; "adf" tells two classes apart.
@@ -262,10 +262,10 @@ class OnlineRegressor(_Online, base.Regressor):
         """
         number = read_target(y)
         columns, row = self._read(x)
-        targets = self._targets.observe(row.new_tensor([number]))
-        target = targets.scale(row.new_tensor([[number]]))
+        targets, target = self._targets.standardise(row.new_tensor([number]))
+        target = target.unsqueeze(0)
         stream = self._started(columns)
-        if self._watching is not None:
+        if self._watching is not None and bool(target.isfinite()):
             stream = self._watch(stream, abs(float(stream.predict(row).mean - target)))
         self._columns, self._targets, self._stream = columns, targets, stream.learn(row, target)
 

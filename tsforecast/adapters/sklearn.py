@@ -55,7 +55,8 @@ class _BayesianOnline(BaseEstimator, abc.ABC):
 class BayesianOnlineClassifier(ClassifierMixin, _BayesianOnline):
     """A Bayesian network that learns classes from rows, one after the other.
 
-    Features are standardised by their statistics so far and cut at ten standard deviations; NaN counts as the mean.
+    Features are standardised by robust statistics so far (see `tsforecast.adapters.features.Statistics`) and cut at ten
+    standard deviations; NaN counts as the mean.
 
     Args:
         learner: A name in `tsforecast.core.learners.LEARNERS`; "adf" tells two classes apart.
@@ -263,9 +264,11 @@ class BayesianOnlineRegressor(RegressorMixin, _BayesianOnline):
             self._stream = recipe.begin(rows.shape[1], 1, recipe.numeric(self.noise))
             self._targets = Statistics.empty(1)
         for part, its_target in self._blocks(rows, target, passes):
+            numbers = []
             for row in its_target:
-                self._targets = self._targets.observe(row)
-            self._stream = self._stream.learn(part, self._targets.scale(its_target))
+                self._targets, scaled = self._targets.standardise(row)
+                numbers.append(scaled)
+            self._stream = self._stream.learn(part, torch.stack(numbers))
         return self
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
