@@ -1,5 +1,6 @@
 import signal
 import warnings
+from pathlib import Path
 
 import lightning.pytorch as pl
 import numpy as np
@@ -538,6 +539,21 @@ def test_resuming_gives_the_uninterrupted_result(model, validate, tmp_path):
         run("broken", Failing(2))
     resumed = run("broken", checkpoint=tmp_path / "broken" / "last.ckpt")
     assert torch.equal(weights(whole), weights(resumed))
+
+
+def test_a_checkpoint_is_written_beside_its_place(tmp_path, monkeypatch):
+    """Elsewhere may be another file system, from which nothing can be renamed."""
+    for name in ("keep", "elsewhere"):
+        (tmp_path / name).mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "elsewhere"))
+    places = []
+    replace = Path.replace
+    monkeypatch.setattr(Path, "replace", lambda self, to: places.append((self.parent, to)) or replace(self, to))
+    monkeypatch.setattr("tempfile.mkstemp", lambda *arguments, **options: pytest.fail("a file elsewhere"))
+    keep = ModelCheckpoint(tmp_path / "keep", "last", enable_version_counter=False)
+    make_estimator(trainer_kwargs={"callbacks": [keep]}).train(make_entries())
+    assert places == [(tmp_path / "keep", tmp_path / "keep" / "last.ckpt")] * 2
+    assert [path.name for path in (tmp_path / "keep").iterdir()] == ["last.ckpt"]
 
 
 def test_foreign_checkpoints_are_refused(tmp_path):

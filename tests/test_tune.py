@@ -48,6 +48,33 @@ def test_a_study_goes_on_and_leaves_the_best_options(command, tmp_path, capsys):
     assert len(stored(folder).trials) == 4
 
 
+def test_killed_in_its_first_trial_a_study_begins_with_what_the_options_say(command, tmp_path, monkeypatch):
+    class Killed(BaseException):
+        pass
+
+    def die(*arguments):
+        raise Killed
+
+    def wait(seconds):
+        raise AssertionError("it waits for a lock that nobody holds")
+
+    monkeypatch.setattr(tune, "trial_crps", die)
+    with pytest.raises(Killed):
+        main([*command, "--components", "level", "--trials", "2"])
+    log = tmp_path / "study" / "study.log"
+    (tmp_path / "study" / "study.log.lock").symlink_to(log)  # Optuna's, and half a line
+    with log.open("a") as file:
+        file.write('{"op_code":4,"worker')
+    monkeypatch.setattr("time.sleep", wait)
+    monkeypatch.setattr(tune, "trial_crps", lambda *arguments: 0.5)
+    assert main([*command, "--components", "level", "--trials", "2"]) == 0
+    table = pd.read_csv(tmp_path / "study" / "trials.csv")
+    assert len(table) == 2
+    assert table.loc[0, ["components", "learning_rate"]].tolist() == ["level", 0.1]
+    names = {path.name for path in (tmp_path / "study").iterdir()}
+    assert names == {"best.yaml", "study.log", "study.png", "trials.csv"}
+
+
 def stored(folder):
     storage = JournalStorage(JournalFileBackend(str(folder / "study.log")))
     (name,) = optuna.get_all_study_names(storage)

@@ -10,7 +10,9 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.plugins.io import CheckpointIO, TorchCheckpointIO
 
+from tsforecast.data.files import save_tensors
 from tsforecast.data.reading import load_tensors
 from tsforecast.models import AbstractForecaster
 from tsforecast.models.base import FORMAT
@@ -68,7 +70,8 @@ def _trainer(options: dict[str, Any], scratch: str | None) -> pl.Trainer:
         folders = [Path(root) / "checkpoints"] if root else [c.dirpath for c in checkpoints if c.dirpath]
         folder = [*folders, scratch][0]  # beside the caller's checkpoints a resumed run finds it again
         best = ModelCheckpoint(folder, "best", monitor="val_loss", save_weights_only=True, enable_version_counter=False)
-        callbacks.append(best)
+        # Before the caller's own, which keep what this one knows of the same epoch, so that a resumed run does, too.
+        callbacks.insert(callbacks.index(checkpoints[0]) if checkpoints else len(callbacks), best)
         checkpoints.append(best)
     defaults = {
         "accelerator": "auto",
@@ -76,7 +79,22 @@ def _trainer(options: dict[str, Any], scratch: str | None) -> pl.Trainer:
         "enable_checkpointing": bool(checkpoints),
         "num_sanity_val_steps": 0,
     }
-    return pl.Trainer(callbacks=callbacks, **{**defaults, **options})
+    plugins = options.pop("plugins", None) or []
+    plugins = list(plugins) if isinstance(plugins, list | tuple) else [plugins]
+    if not any(isinstance(plugin, CheckpointIO) for plugin in plugins):
+        plugins.append(_WholeCheckpoints())
+    return pl.Trainer(callbacks=callbacks, plugins=plugins, **{**defaults, **options})
+
+
+class _WholeCheckpoints(TorchCheckpointIO):
+    """Writes a checkpoint beside its place, as every file; Lightning's way is by the system's temporary folder."""
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
+        """Writes a checkpoint whole or not at all; Lightning does it where the path is a URL."""
+        if storage_options is not None or "://" in str(path):
+            return super().save_checkpoint(checkpoint, path, storage_options)
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        save_tensors(checkpoint, path)
 
 
 def _run(trainer: pl.Trainer, module: AbstractForecaster, loader: Any, validation: Any, checkpoint: Any) -> None:

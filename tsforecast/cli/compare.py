@@ -46,6 +46,7 @@ class ScoredRun:
             ValueError: If it is no run, or one that has not been scored.
         """
         record = runs.read_record(folder)
+        runs.settle_report(folder)
         missing = [name for name in _FILES if not (folder / name).is_file()]
         if missing:
             raise ValueError(

@@ -11,14 +11,14 @@ import numpy as np
 import pandas as pd
 import torch
 from gluonts.model import Predictor
-from jsonargparse import ArgumentParser
+from jsonargparse import ArgumentParser, Namespace
 
 from tsforecast.adapt import EVIDENCE, Adaptation, AdaptivePredictor, Course, rolling
 from tsforecast.cli import options, runs
 from tsforecast.cli.train import settings
 from tsforecast.core.learners import DRIFTS, LEARNERS
 from tsforecast.data import ForecastTask
-from tsforecast.data.files import replace_file
+from tsforecast.data.files import replace_file, replace_together
 from tsforecast.data.frequency import expected_alias_warnings
 from tsforecast.data.task import instances
 from tsforecast.data.transform import collate, cut
@@ -49,7 +49,6 @@ from tsforecast.predictor import StateSpacePredictor, load_predictor, with_predi
 log = logging.getLogger(__name__)
 
 DEFAULT_BASELINES = "seasonal_naive,empirical_random_walk,auto_ets"
-ADAPTATION = "adaptation.csv"
 _ADAPTATION = ("drift", "rate", "variance", "rank", "part", "evidence", "settings")
 _HISTORY = 2000  # steps that are smoothed before a picture of the components, at most
 _REGIMES_SHOWN = 4000  # steps of a picture of the regimes, at most: they are seen from afar
@@ -114,6 +113,12 @@ def run(argv: Sequence[str]) -> int:
     """
     chosen = parser().parse_args(list(argv))
     folder, record = options.trained_run(chosen)
+    with runs.hold(folder):
+        return _run(chosen, folder, record)
+
+
+def _run(chosen: Namespace, folder: Path, record: dict[str, Any]) -> int:
+    """Scores a run whose folder is held."""
     if chosen.threads:
         torch.set_num_threads(chosen.threads)
     task = _task(folder, record)
@@ -147,23 +152,22 @@ def run(argv: Sequence[str]) -> int:
         adapted=adapted,
         seed=chosen.seed,
     )
-    written = save_scores(evaluation, folder)
-    sys.stdout.write(format_scores(evaluation) + "\n\n")
-    if course is None:  # what an earlier call left is not of these scores
-        for stale in (folder / ADAPTATION, folder / "plots" / "adaptation.png"):
-            stale.unlink(missing_ok=True)
-    else:
-        written += _report_course(folder, evaluation, course, marks if chosen.plot_series > 0 else None)
-    if chosen.plot_series > 0:
-        part = replace(task, entries=_spread(task, evaluation, chosen.plot_series))
-        forecasts = {}
-        for protocol in PROTOCOLS:
-            pasts, _ = instances(part.test(protocol))
-            forecasts[protocol] = list(predictor_for(protocol).predict(pasts, num_samples=chosen.num_samples))
-        written += _draw(folder / "plots", part, forecasts, evaluation)
-        inspection = replace(part, entries=inspected or part.entries)
-        written += _draw_insights(folder / "plots", predictor, inspection, evaluation.model, marks)
-    sys.stdout.write("\n".join(["Written:", *(f"  {path}" for path in written)]) + "\n")
+    with replace_together(folder, runs.REPORT) as report:
+        written = save_scores(evaluation, report)
+        sys.stdout.write(format_scores(evaluation) + "\n\n")
+        if course is not None:
+            written += _report_course(report, evaluation, course, marks if chosen.plot_series > 0 else None)
+        if chosen.plot_series > 0:
+            part = replace(task, entries=_spread(task, evaluation, chosen.plot_series))
+            forecasts = {}
+            for protocol in PROTOCOLS:
+                pasts, _ = instances(part.test(protocol))
+                forecasts[protocol] = list(predictor_for(protocol).predict(pasts, num_samples=chosen.num_samples))
+            written += _draw(report / "plots", part, forecasts, evaluation)
+            inspection = replace(part, entries=inspected or part.entries)
+            written += _draw_insights(report / "plots", predictor, inspection, evaluation.model, marks)
+    places = [folder / path.relative_to(report) for path in written]
+    sys.stdout.write("\n".join(["Written:", *(f"  {path}" for path in places)]) + "\n")
     return 0
 
 
@@ -204,7 +208,7 @@ def _report_course(
     table = course.windows.set_index("start")
     for name, scores in zip(names, (frozen, learnt), strict=True):
         table[name] = crps_by_window(scores)
-    path = folder / ADAPTATION
+    path = folder / runs.ADAPTATION
     with replace_file(path) as temporary:
         table.to_csv(temporary)
     if marks is None:

@@ -27,12 +27,18 @@ import pandas as pd
 
 import tsforecast
 from tsforecast.data import ForecastTask
-from tsforecast.data.files import LOCK, lock_folder, remove_leftovers, replace_file
+from tsforecast.data.files import LOCK, TOGETHER, lock_folder, remove_leftovers, replace_file, settle_together
 
 FORMAT = 1  # of run folders; raised when older ones can no longer be read
 CONFIG = "config.yaml"
 RECORD = "run.json"
 PREDICTOR = "predictor"
+ADAPTATION = "adaptation.csv"
+# What `evaluate` writes, all of it by one call; the first is there only while the others are complete.
+REPORT = (
+    "scores.json", "scores.csv", "per_series.csv", "per_horizon.csv", "per_forecast.csv", "calibration.csv", ADAPTATION,
+    "plots",
+)  # fmt: skip
 LAST = Path("checkpoints", "last.ckpt")
 
 _PACKAGES = ("tsforecast", "torch", "gluonts", "lightning", "numpy", "pandas")
@@ -63,7 +69,19 @@ def hold(folder: Path) -> Iterator[None]:
     with lock_folder(folder):
         for part in (folder, folder / LAST.parent):
             remove_leftovers(part)
+        settle_together(folder, REPORT)
         yield
+
+
+def settle_report(folder: Path) -> None:
+    """Puts the files of a report into their places, if `evaluate` was killed while it did so.
+
+    Raises:
+        ValueError: If another process is writing into the folder.
+    """
+    if (folder / TOGETHER).is_dir():
+        with hold(folder):
+            pass
 
 
 def create(folder: Path, config: str, record: dict[str, Any]) -> None:

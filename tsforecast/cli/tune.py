@@ -1,10 +1,11 @@
 """`tsforecast tune MODEL`: looks for hyperparameters, on windows before the test part."""
 
+import importlib.util
 import logging
 import math
+import os
 import shlex
 import sys
-import tempfile
 import time
 from argparse import ArgumentParser
 from collections.abc import Mapping, Sequence
@@ -21,7 +22,7 @@ from tqdm import tqdm
 
 from tsforecast.cli import options, runs, train
 from tsforecast.data import ForecastTask
-from tsforecast.data.files import replace_file
+from tsforecast.data.files import replace_file, scratch_folder
 from tsforecast.evaluation import score
 from tsforecast.models import MODELS
 from tsforecast.plots import plot_study, save_figure
@@ -65,18 +66,24 @@ def run(argv: Sequence[str]) -> int:
     for name, least in (("trials", 1), ("validation_windows", 1)):
         if getattr(own, name) < least:
             raise ValueError(f"expected --{name} of at least {least}, got {getattr(own, name)}")
-    try:
-        import optuna
-        from optuna.storages import JournalStorage
-        from optuna.storages.journal import JournalFileBackend
-    except ImportError as error:
-        raise ValueError("tune needs Optuna: `pip install tsforecast[tune]`") from error
+    if importlib.util.find_spec("optuna") is None:
+        raise ValueError("tune needs Optuna: `pip install tsforecast[tune]`")
     space = read_space(own.space, chosen)
     task = validation_task(options.task_of(chosen), own.validation_windows)
     folder = Path(own.study)
-    folder.mkdir(parents=True, exist_ok=True)
+    with runs.hold(folder):
+        return _search(folder, own, chosen, space, task)
+
+
+def _search(folder: Path, own: Any, chosen: Namespace, space: dict[str, Any], task: ForecastTask) -> int:
+    """Begins or goes on with a study whose folder is held."""
+    import optuna
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend
+
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     name = f"{own.model} on {task.name} ({runs.fingerprint(task)})"
+    _mend(folder / _STUDY)
     storage = JournalStorage(JournalFileBackend(str(folder / _STUDY)))
     others = {summary.study_name for summary in optuna.get_all_study_summaries(storage)} - {name}
     if others:
@@ -85,19 +92,24 @@ def run(argv: Sequence[str]) -> int:
     for trial in study.get_trials(states=[optuna.trial.TrialState.RUNNING]):  # which a kill has left
         study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
     done = [trial for trial in study.trials if trial.state.is_finished() and trial.state.name != "FAIL"]
-    study.sampler = optuna.samplers.TPESampler(seed=chosen.seed + len(study.trials))
-    if not study.trials:  # what the options say comes first: all else is compared with it
+    if done:
+        _write(folder, study, chosen, own.model)  # a kill may have come between a trial and its row
+    elif not study.get_trials(states=[optuna.trial.TrialState.WAITING]):
+        # What the options say comes first: all else is compared with it.
         given = {key: chosen[key] for key, values in space.items() if fits(chosen[key], values)}
         study.enqueue_trial(given)
     if chosen.threads:
         torch.set_num_threads(chosen.threads)
     with tqdm(total=own.trials, initial=len(done), unit="trial", desc=name) as bar:
-        for _ in range(own.trials - len(done)):
+        for count in range(len(done), own.trials):
+            # By what is done, so that a study that was stopped goes on as if it had not been.
+            study.sampler = optuna.samplers.TPESampler(seed=chosen.seed + count)
             trial = study.ask()
             tried = {key: suggest(trial, key, values) for key, values in space.items()}
             began = time.monotonic()
             try:
-                crps = trial_crps(own.model, chosen, task, tried)
+                with scratch_folder(folder) as scratch:
+                    crps = trial_crps(own.model, chosen, task, tried, scratch)
                 trial.set_user_attr("seconds", round(time.monotonic() - began, 1))
                 study.tell(trial, crps)
             except (ArithmeticError, ValueError) as error:  # settings with which the training diverges, or none at all
@@ -196,8 +208,15 @@ def suggest(trial: Any, name: str, values: Any) -> Any:
     return trial.suggest_float(name, float(low), float(high), log=is_log)
 
 
-def trial_crps(model: str, chosen: Namespace, task: ForecastTask, tried: Mapping[str, Any]) -> float:
+def trial_crps(model: str, chosen: Namespace, task: ForecastTask, tried: Mapping[str, Any], scratch: Path) -> float:
     """CRPS on the validation windows, of a model trained on what comes before them.
+
+    Args:
+        model: Name of the model.
+        chosen: Options of the run.
+        task: As `validation_task` gives it.
+        tried: Hyperparameters in the place of those chosen.
+        scratch: Folder for what the training writes.
 
     Raises:
         ArithmeticError: If the training diverges.
@@ -207,13 +226,23 @@ def trial_crps(model: str, chosen: Namespace, task: ForecastTask, tried: Mapping
     settings.update(Namespace(**tried))
     split = {"freq": task.freq, "prediction_length": task.prediction_length}
     seed_everything(chosen.seed, verbose=False)
-    with tempfile.TemporaryDirectory() as scratch, runs.log_file(Path(scratch, "train.log")):
-        estimator = train.estimator(Path(scratch), {"model": model, "split": split}, settings)
+    with runs.log_file(scratch / "train.log"):
+        estimator = train.estimator(scratch, {"model": model, "split": split}, settings)
         predictor = estimator.train(task.train)
     assert isinstance(predictor, StateSpacePredictor)
     torch.manual_seed(chosen.seed)
     test = task.test("rolling")
     return score(predictor.predict(test.input), test).overall["crps"]
+
+
+def _mend(path: Path) -> None:
+    """Prepares the log of a killed study for Optuna: no lock of a dead process, no half line at the end."""
+    for stale in path.parent.glob(f"{path.name}.lock*"):  # nobody else writes here: the folder is held
+        stale.unlink()
+    content = path.read_bytes() if path.is_file() else b""
+    whole = content.rfind(b"\n") + 1
+    if content[whole:].startswith(b"{") and content.startswith(b'{"op_code"'):
+        os.truncate(path, whole)
 
 
 def _write(folder: Path, study: Any, chosen: Namespace, model: str) -> None:

@@ -9,7 +9,7 @@ import secrets
 import shutil
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -20,6 +20,7 @@ if sys.platform != "win32":
 
 LOCK = ".lock"
 _LEFTOVER = re.compile(r"\..*\.part-[0-9a-f]{16}(\.\w+)?", re.DOTALL)
+TOGETHER = ".ready"  # the folder of files that are complete, but not all in their places
 _ASIDE = ".aside"  # the end of a folder's name while another takes its place
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EBADF)  # network file systems, and folders on some
@@ -93,20 +94,71 @@ def replace_folder(path: str | Path) -> Iterator[Path]:
     """
     path = Path(path)
     _restore(path)
-    temporary, aside = _beside(path), path.with_name(f".{path.name}{_ASIDE}")
-    temporary.mkdir()
-    handle = None if sys.platform == "win32" else _claim(temporary, os.O_RDONLY)
-    try:
+    aside = path.with_name(f".{path.name}{_ASIDE}")
+    with scratch_folder(path.parent, path.name) as temporary:
         yield temporary
         _flush_all(temporary)
         if path.exists():
             path.rename(aside)  # from here to the next line a kill leaves no folder: `_restore` puts this one back
         temporary.rename(path)
         _flush(path.parent)
-        shutil.rmtree(aside, ignore_errors=True)
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def scratch_folder(parent: str | Path, name: str = "scratch") -> Iterator[Path]:
+    """Gives a new, empty folder in `parent`, which is removed with all that is in it when the block ends.
+
+    Args:
+        parent: Where `remove_leftovers` finds it when the process is killed.
+        name: What its name begins with.
+    """
+    temporary = _beside(Path(parent, name))
+    temporary.mkdir()
+    handle = None if sys.platform == "win32" else _claim(temporary, os.O_RDONLY)
+    try:
+        yield temporary
     finally:
         _close(handle)
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def replace_together(folder: str | Path, names: Sequence[str]) -> Iterator[Path]:
+    """Gives a new, empty folder, from which files take their places in `folder` together when the block ends well.
+
+    The first name is a mark: it is removed before anything else changes and comes back last. While it is there, all
+    files are of the same block.
+
+    Args:
+        folder: Where the files belong.
+        names: Files and folders that belong together. Those that the block does not write are removed.
+
+    Raises:
+        OSError: If a file can not be written, as when the disk is full.
+    """
+    with replace_folder(Path(folder, TOGETHER)) as scratch:
+        yield scratch
+    settle_together(folder, names)
+
+
+def settle_together(folder: str | Path, names: Sequence[str]) -> None:
+    """Ends a `replace_together` that was killed when all was written, but not all in its place."""
+    folder = Path(folder)
+    ready = folder / TOGETHER
+    if not ready.is_dir():
+        return
+    cleared = ready / "cleared"
+    if not cleared.exists():
+        for name in names:
+            _remove(folder / name)
+        _flush(folder)
+        cleared.touch()
+    for name in (*names[1:], names[0]):
+        if (ready / name).exists():
+            (ready / name).rename(folder / name)
+    _flush(folder)
+    shutil.rmtree(ready)
 
 
 def save_tensors(payload: Any, path: str | Path) -> None:
@@ -241,6 +293,13 @@ def _is_free(path: Path) -> bool:
 def _beside(path: Path) -> Path:
     """A name for a temporary file or folder, with the suffix by which writers choose a format."""
     return path.with_name(f".{path.stem[:40]}.part-{secrets.token_hex(8)}{path.suffix}")
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _restore(path: Path) -> None:
