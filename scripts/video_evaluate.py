@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from video_costs import Stopwatch, peak_memory
 from video_floors import FLOORS, floors
 from video_frames import batches, filled, filtered, futures, hide, pixels, tracks, whiten
-from video_runs import AHEAD, SEEN, Model, find_video, load_model, of_sequences
+from video_runs import AHEAD, SEEN, Model, check_forecast, find_video, load_model, of_sequences
 
 from tsforecast.cli.memory import keep_freed_memory
 from tsforecast.data.files import replace_file
@@ -160,10 +160,7 @@ def held_out(record: dict[str, Any], options: argparse.Namespace) -> Video:
         ValueError: If nothing is left to forecast, or the sequence to draw is not among them.
     """
     _, video = find_video(None if record["data"] else record["dataset"], record["data"], "test")
-    if video.frames.shape[1] <= SEEN:
-        raise ValueError(
-            f"expected sequences longer than the {SEEN} frames that are filtered, got {video.frames.shape[1]}"
-        )
+    check_forecast(video)
     video = of_sequences(video, slice(0, options.sequences or len(video.frames)))
     if options.film >= len(video.frames):
         raise ValueError(f"expected --film below the number of sequences, {len(video.frames)}, got {options.film}")

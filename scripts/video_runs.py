@@ -41,10 +41,14 @@ Model = ARSGLSForecaster | AbstractKVAEForecaster
 
 def add_data(parser: ArgumentParser) -> None:
     """Adds the options that say which video."""
-    group = parser.add_argument_group("data: a world by name, or a file")
+    group = parser.add_argument_group("data: a world by name, a file or a folder")
     group.add_argument("--dataset", type=str, metavar="NAME", help=f"one of {', '.join(WORLDS)}")
     group.add_argument(
-        "--data", type=str, metavar="FILE", help="npz file with an array `frames` (sequence, time, height, width)"
+        "--data",
+        type=str,
+        metavar="PATH",
+        help="npz file with an array `frames` (sequence, time, height, width), or a folder with train.npz and "
+        "test.npz, as datasets/video.py writes it",
     )
 
 
@@ -67,7 +71,7 @@ def find_video(dataset: str | None, data: str | None, part: str) -> tuple[str, V
 
     Args:
         dataset: Name of a world whose files `datasets/video.py` has made.
-        data: A user's file instead.
+        data: A user's file instead, or a folder with a file for each part.
         part: "train" or "test".
 
     Raises:
@@ -76,7 +80,7 @@ def find_video(dataset: str | None, data: str | None, part: str) -> tuple[str, V
     """
     if (dataset is None) == (data is None):
         raise ValueError("expected either --dataset or --data, as in `arsgls --dataset box`")
-    if data is not None:
+    if data is not None and not Path(data).is_dir():
         video = load_video(data)
         count = len(video.frames)
         held = max(count // 6, 1)
@@ -84,12 +88,36 @@ def find_video(dataset: str | None, data: str | None, part: str) -> tuple[str, V
             raise ValueError(f"{data}: expected at least 2 sequences, one to train on and one to test on, got {count}")
         chosen = slice(0, count - held) if part == "train" else slice(count - held, count)
         return Path(data).stem, of_sequences(video, chosen)
-    if dataset not in WORLDS:
+    if dataset is not None and dataset not in WORLDS:
         raise ValueError(f"expected --dataset to be one of {', '.join(WORLDS)}, got {dataset!r}")
-    path = data_home() / "video" / dataset / f"{part}.npz"
+    folder = data_home() / "video" / str(dataset) if data is None else Path(data)
+    path = folder / f"{part}.npz"
     if not path.exists():
-        raise FileNotFoundError(f"there is no {path}; `python datasets/video.py {dataset}` makes it")
-    return dataset, load_video(path)
+        made_by = f"{dataset}` makes it" if data is None else f"WORLD --output {data}` makes it and its companion"
+        raise FileNotFoundError(f"there is no {path}; `python datasets/video.py {made_by}")
+    return dataset or folder.resolve().name, load_video(path)
+
+
+def check_forecast(video: Video, trained_on: Video | None = None) -> None:
+    """Refuses a test part that cannot be scored.
+
+    Args:
+        video: The test part.
+        trained_on: The training part, if it is known.
+
+    Raises:
+        ValueError: If nothing is left to forecast, or its frames are not like those of the training part.
+    """
+    if video.frames.shape[1] <= SEEN:
+        raise ValueError(
+            f"expected test sequences longer than the {SEEN} frames that are filtered, got {video.frames.shape[1]}"
+        )
+    if trained_on is None:
+        return
+    sizes = [(*part.frames.shape[2:], "black and white" if part.is_binary else "grey") for part in (trained_on, video)]
+    if sizes[0] != sizes[1]:
+        train, test = (f"{height} x {width}, {colours}" for height, width, colours in sizes)
+        raise ValueError(f"expected test frames like those of the training part, {train}; got {test}")
 
 
 def of_sequences(video: Video, chosen: slice) -> Video:

@@ -3,7 +3,7 @@
     python datasets/video.py box                                         # makes the frames
     python scripts/video_train.py arsgls --dataset box                   # the paper's sizes: hours on a GPU
     python scripts/video_train.py kvae-rb --dataset box --max_minutes 4 --filters 8  # and more, see docs/video.md
-    python scripts/video_train.py kvae-rb --data my.npz                  # frames of one's own
+    python scripts/video_train.py kvae-rb --data my.npz                  # frames of one's own, or a folder of them
     python scripts/video_train.py --resume outputs/video/box-arsgls      # goes on after the last finished epoch
 
 Models are `arsgls`, `kvae-rb` and `kvae-mc`; their defaults here are those of Kurle et al. (2020) for video.
@@ -14,7 +14,7 @@ import logging
 import shlex
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -22,10 +22,11 @@ from typing import Any
 import torch
 import yaml
 from jsonargparse import ArgumentParser, Namespace
-from lightning.pytorch import Trainer
-from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.loggers import CSVLogger
-from torch.utils.data import DataLoader, DistributedSampler
+from torch import Tensor
+from torch.utils.data import DistributedSampler
 from video_costs import PROFILERS, limit, peak_memory
 from video_runs import (
     NAMES,
@@ -33,6 +34,7 @@ from video_runs import (
     add_data,
     add_model,
     auxiliary_dim_for,
+    check_forecast,
     find_video,
     make_model,
     of_sequences,
@@ -78,6 +80,7 @@ def parser() -> ArgumentParser:
 def begin(name: str, chosen: Namespace, argv: Sequence[str]) -> tuple[Path, str, dict[str, Any]]:
     """Path of a new run folder, and what its config.yaml and run.json hold."""
     dataset, video = find_video(chosen.dataset, chosen.data, "train")
+    check_forecast(find_video(chosen.dataset, chosen.data, "test")[1], video)
     settings = {key: value for key, value in vars(chosen).items() if key not in _RUN}
     if settings["max_epochs"] is not None and settings["max_minutes"] is not None:
         raise ValueError("expected either --max_epochs or --max_minutes, got both")
@@ -120,6 +123,45 @@ def training_data(folder: Path, record: dict[str, Any]) -> VideoDataset:
     return VideoDataset(video, min(SEEN, video.frames.shape[1]))
 
 
+class Batches:
+    """Batches of frames that are in memory already: worker processes would only copy them.
+
+    The order follows from seed and epoch alone, so it is the same for a run that was resumed.
+
+    Args:
+        data: Sequences.
+        size: Of a batch; the last one of an epoch may be smaller.
+        seed: Of the order.
+    """
+
+    def __init__(self, data: VideoDataset, size: int, seed: int) -> None:
+        self.data, self.size = data, size
+        self.sampler = DistributedSampler(data, num_replicas=1, rank=0, seed=seed)  # Lightning tells it the epoch
+
+    def __len__(self) -> int:
+        return -(-len(self.data) // self.size)
+
+    def __iter__(self) -> Iterator[dict[str, Tensor]]:
+        order = list(self.sampler)
+        for first in range(0, len(order), self.size):
+            yield self.data.collate([self.data[index] for index in order[first : first + self.size]])
+
+
+class LastEpoch(Checkpoint):
+    """Saves every finished epoch to one file. `ModelCheckpoint` would warn of the file where a run goes on.
+
+    Args:
+        path: Of the file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Replaces the file."""
+        trainer.save_checkpoint(self.path)
+
+
 def train(folder: Path, record: dict[str, Any]) -> int:
     """Trains from the beginning, or from the last finished epoch, in a folder that is held; 130 after Ctrl-C."""
     settings = record["settings"]
@@ -127,12 +169,7 @@ def train(folder: Path, record: dict[str, Any]) -> int:
         torch.set_num_threads(settings["threads"])
     data = training_data(folder, record)
     model = make_model(record["model"], settings, tuple(record["size"]), record["seed"])
-    # Another order in every epoch, the same for a run that was resumed: Lightning tells the sampler the epoch.
-    order = DistributedSampler(data, num_replicas=1, rank=0, seed=record["seed"])
-    loader = DataLoader(data, settings["batch_size"], sampler=order, collate_fn=data.collate)
-    # One file, replaced after every epoch.
-    last = (folder / runs.LAST).resolve()
-    keep = ModelCheckpoint(dirpath=last.parent, filename=last.stem, enable_version_counter=False)
+    loader = Batches(data, settings["batch_size"], record["seed"])
     timer, callbacks = limit(settings.get("max_minutes"))
     if settings["max_epochs"] is not None:
         callbacks.append(progress(settings["max_epochs"]))
@@ -141,8 +178,9 @@ def train(folder: Path, record: dict[str, Any]) -> int:
         "accelerator": settings["accelerator"],
         "gradient_clip_val": settings["gradient_clip_val"] or None,
         "default_root_dir": folder.resolve(),
-        "logger": CSVLogger(folder.resolve(), name="", version="", flush_logs_every_n_steps=1),
-        "callbacks": [*callbacks, keep],
+        "logger": CSVLogger(folder.resolve(), name=runs.EPOCHS, version="", flush_logs_every_n_steps=1),
+        "callbacks": [*callbacks, LastEpoch((folder / runs.LAST).resolve())],
+        "enable_checkpointing": True,
         "enable_progress_bar": runs.is_terminal(),
         "log_every_n_steps": 1,
     }
@@ -156,7 +194,7 @@ def train(folder: Path, record: dict[str, Any]) -> int:
         except KeyboardInterrupt:
             log.warning("stopped; `python scripts/video_train.py --resume %s` goes on", folder)
             return 130
-        metrics = runs.finish_metrics(folder)
+        metrics = runs.keep_metrics(folder)
         title = f"{record['model']}, {record['dataset']}"
         save_figure(plot_learning_curve(metrics, title=title), folder / "learning_curve.png")
         spent = costs(timer.time_elapsed(), trainer, loader)
@@ -170,13 +208,10 @@ def train(folder: Path, record: dict[str, Any]) -> int:
     return 0
 
 
-def costs(seconds: float, trainer: Trainer, loader: DataLoader) -> dict[str, float]:
+def costs(seconds: float, trainer: Trainer, loader: Batches) -> dict[str, float]:
     """What the whole training took, over interruptions; of memory the most since the last one."""
-    data, batch_size = loader.dataset, loader.batch_size
-    assert isinstance(data, VideoDataset)
-    assert batch_size is not None
     epochs, rest = divmod(trainer.global_step, len(loader))  # the last batch of an epoch may be smaller
-    frames = (epochs * len(data) + rest * batch_size) * data.past_length
+    frames = (epochs * len(loader.data) + rest * loader.size) * loader.data.past_length
     return {
         "seconds": round(seconds, 1),
         "iterations": trainer.global_step,

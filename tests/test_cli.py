@@ -120,6 +120,7 @@ def test_run_folder_is_below_outputs_by_default(csv, tmp_path, monkeypatch):
     (run,) = (tmp_path / "outputs").iterdir()
     assert run.name.startswith("issm-sales-")
     assert (run / "predictor").is_dir()
+    assert "will be deleted" not in (run / "train.log").read_text()  # what Lightning says of folders that are not empty
 
 
 @pytest.mark.parametrize("model", MODELS)

@@ -434,6 +434,59 @@ def test_worlds_have_true_physics_as_floor(training, evaluation, tmp_path, monke
     assert (folder / "switches.png").exists()
 
 
+def test_a_folder_has_a_file_for_each_part(training, evaluation, tmp_path):
+    """What `datasets/video.py --output` writes: short sequences to train on, longer ones to test on."""
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    with pytest.raises(SystemExit, match=r"there is no .*train.npz; `python datasets/video.py WORLD --output"):
+        train(training, folder, tmp_path / "run")
+    sys.path.insert(0, str(FOLDER.parent / "datasets"))
+    try:
+        importlib.import_module("video").main(
+            ["pong", "--sequences", "6", "--test-sequences", "2", "--output", str(folder)]
+        )
+    finally:
+        sys.path.pop(0)
+    assert train(training, folder, tmp_path / "run", epochs=1) == 0
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert (record["dataset"], record["size"]) == ("mine", [32, 32])
+    assert record["settings"]["auxiliary_dim"] == 6  # paddles move, too
+    options = ["--samples", "2", "--device", "cpu", "--workers", "1", "--floor-samples", "1"]
+    evaluation.main([str(tmp_path / "run"), *options])
+    summary = json.loads((tmp_path / "run" / "video_scores.json").read_text())
+    assert summary["sequences"] == 2
+    assert "true physics" in summary
+
+
+def test_what_cannot_be_scored_is_refused_before_training(training, tmp_path):
+    short = tmp_path / "short.npz"
+    np.savez_compressed(short, frames=make_frames(steps=20))
+    with pytest.raises(SystemExit, match="test sequences longer than the 20 frames that are filtered, got 20"):
+        train(training, short, tmp_path / "run")
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    np.savez_compressed(folder / "train.npz", frames=make_frames(steps=20))
+    np.savez_compressed(folder / "test.npz", frames=make_frames(grey=True))
+    with pytest.raises(SystemExit, match="8 x 16, black and white; got 8 x 16, grey"):
+        train(training, folder, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_training_warns_of_nothing(training, tmp_path, monkeypatch, recwarn):
+    """On many cores, where Lightning looks for worker processes, and again when the run goes on."""
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(16)), raising=False)
+    monkeypatch.setattr("os.cpu_count", lambda: 16)
+    path, folder = tmp_path / "my.npz", tmp_path / "run"
+    np.savez_compressed(path, frames=make_frames())
+    assert train(training, path, folder, epochs=1) == 0
+    record = json.loads((folder / "run.json").read_text())
+    del record["finished"]
+    (folder / "run.json").write_text(json.dumps(record))
+    assert training.main(["--resume", str(folder)]) == 0
+    assert "WARNING" not in (folder / "train.log").read_text()
+    assert not [warning for warning in recwarn if "lightning" in warning.filename]
+
+
 def test_physics_from_exact_states_is_the_truth(monkeypatch):
     video_floors = importlib.import_module("video_floors")
     simulation = physics.simulate_sequences("box", 3, 30, 0)

@@ -3,7 +3,7 @@
 - config.yaml: resolved options; `train MODEL --config` takes it
 - run.json: format version, data, versions, commit, seed, command
 - train.log: what was said
-- metrics.csv: losses by epoch; learning_curve.png shows them
+- metrics.csv: losses by epoch, while it is trained in epochs/; learning_curve.png shows them
 - checkpoints/last.ckpt: the last finished epoch, with the optimiser's state
 - predictor/: the trained predictor; its presence says that the training is finished
 """
@@ -13,6 +13,7 @@ import json
 import logging
 import platform
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -40,6 +41,8 @@ REPORT = (
     "plots",
 )  # fmt: skip
 LAST = Path("checkpoints", "last.ckpt")
+METRICS = "metrics.csv"
+EPOCHS = "epochs"  # where Lightning's logger writes: it wants a folder of its own, whose files it may delete
 
 _PACKAGES = ("tsforecast", "torch", "gluonts", "lightning", "numpy", "pandas")
 
@@ -200,34 +203,22 @@ def log_file(path: Path) -> Iterator[None]:
 
 def read_metrics(folder: Path) -> pd.DataFrame:
     """Losses by epoch, one row an epoch, from all attempts; epochs that were done again count once."""
-    frames = [pd.read_csv(path) for path in _metrics(folder) if path.is_file() and path.stat().st_size]
+    paths = (folder / METRICS, folder / EPOCHS / METRICS)
+    frames = [pd.read_csv(path) for path in paths if path.is_file() and path.stat().st_size]
     if not frames:
         return pd.DataFrame({"epoch": [], "train_loss": []})
     # The last that is not missing, column by column: losses of training and validation come in rows of their own.
     return pd.concat(frames, ignore_index=True).groupby("epoch", as_index=False).last()
 
 
-def keep_metrics(folder: Path) -> None:
-    """Puts metrics.csv aside: Lightning's logger begins with an empty file whenever a training goes on."""
-    before, now = _metrics(folder)
-    if now.is_file():
-        with replace_file(before) as temporary:
-            read_metrics(folder).to_csv(temporary, index=False)
-        now.unlink()
-
-
-def finish_metrics(folder: Path) -> pd.DataFrame:
-    """Writes the losses of all attempts to metrics.csv, and gives them."""
-    before, now = _metrics(folder)
+def keep_metrics(folder: Path) -> pd.DataFrame:
+    """Writes the losses of all attempts to metrics.csv, and gives them; Lightning's logger finds an empty folder."""
     metrics = read_metrics(folder)
-    with replace_file(now) as temporary:
-        metrics.to_csv(temporary, index=False)
-    before.unlink(missing_ok=True)
+    if not metrics.empty:
+        with replace_file(folder / METRICS) as temporary:
+            metrics.to_csv(temporary, index=False)
+    shutil.rmtree(folder / EPOCHS, ignore_errors=True)
     return metrics
-
-
-def _metrics(folder: Path) -> tuple[Path, Path]:
-    return folder / "metrics-before.csv", folder / "metrics.csv"
 
 
 def is_terminal() -> bool:

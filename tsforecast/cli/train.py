@@ -200,7 +200,7 @@ def estimator(
             "accelerator": chosen.accelerator,
             "gradient_clip_val": chosen.gradient_clip_val or None,
             "default_root_dir": folder.resolve(),
-            "logger": CSVLogger(folder.resolve(), name="", version="", flush_logs_every_n_steps=1),
+            "logger": CSVLogger(folder.resolve(), name=runs.EPOCHS, version="", flush_logs_every_n_steps=1),
             "callbacks": [checkpoint, *callbacks],
             "enable_progress_bar": runs.is_terminal(),
             "enable_model_summary": False,
@@ -229,7 +229,7 @@ def _train(folder: Path, record: dict[str, Any], chosen: Namespace, task: Foreca
             log.warning("stopped; `python train.py --resume %s` goes on after the last finished epoch", folder)
             return 130
         assert isinstance(predictor, StateSpacePredictor)
-        metrics = runs.finish_metrics(folder)
+        metrics = runs.keep_metrics(folder)
         figure = plot_learning_curve(metrics, title=f"{record['model']}, {task.name}")
         save_figure(figure, folder / "learning_curve.png")
         seconds = round(timer.time_elapsed(), 1)
