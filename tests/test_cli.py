@@ -104,7 +104,7 @@ def test_every_model_trains_two_steps_and_is_scored(model, csv, tmp_path, capsys
     assert record["model"] == model
     assert record["seed"] == 0
     assert record["split"] == {"freq": "D", "prediction_length": 7, "windows": 2}
-    assert "evaluate.py" in capsys.readouterr().err
+    assert "`tsforecast evaluate" in capsys.readouterr().err
     drawn = model == "rsgls-issm"  # which has components and regimes
     evaluation = ["--baselines", "none", "--num_samples", "4", "--plot_series", str(int(drawn))]
     assert main(["evaluate", str(run), *evaluation]) == 0
@@ -293,7 +293,7 @@ def test_evaluate_writes_scores_tables_and_pictures(run, capsys):
         assert main([*draw, str(item)]) == 0
         assert ((run / "plots" / "decomposition.png").read_bytes() == best) == is_best
     assert main([*draw, "nobody"]) == 2
-    assert "expected --inspect to name a series of the data" in capsys.readouterr().err
+    assert "--inspect: there is no series" in capsys.readouterr().err
 
     again = ["evaluate", str(run), "--baselines", "none", "--num_samples", "20", "--plot_series", "0"]
     assert main(again) == 0
@@ -321,7 +321,7 @@ def test_evaluate_scores_the_model_that_goes_on_learning(run, capsys):
     assert main(command) == 0
     assert "adapted" not in json.loads((run / "scores.json").read_text())
     assert not (run / "adaptation.csv").exists()  # of the evaluation before
-    assert "expected learner to be one of" in refused(capsys, *command, "--adapt", "sgd")
+    assert "--adapt: there is no learner 'sgd'; did you mean 'ogd'?" in refused(capsys, *command, "--adapt", "sgd")
 
 
 def test_pictures_have_the_target_its_unit_and_named_dates(csv, tmp_path, monkeypatch, capsys):

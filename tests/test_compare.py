@@ -162,7 +162,7 @@ def test_runs_that_cannot_be_compared_are_refused(scored, worse, tmp_path, capsy
     (worse / "scores.json").write_text("{")
     assert "scores.json is damaged" in refused(capsys, "compare", worse)
     (worse / "per_forecast.csv").unlink()
-    assert "it has no per_forecast.csv: `python evaluate.py" in refused(capsys, "compare", worse)
+    assert "it has no per_forecast.csv: `tsforecast evaluate" in refused(capsys, "compare", worse)
     assert "there is no run folder" in refused(capsys, "compare", tmp_path / "nowhere")
     refused(capsys, "compare")
     assert not (tmp_path / "page.html").exists()

@@ -416,7 +416,7 @@ def test_bad_observations(items, setup, match):
         (["svm", "--data", "t.csv"], "expected learner to be one of ekf"),
         (["lofi", "--data", "t.csv", "--task", "ranks"], "expected --task to be classes, numbers or auto, got 'ranks'"),
         (["lofi", "--data", "t.csv", "--time", "a"], "expected a time stamp"),
-        (["lofi", "--data", "t.csv", "--save_every", "0"], "expected --save_every of at least 1, got 0"),
+        (["lofi", "--data", "t.csv", "--save_every", "0"], "--save_every: expected at least 1, got 0"),
         (
             ["lofi", "--data", "t.csv", "--delay", "3", "--id", "a"],
             "expected --id, for targets that come later, or --delay",

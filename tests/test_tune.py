@@ -42,7 +42,7 @@ def test_a_study_goes_on_and_leaves_the_best_options(command, tmp_path, capsys):
     best = yaml.safe_load((folder / "best.yaml").read_text())
     row = table.loc[table["crps"].idxmin()]
     assert (best["components"], best["learning_rate"]) == (row["components"], pytest.approx(row["learning_rate"]))
-    assert f"python train.py issm --config {folder / 'best.yaml'}" in out
+    assert f"tsforecast train issm --config {folder / 'best.yaml'}" in out
     assert main(["train", "issm", "--config", str(folder / "best.yaml"), "--output", str(tmp_path / "run")]) == 0
     assert main([*command, "--trials", "3"]) == 0  # nothing left to do
     assert len(stored(folder).trials) == 4
@@ -137,7 +137,7 @@ def test_bad_spaces(command, space, capsys, text, message):
 
 
 def test_bad_arguments(command, csv, tmp_path, capsys, monkeypatch):  # noqa: F811
-    assert "--trials of at least 1" in refused(capsys, *command, "--trials", "0")
+    assert "--trials: expected at least 1" in refused(capsys, *command, "--trials", "0")
     assert "neither --resume nor --output" in refused(capsys, *command, "--output", str(tmp_path / "x"))
     monkeypatch.setattr(tune, "trial_crps", lambda *arguments: 0.5)
     assert main([*command, "--trials", "1"]) == 0

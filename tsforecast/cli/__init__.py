@@ -2,14 +2,14 @@
 
 import logging
 import sys
-from argparse import ArgumentError
+from argparse import ArgumentError, ArgumentParser
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 
-from tsforecast.cli import compare, evaluate, predict, stream, train, tune
+from tsforecast.cli import compare, evaluate, parsing, predict, stream, train, tune
 from tsforecast.cli.memory import keep_freed_memory
 from tsforecast.data.wording import command_line_wording
 
@@ -27,6 +27,15 @@ COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "tune": tune.run,
 }
 
+PARSERS: dict[str, Callable[[], ArgumentParser]] = {
+    "train": train.parser,
+    "evaluate": evaluate.parser,
+    "compare": compare.parser,
+    "predict": predict.parser,
+    "stream": stream.parser,
+    "tune": tune.parser,
+}
+
 _USAGE = """usage: tsforecast COMMAND ...
 
   tsforecast train MODEL --dataset NAME   train a model; the result is a run folder
@@ -36,7 +45,8 @@ _USAGE = """usage: tsforecast COMMAND ...
   tsforecast tune MODEL --study FOLDER    looks for hyperparameters, on windows before the test part
   tsforecast stream LEARNER --data NAME   predicts, scores and learns from one observation after the other
 
-`tsforecast COMMAND --help` lists the options of a command.
+`tsforecast COMMAND --help` lists the options of a command. Everywhere: --quiet says warnings only, --verbose more.
+`tsforecast --print_completion bash` (or zsh, tcsh) prints what lets the shell complete commands and options.
 """
 
 
@@ -57,22 +67,46 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.write(f"tsforecast {version('tsforecast')}\n")
         return 0
     keep_freed_memory()
-    name, *rest = arguments
-    with _messages(), command_line_wording():
+    name, *rest = parsing.underscored(arguments)
+    quiet, verbose = (word in rest for word in parsing.OUTPUT)
+    rest = [word for word in rest if word not in parsing.OUTPUT]
+    parsing.quiet.set(quiet)
+    with _messages(logging.WARNING if quiet else logging.DEBUG if verbose else logging.INFO), command_line_wording():
         try:
+            if name == "--print_completion":
+                return _print_completion(rest)
             if name not in COMMANDS:
-                raise ValueError(f"there is no command {name!r}; expected one of {', '.join(COMMANDS)}")
+                raise ValueError(parsing.unknown("command", name, COMMANDS))
             if name == "evaluate" and rest[:1] == ["--compare"]:
                 name, rest = "compare", rest[1:]
             return COMMANDS[name](rest)
         except ArgumentError as error:
-            return _fail(f"{error}; `tsforecast {' '.join([name, *_model(rest)])} --help` lists the options")
+            command = PARSERS[name]()
+            help_ = " ".join([parsing.typed(name), *_model(rest), "--help"])
+            return _fail(f"{parsing.explained(str(error), command, rest)}; `{help_}` lists the options")
         except (ValueError, OSError, ArithmeticError, MisconfigurationException) as error:
             log.debug("failed", exc_info=True)  # goes to the log of the run, where there is one
             return _fail(str(error))
         except KeyboardInterrupt:
             sys.stderr.write("stopped\n")
             return 130
+
+
+def _print_completion(arguments: Sequence[str]) -> int:
+    """Prints a script for a shell, by shtab."""
+    try:
+        import shtab  # pyright: ignore[reportMissingImports]
+    except ImportError as error:
+        raise ValueError("completion needs shtab: `pip install tsforecast[completion]`") from error
+    if len(arguments) != 1 or arguments[0] not in shtab.SUPPORTED_SHELLS:
+        raise ValueError(f"--print_completion: expected one of {', '.join(shtab.SUPPORTED_SHELLS)}")
+    every = ArgumentParser(prog="tsforecast")
+    commands = every.add_subparsers()
+    for name, parser in PARSERS.items():
+        commands.add_parser(name, help=parser().description)
+        commands.choices[name] = parser()
+    sys.stdout.write(shtab.complete(every, arguments[0]) + "\n")
+    return 0
 
 
 def _fail(message: str) -> int:
@@ -86,12 +120,12 @@ def _model(arguments: Sequence[str]) -> Sequence[str]:
 
 
 @contextmanager
-def _messages() -> Iterator[None]:
-    """What the layers below log goes to stderr while a command runs."""
+def _messages(least: int) -> Iterator[None]:
+    """What the layers below log goes to stderr while a command runs, from a level on."""
     logger = logging.getLogger("tsforecast")
     level = logger.level
     handler = logging.StreamHandler()
-    handler.setLevel(logging.INFO)
+    handler.setLevel(least)
     handler.setFormatter(logging.Formatter("%(message)s"))
     logger.addHandler(handler)
     logger.setLevel(logging.DEBUG)

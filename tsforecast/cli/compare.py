@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from jsonargparse import ArgumentParser, Namespace
+from jsonargparse import ArgumentParser
 from matplotlib.figure import Figure
 
-from tsforecast.cli import runs
+from tsforecast.cli import parsing, runs
 from tsforecast.data.files import replace_file
 from tsforecast.evaluation.compare import Difference
 from tsforecast.evaluation.page import Contender, differences, page
@@ -47,15 +47,14 @@ class ScoredRun:
         """
         record = runs.read_record(folder)
         runs.settle_report(folder)
+        again = f"`{parsing.typed('evaluate')} {folder}`"
         missing = [name for name in _FILES if not (folder / name).is_file()]
         if missing:
-            raise ValueError(
-                f"expected scores in {folder}, but it has no {', '.join(missing)}: `python evaluate.py {folder}`"
-            )
+            raise ValueError(f"expected scores in {folder}, but it has no {', '.join(missing)}: {again}")
         try:
             scores = json.loads((folder / "scores.json").read_text(encoding="utf-8"))
         except ValueError as error:
-            raise ValueError(f"{folder / 'scores.json'} is damaged: `python evaluate.py {folder}`") from error
+            raise ValueError(f"{folder / 'scores.json'} is damaged: {again}") from error
         tables = {name: pd.read_csv(folder / name, dtype={"item_id": str}) for name in _FILES[1:]}
         return cls(folder, record, scores, tables)
 
@@ -91,7 +90,7 @@ def run(argv: Sequence[str]) -> int:
         ValueError: If the runs are not of the same data and windows, or not scored.
         FileNotFoundError: If a folder is missing.
     """
-    chosen = _parse(argv)
+    chosen = parser().parse_args(list(argv))
     scored = [ScoredRun.read(Path(folder)) for folder in chosen.runs]
     _check_same_data(scored)
     models = [run.scores["model"] for run in scored]
@@ -127,15 +126,16 @@ def run(argv: Sequence[str]) -> int:
     return 0
 
 
-def _parse(argv: Sequence[str]) -> Namespace:
-    parser = ArgumentParser(prog="tsforecast compare", description=__doc__, exit_on_error=False, allow_abbrev=False)
-    parser.add_argument(
+def parser() -> ArgumentParser:
+    """The options of the command."""
+    command = parsing.command_parser("compare", "One page of the scores, pictures and differences of runs.")
+    command.add_argument(
         "runs", metavar="RUN", nargs="+", help="run folders that `evaluate` has scored, on the same data"
     )
-    parser.add_argument(
+    command.add_argument(
         "--output", metavar="FILE", default="comparison.html", help="the page; a CSV file goes beside it"
     )
-    return parser.parse_args(list(argv))
+    return command
 
 
 def _check_same_data(scored: Sequence[ScoredRun]) -> None:

@@ -14,7 +14,7 @@ from gluonts.model import Predictor
 from jsonargparse import ArgumentParser, Namespace
 
 from tsforecast.adapt import EVIDENCE, Adaptation, AdaptivePredictor, Course, rolling
-from tsforecast.cli import options, runs
+from tsforecast.cli import options, parsing, runs
 from tsforecast.cli.train import settings
 from tsforecast.core.learners import DRIFTS, LEARNERS
 from tsforecast.data import ForecastTask
@@ -22,6 +22,7 @@ from tsforecast.data.files import replace_file, replace_together
 from tsforecast.data.frequency import expected_alias_warnings
 from tsforecast.data.task import instances
 from tsforecast.data.transform import collate, cut
+from tsforecast.data.wording import listed, shortened, suggestion
 from tsforecast.evaluation import (
     BASELINES,
     Evaluation,
@@ -56,11 +57,8 @@ _REGIMES_SHOWN = 4000  # steps of a picture of the regimes, at most: they are se
 
 def parser() -> ArgumentParser:
     """The options of the command."""
-    command = ArgumentParser(
-        prog="tsforecast evaluate",
-        description="Score a trained model on the test windows of its data, beside baselines; draw its forecasts.",
-        exit_on_error=False,
-        allow_abbrev=False,
+    command = parsing.command_parser(
+        "evaluate", "Score a trained model on the test windows of its data, beside baselines; draw its forecasts."
     )
     command.add_argument(
         "--baselines",
@@ -112,6 +110,9 @@ def run(argv: Sequence[str]) -> int:
         FileNotFoundError: If a file or folder is missing.
     """
     chosen = parser().parse_args(list(argv))
+    parsing.check_ranges(chosen)
+    if chosen.adapt is not None and chosen.adapt not in LEARNERS:
+        raise ValueError(f"--adapt: {parsing.unknown('learner', chosen.adapt, LEARNERS)}")
     folder, record = options.trained_run(chosen)
     with runs.hold(folder):
         return _run(chosen, folder, record)
@@ -122,10 +123,7 @@ def _run(chosen: Namespace, folder: Path, record: dict[str, Any]) -> int:
     if chosen.threads:
         torch.set_num_threads(chosen.threads)
     task = _task(folder, record)
-    inspected = [entry for entry in task.entries if str(entry["item_id"]) == chosen.inspect]
-    if chosen.inspect is not None and not inspected:
-        some = ", ".join(str(entry["item_id"]) for entry in task.entries[:5])
-        raise ValueError(f"expected --inspect to name a series of the data ({some}, ...), got {chosen.inspect!r}")
+    inspected = _inspected(task, chosen.inspect)
     marks = _marks(chosen.marks or [])
     predictor = load_predictor(folder / runs.PREDICTOR, device=chosen.device)
     if task.windows == 0:
@@ -184,6 +182,16 @@ def _marks(given: Sequence[str]) -> dict[str, pd.Timestamp]:
             raise ValueError(f"expected --marks to be dates with names, such as 2016-01-23=blizzard, got {text!r}")
         marks[name or date] = at.tz_convert(None) if at.tz else at
     return marks
+
+
+def _inspected(task: ForecastTask, item: str | None) -> list[dict[str, Any]]:
+    """The entry whose components are to be drawn, [] where none is named."""
+    found = [entry for entry in task.entries if str(entry["item_id"]) == item]
+    if item is not None and not found:
+        items = [str(entry["item_id"]) for entry in task.entries]
+        near = suggestion(item, items) or "there are"
+        raise ValueError(f"--inspect: there is no series {shortened(item)!r}; {near} {listed(items[:5])}, ..")
+    return found
 
 
 def _report_course(

@@ -7,7 +7,7 @@ from typing import Any
 
 from jsonargparse import ArgumentParser, Namespace
 
-from tsforecast.cli import runs
+from tsforecast.cli import parsing, runs
 from tsforecast.data import CATALOG, Columns, ForecastTask, load_task, read_task
 from tsforecast.data.task import with_windows
 
@@ -69,15 +69,13 @@ def trained_run(options: Namespace) -> tuple[Path, dict[str, Any]]:
     """Folder and record of the run which the options of `add_forecast` choose.
 
     Raises:
-        ValueError: If there are no sample paths, or the folder is no run whose training is finished.
+        ValueError: If the folder is no run whose training is finished.
         FileNotFoundError: If there is no such folder.
     """
-    if options.num_samples < 1:
-        raise ValueError(f"expected --num_samples of at least 1, got {options.num_samples}")
     folder = Path(options.run)
     record = runs.read_record(folder)
     if not runs.finished(folder):
-        raise ValueError(f"{folder} is not finished; `python train.py --resume {folder}` goes on with it")
+        raise ValueError(f"{folder} is not finished; `{parsing.typed('train')} --resume {folder}` goes on with it")
     return folder, record
 
 

@@ -16,7 +16,7 @@ from gluonts.model import Forecast, SampleForecast
 from jsonargparse import ArgumentParser, Namespace
 from tqdm import tqdm
 
-from tsforecast.cli import options, runs
+from tsforecast.cli import options, parsing, runs
 from tsforecast.cli.train import settings
 from tsforecast.data import Columns, ForecastTask, attach_known, read_task
 from tsforecast.data.files import replace_file
@@ -32,11 +32,8 @@ _CHUNK = 500  # series that are written at once
 
 def parser() -> ArgumentParser:
     """The options of the command."""
-    command = ArgumentParser(
-        prog="tsforecast predict",
-        description="Forecast beyond the end of a file, or of the data that the model was trained with.",
-        exit_on_error=False,
-        allow_abbrev=False,
+    command = parsing.command_parser(
+        "predict", "Forecast beyond the end of a file, or of the data that the model was trained with."
     )
     command.add_argument("--out", metavar="FILE", type=str, required=True, help=".csv, .csv.gz or .parquet")
     command.add_argument("--data", metavar="FILE", type=str, help="CSV, Parquet or GluonTS folder; default: the run's")
@@ -73,6 +70,7 @@ def run(argv: Sequence[str]) -> int:
         FileNotFoundError: If a file or folder is missing.
     """
     chosen = parser().parse_args(list(argv))
+    parsing.check_ranges(chosen)
     out = Path(chosen.out)
     if not out.name.endswith(_SUFFIXES):
         raise ValueError(f"expected --out to end in {', '.join(_SUFFIXES)}, got {out.name!r}")

@@ -27,6 +27,7 @@ import numpy as np
 import pandas as pd
 
 import tsforecast
+from tsforecast.cli import parsing
 from tsforecast.data import ForecastTask
 from tsforecast.data.files import LOCK, TOGETHER, lock_folder, remove_leftovers, replace_file, settle_together
 
@@ -222,5 +223,5 @@ def keep_metrics(folder: Path) -> pd.DataFrame:
 
 
 def is_terminal() -> bool:
-    """Whether somebody is watching."""
-    return sys.stderr.isatty()
+    """Whether somebody is watching, and wants to."""
+    return sys.stderr.isatty() and not parsing.quiet.get()

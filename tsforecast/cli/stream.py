@@ -19,7 +19,7 @@ from jsonargparse import ArgumentParser, Namespace
 from tqdm import tqdm
 
 from tsforecast.adapters.recipe import ACTIVATIONS, WEIGHTS, Recipe
-from tsforecast.cli import runs
+from tsforecast.cli import parsing, runs
 from tsforecast.core.learners import DRIFTS, LEARNERS
 from tsforecast.data.files import append_file, replace_file
 from tsforecast.data.stream import PREPARED, STREAMS, Observation, delayed, read_lines, read_stream
@@ -39,11 +39,8 @@ _RECIPE = [field.name for field in dataclasses.fields(Recipe)]
 
 def parser() -> ArgumentParser:
     """The options of the command."""
-    command = ArgumentParser(
-        prog="tsforecast stream",
-        description="Predict, score and learn from one observation after the other (see docs/learners.md).",
-        exit_on_error=False,
-        allow_abbrev=False,
+    command = parsing.command_parser(
+        "stream", "Predict, score and learn from one observation after the other (see docs/learners.md)."
     )
     command.add_argument("learner", nargs="?", metavar="LEARNER", type=str, help=f"one of {', '.join(LEARNERS)}")
     group = command.add_argument_group("data")
@@ -103,6 +100,7 @@ def run(argv: Sequence[str]) -> int:
     """
     command = parser()
     chosen = command.parse_args(list(argv))
+    parsing.check_ranges(chosen)
     if chosen.resume:
         changed = [word for word in argv if word.startswith("--") and word.split("=")[0] != "--resume"]
         if chosen.learner or changed:
@@ -110,14 +108,13 @@ def run(argv: Sequence[str]) -> int:
         folder = Path(chosen.resume)
         record = runs.read_record(folder)
         if "stream" not in record:
-            raise ValueError(f"{folder} is no run of `tsforecast stream`; `python train.py --resume` goes on with it")
+            raise ValueError(
+                f"{folder} is no run of `tsforecast stream`; `{parsing.typed('train')} --resume` goes on with it"
+            )
         with runs.hold(folder):
             return _resume(folder, record["stream"])
     if chosen.learner is None or chosen.data is None:
         raise ValueError("expected a learner and data, as in `tsforecast stream lofi --data digits`, or --resume RUN")
-    for name, least in (("save_every", 1), ("max_classes", 1), ("max_features", 0)):
-        if chosen[name] < least:
-            raise ValueError(f"expected --{name} of at least {least}, got {chosen[name]}")
     items = iter(_source(chosen))
     ahead: list[Observation] = []
     if chosen.task == "auto":

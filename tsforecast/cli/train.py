@@ -17,7 +17,7 @@ from jsonargparse import ArgumentParser, Namespace
 from lightning.pytorch.callbacks import LambdaCallback, ModelCheckpoint, Timer
 from lightning.pytorch.loggers import CSVLogger
 
-from tsforecast.cli import options, runs
+from tsforecast.cli import options, parsing, runs
 from tsforecast.data import ForecastTask
 from tsforecast.data.frequency import expected_alias_warnings
 from tsforecast.estimator import DEFAULT_EPOCHS, StateSpaceEstimator
@@ -35,14 +35,12 @@ _LINE_EVERY = 10  # seconds between two lines of progress
 
 def parser() -> ArgumentParser:
     """The options: one subcommand per model, its hyperparameters as its constructor declares them."""
-    train = ArgumentParser(
-        prog="tsforecast train", description="Train a model.", exit_on_error=False, allow_abbrev=False
-    )
+    train = parsing.command_parser("train", "Train a model.")
     train.add_argument("--resume", metavar="RUN", type=str, help="go on with a run that was stopped")
     models = train.add_subcommands(required=False, dest="model", metavar="MODEL")
     for name, model in MODELS.items():
         summary = (model.__doc__ or "").strip().split("\n")[0]
-        command = ArgumentParser(description=summary, exit_on_error=False, allow_abbrev=False)
+        command = parsing.command_parser(f"train {name}", summary)
         command.add_argument("--config", action="config", help="YAML file of options, such as the config.yaml of a run")
         options.add_data(command)
         _add_run(command)
@@ -86,13 +84,14 @@ def run(argv: Sequence[str]) -> int:
     command = parser()
     parsed = command.parse_args(list(argv))
     chosen = parsed[parsed.model] if parsed.model else Namespace()
+    parsing.check_ranges(chosen)
     resume = parsed.resume or chosen.get("resume")
     if resume:
         folder = Path(resume)
         record = runs.read_record(folder)
         _refuse_changes(command, parsed, record["model"])
         if runs.finished(folder):
-            log.info("%s is finished already; `python evaluate.py %s` scores it", folder, folder)
+            log.info("%s is finished already; `%s %s` scores it", folder, parsing.typed("evaluate"), folder)
             return 0
         chosen = settings(folder, record)
         task = options.task_of(chosen, record["split"])
@@ -149,7 +148,7 @@ def config(model: str, chosen: Namespace) -> str:
     kept = {name: value for name, value in vars(chosen).items() if name not in ("config", "output", "resume")}
     if chosen.data is not None:
         kept["data"] = str(Path(chosen.data).resolve())
-    return f"# python train.py {model} --config THIS_FILE\n" + yaml.safe_dump(kept, sort_keys=False)
+    return f"# tsforecast train {model} --config THIS_FILE\n" + yaml.safe_dump(kept, sort_keys=False)
 
 
 def _record(model: str, folder: Path, chosen: Namespace, task: ForecastTask, argv: Sequence[str]) -> dict[str, Any]:
@@ -226,7 +225,9 @@ def _train(folder: Path, record: dict[str, Any], chosen: Namespace, task: Foreca
         try:
             predictor = forecaster.train(training, validation, ckpt_path=checkpoint)
         except (KeyboardInterrupt, SystemExit):  # Lightning turns the one into the other
-            log.warning("stopped; `python train.py --resume %s` goes on after the last finished epoch", folder)
+            log.warning(
+                "stopped; `%s --resume %s` goes on after the last finished epoch", parsing.typed("train"), folder
+            )
             return 130
         assert isinstance(predictor, StateSpacePredictor)
         metrics = runs.keep_metrics(folder)
@@ -235,7 +236,7 @@ def _train(folder: Path, record: dict[str, Any], chosen: Namespace, task: Foreca
         seconds = round(timer.time_elapsed(), 1)
         runs.write_record(folder, record | {"finished": _now(), "epochs": len(metrics), "seconds": seconds})
         save_predictor(predictor, folder / runs.PREDICTOR)  # last: from then on the run counts as finished
-        log.info("%s: finished after %.0f s; `python evaluate.py %s` scores it", folder, seconds, folder)
+        log.info("%s: finished after %.0f s; `%s %s` scores it", folder, seconds, parsing.typed("evaluate"), folder)
     return 0
 
 

@@ -7,11 +7,11 @@ import os
 import shlex
 import sys
 import time
-from argparse import ArgumentParser
+from argparse import ArgumentError, ArgumentParser
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pandas as pd
 import torch
@@ -20,7 +20,7 @@ from jsonargparse import Namespace
 from lightning.pytorch import seed_everything
 from tqdm import tqdm
 
-from tsforecast.cli import options, runs, train
+from tsforecast.cli import options, parsing, runs, train
 from tsforecast.data import ForecastTask
 from tsforecast.data.files import replace_file, scratch_folder
 from tsforecast.evaluation import score
@@ -58,14 +58,13 @@ def run(argv: Sequence[str]) -> int:
         FileNotFoundError: If a file is missing.
         ImportError: If Optuna is not installed.
     """
-    own, rest = _parser().parse_known_args(list(argv))
+    own, rest = parser().parse_known_args(list(argv))
     parsed = train.parser().parse_args([own.model, *rest])
     chosen = parsed[own.model]
     if chosen.resume or chosen.output:
         raise ValueError("expected neither --resume nor --output: a study has a folder of its own, see --study")
-    for name, least in (("trials", 1), ("validation_windows", 1)):
-        if getattr(own, name) < least:
-            raise ValueError(f"expected --{name} of at least {least}, got {getattr(own, name)}")
+    parsing.check_ranges(vars(own))
+    parsing.check_ranges(chosen)
     if importlib.util.find_spec("optuna") is None:
         raise ValueError("tune needs Optuna: `pip install tsforecast[tune]`")
     space = read_space(own.space, chosen)
@@ -127,19 +126,25 @@ def _search(folder: Path, own: Any, chosen: Namespace, space: dict[str, Any], ta
     return 0
 
 
-def _parser() -> ArgumentParser:
-    parser = ArgumentParser(
-        prog="tsforecast tune",
+class _Parser(ArgumentParser):
+    def error(self, message: str) -> NoReturn:  # where argparse would write its usage and end the process
+        raise ArgumentError(None, message)
+
+
+def parser() -> ArgumentParser:
+    """The command's own options; all others are those of `train`."""
+    command = _Parser(
+        prog=parsing.typed("tune"),
         description="Look for hyperparameters by Optuna, on windows before the test part.",
         epilog="All other options are those of `tsforecast train MODEL`: what is not tried stays as they say.",
         allow_abbrev=False,
     )
-    parser.add_argument("model", choices=list(MODELS), metavar="MODEL", help=", ".join(MODELS))
-    parser.add_argument("--trials", type=int, default=20, help="in all, with those of an earlier call")
-    parser.add_argument("--study", metavar="FOLDER", required=True, help="goes on where it stopped")
-    parser.add_argument("--space", metavar="FILE", help="YAML: hyperparameter -> list of choices, or {low, high, log}")
-    parser.add_argument("--validation_windows", type=int, default=3, help="before the test part, to score on")
-    return parser
+    command.add_argument("model", choices=list(MODELS), metavar="MODEL", help=", ".join(MODELS))
+    command.add_argument("--trials", type=int, default=20, help="in all, with those of an earlier call")
+    command.add_argument("--study", metavar="FOLDER", required=True, help="goes on where it stopped")
+    command.add_argument("--space", metavar="FILE", help="YAML: hyperparameter -> list of choices, or {low, high, log}")
+    command.add_argument("--validation_windows", type=int, default=3, help="before the test part, to score on")
+    return command
 
 
 def validation_task(task: ForecastTask, windows: int) -> ForecastTask:
@@ -270,5 +275,5 @@ def _summary(folder: Path, study: Any, model: str) -> str:
         return lines[0] + "; none could be trained: look at the space\n"
     best, first = study.best_trial, complete[0]
     lines += [f"CRPS {first.value:.5g} with {first.params}", f"CRPS {best.value:.5g} with {best.params} (best)"]
-    lines += ["Train it: " + shlex.join(["python", "train.py", model, "--config", str(folder / _BEST)])]
+    lines += ["Train it: " + f"{parsing.typed('train')} {model} " + shlex.join(["--config", str(folder / _BEST)])]
     return "\n".join(lines) + "\n"

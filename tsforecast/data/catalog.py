@@ -11,6 +11,7 @@ from tsforecast.data.folder import data_home, read_folder
 from tsforecast.data.frequency import to_period
 from tsforecast.data.packed import unpack
 from tsforecast.data.task import ForecastTask
+from tsforecast.data.wording import suggestion
 
 __all__ = ["CATALOG", "SCRIPTS", "ForecastTask", "load_task"]
 
@@ -99,4 +100,8 @@ def load_task(name: str) -> ForecastTask:
         return replace(CATALOG[name](), targets=(target,), unit=unit)
     if name and (data_home() / name).is_dir():
         return _prepared(name)
-    raise ValueError(f"there is no data set {name!r}; expected {', '.join(CATALOG)}, or a folder of {data_home()}")
+    near = suggestion(name, CATALOG)
+    raise ValueError(
+        f"there is no data set {name!r}{f'; {near} Expected' if near else '; expected'} {', '.join(CATALOG)}, or a "
+        f"folder of {data_home()}"
+    )

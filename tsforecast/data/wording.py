@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 _LISTED = 20  # names in a message, at most
+_COMPARED = 200  # letters of names among which the nearest is looked for
 
 _at_command_line: ContextVar[bool] = ContextVar("at_command_line", default=False)
 
@@ -47,9 +48,17 @@ def plain(name: object) -> str:
     return re.sub(r"[\W_]+", "", str(name).lower())
 
 
+def shortened(name: object, length: int = 60) -> str:
+    """A name as far as it can be shown: the middle of a long one is left out."""
+    text = str(name)
+    return text if len(text) <= length else f"{text[: length // 2]}..{text[-(length // 2 - 2) :]}"
+
+
 def suggestion(name: object, choices: Iterable[object]) -> str:
     """The nearest of the choices as a question, "" where none is near."""
-    by_plain = {plain(choice): str(choice) for choice in choices}
+    if len(str(name)) > _COMPARED:
+        return ""
+    by_plain = {plain(choice): str(choice) for choice in choices if len(str(choice)) <= _COMPARED}
     near = difflib.get_close_matches(plain(name), list(by_plain), n=1)
     return f"did you mean {by_plain[near[0]]!r}?" if near else ""
 
@@ -58,4 +67,4 @@ def listed(names: Iterable[object]) -> str:
     """Names in quotes, the first of many."""
     names = list(names)
     more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    return ", ".join(repr(str(name)) for name in names[:_LISTED]) + more
+    return ", ".join(repr(shortened(name)) for name in names[:_LISTED]) + more

@@ -1,0 +1,153 @@
+"""Command lines: how options are written, what is wrong with them, and what the user has typed to start a command."""
+
+import math
+import re
+import sys
+from argparse import ArgumentParser as PlainParser
+from collections.abc import Iterable, Mapping, Sequence
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any
+
+from jsonargparse import ArgumentParser, Namespace
+
+from tsforecast.data.wording import suggestion
+
+# Whether the user wants warnings and results only.
+quiet: ContextVar[bool] = ContextVar("quiet", default=False)
+
+OUTPUT = ("--quiet", "--verbose")  # understood by every command, anywhere
+
+_EPILOG = "Everywhere: --quiet says warnings only, --verbose more; an option may have dashes for its underscores."
+
+# What the parser's types are called.
+_TYPES = {
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "str": "text",
+    "dict": "a JSON object such as '{\"name\": 1}'",
+}
+
+# Least value of an option, and the largest where there is one.
+_RANGES: dict[str, tuple[float, float]] = {
+    "threads": (1, math.inf),
+    "seed": (0, 2**32 - 1),
+    "num_samples": (1, math.inf),
+    "windows": (0, math.inf),
+    "prediction_length": (1, math.inf),
+    "max_epochs": (1, math.inf),
+    "gradient_clip_val": (0, math.inf),
+    "workers": (1, math.inf),
+    "plot_series": (0, math.inf),
+    "trials": (1, math.inf),
+    "validation_windows": (1, math.inf),
+    "save_every": (1, math.inf),
+    "max_classes": (1, math.inf),
+    "max_features": (0, math.inf),
+    "limit": (1, math.inf),
+}
+
+
+def typed(command: str) -> str:
+    """What this user types for a command: `python train.py` if he began so, else `tsforecast train`."""
+    script = Path(sys.argv[0])
+    if script.name not in ("train.py", "evaluate.py"):
+        return f"tsforecast {command}"
+    if command in ("train", "evaluate"):
+        return f"python {script.with_name(f'{command}.py')}"
+    return f"python {script.with_name('evaluate.py')} --compare" if command == "compare" else f"tsforecast {command}"
+
+
+def command_parser(command: str, description: str) -> ArgumentParser:
+    """A parser of a command, without options yet; what is wrong raises `ArgumentError`."""
+    return ArgumentParser(
+        prog=typed(command), description=description, epilog=_EPILOG, exit_on_error=False, allow_abbrev=False
+    )
+
+
+def underscored(arguments: Iterable[str]) -> list[str]:
+    """Arguments whose options have underscores, however they were written."""
+    return [
+        re.sub(r"^--[A-Za-z][\w-]*", lambda found: "--" + found[0][2:].replace("-", "_"), word) for word in arguments
+    ]
+
+
+def check_ranges(options: Mapping[str, Any] | Namespace) -> None:
+    """Refuses numbers that no model could do anything with.
+
+    Raises:
+        ValueError: At the first one; the message names the option.
+    """
+    for name, value in dict(options.items()).items():
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            continue
+        least, most = _RANGES.get(name, (-math.inf, math.inf))
+        if math.isnan(value):
+            raise ValueError(f"--{name}: expected a number, got {value}")
+        if value < least:
+            raise ValueError(f"--{name}: expected at least {least}, got {value}")
+        if value > most:
+            raise ValueError(f"--{name}: expected at most {most}, got {value}")
+
+
+def unknown(kind: str, name: str, choices: Iterable[str]) -> str:
+    """The message for a name that is not among the choices: the nearest of them, and all."""
+    near = suggestion(name, choices)
+    return f"there is no {kind} {name!r}{f'; {near}' if near else '.'} There are {', '.join(choices)}"
+
+
+def explained(message: str, parser: PlainParser, arguments: Sequence[str]) -> str:
+    """The message of a parser, in terms of what the user has typed.
+
+    Args:
+        message: Of the library.
+        parser: Of the command.
+        arguments: Which it was given.
+
+    Returns:
+        Names of options with their dashes, what was expected, and the nearest name for one that is not known.
+    """
+    message = " ".join(message.split())
+    known = _known(parser, arguments)
+    if found := re.search(r'Parser key "([\w.]+)"(?: element \d+)?: (.*)', message):
+        types = [_TYPES[name] for name in dict.fromkeys(re.findall(r"<class '(\w+)'>", found[2])) if name in _TYPES]
+        value = re.search(r"(?:Got|Given) value: (.*)", found[2])
+        if types and value:
+            return f"--{found[1]}: expected {types[0]}, got {value[1]!r}"
+        return f"--{found[1]}: {found[2]}"
+    if found := re.search(r"unrecognized arguments: (\S+)", message):
+        name = found[1].split("=")[0]
+        if not name.startswith("-"):
+            return f"unexpected argument {name!r}"
+        return "; ".join(filter(None, [f"there is no option {name}", suggestion(name, known)]))
+    if found := re.search(r"Subcommand '(\S+)' does not accept option '([\w.]+)'", message):
+        fault = f"the configuration has an option {found[2]!r}, which {found[1]!r} does not have"
+        return "; ".join(filter(None, [fault, suggestion(found[2], known)]))
+    if found := re.search(r"argument MODEL: invalid choice: '(.*?)' \(choose from (.*)\)", message):
+        return unknown("model", found[1], re.findall(r"[\w-]+", found[2]))
+    if found := re.search(r"argument (--\w+): invalid (\w+) value: (.*)", message):
+        return f"{found[1]}: expected {_TYPES.get(found[2], found[2])}, got {found[3]}"
+    if found := re.search(r"argument (--\w+)\S*: expected (?:one|at least one) argument", message):
+        return f"{found[1]}: expected a value"
+    if found := re.search(r"the following arguments are required: (.*)", message):
+        return f"expected {', '.join(_label(parser, name) for name in found[1].split(', '))}"
+    return message
+
+
+def _known(parser: PlainParser, arguments: Sequence[str]) -> list[str]:
+    """The options of a parser, and of its subcommand if the arguments begin with one."""
+    names = [*OUTPUT]
+    for action in parser._actions:
+        names += [name for name in action.option_strings if name.startswith("--")]
+        if isinstance(action.choices, Mapping) and arguments and arguments[0] in action.choices:
+            names += _known(action.choices[arguments[0]], ())
+    return names
+
+
+def _label(parser: PlainParser, name: str) -> str:
+    """An argument that is required, as the help of the command shows it."""
+    for action in parser._actions:
+        if action.dest == name.removeprefix("--"):
+            return action.option_strings[0] if action.option_strings else str(action.metavar or name)
+    return name
