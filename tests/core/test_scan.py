@@ -100,6 +100,22 @@ def test_any_number_of_loops_can_be_compiled():
             assert last.item() == factor**3 + factor**2 + factor + 1
 
 
+def test_compiled_it_takes_views_and_the_same_tensor_twice():
+    table = torch.randn(7, 5)
+    step = lambda carry, x: (carry + x[0] @ x[1], 2.0 * carry)  # noqa: E731
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        same = table[1:]
+        for xs in (
+            (table[1:], table[:-1]),
+            (same, same),
+            (table[1:, 1:], table[1:, :4]),
+            (table[1:], table[:1].expand(6, 5)),
+        ):
+            carry = table[0, 1]
+            torch.testing.assert_close(scan(step, carry, xs, compiled=True), scan(step, carry, xs))
+
+
 def test_refuses_rounds_of_no_step():
     with pytest.raises(ValueError, match="Expected at least one step in a round, got unroll=0"):
         scan(_decay, (torch.zeros(2), torch.eye(2)), torch.randn(3, 2), compiled=True, unroll=0)

@@ -97,9 +97,12 @@ def _compiled_scan(
     if any(isinstance(leaf, range) for leaf in leaves):
         raise RuntimeError("steps that are given their index are not compiled")
     carries, carry_spec = pytree.tree_flatten(carry)
+    # Programs hold for how their inputs lie, and beliefs come in several ways: a mean may be the prior's own tensor,
+    # and after a run a factor of `lofi` begins anywhere within another tensor.
+    carries = [x.detach().clone() for x in carries]
     places = [k for k, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
-    columns = [leaves[place] for place in places]
-    kinds = [f"{x.shape} {x.dtype} {x.device}" for x in (*carries, *columns)]
+    columns = _laid_out([leaves[place] for place in places])
+    kinds = [f"{x.shape} {x.stride()} {x.dtype} {x.device}" for x in (*carries, *columns)]
     key = (step, reverse, unroll, *kinds, str(carry_spec), str(spec))
     with torch.no_grad():
         if key in _PROGRAMS:
@@ -125,12 +128,21 @@ def _compiled_scan(
     return pytree.tree_unflatten(state, carry_spec), pytree.tree_unflatten(outputs, _PROGRAMS[key][1])
 
 
+def _laid_out(columns: list[Tensor]) -> list[Tensor]:
+    """Each in one piece, from the beginning of its own memory, and no view: copied only where it is not."""
+    found: list[Tensor] = []
+    for x in columns:
+        x = x.contiguous().detach()
+        shared = any(x.data_ptr() == other.data_ptr() for other in found)
+        found.append(x.clone() if shared or x.storage_offset() or x.data_ptr() % _ALIGNED else x)
+    return found
+
+
 def _compile(
     flat: Callable[..., Any], carries: list[Tensor], columns: list[Tensor], reverse: bool, unroll: int
 ) -> tuple[Callable[..., Any], Any]:
     """The loop as a program, and what it returns; later calls need none of this, which takes milliseconds."""
-    import torch._dynamo.config
-    import torch._inductor.config  # importing the compiler takes a second, and few need it
+    import torch._dynamo.config  # importing the compiler takes a second, and few need it
     from torch._higher_order_ops import scan as operator
     from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -160,7 +172,8 @@ def _compile(
     )
     # The compiler takes only so many programs of one piece of code.
     own = types.FunctionType(fold.__code__.replace(), globals(), closure=fold.__closure__)
-    compiled = torch.compile(own, fullgraph=True)
+    # As an option, which holds where torch compiles again by itself: its other wrapper asserts how tensors lie.
+    compiled = torch.compile(own, fullgraph=True, options={"cpp_wrapper": True})
 
     def program(state: list[Tensor], columns: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
         pairs = [column.tensor_split([cut])[::order] for column in columns]
@@ -171,7 +184,7 @@ def _compile(
 
     # Of Python 3.13.0 torch says that its guards are slow; here they run once a loop, not once a step.
     unwarned = torch._dynamo.config.patch(issue_3_13_0_warning=False)
-    with torch._inductor.config.patch(cpp_wrapper=True), unwarned, _small_kernels(unroll), _quiet():
+    with unwarned, _small_kernels(unroll), _quiet():
         return program, program(carries, columns)
 
 
@@ -206,3 +219,5 @@ def _quiet() -> Iterator[None]:
 # Of the last steps that were compiled, with the structure of their outputs.
 _PROGRAMS: OrderedDict[Any, tuple[Callable[..., Any], Any]] = OrderedDict()
 _MOST_PROGRAMS = 16
+# Bytes; what memory of its own begins at.
+_ALIGNED = 16

@@ -53,6 +53,7 @@ from tsforecast.core.learners import (
     bbb,
     blr,
     ekf,
+    lofi,
     ogd,
     random_basis,
     weights_of,
@@ -360,6 +361,23 @@ def test_many_learners_are_compiled_together(name):
         found, wanted = (as_dense(name, map_tensors(lambda x, k=k: x[k], each)) for each in (belief, last))
         assert_leaves(found, wanted)
     assert_leaves(prediction, expected)
+
+
+@pytest.mark.filterwarnings("error::UserWarning")
+def test_a_compiled_run_goes_on_from_its_belief_and_from_parts_of_other_tensors():
+    """Its factor lies anywhere within another tensor, and so may data."""
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Linear(2, 4), nn.ReLU(), nn.Linear(4, 1))
+    learner = lofi(network, Gaussian(0.5), 0.1, drift=Wiener(1e-3))
+    assert learner.network.size % 4 == 1  # so that no column begins where another may
+    table = torch.randn(31, 1, 3)
+    parts = [(table[1:, :, :2], table[1:, :, 2:]), (table[1:, :, :2].clone(), table.view(-1)[1:31].view(30, 1, 1))]
+    compiled = eager = learner.init()
+    with torch.no_grad():
+        for part in (*parts, parts[0]):
+            compiled, predicted = run(learner, compiled, *part, compiled=True)
+            eager, expected = run(learner, eager, *part)
+            torch.testing.assert_close(predicted.log_prob, expected.log_prob, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", NAMES)
