@@ -48,8 +48,6 @@ SMALL = {
     "kvae-mc": _KVAE,
 }
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*logging interval", "ignore:.*does not have many workers")
-
 
 def make_estimator(model="issm", epochs=2, freq="D", **options):
     trainer = {**QUIET, "max_epochs": epochs, **options.pop("trainer_kwargs", {})}

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -15,13 +16,13 @@ from gluonts.model.predictor import Predictor
 from gluonts.shell.env import TrainEnv
 from gluonts.shell.train import run_train_and_test
 from gluonts.shell.util import forecaster_type_by_name
+from lightning.pytorch.accelerators import CPUAccelerator
+from lightning.pytorch.loggers import CSVLogger
 
 import tsforecast
 from tests.test_estimator import HORIZON, SMALL, make_entries, make_estimator, same_forecasts, seeded
 from tsforecast import StateSpaceEstimator
 from tsforecast.models import MODELS
-
-pytestmark = pytest.mark.filterwarnings("ignore:.*logging interval", "ignore:.*does not have many workers")
 
 
 def warnings_of(caplog):
@@ -293,3 +294,30 @@ def test_hooks_that_need_the_sizes_of_the_data_say_so(hook):
     trained = estimator.train_model(make_entries()).trained_net
     again = estimator.create_lightning_module()
     assert [p.shape for p in again.parameters()] == [p.shape for p in trained.parameters()]
+
+
+@pytest.mark.parametrize("trainer", [{"devices": 2}, {"devices": "2"}, {"num_nodes": 2}])
+def test_several_devices_are_refused(trainer):
+    with pytest.raises(ValueError, match="expected one device, got 2: several would all train on the same batches"):
+        make_estimator(trainer_kwargs=trainer).train(make_entries())
+
+
+def test_one_device_is_the_default(monkeypatch):
+    monkeypatch.setattr(CPUAccelerator, "auto_device_count", staticmethod(lambda: 2))  # as a machine with two GPUs
+    with pytest.raises(ValueError, match="expected one device, got 2"):
+        make_estimator(trainer_kwargs={"devices": "auto"}).train(make_entries())
+    assert make_estimator(epochs=1).train_model(make_entries()).trainer.num_devices == 1
+
+
+@pytest.mark.parametrize("model", ["issm", "rsgls-issm", "deepstate", "gls"])
+def test_training_warns_of_nothing(model, tmp_path):
+    """Series without names, calendar or covariates, fewer batches than Lightning logs after, with a logger."""
+    entries = [{**e, "start": pd.Period("2000", "Y")} for e in make_entries()]
+    entries = [{k: v for k, v in e.items() if k != "item_id"} for e in entries]
+    options = {"freq": "Y", "trainer_kwargs": {"logger": CSVLogger(tmp_path)}}
+    options |= {"components": "level"} if "components" in SMALL[model] else {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", r".*LeafSpec", FutureWarning)  # within Lightning
+        make_estimator(model, **options).train(entries)
+        make_estimator(model, **options).train(entries, entries)

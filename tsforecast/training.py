@@ -39,7 +39,7 @@ def fit(
 
     Raises:
         FileNotFoundError: If there is no such checkpoint.
-        ValueError: If training cannot go on from it.
+        ValueError: If training cannot go on from it, or the options ask for more than one device.
     """
     if checkpoint is not None:
         check_checkpoint(checkpoint, module)
@@ -75,6 +75,8 @@ def _trainer(options: dict[str, Any], scratch: str | None) -> pl.Trainer:
         checkpoints.append(best)
     defaults = {
         "accelerator": "auto",
+        "devices": 1,
+        "log_every_n_steps": 1,  # losses are logged by epoch: Lightning warns of epochs shorter than its 50 steps
         "enable_model_summary": False,
         "enable_checkpointing": bool(checkpoints),
         "num_sanity_val_steps": 0,
@@ -83,7 +85,13 @@ def _trainer(options: dict[str, Any], scratch: str | None) -> pl.Trainer:
     plugins = list(plugins) if isinstance(plugins, list | tuple) else [plugins]
     if not any(isinstance(plugin, CheckpointIO) for plugin in plugins):
         plugins.append(_WholeCheckpoints())
-    return pl.Trainer(callbacks=callbacks, plugins=plugins, **{**defaults, **options})
+    trainer = pl.Trainer(callbacks=callbacks, plugins=plugins, **{**defaults, **options})
+    if trainer.world_size > 1:
+        raise ValueError(
+            f"expected one device, got {trainer.world_size}: several would all train on the same batches, and gain "
+            "nothing; give devices=1 (and num_nodes=1), and several runs a device each"
+        )
+    return trainer
 
 
 class _WholeCheckpoints(TorchCheckpointIO):

@@ -146,10 +146,9 @@ def make_batch(
     model: AbstractForecaster, entries: list[dict[str, Any]], train: bool = True, past: int | None = None
 ) -> dict[str, Any]:
     """A batch as training sees it (the last steps are the future), or as prediction does."""
-    unit = [0.0, 1.0]
-    prepare = Prepare(
-        HORIZON, model.season_names, ["s0", "s1", "s2"], CARDINALITY, [unit], [unit] * 2, model.num_targets
-    )
+    units = [[[0.0, 1.0]] * model.hparams[name] for name in ("num_static_real", "num_dynamic_real")]
+    items = ["s0", "s1", "s2"][: model.num_series]
+    prepare = Prepare(HORIZON, model.season_names, items, model.cardinality, *units, model.num_targets)
     prepared = [prepare.map_transform(dict(entry), train) for entry in entries]
     ends = [len(entry["target"]) - (HORIZON if train else 0) for entry in prepared]
     return collate([cut(entry, end, past, HORIZON) for entry, end in zip(prepared, ends, strict=True)])

@@ -1,9 +1,11 @@
 """What every forecaster promises. Those with particles draw random numbers: what is exact holds for the same ones."""
 
 import math
+import warnings
 
 import lightning.pytorch as pl
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch.utils import _pytree as pytree
@@ -79,6 +81,25 @@ def test_gradients_reach_every_parameter(case):
             assert (parameter.grad != 0).any(1).all()
         if name.endswith("embedding.weight"):
             assert (parameter.grad != 0).any(1).tolist() == [False, True, True, True]
+
+
+UNNAMED = {"num_series": 0}
+BARE = {"cardinality": [], "num_static_real": 0, "num_dynamic_real": 0}
+YEARS = {**UNNAMED, **BARE, "freq": "Y-DEC", "num_time_features": 0}
+
+
+@pytest.mark.parametrize("sizes", [UNNAMED, BARE, YEARS], ids=["unnamed", "bare", "years"])
+def test_parameters_that_are_not_used_are_not_made(case, sizes):
+    """Series without names, without covariates, and with neither a calendar nor seasons."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # torch's, of layers without inputs
+        model = make_model(case, **sizes)
+    entries = [{**e, "start": pd.Period("2000", model.freq)} for e in entries_of(case)]
+    seeded(model.loss, make_batch(model, entries)).sum().backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.numel() > 0, name
+        assert parameter.grad is not None, name
+        assert (parameter.grad != 0).any(), name
 
 
 def test_a_series_alone_equals_itself_in_a_batch(case, monkeypatch):
@@ -397,7 +418,7 @@ def test_checkpoints_load_without_running_code(case, tmp_path):
     batch = {name: value for name, value in make_batch(model, entries).items() if isinstance(value, torch.Tensor)}
     trainer.fit(model, torch.utils.data.DataLoader([batch], batch_size=None))
     trainer.save_checkpoint(tmp_path / "some.ckpt")
-    assert torch.load(tmp_path / "some.ckpt", weights_only=True)["tsforecast_format"] == 1
+    assert torch.load(tmp_path / "some.ckpt", weights_only=True)["tsforecast_format"] == 2
     again = type(model).load_from_checkpoint(tmp_path / "some.ckpt", weights_only=True)
     assert again.hparams == model.hparams
     model.train(again.training)

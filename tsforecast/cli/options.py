@@ -108,7 +108,7 @@ def task_of(options: Namespace, split: Mapping[str, Any] | None = None) -> Forec
         raise ValueError(f"expected either --dataset NAME ({', '.join(CATALOG)}) or --data FILE")
     if options.dataset is not None:
         for name in ("freq", "prediction_length", "unit", "drop_unusable", *COLUMNS):
-            if options[name] not in (None, False):
+            if not (options[name] is None or options[name] is False):  # 0 is neither
                 raise ValueError(f"--{name} goes with --data FILE; the data set {options.dataset!r} has its own")
         task = load_task(options.dataset)
         return task if options.windows is None else with_windows(task, options.windows)
@@ -116,7 +116,7 @@ def task_of(options: Namespace, split: Mapping[str, Any] | None = None) -> Forec
     task = read_task(
         Path(options.data),
         options.freq or split.get("freq"),
-        options.prediction_length or split.get("prediction_length"),
+        split.get("prediction_length") if options.prediction_length is None else options.prediction_length,
         split.get("windows") if options.windows is None else options.windows,
         columns=columns(options),
         drop_unusable=options.drop_unusable,

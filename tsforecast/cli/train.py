@@ -28,7 +28,18 @@ from tsforecast.predictor import StateSpacePredictor, save_predictor
 log = logging.getLogger(__name__)
 
 # Options of a run that are neither the model's nor the estimator's.
-_RUN = ("config", "output", "resume", "seed", "max_epochs", "gradient_clip_val", "accelerator", "threads", "validation")
+_RUN = (
+    "config",
+    "output",
+    "resume",
+    "seed",
+    "max_epochs",
+    "gradient_clip_val",
+    "accelerator",
+    "devices",
+    "threads",
+    "validation",
+)
 _DATA = ("dataset", "data", "freq", "prediction_length", "windows", "unit", "drop_unusable")
 _LINE_EVERY = 10  # seconds between two lines of progress
 
@@ -59,6 +70,7 @@ def _add_run(command: ArgumentParser) -> None:
     group.add_argument("--max_epochs", type=int, default=DEFAULT_EPOCHS, help="length of the training")
     group.add_argument("--gradient_clip_val", type=float, default=10.0, help="largest norm of the gradient; 0: any")
     group.add_argument("--accelerator", type=str, default="auto", help="auto, cpu, gpu or another name of Lightning's")
+    group.add_argument("--devices", type=int, default=1, help="of the accelerator; one, for now")
     group.add_argument("--threads", type=int, help="of the CPU; default: torch's choice")
     group.add_argument(
         "--validation",
@@ -197,6 +209,7 @@ def estimator(
         trainer_kwargs={
             "max_epochs": chosen.max_epochs,
             "accelerator": chosen.accelerator,
+            "devices": chosen.devices,
             "gradient_clip_val": chosen.gradient_clip_val or None,
             "default_root_dir": folder.resolve(),
             "logger": CSVLogger(folder.resolve(), name=runs.EPOCHS, version="", flush_logs_every_n_steps=1),

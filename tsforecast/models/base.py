@@ -33,7 +33,7 @@ DATA_DECIDED = frozenset(
 )  # fmt: skip
 
 # Of checkpoints and saved predictors; raised when older ones can no longer be read.
-FORMAT = 1
+FORMAT = 2
 
 INPUT_NAMES = [
     "past_target", "past_observed", "past_is_pad", "past_time_feat", "past_season_index", "past_dynamic_real",

@@ -57,8 +57,9 @@ class DeepStateForecaster(AbstractISSMForecaster):
         self.head = torch.nn.Linear(hidden, len(self.noise_names))
         self.factors = sum(c.size for c in self.components if isinstance(c, Season))
         self.prior_head = torch.nn.Linear(hidden, len(self.components) + self.factors)
-        self.damping = torch.nn.Parameter(torch.full((sum(c.is_damped for c in self.components),), 2.0))
-        self.effects = torch.nn.Parameter(torch.zeros(self.hparams.get("num_dynamic_real", 0)))
+        damped, covariates = sum(c.is_damped for c in self.components), self.hparams.get("num_dynamic_real", 0)
+        self.damping = torch.nn.Parameter(torch.full((damped,), 2.0)) if damped else None
+        self.effects = torch.nn.Parameter(torch.zeros(covariates)) if covariates else None
         with torch.no_grad():  # scales as an ISSM begins with them
             self.head.bias.fill_(-3.0)
             self.head.bias[-1] = -0.5
@@ -80,10 +81,12 @@ class DeepStateForecaster(AbstractISSMForecaster):
             begins = stretch.active.int().argmax(0)
             first = outputs.gather(0, begins[None, :, None].expand(1, *first.shape)).squeeze(0)
         log_prior, season_means = self.prior_head(first).split([len(self.components), self.factors], -1)
-        damping = self.damping.expand(len(first), -1)
+        nothing = log_prior.new_zeros(0)
+        damping = (nothing if self.damping is None else self.damping).expand(len(first), -1)
+        effects = nothing if self.effects is None else self.effects
         most = torch.full_like(log_prior, _LARGEST_LOG_PRIOR)
         log_prior = log_prior.clamp_max(_LARGEST_LOG_PRIOR)
-        return self.assemble(stretch, self.head(outputs), damping, log_prior, season_means, self.effects, most)
+        return self.assemble(stretch, self.head(outputs), damping, log_prior, season_means, effects, most)
 
     def filter(self, batch: Batch, belief: Belief | None = None) -> tuple[Belief, Float[Tensor, "time series"]]:
         """Exact filtering of the batch's past; the belief has the LSTM's memory."""

@@ -42,8 +42,8 @@ class GLSForecaster(AbstractLinearForecaster):
         self.transition = torch.nn.Parameter(rotations(state_dim, self.season))
         emission = seasonal_readout(state_dim, self.season).expand(targets, -1)
         self.emission = torch.nn.Parameter(emission + 0.1 * torch.randn(emission.shape) / math.sqrt(state_dim))
-        self.state_inputs = torch.nn.Parameter(torch.zeros(state_dim, inputs))
-        self.target_inputs = torch.nn.Parameter(torch.zeros(targets, inputs))
+        self.state_inputs = torch.nn.Parameter(torch.zeros(state_dim, inputs)) if inputs else None
+        self.target_inputs = torch.nn.Parameter(torch.zeros(targets, inputs)) if inputs else None
         self.prior_mean = torch.nn.Parameter(torch.zeros(state_dim))
         self.log_prior_scale = torch.nn.Parameter(torch.zeros(state_dim))
         initial = torch.cat([torch.full((state_dim,), -2.0), torch.full((targets,), -0.5)])
@@ -70,8 +70,10 @@ class GLSForecaster(AbstractLinearForecaster):
         transition, state_noise = begun(stretch, self.stable_transition()[None, None], state_noise)
         inputs = stretch.dynamic_real
         zeros = scales.new_zeros(1, 1, 1)
-        state_offset = (inputs @ self.state_inputs.mT if inputs.shape[-1] else zeros).expand(-1, -1, self.state_dim)
-        target_offset = (inputs @ self.target_inputs.mT if inputs.shape[-1] else zeros).expand(-1, -1, self.num_targets)
+        offsets = [zeros if x is None else inputs @ x.mT for x in (self.state_inputs, self.target_inputs)]
+        state_offset, target_offset = (
+            x.expand(-1, -1, size) for x, size in zip(offsets, (self.state_dim, self.num_targets), strict=True)
+        )
         system = LinearSystem(
             LinearGaussian(transition, state_offset, state_noise),
             LinearGaussian(

@@ -173,7 +173,7 @@ class ISSMForecaster(AbstractISSMForecaster):
         initial.append(torch.zeros(self.sizes[3]))  # effects of the covariates
         self.parameters_of_series = SeriesParameters(torch.cat(initial), self.num_series, self.cardinality)
         factors = sum(c.size for c in self.components if isinstance(c, Season))
-        self.season_means = torch.nn.Parameter(torch.zeros(factors))
+        self.season_means = torch.nn.Parameter(torch.zeros(factors)) if factors else None
         self.network = None
         if scales == "network":
             inputs = options.get("num_time_features", 0) + factors + options.get("num_static_real", 0)
@@ -192,4 +192,5 @@ class ISSMForecaster(AbstractISSMForecaster):
             inputs = [stretch.time_feat, *active, real]
             wide = [x.to(log_scale.dtype).expand(*stretch.time_feat.shape[:2], -1) for x in inputs]
             log_scale = log_scale + self.network(torch.cat(wide, -1), series)
-        return self.assemble(stretch, log_scale, damping, log_prior, self.season_means, effects)
+        means = log_prior.new_zeros(0) if self.season_means is None else self.season_means
+        return self.assemble(stretch, log_scale, damping, log_prior, means, effects)

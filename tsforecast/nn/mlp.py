@@ -34,22 +34,30 @@ class InputNetwork(nn.Module):
 
     Args:
         num_inputs: Features of a step.
-        num_series: Series in the training data; index 0 is "unknown".
+        num_series: Series in the training data; index 0 is "unknown". Where all are, there is no embedding.
         embedding_dim: Size of the embedding.
         hidden: Width of the layer.
     """
 
     def __init__(self, num_inputs: int, num_series: int, embedding_dim: int, hidden: int) -> None:
         super().__init__()
-        self.embedding = nn.Embedding(num_series + 1, embedding_dim, padding_idx=0)
-        self.of_time = nn.Linear(num_inputs, hidden)
-        self.of_series = nn.Linear(embedding_dim, hidden, bias=False)
+        self.embedding = nn.Embedding(num_series + 1, embedding_dim, padding_idx=0) if num_series else None
+        self.of_time = nn.Linear(num_inputs, hidden) if num_inputs else None
+        self.bias = None if num_inputs else nn.Parameter(torch.zeros(hidden))
+        self.of_series = nn.Linear(embedding_dim, hidden, bias=False) if num_series else None
 
     def forward(
         self, inputs: Float[Tensor, "time #series feature"], series: Int[Tensor, " series"]
     ) -> Float[Tensor, "time series hidden"]:
         """Features u_t for the other networks."""
-        return nn.functional.leaky_relu(self.of_time(inputs) + self.of_series(self.embedding(series)))
+        if self.of_time is None:
+            assert self.bias is not None
+            known = self.bias.expand(len(inputs), 1, -1)
+        else:
+            known = self.of_time(inputs)
+        if self.embedding is not None and self.of_series is not None:
+            known = known + self.of_series(self.embedding(series))
+        return nn.functional.leaky_relu(known.expand(-1, len(series), -1))
 
 
 class BaseMixture(nn.Module):

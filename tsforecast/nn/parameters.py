@@ -22,14 +22,17 @@ class SeriesParameters(nn.Module):
     def __init__(self, initial: Tensor, num_series: int, cardinality: list[int]) -> None:
         super().__init__()
         self.population = nn.Parameter(initial.clone())
-        self.series = nn.Parameter(torch.zeros(num_series, len(initial)))
+        self.series = nn.Parameter(torch.zeros(num_series, len(initial))) if num_series else None
         self.categories = nn.ParameterList([torch.zeros(size, len(initial)) for size in cardinality])
 
     def forward(
         self, series: Int[Tensor, " series"], categories: Int[Tensor, "series category"]
     ) -> Float[Tensor, "series size"]:
         """The vectors of the given series."""
-        deviation = nn.functional.pad(self.series, (0, 0, 1, 0))[series]
+        if self.series is None:
+            deviation = torch.zeros_like(self.population).expand(len(series), -1)
+        else:
+            deviation = nn.functional.pad(self.series, (0, 0, 1, 0))[series]
         for table, category in zip(self.categories, categories.unbind(-1), strict=True):
             deviation = deviation + nn.functional.pad(table, (0, 0, 1, 0))[category + 1]
         return self.population + deviation
