@@ -25,6 +25,7 @@ from tsforecast.core.learners import DRIFTS, LEARNERS, AbstractNetwork, Abstract
 from tsforecast.data import ForecastTask
 from tsforecast.data.checks import check_entries
 from tsforecast.data.files import save_tensors
+from tsforecast.data.magnitude import find_exponents
 from tsforecast.data.task import instances
 from tsforecast.data.transform import collate, cut, since_first_value
 from tsforecast.models import AbstractForecaster
@@ -244,7 +245,8 @@ class AdaptivePredictor(Predictor):
             prepared = predictor.input_transform(iter(entries), is_train=True)
             past = self.module.scaling_length or None
             windows = [since_first_value(cut(e, len(e["target"]) - length, past, length)) for e in prepared]
-            batch = collate(windows, predictor.device)
+            exponents = find_exponents(windows, self.module.scaling_length) if self.module.is_scale_free else None
+            batch = collate(windows, predictor.device, exponents)
             learner = self.learner.with_network(dataclasses.replace(self.network, batch=batch))
             rows = torch.arange(len(windows), device=predictor.device, dtype=self.weights.dtype).unsqueeze(-1)
             passed = 0.0 if count else 1.0  # one period for all of them

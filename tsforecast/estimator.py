@@ -18,8 +18,10 @@ from tsforecast.data.checks import check_entries
 from tsforecast.data.frequency import calendar_unit, default_season, period_alias
 from tsforecast.data.transform import EpochLoader, Prepare
 from tsforecast.models import MODELS, AbstractForecaster
+from tsforecast.models.base import largest_value
 from tsforecast.models.bounds import at_least
 from tsforecast.models.linear import AbstractLinearForecaster
+from tsforecast.nn.likelihood import DECODERS
 from tsforecast.predictor import StateSpacePredictor
 from tsforecast.survey import Survey, adopt, survey
 from tsforecast.training import fit
@@ -175,7 +177,7 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         self._survey = self._look_at(training_data, from_predictor)
         if validation_data is not None:
             _refuse_endless(validation_data)
-            check_entries(validation_data, self.freq, min_length=self.prediction_length + 1)
+            self._check(validation_data, self.prediction_length)
         transformation = self.create_transformation()
         module = self._initial(from_predictor)
 
@@ -284,12 +286,20 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
             self.seed,
             recent=self.train_length or None,
             buffer=shuffle_buffer_length or 4096,
+            scaling_length=_free_scaling(module),
         )
 
     def create_validation_data_loader(self, data: Any, module: Any, **kwargs: Any) -> Iterable:
         """The last window of each series."""
         return EpochLoader(
-            data, self.context_length or None, self.prediction_length, self.batch_size, None, 0, at_end=True
+            data,
+            self.context_length or None,
+            self.prediction_length,
+            self.batch_size,
+            None,
+            0,
+            at_end=True,
+            scaling_length=_free_scaling(module),
         )
 
     def create_predictor(self, transformation: Transformation, module: Any) -> StateSpacePredictor:
@@ -304,10 +314,17 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
             self.forecast,
         )
 
+    def _check(self, data: Any, future: int) -> None:
+        """Refuses data with which the model could not be trained, or validated, on so many steps of the future."""
+        likelihood = DECODERS.get(self.hyperparameters.get("likelihood", ""))
+        support = "real" if likelihood is None else likelihood.support
+        largest = largest_value(self.hyperparameters.get("transformation", "none"), support)
+        check_entries(data, self.freq, min_length=future + 1, support=support, largest=largest)
+
     def _look_at(self, data: Any, from_predictor: PyTorchPredictor | None) -> Survey:
         """Checks the training data; takes from them, or from the predictor to start from, what the model must know."""
         _refuse_endless(data)
-        check_entries(data, self.freq, min_length=self.train_horizon + 1)
+        self._check(data, self.train_horizon)
         found = survey(data, self.use_feat_static_cat)
         if self.hyperparameters.get("transformation") == "log1p" and found.lowest <= -1:
             raise ValueError(
@@ -325,6 +342,11 @@ def _refuse_endless(data: Any) -> None:
         )
     if iter(data) is data:
         raise ValueError("expected data that can be walked through again and again, got an iterator; make a list of it")
+
+
+def _free_scaling(module: AbstractForecaster) -> int | None:
+    """Values from which the scaling is taken, of a model for which the unit of the data does not matter."""
+    return module.scaling_length if module.is_scale_free else None
 
 
 def _context(freq: str) -> int:

@@ -22,6 +22,7 @@ from tsforecast.data.reading import expect_like, load_tensors
 from tsforecast.models import AbstractForecaster, Belief
 from tsforecast.models.base import FORMAT
 
+_LARGEST_EXPONENT = 1075  # of float64
 _STATIC = ("feat_static_cat", "feat_static_real")
 
 
@@ -35,6 +36,7 @@ class LiveBelief:
         belief: One series wide; its scale is that of the history with which filtering began.
         static: Static features of the series, as they were given.
         begun: Whether a value has been seen: a series begins at its first, and has its scale from there.
+        exponents: Of the powers of two by which its targets are divided, see `tsforecast.data.magnitude`.
     """
 
     item_id: str
@@ -42,6 +44,7 @@ class LiveBelief:
     belief: Belief
     static: dict[str, np.ndarray]
     begun: bool = True
+    exponents: tuple[int, ...] = (0,)
 
 
 def missing_steps(known: LiveBelief, start: pd.Period) -> int:
@@ -67,13 +70,13 @@ def continued(known: LiveBelief, entry: Mapping[str, Any]) -> dict[str, Any]:
         ValueError: If steps have been seen already; or if some were left out whose covariates a model would need.
     """
     steps = missing_steps(known, entry["start"])
-    target = as_numbers(entry["target"]).astype(np.float32)
+    target = as_numbers(entry["target"]).astype(np.float64)
     if steps and "feat_dynamic_real" in entry:
         raise ValueError(
             f"series {known.item_id!r}: {steps} steps from {known.end} on were left out; give them with their "
             "covariates, and a target of NaN"
         )
-    gap = np.full((*target.shape[:-1], steps), np.nan, np.float32)
+    gap = np.full((*target.shape[:-1], steps), np.nan)
     return {**known.static, **entry, "start": known.end, "target": np.concatenate([gap, target], -1)}
 
 
@@ -140,6 +143,7 @@ def save_beliefs(path: str | Path, beliefs: Iterable[LiveBelief], net: AbstractF
             "belief": _plain(known.belief),
             "static": {name: torch.as_tensor(values) for name, values in known.static.items()},
             "begun": known.begun,
+            "exponents": list(known.exponents),
         }
         for known in beliefs
     ]
@@ -219,8 +223,13 @@ def _read_row(row: Any, like: dict[str, Any], net: AbstractForecaster) -> LiveBe
     assert isinstance(end, pd.Period)
     if type(begun) is not bool:
         raise ValueError(f"series {item!r:.80}: expected whether it has begun, got {begun!r:.80}")
+    exponents = row.get("exponents", [0])
+    if type(exponents) is not list or len(exponents) not in (1, net.num_targets):
+        raise ValueError(f"series {item!r:.80}: expected a power of two for each target, got {exponents!r:.80}")
+    if not all(type(power) is int and abs(power) < _LARGEST_EXPONENT for power in exponents):
+        raise ValueError(f"series {item!r:.80}: expected powers of two, got {exponents!r:.80}")
     values = {name: numbers.cpu().numpy() for name, numbers in static.items()}
-    return LiveBelief(item, end, _belief(belief), values, begun)
+    return LiveBelief(item, end, _belief(belief), values, begun, tuple(exponents))
 
 
 def _plain(record: Any) -> Any:

@@ -15,12 +15,17 @@ from gluonts.model.predictor import Predictor
 from gluonts.torch.model.forecast import DistributionForecast
 from gluonts.torch.model.predictor import PyTorchPredictor
 from gluonts.transform import Transformation
+from numpy.typing import NDArray
 
 from tsforecast.data.checks import as_numbers, check_entries
 from tsforecast.data.files import replace_folder
+from tsforecast.data.frequency import expected_alias_warnings
+from tsforecast.data.magnitude import compact, find_exponents, in_units
 from tsforecast.data.transform import Prepare, collate, cut, since_first_value
 from tsforecast.live import LiveBelief, continued, join, split, static_features
 from tsforecast.models import INPUT_NAMES, AbstractForecaster, Belief
+from tsforecast.models.base import FARTHEST
+from tsforecast.models.linear import distribution_in_units
 from tsforecast.saved import NOT_SAVED, declared, read_parts, write_parts
 
 log = logging.getLogger(__name__)
@@ -37,6 +42,7 @@ class _Waiting:
     window: dict[str, Any]
     static: dict[str, np.ndarray]
     belief: Belief | None
+    exponents: tuple[int, ...]
 
 
 class StateSpacePredictor(PyTorchPredictor):
@@ -116,7 +122,8 @@ class StateSpacePredictor(PyTorchPredictor):
         A series begins at its first value: missing values before it make no difference. A series without a value in
         the history that is filtered stops none of the others: its forecast is the model's prior, with location 0 and
         scale 1 in the units of the transformation, since scales come from the history and those of the training are
-        not kept. One warning names such series when the data end.
+        not kept. So does a value too far from the others for float32, which counts as missing. One warning each names
+        such series when the data end.
 
         Args:
             dataset: GluonTS data entries. `feat_dynamic_real` must reach over the horizon; an entry may carry
@@ -126,24 +133,42 @@ class StateSpacePredictor(PyTorchPredictor):
         Raises:
             ValueError: If an entry is not as expected; the message names the series.
         """
-        net = self._net()
-        for held in batcher(self._checked(dataset), _BATCHES_HELD * self.batch_size):
-            # Rolling windows of a series follow one another and differ in length: in order every batch would be padded.
-            order = [*range(len(held))]
-            if len(held) > self.batch_size:
-                order.sort(key=lambda k: np.shape(held[k]["target"])[-1])
-            found: dict[int, Forecast] = {}
-            for places in batcher(order, self.batch_size):
-                prepared = self.input_transform(iter([held[k] for k in places]), is_train=False)
-                windows = [
-                    since_first_value(cut(e, len(e["target"]), self.history_length, self.prediction_length))
-                    for e in prepared
-                ]
-                batch = collate(windows, self.device)
-                with torch.no_grad():  # not around the yield: it would hold in the caller, too
-                    belief, _ = net.filter(batch)
-                    found.update(zip(places, self._forecasts(net, belief, batch, num_samples), strict=True))
-            yield from (found[k] for k in range(len(held)))
+        net, far = self._net(), dict[str, None]()
+        try:
+            for held in batcher(self._checked(dataset), _BATCHES_HELD * self.batch_size):
+                # Rolling windows of a series follow one another and differ in length: in order every batch would be
+                # padded.
+                order = [*range(len(held))]
+                if len(held) > self.batch_size:
+                    order.sort(key=lambda k: np.shape(held[k]["target"])[-1])
+                found: dict[int, Forecast] = {}
+                for places in batcher(order, self.batch_size):
+                    forecasts = self._of_histories(net, [held[k] for k in places], num_samples, far)
+                    found.update(zip(places, forecasts, strict=True))
+                yield from (found[k] for k in range(len(held)))
+        finally:  # also where nobody asks for the rest
+            _warn_far(far)
+
+    def _of_histories(
+        self, net: AbstractForecaster, entries: list[dict[str, Any]], num_samples: int | None, far: dict[str, None]
+    ) -> list[Forecast]:
+        """Forecasts from the ends of entries; values too far from the others are named in `far`."""
+        prepared = self.input_transform(iter(entries), is_train=False)
+        windows = [
+            since_first_value(cut(e, len(e["target"]), self.history_length, self.prediction_length)) for e in prepared
+        ]
+        exponents = self._exponents(net, windows)
+        batch = collate(windows, self.device, exponents)
+        with torch.no_grad():
+            belief, _ = net.filter(batch)
+            far.update(_far_values(net, batch, belief, windows))
+            return self._forecasts(net, belief, batch, num_samples, exponents)
+
+    def _exponents(self, net: AbstractForecaster, windows: list[dict[str, Any]]) -> NDArray[np.int64]:
+        """Powers of two by which targets are divided, (series, target); none where the unit matters to the model."""
+        if net.is_scale_free:
+            return find_exponents(windows, net.scaling_length)
+        return np.zeros((len(windows), net.num_targets), np.int64)
 
     def impute(self, dataset: Iterable[dict[str, Any]], num_samples: int | None = None) -> Iterator[SampleForecast]:
         """Joint samples of the missing values of every entry, given all that it has; in order.
@@ -160,12 +185,18 @@ class StateSpacePredictor(PyTorchPredictor):
         """
         net = self._net()
         for entry in dataset:  # one by one: a smoother keeps every step of every sample
-            check_entries([entry], self.freq, all_missing=True)
+            self._check(entry)
             (prepared,) = self.input_transform(iter([entry]), is_train=True)
-            batch = collate([cut(prepared, len(prepared["target"]), None, 0)], self.device)
+            windows = [cut(prepared, len(prepared["target"]), None, 0)]
+            exponents = self._exponents(net, windows)
             with torch.no_grad():
+                batch = collate(windows, self.device, exponents)
                 samples = net.impute(batch, num_samples or net.num_samples)[0].cpu().numpy()
-            paths = samples[..., 0] if net.num_targets == 1 else samples
+            paths = in_units(samples[..., 0] if net.num_targets == 1 else samples, exponents[0])
+            values = compact(prepared["target"])
+            if values.dtype == np.float64:  # float32 has not kept them
+                seen = prepared["observed"]
+                paths = np.where(seen, values, paths) if paths.ndim == 3 else np.where(seen[:, 0], values[:, 0], paths)
             yield SampleForecast(samples=paths, start_date=entry["start"], item_id=entry.get("item_id"))
 
     def filter(self, dataset: Iterable[dict[str, Any]]) -> dict[str, LiveBelief]:
@@ -194,7 +225,7 @@ class StateSpacePredictor(PyTorchPredictor):
         Raises:
             ValueError: If an entry is not as expected or repeats what has been seen; the message names the series.
         """
-        net = self._net()
+        net, far = self._net(), dict[str, None]()
         found = dict(beliefs)
         waiting: dict[tuple[bool, int], list[_Waiting]] = {}
         seen: dict[str, None] = {}
@@ -203,7 +234,7 @@ class StateSpacePredictor(PyTorchPredictor):
             if "item_id" not in entry or item in seen:
                 raise ValueError(f"expected an item_id of its own for each series, got {entry.get('item_id')!r}")
             seen[item] = None
-            check_entries([entry], self.freq, all_missing=True)
+            self._check(entry)
             known = found.get(item)
             static = static_features(entry) if known is None else known.static
             begins = known is None or not known.begun
@@ -212,21 +243,28 @@ class StateSpacePredictor(PyTorchPredictor):
             window = cut(prepared, len(prepared["target"]), self.history_length if begins else None, 0)
             window = since_first_value(window) if begins else window
             group = waiting.setdefault((begins, len(window["past_target"])), [])
-            group.append(_Waiting(item, window, static, None if known is None or begins else known.belief))
+            if known is None or begins:
+                exponents = tuple(self._exponents(net, [window])[0].tolist())
+                group.append(_Waiting(item, window, static, None, exponents))
+            else:
+                group.append(_Waiting(item, window, static, known.belief, known.exponents))
             if len(group) == self.batch_size:
-                found.update(self._moved(net, group))
+                found.update(self._moved(net, group, far))
                 group.clear()
         for group in waiting.values():
             if group:
-                found.update(self._moved(net, group))
+                found.update(self._moved(net, group, far))
+        _warn_far(far)
         return {item: found[item] for item in dict.fromkeys([*beliefs, *seen])}
 
-    def _moved(self, net: AbstractForecaster, group: list["_Waiting"]) -> dict[str, LiveBelief]:
+    def _moved(self, net: AbstractForecaster, group: list["_Waiting"], far: dict[str, None]) -> dict[str, LiveBelief]:
         """Beliefs after windows of equal length, of series that all have begun before or all begin now."""
         before = [one.belief for one in group if one.belief is not None]
-        batch = collate([one.window for one in group], self.device)
+        windows = [one.window for one in group]
+        batch = collate(windows, self.device, np.array([one.exponents for one in group]))
         with torch.no_grad():
             after, _ = net.filter(batch, join(before) if before else None)
+            far.update(_far_values(net, batch, after, windows))
         rows = zip(group, batch["forecast_start"], split(after), strict=True)
         return {
             one.item_id: LiveBelief(
@@ -235,6 +273,7 @@ class StateSpacePredictor(PyTorchPredictor):
                 belief,
                 one.static,
                 begun=one.belief is not None or bool(one.window["past_observed"].any()),
+                exponents=one.exponents,
             )
             for one, end, belief in rows
         }
@@ -274,9 +313,10 @@ class StateSpacePredictor(PyTorchPredictor):
                         f"{known[-1].end} on, got {len(prepared['dynamic_real'])}"
                     )
                 windows.append(cut(prepared, 0, None, self.prediction_length))
+            exponents = np.array([k.exponents for k in known])
             with torch.no_grad():
-                batch = collate(windows, self.device)
-                forecasts = self._forecasts(net, join([k.belief for k in known]), batch, num_samples)
+                batch = collate(windows, self.device, exponents)
+                forecasts = self._forecasts(net, join([k.belief for k in known]), batch, num_samples, exponents)
             yield from forecasts
 
     def _net(self) -> AbstractForecaster:
@@ -284,12 +324,18 @@ class StateSpacePredictor(PyTorchPredictor):
         assert isinstance(net, AbstractForecaster)
         return net
 
+    def _check(self, entry: dict[str, Any], future: int = 0) -> None:
+        net = self._net()
+        check_entries(
+            [entry], self.freq, future=future, all_missing=True, support=net.support, largest=net.largest_value
+        )
+
     def _checked(self, dataset: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         """The entries, each checked when its turn comes; at the end a warning of those without a value."""
         names: dict[str, None] = {}
         try:
             for number, entry in enumerate(dataset):
-                check_entries([entry], self.freq, future=self.prediction_length, all_missing=True)
+                self._check(entry, self.prediction_length)
                 if np.isnan(as_numbers(entry["target"])[..., -(self.history_length or 0) :]).all():
                     names[repr(entry["item_id"]) if "item_id" in entry else f"number {number}"] = None
                 yield entry
@@ -302,24 +348,67 @@ class StateSpacePredictor(PyTorchPredictor):
                     _some(list(names)),
                 )
 
-    def _forecasts(self, net: Any, belief: Any, batch: dict[str, Any], num_samples: int | None) -> list[Forecast]:
+    def _forecasts(
+        self,
+        net: Any,
+        belief: Belief,
+        batch: dict[str, Any],
+        num_samples: int | None,
+        exponents: NDArray[np.int64],
+    ) -> list[Forecast]:
+        """Forecasts in the units of the data, whose targets were divided by powers of two."""
+        count = len(batch["forecast_start"])
+        names, infos = (batch.get(name, [None] * count) for name in ("item_id", "info"))
         common = [
             {"start_date": start, "item_id": item, "info": info}
-            for start, item, info in zip(
-                batch["forecast_start"],
-                batch.get("item_id", [None] * len(batch["forecast_start"])),
-                batch.get("info", [None] * len(batch["forecast_start"])),
-                strict=True,
-            )
+            for start, item, info in zip(batch["forecast_start"], names, infos, strict=True)
         ]
+        _refuse_far_future(net, batch, belief, names)
         if self.forecast == "distribution":
-            marginals = net.marginals(belief, batch)
-            return [DistributionForecast(distribution=d, **c) for d, c in zip(marginals, common, strict=True)]
+            marginals = zip(net.marginals(belief, batch), exponents, strict=True)
+            found = [distribution_in_units(marginal, powers) for marginal, powers in marginals]
+            return [DistributionForecast(distribution=d, **c) for d, c in zip(found, common, strict=True)]
         samples = net.forecast(belief, batch, num_samples or net.num_samples)
         if net.num_targets == 1:
             samples = samples.squeeze(-1)
-        samples = samples.cpu().numpy()
-        return [SampleForecast(samples=paths, **c) for paths, c in zip(samples, common, strict=True)]
+        paths = [in_units(one, powers) for one, powers in zip(samples.cpu().numpy(), exponents, strict=True)]
+        return [SampleForecast(samples=one, **c) for one, c in zip(paths, common, strict=True)]
+
+
+def _far_values(
+    net: AbstractForecaster, batch: dict[str, Any], belief: Belief, windows: list[dict[str, Any]]
+) -> dict[str, None]:
+    """The first value of each series that is too far from the others, by name, value and time."""
+    far = (net.too_far(batch, belief) & batch["past_observed"]).cpu().numpy()
+    found = {}
+    for series in np.flatnonzero(far.any((1, 2))):
+        window = windows[series]
+        time, target = np.argwhere(far[series])[0]
+        back = far.shape[1] - time
+        value = window["past_target"][len(window["past_target"]) - back, target]
+        with expected_alias_warnings():
+            period = window["forecast_start"] - int(back)
+        found[f"series {window.get('item_id')!r}: {value:g} at {period}"] = None
+    return found
+
+
+def _warn_far(far: Mapping[str, None]) -> None:
+    if far:
+        log.warning(
+            "values more than %g times the scale of their series away from its centre count as missing (%s): correct "
+            "them, or filter the history anew if the series has grown so much",
+            FARTHEST,
+            _some(list(far)),
+        )
+
+
+def _refuse_far_future(net: AbstractForecaster, batch: dict[str, Any], belief: Belief, names: list[Any]) -> None:
+    far = net.too_far(batch, belief, "known_future").any((1, 2))
+    if bool(far.any()):
+        raise ValueError(
+            f"series {names[int(far.int().argmax())]!r}: a value of known_future is more than {FARTHEST:g} times the "
+            "scale of the series away from its centre; correct it, or write NaN where it is free"
+        )
 
 
 def _some(names: list[str]) -> str:

@@ -91,7 +91,8 @@ def survey(data: Iterable[dict[str, Any]], use_categories: bool = True) -> Surve
             items[str(entry["item_id"])] = None
         target = as_numbers(entry["target"])
         lowest = min(lowest, np.nanmin(target))
-        whole = whole and bool((np.nan_to_num(target) % 1 == 0).all())
+        numbers = np.nan_to_num(target)
+        whole = whole and bool(((numbers % 1 == 0) & (numbers < 2.0**53)).all())  # beyond all are
         unread.update(dict.fromkeys(name for name in _UNREAD if name in entry))
         if use_categories and "feat_static_cat" in entry:
             codes = np.maximum(codes if codes.size else 0, as_numbers(entry["feat_static_cat"]).reshape(-1))

@@ -127,3 +127,28 @@ def test_all_series_have_the_same_fields(other):
 def test_none_and_masked_values_are_missing(values, expected):
     np.testing.assert_array_equal(as_numbers(values), expected)
     assert not np.ma.isMaskedArray(as_numbers(values))
+
+
+@pytest.mark.parametrize(
+    ("target", "options", "message"),
+    [
+        (
+            [1.0, 2e300],
+            {},
+            r"series 'a': the target is 2e\+300 at step 1, expected at most 1e\+300 in size; correct it",
+        ),
+        ([-1e37, 1.0], {"largest": 1e36}, r"the target is -1e\+37 at step 0, expected at most 1e\+36"),
+        ([1, 2, -3], {"support": "counts"}, "the target is -3 at step 2, expected a count: a whole number from 0"),
+        ([1.0, np.nan, 2.5], {"support": "counts"}, "the target is 2.5 at step 2, expected a count"),
+        ([0.0, 1.0, 1.5], {"support": "unit"}, "the target is 1.5 at step 2, expected a number from 0 to 1"),
+        ([[0.0, 1.0], [0.5, -1.0]], {"support": "unit"}, "the target is -1 at step 1, expected a number from 0 to 1"),
+    ],
+)
+def test_values_that_a_model_cannot_take_are_named(target, options, message):
+    entry = {"item_id": "a", "start": pd.Period("2024-01-01", "D"), "target": np.array(target)}
+    with pytest.raises(ValueError, match=message):
+        check_entries([entry], "D", **options)
+    fine = {**entry, "target": np.array([np.nan, 0.0, 1.0]), "known_future": np.array([target]).ravel()}
+    with pytest.raises(ValueError, match="series 'a': known_future is"):
+        check_entries([fine], "D", **options)
+    check_entries([{**fine, "known_future": [np.nan, 1.0]}], "D", **options)

@@ -1,3 +1,4 @@
+import json
 import logging
 
 import numpy as np
@@ -279,3 +280,13 @@ def test_short_series_are_left_out_on_demand(tmp_path, caplog):
     assert "series 'short'" in caplog.text
     assert "series 'void'" in caplog.text
     assert [entry["item_id"] for entry in read_task(path, drop_unusable=True).entries] == ["a", "b"]
+
+
+def test_numbers_too_small_for_float32_stay_what_they_are(tmp_path):
+    table = pd.DataFrame({"timestamp": pd.date_range("2024-01-01", periods=3), "target": [1e-300, 2e-300, np.nan]})
+    table.to_csv(tmp_path / "small.csv", index=False)
+    (entry,) = read_task(tmp_path / "small.csv", "D", 1, 0).entries
+    assert entry["target"].tolist()[:2] == [1e-300, 2e-300]
+    line = {"start": "2024-01-01", "target": [1e300, 1.0]}
+    (tmp_path / "large.json").write_text(json.dumps(line) + "\n")
+    assert read_task(tmp_path / "large.json", "D", 1, 0).entries[0]["target"].tolist() == [1e300, 1.0]

@@ -17,13 +17,15 @@ def check_entries(
     min_length: int = 1,
     future: int = 0,
     all_missing: bool = False,
+    support: str = "real",
+    largest: float = 1e300,
 ) -> None:
     """Refuses data entries that a model could not digest, in one walk through the data.
 
-    Checked are: there is an entry at all; the start is a period of the given frequency; the target is numeric, finite
-    or NaN, of one kind of shape throughout, long enough and, unless allowed, not missing altogether; covariates are
-    finite and reach far enough; every entry has the same static features and covariates. A constant series is fine, so
-    are series of different lengths and starts, and missing values anywhere.
+    Checked are: there is an entry at all; the start is a period of the given frequency; the target is numeric, of one
+    kind of shape throughout, long enough and, unless allowed, not missing altogether; its values are NaN or finite, and
+    such as the model can take; covariates are finite and reach far enough; every entry has the same static features and
+    covariates. A constant series is fine, so are series of different lengths and starts, and missing values anywhere.
 
     Args:
         entries: GluonTS data entries.
@@ -33,6 +35,8 @@ def check_entries(
             prediction. Longer covariates are not refused.
         all_missing: Whether a target may be missing altogether: there is nothing to learn from it, but a trained model
             can still answer with its prior.
+        support: What targets must be: "real" numbers, "counts", or numbers of the "unit" interval from 0 to 1.
+        largest: The largest size of a target.
 
     Raises:
         ValueError: At the first entry which is not as expected; the message names the item and the remedy.
@@ -43,6 +47,10 @@ def check_entries(
         place = f"series {entry['item_id']!r}" if "item_id" in entry else f"series number {index}"
         _check_start(entry, alias, place)
         target = _check_target(entry, min_length, all_missing, place)
+        _check_values(target, support, largest, f"{place}: the target")
+        if entry.get("known_future") is not None:
+            known = as_numbers(entry["known_future"], f"{place}, known_future")
+            _check_values(known, support, largest, f"{place}: known_future")
         form = {"target": target.shape[:-1], **_check_features(entry, target.shape[-1], future, place)}
         first = first or form
         if form != first:
@@ -79,10 +87,6 @@ def _check_target(entry: dict[str, Any], min_length: int, all_missing: bool, pla
         raise ValueError(f"{place}: expected a target of shape (time,) or (target, time), got {target.shape}")
     if target.shape[-1] == 0:
         raise ValueError(f"{place}: the target is empty; leave this series out")
-    infinite = np.isinf(target)
-    if infinite.any():
-        step = int(np.argwhere(infinite)[0][-1])
-        raise ValueError(f"{place}: the target is infinite at step {step}; write NaN where the value is missing")
     if target.shape[-1] < min_length:
         raise ValueError(
             f"{place}: {target.shape[-1]} steps are too short, at least {min_length} are needed; take a shorter "
@@ -91,6 +95,27 @@ def _check_target(entry: dict[str, Any], min_length: int, all_missing: bool, pla
     if not all_missing and np.isnan(target).all():
         raise ValueError(f"{place}: all values of the target are missing; leave this series out")
     return target
+
+
+def _check_values(values: np.ndarray, support: str, largest: float, name: str) -> None:
+    """Refuses values that a model could not take, and names the first of them."""
+    sizes = np.abs(values)
+    if np.isinf(sizes).any():
+        step = int(np.argwhere(np.isinf(sizes))[0][-1])
+        raise ValueError(f"{name} is infinite at step {step}; write NaN where the value is missing")
+    wrong, expected = (
+        sizes > np.float64(largest),
+        f"at most {largest:g} in size; correct it, or give the data in a larger unit",
+    )
+    if support == "counts":
+        wrong = wrong | (values < 0) | ((values % 1 != 0) & ~np.isnan(values))
+        expected = f"a count: a whole number from 0 to {largest:g}; correct it, or train with another likelihood"
+    elif support == "unit":
+        wrong = (values < 0) | (values > 1)
+        expected = "a number from 0 to 1; correct it, or train with another likelihood"
+    if wrong.any():
+        place = tuple(np.argwhere(wrong)[0])
+        raise ValueError(f"{name} is {values[place]:g} at step {place[-1]}, expected {expected}")
 
 
 def _check_features(entry: dict[str, Any], length: int, future: int, place: str) -> dict[str, tuple[int, ...]]:

@@ -21,6 +21,7 @@ from tqdm import tqdm
 from tsforecast.data.checks import check_entries
 from tsforecast.data.files import replace_folder
 from tsforecast.data.frequency import default_horizon, expected_alias_warnings, period_alias, to_period
+from tsforecast.data.magnitude import compact
 from tsforecast.data.task import ForecastTask
 from tsforecast.data.wording import option
 
@@ -159,7 +160,7 @@ def _entry(raw: Any, place: str, number: str, freq: str) -> Entry:
         entry["start"] = to_period(raw["start"], freq)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{place}: start {raw['start']!r} is not a time stamp") from error
-    entry["target"] = _array(raw["target"], np.float32, f"{place}, field target")
+    entry["target"] = compact(_array(raw["target"], np.float64, f"{place}, field target"))
     for name in ("feat_static_cat", "feat_static_real", "feat_dynamic_real"):
         if raw.get(name) is not None and len(raw[name]) > 0:
             dtype = np.int64 if name == "feat_static_cat" else np.float32

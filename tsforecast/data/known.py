@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from tsforecast.data.cells import Stamps, numbers, timestamps
 from tsforecast.data.columns import Table, read_table
 from tsforecast.data.frequency import calendar_unit, expected_alias_warnings, step_nanoseconds
+from tsforecast.data.magnitude import compact
 from tsforecast.data.regular import ordinals, refuse_weekends
 from tsforecast.data.roles import Columns
 
@@ -33,8 +34,8 @@ def attach_known(
             the only entry.
 
     Returns:
-        New entries, each with `known_future`: float32, NaN where free, of shape (prediction_length,) or, for a
-        multivariate target, (target, prediction_length).
+        New entries, each with `known_future`: float32 where that can hold it, NaN where free, of shape
+        (prediction_length,) or, for a multivariate target, (target, prediction_length).
 
     Raises:
         FileNotFoundError: If there is no such file.
@@ -50,14 +51,14 @@ def attach_known(
     result = []
     for index, entry in enumerate(entries):
         rows = np.flatnonzero((owners == index) & given)
-        known = np.full((*entry["target"].shape[:-1], prediction_length), np.nan, dtype=np.float32)
+        known = np.full((*entry["target"].shape[:-1], prediction_length), np.nan)
         if len(rows) > 0:
             width = 1 if known.ndim == 1 else len(known)
             if width != len(values):
                 raise ValueError(f"{path}: expected {width} target columns as in the data, got {len(values)}")
             steps = _steps_ahead(table, rows, stamps, entry, prediction_length)
             known[..., steps] = values[0, rows] if known.ndim == 1 else values[:, rows]
-        result.append({**entry, "known_future": known})
+        result.append({**entry, "known_future": compact(known)})
     return result
 
 

@@ -15,6 +15,7 @@ from tsforecast.data.checks import check_entries
 from tsforecast.data.columns import Table, read_table
 from tsforecast.data.folder import read_folder
 from tsforecast.data.frequency import default_horizon, default_windows, period_alias, to_period
+from tsforecast.data.magnitude import compact
 from tsforecast.data.regular import grid_steps, infer_frequency
 from tsforecast.data.roles import Columns
 from tsforecast.data.task import ForecastTask
@@ -153,11 +154,12 @@ def _read_series(
 
 def _on_grid(
     steps: NDArray[np.int64], targets: NDArray[np.float64], covariates: list[NDArray[np.float64]]
-) -> dict[str, NDArray[np.float32]]:
+) -> dict[str, NDArray[np.floating[Any]]]:
     """Target (target, time) with NaN in gaps, and covariates (covariate, time or longer) that hold their last value."""
     length = int(steps[-1]) + 1
-    target = np.full((len(targets), length), np.nan, dtype=np.float32)
+    target = np.full((len(targets), length), np.nan)
     target[:, steps] = targets
+    target = compact(target)
     if not covariates:
         return {"target": target}
     source = np.searchsorted(steps, np.arange(length), side="right") - 1

@@ -20,9 +20,9 @@ class ForecastTask:
         prediction_length: Steps of one forecast window.
         windows: Number of test windows, one behind the other; 0 where everything is for training.
         entries: GluonTS data entries over training and test part: `item_id` (str), `start` (Period) and `target`
-            (float32, NaN where missing; shape (time,) or (target, time)); where given `feat_static_cat`,
-            `feat_static_real` and `feat_dynamic_real`, the last of shape (covariate, time) and, where the future of
-            the covariates is known, longer than the target.
+            (float32, or float64 where that can not hold it; NaN where missing; shape (time,) or (target, time)); where
+            given `feat_static_cat`, `feat_static_real` and `feat_dynamic_real`, the last of shape (covariate, time)
+            and, where the future of the covariates is known, longer than the target.
         categories: Names behind the codes of `feat_static_cat`, by column.
         targets: What is measured, a name for each target; empty where it is not known.
         unit: In which it is measured; empty where it is not known.

@@ -12,9 +12,11 @@ from gluonts.core.component import validated
 from gluonts.dataset.field_names import FieldName
 from gluonts.time_feature import time_features_from_frequency_str
 from gluonts.transform import MapTransformation
+from numpy.typing import NDArray
 
 from tsforecast.data.checks import as_numbers
 from tsforecast.data.frequency import calendar_unit, expected_alias_warnings, offset_alias
+from tsforecast.data.magnitude import find_exponents, in_float32
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +35,7 @@ SEASONS = {
 }
 
 _PER_STEP = ("target", "observed", "time_feat", "season_index", "dynamic_real")
+_TARGETS = ("past_target", "future_target", "known_future")
 _PER_SERIES = ("series_index", "static_cat", "static_real", "known_future")
 
 
@@ -104,8 +107,8 @@ class Prepare(MapTransformation):
         self._said_unknown = False
 
     def map_transform(self, data: dict[str, Any], is_train: bool) -> dict[str, Any]:
-        """The prepared entry; identity fields of the original are kept."""
-        target = np.atleast_2d(as_numbers(data[FieldName.TARGET]).astype(np.float32)).T
+        """The prepared entry, its targets in float64; identity fields of the original are kept."""
+        target = np.atleast_2d(as_numbers(data[FieldName.TARGET]).astype(np.float64)).T
         self._expect(data, "the target", target.shape[1], self.num_targets)
         length = len(target) + (0 if is_train else self.prediction_length)
         features, seasons = _calendar(data[FieldName.START], length, self.seasons)
@@ -124,9 +127,9 @@ class Prepare(MapTransformation):
             covariates = as_numbers(data.get(FieldName.FEAT_DYNAMIC_REAL, np.zeros((0, length)))).astype(np.float64)
             self._expect(data, FieldName.FEAT_DYNAMIC_REAL, len(covariates), len(self.dynamic_units))
             entry["dynamic_real"] = _standardised(covariates.T[:length], self.dynamic_units).astype(np.float32)
-        known = np.full((self.prediction_length, target.shape[1]), np.nan, np.float32)
+        known = np.full((self.prediction_length, target.shape[1]), np.nan)
         if not is_train and data.get("known_future") is not None:
-            given = np.atleast_2d(as_numbers(data["known_future"]).astype(np.float32)).T[: self.prediction_length]
+            given = np.atleast_2d(as_numbers(data["known_future"]).astype(np.float64)).T[: self.prediction_length]
             self._expect(data, "known_future", given.shape[1], self.num_targets)
             if np.isinf(given).any():
                 raise ValueError(
@@ -215,10 +218,17 @@ def _first_value(observed: np.ndarray) -> int:
     return int(seen[0]) if len(seen) else max(len(observed) - 1, 0)
 
 
-def collate(windows: list[dict[str, Any]], device: torch.device | str = "cpu") -> dict[str, Any]:
-    """A batch of windows as tensors (series, time, ...); shorter pasts are padded at their beginning.
+def collate(
+    windows: list[dict[str, Any]], device: torch.device | str = "cpu", exponents: NDArray[np.int64] | None = None
+) -> dict[str, Any]:
+    """A batch of windows as tensors (series, time, ...), their targets in float32.
 
-    Padding is unobserved and marked in `past_is_pad`, (series, time).
+    Shorter pasts are padded at their beginning. Padding is unobserved and marked in `past_is_pad`, (series, time).
+
+    Args:
+        windows: As `cut` makes them.
+        device: Where the tensors are.
+        exponents: Powers of two by which targets are divided, see `find_exponents`; None for none.
     """
     length = max(len(window["past_target"]) for window in windows)
     batch: dict[str, Any] = {}
@@ -229,7 +239,10 @@ def collate(windows: list[dict[str, Any]], device: torch.device | str = "cpu") -
         else:
             if key.startswith("past_"):
                 values = [np.pad(v, [(length - len(v), 0), *[(0, 0)] * (v.ndim - 1)]) for v in values]  # pyright: ignore
-            batch[key] = torch.as_tensor(np.stack(values), device=device)  # pyright: ignore
+            stacked = np.stack(values)  # pyright: ignore
+            if key in _TARGETS:
+                stacked = in_float32(stacked, exponents)
+            batch[key] = torch.as_tensor(stacked, device=device)
     pads = np.array([length - len(window["past_target"]) for window in windows])
     batch["past_is_pad"] = torch.as_tensor(np.arange(length) < pads[:, None], device=device)
     return batch
@@ -253,6 +266,7 @@ class EpochLoader:
         recent: Steps at the end of each series from which windows are taken; None for all.
         at_end: Take the last window of every series, in order, instead of random ones (validation).
         buffer: Windows among which the order is shuffled.
+        scaling_length: Of a model to which the unit of the data does not matter, see `find_exponents`; None for others.
     """
 
     def __init__(
@@ -266,10 +280,11 @@ class EpochLoader:
         recent: int | None = None,
         at_end: bool = False,
         buffer: int = 4096,
+        scaling_length: int | None = None,
     ) -> None:
         self.data, self.past, self.future = data, past, future
         self.batch_size, self.num_batches, self.at_end, self.buffer = batch_size, num_batches, at_end, buffer
-        self.recent = recent
+        self.recent, self.scaling_length = recent, scaling_length
         self.seed = int(np.random.SeedSequence().generate_state(1)[0]) if seed is None else seed
         self.epoch = 0
         self.sampler = self  # where Lightning looks for `set_epoch`
@@ -291,12 +306,16 @@ class EpochLoader:
         for window in self._windows(rng) if self.at_end else self._shuffled(rng):
             batch.append(window)
             if len(batch) == self.batch_size:
-                yield collate(batch)
+                yield self._collated(batch)
                 batch, made = [], made + 1
                 if made == self.num_batches:
                     return
         if batch:
-            yield collate(batch)
+            yield self._collated(batch)
+
+    def _collated(self, windows: list[dict[str, Any]]) -> dict[str, Any]:
+        exponents = None if self.scaling_length is None else find_exponents(windows, self.scaling_length)
+        return collate(windows, exponents=exponents)
 
     def _shuffled(self, rng: np.random.Generator) -> Iterator[dict[str, Any]]:
         pool: list[dict[str, Any]] = []

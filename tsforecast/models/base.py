@@ -32,6 +32,10 @@ DATA_DECIDED = frozenset(
     }
 )  # fmt: skip
 
+# An observation further from the centre than so many scales counts as missing: next to it float32 tells nothing of the
+# scale apart, and its square is soon infinite.
+FARTHEST = 1e7
+
 # Of checkpoints and saved predictors; raised when older ones can no longer be read.
 FORMAT = 2
 
@@ -180,6 +184,8 @@ class AbstractForecaster(pl.LightningModule, abc.ABC):
     matrix_names: tuple[str, ...] = ()
     # What the learning rates of a linear model inside begin with once more after its epochs, when networks join.
     linear_share = 0.0
+    # What targets can be: "real" numbers, "counts", or from the "unit" interval.
+    support = "real"
 
     # What a model is.
 
@@ -233,6 +239,27 @@ class AbstractForecaster(pl.LightningModule, abc.ABC):
         future = {f"past_{name}": batch[f"future_{name}"] for name in names}
         future["past_is_pad"] = torch.zeros_like(future["past_observed"][..., 0])
         return self.filter({**batch, **future}, belief)[1].sum(0)
+
+    @property
+    def is_scale_free(self) -> bool:
+        """Whether data in another unit give the same forecast in that unit."""
+        return self.transformation == "none" and self.scaling == "series" and self.support == "real"
+
+    @property
+    def largest_value(self) -> float:
+        """The largest size of a value that the model can take."""
+        return largest_value(self.transformation, self.support)
+
+    def too_far(self, batch: Batch, belief: Belief, name: str = "past_target") -> Bool[Tensor, "series time target"]:
+        """Which values of a batch are further than `FARTHEST` scales from the centre, see `scaled`.
+
+        Args:
+            batch: Of the series of the belief.
+            belief: With their scaling.
+            name: "past_target" or "known_future"; NaN is not far.
+        """
+        values = self.transform(batch[name].to(self.dtype))
+        return (values - belief.location.unsqueeze(1)).abs() > FARTHEST * belief.scale.unsqueeze(1)
 
     # What GluonTS and Lightning call.
 
@@ -449,6 +476,13 @@ class AbstractForecaster(pl.LightningModule, abc.ABC):
         return values.clamp_min(0.0) if self.clip == "nonnegative" else values
 
 
+def largest_value(transformation: str, support: str) -> float:
+    """The largest size of a value that models of a transformation and a support can take."""
+    if support == "counts":
+        return 2.0**53  # whole numbers beyond have gaps
+    return 1e36 if transformation in ("log1p", "asinh") else 1e300
+
+
 def known_past(batch: Batch) -> Float[Tensor, "series time target"]:
     """The observed values of the batch's past, NaN elsewhere."""
     return torch.where(batch["past_observed"], batch["past_target"], torch.nan)
@@ -462,11 +496,13 @@ def _mean(values: Tensor, mask: Tensor) -> Tensor:
 def scaled(
     stretch: Stretch, location: Tensor, scale: Tensor
 ) -> tuple[Float[Tensor, "time series target"], Bool[Tensor, "time series target"] | None]:
-    """Values in scaled units and their mask, None if all are observed."""
-    values = torch.where(stretch.observed, (stretch.values - location) / scale, 0.0)
-    if not is_transformed(stretch.observed) and bool(stretch.observed.all()):
+    """Values in scaled units and their mask, None if all are observed; those too far from the centre are not."""
+    values = (stretch.values - location) / scale
+    observed = stretch.observed & (values.abs() <= FARTHEST)
+    values = torch.where(observed, values, 0.0)
+    if not is_transformed(observed) and bool(observed.all()):
         return values, None
-    return values, stretch.observed
+    return values, observed
 
 
 def identities(batch: Batch | Belief) -> tuple[Tensor, Tensor, Tensor]:

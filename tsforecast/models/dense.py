@@ -329,6 +329,7 @@ class AbstractDenseForecaster(AbstractSwitchingForecaster):
                 "transformation 'none' or objective 'likelihood'"
             )
         self.reconstruction_weight = reconstruction_weight
+        self.support = DECODERS[likelihood].support
         hidden = (self.hidden, self.hidden)
         self.decoder = DECODERS[likelihood](
             self.auxiliary_dim, self.num_targets, hidden, self.has_skip, self.image_size

@@ -4,9 +4,11 @@ import abc
 import math
 from collections.abc import Callable
 
+import numpy as np
 import torch
 from gluonts.torch.distributions import AffineTransformed
 from jaxtyping import Float
+from numpy.typing import NDArray
 from torch import Tensor
 
 from tsforecast.core import AbstractLinearSystem, Gaussian, kalman
@@ -106,6 +108,16 @@ class AbstractLinearForecaster(AbstractForecaster):
         )
 
 
+def distribution_in_units(
+    marginal: torch.distributions.Distribution, exponents: NDArray[np.int64]
+) -> torch.distributions.Distribution:
+    """A marginal distribution of targets that were divided by powers of two, in the units of the data."""
+    if not exponents.any():
+        return marginal
+    unit = torch.as_tensor(np.ldexp(1.0, exponents))
+    return torch.distributions.Normal(marginal.mean.double() * unit, marginal.stddev.double() * unit, False)
+
+
 SystemOf = Callable[[Stretch, Batch | Belief], tuple[AbstractLinearSystem, Gaussian]]
 
 
@@ -125,14 +137,16 @@ def crps_of_forecast(
     marginals = system.marginals(_gaussian(belief), len(future.values))
     mean, variance = (x.transpose(0, 1).flatten(1) for x in (marginals.mean, marginals.variance))
     deviation = variance.clamp_min(1e-12).sqrt()
-    observed = future.observed.transpose(0, 1).flatten(1)
+    seen = future.observed
     if model.transformation == "none":
-        values, _ = scaled(future, location, scale)
+        values, mask = scaled(future, location, scale)
+        seen = seen if mask is None else mask
         z = (values.transpose(0, 1).flatten(1) - mean) / deviation
         cdf, density = (0.5 * (1 + torch.erf(z / math.sqrt(2))), torch.exp(-0.5 * z.square()) / math.sqrt(2 * math.pi))
         score = deviation * (z * (2 * cdf - 1) + 2 * density - 1 / math.sqrt(math.pi))
     else:
         score = _quantile_loss(model, mean, deviation, belief, batch)
+    observed = seen.transpose(0, 1).flatten(1)
     return torch.where(observed, score, 0.0).sum(-1) / observed.sum(-1).clamp_min(1)
 
 

@@ -275,7 +275,8 @@ class AbstractSwitchingForecaster(AbstractForecaster):
         paths = self._paths(belief, stretch, _TRAINING_PATHS)
         observed = stretch.observed
         if self.transformation == "none":
-            values, _ = scaled(stretch, belief.location, belief.scale)
+            values, seen = scaled(stretch, belief.location, belief.scale)
+            observed = observed if seen is None else seen
             unit = 1.0
         else:
             size = self.mean_size(batch)

@@ -30,6 +30,7 @@ class AbstractDecoder(nn.Module, abc.ABC):
     """
 
     parameters_of_target = 2
+    support = "real"  # of the observations: "real", "counts", or the "unit" interval
     # Of the noise with a skip. What is noise of the observations is that of the emission, which particles do not draw.
     initial_log_inverse_scale = 2.5
 
@@ -174,6 +175,7 @@ class NegativeBinomialDecoder(AbstractDecoder):
     The variance is mean + dispersion * mean^2.
     """
 
+    support = "counts"
     initial_log_inverse_scale = 0.0
 
     def log_inverse_scale(self) -> Tensor:
@@ -214,6 +216,7 @@ class BernoulliDecoder(AbstractDecoder):
     """Logits of values which are 0 or 1."""
 
     parameters_of_target = 1
+    support = "unit"
     initial_log_inverse_scale = 0.0
 
     def log_inverse_scale(self) -> Tensor:

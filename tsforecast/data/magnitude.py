@@ -1,0 +1,65 @@
+"""Powers of two that bring targets into the range of float32, whatever the unit of the data is."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+# Series whose largest value lies between 2^-30 and 2^30 are left as they are. Others are divided by a power of two, so
+# that squares and products of what models compute of them stay within float32; the division is without error.
+_LARGEST_EXPONENT = 30
+_FLOAT32 = np.finfo(np.float32)
+
+
+def find_exponents(windows: Sequence[dict[str, Any]], scaling_length: int) -> NDArray[np.int64]:
+    """Powers of two by which the targets of windows are to be divided, (series, target); 0 for most.
+
+    Args:
+        windows: As `tsforecast.data.transform.cut` makes them.
+        scaling_length: Values at the end of the past from which a model takes its scaling; 0 for all. Only these count:
+            one value of long ago does not make the rest vanish.
+    """
+    return np.stack([_exponents(w["past_target"], w["past_observed"], scaling_length) for w in windows])
+
+
+def _exponents(
+    values: NDArray[np.floating[Any]], observed: NDArray[np.bool_], scaling_length: int
+) -> NDArray[np.int64]:
+    if scaling_length and len(values) > scaling_length:
+        later = np.cumsum(observed[::-1], axis=0)[::-1]
+        observed = observed & (later <= scaling_length)
+    largest = np.max(np.abs(values), axis=0, where=observed, initial=0.0)
+    exponents = np.frexp(largest)[1].astype(np.int64) - 1
+    return np.where((largest > 0) & (np.abs(exponents) > _LARGEST_EXPONENT), exponents, 0)
+
+
+def in_float32(
+    values: NDArray[np.floating[Any]], exponents: NDArray[np.int64] | None = None
+) -> NDArray[np.floating[Any]]:
+    """Targets (series, time, target) in float32, divided by powers of two (series, target); NaN stays.
+
+    What is still too large is cut at the largest number there is: models take what is so far away as missing.
+    """
+    if exponents is not None and exponents.any():
+        values = np.ldexp(values.astype(np.float64), -exponents[:, None, :])
+    return np.clip(values, _FLOAT32.min, _FLOAT32.max).astype(np.float32)
+
+
+def in_units(samples: NDArray[np.float32], exponents: NDArray[np.int64]) -> NDArray[np.floating[Any]]:
+    """Samples of one series in the units of the data: float32 as they are, or multiplied in float64.
+
+    Args:
+        samples: Of shape (sample, time), or (sample, time, target).
+        exponents: Those of the targets.
+    """
+    if not exponents.any():
+        return samples
+    return np.ldexp(samples.astype(np.float64), exponents if samples.ndim == 3 else exponents[0])
+
+
+def compact(values: NDArray[np.float64]) -> NDArray[np.floating[Any]]:
+    """In float32; as they are where that would make numbers of them infinite or zero."""
+    size = np.abs(values)
+    fine = (size <= _FLOAT32.max) & (size >= _FLOAT32.tiny) | (size == 0) | np.isnan(size)
+    return values.astype(np.float32) if fine.all() else values
