@@ -493,3 +493,26 @@ def test_version_and_usage(capsys):
 
 def test_freed_memory_is_kept_where_the_c_library_is_glibc():
     assert keep_freed_memory() == (platform.libc_ver()[0] == "glibc")
+
+
+def test_forecasts_of_series_that_end_early_cover_the_dates_of_all(trained, csv, tmp_path, capsys):
+    table = pd.read_csv(csv)
+    last = table.index[table["item_id"] == "shop 1"][-10:]
+    files = {
+        "early": table.drop(index=last),
+        "empty": table.assign(sales=table["sales"].where(~table.index.isin(last))),
+    }
+    found = {}
+    for name, options in {"early": [], "empty": [], "each": ["--start", "each"]}.items():
+        data_file, out = tmp_path / f"{name}.csv", tmp_path / f"{name}_out.csv"
+        files.get(name, files["early"]).to_csv(data_file, index=False)
+        capsys.readouterr()
+        assert main(["predict", str(trained), "--data", str(data_file), "--out", str(out), *options]) == 0
+        warned = [line for line in capsys.readouterr().err.splitlines() if "end before others ('shop 1')" in line]
+        assert len(warned) == (name != "empty")
+        found[name] = pd.read_csv(out, parse_dates=["timestamp"])
+    first = {name: frame.groupby("item_id")["timestamp"].min() for name, frame in found.items()}
+    assert set(first["early"]) == {pd.Timestamp("2024-03-31")}
+    assert first["each"].tolist() == [pd.Timestamp(day) for day in ("2024-03-31", "2024-03-21", "2024-03-31")]
+    pd.testing.assert_frame_equal(found["early"], found["empty"])
+    assert "invalid choice" in refused(capsys, "predict", trained, "--out", tmp_path / "o.csv", "--start", "never")

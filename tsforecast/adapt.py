@@ -18,7 +18,6 @@ from gluonts.model.forecast import Forecast
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
-from tqdm import tqdm
 
 from tsforecast.core.learner import in_prior_units
 from tsforecast.core.learners import DRIFTS, LEARNERS, AbstractNetwork, AbstractNetworkLearner, LogDensity
@@ -31,6 +30,7 @@ from tsforecast.data.transform import collate, cut, since_first_value
 from tsforecast.models import AbstractForecaster
 from tsforecast.models.base import FORMAT, Batch
 from tsforecast.predictor import StateSpacePredictor, load_predictor, save_predictor, with_module
+from tsforecast.progress import follow
 
 _BELIEF = "belief.pt"
 EVIDENCE = ("likelihood", "objective")
@@ -317,7 +317,7 @@ def rolling(
             )
     found: list[Any] = [None] * len(pasts)
     rows = []
-    for k in tqdm(range(windows), desc="learning", unit="period", disable=None, leave=False):
+    for k in follow(range(windows), "learning", windows, "periods"):
         torch.manual_seed(int(np.random.SeedSequence([seed % 2**63, k]).generate_state(1)[0]))
         now = range(k, series * windows, windows)
         for place, forecast in zip(now, predictor.predict([pasts[i] for i in now], num_samples), strict=True):

@@ -290,3 +290,22 @@ def test_numbers_too_small_for_float32_stay_what_they_are(tmp_path):
     line = {"start": "2024-01-01", "target": [1e300, 1.0]}
     (tmp_path / "large.json").write_text(json.dumps(line) + "\n")
     assert read_task(tmp_path / "large.json", "D", 1, 0).entries[0]["target"].tolist() == [1e300, 1.0]
+
+
+def test_series_that_end_early_go_on_with_missing_values(tmp_path):
+    frame = long_frame(length=30, price=1.0)
+    frame.loc[(frame["item_id"] == "b") & (frame["target"] >= 120), "target"] = np.nan  # the last ten of b
+    frame.loc[frame.index.isin([27, 28, 29]), "target"] = np.nan  # and the last three of a
+    columns = Columns(covariates=["price"])
+    task = read_task(write(frame, tmp_path / "a.csv"), "D", 3, columns=columns, beyond=True)
+    assert task.gaps_at_end == [0, 7]
+    together = task.ending_together().latest
+    assert [entry["target"].shape[-1] for entry in together] == [27, 27]
+    assert np.isnan(together[1]["target"][20:]).all()
+    assert [entry["feat_dynamic_real"].shape for entry in together] == [(1, 30), (1, 30)]
+    short = frame.drop(index=frame.index[-2:])
+    task = read_task(write(short, tmp_path / "b.csv"), "D", 3, columns=columns, beyond=True)
+    with pytest.raises(
+        ValueError, match=r"'b' ends 7 steps before others, and its covariates 2 steps before the forecast"
+    ):
+        task.ending_together()

@@ -14,7 +14,6 @@ import pyarrow.parquet as pq
 import torch
 from gluonts.model import Forecast, SampleForecast
 from jsonargparse import ArgumentParser, Namespace
-from tqdm import tqdm
 
 from tsforecast.cli import options, parsing, runs
 from tsforecast.cli.train import settings
@@ -23,10 +22,13 @@ from tsforecast.data.files import replace_file
 from tsforecast.data.frequency import expected_alias_warnings
 from tsforecast.evaluation import forecast_quantiles
 from tsforecast.predictor import load_predictor, with_prediction_length
+from tsforecast.progress import follow
 
 log = logging.getLogger(__name__)
 
 _SUFFIXES = (".csv", ".csv.gz", ".parquet")
+_STARTS = ("common", "each")
+_NAMED = 10  # series that a warning names, at most
 _CHUNK = 500  # series that are written at once
 
 
@@ -44,6 +46,13 @@ def parser() -> ArgumentParser:
         help="what-if: future target values, taken as given (item, time stamp, target)",
     )
     command.add_argument("--prediction_length", type=int, help="steps of a forecast; default: as in training")
+    command.add_argument(
+        "--start",
+        type=str,
+        default="common",
+        choices=_STARTS,
+        help="of forecasts: common, behind the series that ends last; or each, behind the series' own end",
+    )
     command.add_argument(
         "--quantiles",
         metavar="LEVELS",
@@ -79,7 +88,7 @@ def run(argv: Sequence[str]) -> int:
     trained = settings(folder, record)
     length = chosen.prediction_length or record["split"]["prediction_length"]
     columns = options.columns(chosen, options.columns(trained))
-    entries = _task(chosen, trained, record, length, columns).latest
+    entries = _from_start(_task(chosen, trained, record, length, columns), chosen.start).latest
     if chosen.known is not None:
         entries = attach_known(entries, chosen.known, length, _columns_of_known(columns))
     predictor = load_predictor(folder / runs.PREDICTOR, device=chosen.device)
@@ -87,7 +96,7 @@ def run(argv: Sequence[str]) -> int:
         predictor = with_prediction_length(predictor, length)
     torch.manual_seed(chosen.seed)
     forecasts = predictor.predict(entries, num_samples=chosen.num_samples)
-    shown = tqdm(forecasts, desc="forecasts", total=len(entries), unit="series", disable=None, leave=False)
+    shown = follow(forecasts, "forecasts", len(entries), "series")
     _write((_frame(forecast, levels, chosen.paths, columns) for forecast in shown), out)
     log.info("%s: forecasts of %d series, %d steps of %r each", out, len(entries), length, record["split"]["freq"])
     return 0
@@ -118,6 +127,24 @@ def _task(chosen: Namespace, trained: Namespace, record: dict[str, Any], length:
         categories=record["categories"] or None,
         drop_unusable=chosen.drop_unusable or trained.drop_unusable,
     )
+
+
+def _from_start(task: ForecastTask, start: str) -> ForecastTask:
+    """The task whose series end where their forecasts begin; a warning names series that end before others."""
+    early = [str(entry["item_id"]) for entry, gap in zip(task.entries, task.gaps_at_end, strict=True) if gap]
+    if not early:
+        return task
+    names = ", ".join(map(repr, early[:_NAMED])) + (f" and {len(early) - _NAMED} more" if len(early) > _NAMED else "")
+    if start == "each":
+        log.warning("%d series end before others (%s): their forecasts cover earlier dates", len(early), names)
+        return task
+    log.warning(
+        "%d series end before others (%s): what follows is taken as missing, and all forecasts cover the same dates; "
+        "--start each forecasts each series from its own end",
+        len(early),
+        names,
+    )
+    return task.ending_together()
 
 
 def _columns_of_known(columns: Columns) -> Columns:

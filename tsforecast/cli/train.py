@@ -24,6 +24,7 @@ from tsforecast.estimator import DEFAULT_EPOCHS, StateSpaceEstimator
 from tsforecast.models import DATA_DECIDED, MODELS
 from tsforecast.plots import plot_learning_curve, save_figure
 from tsforecast.predictor import StateSpacePredictor, save_predictor
+from tsforecast.progress import LINE_EVERY
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +42,6 @@ _RUN = (
     "validation",
 )
 _DATA = ("dataset", "data", "freq", "prediction_length", "windows", "unit", "drop_unusable")
-_LINE_EVERY = 10  # seconds between two lines of progress
 
 
 def parser() -> ArgumentParser:
@@ -283,7 +283,7 @@ def progress(epochs: int) -> pl.Callback:
         now, done = time.monotonic(), trainer.current_epoch + 1
         left = (now - state["begin"]) / (done - state["first"]) * (epochs - done)
         losses = ", ".join(f"{name} {trainer.callback_metrics[name]:.4f}" for name in _losses(trainer))
-        due = now - state["said"] >= _LINE_EVERY or done == epochs
+        due = now - state["said"] >= LINE_EVERY or done == epochs
         state["said"] = now if due else state["said"]
         level = logging.INFO if due else logging.DEBUG
         if trainer.progress_bar_callback is not None:  # which knows the current epoch only; lines go to the log file

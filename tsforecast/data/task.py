@@ -73,6 +73,38 @@ class ForecastTask:
         """The entries for a forecast beyond their end: whole targets, covariates `prediction_length` steps longer."""
         return [_cut_covariates(entry, self.prediction_length) for entry in self.entries]
 
+    @property
+    def gaps_at_end(self) -> list[int]:
+        """By how many steps each series ends before the one that ends last."""
+        ends = [e["start"].ordinal + e["target"].shape[-1] * e["start"].freq.n for e in self.entries]
+        return [(max(ends) - end) // e["start"].freq.n for end, e in zip(ends, self.entries, strict=True)]
+
+    def ending_together(self) -> "ForecastTask":
+        """The task with missing values behind series that end early: forecasts of all then cover the same dates.
+
+        Raises:
+            ValueError: If known covariates of such a series do not reach over the same forecast.
+        """
+        entries = []
+        for entry, gap in zip(self.entries, self.gaps_at_end, strict=True):
+            target = entry["target"]
+            if gap:
+                target = np.concatenate([target, np.full((*target.shape[:-1], gap), np.nan, target.dtype)], axis=-1)
+                _check_covariates(entry, target.shape[-1] + self.prediction_length, gap)
+            entries.append({**entry, "target": target})
+        return replace(self, entries=entries)
+
+
+def _check_covariates(entry: dict[str, Any], needed: int, gap: int) -> None:
+    """Refuses covariates that are too short for a series that goes on with missing values."""
+    covariates = entry.get(FieldName.FEAT_DYNAMIC_REAL)
+    if covariates is not None and np.shape(covariates)[1] < needed:
+        raise ValueError(
+            f"series {entry['item_id']!r} ends {gap} steps before others, and its covariates "
+            f"{needed - np.shape(covariates)[1]} steps before the forecast which all have in common; add them, or "
+            "forecast each series from its own end (--start each)"
+        )
+
 
 def _cut_covariates(entry: dict[str, Any], beyond: int) -> dict[str, Any]:
     """The entry, with covariates that end at most `beyond` steps behind the target."""

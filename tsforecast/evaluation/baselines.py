@@ -17,10 +17,10 @@ import numpy as np
 from gluonts.dataset import Dataset
 from gluonts.model import Forecast, Predictor, QuantileForecast
 from scipy.stats import norm
-from tqdm import tqdm
 
 from tsforecast.data.frequency import expected_alias_warnings
 from tsforecast.evaluation.scores import LEVELS, Array
+from tsforecast.progress import follow
 
 logger = logging.getLogger(__name__)
 
@@ -227,7 +227,7 @@ def fit_baseline(name: str, train: Sequence[dict[str, Any]], season: int, *, wor
     failed = 0
     slow = isinstance(fit, partial)
     fits = _map(work, [row for _, row in rows], workers if slow else 1)
-    fits = tqdm(fits, desc=name, total=len(rows), unit="fit", disable=None if slow else True, leave=False)
+    fits = follow(fits, name, len(rows), "fits")
     for (item, row), (fitted, success) in zip(rows, fits, strict=True):
         lowest = -np.inf if (row[np.isfinite(row)] < 0).any() else 0.0
         series.setdefault(item, []).append((fitted, lowest))

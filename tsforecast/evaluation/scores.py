@@ -20,9 +20,9 @@ from gluonts.dataset.split import TestData
 from gluonts.ev.ts_stats import seasonal_error
 from gluonts.model import Forecast, QuantileForecast, SampleForecast
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from tsforecast.data.frequency import default_season, expected_alias_warnings
+from tsforecast.progress import follow
 
 TENTHS = tuple(k / 10 for k in range(1, 10))
 HUNDREDTHS = tuple(k / 100 for k in range(1, 100))
@@ -79,7 +79,7 @@ def score(
         test_data: What GluonTS' `TestTemplate.generate_instances` returns; targets (horizon,) or (target, horizon).
         season: Season of `mase` in steps; by default the main season of the frequency (`default_season`: a week for
             daily data).
-        progress: Label of a progress bar, shown where there is a terminal; without it there is none.
+        progress: Name of the work, to say how far it is; without it nothing is said.
 
     Raises:
         ValueError: If forecasts and test windows differ in number, series, date or shape, or if a forecast contains
@@ -91,7 +91,7 @@ def score(
     steps: Array | None = None
     inside, pit, labels = np.zeros(len(_NOMINAL)), np.zeros(len(_GRID)), 0
     num_forecasts, num_samples = 0, set()
-    windows = tqdm(test_data, desc=progress, unit="forecast", disable=None if progress else True, leave=False)
+    windows = follow(test_data, progress, len(test_data), "forecasts") if progress else test_data
     for past, future in windows:
         forecast = next(stream, None)
         if forecast is None:

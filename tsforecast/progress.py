@@ -1,0 +1,35 @@
+"""How far long work is: a bar where there is a terminal, else a line of the log now and then."""
+
+import logging
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
+
+from tqdm import tqdm
+
+log = logging.getLogger(__name__)
+
+LINE_EVERY = 10.0  # seconds between two lines
+Item = TypeVar("Item")
+
+
+def follow(items: Iterable[Item], name: str, total: int, unit: str) -> Iterator[Item]:
+    """Yields the items and says how many are done, of how many, and how many seconds are left.
+
+    Args:
+        items: What is worked on one by one.
+        name: Of the work.
+        total: Number of items.
+        unit: What an item is.
+    """
+    if sys.stderr.isatty():
+        yield from tqdm(items, desc=name, total=total, unit=unit, leave=False)
+        return
+    begin = said = time.monotonic()
+    for done, item in enumerate(items):
+        now = time.monotonic()
+        if done and now - said >= LINE_EVERY:
+            said = now
+            log.info("%s: %d of %d %s, %.0f s left", name, done, total, unit, (now - begin) / done * (total - done))
+        yield item
