@@ -234,7 +234,12 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
     # GluonTS' hooks.
 
     @property
-    def _found(self) -> Survey:
+    def training_summary(self) -> Survey:
+        """What the training data have decided.
+
+        Raises:
+            ValueError: Before any training.
+        """
         if self._survey is None:
             raise ValueError(
                 "expected training data first, which decide the sizes of the model: call train, or train_model, which "
@@ -244,7 +249,7 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
 
     def create_transformation(self) -> Transformation:
         """Entries to arrays."""
-        found = self._found
+        found = self.training_summary
         with torch.random.fork_rng(devices=[]):  # a model by whose weights nothing is done
             seasons = self.create_lightning_module().season_names
         return Prepare(
@@ -259,7 +264,7 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
 
     def create_lightning_module(self) -> AbstractForecaster:
         """The model, untrained."""
-        found = self._found
+        found = self.training_summary
         options = {
             **found.sizes,
             "freq": self.freq,
@@ -282,7 +287,7 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
             self.context_length or None,
             self.train_horizon,
             self.batch_size,
-            self.num_batches_per_epoch or max(math.ceil(self._found.count / self.batch_size), _LEAST_BATCHES),
+            self.num_batches_per_epoch or max(math.ceil(self.training_summary.count / self.batch_size), _LEAST_BATCHES),
             self.seed,
             recent=self.train_length or None,
             buffer=shuffle_buffer_length or 4096,

@@ -16,7 +16,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from importlib.metadata import version
@@ -183,11 +183,40 @@ def commit() -> str | None:
     return head + ("+" if status else "")
 
 
+class _Collector(logging.Handler):
+    def __init__(self, notes: list[logging.LogRecord]) -> None:
+        super().__init__()
+        self.notes = notes
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.notes.append(record)
+
+
 @contextmanager
-def log_file(path: Path) -> Iterator[None]:
-    """What anybody logs is written to a file, with its time; so are warnings, and what Lightning would print."""
+def collected_notes() -> Iterator[list[logging.LogRecord]]:
+    """What is logged before there is a run folder, for `log_file`."""
+    notes: list[logging.LogRecord] = []
+    handler = _Collector(notes)
+    logger = logging.getLogger("tsforecast")
+    logger.addHandler(handler)
+    try:
+        yield notes
+    finally:
+        logger.removeHandler(handler)
+
+
+@contextmanager
+def log_file(path: Path, notes: Iterable[logging.LogRecord] = ()) -> Iterator[None]:
+    """What anybody logs is written to a file, with its time; so are warnings, and what Lightning would print.
+
+    Args:
+        path: Of the file.
+        notes: What was logged before.
+    """
     handler = logging.FileHandler(path, encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    for note in notes:
+        handler.handle(note)
     root, lightning = logging.getLogger(), logging.getLogger("lightning.pytorch")  # the second passes nothing on
     to_terminal = lightning.handlers
     root.addHandler(handler)

@@ -18,10 +18,11 @@ from lightning.pytorch.callbacks import LambdaCallback, ModelCheckpoint, Timer
 from lightning.pytorch.loggers import CSVLogger
 
 from tsforecast.cli import options, parsing, runs
+from tsforecast.cli.choices import choices, tell
 from tsforecast.data import ForecastTask
 from tsforecast.data.frequency import expected_alias_warnings
 from tsforecast.estimator import DEFAULT_EPOCHS, StateSpaceEstimator
-from tsforecast.models import DATA_DECIDED, MODELS
+from tsforecast.models import DATA_DECIDED, MODELS, AbstractForecaster
 from tsforecast.plots import plot_learning_curve, save_figure
 from tsforecast.predictor import StateSpacePredictor, save_predictor
 from tsforecast.progress import LINE_EVERY
@@ -119,13 +120,14 @@ def run(argv: Sequence[str]) -> int:
         raise ValueError(
             f"expected a model ({', '.join(MODELS)}) or --resume RUN, as in `train issm --dataset exchange`"
         )
-    task = options.task_of(chosen)
+    with runs.collected_notes() as notes:
+        task = options.task_of(chosen)
     folder = Path(chosen.output) if chosen.output else runs.default_folder(parsed.model, task.name)
     record = _record(parsed.model, folder, chosen, task, argv)
     with runs.hold(folder):
         runs.create(folder, config(parsed.model, chosen), record)
         try:
-            return _train(folder, record, chosen, task, None)
+            return _train(folder, record, chosen, task, None, notes)
         except Exception:
             if runs.last_checkpoint(folder) is None:  # nothing to go on with: the name is free again
                 shutil.rmtree(folder)
@@ -222,11 +224,26 @@ def estimator(
     )
 
 
-def _train(folder: Path, record: dict[str, Any], chosen: Namespace, task: ForecastTask, checkpoint: Path | None) -> int:
+def _train(
+    folder: Path,
+    record: dict[str, Any],
+    chosen: Namespace,
+    task: ForecastTask,
+    checkpoint: Path | None,
+    notes: Sequence[logging.LogRecord] = (),
+) -> int:
     """Trains from the beginning or from a checkpoint, and completes the run folder."""
+
+    def tell_choices(trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        assert isinstance(module, AbstractForecaster)
+        if "chosen" not in record:
+            record["chosen"] = choices(chosen, task, forecaster, module)
+            runs.write_record(folder, record)
+            tell(record["chosen"])
+
     if chosen.threads:
         torch.set_num_threads(chosen.threads)
-    with runs.log_file(folder / "train.log"):
+    with runs.log_file(folder / "train.log", notes):
         runs.keep_metrics(folder)
         training, validation = _parts(task, chosen.validation)
         log.info("%s: %s on %s, %d series", folder, record["model"], task.name, len(training))
@@ -234,7 +251,8 @@ def _train(folder: Path, record: dict[str, Any], chosen: Namespace, task: Foreca
             log.info("goes on after epoch %d", len(runs.read_metrics(folder)))
         pl.seed_everything(chosen.seed, verbose=False)
         timer = Timer(verbose=False)  # over interruptions: checkpoints have its time
-        forecaster = estimator(folder, record, chosen, [timer, progress(chosen.max_epochs)])
+        tells = LambdaCallback(on_train_start=tell_choices)
+        forecaster = estimator(folder, record, chosen, [timer, tells, progress(chosen.max_epochs)])
         try:
             predictor = forecaster.train(training, validation, ckpt_path=checkpoint)
         except (KeyboardInterrupt, SystemExit):  # Lightning turns the one into the other

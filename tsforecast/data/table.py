@@ -92,7 +92,7 @@ def read_task(
             return read_folder(source, alias, prediction_length, windows, all_missing=beyond)
     series = _read_series(source, alias, columns or Columns(), categories)
     path = series.table.path
-    horizon, windows = _split_lengths(series, prediction_length, windows, drop_unusable)
+    horizon, windows, reasons = _split_lengths(series, prediction_length, windows, drop_unusable)
     kept = _usable(series, windows * horizon, beyond, drop_unusable)
     for row, entry in kept:
         if beyond and "feat_dynamic_real" in entry:
@@ -102,7 +102,9 @@ def read_task(
     entries = [entry for _, entry in kept]
     check_entries(entries, series.freq, min_length=windows * horizon + 1, all_missing=beyond)
     targets = tuple(series.table.columns.targets)
-    return ForecastTask(path.stem, series.freq, horizon, windows, entries, series.categories, targets)
+    if freq is None:
+        reasons["freq"] = "of most time stamps"
+    return ForecastTask(path.stem, series.freq, horizon, windows, entries, series.categories, targets, reasons=reasons)
 
 
 @dataclass(frozen=True)
@@ -217,20 +219,30 @@ def _refuse_change(table: Table, name: str, values: NDArray[Any], bounds: NDArra
         )
 
 
-def _split_lengths(series: _Series, horizon: int | None, windows: int | None, drop: bool) -> tuple[int, int]:
-    """Prediction length and windows, by the rule of `read_task` where they are None."""
+def _split_lengths(
+    series: _Series, horizon: int | None, windows: int | None, drop: bool
+) -> tuple[int, int, dict[str, str]]:
+    """Prediction length and windows, by the rule of `read_task` where they are None, and why."""
+    reasons = {}
     lengths = [entry["target"].shape[-1] for _, entry in series.entries]
     least = (horizon or default_horizon(series.freq)) * (1 if windows is None else windows) + 1 if drop else 1
     shortest = min((length for length in lengths if length >= least), default=max(lengths))
     if horizon is None:
         horizon = default_horizon(series.freq)
-        if windows != 0:
-            horizon = max(1, min(horizon, shortest // 5))
-        log.info("%s: prediction length %d by default", series.table.path, horizon)
+        reasons["prediction_length"] = f"the custom at frequency {series.freq}"
+        if windows != 0 and shortest // 5 < horizon:
+            horizon = max(1, shortest // 5)
+            reasons["prediction_length"] = f"the shortest series has {shortest} values"
+        told = series.table.path, horizon, reasons["prediction_length"]
+        log.info("%s: prediction length %d by default: %s", *told)
     if windows is None:
-        windows = max(1, min(default_windows(series.freq), shortest // 5 // horizon))
-        log.info("%s: %d test windows by default", series.table.path, windows)
-    return horizon, windows
+        windows = default_windows(series.freq)
+        reasons["windows"] = f"the custom at frequency {series.freq}"
+        if shortest // 5 // horizon < windows:
+            windows = max(1, shortest // 5 // horizon)
+            reasons["windows"] = f"the shortest series has {shortest} values"
+        log.info("%s: %d test windows by default: %s", series.table.path, windows, reasons["windows"])
+    return horizon, windows, reasons
 
 
 def _usable(series: _Series, test_length: int, beyond: bool, drop: bool) -> list[tuple[int, dict[str, Any]]]:

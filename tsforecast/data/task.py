@@ -26,6 +26,8 @@ class ForecastTask:
         categories: Names behind the codes of `feat_static_cat`, by column.
         targets: What is measured, a name for each target; empty where it is not known.
         unit: In which it is measured; empty where it is not known.
+        reasons: Why frequency, horizon and windows (`freq`, `prediction_length`, `windows`) are what they are, where
+            nobody has given them.
     """
 
     name: str
@@ -36,6 +38,7 @@ class ForecastTask:
     categories: dict[str, list[str]] = field(default_factory=dict)
     targets: tuple[str, ...] = ()
     unit: str = ""
+    reasons: dict[str, str] = field(default_factory=dict)
 
     @property
     def season(self) -> int:

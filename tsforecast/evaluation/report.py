@@ -172,8 +172,12 @@ def format_scores(evaluation: Evaluation) -> str:
     """A table to read: one block per protocol, one line per model, with notes on what was measured."""
     header = ["", "CRPS", "CRPS-99", "ND", "MASE", *(f"in {width} %" for width in INTERVALS)]
     lines: list[str] = []
+    shown = evaluation.scores[evaluation.model]["rolling"]
     for protocol in PROTOCOLS:
         first = evaluation.scores[evaluation.model][protocol]
+        if protocol == "long_term" and len(first.per_horizon) == len(shown.per_horizon):
+            lines += ["With one window, the long-term forecast is the rolling one.", ""]
+            continue
         count, steps = first.overall["num_forecasts"], len(first.per_horizon)
         series = f"{len(first.per_series)} series, {count} forecasts of {steps} steps"
         rows = [header]

@@ -1,0 +1,67 @@
+"""What a run has chosen where the user left it open, and why."""
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from jsonargparse import Namespace
+
+from tsforecast.data import ForecastTask
+from tsforecast.estimator import StateSpaceEstimator
+from tsforecast.models import AbstractForecaster
+from tsforecast.survey import Survey
+
+_SPLIT = ("freq", "prediction_length", "windows")
+
+log = logging.getLogger(__name__)
+
+
+def choices(
+    options: Mapping[str, Any] | Namespace, task: ForecastTask, estimator: StateSpaceEstimator, net: AbstractForecaster
+) -> dict[str, dict[str, Any]]:
+    """What was chosen, for run.json.
+
+    Args:
+        options: Of the run: what they give was not chosen.
+        task: The data, with the reasons of its split.
+        estimator: That trains.
+        net: The model that it trains.
+
+    Returns:
+        Name -> {"value", "reason"}: the split of a user's file, what "auto" stands for, and lengths by frequency.
+    """
+    found = {name: (getattr(task, name), task.reasons[name]) for name in _SPLIT if name in task.reasons}
+    if options.get("components") == "auto":
+        names = getattr(net, "component_names", None)
+        if names is not None:
+            found["components"] = ("+".join(names), f"by the frequency {task.freq}")
+    survey = estimator.training_summary
+    if options.get("transformation") == "auto":
+        found["transformation"] = (net.transformation, _of_transformation(net.transformation, survey))
+    if options.get("clip") == "auto":
+        found["clip"] = (net.clip, _lowest(survey))
+    for name, value in (("context_length", estimator.context_length), ("train_length", estimator.train_length)):
+        if options.get(name) is None:
+            found[name] = (value or "all", f"by the frequency {task.freq}")
+    if options.get("train_horizon") is None:
+        found["train_horizon"] = (estimator.train_horizon, "that of a forecast")
+    found["scaling_length"] = (estimator.context_length or "all", "that of the context")
+    return {name: {"value": value, "reason": reason} for name, (value, reason) in found.items()}
+
+
+def tell(found: Mapping[str, Mapping[str, Any]]) -> None:
+    """Logs one line for each choice but those of the split, which were said when the data were read."""
+    for name, choice in found.items():
+        if name in _SPLIT:
+            continue
+        log.info("chosen: %s %s: %s", name.replace("_", " "), choice["value"], choice["reason"])
+
+
+def _lowest(survey: Survey) -> str:
+    return "no training value is negative" if survey.lowest >= 0 else f"the lowest training value is {survey.lowest:g}"
+
+
+def _of_transformation(name: str, survey: Survey) -> str:
+    if name == "log1p":
+        return "training values are whole numbers, none of them negative"
+    return "training values are no whole numbers" if survey.lowest >= 0 else _lowest(survey)
