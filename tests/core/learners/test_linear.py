@@ -200,38 +200,80 @@ def test_damped_natural_gradient_steps_of_independent_weights_follow_their_formu
     assert_belief(belief, mean, torch.diag(1 / precision))
 
 
-def objective(mean, factor, gradient, curvature, start, prior_mean, prior_cov):
-    """E[g'(theta - start) - (theta - start)' C (theta - start) / 2] - KL, for theta ~ N(mean, factor factor')."""
+def objective(mean, root, gradient, curvature, start, prior_mean, prior_cov):
+    """E[g'(theta - start) - (theta - start)' C (theta - start) / 2] - KL, for theta ~ N(mean, root root')."""
     normal = torch.distributions.MultivariateNormal
     change = mean - start
-    expected = gradient @ change - 0.5 * (change @ curvature @ change + torch.trace(factor.T @ curvature @ factor))
+    expected = gradient @ change - 0.5 * (change @ curvature @ change + torch.trace(root.T @ curvature @ root))
     if prior_mean is None:
         return expected
-    mine, its = normal(mean, scale_tril=factor), normal(prior_mean, prior_cov)
+    mine, its = normal(mean, root @ root.T), normal(prior_mean, prior_cov)
     return expected - torch.distributions.kl_divergence(mine, its)
 
 
 @pytest.mark.parametrize("family", ["full", "diagonal"])
 @pytest.mark.parametrize("anchored", [False, True])
 def test_plain_steps_follow_the_gradient_of_the_objective(family, anchored):
-    """Oracle: automatic differentiation of the expectation, with or without the divergence, by mean and factor."""
+    """Oracle: explicit steps by automatic differentiation, by mean and root; what differs falls as the step squared."""
     module, inputs, target = mlp(2, 2, 1), randn(3, 2), randn(3, 1, seed=1)
     first = vector_of(module)
-    rule = Bbb(3, 0.01) if anchored else Bog(0.01)
     chosen = {"family": Diagonal()} if family == "diagonal" else {}
-    learner = ekf(module, Gaussian(0.5), 0.3, rule=rule, **chosen)
     prior = 0.3 * torch.eye(len(first))
-    mean, factor = first, torch.linalg.cholesky(prior)
-    for _ in range(3 if anchored else 1):
-        rows = jacobian_of(module, mean, inputs)[:, 0]
-        gradient = rows.T @ (target - outputs_of(module, mean, inputs))[:, 0] / 0.5
-        leaves = mean.clone().requires_grad_(), factor.clone().requires_grad_()
-        pull = (first, prior) if anchored else (None, None)
-        value = objective(*leaves, gradient, rows.T @ rows / 0.5, mean, *pull)
-        by_mean, by_factor = torch.autograd.grad(value, leaves)
-        by_factor = torch.diag(by_factor.diagonal()) if family == "diagonal" else by_factor.tril()
-        mean, factor = mean + 0.01 * by_mean, factor + 0.01 * by_factor
-    assert_belief(learner.update(learner.init(), inputs, target), mean, factor @ factor.T)
+
+    def difference(step: float) -> float:
+        rule = Bbb(3, step) if anchored else Bog(step)
+        mean, root = first, torch.linalg.cholesky(prior)
+        for _ in range(3 if anchored else 1):
+            rows = jacobian_of(module, mean, inputs)[:, 0]
+            gradient = rows.T @ (target - outputs_of(module, mean, inputs))[:, 0] / 0.5
+            leaves = mean.clone().requires_grad_(), root.clone().requires_grad_()
+            pull = (first, prior) if anchored else (None, None)
+            value = objective(*leaves, gradient, rows.T @ rows / 0.5, mean, *pull)
+            by_mean, by_root = torch.autograd.grad(value, leaves)
+            by_root = torch.diag(by_root.diagonal()) if family == "diagonal" else by_root
+            mean, root = mean + step * by_mean, root + step * by_root
+        learner = ekf(module, Gaussian(0.5), 0.3, rule=rule, **chosen)
+        belief = learner.update(learner.init(), inputs, target)
+        cov = belief.cov if family == "full" else torch.diag(belief.variance)
+        return max((belief.mean - mean).abs().max().item(), (cov - root @ root.T).abs().max().item())
+
+    assert difference(1e-4) < 1e-5
+    assert difference(1e-5) == pytest.approx(difference(1e-4) / 100, rel=0.05)
+
+
+@pytest.mark.parametrize("family", ["full", "diagonal"])
+def test_plain_steps_on_the_whole_objective_end_at_its_maximum(family):
+    """Of a linear model that is the posterior; with independent weights that with the diagonal of its precision."""
+    matrix, residual = randn(3, 4), randn(3, seed=1)
+    chosen = {"family": Diagonal()} if family == "diagonal" else {}
+    learner = ekf(nn.Linear(4, 1, bias=False), Gaussian(0.5), 0.3, rule=Bbb(2000, 0.05), **chosen)
+    belief = learner.update(learner.init(), matrix, residual.unsqueeze(-1))
+    precision = torch.eye(4) / 0.3 + matrix.T @ matrix / 0.5
+    mean = torch.linalg.solve(precision, learner.mean / 0.3 + matrix.T @ residual / 0.5)
+    kept = torch.diag(precision.diagonal()) if family == "diagonal" else precision
+    assert_belief(belief, mean, torch.linalg.inv(kept))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("family", ["full", "diagonal"])
+@pytest.mark.parametrize("rule", [Bog(0.01), Bog(1.0), Bbb(10, 0.01), Bbb(3, 1.0)], ids=str)
+def test_plain_steps_keep_beliefs_positive_and_finite_whatever_comes(rule, family, dtype):
+    """Inputs of a few, and of thousands; targets far from what is expected; the same observation again and again."""
+    network = mlp(3, 4, 1).to(dtype)
+    chosen = {"family": Diagonal()} if family == "diagonal" else {}
+    learner = ekf(network, Gaussian(0.01), 0.5, rule=rule, **chosen)
+    belief = learner.init()
+    scales = torch.tensor([1.0, 3.0, 3000.0, 0.0])
+    inputs = (randn(80, 1, 3) * scales[torch.arange(80) % 4].view(-1, 1, 1)).to(dtype)
+    inputs[40:] = inputs[1]
+    target = (100 * randn(80, 1, 1, seed=1)).to(dtype)
+    for x, y in zip(inputs, target, strict=True):
+        belief, prediction = learner.step(belief, x, y)
+        assert prediction.log_prob.isfinite()
+        assert belief.mean.isfinite().all()
+        assert (belief.variance > 0).all()
+        assert belief.mean.abs().max() < 1e4
+        assert learner.sample(belief, 2, generator(0)).isfinite().all()
 
 
 @pytest.mark.parametrize("likelihood", ["gaussian", "bernoulli", "categorical"])

@@ -433,7 +433,7 @@ def test_every_named_learner_learns_a_line_between_two_classes(name):
         "subspace-ekf": {"dim": 6, "generator": generator(1)},
         "lrkf": {"rank": 6, "rate": 0.01},
         "blr": {"iterations": 3, "step": 0.5},
-        "bog": {"step": 0.05},
+        "bog": {"step": 0.1},
         "bbb": {"iterations": 3, "step": 0.05},
         "ogd": {"rate": 0.3},
     }

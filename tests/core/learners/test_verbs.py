@@ -40,7 +40,6 @@ def make(name):
         return LEARNERS[name](network)
     others = {"particles": make_particles, "layers": lambda *a: decoupled_ekf(*a, layers=True)}
     settings: dict = {"rank": 3} if name in ("lofi", "lrkf") else {"dim": 5} if name == "subspace-ekf" else {}
-    settings = {"step": 0.001} if name == "bbb" else settings
     noise = 20.0 if name == "particles" else 0.3  # so that more than one of the points counts
     return (LEARNERS | others)[name](network, Gaussian(noise), 0.2, **settings)
 

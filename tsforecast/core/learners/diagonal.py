@@ -129,14 +129,23 @@ class Diagonal(AbstractFactorFamily[Independent]):
         increment: Float[Tensor, " weight"],
         step: float,
         anchor: Independent | None,
+        matrix: Float[Tensor, "row weight"] | None,
     ) -> Independent:
-        """On the mean and the standard deviations."""
-        deviation = belief.variance.sqrt()
-        slope = -increment * deviation
+        """On the mean and the standard deviations; the mean by all of the curvature where its matrix is known."""
+        deviation, pull = belief.variance.sqrt(), torch.zeros_like(belief.mean)
         if anchor is not None:
-            gradient = gradient - (belief.mean - anchor.mean) / anchor.variance
-            slope = slope - deviation / anchor.variance + 1 / deviation
-        return Independent(belief.mean + step * gradient, (deviation + step * slope).square())
+            pull = 1 / anchor.variance
+            gradient = gradient - (belief.mean - anchor.mean) * pull
+            deviation = deviation + step / deviation
+        damping = 1 + step * (increment + pull)
+        # Squares of deviations that only shrink must not become zero.
+        least = torch.finfo(deviation.dtype).tiny ** 0.5
+        variance = (deviation / damping).square().clamp_min(least)
+        if matrix is None:
+            return Independent(belief.mean + step * gradient / damping, variance)
+        change, scaled = step * gradient / (1 + step * pull), matrix / (1 + step * pull)
+        seen = damped_solve(step * (scaled @ matrix.mT), matvec(matrix, change))
+        return Independent(belief.mean + change - step * matvec(scaled.mT, seen), variance)
 
     def outer(self, matrix: Float[Tensor, "row weight"]) -> Float[Tensor, " weight"]:
         """The diagonal of matrix' matrix."""

@@ -101,7 +101,7 @@ class PseudoObservation(AbstractEvidence):
     def descend(self, family: AbstractFactorFamily, belief: Any, step: float, anchor: Any | None) -> Any:
         """With gradient H' e and curvature H' H."""
         gradient = self.matrix.T @ self.residual
-        return family.descend(belief, gradient, family.outer(self.matrix), step, anchor)
+        return family.descend(belief, gradient, family.outer(self.matrix), step, anchor, self.matrix)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,7 +134,7 @@ class Curvature(AbstractEvidence):
 
     def descend(self, family: AbstractFactorFamily, belief: Any, step: float, anchor: Any | None) -> Any:
         """As it is."""
-        return family.descend(belief, self.gradient, self.increment, step, anchor)
+        return family.descend(belief, self.gradient, self.increment, step, anchor, None)
 
 
 class AbstractPseudo(abc.ABC):

@@ -97,15 +97,26 @@ class AbstractFactorFamily(AbstractFamily[Belief]):
         increment: Float[Tensor, "*hessian"],
         step: float,
         anchor: Belief | None,
+        matrix: Float[Tensor, "row weight"] | None,
     ) -> Belief:
-        """A plain gradient step on the mean and the square root of the covariance.
+        """A plain gradient step of length a on the mean m and a square root B of the covariance S = B B'.
+
+        What is quadratic in m and B, with A = I + a (Lambda_y + Lambda_0), is taken at the end of the step (implicit;
+        Toulis and Airoldi 2017), the logarithm of the determinant, if there is an anchor, at its beginning:
+
+            m+ = m + a A^{-1} (g - Lambda_0 (m - m_0)),   B+ = A^{-1} (B + a B^{-T})
+
+        To first order in a that is the explicit step, and it rests where that does, at S^{-1} = Lambda_y + Lambda_0.
+        But B + a B^{-T} is as regular as B, so that S stays positive however large the curvature is, where the explicit
+        step overshoots from a curvature of 2 / a on.
 
         Args:
-            belief: N(m, L L').
-            gradient: Expected gradient of the log-likelihood.
-            increment: Negative of its expected Hessian.
+            belief: N(m, S).
+            gradient: Expected gradient g of the log-likelihood.
+            increment: Negative Lambda_y of its expected Hessian.
             step: Its length.
-            anchor: If given, the gradient is that of the expectation minus KL(belief || anchor).
+            anchor: If given, N(m_0, Lambda_0^{-1}): the gradient is that of the expectation minus KL(belief || anchor).
+            matrix: If given, Lambda_y = matrix' matrix, of which the increment may be a part.
         """
 
     @abc.abstractmethod

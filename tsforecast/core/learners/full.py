@@ -104,21 +104,24 @@ class Full(AbstractFactorFamily[Gaussian]):
         increment: Float[Tensor, "weight weight"],
         step: float,
         anchor: Gaussian | None,
+        matrix: Float[Tensor, "row weight"] | None,
     ) -> Gaussian:
-        """On the mean and the Cholesky factor."""
-        factor = cholesky(belief.cov, "the covariance of a belief")
-        slope = -increment @ factor
+        """S+ = A^{-1} (S + 2 a I + a^2 S^{-1}) A^{-1}, or A^{-1} S A^{-1} without an anchor: for every root B of S."""
+        eye = torch.eye(len(belief.mean), dtype=belief.mean.dtype, device=belief.mean.device)
+        curvature, cov = increment, belief.cov
         if anchor is not None:
-            pull = _inverse(anchor.cov)
+            pull = _inverse(anchor.cov, jitter=True)
             gradient = gradient - matvec(pull, belief.mean - anchor.mean)
-            slope = slope - pull @ factor + torch.linalg.inv(factor).mT
-        factor = factor + step * slope.tril()
-        return Gaussian(belief.mean + step * gradient, factor @ factor.mT)
+            curvature = curvature + pull
+            cov = cov + 2 * step * eye + step**2 * (pull if belief is anchor else _inverse(belief.cov, jitter=True))
+        damping = _inverse(eye + step * curvature, jitter=True)
+        return Gaussian(belief.mean + step * matvec(damping, gradient), symmetrise(damping @ cov @ damping))
 
     def outer(self, matrix: Float[Tensor, "row weight"]) -> Float[Tensor, "weight weight"]:
         """Matrix' matrix."""
         return matrix.mT @ matrix
 
 
-def _inverse(matrix: Tensor) -> Tensor:
-    return symmetrise(torch.cholesky_inverse(cholesky(matrix, "a covariance or precision of weights")))
+def _inverse(matrix: Tensor, jitter: bool = False) -> Tensor:
+    factor = cholesky(matrix, "a covariance or precision of weights", jitter=jitter)
+    return symmetrise(torch.cholesky_inverse(factor))
