@@ -34,6 +34,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
         if files.get_file_from_path(uri) is None:
             return text
         up = "../" * page.file.src_uri.count("/")
-        return f"{mark}[{text}]({up}{uri}{anchor or ''})"
+        link = f"{mark}[{text}]({up}{uri}{anchor or ''})"
+        return f"[{link}]({up}{uri})" if mark else link  # a picture opens alone, in full size
 
     return re.sub(r"(!?)\[([^\]]*)\]\(([^)#\s]*)(#[^)\s]*)?\)", moved, markdown)

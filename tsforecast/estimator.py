@@ -40,7 +40,7 @@ _OF_THE_SHELL = frozenset(
 class StateSpaceEstimator(PyTorchLightningEstimator):
     """Trains a model on a GluonTS data set.
 
-    Example:
+    Examples:
         >>> estimator = StateSpaceEstimator(model="issm", freq="h", prediction_length=24)  # doctest: +SKIP
         >>> forecasts = estimator.train(dataset).predict(dataset)  # doctest: +SKIP
 
