@@ -103,7 +103,7 @@ def measure(task: ForecastTask, run: pathlib.Path, name: str, seed: int) -> pd.D
         course.windows.to_csv(path.with_suffix(".course"), index=False)
         with replace_file(path) as temporary:
             table.to_csv(temporary)
-    return pd.read_csv(path, index_col=["item_id", "start"], parse_dates=["start"], dtype={"item_id": str})
+    return pd.read_csv(path, index_col=["item_id", "start"], parse_dates=["start"], converters={"item_id": str})
 
 
 def part_of(table: pd.DataFrame, dataset: str, phase: str) -> pd.DataFrame:

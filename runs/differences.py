@@ -100,7 +100,9 @@ def of_seeds(part: pd.DataFrame, row: Row, runs: pathlib.Path) -> pd.DataFrame |
         overall = json.loads((folder / "scores.json").read_text())
         if not np.allclose([overall[protocol]["crps"] for protocol in lines["protocol"]], lines["crps"], rtol=1e-9):
             return None
-        frames.append(pd.read_csv(folder / "per_forecast.csv", index_col=["protocol", "item_id", "start"]))
+        names: Any = {"item_id": str}  # a series may be called NA
+        table = pd.read_csv(folder / "per_forecast.csv", converters=names)
+        frames.append(table.set_index(["protocol", "item_id", "start"]))
     scores = pd.concat(frames)[["crps", "size"]]
     return pd.DataFrame(scores.groupby(level=[0, 1, 2], sort=False).mean())
 

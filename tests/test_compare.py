@@ -140,6 +140,25 @@ def test_a_model_has_one_colour_in_evaluate_and_compare(scored, worse, tmp_path,
     assert {*found["median"].values()} == {colour_of("issm")}
 
 
+@pytest.mark.parametrize("names", [["NA", "nan", "None"], ["null", "", "007"]])
+def test_series_are_compared_whatever_they_are_called(scored, worse, tmp_path, names):
+    for run in (scored, worse):
+        copy = tmp_path / run.name.strip("<>")
+        shutil.copytree(run, copy, dirs_exist_ok=True)
+        table = pd.read_csv(copy / "per_forecast.csv")
+        table["item_id"] = table["item_id"].map(dict(zip(table["item_id"].unique(), names, strict=True)))
+        table.to_csv(copy / "per_forecast.csv", index=False)
+    runs = [str(tmp_path / "one"), str(tmp_path / "two")]
+    assert main(["compare", *runs, "--output", str(tmp_path / "named.html")]) == 0
+    assert main(["compare", str(scored), str(worse), "--output", str(tmp_path / "plain.html")]) == 0
+    found, expected = (
+        [row[1:] for row in Page((tmp_path / name).read_text()).rows if len(row) == 4]
+        for name in ("named.html", "plain.html")
+    )
+    assert [row[2] for row in expected].count("0 of 3") == 4  # the other run and the baseline, twice
+    assert found == expected
+
+
 def test_a_difference_is_computed_once(scored, worse, tmp_path, monkeypatch):
     calls = []
 

@@ -154,6 +154,36 @@ def test_day_or_month(tmp_path):
     )
 
 
+@pytest.mark.parametrize("unit", ["s", "ms", "us"])
+@pytest.mark.parametrize("year", [1066, 2500])
+@pytest.mark.parametrize("zone", [None, "UTC"])
+def test_time_stamps_out_of_range(tmp_path, unit, year, zone):
+    """Counted in nanoseconds, as everything here, they would be others: 2500 is 1915."""
+    stamps = np.array([f"2024-01-{day:02d}" for day in range(1, 10)] + [f"{year}-01-01"], f"datetime64[{unit}]")
+    frame = pd.DataFrame({"timestamp": pd.Series(stamps).dt.tz_localize(zone), "target": np.arange(10.0)})
+    frame.to_parquet(tmp_path / "mine.parquet")
+    message = (
+        rf"row 10, column 'timestamp': '{year}-01-01 .*' is out of the range of time stamps, the years 1678 to 2261"
+    )
+    with pytest.raises(ValueError, match=message):
+        read_task(tmp_path / "mine.parquet")
+    with pytest.raises(ValueError, match=message.replace("row 10", "row 9")):
+        read_task(frame)
+
+
+def test_periods_out_of_range():
+    frame = pd.DataFrame({"timestamp": pd.period_range("2495", periods=10, freq="Y"), "target": np.arange(10.0)})
+    with pytest.raises(ValueError, match=r"row 0, column 'timestamp': '2495' is out of the range of time stamps"):
+        read_task(frame)
+
+
+@pytest.mark.parametrize("stamp", ["2500-01-01", "01/31/2500", "2500-01-01T00:00Z"])
+def test_time_stamps_out_of_range_in_text(tmp_path, stamp):
+    zone = "T00:00Z" if stamp.endswith("Z") else ""
+    text = "timestamp,target\n" + "".join(f"2024-01-{day:02d}{zone},1\n" for day in range(1, 10)) + f"{stamp},1\n"
+    refused(tmp_path, text, rf"line 11, column 'timestamp': '{stamp}' is out of the range of time stamps, the years")
+
+
 def test_seconds_in_parquet(tmp_path):
     frame = pd.DataFrame({"timestamp": 1704067200 + 3600 * np.arange(10), "target": np.arange(10.0)})
     frame.to_parquet(tmp_path / "mine.parquet")

@@ -55,7 +55,8 @@ class ScoredRun:
             scores = json.loads((folder / "scores.json").read_text(encoding="utf-8"))
         except ValueError as error:
             raise ValueError(f"{folder / 'scores.json'} is damaged: {again}") from error
-        tables = {name: pd.read_csv(folder / name, dtype={"item_id": str}) for name in _FILES[1:]}
+        # By a converter: for a type pandas would take a series called NA for a missing name.
+        tables = {name: pd.read_csv(folder / name, converters={"item_id": str}) for name in _FILES[1:]}
         return cls(folder, record, scores, tables)
 
     def contender(self, name: str, label: str, is_baseline: bool) -> Contender:

@@ -17,6 +17,7 @@ log = logging.getLogger(__name__)
 _OFFSET = r"\s*(?:Z|[+-]\d{2}(?::?\d{2})?)$"  # distance from UTC at the end of a time of day
 _ZONED = r"\d{1,2}:\d{2}.*?" + _OFFSET
 _SIGNS = {",": "comma", ".": "point"}
+_YEARS = (1678, 2261)  # all of which nanoseconds reach
 _EPOCH = re.compile(r"\d{9,}(\.\d*)?")
 
 
@@ -108,10 +109,13 @@ def timestamps(table: Table) -> Stamps:
         place = table.place(int(np.argmax(empty)), column)
         raise ValueError(f"{place}: the time stamp is empty; fill it or delete the row")
     if isinstance(raw.dtype, pd.DatetimeTZDtype):
+        _check_range(table, raw)
         return _without_zone(table, _stamps(raw.dt.tz_convert(None)), _stamps(raw.dt.tz_localize(None)))
     if isinstance(raw.dtype, pd.PeriodDtype):
+        _check_range(table, raw)
         return _stamps(raw.dt.to_timestamp())
     if raw.dtype.kind == "M":
+        _check_range(table, raw)
         return _stamps(raw)
     text = raw.astype(str).str.strip()
     zoned = np.asarray(text.str.contains(_ZONED, regex=True))
@@ -131,6 +135,21 @@ def timestamps(table: Table) -> Stamps:
     _check(table, text, moments)
     wall = pd.to_datetime(text.str.replace(_OFFSET, "", regex=True), format="ISO8601", errors="coerce")
     return _without_zone(table, _stamps(moments.dt.tz_convert(None)), _stamps(wall))
+
+
+def _check_range(table: Table, cells: Any) -> None:
+    """Raises at the first time stamp of another unit that nanoseconds do not reach: it would wrap in silence."""
+    outside = np.asarray((cells.dt.year < _YEARS[0]) | (cells.dt.year > _YEARS[1]))
+    if outside.any():
+        raise _out_of_range(table, int(np.argmax(outside)), cells)
+
+
+def _out_of_range(table: Table, row: int, cells: Any) -> ValueError:
+    place = table.place(row, str(table.columns.timestamp))
+    return ValueError(
+        f"{place}: {str(cells.iloc[row])!r} is out of the range of time stamps, the years {_YEARS[0]} to {_YEARS[1]}; "
+        "correct it, or delete the row"
+    )
 
 
 def _stamps(column: Any) -> Stamps:
@@ -183,6 +202,9 @@ def _check(table: Table, text: pd.Series, parsed: pd.Series) -> None:
     if bad.any():
         row = int(np.argmax(bad))
         cell = text.iloc[row]
+        years = [int(year) for year in re.findall(r"(?<!\d)\d{4}(?!\d)", cell)]
+        if len(years) == 1 and not _YEARS[0] <= years[0] <= _YEARS[1]:
+            raise _out_of_range(table, row, text)
         remedy = (
             "write it as 2024-12-31 or 2024-12-31 23:00, or give its format by "
             f"{column_option('timestamp_format', '%d %b %Y')}"

@@ -49,7 +49,8 @@ def read_task(
     | time stamps without one | taken as they are; a skipped hour is a missing value, a repeated one an error |
     | a constant series | fine, said in the log |
     | an item of letters and digits, e.g. 007 | text, as written |
-    | duplicate or irregular time stamps, a frequency that does not fit, or is not known | error |
+    | duplicate or irregular time stamps, or beyond the years 1678 to 2261 | error |
+    | a frequency that does not fit, or is not known | error |
     | a file that is missing, empty, or lacks a column | error |
     | text, infinity or more than 3.4e38 in a column of numbers; an empty covariate, item or time stamp | error |
     | a static column that changes within a series, a category which `categories` lacks | error |
