@@ -9,8 +9,10 @@ import torch
 from torch.utils import _pytree as pytree
 
 from tests.test_estimator import HORIZON, SMALL, make_entries, make_estimator
-from tsforecast.live import load_beliefs, save_beliefs
-from tsforecast.models import MODELS
+from tsforecast.core import Gaussian
+from tsforecast.data.frequency import expected_alias_warnings
+from tsforecast.live import LiveBelief, continued, load_beliefs, missing_steps, save_beliefs
+from tsforecast.models import MODELS, Belief
 from tsforecast.models.base import AbstractForecaster
 from tsforecast.models.linear import AbstractLinearForecaster
 
@@ -179,3 +181,18 @@ def test_bad_input_and_foreign_files(tmp_path):
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(ValueError, match="holds no readable beliefs"):
         load_beliefs(path, predictor.prediction_net)
+
+
+@pytest.mark.parametrize("freq", ["2h", "15min", "3D", "D"])
+def test_steps_left_out_are_counted_in_steps_of_the_frequency(freq):
+    state = Gaussian(torch.zeros(1, 1), torch.eye(1).unsqueeze(0))
+    code = torch.zeros(1, dtype=torch.long)
+    belief = Belief(state, torch.zeros(1, 1), torch.ones(1, 1), code, code[:, None], torch.zeros(1, 0))
+    with expected_alias_warnings():
+        end = pd.Period("2024-01-02", freq)
+        known = LiveBelief("a", end, belief, {})
+        for steps in (0, 1, 5):
+            assert missing_steps(known, end + steps) == steps
+        news = continued(known, {"start": end + 3, "target": [1.0, 2.0]})
+    assert news["start"] == end
+    np.testing.assert_array_equal(news["target"], [np.nan, np.nan, np.nan, 1.0, 2.0])

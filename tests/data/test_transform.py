@@ -230,3 +230,29 @@ def test_windows_of_a_series_begin_at_its_first_value(options):
                 assert mine[name] == value
         first = (~mine["past_is_pad"]).int().argmax(1)
         assert mine["past_observed"][torch.arange(2), first].all()
+
+
+@pytest.mark.parametrize(
+    ("name", "freq", "begin", "expected"),
+    [
+        ("hour_of_week", "h", "2024-01-01 00:00", 0),  # a Monday
+        ("hour_of_week", "h", "2024-01-03 05:00", 53),
+        ("hour_of_week", "h", "2024-01-07 23:00", 167),
+        ("hour_by_kind_of_day", "h", "2024-01-05 05:00", 5),  # a Friday
+        ("hour_by_kind_of_day", "h", "2024-01-06 05:00", 29),
+        ("half_hour_of_day", "30min", "2024-01-01 13:30", 27),
+        ("minute_of_hour", "min", "2024-01-01 13:31", 31),
+        ("hour_of_day", "h", "2024-01-01 13:00", 13),
+        ("day_of_week", "D", "2024-01-07", 6),
+        ("day_of_month", "D", "2024-01-31", 30),
+        ("week_of_year", "D", "2024-01-01", 0),
+        ("week_of_year", "D", "2024-01-07", 0),
+        ("week_of_year", "D", "2024-01-08", 1),
+        ("week_of_year", "D", "2023-12-31", 52),
+        ("month_of_year", "M", "2024-12-01", 11),
+        ("quarter_of_year", "Q-DEC", "2024-07-01", 2),
+    ],
+)
+def test_a_season_is_where_the_calendar_says(name, freq, begin, expected):
+    index = prepare(seasons=[name]).map_transform(entry(1, freq, begin), True)["season_index"]
+    assert index.tolist() == [[expected]]

@@ -507,3 +507,21 @@ def test_what_is_observed_comes_back_from_imputation(case):
     expected = batch["past_target"].to(samples.dtype).unsqueeze(1).expand(samples.shape)
     assert torch.equal(samples[wide], expected[wide])
     assert not torch.equal(samples[:, 0], samples[:, 1])
+
+
+@pytest.mark.parametrize("season", [1, 3])
+def test_location_and_scale_by_the_formula(season):
+    """Of the last values observed: the mean of their first season, and the mean change over a season."""
+    entries = entries_of("gls", lengths=(40,))
+    for scaling_length in (0, 11):
+        model = make_model("gls", season=season, scaling_length=scaling_length)
+        batch = make_batch(model, entries)
+        values, seen = batch["past_target"][0, :, 0].double().numpy(), batch["past_observed"][0, :, 0].numpy().copy()
+        assert not seen.all()
+        seen[: np.flatnonzero(seen)[-scaling_length]] = False
+        location, scale = model.begin(batch)
+        observed = values[seen]
+        np.testing.assert_allclose(location[0, 0], observed[:season].mean(), rtol=1e-12)
+        assert abs(observed[:season].mean() - observed[: season + 1].mean()) > 0.01
+        both = seen[season:] & seen[:-season]
+        np.testing.assert_allclose(scale[0, 0], np.abs(values[season:] - values[:-season])[both].mean(), rtol=1e-12)

@@ -942,3 +942,19 @@ def test_more_particles_for_forecasts_than_in_training():
     assert len(belief.state.log_weight) == 9
     assert len(seeded(few.filter, batch)[0].state.log_weight) == few.num_particles
     assert model.forecast(belief, batch, 5).shape[1] == 5
+
+
+@pytest.mark.parametrize("case", ["rsgls-issm-crps", "arsgls-skip"])
+@pytest.mark.parametrize("length", [2, 3, 5, 7])
+def test_gradients_go_back_as_far_as_they_should(case, length):
+    """Into the particles of the last three steps, and beyond them into what the linear model filters."""
+    options = {"linear_epochs": 0, "particle_length": 3, "gradient_length": length, "scaling": "none"}
+    model = make_model(case, **options)
+    entries = make_entries(lengths=(12,))
+    entries[0]["target"] = np.sin(np.arange(12.0))
+    batch = make_batch(model, entries)
+    batch["past_target"] = batch["past_target"].double().requires_grad_()
+    seeded(model.loss, batch).sum().backward()
+    moved = (batch["past_target"].grad[0, :, 0] != 0).tolist()
+    assert len(moved) == 12 - HORIZON
+    assert moved == [step >= len(moved) - length for step in range(len(moved))]

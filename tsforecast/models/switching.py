@@ -199,8 +199,7 @@ class AbstractSwitchingForecaster(AbstractForecaster):
         if self.particle_length and lead > 0 and not whole and not isinstance(batch, Belief):
             head = map_tensors(lambda x: x[:lead], stretch)
             stretch = map_tensors(lambda x: x[lead:], stretch)
-            with torch.set_grad_enabled(torch.is_grad_enabled() and not cut):
-                prior, terms = self._filter_alone(head, batch, location, scale)
+            prior, terms = self._filter_alone(head, batch, location, scale, min(cut, lead))
             cut = max(cut - lead, 0)
         system, own = self.system(stretch, batch, location, scale, proposing=True)
         if isinstance(batch, Belief):
@@ -226,11 +225,19 @@ class AbstractSwitchingForecaster(AbstractForecaster):
         return filtered, system, start
 
     def _filter_alone(
-        self, stretch: Stretch, batch: Batch, location: Tensor, scale: Tensor
+        self, stretch: Stretch, batch: Batch, location: Tensor, scale: Tensor, cut: int = 0
     ) -> tuple[Gaussian, Float[Tensor, "time series"]]:
-        """The linear model's belief after a stretch, and the log-likelihood of its steps."""
-        linear, prior = self.linear_system(stretch, batch)
-        return linear.posterior(prior, *scaled(stretch, location, scale))
+        """The linear model's belief after a stretch, and the log-likelihood of its steps; `cut` as in `_filter`."""
+        belief, terms = None, []
+        for part, with_gradient in ((slice(0, cut), False), (slice(cut, None), True)):
+            piece = map_tensors(lambda x, part=part: x[part], stretch)
+            if len(piece.values):
+                with torch.set_grad_enabled(torch.is_grad_enabled() and with_gradient):
+                    linear, prior = self.linear_system(piece, batch)
+                    belief, found = linear.posterior(belief or prior, *scaled(piece, location, scale))
+                terms.append(found)
+        assert belief is not None
+        return belief, torch.cat(terms)
 
     def filter(self, batch: Batch, belief: Belief | None = None) -> tuple[Belief, Float[Tensor, "time series"]]:
         """Particles at the end of the batch's past, and estimates of the log-likelihood of each step."""
