@@ -2,10 +2,11 @@
 
 import logging
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import torch
 from gluonts.core import fqname_for
 from gluonts.itertools import Cached, Cyclic
@@ -15,7 +16,10 @@ from gluonts.transform import Transformation
 
 from tsforecast.arguments import recorded
 from tsforecast.data.checks import check_entries
+from tsforecast.data.frames import as_lists, columns_of
 from tsforecast.data.frequency import calendar_unit, default_season, period_alias
+from tsforecast.data.roles import Columns
+from tsforecast.data.table import read_task
 from tsforecast.data.transform import EpochLoader, Prepare
 from tsforecast.models import MODELS, AbstractForecaster
 from tsforecast.models.base import largest_value
@@ -70,6 +74,8 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         ValueError: If a model, forecast or hyperparameter is not known.
     """
 
+    _columns: Columns | None = None  # of the data frame that was trained on, and
+    _categories: dict[str, list[str]] | None = None  # the values of its static categories
     __init_args__: dict[str, Any]  # by `recorded`
     _survey: Survey | None = None  # of the training data; there from the beginning of a training on
 
@@ -139,8 +145,10 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         return cls(**{name: value for name, value in own.items() if not name.startswith("sagemaker_")})
 
     @classmethod
-    def derive_auto_fields(cls, train_iter: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    def derive_auto_fields(cls, train_iter: Iterable[dict[str, Any]] | pd.DataFrame) -> dict[str, Any]:
         """The frequency, from the data."""
+        if isinstance(train_iter, pd.DataFrame):
+            return {"freq": read_task(train_iter, windows=0).freq}
         return {"freq": next(iter(train_iter))["start"].freqstr}
 
     def train_model(  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -153,6 +161,7 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         ckpt_path: str | Path | None = None,
         num_workers: int | None = None,
         num_prefetch: int | None = None,
+        columns: Columns | Mapping[str, Any] | None = None,
     ) -> TrainOutput:
         """Trains and returns the last weights, or with validation data those of the lowest validation loss.
 
@@ -161,7 +170,8 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         on from `ckpt_path` to the result of the uninterrupted run.
 
         Args:
-            training_data: GluonTS data entries.
+            training_data: GluonTS data entries; or a DataFrame in long format, a row for each series and time stamp,
+                see `tsforecast.data.read_task`.
             validation_data: Likewise; the last `prediction_length` steps of each, and what comes before, are scored.
             from_predictor: Start from its weights.
             shuffle_buffer_length: Windows among which the order is shuffled.
@@ -170,10 +180,14 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
             num_workers: Passed on to `create_training_data_loader`, as is the next. Its own loader needs no workers:
                 making windows is a small part of a training.
             num_prefetch: Likewise.
+            columns: What the columns of a DataFrame are: `tsforecast.data.Columns`, or a mapping such as
+                {"item": "shop", "timestamp": "day", "target": "sales", "covariates": ["price"]}. None for what is found
+                by usual names (item_id, timestamp, target; unique_id, ds, y; ...).
 
         Raises:
             ValueError: If the data cannot be trained on; the message names the series.
         """
+        training_data, validation_data = self._entries(training_data, validation_data, columns, from_predictor)
         self._survey = self._look_at(training_data, from_predictor)
         if validation_data is not None:
             _refuse_endless(validation_data)
@@ -194,6 +208,27 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         options = {"max_epochs": DEFAULT_EPOCHS, "gradient_clip_val": 10.0, "logger": False, **self.trainer_kwargs}
         trainer = fit(module, loader, validation, options, ckpt_path)
         return TrainOutput(transformation, module, trainer, self.create_predictor(transformation, module))
+
+    def _entries(
+        self, training: Any, validation: Any, columns: Any, from_predictor: PyTorchPredictor | None
+    ) -> tuple[Any, Any]:
+        """Data entries; those of data frames are made, and what the frames' columns mean is kept."""
+        self._columns = self._categories = None
+        if columns is not None and not isinstance(training, pd.DataFrame):
+            raise ValueError(f"columns are those of a DataFrame, but the training data are a {type(training).__name__}")
+        found = []
+        for data in (training, validation):
+            if isinstance(data, pd.DataFrame):
+                if self._columns is None:
+                    known = from_predictor if isinstance(from_predictor, StateSpacePredictor) else None
+                    self._columns = columns_of(known.columns if columns is None and known is not None else columns)
+                    self._categories = None if known is None else known.categories
+                options = {"columns": self._columns, "categories": self._categories}
+                task = read_task(data, self.freq, self.prediction_length, 0, **options)
+                self._categories = task.categories
+                data = task.train
+            found.append(data)
+        return found[0], found[1]
 
     def _initial(self, from_predictor: PyTorchPredictor | None) -> AbstractForecaster:
         """The module that training begins with."""
@@ -219,6 +254,7 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         ckpt_path: str | Path | None = None,
         num_workers: int | None = None,
         num_prefetch: int | None = None,
+        columns: Columns | Mapping[str, Any] | None = None,
     ) -> PyTorchPredictor:
         """The predictor of `train_model`."""
         return self.train_model(
@@ -229,6 +265,7 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
             ckpt_path=ckpt_path,
             num_workers=num_workers,
             num_prefetch=num_prefetch,
+            columns=columns,
         ).predictor
 
     # GluonTS' hooks.
@@ -317,6 +354,8 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
             self.batch_size,
             self.history_length,
             self.forecast,
+            columns=None if self._columns is None else as_lists(self._columns),
+            categories=self._categories,
         )
 
     def _check(self, data: Any, future: int) -> None:

@@ -1,12 +1,13 @@
 """GluonTS predictor for every model: from a history to a forecast, to a file and back."""
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from gluonts.core.component import validated
 from gluonts.itertools import batcher
@@ -17,10 +18,14 @@ from gluonts.torch.model.predictor import PyTorchPredictor
 from gluonts.transform import Transformation
 from numpy.typing import NDArray
 
-from tsforecast.data.checks import as_numbers, check_entries
+from tsforecast.data.checks import as_numbers, check_entries, refuse_frame
 from tsforecast.data.files import replace_folder
+from tsforecast.data.forecasts import TENTHS, check_levels, forecast_frame
+from tsforecast.data.frames import columns_of
 from tsforecast.data.frequency import expected_alias_warnings
 from tsforecast.data.magnitude import compact, find_exponents, in_units
+from tsforecast.data.roles import Columns
+from tsforecast.data.table import read_task
 from tsforecast.data.transform import Prepare, collate, cut, since_first_value
 from tsforecast.live import LiveBelief, continued, join, split, static_features
 from tsforecast.models import INPUT_NAMES, AbstractForecaster, Belief
@@ -61,6 +66,9 @@ class StateSpacePredictor(PyTorchPredictor):
         history_length: Steps of the history used at most; None for all.
         forecast: "samples" for sample paths, "distribution" for the exact marginal distributions (small; for fleets).
         device: "auto" for a GPU where there is one.
+        columns: Roles of the columns of the data frame that it was trained with, as `as_lists` makes them; None where
+            it was not.
+        categories: Names behind the codes of static categories in that frame, by column.
     """
 
     @validated()
@@ -74,6 +82,8 @@ class StateSpacePredictor(PyTorchPredictor):
         history_length: int | None = None,
         forecast: str = "samples",
         device: str | torch.device = "auto",
+        columns: dict[str, list[str]] | None = None,
+        categories: dict[str, list[str]] | None = None,
     ) -> None:
         super().__init__(
             input_names=INPUT_NAMES,
@@ -86,6 +96,8 @@ class StateSpacePredictor(PyTorchPredictor):
         self.freq = freq
         self.history_length = history_length
         self.forecast = forecast
+        self.columns = columns
+        self.categories = categories
 
     def serialize(self, path: Path) -> None:
         """Writes the predictor into a folder that is there; `load_predictor` and `deserialize` read it.
@@ -116,7 +128,12 @@ class StateSpacePredictor(PyTorchPredictor):
         net, preparation, arguments = read_parts(Path(path), cls, target)
         return cls(net, preparation, **arguments).to(target)  # pyright: ignore[reportReturnType]
 
-    def predict(self, dataset: Iterable[dict[str, Any]], num_samples: int | None = None) -> Iterator[Forecast]:
+    def predict(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self,
+        dataset: Iterable[dict[str, Any]] | pd.DataFrame,
+        num_samples: int | None = None,
+        columns: Columns | Mapping[str, Any] | None = None,
+    ) -> Iterator[Forecast]:
         """A forecast for every entry, in order.
 
         A series begins at its first value: missing values before it make no difference. A series without a value in
@@ -127,15 +144,17 @@ class StateSpacePredictor(PyTorchPredictor):
 
         Args:
             dataset: GluonTS data entries. `feat_dynamic_real` must reach over the horizon; an entry may carry
-                `known_future`, the known part of the horizon's targets with NaN where free.
+                `known_future`, the known part of the horizon's targets with NaN where free. Or a DataFrame in long
+                format, see `tsforecast.data.read_task`; the forecast begins behind its last targets.
             num_samples: Sample paths; None for the model's own number.
+            columns: What the columns of a frame are, see `StateSpaceEstimator.train`; None for those of the training.
 
         Raises:
-            ValueError: If an entry is not as expected; the message names the series.
+            ValueError: If an entry or a frame is not as expected; the message names the series or the row.
         """
         net, far = self._net(), dict[str, None]()
         try:
-            for held in batcher(self._checked(dataset), _BATCHES_HELD * self.batch_size):
+            for held in batcher(self._checked(self._entries(dataset, columns)), _BATCHES_HELD * self.batch_size):
                 # Rolling windows of a series follow one another and differ in length: in order every batch would be
                 # padded.
                 order = [*range(len(held))]
@@ -170,6 +189,54 @@ class StateSpacePredictor(PyTorchPredictor):
             return find_exponents(windows, net.scaling_length)
         return np.zeros((len(windows), net.num_targets), np.int64)
 
+    def predict_frame(
+        self,
+        dataset: Iterable[dict[str, Any]] | pd.DataFrame,
+        quantiles: Sequence[float] = TENTHS,
+        num_samples: int | None = None,
+        columns: Columns | Mapping[str, Any] | None = None,
+    ) -> pd.DataFrame:
+        """Forecasts as a frame: a row for each series and step.
+
+        Args:
+            dataset: As `predict` takes it.
+            quantiles: Levels between 0 and 1.
+            num_samples: Sample paths that quantiles are taken from; None for the model's own number.
+            columns: As `predict` takes it.
+
+        Returns:
+            `item_id`, `timestamp` (the beginning of each step), `target` where there are several, `mean`, and a column
+            for each quantile, called by its level: "0.1".
+
+        Raises:
+            ValueError: As `predict` does, or if a level is not between 0 and 1.
+        """
+        levels = check_levels(quantiles)
+        targets = columns_of(self.columns if columns is None else columns).targets
+        forecasts = self.predict(dataset, num_samples, columns)
+        frames = [forecast_frame(forecast, levels, targets) for forecast in forecasts]
+        if not frames:
+            raise ValueError("the data set is empty: expected at least one series")
+        return pd.concat(frames, ignore_index=True)
+
+    def _entries(
+        self, dataset: Iterable[dict[str, Any]] | pd.DataFrame, columns: Columns | Mapping[str, Any] | None
+    ) -> Iterable[dict[str, Any]]:
+        """The entries of a data frame whose future is wanted; others as they are."""
+        if not isinstance(dataset, pd.DataFrame):
+            if columns is not None:
+                raise ValueError(f"columns are those of a DataFrame, but the data are a {type(dataset).__name__}")
+            return dataset
+        roles = columns_of(self.columns if columns is None else columns)
+        if roles.static_categories and self.categories is None:
+            raise ValueError(
+                f"expected no static_categories, got {', '.join(roles.static_categories)}: the model was not trained "
+                "with a DataFrame, and the codes of its categories are not known; train with one, or give entries"
+            )
+        return read_task(
+            dataset, self.freq, self.prediction_length, columns=roles, beyond=True, categories=self.categories
+        ).latest
+
     def impute(self, dataset: Iterable[dict[str, Any]], num_samples: int | None = None) -> Iterator[SampleForecast]:
         """Joint samples of the missing values of every entry, given all that it has; in order.
 
@@ -183,6 +250,7 @@ class StateSpacePredictor(PyTorchPredictor):
         Raises:
             ValueError: If an entry is not as expected; the message names the series.
         """
+        refuse_frame(dataset)
         net = self._net()
         for entry in dataset:  # one by one: a smoother keeps every step of every sample
             self._check(entry)
@@ -225,6 +293,7 @@ class StateSpacePredictor(PyTorchPredictor):
         Raises:
             ValueError: If an entry is not as expected or repeats what has been seen; the message names the series.
         """
+        refuse_frame(dataset)
         net, far = self._net(), dict[str, None]()
         found = dict(beliefs)
         waiting: dict[tuple[bool, int], list[_Waiting]] = {}
@@ -295,6 +364,7 @@ class StateSpacePredictor(PyTorchPredictor):
         Raises:
             ValueError: If a series is not known, or covariates do not fit; the message names the series.
         """
+        refuse_frame(dataset)
         net = self._net()
         entries = [{"item_id": item} for item in beliefs] if dataset is None else dataset
         for chunk in batcher(entries, self.batch_size):
@@ -427,6 +497,8 @@ def with_module(predictor: StateSpacePredictor, module: AbstractForecaster) -> S
         predictor.history_length,
         predictor.forecast,
         predictor.device,
+        predictor.columns,
+        predictor.categories,
     )
 
 
@@ -452,6 +524,8 @@ def with_prediction_length(predictor: StateSpacePredictor, prediction_length: in
         predictor.history_length,
         predictor.forecast,
         predictor.device,
+        predictor.columns,
+        predictor.categories,
     )
 
 

@@ -32,6 +32,7 @@ _TYPES = {
 # Least value of an option, and the largest where there is one.
 _RANGES: dict[str, tuple[float, float]] = {
     "threads": (1, math.inf),
+    "devices": (1, math.inf),
     "seed": (0, 2**32 - 1),
     "num_samples": (1, math.inf),
     "windows": (0, math.inf),

@@ -7,20 +7,17 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
-from gluonts.model import Forecast, SampleForecast
 from jsonargparse import ArgumentParser, Namespace
 
 from tsforecast.cli import options, parsing, runs
 from tsforecast.cli.train import settings
 from tsforecast.data import Columns, ForecastTask, attach_known, read_task
 from tsforecast.data.files import replace_file
-from tsforecast.data.frequency import expected_alias_warnings
-from tsforecast.evaluation import forecast_quantiles
+from tsforecast.data.forecasts import check_levels, forecast_frame
 from tsforecast.predictor import load_predictor, with_prediction_length
 from tsforecast.progress import follow
 
@@ -97,7 +94,8 @@ def run(argv: Sequence[str]) -> int:
     torch.manual_seed(chosen.seed)
     forecasts = predictor.predict(entries, num_samples=chosen.num_samples)
     shown = follow(forecasts, "forecasts", len(entries), "series")
-    _write((_frame(forecast, levels, chosen.paths, columns) for forecast in shown), out)
+    kept = None if chosen.paths else levels
+    _write((forecast_frame(forecast, kept, columns.targets) for forecast in shown), out)
     log.info("%s: forecasts of %d series, %d steps of %r each", out, len(entries), length, record["split"]["freq"])
     return 0
 
@@ -107,9 +105,7 @@ def _levels(text: str) -> tuple[float, ...]:
         levels = tuple(float(level) for level in text.split(","))
     except ValueError as error:
         raise ValueError(f"expected --quantiles such as 0.1,0.5,0.9, got {text!r}") from error
-    if not all(0 < level < 1 for level in levels) or len(set(levels)) < len(levels):
-        raise ValueError(f"expected --quantiles between 0 and 1, each once, got {text!r}")
-    return levels
+    return check_levels(levels, "--quantiles")
 
 
 def _task(chosen: Namespace, trained: Namespace, record: dict[str, Any], length: int, columns: Columns) -> ForecastTask:
@@ -150,36 +146,6 @@ def _from_start(task: ForecastTask, start: str) -> ForecastTask:
 def _columns_of_known(columns: Columns) -> Columns:
     """A what-if file has the columns of the data, as far as it needs them."""
     return replace(columns, covariates=(), static_categories=(), static_reals=())
-
-
-def _frame(forecast: Forecast, levels: tuple[float, ...], paths: bool, columns: Columns) -> pd.DataFrame:
-    """A forecast in long format: a row for each step, and for each path and target where there are several.
-
-    Time stamps are those of the beginning of each step.
-    """
-    with expected_alias_warnings():
-        times = forecast.index.to_timestamp()
-    if paths:
-        if not isinstance(forecast, SampleForecast):
-            raise ValueError("the model of this run gives no sample paths; leave out --paths")
-        values, keys = np.asarray(forecast.samples), None
-    else:
-        levels_first = forecast_quantiles(forecast, levels)
-        values, keys = np.concatenate([np.asarray(forecast.mean)[None], levels_first]), ["mean", *map(str, levels)]
-    several = values.ndim == 3
-    values = values.swapaxes(-1, -2) if several else values[:, None]  # (path or quantile, target, step)
-    frame: dict[str, Any] = {"item_id": forecast.item_id}
-    count, targets, steps = values.shape
-    rows = targets * steps * (count if keys is None else 1)
-    frame["timestamp"] = np.tile(times.to_numpy(), rows // steps)
-    if several:
-        names = columns.targets if len(columns.targets) == targets else [str(number) for number in range(targets)]
-        frame["target"] = np.tile(np.repeat(names, steps), rows // (targets * steps))
-    if keys is None:
-        frame |= {"path": np.repeat(np.arange(count), targets * steps), "value": values.ravel()}
-    else:
-        frame |= {key: row.ravel() for key, row in zip(keys, values, strict=True)}
-    return pd.DataFrame(frame, index=pd.RangeIndex(rows))
 
 
 def _write(frames: Iterable[pd.DataFrame], path: Path) -> None:

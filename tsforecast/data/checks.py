@@ -1,6 +1,6 @@
 """Checks of GluonTS data entries, made before training and prediction: GluonTS itself fails late and tersely."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from numbers import Real
 from typing import Any
 
@@ -42,8 +42,13 @@ def check_entries(
         ValueError: At the first entry which is not as expected; the message names the item and the remedy.
     """
     alias = period_alias(freq)
+    refuse_frame(entries)
     first: dict[str, tuple[int, ...]] | None = None
     for index, entry in enumerate(entries):
+        if not isinstance(entry, Mapping):
+            raise ValueError(
+                f"expected data entries, dicts with 'start' and 'target', got a {type(entry).__name__}: {entry!r:.60}"
+            )
         place = f"series {entry['item_id']!r}" if "item_id" in entry else f"series number {index}"
         _check_start(entry, alias, place)
         target = _check_target(entry, min_length, all_missing, place)
@@ -59,6 +64,16 @@ def check_entries(
             )
     if first is None:
         raise ValueError("the data set is empty: expected at least one series")
+
+
+def refuse_frame(data: Any) -> None:
+    """Raises a ValueError for a data frame where GluonTS data entries are expected."""
+    if isinstance(data, pd.DataFrame | pd.Series):
+        raise ValueError(
+            f"expected GluonTS data entries, got a {type(data).__name__}: `tsforecast.data.read_task(frame, freq, "
+            "prediction_length, windows=0).entries` has those of a frame; train, predict, predict_frame and evaluate "
+            "take a DataFrame as it is"
+        )
 
 
 def _describe(form: dict[str, tuple[int, ...]]) -> str:

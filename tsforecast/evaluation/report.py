@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -11,11 +11,15 @@ import pandas as pd
 from gluonts.model import Forecast, Predictor
 
 from tsforecast.data.files import replace_file
+from tsforecast.data.frames import columns_of
 from tsforecast.data.frequency import default_season
+from tsforecast.data.roles import Columns
+from tsforecast.data.table import read_task
 from tsforecast.data.task import ForecastTask
 from tsforecast.evaluation.baselines import Baseline, default_baselines, fit_baseline
 from tsforecast.evaluation.deepar import DeepAR
 from tsforecast.evaluation.scores import INTERVALS, Scores, score
+from tsforecast.predictor import StateSpacePredictor, with_prediction_length
 
 Protocol = Literal["rolling", "long_term"]
 PROTOCOLS: tuple[Protocol, ...] = ("rolling", "long_term")
@@ -89,9 +93,11 @@ class Evaluation:
 
 
 def evaluate(
-    predictor_for: Callable[[str], Predictor],
-    task: ForecastTask,
+    predictor_for: Callable[[str], Predictor] | StateSpacePredictor,
+    task: ForecastTask | pd.DataFrame,
     *,
+    windows: int | None = None,
+    columns: Columns | Mapping[str, Any] | None = None,
     model: str = "model",
     baselines: Sequence[str] | None = None,
     num_samples: int = 100,
@@ -106,8 +112,13 @@ def evaluate(
     forecast over all of these steps. Baselines are fitted to the training range only.
 
     Args:
-        predictor_for: Gives the predictor for a protocol ("rolling" or "long_term"), whose horizons differ.
-        task: The data and its split.
+        predictor_for: Gives the predictor for a protocol ("rolling" or "long_term"), whose horizons differ. Or a
+            predictor of tsforecast, of which those of both horizons are made.
+        task: The data and its split; or, beside a predictor, a DataFrame in long format, of which the last windows of
+            the predictor's horizon are for testing. What comes before them is for training: of the baselines here, and
+            of the model before.
+        windows: Test windows of a frame; None for what `tsforecast.data.read_task` takes.
+        columns: What the columns of a frame are, see `StateSpaceEstimator.train`; None for those of the training.
         model: Name of the model in tables and files.
         baselines: Names from `BASELINES`, with a season where wanted (`auto_ets-168`; with `deepar` a number of
             epochs); by default those which are fitted at once.
@@ -120,6 +131,7 @@ def evaluate(
     Raises:
         ValueError: If names are not unique, or as `fit_baseline` and `score` say.
     """
+    task = _task_of(predictor_for, task, windows, columns)
     season = season or default_season(task.freq)
     baselines = default_baselines(season) if baselines is None else baselines
     names = [model, *baselines] if adapted is None else [model, adapted[0], *baselines]
@@ -132,7 +144,12 @@ def evaluate(
     scores: dict[str, dict[str, Scores]] = {model: {}}
     for protocol in PROTOCOLS:
         test = task.test(protocol)
-        forecasts = predictor_for(protocol).predict(test.input, num_samples=num_samples)
+        predictor = (
+            with_prediction_length(predictor_for, horizons[protocol])
+            if isinstance(predictor_for, StateSpacePredictor)
+            else predictor_for(protocol)
+        )
+        forecasts = predictor.predict(test.input, num_samples=num_samples)
         scores[model][protocol] = score(forecasts, test, season=season, progress=f"{model}, {protocol}")
     if adapted is not None:
         name, forecasts = adapted
@@ -148,6 +165,25 @@ def evaluate(
             forecasts = fitted.predictor(horizon).predict(test.input, num_samples=num_samples)
             scores[name][protocol] = score(forecasts, test, season=season, progress=f"{name}, {protocol}")
     return Evaluation(task.name, model, scores, failed_fits, None if adapted is None else adapted[0])
+
+
+def _task_of(predictor: Any, data: ForecastTask | pd.DataFrame, windows: int | None, columns: Any) -> ForecastTask:
+    """The task of a data frame whose last windows are for testing; a task as it is."""
+    if isinstance(data, ForecastTask):
+        if windows is not None or columns is not None:
+            raise ValueError("windows and columns are of a DataFrame, but the data are a task, which has its own")
+        return data
+    if not isinstance(data, pd.DataFrame):
+        raise ValueError(f"expected a ForecastTask (see read_task) or a DataFrame, got a {type(data).__name__}")
+    if not isinstance(predictor, StateSpacePredictor):
+        raise ValueError(
+            f"expected a StateSpacePredictor beside a DataFrame, got a {type(predictor).__name__}: its frequency and "
+            "horizon say how to split the data; make a task of the frame by read_task"
+        )
+    roles = columns_of(predictor.columns if columns is None else columns)
+    return read_task(
+        data, predictor.freq, predictor.prediction_length, windows, columns=roles, categories=predictor.categories
+    )
 
 
 def fit_named(name: str, task: ForecastTask, season: int, *, seed: int = 0, workers: int = 1) -> Baseline | DeepAR:

@@ -18,13 +18,13 @@ import numpy as np
 import pandas as pd
 from gluonts.dataset.split import TestData
 from gluonts.ev.ts_stats import seasonal_error
-from gluonts.model import Forecast, QuantileForecast, SampleForecast
+from gluonts.model import Forecast, SampleForecast
 from numpy.typing import NDArray
 
+from tsforecast.data.forecasts import TENTHS, forecast_quantiles
 from tsforecast.data.frequency import default_season, expected_alias_warnings
 from tsforecast.progress import follow
 
-TENTHS = tuple(k / 10 for k in range(1, 10))
 HUNDREDTHS = tuple(k / 100 for k in range(1, 100))
 INTERVALS = (50, 80, 95)  # central prediction intervals that are reported, in percent
 LEVELS = tuple(sorted({*HUNDREDTHS, 0.025, 0.975}))  # every level that a forecast is read at
@@ -100,7 +100,7 @@ def score(
         seen = np.isfinite(label)
         label = np.where(seen, label, 0.0)
         _check_window(forecast, future, label.shape)
-        quantiles = _time_last(forecast_quantiles(forecast))
+        quantiles = _time_last(forecast_quantiles(forecast, LEVELS))
         if np.isnan(quantiles).any():
             raise ValueError(f"the forecast of series {forecast.item_id!r} from {forecast.start_date} contains NaN")
         scale = _seasonal_error(past["target"], season or default_season(future["start"].freqstr))
@@ -140,18 +140,6 @@ def score(
         ),
         calibration=calibration,
     )
-
-
-def forecast_quantiles(forecast: Forecast, levels: tuple[float, ...] = LEVELS) -> Array:
-    """Quantiles (level, horizon[, target]) of any GluonTS forecast, with one sort for all levels."""
-    if isinstance(forecast, SampleForecast):
-        index = np.round((forecast.num_samples - 1) * np.asarray(levels)).astype(int)
-        return np.sort(np.asarray(forecast.samples, np.float64), axis=0)[index]
-    if isinstance(forecast, QuantileForecast):
-        rows = {float(key): row for row, key in enumerate(forecast.forecast_keys) if key != "mean"}
-        if rows.keys() >= set(levels):
-            return np.asarray(forecast.forecast_array, np.float64)[[rows[level] for level in levels]]
-    return np.stack([np.asarray(forecast.quantile(level), np.float64) for level in levels])
 
 
 def _time_last(values: Array) -> Array:

@@ -1,0 +1,83 @@
+"""Forecasts as tables: quantiles or sample paths, a row for each step."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from gluonts.model import Forecast, QuantileForecast, SampleForecast
+from numpy.typing import NDArray
+
+from tsforecast.data.frequency import expected_alias_warnings
+
+TENTHS = tuple(k / 10 for k in range(1, 10))
+
+
+def forecast_quantiles(forecast: Forecast, levels: tuple[float, ...]) -> NDArray[np.float64]:
+    """Quantiles (level, horizon[, target]) of any GluonTS forecast, with one sort for all levels."""
+    if isinstance(forecast, SampleForecast):
+        index = np.round((forecast.num_samples - 1) * np.asarray(levels)).astype(int)
+        return np.sort(np.asarray(forecast.samples, np.float64), axis=0)[index]
+    if isinstance(forecast, QuantileForecast):
+        rows = {float(key): row for row, key in enumerate(forecast.forecast_keys) if key != "mean"}
+        if rows.keys() >= set(levels):
+            return np.asarray(forecast.forecast_array, np.float64)[[rows[level] for level in levels]]
+    return np.stack([np.asarray(forecast.quantile(level), np.float64) for level in levels])
+
+
+def check_levels(levels: Sequence[float], name: str = "quantiles") -> tuple[float, ...]:
+    """The levels of quantiles as a tuple.
+
+    Args:
+        levels: Of quantiles.
+        name: Of the option that gives them, for messages.
+
+    Raises:
+        ValueError: If one is not between 0 and 1, or occurs twice.
+    """
+    levels = tuple(float(level) for level in levels)
+    if not levels or not all(0 < level < 1 for level in levels) or len(set(levels)) < len(levels):
+        raise ValueError(f"expected {name} between 0 and 1, each once, got {', '.join(map(str, levels)) or 'none'}")
+    return levels
+
+
+def forecast_frame(
+    forecast: Forecast, levels: tuple[float, ...] | None = TENTHS, targets: Sequence[str] = ()
+) -> pd.DataFrame:
+    """A forecast in long format: a row for each step, and for each path and target where there are several.
+
+    Args:
+        forecast: Of any kind.
+        levels: Of the quantiles; None for sample paths.
+        targets: Names of the targets where there are several; their numbers if these are not as many.
+
+    Returns:
+        `item_id`, `timestamp` (the beginning of each step), `target` where there are several, then `mean` and a column
+        for each quantile, or `path` and `value`.
+
+    Raises:
+        ValueError: If there are no sample paths.
+    """
+    with expected_alias_warnings():
+        times = forecast.index.to_timestamp()
+    if levels is None:
+        if not isinstance(forecast, SampleForecast):
+            raise ValueError("the model forecasts distributions, and no sample paths: ask for quantiles")
+        values, keys = np.asarray(forecast.samples), None
+    else:
+        quantiles = forecast_quantiles(forecast, levels)
+        values, keys = np.concatenate([np.asarray(forecast.mean)[None], quantiles]), ["mean", *map(str, levels)]
+    several = values.ndim == 3
+    values = values.swapaxes(-1, -2) if several else values[:, None]  # (path or quantile, target, step)
+    frame: dict[str, Any] = {"item_id": forecast.item_id}
+    count, width, steps = values.shape
+    rows = width * steps * (count if keys is None else 1)
+    frame["timestamp"] = np.tile(times.to_numpy(), rows // steps)
+    if several:
+        names = list(targets) if len(targets) == width else [str(number) for number in range(width)]
+        frame["target"] = np.tile(np.repeat(names, steps), rows // (width * steps))
+    if keys is None:
+        frame |= {"path": np.repeat(np.arange(count), width * steps), "value": values.ravel()}
+    else:
+        frame |= {key: row.ravel() for key, row in zip(keys, values, strict=True)}
+    return pd.DataFrame(frame, index=pd.RangeIndex(rows))
