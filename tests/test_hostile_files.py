@@ -3,24 +3,33 @@
 Every file here tries to leave a mark, which is a folder; a test fails when the mark is there afterwards.
 """
 
+import bz2
+import gzip
 import io
 import json
+import lzma
 import os
 import pickle
 import shutil
 import zipfile
+import zlib
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 from gluonts.model.predictor import Predictor
 from lightning.pytorch.callbacks import ModelCheckpoint
+from pyarrow import parquet
 
 from tests.test_estimator import make_entries, make_estimator
 from tests.test_stream import RECIPE
 from tsforecast import prequential
-from tsforecast.data.stream import Observation
+from tsforecast.adapt import Adaptation, AdaptivePredictor, load_adaptive
+from tsforecast.data import load_task, read_task
+from tsforecast.data.stream import Observation, read_stream
+from tsforecast.data.video import load_video
 from tsforecast.live import load_beliefs, save_beliefs
 from tsforecast.predictor import StateSpacePredictor, load_predictor, save_predictor
 from tsforecast.prequential import Setup, advance, begin
@@ -411,3 +420,213 @@ def test_states_of_streams_that_are_changed(state, tmp_path, change):
     path = tmp_path / "state.pt"
     torch.save(payload, path)
     assert str(path) in refusal(prequential.load, path, STREAMING)
+
+
+LONG = 300 << 20  # more than may be hidden in a small file
+ROWS = b"item_id,timestamp,target\n" + b"".join(b"a,2024-01-%02d,%d\n" % (day, day) for day in range(1, 31))
+
+
+def zipped(name, chunks):
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive, archive.open(name, "w") as file:
+        for chunk in chunks:
+            file.write(chunk)
+    return buffer.getvalue()
+
+
+def bomb(compressor):
+    """Rows, and then many zeros."""
+    zeros = bytes(1 << 20)
+    packed = [compressor.compress(chunk) for chunk in (ROWS, *[zeros] * (LONG >> 20))]
+    return b"".join([*packed, compressor.flush()])
+
+
+PACKED = {
+    "sales.csv.gz": lambda: bomb(zlib.compressobj(1, wbits=31)),
+    "sales.csv.bz2": lambda: bomb(bz2.BZ2Compressor(1)),
+    "sales.csv.zip": lambda: zipped("sales.csv", [ROWS, *[bytes(1 << 20)] * (LONG >> 20)]),
+    "sales.json.gz": lambda: bomb(zlib.compressobj(1, wbits=31)),
+}  # fmt: skip
+CUT = {
+    "sales.csv.gz": lambda: gzip.compress(ROWS)[:-20],
+    "sales.csv.bz2": lambda: bz2.compress(ROWS)[:-20],
+    "sales.csv.xz": lambda: lzma.compress(ROWS)[:-20],
+    "sales.csv.zip": lambda: zipped("sales.csv", [ROWS])[:-20],
+    "sales.jsonl.gz": lambda: gzip.compress(b'{"start": "2024-01-01", "target": [1, 2, 3]}\n' * 500)[:-20],
+    "noise.csv.gz": lambda: np.random.default_rng(0).bytes(3000),
+    "noise.csv.zip": lambda: np.random.default_rng(0).bytes(3000),
+    "noise.parquet": lambda: np.random.default_rng(0).bytes(3000),
+    "pickle.parquet": lambda: pickle.dumps(Strike(Path("mark"))),
+    "noise.json": lambda: np.random.default_rng(0).bytes(3000),
+    "noise.arrow": lambda: np.random.default_rng(0).bytes(3000),
+    "deep.json": lambda: b"[" * 100_000 + b"\n",
+}
+
+
+def read(path):
+    return read_task(path, freq="D", prediction_length=2, windows=1)
+
+
+@pytest.mark.parametrize("name", PACKED)
+def test_data_that_unpack_to_far_more(tmp_path, name):
+    path = tmp_path / name
+    path.write_bytes(PACKED[name]())
+    readers = [read, lambda path: list(read_stream(path, "target"))] if ".csv" in name else [read]
+    for reader in readers:
+        assert "unpacks to more than 256 MiB" in refusal(reader, path)
+
+
+@pytest.mark.parametrize("name", CUT)
+def test_data_that_are_cut_short_or_none(tmp_path, name):
+    path = tmp_path / name
+    path.write_bytes(CUT[name]())
+    message = refusal(read, path)
+    assert str(path) in message
+    if "sales" in name:
+        assert "cut short" in message
+        if "csv" in name:
+            assert "cut short" in refusal(lambda: list(read_stream(path, "target")))
+
+
+def test_packed_data_are_read(tmp_path):
+    for suffix, pack in ((".gz", gzip.compress), (".bz2", bz2.compress), (".xz", lzma.compress)):
+        path = tmp_path / f"sales.csv{suffix}"
+        path.write_bytes(pack(ROWS))
+        assert read(path).entries[0]["target"].tolist() == [*range(1, 31)]
+
+
+def test_a_table_of_one_value_many_times(tmp_path):
+    path = tmp_path / "sales.parquet"
+    column = pa.DictionaryArray.from_arrays(pa.array(np.zeros(10**8, np.int8)), pa.array(["0"]))
+    parquet.write_table(pa.table({"target": column}), path, compression="zstd")
+    for reader in (read, lambda path: list(read_stream(path, "target"))):
+        assert "unpacks to more than" in refusal(reader, path)
+
+
+FRAMES = np.zeros((2, 3, 8, 8), np.uint8)
+
+
+def arrays(**named):
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **named)
+    return buffer.getvalue()
+
+
+VIDEOS = {
+    "objects": lambda mark: arrays(frames=np.array([Strike(mark)], dtype=object)),
+    "objects beside frames": lambda mark: arrays(frames=FRAMES, observed=np.array([Strike(mark)], dtype=object)),
+    "a pickle": lambda mark: zipped("frames.npy", [pickle.dumps(Strike(mark))]),
+    "a pickle alone": lambda mark: pickle.dumps(Strike(mark)),
+    "code in a header": lambda mark: zipped("frames.npy", [header(f"__import__('os').makedirs({str(mark)!r})")]),
+    "a deep header": lambda mark: zipped("frames.npy", [header("(" * 2000)]),
+    "a bomb": lambda mark: zipped("frames.npy", [bytes(1 << 20)] * (LONG >> 20)),
+    "a bomb beside frames": lambda mark: zipped("other.npy", [bytes(1 << 20)] * (LONG >> 20)),
+    "a header that lies": lambda mark: zipped(
+        "frames.npy", [header("{'descr': '|u1', 'fortran_order': False, 'shape': (9999, 9999, 8, 8)}"), bytes(64)]
+    ),
+    "deep metadata": lambda mark: arrays(frames=FRAMES, metadata=np.array("[" * 100_000)),
+    "metadata that are a list": lambda mark: arrays(frames=FRAMES, metadata=np.array("[]")),
+    "cut short": lambda mark: arrays(frames=FRAMES)[:-30],
+    "no archive": lambda mark: b"PK\x03\x04" + bytes(100),
+    "nothing": lambda mark: b"",
+    "text": lambda mark: arrays(frames=np.array(["ball"])),
+    "no frames": lambda mark: arrays(balls=FRAMES),
+    "two dimensions": lambda mark: arrays(frames=FRAMES[0, 0]),
+}  # fmt: skip
+
+
+def header(text):
+    """The beginning of an array's file, as NumPy has it."""
+    content = text.encode() + b"\n"
+    return b"\x93NUMPY\x01\x00" + len(content).to_bytes(2, "little") + content
+
+
+@pytest.mark.parametrize("content", VIDEOS)
+def test_videos_that_are_none(tmp_path, mark, content):
+    path = tmp_path / "video.npz"
+    path.write_bytes(VIDEOS[content](mark))
+    assert str(path) in refusal(load_video, path)
+
+
+METADATA = {
+    "a list": [],
+    "a number as frequency": {"freq": 3},
+    "a call as frequency": {"freq": "__import__('os').makedirs('mark')"},
+    "an object of GluonTS": {"freq": "D", "prediction_length": {"__kind__": "instance", "class": "builtins.int"}},
+    "a text as horizon": {"freq": "D", "prediction_length": "2"},
+    "half a window": {"freq": "D", "prediction_length": 2, "windows": 0.5},
+}
+
+
+@pytest.mark.parametrize("content", METADATA)
+def test_metadata_of_data_that_are_none(tmp_path, content, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "set" / "train").mkdir(parents=True)
+    (tmp_path / "set" / "train" / "data.json").write_text('{"start": "2024-01-01", "target": [1, 2, 3]}\n')
+    (tmp_path / "set" / "metadata.json").write_text(json.dumps(METADATA[content]))
+    refusal(read_task, tmp_path / "set")
+    assert not (tmp_path / "mark").exists()
+
+
+def test_deep_or_long_metadata(tmp_path):
+    (tmp_path / "metadata.json").write_text("[" * 100_000)
+    assert "32 brackets" in refusal(read_task, tmp_path)
+    (tmp_path / "metadata.json").write_text(" " * (2 << 20))
+    assert "at most 1 MiB" in refusal(read_task, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["../set", "/etc", ".", "..", "../../../../etc", "set/../set"])
+def test_names_of_data_sets_lead_nowhere_else(tmp_path, monkeypatch, name):
+    (tmp_path / "set" / "train").mkdir(parents=True)
+    monkeypatch.setenv("TSFORECAST_DATA", str(tmp_path / "set"))
+    assert "there is no data set" in refusal(load_task, name)
+
+
+def test_items_named_as_paths(tmp_path, saved):
+    """They are names, of which no file is made."""
+    path = tmp_path / "sales.csv"
+    path.write_bytes(ROWS.replace(b"a,2024", b"../../escaped,2024"))
+    (entry,) = read(path).entries
+    assert entry["item_id"] == "../../escaped"
+    predictor = load_predictor(saved, "cpu")
+    beliefs = predictor.filter([entry])
+    save_beliefs(tmp_path / "beliefs.pt", beliefs.values(), predictor.prediction_net)
+    assert [*load_beliefs(tmp_path / "beliefs.pt", predictor.prediction_net)] == ["../../escaped"]
+    assert {p.name for p in tmp_path.iterdir()} == {"sales.csv", "beliefs.pt"}
+
+
+@pytest.fixture(scope="module")
+def adaptive(saved, tmp_path_factory):
+    """The folder of a predictor that learns."""
+    folder = tmp_path_factory.mktemp("adaptive")
+    AdaptivePredictor(load_predictor(saved, "cpu"), Adaptation("vd-ekf")).save(folder)
+    assert load_adaptive(folder, "cpu").adaptation.learner == "vd-ekf"
+    return folder
+
+
+@pytest.mark.parametrize("content", TENSORS)
+def test_beliefs_of_learners_that_are_none(adaptive, tmp_path, mark, content):
+    folder = Path(shutil.copytree(adaptive, tmp_path / "adaptive"))
+    path = folder / "belief.pt"
+    path.write_bytes(TENSORS[content](path.read_bytes(), mark))
+    assert str(path) in refusal(load_adaptive, folder, "cpu")
+
+
+LEARNT = {
+    "no adaptation": lambda p: p.pop("adaptation"),
+    "an adaptation that is a list": lambda p: p.update(adaptation=[]),
+    "a class as learner": lambda p: p["adaptation"].update(learner="os.system"),
+    "no mean": lambda p: p.pop("mean"),
+    "a mean of another size": lambda p: p.update(mean=torch.zeros(1).expand(10**12)),
+    "a belief of another size": lambda p: p.update(belief=[torch.zeros(3)]),
+    "a belief that is a text": lambda p: p.update(belief="strong"),
+}
+
+
+@pytest.mark.parametrize("change", LEARNT)
+def test_beliefs_of_learners_that_are_changed(adaptive, tmp_path, change):
+    folder = Path(shutil.copytree(adaptive, tmp_path / "adaptive"))
+    payload = torch.load(folder / "belief.pt", weights_only=True)
+    LEARNT[change](payload)
+    torch.save(payload, folder / "belief.pt")
+    assert "belief.pt" in refusal(load_adaptive, folder, "cpu")

@@ -128,7 +128,7 @@ def test_a_rate_that_is_not_given_is_tried_around_the_one_in_its_place():
         ("learning_rate: 3", "expected choices or low and high"),
         ("learning_rate: {low: 1}", "expected choices or low and high"),
         ("[1, 2]", "expected .* to map hyperparameters"),
-        ("{", "is no YAML"),
+        ("{", "no YAML"),
     ],
 )
 def test_bad_spaces(command, space, capsys, text, message):

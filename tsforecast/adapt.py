@@ -3,7 +3,6 @@
 import copy
 import dataclasses
 import math
-import pickle
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -25,6 +24,7 @@ from tsforecast.data import ForecastTask
 from tsforecast.data.checks import check_entries
 from tsforecast.data.files import save_tensors
 from tsforecast.data.magnitude import find_exponents
+from tsforecast.data.reading import expect_like, load_tensors
 from tsforecast.data.task import instances
 from tsforecast.data.transform import collate, cut, since_first_value
 from tsforecast.models import AbstractForecaster
@@ -280,13 +280,16 @@ def load_adaptive(folder: str | Path, device: str = "auto") -> AdaptivePredictor
         raise FileNotFoundError(f"expected a predictor that learns in {folder}: there is no {path}")
     predictor = load_predictor(Path(folder) / "predictor", device)
     try:
-        state = torch.load(path, map_location=predictor.device, weights_only=True)
+        state = load_tensors(path, predictor.device)
         if state["tsforecast_format"] != FORMAT:
             raise ValueError(f"it has format {state['tsforecast_format']}, this version of tsforecast reads {FORMAT}")
-        found = AdaptivePredictor(predictor, Adaptation(**state["adaptation"]), state["mean"])
+        new = AdaptivePredictor(predictor, Adaptation(**state["adaptation"]))
+        expect_like(state["mean"], new.trained, "mean")
+        expect_like(state["belief"], pytree.tree_leaves(new.belief), "belief")
+        found = AdaptivePredictor(predictor, new.adaptation, state["mean"])
         found.belief = pytree.tree_unflatten(state["belief"], pytree.tree_structure(found.belief))
         found.network.load(found.weights)
-    except (OSError, RuntimeError, KeyError, TypeError, EOFError, pickle.UnpicklingError, ValueError) as error:
+    except (RuntimeError, KeyError, TypeError, AttributeError, ArithmeticError, ValueError) as error:
         raise ValueError(f"{path} holds no readable belief ({error}); it is damaged or not of tsforecast") from error
     return found
 

@@ -10,8 +10,6 @@ its constructor declares.
 
 import inspect
 import json
-import types
-import typing
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,7 +18,7 @@ import numpy as np
 import torch
 
 from tsforecast.data.files import replace_file, save_tensors
-from tsforecast.data.reading import load_tensors, read_json
+from tsforecast.data.reading import fits, load_tensors, read_json
 from tsforecast.data.transform import Prepare
 from tsforecast.models import MODELS, AbstractForecaster
 
@@ -159,24 +157,6 @@ def _check_arguments(path: Path, part: str, values: Any, cls: type, given: froze
     for name, parameter in parameters.items():
         if name not in values and parameter.default is parameter.empty:
             raise ValueError(f"{path}, {part}: {name} is missing")
-
-
-def fits(value: Any, annotation: Any) -> bool:
-    """Whether a value of a JSON file is of a type, as an argument is annotated."""
-    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
-    if origin in (typing.Union, types.UnionType):
-        return any(fits(value, member) for member in arguments)
-    if origin is list:
-        return isinstance(value, list) and all(fits(member, arguments[0]) for member in value)
-    if origin is dict:
-        return isinstance(value, dict) and all(fits(member, arguments[1]) for member in value.values())
-    if annotation in (None, type(None)):
-        return value is None
-    if annotation is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    if annotation in (int, str, bool):
-        return type(value) is annotation
-    raise TypeError(f"a constructor declares the type {annotation}, which no plain value has")
 
 
 def _plain(value: Any) -> Any:

@@ -15,7 +15,6 @@ from typing import Any, NoReturn
 
 import pandas as pd
 import torch
-import yaml
 from jsonargparse import Namespace
 from lightning.pytorch import seed_everything
 from tqdm import tqdm
@@ -23,6 +22,7 @@ from tqdm import tqdm
 from tsforecast.cli import options, parsing, runs, train
 from tsforecast.data import ForecastTask
 from tsforecast.data.files import replace_file, scratch_folder
+from tsforecast.data.reading import MOST_RECORD, parse_json, read_text, read_yaml
 from tsforecast.evaluation import score
 from tsforecast.models import MODELS
 from tsforecast.plots import plot_study, save_figure
@@ -77,14 +77,12 @@ def run(argv: Sequence[str]) -> int:
 def _search(folder: Path, own: Any, chosen: Namespace, space: dict[str, Any], task: ForecastTask) -> int:
     """Begins or goes on with a study whose folder is held."""
     import optuna
-    from optuna.storages import JournalStorage
-    from optuna.storages.journal import JournalFileBackend
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     name = f"{own.model} on {task.name} ({runs.fingerprint(task)})"
     _mend(folder / _STUDY)
-    storage = JournalStorage(JournalFileBackend(str(folder / _STUDY)))
-    others = {summary.study_name for summary in optuna.get_all_study_summaries(storage)} - {name}
+    storage, names = _open(folder / _STUDY)
+    others = names - {name}
     if others:
         raise ValueError(f"{folder} holds the study {', '.join(others)}, not {name}: give another --study")
     study = optuna.create_study(storage=storage, study_name=name, direction="minimize", load_if_exists=True)
@@ -124,6 +122,27 @@ def _search(folder: Path, own: Any, chosen: Namespace, space: dict[str, Any], ta
             bar.update()
     sys.stdout.write(_summary(folder, study, own.model))
     return 0
+
+
+def _open(path: Path) -> tuple[Any, set[str]]:
+    """The log of a study as Optuna's storage, and the names of the studies in it.
+
+    Raises:
+        ValueError: If it is damaged, or the log of something else.
+    """
+    import optuna
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend
+
+    try:
+        for line in read_text(path, MOST_RECORD).splitlines() if path.exists() else []:
+            entry = parse_json(line)
+            if not isinstance(entry, dict) or not isinstance(entry.get("op_code"), int):
+                raise ValueError(f"expected an entry of Optuna's journal, got {line!r:.80}")
+        storage = JournalStorage(JournalFileBackend(str(path)))
+        return storage, {summary.study_name for summary in optuna.get_all_study_summaries(storage)}
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, AssertionError) as error:
+        raise ValueError(f"{path} is damaged, or no log of a study ({error!r:.200}); give another --study") from error
 
 
 class _Parser(ArgumentParser):
@@ -181,10 +200,7 @@ def read_space(path: str | None, chosen: Namespace) -> dict[str, Any]:
                 rate = chosen["learning_rate"] if chosen[name] is None else chosen[name]
                 space[name] = {"low": rate / 10, "high": rate * 10, "log": True}
         return space
-    try:
-        space = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
-        raise ValueError(f"{path} is no YAML: {error}") from error
+    space = read_yaml(path)
     if not isinstance(space, dict) or not space:
         raise ValueError(f"expected {path} to map hyperparameters to what is tried, got {space!r}")
     for name, values in space.items():

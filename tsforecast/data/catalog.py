@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from importlib.resources import files
+from pathlib import Path
 
 import numpy as np
 
@@ -98,7 +99,8 @@ def load_task(name: str) -> ForecastTask:
     if name in CATALOG:
         target, unit = _MEASURED[name]
         return replace(CATALOG[name](), targets=(target,), unit=unit)
-    if name and (data_home() / name).is_dir():
+    # Of no folder elsewhere.
+    if name not in ("", "..") and Path(name).name == name and (data_home() / name).is_dir():
         return _prepared(name)
     near = suggestion(name, CATALOG)
     raise ValueError(

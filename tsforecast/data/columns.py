@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from tsforecast.data.reading import check_packed, check_parquet
 from tsforecast.data.roles import MISSING, WIDE_ITEM, WIDE_TARGET, Columns, resolve
 
 _SAMPLE = 100  # rows by which columns are recognised
@@ -65,11 +66,13 @@ def read_table(source: Path | pd.DataFrame, columns: Columns) -> Table:
         raise FileNotFoundError(f"there is no file {source}")
     elif source.suffix in (".parquet", ".pq"):
         try:
+            check_parquet(source)
             frame = pd.read_parquet(source)
         except (OSError, ValueError) as error:
             raise ValueError(f"{source}: not readable as Parquet ({error})") from error
         table = _from_frame(source, frame, columns, first_line=1)
     else:
+        check_packed(source)
         table = _read_text(source, columns)
     empty = table.frame.isna()
     for name, column in table.frame.select_dtypes(["object", "string"]).items():

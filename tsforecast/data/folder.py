@@ -22,11 +22,15 @@ from tsforecast.data.checks import check_entries
 from tsforecast.data.files import replace_folder
 from tsforecast.data.frequency import default_horizon, expected_alias_warnings, period_alias, to_period
 from tsforecast.data.magnitude import compact
+from tsforecast.data.reading import MOST_TEXT, check_packed, fits, read_json
 from tsforecast.data.task import ForecastTask
 from tsforecast.data.wording import option
 
 Entry = dict[str, Any]
 log = logging.getLogger(__name__)
+
+# Of GluonTS, and ours.
+_METADATA: dict[str, type] = {"freq": str, "time_granularity": str, "prediction_length": int, "windows": int}
 
 
 def data_home() -> Path:
@@ -121,12 +125,12 @@ def _read_metadata(path: Path) -> dict[str, Any]:
     """Contents of metadata.json, {} where there is none."""
     for file in (path / "metadata.json", path / "metadata" / "metadata.json"):
         if file.is_file():
-            try:
-                meta = json.loads(file.read_text())
-            except ValueError as error:
-                raise ValueError(f"{file}: not readable as JSON ({error})") from error
+            meta = read_json(file, MOST_TEXT)
             if not isinstance(meta, dict):
                 raise ValueError(f"{file}: expected an object with freq and prediction_length")
+            for name, kind in _METADATA.items():
+                if not fits(meta.get(name), kind | None):
+                    raise ValueError(f"{file}: expected {name} of type {kind.__name__}, got {meta[name]!r:.80}")
             return meta
     return {}
 
@@ -137,7 +141,11 @@ def _read_part(path: Path, freq: str) -> Iterator[Entry]:
     loaders = []
     for file in candidates:
         if file.is_file() and not file.name.startswith(".") and file.name != "metadata.json":
-            loader = infer_file_type(file)
+            check_packed(file)
+            try:
+                loader = infer_file_type(file)
+            except (OSError, ValueError) as error:
+                raise ValueError(f"{file}: not readable ({type(error).__name__})") from error
             if loader is not None:
                 loaders.append((file, loader))
     if not loaders:
@@ -147,7 +155,7 @@ def _read_part(path: Path, freq: str) -> Iterator[Entry]:
         try:
             for line, raw in enumerate(loader, start=1):
                 yield _entry(raw, f"{file}, line {line}", str(line - 1), freq)
-        except (GluonTSDataError, OSError) as error:
+        except (GluonTSDataError, OSError, EOFError, UnicodeDecodeError) as error:
             raise ValueError(f"{file}, line {line + 1}: not readable ({type(error).__name__})") from error
 
 

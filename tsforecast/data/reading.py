@@ -8,15 +8,19 @@ import gzip
 import json
 import lzma
 import re
+import types
+import typing
 import zipfile
 import zlib
+from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any
 
 import numpy as np
 import torch
 import yaml
 from numpy.typing import NDArray
+from pyarrow import parquet
 
 MOST_TEXT = 1 << 20  # bytes of a file of settings
 MOST_RECORD = 1 << 28  # bytes of a file with a line or a name for each series
@@ -103,7 +107,7 @@ def check_yaml(text: str) -> None:
             if tag is not None:
                 raise ValueError(f"expected plain values, got the tag {tag}")
     except yaml.YAMLError as error:
-        raise ValueError(f"not readable as YAML ({error})") from error
+        raise ValueError(f"this is no YAML ({error})") from error
 
 
 def read_yaml(path: str | Path) -> Any:
@@ -138,19 +142,19 @@ def check_packed(path: str | Path) -> None:
                 check_archive(archive, path)
                 for member in archive.infolist():
                     with archive.open(member) as file:
-                        _count(cast(BinaryIO, file), path)
+                        _count(file.read, path)
         else:
             with _OPENERS[path.suffix](path, "rb") as file:
-                _count(cast(BinaryIO, file), path)
+                _count(file.read, path)
     except (EOFError, OSError, lzma.LZMAError, zlib.error, zipfile.BadZipFile, RuntimeError) as error:
         raise ValueError(f"{path} is cut short or damaged ({error}); fetch or write it again") from error
 
 
-def _count(file: BinaryIO, path: Path) -> None:
+def _count(read: Callable[[int], bytes], path: Path) -> None:
     """Reads to the end, or as far as is to be expected."""
     size = path.stat().st_size
     expanded = 0
-    while chunk := file.read(_CHUNK):
+    while chunk := read(_CHUNK):
         expanded += len(chunk)
         _check_expansion(path, size, expanded, "unpack it yourself")
 
@@ -174,8 +178,30 @@ def _check_expansion(path: Path, size: int, expanded: int, remedy: str) -> None:
         )
 
 
-def load_arrays(path: str | Path) -> dict[str, NDArray[Any]]:
-    """The arrays of an npz file, by name; arrays of Python objects, which run code, are refused.
+def check_parquet(path: str | Path) -> None:
+    """Refuses a Parquet file that unpacks to far more than its size.
+
+    Raises:
+        ValueError: If it does.
+        OSError: If it can not be opened, or is none.
+    """
+    path = Path(path)
+    with parquet.ParquetFile(path) as file:
+        about = file.metadata
+        expanded = sum(about.row_group(number).total_byte_size for number in range(about.num_row_groups))
+        expanded = max(expanded, 8 * about.num_rows * about.num_columns)  # equal values are kept once
+    _check_expansion(path, path.stat().st_size, expanded, "write it without compression and dictionaries")
+
+
+def load_arrays(path: str | Path, wanted: Collection[str]) -> tuple[dict[str, NDArray[Any]], list[str]]:
+    """Arrays of an npz file; those of Python objects, which run code, are refused.
+
+    Args:
+        path: Of the file.
+        wanted: Names of the arrays to read; some may not be there.
+
+    Returns:
+        The arrays by name, and the names of all others, which were not read.
 
     Raises:
         ValueError: If the file is damaged, no npz file, or a bomb.
@@ -183,13 +209,19 @@ def load_arrays(path: str | Path) -> dict[str, NDArray[Any]]:
     try:
         with zipfile.ZipFile(path) as archive:
             check_archive(archive, path)
-        with np.load(path, allow_pickle=False) as arrays:
-            return {name: arrays[name] for name in arrays.files}
-    except (ValueError, TypeError, SyntaxError, EOFError, OverflowError, MemoryError, KeyError) as error:
-        message = str(error) or type(error).__name__
-        raise ValueError(message if str(path) in message else f"{path}: {message}") from error
-    except (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError) as error:
-        raise ValueError(f"{path} is cut short or damaged ({error})") from error
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files if name in wanted}
+            others = sorted(set(file.files) - set(wanted))
+    except OSError:
+        raise
+    except Exception as error:  # a file can be damaged in any way
+        message = _first_line(error)[:200]
+        known = str(path) in message
+        raise ValueError(message if known else f"{path}: damaged, or no npz file ({message})") from error
+    for name, values in arrays.items():
+        if not isinstance(values, np.ndarray):  # what lies in the archive under its name is given as it is
+            raise ValueError(f"{path}: expected an array {name!r}, got something else")
+    return arrays, others
 
 
 def load_tensors(path: str | Path, device: str | torch.device = "cpu") -> dict[str, Any]:
@@ -216,6 +248,24 @@ def load_tensors(path: str | Path, device: str | torch.device = "cpu") -> dict[s
     if not isinstance(payload, dict):
         raise ValueError(f"{path} is not of tsforecast: expected a dictionary, got {type(payload).__name__}")
     return payload
+
+
+def fits(value: Any, annotation: Any) -> bool:
+    """Whether a value of a JSON file is of a type, as an argument is annotated."""
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin in (typing.Union, types.UnionType):
+        return any(fits(value, member) for member in arguments)
+    if origin is list:
+        return isinstance(value, list) and all(fits(member, arguments[0]) for member in value)
+    if origin is dict:
+        return isinstance(value, dict) and all(fits(member, arguments[1]) for member in value.values())
+    if annotation in (None, type(None)):
+        return value is None
+    if annotation is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if annotation in (int, str, bool):
+        return type(value) is annotation
+    raise TypeError(f"a constructor declares the type {annotation}, which no plain value has")
 
 
 def expect_like(given: Any, like: Any, place: str) -> None:
@@ -252,7 +302,7 @@ def _check_depth(depth: int) -> None:
         raise ValueError(f"expected at most {MOST_DEPTH} brackets or blocks within each other, got more")
 
 
-def _size(count: float) -> str:
+def _size(count: int | float) -> str:
     for unit in ("bytes", "KiB", "MiB"):
         if count < 1024:
             return f"{count:.4g} {unit}"

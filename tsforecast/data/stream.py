@@ -1,7 +1,6 @@
 """Streams: one observation after the other, from a file, a library, or standard input."""
 
 import importlib
-import json
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -11,6 +10,7 @@ from typing import Any
 import pandas as pd
 
 from tsforecast.data.folder import data_home
+from tsforecast.data.reading import check_packed, check_parquet, parse_json
 
 _CHUNK = 10_000  # rows of a file in memory at a time
 
@@ -155,9 +155,11 @@ def read_stream(
     path = find_stream(path)
     try:
         if path.suffix == ".parquet":
+            check_parquet(path)
             frame = pd.read_parquet(path)
             chunks: Iterable[pd.DataFrame] = [frame]
         else:
+            check_packed(path)
             chunks = pd.read_csv(path, chunksize=_CHUNK)
         count = 0
         for chunk in chunks:
@@ -170,7 +172,7 @@ def read_stream(
                     {str(name): value for name, value in row.items()}, (target, time, key), f"row {count}"
                 )
     except (ValueError, OSError) as error:  # what pandas raises is one of these
-        raise ValueError(f"{path}: {error}") from error
+        raise ValueError(str(error) if str(path) in str(error) else f"{path}: {error}") from error
     if not count:
         raise ValueError(f"{path} has no rows")
 
@@ -193,7 +195,7 @@ def read_lines(
         if not line.strip():
             continue
         try:
-            row = json.loads(line)
+            row = parse_json(line)
         except ValueError as error:
             raise ValueError(f"line {number}: expected a JSON object, got {line.strip()[:80]!r}") from error
         if not isinstance(row, dict):

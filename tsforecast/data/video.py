@@ -14,7 +14,6 @@ import dataclasses
 import hashlib
 import json
 import zipfile
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tsforecast.data.files import replace_file
+from tsforecast.data.reading import load_arrays, parse_json
 
 FORMAT = 1
 DIVISOR = 8  # of height and width: networks for images halve them three times
@@ -130,12 +130,10 @@ def load_video(path: str | Path) -> Video:
     if not zipfile.is_zipfile(path):
         raise ValueError(f"{path}: expected a whole npz file, as numpy.savez_compressed(path, frames=...) writes it")
     try:
-        with np.load(path, allow_pickle=False) as file:
-            names = {"frames", "frames_bits", "observed", "metadata", *TRUTHS} & set(file.files)
-            arrays, others = {name: file[name] for name in names}, sorted(set(file.files) - names)
+        arrays, others = load_arrays(path, {"frames", "frames_bits", "observed", "metadata", *TRUTHS})
         return _from_arrays(arrays, others)
-    except (ValueError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise ValueError(f"{path}: {error}") from error
+    except (ValueError, TypeError) as error:
+        raise ValueError(str(error) if str(path) in str(error) else f"{path}: {error}") from error
 
 
 def make_batch(frames: NDArray[Any], observed: NDArray[np.bool_], past_length: int | None = None) -> dict[str, Tensor]:
@@ -216,7 +214,7 @@ def _stored(frames: NDArray[Any]) -> NDArray[Any]:
 
 def _from_arrays(arrays: dict[str, NDArray[Any]], others: list[str]) -> Video:
     """The video of a file's arrays; names of the others are for the message."""
-    metadata = json.loads(str(arrays["metadata"])) if "metadata" in arrays else {}
+    metadata = parse_json(str(arrays["metadata"])) if "metadata" in arrays else {}
     if not isinstance(metadata, dict):
         raise ValueError(f"expected metadata to be a JSON object, got {type(metadata).__name__}")
     if metadata.get("format", FORMAT) != FORMAT:
