@@ -31,7 +31,8 @@ h1, h3, p { overflow-wrap: anywhere; }
 .wide img { display: block; }
 .swipe { display: none; }
 .beside { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr)); gap: 0 1.5rem; }
-.beside img { width: 100%; max-width: 33rem; }
+.beside > .whole { grid-column: 1 / -1; }
+.beside > :not(.whole) img { width: 100%; max-width: 33rem; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { padding: .25rem .7rem; text-align: right; border-bottom: 1px solid #ddd; white-space: nowrap; }
 th:first-child, td:first-child { text-align: left; }
@@ -190,7 +191,7 @@ def _wide(content: str, more: str) -> str:
 def _picture(caption: str, picture: Figure | bytes) -> str:
     heading = f"<h3>{html.escape(caption)}</h3>"
     if isinstance(picture, bytes):
-        return f'<div style="grid-column: 1 / -1">{heading}{_wide(_image(picture, caption), "of the picture")}</div>'
+        return f'<div class="whole">{heading}{_wide(_image(picture, caption), "of the picture")}</div>'
     buffer = io.BytesIO()
     picture.savefig(buffer, format="png", dpi=160)
     return f"<div>{heading}{_image(buffer.getvalue(), caption)}</div>"
