@@ -22,6 +22,7 @@ from lightning.pytorch.loggers import CSVLogger
 import tsforecast
 from tests.test_estimator import HORIZON, SMALL, make_entries, make_estimator, same_forecasts, seeded
 from tsforecast import StateSpaceEstimator
+from tsforecast.cli import main
 from tsforecast.models import MODELS
 
 
@@ -321,3 +322,22 @@ def test_training_warns_of_nothing(model, tmp_path):
         warnings.filterwarnings("ignore", r".*LeafSpec", FutureWarning)  # within Lightning
         make_estimator(model, **options).train(entries)
         make_estimator(model, **options).train(entries, entries)
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("--devices=2", "expected one device, got 2"),
+        ("--devices=0", "--devices: expected at least 1, got 0"),
+        ("--prediction_length=0", "--prediction_length: expected at least 1, got 0"),
+        ("--learning_rate=-1", "expected learning_rate to be at least 0, got -1.0"),
+        ("--history_length=-3", "expected history_length to be at least 1, got -3"),
+        ("--context_length=-1", "expected context_length to be at least 0, got -1"),
+    ],
+)
+def test_the_command_line_refuses_them_too(option, message, tmp_path, capsys):
+    run = tmp_path / "run"
+    assert main(["train", "issm", "--dataset", "exchange", "--accelerator", "cpu", "--output", str(run), option]) == 2
+    last = capsys.readouterr().err.strip().splitlines()[-1]
+    assert last.startswith(f"error: {message}")
+    assert not run.exists()
