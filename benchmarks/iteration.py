@@ -5,10 +5,10 @@ random numbers and, if they agree, the contender is timed in rounds beside the t
 is run once and the process' high-water mark read.
 """
 
+import argparse
 import importlib.metadata
 import json
 import platform
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -234,7 +234,9 @@ def measure_memory(job: dict[str, Any]) -> dict[str, Any]:
 
 def main() -> None:
     """Does the job given as JSON."""
-    job = json.loads(sys.argv[1])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("job", type=json.loads, help="what to measure, as JSON")
+    job = parser.parse_args().job
     torch.set_num_threads(job["threads"])
     result = (measure_time if job["what"] == "time" else measure_memory)(job)
     found = [f"{name} {importlib.metadata.version(name)}" for name in CONTENDERS[job["contender"]][1]]

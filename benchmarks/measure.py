@@ -5,6 +5,7 @@ timed in rounds beside the naive loop in the same type; with "what": "memory" it
 mark read.
 """
 
+import argparse
 import importlib
 import importlib.metadata
 import json
@@ -171,7 +172,9 @@ def hardware(device: str) -> str:
 
 def main() -> None:
     """Does the job given as JSON."""
-    job = json.loads(sys.argv[1])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("job", type=json.loads, help="what to measure, as JSON")
+    job = parser.parse_args().job
     torch.set_num_threads(job["threads"])
     try:
         result = (measure_time if job["what"] == "time" else measure_memory)(job)

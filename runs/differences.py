@@ -69,7 +69,8 @@ def compared(table: pd.DataFrame, dataset: str, runs: pathlib.Path) -> list[dict
             lines.append(
                 {"dataset": dataset, "protocol": protocol}
                 | {"model": best.model, "recipe": best.recipe, "other_model": row.model, "other_recipe": row.recipe}
-                | {"difference": found.estimate, "low": found.low, "high": found.high}
+                | {"difference": found.estimate}
+                | ({"low": found.low, "high": found.high} if found.has_interval else {"low": np.nan, "high": np.nan})
             )
     return lines
 

@@ -1,8 +1,24 @@
 #!/usr/bin/env bash
 # The pictures of inferred regimes in docs/images: two series with a break of known date. About twenty minutes on a core.
+#
+#   runs/regimes.sh        takes no options; PYTHON=/path/to/python names another Python than .venv/bin/python
 set -euo pipefail
+case "${1:-}" in
+-h | --help)
+    sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "$0"
+    exit
+    ;;
+?*)
+    echo "error: runs/regimes.sh takes no options, got $1; runs/regimes.sh --help says what it does" >&2
+    exit 2
+    ;;
+esac
 cd "$(dirname "$0")/.."
 python="${PYTHON:-.venv/bin/python}"
+[ -x "$(command -v "$python")" ] || python=$(command -v python3 || command -v python) || {
+    echo "error: no Python in .venv or on the path; name one: PYTHON=/path/to/python $0" >&2
+    exit 2
+}
 
 draw() { # dataset series components options... -- marks...
     local run="outputs/regimes/$1" dataset="$1" series="$2" components="$3" options=()

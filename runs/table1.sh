@@ -8,4 +8,9 @@
 #   runs/table1.sh --datasets exchange --seeds 0    a part of it; see runs/table1.sh --help
 set -euo pipefail
 cd "$(dirname "$0")/.."
-exec "${PYTHON:-.venv/bin/python}" runs/table1.py "$@"
+python="${PYTHON:-.venv/bin/python}"
+[ -x "$(command -v "$python")" ] || python=$(command -v python3 || command -v python) || {
+    echo "error: no Python in .venv or on the path; name one: PYTHON=/path/to/python $0" >&2
+    exit 2
+}
+exec "$python" runs/table1.py "$@"

@@ -7,4 +7,9 @@
 #   runs/video.sh --datasets box --models arsgls      a part of it; see runs/video.sh --help
 set -euo pipefail
 cd "$(dirname "$0")/.."
-exec "${PYTHON:-.venv/bin/python}" runs/video.py "$@"
+python="${PYTHON:-.venv/bin/python}"
+[ -x "$(command -v "$python")" ] || python=$(command -v python3 || command -v python) || {
+    echo "error: no Python in .venv or on the path; name one: PYTHON=/path/to/python $0" >&2
+    exit 2
+}
+exec "$python" runs/video.py "$@"

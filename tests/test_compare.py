@@ -174,9 +174,9 @@ def test_a_difference_is_computed_once(scored, worse, tmp_path, monkeypatch):
 def test_runs_that_cannot_be_compared_are_refused(scored, worse, tmp_path, capsys):
     assert "expected scores in" not in refused(capsys, "compare", scored, tmp_path / "none")
     other = json.loads((worse / "run.json").read_text())
-    (worse / "run.json").write_text(json.dumps({**other, "fingerprint": "another"}))
+    (worse / "run.json").write_text(json.dumps({**other, "targets_fingerprint": "another"}))
     message = refused(capsys, "compare", scored, worse, "--output", tmp_path / "page.html")
-    assert "expected runs on the same data and windows, but their fingerprint differs" in message
+    assert "expected runs on the same data and windows, but their target values differ" in message
     (worse / "run.json").write_text(json.dumps(other))
     (worse / "scores.json").write_text("{")
     assert "scores.json is damaged" in refused(capsys, "compare", worse)
@@ -200,3 +200,35 @@ def test_means_over_independent_pairs_have_students_interval():
     for bad in ([1.0, 2.0], [], [[1.0]]):
         with pytest.raises(ValueError, match="expected two vectors of scores"):
             mean_difference(bad, [1.0] if bad else [])
+
+
+@pytest.mark.parametrize(("series", "windows", "enough"), [(1, 3, False), (2, 2, False), (2, 3, True), (6, 1, True)])
+def test_few_forecasts_have_no_interval(series, windows, enough):
+    index = pd.MultiIndex.from_product([range(series), range(windows)], names=["item_id", "start"])
+    first = pd.DataFrame({"crps": np.arange(len(index)) % 3.0, "size": 1.0}, index=index)
+    found = paired_difference(first, first.assign(crps=0.0))
+    assert found.has_interval == enough
+    if not enough:
+        plural = "s" if windows > 1 else ""
+        assert found.interval == f"too few for an interval ({series} series, {windows} window{plural})"
+
+
+def test_covariates_do_not_keep_runs_apart(tmp_path, capsys):
+    stamps = pd.date_range("2024-01-01", periods=60, freq="D")
+    frame = pd.DataFrame({"date": stamps, "sales": np.arange(60) % 7 + 0.5, "price": np.arange(60) % 5})
+    path = tmp_path / "one.csv"
+    frame.to_csv(path, index=False)
+    split = ["--prediction_length", "3", "--windows", "3", "--max_epochs", "1", "--num_batches_per_epoch", "1"]
+    runs = {"with": ["--covariates", "price"], "without": [], "other": []}
+    for name, options in runs.items():
+        if name == "other":
+            frame.assign(sales=frame["sales"] + 1).to_csv(path, index=False)
+        assert main(["train", "gls", "--data", str(path), *split, *options, "--output", str(tmp_path / name)]) == 0
+        quick = ["--baselines", "none", "--num_samples", "10", "--plot_series", "0"]
+        assert main(["evaluate", str(tmp_path / name), *quick]) == 0
+    output = tmp_path / "page.html"
+    assert main(["compare", str(tmp_path / "with"), str(tmp_path / "without"), "--output", str(output)]) == 0
+    assert "The targets are the same; covariates or static features of the runs differ." in output.read_text()
+    assert "too few for an interval (1 series, 3 windows)" in output.read_text()
+    assert pd.read_csv(output.with_suffix(".csv")).get("low", pd.Series(dtype=float)).isna().all()
+    assert "target values differ" in refused(capsys, "compare", tmp_path / "with", tmp_path / "other")

@@ -114,6 +114,8 @@ def run(argv: Sequence[str]) -> int:
         f"{first['split']['prediction_length']} steps, and one forecast over all of them.",
         "CRPS: weighted quantile loss over tenths (CRPS-99: hundredths), summed over all cells / sum of |labels|.",
     ]
+    if len({run_.record["fingerprint"] for run_ in scored}) > 1:
+        facts.append("The targets are the same; covariates or static features of the runs differ.")
     title = f"{first['dataset']}: {', '.join(labels)}"
     found = {protocol: differences(contenders, protocol) for protocol in PROTOCOLS}
     text = page(title, facts, contenders, found, list(_figures(scored, labels, named, found)), commands)
@@ -142,12 +144,22 @@ def parser() -> ArgumentParser:
 def _check_same_data(scored: Sequence[ScoredRun]) -> None:
     first = scored[0]
     for other in scored[1:]:
-        for name in ("dataset", "split", "fingerprint"):
+        # Runs of before had one fingerprint, of targets and covariates together.
+        both = "targets_fingerprint" in first.record and "targets_fingerprint" in other.record
+        for name in ("dataset", "split", "targets_fingerprint" if both else "fingerprint"):
             if other.record[name] != first.record[name]:
+                what = {"targets_fingerprint": "target values", "fingerprint": "data"}.get(name, name)
                 raise ValueError(
-                    f"expected runs on the same data and windows, but their {name} differs: "
-                    f"{first.record[name]!r} in {first.folder}, {other.record[name]!r} in {other.folder}"
+                    f"expected runs on the same data and windows, but their {what} differ: "
+                    f"{_shown(first.record[name])} in {first.folder}, {_shown(other.record[name])} in {other.folder}"
                 )
+
+
+def _shown(value: Any) -> str:
+    """A split, name or fingerprint in a message."""
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {part}" for name, part in value.items())
+    return repr(value)
 
 
 def _figures(
@@ -192,6 +204,8 @@ def _table(contenders: Sequence[Contender], found: Mapping[str, Mapping[str, Dif
                 row = {"protocol": protocol, "label": contender.label, "is_baseline": contender.is_baseline}
                 row |= contender.overall[protocol]
                 if difference is not None:
-                    row |= {"minus_best": difference.estimate, "low": difference.low, "high": difference.high}
+                    row["minus_best"] = difference.estimate
+                    if difference.has_interval:
+                        row |= {"low": difference.low, "high": difference.high}
                 rows.append(row)
     return pd.DataFrame(rows).sort_values(["protocol", "crps"], ascending=[False, True])

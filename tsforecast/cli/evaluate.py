@@ -209,9 +209,10 @@ def _report_course(
     names = (evaluation.model, evaluation.adapted)
     frozen, learnt = (evaluation.scores[name]["rolling"].per_forecast for name in names)
     difference = paired_difference(learnt, frozen)
+    sure = f"95 % interval {difference.interval} (clustered by series and by blocks of 7 windows)"
     sys.stdout.write(
-        f"CRPS of {evaluation.adapted} minus that of {evaluation.model}: {difference.estimate:+.3g}, 95 % interval "
-        f"{difference.low:+.3g} to {difference.high:+.3g} (clustered by series and by blocks of 7 windows)\n\n"
+        f"CRPS of {evaluation.adapted} minus that of {evaluation.model}: {difference.estimate:+.3g}, "
+        f"{sure if difference.has_interval else difference.interval}\n\n"
     )
     table = course.windows.set_index("start")
     for name, scores in zip(names, (frozen, learnt), strict=True):

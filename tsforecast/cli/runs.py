@@ -18,6 +18,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -161,6 +162,12 @@ def fingerprint(task: ForecastTask) -> str:
             digest.update(name.encode())
             digest.update(value.tobytes() if isinstance(value, np.ndarray) else str(value).encode())
     return digest.hexdigest()[:16]
+
+
+def targets_fingerprint(task: ForecastTask) -> str:
+    """A hash of what is forecast and scored: equal for runs that can be compared, with covariates or without."""
+    entries = [{name: entry[name] for name in ("item_id", "start", "target")} for entry in task.entries]
+    return fingerprint(replace(task, entries=entries))
 
 
 def versions() -> dict[str, str]:

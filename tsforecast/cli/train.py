@@ -175,6 +175,7 @@ def _record(model: str, folder: Path, chosen: Namespace, task: ForecastTask, arg
         "series": len(task.entries),
         "categories": task.categories,
         "fingerprint": runs.fingerprint(task),
+        "targets_fingerprint": runs.targets_fingerprint(task),
         "seed": chosen.seed,
         "command": shlex.join(["tsforecast", "train", *argv]),
         "versions": runs.versions(),

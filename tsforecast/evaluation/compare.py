@@ -7,6 +7,8 @@ import pandas as pd
 from numpy.typing import ArrayLike
 from scipy import stats
 
+_LEAST_CELLS = 6  # series times blocks of windows from which an interval is made
+
 
 @dataclass(frozen=True)
 class Difference:
@@ -17,12 +19,26 @@ class Difference:
         low: Lower end of the interval.
         high: Upper end.
         level: Of the interval.
+        basis: What it was found from, such as "8 series, 5 windows".
     """
 
     estimate: float
     low: float
     high: float
     level: float = 0.95
+    basis: str = ""
+
+    @property
+    def has_interval(self) -> bool:
+        """Whether there was enough to say how sure the difference is."""
+        return bool(np.isfinite(self.high - self.low))
+
+    @property
+    def interval(self) -> str:
+        """The interval to read, or why there is none."""
+        if not self.has_interval:
+            return f"too few for an interval ({self.basis})" if self.basis else "too few for an interval"
+        return f"{self.low:+.3g} to {self.high:+.3g}"
 
 
 def crps_by_window(per_forecast: pd.DataFrame) -> pd.Series:
@@ -76,7 +92,8 @@ def paired_difference(first: pd.DataFrame, second: pd.DataFrame, *, block: int =
             three blocks, which say next to nothing of their variance.
 
     Returns:
-        The difference; the interval is without end where there is one series and one block.
+        The difference; the interval is without end where series times blocks are less than six, as of one series with
+        five windows or of two with two: so few would say next to nothing of their variance.
 
     Raises:
         ValueError: If the rows are not the same, or series have different numbers of windows.
@@ -98,8 +115,9 @@ def paired_difference(first: pd.DataFrame, second: pd.DataFrame, *, block: int =
     within = [np.square(x).sum() * len(x) / (len(x) - 1) if len(x) > 1 else 0.0 for x in sums]
     both = np.square(cells).sum() * cells.size / max(cells.size - 1, 1)
     variance = max(*within, sum(within) - both)
-    if cells.size == 1:
-        return Difference(estimate, -np.inf, np.inf)
+    basis = f"{series} series, {windows} window{'s' if windows > 1 else ''}"
+    if cells.size < _LEAST_CELLS:
+        return Difference(estimate, -np.inf, np.inf, basis=basis)
     certain = sum(v**2 / (len(x) - 1) for v, x in zip(within, sums, strict=True) if len(x) > 1)
     half = stats.t.ppf(0.975, variance**2 / certain) * np.sqrt(variance) if certain else 0.0
-    return Difference(estimate, float(estimate - half), float(estimate + half))
+    return Difference(estimate, float(estimate - half), float(estimate + half), basis=basis)

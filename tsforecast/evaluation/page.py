@@ -151,7 +151,7 @@ def _significance(contenders: Sequence[Contender], protocol: str, found: Mapping
         cells = [
             _name(label),
             f"{difference.estimate:+.3g}",
-            f"{difference.low:+.3g} to {difference.high:+.3g}",
+            difference.interval,
             ahead,
         ]
         line = "".join(f"<td{_class('sure', sure and k in (1, 2))}>{cell}</td>" for k, cell in enumerate(cells))
