@@ -1,11 +1,11 @@
 """Rows of a benchmark's table: a CSV file that is measured piece by piece, and lines that are aligned."""
 
 import csv
-import os
 import pathlib
-import tempfile
 from collections.abc import Sequence
 from typing import Any
+
+from tsforecast.data.files import replace_file
 
 
 def write(path: pathlib.Path, rows: list[dict[str, Any]], key: Sequence[str], columns: Sequence[str]) -> None:
@@ -23,17 +23,10 @@ def write(path: pathlib.Path, rows: list[dict[str, Any]], key: Sequence[str], co
     if path.exists():
         with path.open(newline="") as file:
             kept = [row for row in csv.DictReader(file) if tuple(row[name] for name in key[:-1]) not in anew]
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
-    try:
-        with os.fdopen(handle, "w", newline="") as file:
-            writer = csv.DictWriter(file, [*key, *columns], restval="")
-            writer.writeheader()
-            writer.writerows([*kept, *rows])
-        os.chmod(temporary, 0o644)  # mkstemp's files are private
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    with replace_file(path) as temporary, temporary.open("w", newline="") as file:
+        writer = csv.DictWriter(file, [*key, *columns], restval="")
+        writer.writeheader()
+        writer.writerows([*kept, *rows])
 
 
 def aligned(lines: Sequence[Sequence[str]], numbers: set[int]) -> str:

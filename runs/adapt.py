@@ -100,7 +100,8 @@ def measure(task: ForecastTask, run: pathlib.Path, name: str, seed: int) -> pd.D
         seconds = (time.perf_counter() - began) / task.windows
         table = score(course.forecasts, task.test("rolling")).per_forecast[["crps", "size"]].assign(seconds=seconds)
         path.parent.mkdir(exist_ok=True)
-        course.windows.to_csv(path.with_suffix(".course"), index=False)
+        with replace_file(path.with_suffix(".course")) as temporary:
+            course.windows.to_csv(temporary, index=False)
         with replace_file(path) as temporary:
             table.to_csv(temporary)
     return pd.read_csv(path, index_col=["item_id", "start"], parse_dates=["start"], converters={"item_id": str})

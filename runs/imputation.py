@@ -26,6 +26,7 @@ from tqdm import tqdm
 from tsforecast import StateSpaceEstimator
 from tsforecast.cli import runs
 from tsforecast.data import load_task
+from tsforecast.data.files import replace_file
 from tsforecast.plots import COLOURS, save_figure
 from tsforecast.predictor import StateSpacePredictor
 
@@ -210,13 +211,14 @@ def main() -> None:
                 found, train_s, impute_s = quantiles_of(model, dataset, holed, seed)
                 drawn[model] = found
                 kept.parent.mkdir(parents=True, exist_ok=True)
-                np.savez_compressed(kept, quantiles=np.stack(found))
+                with replace_file(kept) as temporary:
+                    np.savez_compressed(temporary, quantiles=np.stack(found))
                 row = key | scores(found, holed, whole)
                 row |= {"train_s": f"{train_s:.0f}", "impute_s": f"{impute_s:.0f}", "commit": commit}
                 row |= {"command": " ".join(["python", "runs/imputation.py", *sys.argv[1:]])}
                 tqdm.write(str({name: row[name] for name in COLUMNS[:9]}))
                 rows = [other for other in rows if other not in known] + [row]
-                with options.output.open("w", newline="") as stream:
+                with replace_file(options.output) as temporary, temporary.open("w", newline="") as stream:
                     writer = csv.DictWriter(stream, COLUMNS, lineterminator="\n")
                     writer.writeheader()
                     writer.writerows(rows)

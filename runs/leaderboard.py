@@ -13,6 +13,8 @@ import re
 import pandas as pd
 from differences import OURS, Row, best_of
 
+from tsforecast.data.files import replace_file
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "results.md"
 DIFFERENCES = ROOT / "results" / "differences.csv"
@@ -189,7 +191,8 @@ def main() -> None:
     options = parser.parse_args()
     for page, text in pages(pd.read_csv(ROOT / "results" / "table1.csv")).items():
         if not options.check:
-            page.write_text(text, encoding="utf-8")
+            with replace_file(page) as temporary:
+                temporary.write_text(text, encoding="utf-8")
         elif page.read_text(encoding="utf-8") != text:
             raise SystemExit(f"{page} is not what results/table1.csv says: run `python runs/leaderboard.py`")
 

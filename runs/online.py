@@ -29,6 +29,7 @@ from tqdm import tqdm
 
 from tsforecast.core import learners
 from tsforecast.core.learner import AbstractLearner, run
+from tsforecast.data.files import append_rows
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # Widths, prior variance, noise variance (None: classes), rate of gradient descent.
@@ -181,13 +182,7 @@ def main() -> None:
     for stream, name, seed in (bar := tqdm(cells, unit="run")):
         bar.set_description(f"{stream} {name} {seed}")
         row = measure(stream, name, seed, *settings) | facts
-        options.output.parent.mkdir(parents=True, exist_ok=True)
-        is_new = not options.output.exists()
-        with options.output.open("a", newline="") as file:
-            writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-            if is_new:
-                writer.writeheader()
-            writer.writerow(row)
+        append_rows(options.output, COLUMNS, [row])
     table = pd.read_csv(options.output).groupby(["stream", *KEY[2:4], "learner"], sort=False)
     tqdm.write(table[COLUMNS[5:10]].mean().round(3).to_string())
 

@@ -34,6 +34,7 @@ from river.datasets import synth
 from tqdm import tqdm
 
 from tsforecast.adapters.river import OnlineClassifier, OnlineRegressor
+from tsforecast.data.files import append_rows
 from tsforecast.data.stream import STREAMS, Observation, read_stream
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -202,19 +203,8 @@ def measure(dataset: str, options: argparse.Namespace, facts: dict[str, str], do
                 began = time.process_time()
                 row |= score(items, learner, bar)
                 row["seconds_per_item"] = f"{(time.process_time() - began) / len(items):.2e}"
-            write(options.output, row | facts)
+            append_rows(options.output, COLUMNS, [row | facts])
             tqdm.write("  ".join(str(row[key]) for key in COLUMNS[:-2] if key in row))
-
-
-def write(path: pathlib.Path, row: dict[str, Any]) -> None:
-    """Adds a row to the table."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    is_new = not path.exists()
-    with path.open("a", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS, restval="", lineterminator="\n")
-        if is_new:
-            writer.writeheader()
-        writer.writerow(row)
 
 
 def main() -> None:

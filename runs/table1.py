@@ -13,6 +13,8 @@ from typing import Any
 import pandas as pd
 from tqdm import tqdm
 
+from tsforecast.data.files import append_rows
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 DATASETS = ["exchange", "electricity-18dec", "solar", "traffic", "wiki"]
 # Allowed for the training of one run, on one core; the epochs below fit it.
@@ -176,7 +178,7 @@ def main() -> None:
         futures = {pool.submit(run, job, options.runs): job for job in jobs}
         for future in as_completed(futures):
             try:
-                append(options.output, future.result())
+                append_rows(options.output, COLUMNS, future.result())
             except RuntimeError as error:
                 failures.append(str(error))
                 tqdm.write(str(error), file=sys.stderr)
@@ -299,17 +301,6 @@ def call(arguments: list[str]) -> None:
     )
     if done.returncode:
         raise RuntimeError(f"{' '.join(arguments)} failed: {(done.stdout + done.stderr)[-500:]}")
-
-
-def append(table: pathlib.Path, rows: list[dict[str, Any]]) -> None:
-    """Adds lines, all of a run at once."""
-    table.parent.mkdir(parents=True, exist_ok=True)
-    is_new = not table.exists()
-    with table.open("a", newline="") as stream:
-        writer = csv.DictWriter(stream, COLUMNS, lineterminator="\n")
-        if is_new:
-            writer.writeheader()
-        writer.writerows(rows)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 from tqdm import tqdm
 
+from tsforecast.data.files import append_rows
 from tsforecast.data.folder import data_home
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -55,7 +56,7 @@ def main() -> None:
     for job in tqdm(jobs, unit="run", smoothing=0):
         try:
             make_data(job[0])
-            append(options.output, [run(*job, options)])
+            append_rows(options.output, COLUMNS, [run(*job, options)])
         except RuntimeError as error:
             failures.append(str(error))
             tqdm.write(str(error), file=sys.stderr)
@@ -171,17 +172,6 @@ def call(arguments: list[str]) -> None:
     )
     if done.returncode:
         raise RuntimeError(f"{' '.join(arguments)} failed: {(done.stdout + done.stderr)[-500:]}")
-
-
-def append(table: pathlib.Path, rows: list[dict[str, Any]]) -> None:
-    """Adds lines, all at once."""
-    table.parent.mkdir(parents=True, exist_ok=True)
-    is_new = not table.exists()
-    with table.open("a", newline="") as stream:
-        writer = csv.DictWriter(stream, COLUMNS, lineterminator="\n")
-        if is_new:
-            writer.writeheader()
-        writer.writerows(rows)
 
 
 if __name__ == "__main__":

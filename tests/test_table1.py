@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 
 from tsforecast.cli import train
+from tsforecast.data.files import append_rows
 from tsforecast.evaluation import BASELINES
 
 FOLDER = Path(__file__).resolve().parent.parent / "runs"
@@ -96,7 +97,7 @@ def test_a_baseline_becomes_two_lines_and_is_not_run_again(table1, tmp_path, mon
     monkeypatch.setattr(table1, "call", call)
     asked = options(table1, tmp_path, recipes=["baseline"], models=["deepar"], datasets=["wiki"], seeds=[1])
     (job,) = table1.jobs_of(asked)
-    table1.append(asked.output, table1.run(job, tmp_path / "runs"))
+    append_rows(asked.output, table1.COLUMNS, table1.run(job, tmp_path / "runs"))
     ((script, name, *rest),) = calls
     assert (script, name) == ("runs/baseline.py", "deepar")
     assert rest[:4] == ["--dataset", "wiki", "--seed", "1"]

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tsforecast.data import files
-from tsforecast.data.files import lock_folder, remove_leftovers, replace_file, replace_folder, save_tensors
+from tsforecast.data.files import append_rows, lock_folder, remove_leftovers, replace_file, replace_folder, save_tensors
 
 
 def start(work):
@@ -191,6 +191,33 @@ def test_a_full_disk_says_which_file_and_leaves_the_old_one(tmp_path):
     assert said == f"ready [Errno 27] File too large: {str(path)!r}"
     assert path.read_bytes() == before
     assert names(tmp_path) == ["state.pt"]
+
+
+def test_rows_are_added_all_or_none(tmp_path):
+    path = tmp_path / "results" / "table.csv"
+    append_rows(path, ["a", "b"], [{"a": 1, "b": "x,y"}, {"a": 2}])
+    append_rows(path, ["a", "b"], [{"b": 3}])
+    whole = 'a,b\n1,"x,y"\n2,\n,3\n'
+    assert path.read_text() == whole
+    with pytest.raises(ValueError, match="fields not in fieldnames"):
+        append_rows(path, ["a", "b"], [{"a": 4}, {"c": 5}])
+    assert path.read_text() == whole
+
+
+def test_processes_that_add_rows_wait_for_each_other(tmp_path):
+    path = tmp_path / "table.csv"
+
+    def work(ready):
+        with files.append_file(path) as file:
+            ready()
+            time.sleep(0.5)  # the other one would write a header of its own
+            file.write("a\nfirst\n")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    process, _ = start(work)
+    append_rows(path, ["a"], [{"a": "second"}])
+    assert died(process)
+    assert path.read_text() == "a\nfirst\nsecond\n"
 
 
 def test_one_process_holds_a_folder(tmp_path):

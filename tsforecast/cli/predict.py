@@ -16,7 +16,7 @@ from jsonargparse import ArgumentParser, Namespace
 from tsforecast.cli import options, parsing, runs
 from tsforecast.cli.train import settings
 from tsforecast.data import Columns, ForecastTask, attach_known, read_task
-from tsforecast.data.files import replace_file
+from tsforecast.data.files import remove_leftovers, replace_file
 from tsforecast.data.forecasts import check_levels, forecast_frame
 from tsforecast.predictor import load_predictor, with_prediction_length
 from tsforecast.progress import follow
@@ -151,6 +151,7 @@ def _columns_of_known(columns: Columns) -> Columns:
 def _write(frames: Iterable[pd.DataFrame], path: Path) -> None:
     """Writes tables one after the other into one file, whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    remove_leftovers(path.parent)
     with replace_file(path) as temporary:
         if path.suffix == ".parquet":
             writer = None

@@ -1,6 +1,7 @@
 """Files and folders that are written whole or not at all, and folders that one process at a time writes into."""
 
 import contextlib
+import csv
 import errno
 import io
 import os
@@ -9,7 +10,7 @@ import secrets
 import shutil
 import socket
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -61,25 +62,48 @@ def replace_file(path: str | Path) -> Iterator[Path]:
 def append_file(path: str | Path) -> Iterator[TextIO]:
     """Opens a text file to add lines at its end, which are on the disk when the block ends well.
 
-    A block that fails adds nothing. A kill can leave half of a line: whoever reads on knows how long the file was.
+    One process at a time adds; others wait. A block that fails adds nothing. A kill can leave half of a line: whoever
+    reads on knows how long the file was.
 
     Args:
-        path: File to add to; there is one.
+        path: File to add to; made where there is none.
 
     Raises:
         OSError: If the lines can not be written, as when the disk is full.
     """
     path = Path(path)
-    size = path.stat().st_size
-    try:
-        with path.open("a", encoding="utf-8", newline="") as file:
-            yield file
-        _flush(path)
-    except BaseException as error:
-        os.truncate(path, size)
-        if isinstance(error, OSError) and error.errno in _FULL and error.filename is None:
-            raise OSError(error.errno, error.strerror, str(path)) from error
-        raise
+    with path.open("a", encoding="utf-8", newline="") as guard:
+        _lock(guard.fileno(), wait=True)
+        size = path.stat().st_size
+        try:
+            with path.open("a", encoding="utf-8", newline="") as file:
+                yield file
+            _flush(path)
+        except BaseException as error:
+            os.truncate(path, size)
+            if isinstance(error, OSError) and error.errno in _FULL and error.filename is None:
+                raise OSError(error.errno, error.strerror, str(path)) from error
+            raise
+
+
+def append_rows(path: str | Path, columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
+    """Adds rows to a CSV file, all or none of them; a new file, whose folder is made, begins with the header.
+
+    Args:
+        path: File to add to.
+        columns: Those of the file. Cells that a row lacks are empty.
+        rows: Cells by column.
+
+    Raises:
+        OSError: If the rows can not be written, as when the disk is full.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with append_file(path) as file:
+        writer = csv.DictWriter(file, columns, restval="", lineterminator="\n")
+        if path.stat().st_size == 0:
+            writer.writeheader()
+        writer.writerows(rows)
 
 
 @contextlib.contextmanager
@@ -248,12 +272,12 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_locks)
 
 
-def _lock(handle: int) -> bool | None:
+def _lock(handle: int, *, wait: bool = False) -> bool | None:
     """Whether an open file is locked now; None where the file system has no locks."""
     if sys.platform == "win32":
         return None
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except BlockingIOError:
         return False
     except OSError as error:
