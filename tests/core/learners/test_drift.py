@@ -139,13 +139,47 @@ def test_exponential_forgetting_is_noise_in_proportion_to_the_covariance(family)
 def test_without_excitation_exponential_forgetting_winds_up_and_bayesian_forgetting_does_not():
     """One of two inputs is always zero: its weight's variance grows to 0.9^-100, or stays the prior's."""
     x, y = torch.tensor([[1.0, 0.0]]), torch.zeros(1, 1)
-    grown, kept = rls(2, 1.0, 1.0, 0.9), rls(2, 1.0, 1.0, drift=BayesianForgetting(0.1))
-    for learner, expected in ((grown, 0.9**-100), (kept, 1.0)):
+    grown = rls(2, 1.0, 1.0, drift=ExponentialForgetting(0.9, floor=0.0))
+    bounded, kept = rls(2, 1.0, 1.0, 0.9), rls(2, 1.0, 1.0, drift=BayesianForgetting(0.1))
+    for learner, expected in ((grown, 0.9**-100), (bounded, 100.0), (kept, 1.0)):
         belief = learner.init()
         for _ in range(100):
             belief, _ = learner.step(belief, x, y, dt=torch.tensor(1.0))
         assert_same(belief.cov[1, 1], torch.tensor(expected))
     assert belief.cov[0, 0] > 1 / 11  # an effective sample size of 1 / rate, and the prior
+
+
+@pytest.mark.parametrize("family", list(FAMILIES))
+@pytest.mark.parametrize(("factor", "dt", "steps"), [(0.9, 4.0, 500), (0.99, 5000.0, 200), (0.99, 1e6, 3)])
+def test_beliefs_stay_proper_for_ever_under_exponential_forgetting(family, factor, dt, steps):
+    """In float32, and where some inputs never come: over 2000 units of time at a rate of .1, and a million at .01."""
+    drift, chosen = ExponentialForgetting(factor), FAMILIES[family]
+    variance = torch.full((SIZE,), 0.5, dtype=torch.float32)
+    mean = torch.zeros(SIZE, dtype=torch.float32)
+    belief, prior = chosen.init(mean, variance), chosen.prior(mean, variance)
+    with torch.no_grad():
+        for k in range(steps):
+            belief = drift(chosen, belief, prior, torch.tensor(dt, dtype=torch.float32))
+            matrix = torch.zeros(1, SIZE, dtype=torch.float32)
+            matrix[0, k % 2 : 3] = 2.0
+            belief = chosen.condition(belief, matrix, matrix.new_ones(1))
+    assert belief.mean.isfinite().all()
+    spread = chosen.variance(belief)
+    assert (spread > 0).all()
+    assert (spread <= 0.5 / 0.01 * 1.0001).all()
+    assert chosen.sample(belief, 3, generator(0)).isfinite().all()
+
+
+@pytest.mark.parametrize("family", list(FAMILIES))
+def test_a_bound_on_variances_leaves_smaller_ones_and_cuts_the_others(family):
+    belief = random_belief(family)
+    mean, cov = moments(belief)
+    assert_belief(FAMILIES[family].bound(belief, 1e6 * cov.diagonal()), mean, cov)
+    bounded = moments(FAMILIES[family].bound(belief, 0.5 * cov.diagonal()))
+    assert_same(bounded[0], mean)
+    assert (bounded[1].diagonal() <= 0.5 * cov.diagonal() * (1 + 1e-9)).all()
+    if not family.startswith("lofi"):  # whose correlations change
+        assert_same(bounded[1], 0.5 * cov)
 
 
 def test_a_linear_drift_does_not_look_at_the_time():

@@ -93,6 +93,10 @@ class Diagonal(AbstractFactorFamily[Independent]):
         """The variances times a factor."""
         return Independent(belief.mean, belief.variance * factor)
 
+    def bound(self, belief: Independent, most: Float[Tensor, " weight"]) -> Independent:
+        """Weight by weight."""
+        return Independent(belief.mean, torch.minimum(belief.variance, most))
+
     def spread(self, belief: Independent) -> Float[Tensor, " weight"]:
         """The variances."""
         return belief.variance
@@ -232,6 +236,13 @@ class BlockDiagonal(AbstractFamily[Blocked]):
     def inflate(self, belief: Blocked, factor: Float[Tensor, ""] | float) -> Blocked:
         """Each block times a factor."""
         return Blocked(belief.mean, tuple(cov * factor for cov in belief.covs))
+
+    def bound(self, belief: Blocked, most: Float[Tensor, " weight"]) -> Blocked:
+        """Rows and columns scaled, which keeps all correlations."""
+        scales = (most / self.variance(belief)).clamp_max(1).sqrt().split(self.sizes)
+        return Blocked(
+            belief.mean, tuple(s.unsqueeze(-1) * s * cov for s, cov in zip(scales, belief.covs, strict=True))
+        )
 
     def spread(self, belief: Blocked) -> Float[Tensor, " weight"]:
         """The variances."""

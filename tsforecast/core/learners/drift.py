@@ -11,6 +11,9 @@ from torch import Tensor
 
 from tsforecast.core.learners.family import AbstractFamily
 
+# Of the logarithm of a growth that is bounded afterwards: finite in float32.
+_MOST = 60.0
+
 
 class AbstractDrift(abc.ABC):
     """A change of a belief over a time dt; all but `Linear` compose: dt1, then dt2, is dt1 + dt2."""
@@ -107,20 +110,28 @@ class BayesianForgetting(AbstractDrift):
 class ExponentialForgetting(AbstractDrift):
     """The forgetting factor of recursive least squares: S / factor^dt.
 
-    Directions that data do not excite grow without bound ("covariance windup"); `BayesianForgetting` has the prior.
+    Directions that data do not excite would grow without bound ("covariance windup"), until nothing is finite: so the
+    precision of each weight is kept from falling below a part of the prior's. `BayesianForgetting` has all of it.
 
     Attributes:
         factor: What the weight of old data is multiplied by in a unit of time.
+        floor: Part of the prior's precision below which that of no weight falls; 0 for the textbook's form.
     """
 
     factor: float = 0.99
+    floor: float = 0.01
 
     def __post_init__(self) -> None:
         _check("factor", self.factor, 0, 1, positive=True)
+        _check("floor", self.floor, 0, 1)
 
     def __call__(self, family: AbstractFamily, belief: Any, prior: Any, dt: Float[Tensor, ""] | float) -> Any:
-        """Divides the covariance."""
-        return family.inflate(belief, self.factor**-dt)
+        """Divides the covariance, up to the floor."""
+        if not self.floor:
+            return family.inflate(belief, self.factor**-dt)
+        growth = -math.log(self.factor) * dt
+        growth = growth.clamp_max(_MOST).exp() if isinstance(growth, Tensor) else math.exp(min(growth, _MOST))
+        return family.bound(family.inflate(belief, growth), family.variance(prior) / self.floor)
 
 
 @dataclasses.dataclass(frozen=True)

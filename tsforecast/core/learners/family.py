@@ -56,6 +56,10 @@ class AbstractFamily(abc.ABC, Generic[Belief]):
         """The covariance times a factor."""
 
     @abc.abstractmethod
+    def bound(self, belief: Belief, most: Float[Tensor, " weight"]) -> Belief:
+        """The belief with no weight's variance above `most`, by scaling what is; the mean stays."""
+
+    @abc.abstractmethod
     def spread(self, belief: Belief) -> Float[Tensor, "*spread"]:
         """The covariance as `push` takes it."""
 

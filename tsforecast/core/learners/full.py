@@ -67,6 +67,11 @@ class Full(AbstractFactorFamily[Gaussian]):
         """
         return Gaussian(belief.mean, symmetrise(belief.cov) * factor)
 
+    def bound(self, belief: Gaussian, most: Float[Tensor, " weight"]) -> Gaussian:
+        """Rows and columns scaled, which keeps all correlations."""
+        scale = (most / belief.variance).clamp_max(1).sqrt()
+        return Gaussian(belief.mean, scale.unsqueeze(-1) * scale * belief.cov)
+
     def spread(self, belief: Gaussian) -> Float[Tensor, "weight weight"]:
         """The covariance."""
         return belief.cov

@@ -122,6 +122,12 @@ class LRKF(AbstractFamily[LowRankCovariance]):
         """Rows and noise."""
         return LowRankCovariance(belief.mean, belief.factor * factor**0.5, belief.noise * factor)
 
+    def bound(self, belief: LowRankCovariance, most: Float[Tensor, " weight"]) -> LowRankCovariance:
+        """Columns scaled."""
+        variance = self.variance(belief)
+        ratio = torch.where(variance > most, most / variance, 1.0)  # some may be zero
+        return LowRankCovariance(belief.mean, belief.factor * ratio.sqrt(), belief.noise * ratio)
+
     def spread(self, belief: LowRankCovariance) -> Float[Tensor, " weight"]:
         """Marginal variances."""
         return self.variance(belief)

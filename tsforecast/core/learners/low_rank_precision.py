@@ -159,6 +159,10 @@ class LOFI(AbstractFamily[LowRankPrecision]):
         """The precision divided by the factor."""
         return LowRankPrecision(belief.mean, belief.diagonal / factor, belief.factor / factor**0.5)
 
+    def bound(self, belief: LowRankPrecision, most: Float[Tensor, " weight"]) -> LowRankPrecision:
+        """The diagonal of the precision is at least 1 / most, and so is all of it; the columns only add to it."""
+        return LowRankPrecision(belief.mean, torch.maximum(belief.diagonal, 1 / most), belief.factor)
+
     def spread(self, belief: LowRankPrecision) -> Float[Tensor, " weight"]:
         """Marginal variances."""
         return self.variance(belief)
