@@ -214,7 +214,7 @@ class StateSpacePredictor(PyTorchPredictor):
         levels = check_levels(quantiles)
         targets = columns_of(self.columns if columns is None else columns).targets
         forecasts = self.predict(dataset, num_samples, columns)
-        frames = [forecast_frame(forecast, levels, targets) for forecast in forecasts]
+        frames = [forecast_frame(chunk, levels, targets) for chunk in batcher(forecasts, self.batch_size)]
         if not frames:
             raise ValueError("the data set is empty: expected at least one series")
         return pd.concat(frames, ignore_index=True)

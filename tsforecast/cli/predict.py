@@ -1,9 +1,8 @@
 """`tsforecast predict RUN`: forecasts beyond the end of the data, into a file."""
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
+from gluonts.itertools import batcher
 from jsonargparse import ArgumentParser, Namespace
 
 from tsforecast.cli import options, parsing, runs
@@ -95,7 +95,7 @@ def run(argv: Sequence[str]) -> int:
     forecasts = predictor.predict(entries, num_samples=chosen.num_samples)
     shown = follow(forecasts, "forecasts", len(entries), "series")
     kept = None if chosen.paths else levels
-    _write((forecast_frame(forecast, kept, columns.targets) for forecast in shown), out)
+    _write((forecast_frame(chunk, kept, columns.targets) for chunk in batcher(shown, _CHUNK)), out)
     log.info("%s: forecasts of %d series, %d steps of %r each", out, len(entries), length, record["split"]["freq"])
     return 0
 
@@ -155,7 +155,7 @@ def _write(frames: Iterable[pd.DataFrame], path: Path) -> None:
     with replace_file(path) as temporary:
         if path.suffix == ".parquet":
             writer = None
-            for frame in _chunks(frames):
+            for frame in frames:
                 table = pa.Table.from_pandas(frame, preserve_index=False)
                 writer = writer or pq.ParquetWriter(temporary, table.schema)
                 writer.write_table(table)
@@ -163,11 +163,5 @@ def _write(frames: Iterable[pd.DataFrame], path: Path) -> None:
                 writer.close()
             return
         compression = "gzip" if path.suffix == ".gz" else None
-        for number, frame in enumerate(_chunks(frames)):
+        for number, frame in enumerate(frames):
             frame.to_csv(temporary, index=False, mode="a", header=number == 0, compression=compression)
-
-
-def _chunks(frames: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-    frames = iter(frames)
-    while chunk := list(islice(frames, _CHUNK)):
-        yield pd.concat(chunk, ignore_index=True)

@@ -1,6 +1,7 @@
 """Forecasts as tables: quantiles or sample paths, a row for each step."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -42,12 +43,12 @@ def check_levels(levels: Sequence[float], name: str = "quantiles") -> tuple[floa
 
 
 def forecast_frame(
-    forecast: Forecast, levels: tuple[float, ...] | None = TENTHS, targets: Sequence[str] = ()
+    forecasts: Sequence[Forecast], levels: tuple[float, ...] | None = TENTHS, targets: Sequence[str] = ()
 ) -> pd.DataFrame:
-    """A forecast in long format: a row for each step, and for each path and target where there are several.
+    """Forecasts in long format: a row for each step, and for each path and target where there are several.
 
     Args:
-        forecast: Of any kind.
+        forecasts: One at least, of any kind.
         levels: Of the quantiles; None for sample paths.
         targets: Names of the targets where there are several; their numbers if these are not as many.
 
@@ -58,8 +59,12 @@ def forecast_frame(
     Raises:
         ValueError: If there are no sample paths.
     """
-    with expected_alias_warnings():
-        times = forecast.index.to_timestamp()
+    parts = [_columns(forecast, levels, targets) for forecast in forecasts]
+    return pd.DataFrame({name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
+
+
+def _columns(forecast: Forecast, levels: tuple[float, ...] | None, targets: Sequence[str]) -> dict[str, NDArray[Any]]:
+    """The columns of one forecast."""
     if levels is None:
         if not isinstance(forecast, SampleForecast):
             raise ValueError("the model forecasts distributions, and no sample paths: ask for quantiles")
@@ -69,10 +74,10 @@ def forecast_frame(
         values, keys = np.concatenate([np.asarray(forecast.mean)[None], quantiles]), ["mean", *map(str, levels)]
     several = values.ndim == 3
     values = values.swapaxes(-1, -2) if several else values[:, None]  # (path or quantile, target, step)
-    frame: dict[str, Any] = {"item_id": forecast.item_id}
     count, width, steps = values.shape
     rows = width * steps * (count if keys is None else 1)
-    frame["timestamp"] = np.tile(times.to_numpy(), rows // steps)
+    frame: dict[str, NDArray[Any]] = {"item_id": np.full(rows, forecast.item_id, dtype=object)}
+    frame["timestamp"] = np.tile(_stamps(forecast.start_date, steps), rows // steps)
     if several:
         names = list(targets) if len(targets) == width else [str(number) for number in range(width)]
         frame["target"] = np.tile(np.repeat(names, steps), rows // (width * steps))
@@ -80,4 +85,11 @@ def forecast_frame(
         frame |= {"path": np.repeat(np.arange(count), width * steps), "value": values.ravel()}
     else:
         frame |= {key: row.ravel() for key, row in zip(keys, values, strict=True)}
-    return pd.DataFrame(frame, index=pd.RangeIndex(rows))
+    return frame
+
+
+@lru_cache(maxsize=4096)
+def _stamps(start: pd.Period, steps: int) -> NDArray[Any]:
+    """Beginnings of the steps of a forecast; kept, as most series share them and pandas takes a millisecond."""
+    with expected_alias_warnings():
+        return pd.period_range(start, periods=steps, freq=start.freq).to_timestamp().to_numpy()
