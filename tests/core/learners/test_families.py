@@ -514,3 +514,16 @@ def test_the_decoupled_filter_keeps_the_blocks_of_the_exact_covariance(layers):
     )
     learner = decoupled_ekf(module, Gaussian(0.3), (0.4, 0.2), layers=layers, drift=Wiener(0.1))
     assert_belief(learn(learner, inputs, target), mean, cov)
+
+
+def test_the_published_gain_of_a_diagonal_family_is_that_of_its_new_precision():
+    """Lambda+ = Lambda + diag(H' H), m+ = m + diag(Lambda+)^{-1} H' e; and no other name is known."""
+    prior = FAMILIES["precision"].init(randn(SIZE), torch.linspace(0.5, 2.0, SIZE))
+    matrix, residual = randn(3, SIZE, seed=1), randn(3, seed=2)
+    found = Diagonal(gain="projected").condition(prior, matrix, residual)
+    precision = 1 / prior.variance + matrix.square().sum(0)
+    assert_same(found.variance, 1 / precision)
+    assert_same(found.mean, prior.mean + matrix.T @ residual / precision)
+    assert not torch.allclose(found.mean, Diagonal().condition(prior, matrix, residual).mean)
+    with pytest.raises(ValueError, match="gain to be one of unprojected, projected, got 'own'"):
+        Diagonal(gain="own")

@@ -11,6 +11,7 @@ from tsforecast.core.learners.family import AbstractFactorFamily, AbstractFamily
 from tsforecast.core.linalg import cholesky, matvec, solve_lower, symmetrise, whiten
 
 PROJECTIONS = ("precision", "covariance")
+GAINS = ("unprojected", "projected")
 
 
 @register_record
@@ -34,16 +35,21 @@ class Diagonal(AbstractFactorFamily[Independent]):
     Attributes:
         projection: What is kept of an update: the diagonal of the "precision" (variational: nearest in KL(q || p)), or
             of the "covariance" (the decoupled extended Kalman filter; never smaller).
+        gain: Of the mean: "unprojected", v H' (H v H' + I)^{-1}; or "projected", by the new variances, m + v+ H' e,
+            as published for empirical Fisher and Monte Carlo evidence and for `Blr` (Jones et al. 2024).
 
     Raises:
-        ValueError: If the projection is not known.
+        ValueError: If the projection or the gain is not known.
     """
 
     projection: str = "precision"
+    gain: str = "unprojected"
 
     def __post_init__(self) -> None:
         if self.projection not in PROJECTIONS:
             raise ValueError(f"expected projection to be one of {', '.join(PROJECTIONS)}, got {self.projection!r}")
+        if self.gain not in GAINS:
+            raise ValueError(f"expected gain to be one of {', '.join(GAINS)}, got {self.gain!r}")
 
     def init(self, mean: Float[Tensor, " weight"], variance: Float[Tensor, " weight"]) -> Independent:
         """As given."""
@@ -53,6 +59,9 @@ class Diagonal(AbstractFactorFamily[Independent]):
         self, belief: Independent, matrix: Float[Tensor, "row weight"], residual: Float[Tensor, " row"]
     ) -> Independent:
         """The gain is v H' (H v H' + I)^{-1}; with one row it needs no factorisation."""
+        if self.gain == "projected":
+            variance = dataclasses.replace(self, gain="unprojected").condition(belief, matrix, residual).variance
+            return Independent(belief.mean + variance * matvec(matrix.mT, residual), variance)
         cross = matrix * belief.variance
         among = cross @ matrix.mT
         if self.projection == "precision":
