@@ -524,3 +524,12 @@ def test_predict_asks_for_the_dates_of_series_that_share_them_once(trained, csv,
     forecasts._stamps.cache_clear()
     assert main(["predict", str(trained), "--data", str(csv), "--out", str(tmp_path / "out.csv")]) == 0
     assert (forecasts._stamps.cache_info().misses, forecasts._stamps.cache_info().hits) == (1, 2)
+
+
+@pytest.mark.parametrize("options", [["--prediction_length", "1000000"], ["--num_samples", "100000000000"]])
+def test_predict_refuses_what_the_memory_is_too_small_for(trained, csv, tmp_path, capsys, options):
+    out = tmp_path / "out.csv"
+    message = refused(capsys, "predict", trained, "--data", csv, "--out", out, *options)
+    assert "a batch of 3 series" in message
+    assert "GiB of memory, of which there are" in message
+    assert not out.exists()

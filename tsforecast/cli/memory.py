@@ -1,6 +1,8 @@
-"""How the process keeps the memory that it frees."""
+"""How the process keeps the memory that it frees, and what it can not have."""
 
 import ctypes
+import os
+from pathlib import Path
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of <malloc.h>
 
@@ -19,3 +21,36 @@ def keep_freed_memory() -> bool:
     except (AttributeError, OSError, TypeError):
         return False
     return bool(mallopt(_MMAP_THRESHOLD, 32 << 20) and mallopt(_TRIM_THRESHOLD, 1 << 30))
+
+
+def available_memory() -> int | None:
+    """Bytes that the process can still take: those of the machine, or of its container; None where nothing tells."""
+    found = []
+    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
+        found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    for path in (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes")):
+        if path.is_file() and (limit := path.read_text().strip()).isdecimal():
+            found.append(int(limit))
+    return min(found, default=None)
+
+
+def check_forecast_memory(series: int, steps: int, num_samples: int, joint: bool) -> None:
+    """Refuses forecasts whose batch would need more memory than there is.
+
+    Args:
+        series: In a batch.
+        steps: Of a forecast, times its targets.
+        num_samples: Sample paths.
+        joint: Whether paths are drawn from a joint Gaussian of all steps, whose covariance takes their square.
+
+    Raises:
+        ValueError: With the numbers.
+    """
+    least = 4 * series * steps * (2 * num_samples + (2 * steps if joint else 0))  # float32: what is made, and a copy
+    there = available_memory()
+    if there is not None and least > there:
+        raise ValueError(
+            f"a batch of {series} series, {steps} steps and {num_samples} sample paths needs at least "
+            f"{least / 2**30:.0f} GiB of memory, of which there are {there / 2**30:.0f}; give a shorter "
+            "--prediction_length, or fewer --num_samples"
+        )

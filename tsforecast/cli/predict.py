@@ -14,10 +14,13 @@ from gluonts.itertools import batcher
 from jsonargparse import ArgumentParser, Namespace
 
 from tsforecast.cli import options, parsing, runs
+from tsforecast.cli.memory import check_forecast_memory
 from tsforecast.cli.train import settings
 from tsforecast.data import Columns, ForecastTask, attach_known, read_task
 from tsforecast.data.files import remove_leftovers, replace_file
 from tsforecast.data.forecasts import check_levels, forecast_frame
+from tsforecast.models import AbstractForecaster
+from tsforecast.models.linear import AbstractLinearForecaster
 from tsforecast.predictor import load_predictor, with_prediction_length
 from tsforecast.progress import follow
 
@@ -91,6 +94,10 @@ def run(argv: Sequence[str]) -> int:
     predictor = load_predictor(folder / runs.PREDICTOR, device=chosen.device)
     if length != record["split"]["prediction_length"]:
         predictor = with_prediction_length(predictor, length)
+    net = predictor.prediction_net
+    assert isinstance(net, AbstractForecaster)
+    batch, joint = min(predictor.batch_size, len(entries)), isinstance(net, AbstractLinearForecaster)
+    check_forecast_memory(batch, length * net.num_targets, chosen.num_samples, joint)
     torch.manual_seed(chosen.seed)
     forecasts = predictor.predict(entries, num_samples=chosen.num_samples)
     shown = follow(forecasts, "forecasts", len(entries), "series")
