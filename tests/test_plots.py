@@ -358,3 +358,11 @@ def test_no_function_touches_the_state_of_pyplot(rng):
     before = plt.get_fignums()
     plot_forecasts([entry(rng, "a")], [forecast(rng, "a", 54)])
     assert plt.get_fignums() == before
+
+
+def test_long_names_are_cut_in_pictures():
+    start = pd.Period("2024-01-01", freq="D")
+    entry = {"item_id": "x" * 100_000, "start": start, "target": np.arange(10.0)}
+    forecast = SampleForecast(np.zeros((5, 3)), start + 10, item_id=entry["item_id"])
+    figure = plot_forecasts([entry], [forecast])
+    assert len(figure.axes[0].get_title(loc="left")) <= 60

@@ -287,7 +287,7 @@ def _draw_insights(
         values = torch.where(batch["past_observed"][0].reshape(past, -1)[:, 0], values, torch.nan)
         with expected_alias_warnings():
             times = pd.period_range(entry["start"], periods=length, freq=entry["start"].freq)[-shown:]
-            return batch, pd.Series(values[-shown:].cpu().numpy(), index=times, name=str(entry["item_id"]))
+            return batch, pd.Series(values[-shown:].cpu().numpy(), index=times, name=shortened(entry["item_id"]))
 
     scale = "" if net.transformation == "none" else f", {net.transformation} of the data"
     target = next(iter(task.targets), "")
@@ -301,7 +301,7 @@ def _draw_insights(
                 name.replace("_", " "): (mean[0, -len(observed) :].cpu().numpy(), sd[0, -len(observed) :].cpu().numpy())
                 for name, (mean, sd) in net.decompose(batch).items()
             }
-            title = f"{entry['item_id']}: components{scale}, mean ± 2 standard deviations"
+            title = f"{shortened(entry['item_id'])}: components{scale}, mean ± 2 standard deviations"
             figure = plot_decomposition(observed, components, label=label, colour=colour_of(model), title=title)
             written.append(save_figure(figure, folder / "decomposition.png"))
         if isinstance(net, AbstractSwitchingForecaster):
@@ -315,7 +315,7 @@ def _draw_insights(
                 ordered=isinstance(net, RSGLSISSMForecaster),  # regimes of others differ in more than their noise
                 marks=marks,
                 label=label,
-                title=f"{entry['item_id']}: inferred regimes{scale}",
+                title=f"{shortened(entry['item_id'])}: inferred regimes{scale}",
             )
             written.append(save_figure(figure, folder / "regimes.png"))
     return written

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 
 from tsforecast.data.frequency import expected_alias_warnings
+from tsforecast.data.wording import shortened
 from tsforecast.evaluation import INTERVALS, forecast_quantiles
 from tsforecast.plots.style import (
     COLOURS,
@@ -84,7 +85,7 @@ def plot_forecasts(
         name = targets[row] if row < len(targets) else ""
         axis.set_ylabel(measured(name, unit))
         several = f", {name or f'target {row}'}" if np.ndim(entry["target"]) > 1 else ""
-        axis.set_title(item + several, loc="left", fontsize=9)
+        axis.set_title(shortened(item) + several, loc="left", fontsize=9)
     for axis in axes[len(panels) :]:
         axis.remove()
     handles, labels = axes[0].get_legend_handles_labels()
