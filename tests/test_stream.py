@@ -406,7 +406,7 @@ def test_bad_observations(items, setup, match):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "expected a learner and data"),
+        ([], "expected data, as in `tsforecast stream lofi"),
         (["lofi", "--data", "nowhere.csv"], "there is no file nowhere.csv"),
         (
             ["lofi", "--data", "t.csv", "--target", "price"],
@@ -462,3 +462,86 @@ def test_lines_that_are_no_objects():
         list(read_lines(io.StringIO("[1]\n"), "target"))
     with pytest.raises(ValueError, match="line 1: expected a text or number in 'id', got None"):
         list(read_lines(io.StringIO('{"x": 1}'), "target", key="id"))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a,b,target\n1,2,3,4,5\n", "line 2: expected 3 cells, as the header has, got 5"),
+        ("a,b,target\n1,2,3\n1,2,3,4,5\n", "Expected 3 fields in line 3, saw 5"),
+        (
+            "a,target\n1.5,1.5\n2,2\nred,3\n4,4\n",
+            "observation 2 (row 3): expected a number for feature 'a', got the text",
+        ),
+        (
+            "a,target\n1.5,1.5\n2,2\n3,red\n4,4\n",
+            "observation 2 (row 3): expected a number for the target, got the text",
+        ),
+        ("a,target\n1.5,1.5\n1e400,2\n", "observation 1 (row 2): expected a finite number for feature 'a'"),
+    ],
+)
+def test_a_bad_row_of_a_table_is_named(text, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "t.csv").write_text(text)
+    assert main(["stream", "vd-ekf", "--hidden", "--data", "t.csv"]) == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith("error: ")
+    assert message in error
+
+
+def test_values_of_any_size_and_texts_among_labels_of_a_table_are_read(tmp_path):
+    (tmp_path / "t.csv").write_text("a,target\n1e300,7\n-1e300,7\n,high\n5,8\n0.5,8\n")
+    items = list(read_stream(tmp_path / "t.csv", "target"))
+    assert [item.target for item in items] == [7, 7, "high", 8, 8]
+    progress, rows = follow(CLASSES, items)
+    assert scores(CLASSES, progress)["scored"] == 2
+    assert rows["prediction"].tolist()[1] == 7
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--limit", "-1"], "--limit: expected at least 1, got -1"),
+        (["--rank", "-1"], "expected --rank of at least 0, got -1"),
+        (["--max_classes", "0"], "--max_classes: expected at least 1, got 0"),
+        (["--max_features", "-2"], "--max_features: expected at least 0, got -2"),
+        (["--seed", "99999999999999999999"], "--seed: expected at most"),
+        (["--unit", "soon"], "expected --unit as a time such as 7D, got 'soon'"),
+        (["--unit=-1h"], "expected --unit to be longer than no time, got '-1h'"),
+        (["--hidden", "0"], "expected hidden to be a tuple of positive widths"),
+        (["--variance", "nan"], "--variance: expected a number, got 'nan'"),
+        (["--noise", "-1"], "expected noise to be positive and finite, got -1.0"),
+        (["--rate", "-1"], "expected rate to be at least 0"),
+        (["--rate", "nan"], "--rate: expected a number, got 'nan'"),
+        (["--weight", "imq", "--threshold", "-1"], "expected threshold to be positive, got -1.0"),
+        (["--settings", '{"size": 3}'], "expected what learner 'lofi' takes, got"),
+        (["--threads", "-1"], "--threads"),
+    ],
+    ids=lambda value: "" if isinstance(value, str) else " ".join(value),
+)
+def test_bad_numbers_among_the_options_get_one_line_and_leave_nothing(options, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "t.csv").write_text("a,target\n1.5,1.5\n2,2\n")
+    assert main(["stream", "lofi", "--data", "t.csv", *options]) == 2
+    captured = capsys.readouterr()
+    assert message in captured.err.splitlines()[-1]
+    assert "Traceback" not in captured.err
+    assert not (tmp_path / "outputs").exists()
+
+
+def test_the_default_is_lofi_with_a_wiener_drift_and_its_state_says_so(tmp_path):
+    (tmp_path / "t.csv").write_text("a,target\n" + "".join(f"{k % 7},{k % 5}.5\n" for k in range(30)))
+    for name, chosen in (("default", []), ("named", ["lofi", "--drift", "wiener", "--rate", "0.001"])):
+        assert main(["stream", *chosen, "--data", str(tmp_path / "t.csv"), "--output", str(tmp_path / name)]) == 0
+    default, named = (without_clock(tmp_path / name / "items.csv") for name in ("default", "named"))
+    pd.testing.assert_frame_equal(default, named)
+
+
+@pytest.mark.parametrize(
+    ("target", "options", "told"), [("3", [], True), ("3.5", [], False), ("3", ["--task", "numbers"], False)]
+)
+def test_integer_labels_are_not_taken_for_numbers_in_silence(target, options, told, tmp_path, capsys):
+    (tmp_path / "t.csv").write_text("a,target\n" + f"1,{target}\n2,{target}\n" * 3)
+    arguments = ["stream", "vd-ekf", "--data", str(tmp_path / "t.csv"), "--output", str(tmp_path / "run"), *options]
+    assert main(arguments) == 0
+    assert ("begin again with --task classes" in capsys.readouterr().err) == told

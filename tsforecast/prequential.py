@@ -77,7 +77,12 @@ class Progress:
 
 
 def begin(setup: Setup) -> Progress:
-    """Before any observation."""
+    """Before any observation.
+
+    Raises:
+        ValueError: If the learner does not take what was chosen.
+    """
+    _start(setup, Columns({}, 1))  # says so now, and not at the first observation
     return Progress(
         stream=None,
         columns=None,
@@ -115,7 +120,8 @@ def advance(setup: Setup, progress: Progress, item: Observation) -> tuple[Progre
     try:
         after, row = _advance(setup, progress, item)
     except ValueError as error:
-        raise ValueError(f"observation {progress.items}: {error}") from error
+        place = f" ({item.place})" if item.place else ""
+        raise ValueError(f"observation {progress.items}{place}: {error}") from error
     passed = time.perf_counter() - began
     after = dataclasses.replace(after, items=progress.items + 1, seconds=progress.seconds + passed)
     row = {"item": progress.items, "time": item.time, "id": item.key, **row}
@@ -236,6 +242,8 @@ def _regress(
     """Scores what was predicted of a number, and learns from it."""
     targets, sums, scored = progress.targets, progress.sums, progress.scored
     found: dict[str, Any] = {"target": item.target}
+    if isinstance(item.target, str):
+        raise ValueError(f"expected a number for the target, got the text {item.target!r}; labels need --task classes")
     value = math.nan if item.target is None else read_number("the target", item.target)
     value = min(max(value, -LARGEST), LARGEST) if value == value else value
     if len(made):

@@ -13,7 +13,8 @@ from river import checks, compose, datasets, drift, evaluate, linear_model, metr
 
 from tsforecast.adapters.recipe import Recipe
 from tsforecast.adapters.river import OnlineClassifier, OnlineRegressor
-from tsforecast.core.learners import Gaussian
+from tsforecast.core.learners import LEARNERS as LEARNER_NAMES
+from tsforecast.core.learners import Gaussian, Wiener
 
 LEARNERS = [
     {"learner": "vd-ekf"},
@@ -67,7 +68,7 @@ def standardised(value, before):
 
 @pytest.mark.parametrize("drift_name", ["none", "ou", "wiener"])
 def test_a_late_feature_had_an_input_of_zero(drift_name):
-    model = OnlineRegressor(hidden=(3,), drift=drift_name, rate=0.02)
+    model = OnlineRegressor("vd-ekf", hidden=(3,), drift=drift_name, rate=0.02)
     recipe = Recipe.of(model)
     learner = recipe.begin(8, 1, Gaussian(0.5)).learner
     belief, seen, targets = learner.init(), {name: [] for name in "abc"}, []
@@ -101,7 +102,7 @@ def test_a_late_feature_had_an_input_of_zero(drift_name):
 
 
 def test_weights_of_a_class_that_is_new_have_their_prior():
-    model = OnlineClassifier(hidden=(3,), max_classes=4)
+    model = OnlineClassifier("vd-ekf", hidden=(3,), max_classes=4)
     for x, y, _ in observations(40):
         model.learn_one(x, y)
     prior, learnt = model._stream.learner.init(), model._stream.belief
@@ -251,7 +252,10 @@ def test_late_labels():
 def test_a_burst_of_forgetting_helps_after_a_change_of_classes():
     wrong = []
     for detector in (None, drift.ADWIN(), drift.binary.DDM()):
-        model, errors = OnlineClassifier("ekf", hidden=(), max_classes=2, detector=detector, burst=0.9), []
+        model, errors = (
+            OnlineClassifier("ekf", hidden=(), max_classes=2, drift="none", detector=detector, burst=0.9),
+            [],
+        )
         for x, y, _ in observations(500, flip=250):
             errors.append(model.predict_one(x) != y)
             model.learn_one(x, y)
@@ -266,7 +270,7 @@ def test_a_burst_of_forgetting_helps_after_a_change_of_classes():
 def test_a_burst_of_forgetting_helps_after_a_change_of_numbers():
     distance = []
     for given in (None, drift.ADWIN()):
-        model, errors = OnlineRegressor("vd-ekf", hidden=(8,), detector=given, burst=0.9), []
+        model, errors = OnlineRegressor("vd-ekf", hidden=(8,), drift="none", detector=given, burst=0.9), []
         for x, _, y in observations(600, flip=300):
             errors.append(abs(model.predict_one(x) - y))
             model.learn_one(x, y)
@@ -305,3 +309,23 @@ def test_features_of_all_kinds_in_a_pipeline():
     data = [({"colour": "red" if k % 3 else "blue", "on": str(k % 2)}, k % 3 == 0) for k in range(100)]
     right = evaluate.progressive_val_score(data, model, metrics.Accuracy())
     assert right.get() > 0.9
+
+
+def test_an_explicit_weight_takes_the_place_of_the_learners_own():
+    model, same = (
+        OnlineRegressor("wolf-ekf", hidden=(2,), weight="imq"),
+        OnlineRegressor("ekf", hidden=(2,), weight="imq"),
+    )
+    for x, _, y in observations(30):
+        model.learn_one(x, y)
+        same.learn_one(x, y)
+    assert model.predict_one(x) == same.predict_one(x)
+
+
+@pytest.mark.parametrize("learner", LEARNER_NAMES)
+def test_the_default_drift_is_a_wiener_process_where_the_learner_takes_one(learner):
+    model = OnlineClassifier(learner, hidden=(2,), max_classes=2)
+    model.learn_one({"a": 1.0}, True)
+    settings = model._stream.learner
+    assert getattr(settings, "dynamics", None) == (None if learner == "ogd" else Wiener(1e-3))
+    assert OnlineClassifier().learner == OnlineRegressor().learner == "lofi"

@@ -122,3 +122,11 @@ def test_bad_values():
         BayesianOnlineClassifier("forest").fit(rows, labels)
     proba = BayesianOnlineClassifier().fit(rows * np.nan, labels).predict_proba(rows)
     assert np.isfinite(proba).all()
+
+
+@pytest.mark.parametrize("estimator", [BayesianOnlineClassifier, BayesianOnlineRegressor])
+def test_views_of_arrays(estimator):
+    rows, targets = np.random.default_rng(0).normal(size=(20, 3)), np.arange(20) % 2
+    model = estimator(hidden=(2,)).fit(rows[::-1], targets[::-1])
+    same = estimator(hidden=(2,)).fit(rows[::-1].copy(), targets[::-1].copy())
+    assert np.array_equal(model.predict(rows[::-1, ::-1]), same.predict(rows[::-1, ::-1].copy()))

@@ -18,7 +18,7 @@ _REACH = 6.0
 # Times the largest distance so far from which on a value has no precedent.
 _PRECEDENT = 3.0
 # Values after which older ones fade away.
-_MEMORY = 10_000
+_MEMORY = 100_000
 # Standardised values are cut here.
 _CLIP = 10.0
 
@@ -133,7 +133,7 @@ class Statistics:
       at most 35 / n of the variance; a scale that is a hundred times larger is reached after a third more observations.
     - Where no value is that far, location and scale are the ordinary mean and standard deviation.
     - The first values of a column are kept, and those far from their median left out: the very first may be an outlier.
-    - From ten thousand values on older ones fade away.
+    - A column that was constant begins anew where it first varies. From a hundred thousand values on older ones fade.
 
     Attributes:
         count: Number of values.
@@ -214,7 +214,10 @@ class Statistics:
         largest = torch.fmax(self.largest, torch.minimum(apart, precedent))
         place = (torch.arange(_FIRST).unsqueeze(-1) == self.count.unsqueeze(-2)) & seen.unsqueeze(-2)
         first = torch.where(place, rows.unsqueeze(-2), self.first) if bool(place.any()) else None
-        return self._take(rows, change.clamp(-reach, reach), seen, largest, first)
+        # Where a column first varies, what was constant before says nothing of its scale.
+        varies = (self.variance == 0) & (apart > 0)
+        since = dataclasses.replace(self, count=torch.where(varies, self.count.clamp(max=_FIRST), self.count))
+        return since._take(rows, change.clamp(-reach, reach), seen, largest, first)
 
     def widen(self, columns: int) -> "Statistics":
         """With columns added, up to a number, that have no values yet."""

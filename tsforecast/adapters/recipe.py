@@ -156,8 +156,8 @@ class Recipe:
         hidden: Widths of the hidden layers; none for a linear model.
         activation: "tanh", "relu" or "sigmoid".
         variance: Of every weight in the prior, around random weights of the usual size (0 for a linear model).
-        drift: "none" (or the learner's own), "wiener", "ou", "forgetting" (towards the prior), "exponential" or
-            "shrink" (and perturb).
+        drift: "auto" (Wiener, for learners that take a drift), "none" (or the learner's own), "wiener", "ou",
+            "forgetting" (towards the prior), "exponential" or "shrink" (and perturb).
         rate: Of the drift, for each observation; for the last two, what 1 is reduced by.
         weight: "none" (or the learner's own), "imq" (outliers count less) or "gate" (outliers do not count).
         threshold: From which on an observation is an outlier, in standard deviations.
@@ -193,7 +193,7 @@ class Recipe:
         for name, table in (
             ("learner", LEARNERS),
             ("activation", ACTIVATIONS),
-            ("drift", DRIFTS),
+            ("drift", ("auto", *DRIFTS)),
             ("weight", WEIGHTS),
         ):
             value = getattr(self, name)
@@ -254,7 +254,9 @@ class Recipe:
             "generator": torch.Generator().manual_seed(self.seed),
         }
         choices: dict[str, Any] = {name: value for name, value in offered.items() if name in accepted}
-        drift, weight = DRIFTS[self.drift], WEIGHTS[self.weight]
+        takes_drift = any(parameter.kind is parameter.VAR_KEYWORD for parameter in accepted.values())
+        name = ("wiener" if takes_drift else "none") if self.drift == "auto" else self.drift
+        drift, weight = DRIFTS[name], WEIGHTS[self.weight]
         if drift is not None:
             choices["drift"] = drift(self.rate)
         if weight is not None:

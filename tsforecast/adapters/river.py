@@ -75,7 +75,8 @@ class OnlineClassifier(_Online, base.Classifier):
         activation: "tanh", "relu" or "sigmoid".
         variance: Of every weight in the prior.
         prediction: Probabilities "plug-in" at the mean of the belief, or "moderated" by its variance.
-        drift: "none" (or the learner's own), "wiener", "ou", "forgetting", "exponential" or "shrink".
+        drift: "auto" (Wiener, for learners that take a drift), "none" (or the learner's own), "wiener", "ou",
+            "forgetting", "exponential" or "shrink".
         rate: Of the drift, for each label.
         weight: "none" (or the learner's own), "imq" (outliers count less) or "gate" (outliers do not count).
         threshold: From which on a label is an outlier, in standard deviations.
@@ -93,12 +94,12 @@ class OnlineClassifier(_Online, base.Classifier):
 
     def __init__(
         self,
-        learner: str = "vd-ekf",
+        learner: str = "lofi",
         hidden: Sequence[int] = (20,),
         activation: str = "tanh",
         variance: float = 0.1,
         prediction: str = "plug-in",
-        drift: str = "none",
+        drift: str = "auto",
         rate: float = 1e-3,
         weight: str = "none",
         threshold: float = 3.0,
@@ -193,7 +194,8 @@ class OnlineRegressor(_Online, base.Regressor):
         activation: "tanh", "relu" or "sigmoid".
         variance: Of every weight in the prior.
         noise: Variance of the standardised target around the network's output.
-        drift: "none" (or the learner's own), "wiener", "ou", "forgetting", "exponential" or "shrink".
+        drift: "auto" (Wiener, for learners that take a drift), "none" (or the learner's own), "wiener", "ou",
+            "forgetting", "exponential" or "shrink".
         rate: Of the drift, for each target.
         weight: "none" (or the learner's own), "imq" (outliers count less) or "gate" (outliers do not count).
         threshold: From which on a target is an outlier, in standard deviations.
@@ -211,12 +213,12 @@ class OnlineRegressor(_Online, base.Regressor):
 
     def __init__(
         self,
-        learner: str = "vd-ekf",
+        learner: str = "lofi",
         hidden: Sequence[int] = (20,),
         activation: str = "tanh",
         variance: float = 0.1,
         noise: float = 0.5,
-        drift: str = "none",
+        drift: str = "auto",
         rate: float = 1e-3,
         weight: str = "none",
         threshold: float = 3.0,

@@ -37,11 +37,12 @@ class _BayesianOnline(BaseEstimator, abc.ABC):
     def _data(self, X: Any, y: Any, reset: bool) -> tuple[Tensor, NDArray[Any]]:
         """Rows, NaN where a value is missing, and targets as they came."""
         X, y = validate_data(self, X, y, reset=reset, dtype=np.float64, ensure_all_finite="allow-nan")
-        return torch.tensor(X), y
+        return torch.tensor(np.ascontiguousarray(X)), y
 
     def _rows(self, X: Any) -> Tensor:
         check_is_fitted(self)
-        return torch.tensor(validate_data(self, X, reset=False, dtype=np.float64, ensure_all_finite="allow-nan"))
+        X = validate_data(self, X, reset=False, dtype=np.float64, ensure_all_finite="allow-nan")
+        return torch.tensor(np.ascontiguousarray(X))
 
     def _blocks(self, rows: Tensor, target: Tensor, passes: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Points that are learnt from together."""
@@ -64,7 +65,8 @@ class BayesianOnlineClassifier(ClassifierMixin, _BayesianOnline):
         activation: "tanh", "relu" or "sigmoid".
         variance: Of every weight in the prior.
         prediction: Probabilities "plug-in" at the mean of the belief, or "moderated" by its variance.
-        drift: "none" (or the learner's own), "wiener", "ou", "forgetting", "exponential" or "shrink".
+        drift: "auto" (Wiener, for learners that take a drift), "none" (or the learner's own), "wiener", "ou",
+            "forgetting", "exponential" or "shrink".
         rate: Of the drift, for each row.
         weight: "none" (or the learner's own), "imq" (outliers count less) or "gate" (outliers do not count).
         threshold: From which on a label is an outlier, in standard deviations.
@@ -80,12 +82,12 @@ class BayesianOnlineClassifier(ClassifierMixin, _BayesianOnline):
 
     def __init__(
         self,
-        learner="vd-ekf",
+        learner="lofi",
         hidden=(20,),
         activation="tanh",
         variance=0.1,
         prediction="plug-in",
-        drift="none",
+        drift="auto",
         rate=1e-3,
         weight="none",
         threshold=3.0,
@@ -189,7 +191,8 @@ class BayesianOnlineRegressor(RegressorMixin, _BayesianOnline):
         activation: "tanh", "relu" or "sigmoid".
         variance: Of every weight in the prior.
         noise: Variance of the standardised target around the network's output.
-        drift: "none" (or the learner's own), "wiener", "ou", "forgetting", "exponential" or "shrink".
+        drift: "auto" (Wiener, for learners that take a drift), "none" (or the learner's own), "wiener", "ou",
+            "forgetting", "exponential" or "shrink".
         rate: Of the drift, for each row.
         weight: "none" (or the learner's own), "imq" (outliers count less) or "gate" (outliers do not count).
         threshold: From which on a target is an outlier, in standard deviations.
@@ -202,12 +205,12 @@ class BayesianOnlineRegressor(RegressorMixin, _BayesianOnline):
 
     def __init__(
         self,
-        learner="vd-ekf",
+        learner="lofi",
         hidden=(20,),
         activation="tanh",
         variance=0.1,
         noise=0.5,
-        drift="none",
+        drift="auto",
         rate=1e-3,
         weight="none",
         threshold=3.0,
@@ -258,7 +261,7 @@ class BayesianOnlineRegressor(RegressorMixin, _BayesianOnline):
 
     def _learn(self, X: Any, y: Any, passes: int, reset: bool) -> "BayesianOnlineRegressor":
         rows, y = self._data(X, y, reset)
-        target = torch.tensor(np.asarray(y, np.float64)).unsqueeze(-1)
+        target = torch.tensor(np.ascontiguousarray(y, np.float64)).unsqueeze(-1)
         if reset:
             recipe = Recipe.of(self)
             self._stream = recipe.begin(rows.shape[1], 1, recipe.numeric(self.noise))

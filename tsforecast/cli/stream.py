@@ -34,6 +34,7 @@ _COLUMNS: tuple[str, ...] = (
     "item", "time", "id", "target", "prediction", "probability", "sd", "log_loss", "error", "milliseconds",
     "weights_moved", "weights_sd",
 )  # fmt: skip
+_LEARNER = "lofi"
 _RECIPE = [field.name for field in dataclasses.fields(Recipe)]
 
 
@@ -42,7 +43,9 @@ def parser() -> ArgumentParser:
     command = parsing.command_parser(
         "stream", "Predict, score and learn from one observation after the other (see docs/learners.md)."
     )
-    command.add_argument("learner", nargs="?", metavar="LEARNER", type=str, help=f"one of {', '.join(LEARNERS)}")
+    command.add_argument(
+        "learner", nargs="?", metavar="LEARNER", type=str, help=f"one of {', '.join(LEARNERS)}; default: {_LEARNER}"
+    )
     group = command.add_argument_group("data")
     group.add_argument(
         "--data",
@@ -72,7 +75,9 @@ def parser() -> ArgumentParser:
     group.add_argument("--seed", type=int, default=0, help="of initial weights and of what is drawn")
     group.add_argument("--settings", type=dict, default=None, help="more of the learner's constructor, as JSON")
     group = command.add_argument_group("drift")
-    group.add_argument("--drift", type=str, default="none", help=f"{', '.join(DRIFTS)}; none: the learner's own")
+    group.add_argument(
+        "--drift", type=str, default="auto", help=f"auto (wiener, if it can drift), {', '.join(DRIFTS)} (or its own)"
+    )
     group.add_argument("--rate", type=float, default=1e-3, help="of the drift, in a unit of time")
     group = command.add_argument_group("weight of outliers")
     group.add_argument("--weight", type=str, default="none", help=", ".join(WEIGHTS))
@@ -113,8 +118,10 @@ def run(argv: Sequence[str]) -> int:
             )
         with runs.hold(folder):
             return _resume(folder, record["stream"])
-    if chosen.learner is None or chosen.data is None:
-        raise ValueError("expected a learner and data, as in `tsforecast stream lofi --data digits`, or --resume RUN")
+    if chosen.data is None:
+        raise ValueError("expected data, as in `tsforecast stream lofi --data digits`, or --resume RUN")
+    chosen.learner = chosen.learner or _LEARNER
+    _check(chosen)
     items = iter(_source(chosen))
     ahead: list[Observation] = []
     if chosen.task == "auto":
@@ -137,6 +144,20 @@ def run(argv: Sequence[str]) -> int:
         runs.create(folder, json.dumps(options, indent=2) + "\n", record)
         _begin(folder, begun)
         return _stream(folder, chosen, setup, begun, itertools.chain(ahead, items))
+
+
+def _check(chosen: Namespace) -> None:
+    """Refuses what no stream can have.
+
+    Raises:
+        ValueError: Naming the option.
+    """
+    if chosen.rank < 0:
+        raise ValueError(f"expected --rank of at least 0, got {chosen.rank}")
+    if chosen.task not in ("classes", "numbers", "auto"):
+        raise ValueError(f"expected --task to be classes, numbers or auto, got {chosen.task!r}")
+    if chosen.unit is not None and _duration(chosen.unit, "--unit as a time") <= pd.Timedelta(0):
+        raise ValueError(f"expected --unit to be longer than no time, got {chosen.unit!r}")
 
 
 def _begin(folder: Path, begun: Progress) -> None:
@@ -208,15 +229,20 @@ def _until_a_target(items: Iterator[Observation]) -> list[Observation]:
 def _is_classes(chosen: Namespace, ahead: list[Observation]) -> bool:
     if chosen.task in ("classes", "numbers"):
         return chosen.task == "classes"
-    if chosen.task != "auto":
-        raise ValueError(f"expected --task to be classes, numbers or auto, got {chosen.task!r}")
     if chosen.data in STREAMS:
         return STREAMS[chosen.data][1]
     target = ahead[-1].target if ahead else None
     if target is None:
         raise ValueError(f"expected a target in {chosen.target!r} of some observation, got none; name it by --target")
     classes = isinstance(target, str | bool)
-    log.info("the target is taken as %s: %r", "a class" if classes else "a number", target)
+    if isinstance(target, int) and not classes:
+        log.warning(
+            "the target %d is taken as a number: if targets are labels, stop and begin again with --task classes; "
+            "with --task numbers this note does not come",
+            target,
+        )
+    else:
+        log.info("the target is taken as %s: %r", "a class" if classes else "a number", target)
     return classes
 
 

@@ -1,6 +1,7 @@
 """Streams: one observation after the other, from a file, a library, or standard input."""
 
 import importlib
+import math
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -24,12 +25,14 @@ class Observation:
         target: What is to be predicted; None where it is missing.
         time: When it was made; None if the stream has no time.
         key: By which a target that comes later finds the observation that it is of; None if targets do not come later.
+        place: Where it stands, for messages, such as "row 3"; empty if nobody knows.
     """
 
     features: dict[str, Any]
     target: Any
     time: pd.Timestamp | None
     key: Hashable = None
+    place: str = ""
 
 
 def _library(name: str) -> Any:
@@ -132,7 +135,7 @@ def delayed(items: Iterable[Observation], delay: int | pd.Timedelta) -> Iterator
         now = item.time
         yield replace(item, target=None, key=number)
         if item.target is not None:
-            due.append((place + delay, Observation({}, item.target, None, number)))
+            due.append((place + delay, Observation({}, item.target, None, number, item.place)))
     for moment, late in due:
         yield replace(late, time=now if isinstance(delay, int) else moment)
 
@@ -160,7 +163,7 @@ def read_stream(
             chunks: Iterable[pd.DataFrame] = [frame]
         else:
             check_packed(path)
-            chunks = pd.read_csv(path, chunksize=_CHUNK)
+            chunks = map(_checked, pd.read_csv(path, chunksize=_CHUNK, low_memory=False))
         count = 0
         for chunk in chunks:
             for name in filter(None, (target, time, key)):
@@ -175,6 +178,33 @@ def read_stream(
         raise ValueError(str(error) if str(path) in str(error) else f"{path}: {error}") from error
     if not count:
         raise ValueError(f"{path} has no rows")
+
+
+def _checked(chunk: pd.DataFrame) -> pd.DataFrame:
+    """Rows as long as the header, in which one text does not make text of all numbers of its column.
+
+    Raises:
+        ValueError: If the first row is longer, where pandas would take its first cells for an index. Of later rows
+            pandas itself says so.
+    """
+    if not isinstance(chunk.index, pd.RangeIndex):
+        width = len(chunk.columns)
+        raise ValueError(f"line 2: expected {width} cells, as the header has, got {width + chunk.index.nlevels}")
+    texts = [name for name in chunk.columns if chunk[name].dtype == object]
+    return chunk.assign(**{name: chunk[name].map(_as_number).astype(object) for name in texts})
+
+
+def _as_number(cell: Any) -> Any:
+    """The number that a text is, or what the cell is."""
+    if not isinstance(cell, str) or "_" in cell:
+        return cell
+    for read in (int, float):
+        try:
+            number = read(cell)
+        except ValueError:
+            continue
+        return number if math.isfinite(number) or any(map(str.isdigit, cell)) else cell  # "inf" may be a label
+    return cell
 
 
 def read_lines(
@@ -219,8 +249,8 @@ def _observation(row: dict[str, Any], names: tuple[str, str | None, str | None],
             raise ValueError(f"{place}: expected a time stamp in {time!r}, got none")
         stamp = stamp.tz_convert(None) if stamp.tzinfo is not None else stamp
     if key is None:
-        return Observation(row, value, stamp)
+        return Observation(row, value, stamp, place=place)
     label = row.pop(key, None)
     if not isinstance(label, str | int | float) or label != label:
         raise ValueError(f"{place}: expected a text or number in {key!r}, got {label!r}")
-    return Observation(row, value, stamp, label)
+    return Observation(row, value, stamp, label, place)

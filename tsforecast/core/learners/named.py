@@ -163,7 +163,7 @@ def bbb(
 
 def wolf_ekf(*args: Any, threshold: float = 3.0, power: int = 2, **choices: Any) -> GaussianLearner:
     """Weighted-observation likelihood filter: outliers count less (Duran-Martin et al. 2024)."""
-    return ekf(*args, weight=InverseMultiquadric(threshold, power), **choices)
+    return ekf(*args, **{"weight": InverseMultiquadric(threshold, power), **choices})
 
 
 def adf(
