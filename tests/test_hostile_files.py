@@ -27,6 +27,7 @@ from tests.test_estimator import make_entries, make_estimator
 from tests.test_stream import RECIPE
 from tsforecast import prequential
 from tsforecast.adapt import Adaptation, AdaptivePredictor, load_adaptive
+from tsforecast.cli import main
 from tsforecast.data import load_task, read_task
 from tsforecast.data.stream import Observation, read_stream
 from tsforecast.data.video import load_video
@@ -630,3 +631,82 @@ def test_beliefs_of_learners_that_are_changed(adaptive, tmp_path, change):
     LEARNT[change](payload)
     torch.save(payload, folder / "belief.pt")
     assert "belief.pt" in refusal(load_adaptive, folder, "cpu")
+
+
+def said(capsys, *arguments):
+    """The one line by which a command refuses."""
+    capsys.readouterr()
+    assert main([str(argument) for argument in arguments]) == 2
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
+    return line
+
+
+CONFIGS = {
+    "deep": "hidden: " + "[" * 100_000,
+    "deep in a text": "batch_size: '" + "[" * 100_000 + "'",
+    "deep blocks": "batch_size:\n  " + "- " * 1000 + "1",
+    "long": "#" * (2 << 20),
+    "a tag of Python": "batch_size: !!python/object/apply:os.makedirs [{mark}]",
+    "a name of Python": "batch_size: !!python/name:os.system",
+    "a tag within a text": "batch_size: '!!python/object/apply:os.makedirs [{mark}]'",
+    "aliases": "a: &a [1, 1]\nb: &b [*a, *a]\nbatch_size: [*b, *b]",
+    "a class": "batch_size: {{class_path: os.makedirs, init_args: {{name: '{mark}'}}}}",
+    "a class in a text": "components: {{class_path: os.makedirs, init_args: {{name: '{mark}'}}}}",
+    "an interpolation": "batch_size: ${{oc.env:HOME}}",
+    "a list": "[1, 2]",
+    "no YAML": "{{",
+}
+
+
+@pytest.mark.parametrize("content", CONFIGS)
+def test_configurations_that_are_none(tmp_path, mark, capsys, content):
+    path = tmp_path / "config.yaml"
+    path.write_text(CONFIGS[content].format(mark=mark))
+    line = said(capsys, "train", "issm", "--dataset", "exchange", "--config", path, "--output", tmp_path / "run")
+    assert len(line) < 2000
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.fixture
+def record(tmp_path):
+    """What run.json says of a training."""
+    return {
+        "format": 1, "model": "issm", "dataset": "x", "split": {"freq": "D", "prediction_length": 2, "windows": 1},
+        "series": 1, "categories": {}, "fingerprint": "0", "command": "x", "versions": {}, "folder": str(tmp_path),
+    }  # fmt: skip
+
+
+KEYS = ("model", "dataset", "split", "series", "categories", "fingerprint", "command", "versions", "folder")
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_records_that_lack_a_key(tmp_path, record, capsys, key):
+    for value in (None, 3.5, [{"__kind__": "instance"}]):
+        changed = record | {key: value}
+        if value is None:
+            del changed[key]
+        (tmp_path / "run.json").write_text(json.dumps(changed))
+        for command in (("evaluate",), ("predict", "--out", tmp_path / "o.csv"), ("train", "--resume"), ("compare",)):
+            line = said(capsys, *command, tmp_path)
+            assert "run.json is damaged" in line
+            assert key in line
+
+
+def test_runs_of_streams_name_their_command(tmp_path, capsys):
+    (tmp_path / "run.json").write_text(json.dumps({"format": 1, "stream": {"options": {}, "classes": 2}}))
+    for command in (("evaluate",), ("predict", "--out", tmp_path / "o.csv"), ("train", "--resume"), ("compare",)):
+        assert f"`tsforecast stream --resume {tmp_path}`" in said(capsys, *command, tmp_path)
+    for text in ("[" * 100_000, "{", "[]", '{"format": 1, "stream": 3}', '{"format": 1, "stream": {}}'):
+        (tmp_path / "run.json").write_text(text)
+        assert "run.json is damaged" in said(capsys, "stream", "--resume", tmp_path)
+
+
+@pytest.mark.parametrize(
+    "log",
+    [b"[" * 100_000 + b"\n", b"3\n", b'{"op_code": 0}\n', b'{"op_code": 99}\n{}\n', b"\x80\x04K\x01.\n",
+     b'{"op_code": 0, "worker_id": \n{}\n'],
+)  # fmt: skip
+def test_studies_that_are_none(tmp_path, log, capsys):
+    (tmp_path / "study.log").write_bytes(log)
+    assert "study.log is damaged" in said(capsys, "tune", "issm", "--dataset", "exchange", "--study", tmp_path)
+    assert (tmp_path / "study.log").read_bytes() == log

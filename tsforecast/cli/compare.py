@@ -1,6 +1,5 @@
 """`tsforecast compare RUN RUN ...`: one page of scores, pictures and the significance of differences."""
 
-import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from matplotlib.figure import Figure
 
 from tsforecast.cli import parsing, runs
 from tsforecast.data.files import replace_file
+from tsforecast.data.reading import read_json
 from tsforecast.evaluation.compare import Difference
 from tsforecast.evaluation.page import Contender, differences, page
 from tsforecast.evaluation.report import PROTOCOLS
@@ -45,15 +45,17 @@ class ScoredRun:
             FileNotFoundError: If there is no such folder.
             ValueError: If it is no run, or one that has not been scored.
         """
-        record = runs.read_record(folder)
+        record = runs.read_record(folder, "train")
         runs.settle_report(folder)
         again = f"`{parsing.typed('evaluate')} {folder}`"
         missing = [name for name in _FILES if not (folder / name).is_file()]
         if missing:
             raise ValueError(f"expected scores in {folder}, but it has no {', '.join(missing)}: {again}")
         try:
-            scores = json.loads((folder / "scores.json").read_text(encoding="utf-8"))
-        except ValueError as error:
+            scores = read_json(folder / "scores.json")
+            if not isinstance(scores["model"], str) or not isinstance(scores["baselines"], dict):
+                raise ValueError("expected a model and its baselines")
+        except (ValueError, KeyError, TypeError) as error:
             raise ValueError(f"{folder / 'scores.json'} is damaged: {again}") from error
         # By a converter: for a type pandas would take a series called NA for a missing name.
         tables = {name: pd.read_csv(folder / name, converters={"item_id": str}) for name in _FILES[1:]}

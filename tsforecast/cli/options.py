@@ -73,7 +73,7 @@ def trained_run(options: Namespace) -> tuple[Path, dict[str, Any]]:
         FileNotFoundError: If there is no such folder.
     """
     folder = Path(options.run)
-    record = runs.read_record(folder)
+    record = runs.read_record(folder, "train")
     if not runs.finished(folder):
         raise ValueError(f"{folder} is not finished; `{parsing.typed('train')} --resume {folder}` goes on with it")
     return folder, record

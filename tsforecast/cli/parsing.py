@@ -9,8 +9,16 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
-from jsonargparse import ArgumentParser, Namespace
+from jsonargparse import (
+    ActionConfigFile,  # pyright: ignore[reportPrivateImportUsage]
+    ArgumentParser,
+    Namespace,
+    get_loader,
+    set_loader,
+)
+from yaml import YAMLError
 
+from tsforecast.data.reading import check_yaml, read_text
 from tsforecast.data.wording import suggestion
 
 # Whether the user wants warnings and results only.
@@ -60,10 +68,35 @@ def typed(command: str) -> str:
     return f"python {script.with_name('evaluate.py')} --compare" if command == "compare" else f"tsforecast {command}"
 
 
+def _plain_yaml(text: str) -> Any:
+    """The value of an option, or of a whole file of them: nothing but plain values, see `check_yaml`."""
+    check_yaml(text)
+    return get_loader("yaml")(text)
+
+
+_PLAIN = "plain"  # the mode of our parsers; other users of jsonargparse keep theirs
+set_loader(_PLAIN, _plain_yaml, exceptions=(YAMLError, ValueError))
+
+
+class ConfigFile(ActionConfigFile):
+    """An option that takes a file of options; it is refused unread where it is longer than any can be."""
+
+    def __call__(self, parser: Any, cfg: Any, values: Any, option_string: str | None = None) -> None:
+        """Takes over the options of the file."""
+        if Path(values).is_file():
+            read_text(values)
+        super().__call__(parser, cfg, values, option_string)
+
+
 def command_parser(command: str, description: str) -> ArgumentParser:
     """A parser of a command, without options yet; what is wrong raises `ArgumentError`."""
     return ArgumentParser(
-        prog=typed(command), description=description, epilog=_EPILOG, exit_on_error=False, allow_abbrev=False
+        prog=typed(command),
+        description=description,
+        epilog=_EPILOG,
+        exit_on_error=False,
+        allow_abbrev=False,
+        parser_mode=_PLAIN,
     )
 
 

@@ -31,6 +31,7 @@ import tsforecast
 from tsforecast.cli import parsing
 from tsforecast.data import ForecastTask
 from tsforecast.data.files import LOCK, TOGETHER, lock_folder, remove_leftovers, replace_file, settle_together
+from tsforecast.data.reading import fits, read_json
 
 FORMAT = 1  # of run folders; raised when older ones can no longer be read
 CONFIG = "config.yaml"
@@ -117,8 +118,23 @@ def write_record(folder: Path, record: dict[str, Any]) -> None:
         temporary.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
 
 
-def read_record(folder: Path) -> dict[str, Any]:
+# What a record says of each kind of run that a command reads.
+_KINDS: dict[str, dict[str, Any]] = {
+    "train": {
+        "model": str, "dataset": str, "split": dict, "series": int, "categories": dict[str, list[str]],
+        "fingerprint": str, "command": str, "versions": dict[str, str], "folder": str,
+    },
+    "stream": {"stream": dict},
+}  # fmt: skip
+_SPLIT = {"freq": str, "prediction_length": int, "windows": int}
+
+
+def read_record(folder: Path, kind: str | None = None) -> dict[str, Any]:
     """Contents of run.json.
+
+    Args:
+        folder: Of the run.
+        kind: The command that made it, "train" or "stream", whose keys are then expected; None for any.
 
     Raises:
         FileNotFoundError: If there is no such folder.
@@ -130,16 +146,57 @@ def read_record(folder: Path) -> dict[str, Any]:
     if not path.is_file():
         raise ValueError(f"{folder} is no run folder: it has no {RECORD}; expected a folder that `train` has made")
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
+        record = read_json(path)
         found = record["format"]
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path} is damaged; train again into a new folder") from error
     if found != FORMAT:
         raise ValueError(
             f"{path}: expected format {FORMAT}, got {found!r}; read this run with the version of tsforecast that made "
-            f"it, {record.get('versions', {}).get('tsforecast')!r}"
+            f"it{_version(record)}"
         )
+    if kind is not None:
+        _check_kind(folder, record, kind)
     return record
+
+
+def _version(record: dict[str, Any]) -> str:
+    """Of tsforecast, as a record has it."""
+    versions = record.get("versions")
+    return f", {versions.get('tsforecast')!r}" if isinstance(versions, dict) else ""
+
+
+def _check_kind(folder: Path, record: dict[str, Any], kind: str) -> None:
+    """Refuses the record of a run of another command, or one that lacks something.
+
+    Raises:
+        ValueError: If it is such a one; the message names the command that reads it.
+    """
+    if kind != "stream" and "stream" in record:
+        raise ValueError(
+            f"{folder} is a run of `tsforecast stream`, whose scores are in its scores.json; "
+            f"`tsforecast stream --resume {folder}` goes on with it"
+        )
+    if kind == "stream" and "stream" not in record:
+        raise ValueError(
+            f"{folder} is no run of `tsforecast stream`; `{parsing.typed('train')} --resume {folder}` goes on with it"
+        )
+    expected = _KINDS[kind]
+    wrong = [name for name, type_ in expected.items() if not _is(record.get(name), type_)]
+    if not wrong and kind == "train":
+        wrong = [f"split.{name}" for name, type_ in _SPLIT.items() if not _is(record["split"].get(name), type_)]
+    if not wrong and kind == "stream":
+        parts = {"options": dict, "classes": int}
+        wrong = [f"stream.{name}" for name, type_ in parts.items() if not _is(record["stream"].get(name), type_)]
+    if wrong:
+        raise ValueError(
+            f"{folder / RECORD} is damaged: expected {', '.join(wrong)}, which it lacks or has otherwise; train again "
+            "into a new folder"
+        )
+
+
+def _is(value: Any, type_: Any) -> bool:
+    return isinstance(value, dict) if type_ is dict else fits(value, type_)
 
 
 def finished(folder: Path) -> bool:

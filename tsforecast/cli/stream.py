@@ -111,11 +111,7 @@ def run(argv: Sequence[str]) -> int:
         if chosen.learner or changed:
             raise ValueError(f"--resume goes with no other option, got {' '.join([chosen.learner or '', *changed])}")
         folder = Path(chosen.resume)
-        record = runs.read_record(folder)
-        if "stream" not in record:
-            raise ValueError(
-                f"{folder} is no run of `tsforecast stream`; `{parsing.typed('train')} --resume` goes on with it"
-            )
+        record = runs.read_record(folder, "stream")
         with runs.hold(folder):
             return _resume(folder, record["stream"])
     if chosen.data is None:

@@ -53,7 +53,9 @@ def parser() -> ArgumentParser:
     for name, model in MODELS.items():
         summary = (model.__doc__ or "").strip().split("\n")[0]
         command = parsing.command_parser(f"train {name}", summary)
-        command.add_argument("--config", action="config", help="YAML file of options, such as the config.yaml of a run")
+        command.add_argument(
+            "--config", action=parsing.ConfigFile, help="YAML file of options, such as the config.yaml of a run"
+        )
         options.add_data(command)
         _add_run(command)
         skip: set[str | int] = {"model", "freq", "prediction_length", "seed", "trainer_kwargs", "num_samples"}
@@ -101,7 +103,7 @@ def run(argv: Sequence[str]) -> int:
     resume = parsed.resume or chosen.get("resume")
     if resume:
         folder = Path(resume)
-        record = runs.read_record(folder)
+        record = runs.read_record(folder, "train")
         _refuse_changes(command, parsed, record["model"])
         if runs.finished(folder):
             log.info("%s is finished already; `%s %s` scores it", folder, parsing.typed("evaluate"), folder)

@@ -103,11 +103,25 @@ def check_yaml(text: str) -> None:
             _check_depth(depth)
             if isinstance(event, yaml.AliasEvent):
                 raise ValueError(f"expected plain values, got an alias (*{event.anchor})")
+            if isinstance(event, yaml.ScalarEvent):
+                _check_text(event.value)
             tag = getattr(event, "tag", None)
             if tag is not None:
                 raise ValueError(f"expected plain values, got the tag {tag}")
     except yaml.YAMLError as error:
         raise ValueError(f"this is no YAML ({error})") from error
+
+
+def _check_text(text: str) -> None:
+    """Refuses a text that is deep itself: parsers of options read texts once more."""
+    if sum(text.count(sign) for sign in "[{-?") > MOST_DEPTH:
+        depth = 0
+        try:
+            for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+                depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+                _check_depth(depth)
+        except yaml.YAMLError:  # then nobody reads it as YAML
+            return
 
 
 def read_yaml(path: str | Path) -> Any:
