@@ -33,6 +33,7 @@ from tsforecast.core.learners import (
     Categorical,
     ConjugateRegression,
     Diagonal,
+    EmpiricalFisher,
     Gaussian,
     GaussianLearner,
     MonteCarloHessian,
@@ -486,3 +487,36 @@ def test_a_step_is_drift_prediction_and_update_in_turn():
     assert_same(learner.predict(moved, inputs).log_prob(target), normal.log_prob(target))
     stacked = rows.flatten(0, 1)
     assert_belief(after, *kalman(*moments(moved), stacked, 0.5 * torch.eye(6), (target - outputs).flatten()))
+
+
+def test_natural_gradient_steps_move_a_diagonal_mean_by_its_new_variances():
+    """As published: Lam+ = Lam + diag(g g'), m+ = m + g / Lam+ of BONG; Lam_i, m_i of BLR as above, with diagonals."""
+    module, inputs, target = mlp(2, 3, 1), randn(4, 2), randn(4, 1, seed=1)
+    first = vector_of(module)
+    start = torch.full_like(first, 1 / 0.7)
+
+    rows = jacobian_of(module, first, inputs)[:, 0]
+    gradient = rows.T @ (target - outputs_of(module, first, inputs))[:, 0] / 0.5
+    learner = bong(module, Gaussian(0.5), 0.7, family=Diagonal(), pseudo="linearised-fisher")
+    precision = start + gradient.square()
+    assert_belief(
+        learner.update(learner.init(), inputs, target), first + gradient / precision, torch.diag(1 / precision)
+    )
+
+    learner = blr(module, Gaussian(0.5), 0.7, family=Diagonal(), iterations=3, step=0.4)
+    mean, precision = first, start
+    for _ in range(3):
+        rows = jacobian_of(module, mean, inputs)[:, 0]
+        gradient = rows.T @ (target - outputs_of(module, mean, inputs))[:, 0] / 0.5
+        precision = 0.6 * precision + 0.4 * (start + rows.square().sum(0) / 0.5)
+        mean = mean + 0.4 * (start * (first - mean) + gradient) / precision
+    assert_belief(learner.update(learner.init(), inputs, target), mean, torch.diag(1 / precision))
+
+
+def test_the_former_gain_of_natural_gradient_steps_is_had_by_name():
+    module, inputs, target = mlp(2, 3, 1), randn(4, 2), randn(4, 1, seed=1)
+    former = Diagonal(gain="unprojected")
+    learner = bong(module, Gaussian(0.5), 0.7, family=former, pseudo="linearised-fisher")
+    same = ekf(module, Gaussian(0.5), 0.7, family=former, pseudo=EmpiricalFisher(num_samples=0))
+    found, expected = (x.update(x.init(), inputs, target) for x in (learner, same))
+    assert_belief(found, expected.mean, torch.diag(expected.variance))

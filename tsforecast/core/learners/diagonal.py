@@ -35,21 +35,29 @@ class Diagonal(AbstractFactorFamily[Independent]):
     Attributes:
         projection: What is kept of an update: the diagonal of the "precision" (variational: nearest in KL(q || p)), or
             of the "covariance" (the decoupled extended Kalman filter; never smaller).
-        gain: Of the mean: "unprojected", v H' (H v H' + I)^{-1}; or "projected", by the new variances, m + v+ H' e,
-            as published for empirical Fisher and Monte Carlo evidence and for `Blr` (Jones et al. 2024).
+        gain: Of the mean: "unprojected", v H' (H v H' + I)^{-1}; or "projected", by the new variances, m + v+ H' e, of
+            precisions only. None for what the algorithm's paper has: `bong` with empirical Fisher or Monte Carlo
+            evidence and `blr` the second (Jones et al. 2024), all others the first.
 
     Raises:
-        ValueError: If the projection or the gain is not known.
+        ValueError: If the projection or the gain is not known, or they do not go together.
     """
 
     projection: str = "precision"
-    gain: str = "unprojected"
+    gain: str | None = None
 
     def __post_init__(self) -> None:
         if self.projection not in PROJECTIONS:
             raise ValueError(f"expected projection to be one of {', '.join(PROJECTIONS)}, got {self.projection!r}")
-        if self.gain not in GAINS:
+        if self.gain not in (None, *GAINS):
             raise ValueError(f"expected gain to be one of {', '.join(GAINS)}, got {self.gain!r}")
+        if self.gain == "projected" and self.projection != "precision":
+            raise ValueError(f"the projected gain goes with the projection 'precision', got {self.projection!r}")
+
+    @property
+    def by_curvature(self) -> bool:
+        """Whether the gain is the projected one."""
+        return self.gain == "projected"
 
     def init(self, mean: Float[Tensor, " weight"], variance: Float[Tensor, " weight"]) -> Independent:
         """As given."""
@@ -60,8 +68,7 @@ class Diagonal(AbstractFactorFamily[Independent]):
     ) -> Independent:
         """The gain is v H' (H v H' + I)^{-1}; with one row it needs no factorisation."""
         if self.gain == "projected":
-            variance = dataclasses.replace(self, gain="unprojected").condition(belief, matrix, residual).variance
-            return Independent(belief.mean + variance * matvec(matrix.mT, residual), variance)
+            return self.shift(belief, self.outer(matrix), matvec(matrix.mT, residual))
         cross = matrix * belief.variance
         among = cross @ matrix.mT
         if self.projection == "precision":

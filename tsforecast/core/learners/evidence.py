@@ -62,6 +62,10 @@ class AbstractEvidence(abc.ABC):
         """The same quadratic where the mean is less by `change`."""
 
     @abc.abstractmethod
+    def as_taken_by(self, family: AbstractFamily) -> "AbstractEvidence":
+        """In the form by which the family moves its mean."""
+
+    @abc.abstractmethod
     def scaled(self, factor: Float[Tensor, ""] | float) -> "AbstractEvidence":
         """The log-likelihood times a factor."""
 
@@ -89,6 +93,13 @@ class PseudoObservation(AbstractEvidence):
     def seen_from(self, change: Float[Tensor, " weight"]) -> "PseudoObservation":
         """The residual moves, the matrix stays."""
         return PseudoObservation(self.matrix, self.residual + self.matrix @ change)
+
+    def as_taken_by(self, family: AbstractFamily) -> AbstractEvidence:
+        """As it is, or as curvature: of H' H what the family keeps, where the mean moves by the new precision."""
+        if not family.by_curvature:
+            return self
+        assert isinstance(family, AbstractFactorFamily)
+        return Curvature(family.outer(self.matrix), self.matrix.T @ self.residual)
 
     def scaled(self, factor: Float[Tensor, ""] | float) -> "PseudoObservation":
         """Both times the square root."""
@@ -122,6 +133,10 @@ class Curvature(AbstractEvidence):
     def seen_from(self, change: Float[Tensor, " weight"]) -> "Curvature":
         """The gradient moves, the curvature stays."""
         return Curvature(self.increment, self.gradient + self._times(change))
+
+    def as_taken_by(self, family: AbstractFamily) -> AbstractEvidence:
+        """As it is."""
+        return self
 
     def scaled(self, factor: Float[Tensor, ""] | float) -> "Curvature":
         """Both times the factor."""

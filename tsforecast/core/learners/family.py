@@ -15,8 +15,13 @@ Belief = TypeVar("Belief")
 class AbstractFamily(abc.ABC, Generic[Belief]):
     """Operations of a belief N(mean, S) over P weights, each exact and then projected to the family.
 
-    The mean always moves with the gain of the belief as it was, before the projection.
+    The mean moves with the gain of the belief as it was, before the projection, unless `by_curvature` says otherwise.
     """
+
+    @property
+    def by_curvature(self) -> bool:
+        """Whether the mean moves by the new precision, after the projection: m+ = m + Lambda+^{-1} g."""
+        return False
 
     @abc.abstractmethod
     def init(self, mean: Float[Tensor, " weight"], variance: Float[Tensor, " weight"]) -> Belief:

@@ -111,7 +111,9 @@ class GaussianLearner(AbstractNetworkLearner[Any]):
         return self.rule(
             self.family,
             belief,
-            lambda at: self.pseudo(model, at, points, self.weight, generator, linearised if at is belief else None),
+            lambda at: self.pseudo(
+                model, at, points, self.weight, generator, linearised if at is belief else None
+            ).as_taken_by(self.family),
         )
 
     def forget(self, belief: Any, rate: float) -> Any:

@@ -139,6 +139,7 @@ def lrkf(*args: Any, rank: int = 10, rate: float = 1e-3, **choices: Any) -> Gaus
 
 def bong(*args: Any, pseudo: str = "linearised", **choices: Any) -> GaussianLearner:
     """Bayesian online natural gradient: one step of length one (Jones, Chang and Murphy 2024)."""
+    choices = choices if pseudo == "linearised" else _moved_by_new_variances(choices)
     return ekf(*args, pseudo=PSEUDO[pseudo], rule=Bong(), **choices)
 
 
@@ -146,7 +147,15 @@ def blr(
     *args: Any, pseudo: str = "linearised", iterations: int = 10, step: float = 0.3, **choices: Any
 ) -> GaussianLearner:
     """Bayesian learning rule, online: damped natural-gradient steps (Khan and Rue 2023)."""
-    return ekf(*args, pseudo=PSEUDO[pseudo], rule=Blr(iterations, step), **choices)
+    return ekf(*args, pseudo=PSEUDO[pseudo], rule=Blr(iterations, step), **_moved_by_new_variances(choices))
+
+
+def _moved_by_new_variances(choices: dict[str, Any]) -> dict[str, Any]:
+    """With the gain that is published for natural-gradient steps of a diagonal belief, unless one is chosen."""
+    family = choices.get("family")
+    if isinstance(family, Diagonal) and family.gain is None:
+        return choices | {"family": dataclasses.replace(family, gain="projected")}
+    return choices
 
 
 def bog(*args: Any, pseudo: str = "linearised", step: float = 0.01, **choices: Any) -> GaussianLearner:
