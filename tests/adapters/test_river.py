@@ -24,17 +24,20 @@ LEARNERS = [
 
 
 def all_checks(cls):
-    """River's: in full on the first data set of the first of the test parameters, on a part of one for the others."""
-    for first, params in zip((True, False, False), cls._unit_test_params(), strict=True):
+    """River's, of every learner: in full on the first data set of the first of the test parameters, else on a part."""
+    others = [{"learner": name, "hidden": (4,)} for name in LEARNER_NAMES if name != "adf"]
+    if cls is OnlineClassifier:  # "adf" learns two classes, and no numbers
+        others.append({"learner": "adf", "hidden": (4,), "max_classes": 2})
+    for place, params in enumerate([*cls._unit_test_params(), *others]):
         model = cls(**params)
         found = [check for check in checks.yield_checks(model) if check.__name__ not in model._unit_test_skips()]
-        if first:
+        if place == 0:
             names = [check.__name__ for check in found]
             found = [check if k == names.index(check.__name__) else shortened(check) for k, check in enumerate(found)]
         else:
             found = [shortened(check) for check in {check.__name__: check for check in found}.values()]
         for check in found:
-            yield pytest.param(model, check, id=f"{cls.__name__}-{model.learner}-{check.__name__}")
+            yield pytest.param(model, check, id=f"{cls.__name__}-{model.learner}-{model.hidden}-{check.__name__}")
 
 
 def shortened(check):

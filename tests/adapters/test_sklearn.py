@@ -10,16 +10,23 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from tsforecast.adapters.river import OnlineRegressor
 from tsforecast.adapters.sklearn import BayesianOnlineClassifier, BayesianOnlineRegressor
+from tsforecast.core.learners import LEARNERS
 
+# Every learner; of a few rows at a time and few weights, which is all that these checks need.
 SMALL = [
     {"hidden": (4,), "block": 3},
-    {"learner": "lofi", "hidden": (4,), "rank": 3, "block": 5},
     {"learner": "ekf", "hidden": (), "block": 5},
+    *({"learner": name, "hidden": (4,), "block": 5} for name in LEARNERS),
 ]
 
 
 @parametrize_with_checks(
-    [estimator(**params) for estimator in (BayesianOnlineClassifier, BayesianOnlineRegressor) for params in SMALL]
+    [
+        estimator(**params)
+        for estimator in (BayesianOnlineClassifier, BayesianOnlineRegressor)
+        for params in SMALL
+        if estimator is BayesianOnlineClassifier or params.get("learner") != "adf"  # which learns classes alone
+    ]
 )
 @pytest.mark.usefixtures("unchecked_types")
 def test_the_checks_of_scikit_learn(estimator, check):

@@ -156,6 +156,12 @@ class BayesianOnlineClassifier(ClassifierMixin, _BayesianOnline):
 
     def _begin(self, rows: Tensor, classes: NDArray[Any]) -> None:
         recipe, count = Recipe.of(self), len(classes)
+        if self.learner == "adf" and count != 2:  # in the words that the checks of scikit-learn look for
+            kind = (
+                "Only binary classification is supported. The type of the target is multiclass: " if count > 2 else ""
+            )
+            some = f"{count} class" if count == 1 else f"{count} classes"
+            raise ValueError(f"{kind}expected 2 classes for learner 'adf', got {some}")
         likelihood = recipe.likelihood(count, "the number of classes", self.prediction)
         self._stream = recipe.begin(rows.shape[1], count, likelihood)
         self.classes_ = classes
