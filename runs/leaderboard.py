@@ -10,6 +10,7 @@ import argparse
 import pathlib
 import re
 
+import numpy as np
 import pandas as pd
 from differences import OURS, Row, best_of
 
@@ -152,7 +153,9 @@ def paired(rows: pd.DataFrame, dataset: str) -> list[str]:
     cells: dict[Row, dict[str, str]] = {}
     for line in known.loc[known["dataset"] == dataset].to_dict("records"):
         if best[line["protocol"]] == Row(line["model"], line["recipe"]):
-            text = "{difference:+.{digits}f} [{low:+.{digits}f}, {high:+.{digits}f}]".format(digits=digits, **line)
+            text = f"{line['difference']:+.{digits}f}"
+            if not np.isnan(line["low"]):  # without an interval where there were too few series and windows
+                text += f" [{line['low']:+.{digits}f}, {line['high']:+.{digits}f}]"
             cells.setdefault(Row(line["other_model"], line["other_recipe"]), {})[line["protocol"]] = text
     if not cells:
         return []

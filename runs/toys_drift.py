@@ -46,7 +46,7 @@ TURN: Grids = {
     "wiener": [learners.Wiener(rate) for rate in (1e-3, 3e-3, 1e-2, 3e-2, 1e-1)],
     "ou": [learners.OrnsteinUhlenbeck(rate) for rate in (1e-3, 3e-3, 1e-2, 3e-2, 1e-1)],
     "forgetting": [learners.BayesianForgetting(rate) for rate in (0.1, 0.2, 0.35, 0.5, 0.7)],
-    "exponential": [learners.ExponentialForgetting(1 - rate) for rate in (0.1, 0.2, 0.35, 0.5, 0.7)],
+    "exponential": [learners.ExponentialForgetting(1 - rate, floor=0.0) for rate in (0.1, 0.2, 0.35, 0.5, 0.7)],
     "shrink": [learners.ShrinkAndPerturb(decay, sd) for decay in (0.9, 0.99) for sd in (0.3, 1.0, 3.0)],
 }
 JUMP: Grids = {
@@ -54,7 +54,7 @@ JUMP: Grids = {
     "wiener": [learners.Wiener(rate) for rate in (1e-4, 3e-4, 1e-3, 3e-3, 1e-2)],
     "ou": [learners.OrnsteinUhlenbeck(rate) for rate in (1e-4, 3e-4, 1e-3, 3e-3, 1e-2)],
     "forgetting": [learners.BayesianForgetting(rate) for rate in (0.01, 0.03, 0.1, 0.2, 0.35)],
-    "exponential": [learners.ExponentialForgetting(1 - rate) for rate in (0.01, 0.03, 0.1, 0.2, 0.35)],
+    "exponential": [learners.ExponentialForgetting(1 - rate, floor=0.0) for rate in (0.01, 0.03, 0.1, 0.2, 0.35)],
     "shrink": [learners.ShrinkAndPerturb(decay, sd) for decay in (0.99, 0.999) for sd in (0.1, 0.3, 1.0)],
 }
 

@@ -189,7 +189,7 @@ def test_the_page_shows_differences_from_the_present_best(scripts, scored, tmp_p
     pd.DataFrame([*lines, old]).to_csv(tmp_path / "differences.csv", index=False)
     text = "\n".join(leaderboard.paired(table, "wiki"))
     assert "| minus | recipe | rolling, `gls` | long-term, `gls` |" in text
-    assert "| `auto_ets` | baseline | -0.0450 [-0.0450, -0.0450] | -0.0450 [-0.0450, -0.0450] |" in text
+    assert "| `auto_ets` | baseline | -0.0450 [-0.0450, -0.0450] | -0.0450 |" in text  # of too few for an interval
     assert "mstl" not in text
 
 
