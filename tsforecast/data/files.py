@@ -194,7 +194,7 @@ def save_tensors(payload: Any, path: str | Path) -> None:
     buffer = io.BytesIO()
     torch.save(payload, buffer)
     with replace_file(path) as temporary:
-        temporary.write_bytes(buffer.getbuffer())
+        temporary.write_bytes(buffer.getvalue())  # not a view, which a failure would keep of a buffer that is gone
 
 
 def remove_leftovers(folder: str | Path) -> None:
