@@ -326,7 +326,7 @@ class StateSpacePredictor(PyTorchPredictor):
         _warn_far(far)
         return {item: found[item] for item in dict.fromkeys([*beliefs, *seen])}
 
-    def _moved(self, net: AbstractForecaster, group: list["_Waiting"], far: dict[str, None]) -> dict[str, LiveBelief]:
+    def _moved(self, net: AbstractForecaster, group: list[_Waiting], far: dict[str, None]) -> dict[str, LiveBelief]:
         """Beliefs after windows of equal length, of series that all have begun before or all begin now."""
         before = [one.belief for one in group if one.belief is not None]
         windows = [one.window for one in group]
@@ -558,7 +558,7 @@ def find_device(name: str | torch.device) -> torch.device:
     try:
         device = torch.device(name)
         torch.zeros(1, device=device).item()
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
+    except (RuntimeError, AssertionError) as error:
         there = ["cpu", *(f"cuda:{number}" for number in range(torch.cuda.device_count()))]
         raise ValueError(
             f"there is no device {str(name)!r} here; expected auto or one of {', '.join(there)}"

@@ -152,14 +152,6 @@ def test_values_of_long_ago_fade_away():
     torch.testing.assert_close(later.mean - old.mean, (2 - old.mean) / 100_000)
 
 
-def test_further_columns_have_no_values_yet():
-    data = np.random.default_rng(7).normal(size=(40, 3))
-    whole, narrow = after(np.where(np.arange(3) < 2, data, np.nan))[0], after(data[:, :2])[0]
-    for field in dataclasses.fields(Statistics):
-        mine, its = (getattr(statistics, field.name) for statistics in (narrow.widen(3), whole))
-        torch.testing.assert_close(mine, its, equal_nan=True)
-
-
 def test_huge_values_are_cut():
     stream = recipe().begin(2, 1, Gaussian(0.5))
     rows = [[1.0, 1.0], [2.0, -1.7e308], [1e300, 1.7e308], [3.0, 0.0], [1e308, 1e-320]]

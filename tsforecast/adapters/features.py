@@ -219,12 +219,6 @@ class Statistics:
         since = dataclasses.replace(self, count=torch.where(varies, self.count.clamp(max=_FIRST), self.count))
         return since._take(rows, change.clamp(-reach, reach), seen, largest, first)
 
-    def widen(self, columns: int) -> "Statistics":
-        """With columns added, up to a number, that have no values yet."""
-        more = Statistics.empty(columns - len(self.count))
-        names = [field.name for field in dataclasses.fields(Statistics)]
-        return Statistics(*(torch.cat([getattr(self, name), getattr(more, name)], -1) for name in names))
-
 
 def _moments(first: Tensor, count: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Mean, variance and largest distance of a few values, of which those far from the median are left out.
