@@ -25,7 +25,8 @@ LEARNERS = [
 
 def all_checks(cls):
     """River's, of every learner: in full on the first data set of the first of the test parameters, else on a part."""
-    others = [{"learner": name, "hidden": (4,)} for name in LEARNER_NAMES if name != "adf"]
+    known = {params.get("learner", "lofi") for params in cls._unit_test_params()}
+    others = [{"learner": name, "hidden": (4,)} for name in LEARNER_NAMES if name not in {"adf", *known}]
     if cls is OnlineClassifier:  # "adf" learns two classes, and no numbers
         others.append({"learner": "adf", "hidden": (4,), "max_classes": 2})
     for place, params in enumerate([*cls._unit_test_params(), *others]):

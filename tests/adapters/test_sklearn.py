@@ -14,8 +14,7 @@ from tsforecast.core.learners import LEARNERS
 
 # Every learner; of a few rows at a time and few weights, which is all that these checks need.
 SMALL = [
-    {"hidden": (4,), "block": 3},
-    {"learner": "ekf", "hidden": (), "block": 5},
+    {"hidden": (), "block": 3},
     *({"learner": name, "hidden": (4,), "block": 5} for name in LEARNERS),
 ]
 

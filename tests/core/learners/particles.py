@@ -39,7 +39,7 @@ class Particles(AbstractNetworkLearner[Cloud]):
         return Cloud(belief.points, belief.log_weights * (1 - rate))
 
     def outputs(self, belief: Cloud, inputs: Tensor) -> Tensor:
-        return torch.stack([self.network(point, inputs) for point in belief.points])
+        return torch.func.vmap(lambda point: self.network(point, inputs))(belief.points)
 
     def predict(self, belief: Cloud, inputs: Tensor) -> Distribution:
         """Of numbers: one Gaussian for each point."""
@@ -49,9 +49,9 @@ class Particles(AbstractNetworkLearner[Cloud]):
 
     def each(self, belief: Cloud, inputs: Tensor) -> tuple[Tensor, Tensor]:
         """What every point expects."""
-        outputs = self.outputs(belief, inputs)
-        found = [self.likelihood.expect(x, x.new_zeros(*x.shape, x.shape[-1])) for x in outputs]
-        return torch.stack([e.mean for e in found]), torch.stack([e.variance for e in found])
+        expect = torch.func.vmap(lambda x: self.likelihood.expect(x, x.new_zeros(*x.shape, x.shape[-1])))
+        found = expect(self.outputs(belief, inputs))
+        return found.mean, found.variance
 
     def expect(self, belief: Cloud, inputs: Tensor, spread: bool = True) -> Expectation:
         share = belief.log_weights.softmax(0)[:, None, None]
@@ -60,9 +60,8 @@ class Particles(AbstractNetworkLearner[Cloud]):
         return Expectation(mean, (share * (variances + (means - mean).square())).sum(0))
 
     def update(self, belief, inputs, target, observed=None, generator=None) -> Cloud:
-        outputs = self.outputs(belief, inputs)
-        gained = torch.stack([self.likelihood.log_prob(x, target, observed).sum() for x in outputs])
-        return Cloud(belief.points, belief.log_weights + gained)
+        log_prob = torch.func.vmap(lambda x: self.likelihood.log_prob(x, target, observed).sum())
+        return Cloud(belief.points, belief.log_weights + log_prob(self.outputs(belief, inputs)))
 
     def weights(self, belief: Cloud) -> Tensor:
         return belief.log_weights.softmax(0) @ belief.points
