@@ -93,6 +93,7 @@ class AbstractLearner(abc.ABC, Generic[Belief]):
         target: Float[Tensor, "point target"],
         observed: Bool[Tensor, "point target"] | None = None,
         generator: torch.Generator | None = None,
+        counts: Float[Tensor, " point"] | None = None,
     ) -> Belief:
         """The belief given targets.
 
@@ -102,6 +103,8 @@ class AbstractLearner(abc.ABC, Generic[Belief]):
             target: What stands where nothing is observed has no influence.
             observed: False where a component is missing; None if all are there.
             generator: Of random numbers, where the learner needs some.
+            counts: How often each point counts, 0 or more: its likelihood is raised to that power. A point that counts
+                twice is the same as two equal points of one step, one that counts 0 is as missing. None for once.
         """
 
     @abc.abstractmethod

@@ -10,6 +10,7 @@ from torch.distributions import Categorical, Distribution, Independent, MixtureS
 from tsforecast.core.gaussian import register_record
 from tsforecast.core.learner import Expectation, Prediction
 from tsforecast.core.learners import AbstractLikelihood, AbstractNetwork, AbstractNetworkLearner
+from tsforecast.core.learners.evidence import Points
 from tsforecast.core.learners.named import _network
 
 
@@ -59,8 +60,10 @@ class Particles(AbstractNetworkLearner[Cloud]):
         mean = (share * means).sum(0)
         return Expectation(mean, (share * (variances + (means - mean).square())).sum(0))
 
-    def update(self, belief, inputs, target, observed=None, generator=None) -> Cloud:
-        log_prob = torch.func.vmap(lambda x: self.likelihood.log_prob(x, target, observed).sum())
+    def update(self, belief, inputs, target, observed=None, generator=None, counts=None) -> Cloud:
+        points = Points.of(inputs, target, observed, counts)
+        power = torch.ones(len(inputs), dtype=target.dtype) if counts is None else counts
+        log_prob = torch.func.vmap(lambda x: self.likelihood.log_prob(x, points.target, points.observed) @ power)
         return Cloud(belief.points, belief.log_weights + log_prob(self.outputs(belief, inputs)))
 
     def weights(self, belief: Cloud) -> Tensor:

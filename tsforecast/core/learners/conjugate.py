@@ -120,20 +120,23 @@ class ConjugateRegression(AbstractLearner[NormalInverseGamma]):
         target: Float[Tensor, "point 1"],
         observed: Bool[Tensor, "point 1"] | None = None,
         generator: torch.Generator | None = None,
+        counts: Float[Tensor, " point"] | None = None,
     ) -> NormalInverseGamma:
         """Point by point, without an inverse; the rate cannot become negative."""
         for k in range(len(inputs)):
             x = inputs[k]
-            seen = target.new_ones(()) if observed is None else observed[k, 0].to(x.dtype)
+            seen = target.new_ones(()) if counts is None else counts[k]
+            if observed is not None:
+                seen = seen * observed[k, 0]
             residual = torch.where(seen > 0, target[k, 0] - x @ belief.mean, 0.0)
             cross = belief.cov @ x
-            extent = 1 + x @ cross
+            extent = 1 + seen * (x @ cross)
             gain = seen * cross / extent
             belief = NormalInverseGamma(
                 belief.mean + gain * residual,
                 symmetrise(belief.cov - gain.unsqueeze(-1) * cross),
                 belief.shape + 0.5 * seen,
-                belief.rate + 0.5 * residual.square() / extent,
+                belief.rate + 0.5 * seen * residual.square() / extent,
             )
         return belief
 

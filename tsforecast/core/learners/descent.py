@@ -76,11 +76,11 @@ class GradientDescent(AbstractNetworkLearner[Point]):
         target: Float[Tensor, "point target"],
         observed: Bool[Tensor, "point target"] | None = None,
         generator: torch.Generator | None = None,
+        counts: Float[Tensor, " point"] | None = None,
     ) -> Point:
         """One step."""
-        target = target if observed is None else torch.where(observed, target, 0.0)
         log_prob = Model(self.network, self.likelihood, Full()).log_prob
-        gradient = torch.func.grad(log_prob)(belief.mean, Points(inputs, target, observed))
+        gradient = torch.func.grad(log_prob)(belief.mean, Points.of(inputs, target, observed, counts))
         return Point(belief.mean + self.rate * gradient)
 
     def forget(self, belief: Point, rate: float) -> Point:

@@ -27,11 +27,27 @@ class Points:
         inputs: Of the network.
         target: Finite everywhere.
         observed: False where a component of the target is missing; None if all are there.
+        counts: How often each point counts, 0 or more: the power of its likelihood; None for once.
     """
 
     inputs: Float[Tensor, "point *feature"]
     target: Float[Tensor, "point target"]
     observed: Bool[Tensor, "point target"] | None
+    counts: Float[Tensor, " point"] | None = None
+
+    @staticmethod
+    def of(inputs: Tensor, target: Tensor, observed: Tensor | None, counts: Tensor | None = None) -> "Points":
+        """Points as they came: what stands where nothing is observed, or does not count, is not read (NaN, perhaps)."""
+        if counts is not None:
+            counting = (counts > 0).unsqueeze(-1).expand_as(target)
+            observed = counting if observed is None else observed & counting
+        return Points(inputs, target if observed is None else torch.where(observed, target, 0.0), observed, counts)
+
+    def only(self, place: int) -> "Points":
+        """One of them."""
+        part = slice(place, place + 1)
+        observed, counts = (None if x is None else x[part] for x in (self.observed, self.counts))
+        return Points(self.inputs[part], self.target[part], observed, counts)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,7 +67,8 @@ class Model:
     def log_prob(self, weights: Float[Tensor, " weight"], points: Points) -> Float[Tensor, ""]:
         """Log-likelihood of all points together."""
         outputs = self.network(weights, points.inputs)
-        return self.likelihood.log_prob(outputs, points.target, points.observed).sum()
+        log_prob = self.likelihood.log_prob(outputs, points.target, points.observed)
+        return (log_prob if points.counts is None else log_prob * points.counts).sum()
 
 
 class AbstractEvidence(abc.ABC):
@@ -295,6 +312,9 @@ class MonteCarloHessian(AbstractPseudo):
 class MomentMatched(AbstractPseudo):
     """Mean and variance of the logit given a label: assumed density filtering where the network is linear.
 
+    What matches them is a Gaussian factor of the logit. Where a point counts, or weighs, other than one, the factor is
+    raised to that power: twice is not quite the same as the label seen twice, one after the other.
+
     Attributes:
         link: "logistic" by quadrature; "probit" in closed form; "mackay" for the logistic link by his approximation.
 
@@ -343,19 +363,25 @@ class MomentMatched(AbstractPseudo):
         root = torch.where(known, precision, 1.0).sqrt()
         residual = torch.where(known, (matched - logit[0, 0]) / (left * root), 0.0)
         found = PseudoObservation(row * (root * known), residual.unsqueeze(0))
-        return _weighted(found, model, belief, points, weight, linearised)
+        once = dataclasses.replace(points, counts=None)
+        found = _weighted(found, model, belief, once, weight, linearised)
+        return found if points.counts is None else found.scaled(points.counts[0])
 
 
 def whitened(
     model: Model, belief: Any, points: Points, weight: AbstractWeight, linearised: tuple[Tensor, Tensor] | None
 ) -> tuple[Float[Tensor, "point row weight"], Float[Tensor, "point row"]]:
-    """The linearised pseudo-observation of each point, weighted."""
+    """The linearised pseudo-observation of each point, by its weight and how often it counts."""
     mean = model.family.mean(belief)
     outputs, jacobian = linearised or model.network.linearise(mean, points.inputs)
     matrix, residual = model.likelihood.whiten(outputs, jacobian, points.target, points.observed)
-    if isinstance(weight, Unweighted):
+    power = points.counts
+    if not isinstance(weight, Unweighted):
+        weights = weight(_distance(model, belief, weight, matrix, residual))
+        power = weights if power is None else weights * power
+    if power is None:
         return matrix, residual
-    root = weight(_distance(model, belief, weight, matrix, residual)).sqrt().unsqueeze(-1)
+    root = power.sqrt().unsqueeze(-1)
     return matrix * root.unsqueeze(-1), residual * root
 
 

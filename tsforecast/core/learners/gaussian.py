@@ -92,18 +92,17 @@ class GaussianLearner(AbstractNetworkLearner[Any]):
         target: Float[Tensor, "point target"],
         observed: Bool[Tensor, "point target"] | None = None,
         generator: torch.Generator | None = None,
+        counts: Float[Tensor, " point"] | None = None,
     ) -> Any:
         """By the rule."""
-        return self._update(belief, _points(inputs, target, observed), generator, None)
+        return self._update(belief, Points.of(inputs, target, observed, counts), generator, None)
 
     def _update(
         self, belief: Any, points: Points, generator: torch.Generator | None, linearised: tuple[Tensor, Tensor] | None
     ) -> Any:
         if self.pseudo.pointwise and len(points.target) > 1:
             for k in range(len(points.target)):
-                observed = None if points.observed is None else points.observed[k : k + 1]
-                one = Points(points.inputs[k : k + 1], points.target[k : k + 1], observed)
-                belief = self._update(belief, one, generator, None)
+                belief = self._update(belief, points.only(k), generator, None)
             return belief
         model = Model(self.network, self.likelihood, self.family)
 
@@ -145,7 +144,7 @@ class GaussianLearner(AbstractNetworkLearner[Any]):
     ) -> tuple[Any, Prediction]:
         """Prediction and update share the linearisation."""
         belief = self.drift(belief, dt)
-        points = _points(inputs, target, observed)
+        points = Points.of(inputs, target, observed)
         outputs, jacobian = self.network.linearise(self.family.mean(belief), inputs)
         if self.likelihood.needs_covariance:
             cov = self.family.covariance(belief, jacobian)
@@ -153,8 +152,3 @@ class GaussianLearner(AbstractNetworkLearner[Any]):
             cov = outputs.new_zeros(*outputs.shape, outputs.shape[-1])
         prediction = self.likelihood.predict(outputs, cov, points.target, observed)
         return self._update(belief, points, generator, (outputs, jacobian)), prediction
-
-
-def _points(inputs: Tensor, target: Tensor, observed: Tensor | None) -> Points:
-    """What stands where nothing is observed (NaN, perhaps) is not read."""
-    return Points(inputs, target if observed is None else torch.where(observed, target, 0.0), observed)
