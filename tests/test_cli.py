@@ -213,6 +213,8 @@ def test_a_run_that_was_stopped_twice_ends_as_if_it_had_not(csv, tmp_path, capsy
     )
     assert all(torch.equal(first[name], second[name]) for name in first)
     pd.testing.assert_frame_equal(pd.read_csv(whole / "metrics.csv"), pd.read_csv(run / "metrics.csv"))
+    for folder in (whole, run):  # Lightning's warnings about our own usage go there
+        assert "WARNING py.warnings" not in (folder / "train.log").read_text()
 
     capsys.readouterr()
     assert main(["train", "--resume", str(run)]) == 0

@@ -112,6 +112,8 @@ def _run(trainer: pl.Trainer, module: AbstractForecaster, loader: Any, validatio
         with warnings.catch_warnings():  # Lightning's about itself, and about validation data that nobody gave
             warnings.filterwarnings("ignore", r".*LeafSpec.* is deprecated", FutureWarning)
             warnings.filterwarnings("ignore", r".*have no `val_dataloader`", UserWarning)
+            if checkpoint is not None:  # a resumed run writes where its checkpoints are: the callback has no option
+                warnings.filterwarnings("ignore", r"Checkpoint directory .* exists and is not empty", UserWarning)
             trainer.fit(module, loader, validation, ckpt_path=checkpoint, weights_only=True)
     except SystemExit:
         if not trainer.interrupted:
