@@ -701,6 +701,56 @@ def test_runs_of_streams_name_their_command(tmp_path, capsys):
         assert "run.json is damaged" in said(capsys, "stream", "--resume", tmp_path)
 
 
+@pytest.fixture(scope="module")
+def streamed(tmp_path_factory):
+    """A run of a stream, which was killed before it saved a state."""
+    folder = tmp_path_factory.mktemp("streamed")
+    (folder / "items.csv").write_text("a,target\n1,\n2,\n")
+    options = ["--data", folder / "items.csv", "--output", folder / "run", "--task", "numbers"]
+    assert main(["stream", *map(str, options)]) == 0
+    (folder / "run" / "state.pt").unlink()
+    (folder / "run" / "items.csv").unlink()
+    return folder / "run"
+
+
+@pytest.mark.parametrize(
+    "value", ["nothing", None, "x y", [{}], 10**400, 10**12], ids=["nothing", "null", "text", "list", "huge", "large"]
+)
+def test_options_of_streams_that_are_none(streamed, value, capsys):
+    """Each option in turn; a value that it may have is taken."""
+    path = streamed / "run.json"
+    good = path.read_text()
+    for name in (*json.loads(good)["stream"]["options"], "unknown"):
+        record = json.loads(good)
+        options = record["stream"]["options"]
+        options[name] = value
+        if value == "nothing":
+            del options[name]
+        path.write_text(json.dumps(record))
+        status = main(["stream", "--resume", str(streamed)])
+        lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
+        for file in ("state.pt", "items.csv"):
+            (streamed / file).unlink(missing_ok=True)
+        path.write_text(good)
+        assert (status, len(lines)) in ((0, 0), (2, 1))
+        if value == "nothing" and name not in ("id", "delay", "unknown"):
+            assert "run.json is damaged" in lines[0]
+            assert name in lines[0]
+        if value == [{}] and name != "settings":
+            assert "run.json is damaged" in lines[0]
+
+
+def test_a_stream_of_other_classes(streamed, capsys):
+    path = streamed / "run.json"
+    good = path.read_text()
+    for classes in (-1, 3, 10**12):
+        record = json.loads(good)
+        record["stream"]["classes"] = classes
+        path.write_text(json.dumps(record))
+        assert "expected classes to be 0 or 10" in said(capsys, "stream", "--resume", streamed)
+    path.write_text(good)
+
+
 @pytest.mark.parametrize(
     "log",
     [b"[" * 100_000 + b"\n", b"3\n", b'{"op_code": 0}\n', b'{"op_code": 99}\n{}\n', b"\x80\x04K\x01.\n",

@@ -1,7 +1,9 @@
 """How the process keeps the memory that it frees, and what it can not have."""
 
 import ctypes
+import itertools
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of <malloc.h>
@@ -53,4 +55,26 @@ def check_forecast_memory(series: int, steps: int, num_samples: int, joint: bool
             f"a batch of {series} series, {steps} steps and {num_samples} sample paths needs at least "
             f"{least / 2**30:.0f} GiB of memory, of which there are {there / 2**30:.0f}; give a shorter "
             "--prediction_length, or fewer --num_samples"
+        )
+
+
+def check_learner_memory(widths: Sequence[int], rank: int, learner: str) -> None:
+    """Refuses a learner of a network whose weights need more memory than there is.
+
+    Args:
+        widths: Of its layers, inputs and outputs included.
+        rank: Of what it knows of them.
+        learner: Its name.
+
+    Raises:
+        ValueError: With the numbers.
+    """
+    weights = sum((fan_in + 1) * fan_out for fan_in, fan_out in itertools.pairwise(widths))
+    columns = min(rank, weights) if learner in ("lofi", "lrkf") else 0
+    least = 8 * weights * (4 + columns)  # float64: the network, the prior, the mean, a variance, and the columns
+    there = available_memory()
+    if there is not None and least > there:
+        raise ValueError(
+            f"a network of {weights} weights needs at least {least // 2**30} GiB of memory, of which there are "
+            f"{there / 2**30:.0f}; give smaller --hidden, --max_features, --max_classes or --rank"
         )

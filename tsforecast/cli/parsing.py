@@ -117,7 +117,7 @@ def check_ranges(options: Mapping[str, Any] | Namespace) -> None:
         if isinstance(value, bool) or not isinstance(value, int | float):
             continue
         least, most = _RANGES.get(name, (-math.inf, math.inf))
-        if math.isnan(value):
+        if value != value:  # of a whole number of any size
             raise ValueError(f"--{name}: expected a number, got {value}")
         if value < least:
             raise ValueError(f"--{name}: expected at least {least}, got {value}")

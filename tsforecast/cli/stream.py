@@ -8,6 +8,7 @@ import logging
 import shlex
 import signal
 import sys
+from argparse import ArgumentError
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -20,6 +21,7 @@ from tqdm import tqdm
 
 from tsforecast.adapters.recipe import ACTIVATIONS, WEIGHTS, Recipe
 from tsforecast.cli import parsing, runs
+from tsforecast.cli.memory import check_learner_memory
 from tsforecast.core.learners import DRIFTS, LEARNERS
 from tsforecast.data.files import append_file, replace_file
 from tsforecast.data.stream import PREPARED, STREAMS, Observation, delayed, read_lines, read_stream
@@ -35,6 +37,7 @@ _COLUMNS: tuple[str, ...] = (
     "weights_moved", "weights_sd",
 )  # fmt: skip
 _LEARNER = "lofi"
+_OWN = ("output", "resume")  # options that are not of the stream
 _RECIPE = [field.name for field in dataclasses.fields(Recipe)]
 
 
@@ -113,7 +116,7 @@ def run(argv: Sequence[str]) -> int:
         folder = Path(chosen.resume)
         record = runs.read_record(folder, "stream")
         with runs.hold(folder):
-            return _resume(folder, record["stream"])
+            return _resume(folder, _recorded(command, folder, record["stream"]), record["stream"]["classes"])
     if chosen.data is None:
         raise ValueError("expected data, as in `tsforecast stream lofi --data digits`, or --resume RUN")
     chosen.learner = chosen.learner or _LEARNER
@@ -124,10 +127,10 @@ def run(argv: Sequence[str]) -> int:
         ahead = _until_a_target(items)
     classes = _is_classes(chosen, ahead)
     setup = _setup(chosen, chosen.max_classes if classes else 0)
-    begun = begin(setup)
+    begun = _begun(chosen, setup)
     name = "stdin" if chosen.data == "-" else Path(chosen.data).stem
     folder = Path(chosen.output) if chosen.output else runs.default_folder(chosen.learner, name)
-    options = {key: value for key, value in chosen.as_dict().items() if key not in ("output", "resume")}
+    options = {key: value for key, value in chosen.as_dict().items() if key not in _OWN}
     record = {
         "format": runs.FORMAT,
         "stream": {"options": options, "classes": setup.classes},
@@ -156,6 +159,54 @@ def _check(chosen: Namespace) -> None:
         raise ValueError(f"expected --unit to be longer than no time, got {chosen.unit!r}")
 
 
+def _recorded(command: ArgumentParser, folder: Path, stream: dict[str, Any]) -> Namespace:
+    """The options that a record says the stream began with, each checked as on the command line.
+
+    Args:
+        command: The parser.
+        folder: Of the run.
+        stream: What its record says of the stream.
+
+    Raises:
+        ValueError: If one is missing, unknown, of another type or out of its range.
+    """
+    given = {"id": None, "delay": None, **stream["options"]}  # runs from before targets could come later lack these
+    try:
+        defaults = {name: default for name, default in vars(command.get_defaults()).items() if name not in _OWN}
+        if wrong := sorted(given.keys() ^ defaults.keys()):
+            raise ValueError(f"options that are missing or unknown: {', '.join(wrong)}")
+        for name, value in given.items():
+            if value is None and (defaults[name] is not None or name in ("learner", "data")):
+                raise ValueError(f"--{name}: expected a value, got null")
+            if isinstance(value, int) and abs(value) >= 2**63:
+                raise ValueError(f"--{name}: expected a number of less than 20 digits")
+        if not isinstance(given["hidden"], list):
+            raise ValueError(f"--hidden: expected a list, got {given['hidden']!r}")
+        chosen = command.parse_object(given)
+        parsing.check_ranges(chosen)
+        _check(chosen)
+        if stream["classes"] not in (0, chosen.max_classes):
+            raise ValueError(f"expected classes to be 0 or {chosen.max_classes}, got {stream['classes']}")
+    except (ArgumentError, ValueError) as error:
+        fault = parsing.explained(str(error), command, ())
+        raise ValueError(f"{folder / runs.RECORD} is damaged: {fault:.300}; start the stream anew") from error
+    return chosen
+
+
+def _begun(chosen: Namespace, setup: Setup) -> Progress:
+    """Progress before the first observation, if the memory is enough for the learner.
+
+    Raises:
+        ValueError: If it is not, or the learner does not take what was chosen.
+    """
+    check_learner_memory([setup.features or 1, *chosen.hidden, setup.classes or 1], chosen.rank, chosen.learner)
+    try:
+        return begin(setup)
+    except RuntimeError as error:  # torch's, of an allocation or of a setting that it does not take
+        fault = str(error).split("\n")[0]
+        raise ValueError(f"the learner {chosen.learner!r} can not be made of these options: {fault}") from error
+
+
 def _begin(folder: Path, begun: Progress) -> None:
     """Writes the table without a row, and the state before the first observation."""
     with replace_file(folder / ITEMS) as temporary, temporary.open("w", newline="") as file:
@@ -163,20 +214,20 @@ def _begin(folder: Path, begun: Progress) -> None:
     save(folder / STATE, begun, {"bytes": (folder / ITEMS).stat().st_size})
 
 
-def _resume(folder: Path, stream: dict[str, Any]) -> int:
+def _resume(folder: Path, chosen: Namespace, classes: int) -> int:
     """Goes on from the last saved state; from the beginning if the stream was killed before it saved one.
 
     Args:
         folder: Of the run.
-        stream: What its record says of the stream.
+        chosen: Options of the run.
+        classes: Number of classes that there may be; 0 for numbers.
     """
-    # Runs from before targets could come later have neither of these two.
-    chosen = Namespace(**{"id": None, "delay": None, **stream["options"]})
-    setup = _setup(chosen, stream["classes"])
+    setup = _setup(chosen, classes)
+    begun = _begun(chosen, setup)
     if not (folder / STATE).is_file():
         if (folder / ITEMS).is_file() and (folder / ITEMS).read_bytes().count(b"\n") > 1:
             raise ValueError(f"{folder} has rows in {ITEMS}, but no {STATE} to go on from; start the stream anew")
-        _begin(folder, begin(setup))
+        _begin(folder, begun)
     progress, extra = load(folder / STATE, setup)
     _cut(folder / ITEMS, extra["bytes"])
     if chosen.data == "-":
