@@ -179,7 +179,9 @@ def test_runs_that_cannot_be_compared_are_refused(scored, worse, tmp_path, capsy
     assert "expected runs on the same data and windows, but their target values differ" in message
     (worse / "run.json").write_text(json.dumps(other))
     (worse / "scores.json").write_text("{")
-    assert "scores.json is damaged" in refused(capsys, "compare", worse)
+    message = refused(capsys, "compare", worse)
+    assert "scores.json: not readable as JSON" in message
+    assert "write it again by `tsforecast evaluate" in message
     (worse / "per_forecast.csv").unlink()
     assert "it has no per_forecast.csv: `tsforecast evaluate" in refused(capsys, "compare", worse)
     assert "there is no run folder" in refused(capsys, "compare", tmp_path / "nowhere")

@@ -702,6 +702,107 @@ def test_runs_of_streams_name_their_command(tmp_path, capsys):
 
 
 @pytest.fixture(scope="module")
+def scored(tmp_path_factory):
+    """A run that was evaluated: two series, two windows, horizons of two."""
+    folder = tmp_path_factory.mktemp("scored")
+    rows = [f"{item},2024-01-{day:02d},{day + k}" for k, item in enumerate("ab") for day in range(1, 31)]
+    (folder / "sales.csv").write_text("item_id,timestamp,target\n" + "\n".join(rows) + "\n")
+    split = ["--data", folder / "sales.csv", "--prediction_length", "2", "--windows", "2"]
+    short = ["--max_epochs", "1", "--num_batches_per_epoch", "1", "--accelerator", "cpu"]
+    assert main(["train", "issm", *map(str, split), *short, "--output", str(folder / "run")]) == 0
+    assert main(["evaluate", str(folder / "run"), "--num_samples", "5", "--plot_series", "0"]) == 0
+    return folder / "run"
+
+
+def cells(change):
+    """Changes the cells of the third row."""
+
+    def changed(text):
+        lines = text.split("\n")
+        lines[3] = ",".join(change(lines[3].split(",")))
+        return "\n".join(lines)
+
+    return changed
+
+
+TABLES = {
+    "no column": (lambda text: text.replace("crps", "loss", 1), "a column crps"),
+    "text for a number": (cells(lambda row: [*row[:-1], "high"]), "line 4, column size: expected a number, got 'high'"),
+    "an object for a number": (cells(lambda row: [*row[:-2], "'{}'", row[-1]]), "line 4, column crps"),
+    "an infinite size": (cells(lambda row: [*row[:-1], "1e999"]), "line 4, column size"),
+    "a date that is none": (cells(lambda row: [*row[:3], "soon", *row[4:]]), "line 4, column start"),
+    "a date beyond time": (cells(lambda row: [*row[:3], "9999-01-01", *row[4:]]), "per_forecast.csv"),
+    "another protocol": (cells(lambda row: ["../x", *row[1:]]), "line 4, column protocol"),
+    "no model": (cells(lambda row: [row[0], "", *row[2:]]), "line 4, column model"),
+    "other models": (lambda text: text.replace("issm", "gls"), "rows of 'issm'"),
+    "a short row": (cells(lambda row: row[:-1]), "line 4, column size"),
+    "a long row": (cells(lambda row: [*row, "1"]), "line 4"),
+    "long rows": (lambda text: text.replace("\n", ",1\n").replace(",1\n", "\n", 1), "6 cells"),
+    "a row that is not there": (cells(lambda row: ["\n"]), "per_forecast.csv"),
+    "cut short": (lambda text: text[: len(text) // 2].rstrip("\n"), "cut short"),
+    "nothing": (lambda text: "", "cut short"),
+    "a header alone": (lambda text: text.split("\n")[0] + "\n", "rows of 'issm'"),
+    "no table": (lambda text: "\0" * 99 + "\n", "per_forecast.csv"),
+    "no text": (lambda text: "\udcff" + text, "per_forecast.csv"),
+    "huge": (lambda text: LONG, "expected at most 256 MiB"),
+}
+
+
+@pytest.mark.parametrize("change", TABLES)
+def test_tables_of_scores_that_are_none(scored, tmp_path, capsys, change):
+    run = Path(shutil.copytree(scored, tmp_path / "run"))
+    path = run / "per_forecast.csv"
+    spoilt = TABLES[change][0](path.read_text())
+    if isinstance(spoilt, int):
+        os.truncate(path, spoilt)
+    else:
+        path.write_text(spoilt, errors="surrogateescape")
+    line = said(capsys, "compare", run, "--output", tmp_path / "page.html")
+    assert "per_forecast.csv" in line
+    assert TABLES[change][1] in line
+    assert len(line) < 1000
+
+
+@pytest.mark.parametrize("name", ["per_horizon.csv", "calibration.csv"])
+def test_other_tables_of_scores_that_are_none(scored, tmp_path, capsys, name):
+    run = Path(shutil.copytree(scored, tmp_path / "run"))
+    good = (run / name).read_text()
+    column = good.split("\n")[0].split(",")[2]
+    for spoilt, expected in (
+        (good.replace(column, "x", 1), f"a column {column}"),
+        (cells(lambda row: [*row[:2], "high", *row[3:]])(good), f"line 4, column {column}"),
+    ):
+        (run / name).write_text(spoilt)
+        line = said(capsys, "compare", run, "--output", tmp_path / "page.html")
+        assert name in line
+        assert expected in line
+
+
+SCORES = {
+    "a list": lambda s: [s],
+    "no baselines": lambda s: s.update(baselines=3),
+    "a baseline that is a number": lambda s: s["baselines"].update(seasonal_naive=3),
+    "no protocol": lambda s: s.pop("long_term"),
+    "a protocol that is a list": lambda s: s.update(rolling=[]),
+    "no coverage": lambda s: s["rolling"].pop("coverage"),
+    "a score that is a text": lambda s: s["rolling"].update(crps="low"),
+    "a score beyond numbers": lambda s: s["rolling"].update(crps=10**400),
+    "coverage that is an object": lambda s: s["rolling"]["coverage"].update({"50": {}}),
+}
+
+
+@pytest.mark.parametrize("change", SCORES)
+def test_scores_that_are_none(scored, tmp_path, capsys, change):
+    run = Path(shutil.copytree(scored, tmp_path / "run"))
+    scores = json.loads((run / "scores.json").read_text())
+    spoilt = SCORES[change](scores)  # changed in place, or anew
+    (run / "scores.json").write_text(json.dumps(spoilt if change == "a list" else scores))
+    line = said(capsys, "compare", run, "--output", tmp_path / "page.html")
+    assert "scores.json: expected" in line
+    assert "write it again by `tsforecast evaluate" in line
+
+
+@pytest.fixture(scope="module")
 def streamed(tmp_path_factory):
     """A run of a stream, which was killed before it saved a state."""
     folder = tmp_path_factory.mktemp("streamed")

@@ -1,5 +1,6 @@
 """`tsforecast compare RUN RUN ...`: one page of scores, pictures and the significance of differences."""
 
+import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,14 +12,14 @@ from jsonargparse import ArgumentParser
 from matplotlib.figure import Figure
 
 from tsforecast.cli import parsing, runs
+from tsforecast.cli.scored import TABLES, read_scores, read_table
 from tsforecast.data.files import replace_file
-from tsforecast.data.reading import read_json
 from tsforecast.evaluation.compare import Difference
 from tsforecast.evaluation.page import Contender, differences, page
 from tsforecast.evaluation.report import PROTOCOLS
 from tsforecast.plots import plot_calibration, plot_differences, plot_scores_by_horizon
 
-_FILES = ("scores.json", "per_forecast.csv", "per_horizon.csv", "calibration.csv")
+_FILES = ("scores.json", *TABLES)
 
 
 @dataclass(frozen=True)
@@ -52,27 +53,26 @@ class ScoredRun:
         if missing:
             raise ValueError(f"expected scores in {folder}, but it has no {', '.join(missing)}: {again}")
         try:
-            scores = read_json(folder / "scores.json")
-            if not isinstance(scores["model"], str) or not isinstance(scores["baselines"], dict):
-                raise ValueError("expected a model and its baselines")
-        except (ValueError, KeyError, TypeError) as error:
-            raise ValueError(f"{folder / 'scores.json'} is damaged: {again}") from error
-        # By a converter: for a type pandas would take a series called NA for a missing name.
-        tables = {name: pd.read_csv(folder / name, converters={"item_id": str}) for name in _FILES[1:]}
+            scores = read_scores(folder / "scores.json")
+            models = [scores["model"], *scores["baselines"]]
+            tables = {name: read_table(folder / name, models) for name in TABLES}
+        except ValueError as error:
+            raise ValueError(f"{error}: the file is damaged; write it again by {again}") from error
         return cls(folder, record, scores, tables)
 
     def contender(self, name: str, label: str, is_baseline: bool) -> Contender:
         """The model, or one of the baselines beside it."""
         found = self.scores["baselines"][name] if is_baseline else self.scores
         table = self.tables["per_forecast.csv"]
-        mine = table.loc[table["model"] == name].assign(start=lambda x: pd.to_datetime(x["start"]))
+        mine = table.loc[table["model"] == name]
         overall, rows = {}, {}
         for protocol in PROTOCOLS:
             if protocol not in found:
                 continue
             values = dict(found[protocol])
             coverage = values.pop("coverage")
-            overall[protocol] = values | {f"coverage_{width}": value for width, value in coverage.items()}
+            values |= {f"coverage_{width}": value for width, value in coverage.items()}
+            overall[protocol] = {metric: math.nan if value is None else value for metric, value in values.items()}
             part = mine.loc[mine["protocol"] == protocol].set_index(["item_id", "start"])
             rows[protocol] = part[["crps", "size"]]
         return Contender(label, overall, rows, is_baseline)
@@ -107,6 +107,7 @@ def run(argv: Sequence[str]) -> int:
         for name in run_.scores["baselines"]:
             named.setdefault(name, (run_, name, True))
     contenders = [run_.contender(name, label, baseline) for label, (run_, name, baseline) in named.items()]
+    _check_same_rows(named, contenders)
     output = Path(chosen.output)
     commands = [(label, run_.record["command"]) for run_, label in zip(scored, labels, strict=True)]
     first = scored[0].record
@@ -154,6 +155,18 @@ def _check_same_data(scored: Sequence[ScoredRun]) -> None:
                 raise ValueError(
                     f"expected runs on the same data and windows, but their {what} differ: "
                     f"{_shown(first.record[name])} in {first.folder}, {_shown(other.record[name])} in {other.folder}"
+                )
+
+
+def _check_same_rows(named: Mapping[str, tuple[ScoredRun, str, bool]], contenders: Sequence[Contender]) -> None:
+    first = contenders[0]
+    for other in contenders:
+        for protocol, rows in other.per_forecast.items():
+            if not rows.index.equals(first.per_forecast[protocol].index):
+                files = [named[label][0].folder / "per_forecast.csv" for label in (first.label, other.label)]
+                raise ValueError(
+                    f"expected the same series and windows of {first.label!r} in {files[0]} and {other.label!r} in "
+                    f"{files[1]}, {protocol}: one is damaged, or evaluated by another version; evaluate it again"
                 )
 
 

@@ -48,7 +48,7 @@ def plot_calibration(
             linewidth=2.0 if index == 0 else 1.2,
             marker=MARKERS[index % len(MARKERS)],
             markersize=4,
-            markevery=[cover.index.get_loc(width / 100) for width in (20, 50, 80, 96)],
+            markevery=[place for place, p in enumerate(cover.index) if round(100 * p) in (20, 50, 80, 96)],
             label=name,
             zorder=3 if index == 0 else 2,
             **style,
