@@ -81,7 +81,7 @@ class Stream:
     steps: int
     seed: int
 
-    def learn(self, rows: Tensor, target: Tensor, dt: float | None = None) -> "Stream":
+    def learn(self, rows: Tensor, target: Tensor, dt: float | None = None, counts: Tensor | None = None) -> "Stream":
         """After some points that are learnt from together.
 
         Args:
@@ -89,6 +89,7 @@ class Stream:
                 itself: by those before it alone, the first would be tens of standard deviations from the mean.
             target: Shape (point, 1); standardised already, NaN where nothing is to be learnt.
             dt: Time until the next observation; None for a unit for each of these points.
+            counts: How often each target counts; None for once. In the statistics every row counts once.
         """
         statistics, inputs = self.statistics, []
         for row in rows:
@@ -99,7 +100,7 @@ class Stream:
         generator = torch.Generator().manual_seed((self.seed + (self.steps + 1) * 0x9E3779B97F4A7C15) % 2**64)
         missing = target.isnan()
         observed = ~missing if bool(missing.any()) else None
-        belief = self.learner.update(self.belief, points, target, observed, generator)
+        belief = self.learner.update(self.belief, points, target, observed, generator, counts)
         after = dataclasses.replace(self, belief=belief, statistics=statistics, steps=self.steps + 1)
         return after.later(float(len(rows)) if dt is None else dt)
 

@@ -70,7 +70,7 @@ def test_a_point_that_counts_twice_is_seen_twice_at_once(name):
 def test_every_family_and_evidence_counts_exactly(family, pseudo, weight):
     """Of classes, with robust weights, and where one point never counts."""
     module, inputs, _ = problem()
-    chosen = {} if weight == "plain" else {"weight": InverseMultiquadric(0.7, norm=weight)}
+    chosen: dict[str, Any] = {} if weight == "plain" else {"weight": InverseMultiquadric(0.7, norm=weight)}
     target = torch.tensor([[1.0], [0.0], [1.0]])
     learner = ekf(module, Categorical(), 0.05, family=FAMILIES[family], pseudo=PSEUDOS[pseudo], **chosen)
     for counts, rows in (([1, 2, 1], [0, 1, 1, 2]), ([0, 3, 1], [1, 1, 1, 2])):
