@@ -366,6 +366,55 @@ def test_checkpoints_that_have_files_removed(checkpoint, tmp_path, name, key):
     assert (folder / "precious").exists()
 
 
+def first(states):
+    """The state of the first parameter of an optimizer."""
+    return states[0]["state"][0]
+
+
+CHECKPOINTS = {
+    "no states": lambda c: c.update(optimizer_states=[]),
+    "states that are a number": lambda c: c.update(optimizer_states=3),
+    "a state that is a text": lambda c: c.update(optimizer_states=["x"]),
+    "no groups": lambda c: c["optimizer_states"][0].pop("param_groups"),
+    "fewer parameters": lambda c: c["optimizer_states"][0]["param_groups"][0]["params"].pop(),
+    "no learning rate": lambda c: c["optimizer_states"][0]["param_groups"][0].pop("lr"),
+    "a learning rate that is a text": lambda c: c["optimizer_states"][0]["param_groups"][0].update(lr="fast"),
+    "momenta that are one": lambda c: c["optimizer_states"][0]["param_groups"][0].update(betas=3),
+    "no moment": lambda c: first(c["optimizer_states"]).pop("exp_avg"),
+    "a moment of another shape": lambda c: first(c["optimizer_states"]).update(exp_avg=torch.zeros(3, 5)),
+    "a moment that is a text": lambda c: first(c["optimizer_states"]).update(exp_avg="x"),
+    "a moment that is none": lambda c: first(c["optimizer_states"])["exp_avg"].fill_(torch.nan),
+    "a step that is a list": lambda c: first(c["optimizer_states"]).update(step=[]),
+    "no schedules": lambda c: c.pop("lr_schedulers"),
+    "too few schedules": lambda c: c.update(lr_schedulers=[]),
+    "an epoch of a schedule that is a text": lambda c: c["lr_schedulers"][0].update(last_epoch="x"),
+    "a schedule of another optimizer": lambda c: c["lr_schedulers"][0].update(optimizer="x"),
+    "rates that are none": lambda c: c["lr_schedulers"][0].update(base_lrs=None),
+    "no loops": lambda c: c.pop("loops"),
+    "loops that are a list": lambda c: c.update(loops=[]),
+    "no epochs": lambda c: c["loops"]["fit_loop"].pop("epoch_progress"),
+    "epochs that are a text": lambda c: c["loops"]["fit_loop"]["epoch_progress"]["current"].update(completed="x"),
+    "batches that are a tensor": lambda c: c["loops"]["fit_loop"]["epoch_loop.batch_progress"]["total"].update(
+        ready=torch.zeros(2)),
+    "callbacks that are a list": lambda c: c.update(callbacks=[]),
+    "a callback without names": lambda c: [s.pop("best_model_path") for s in c["callbacks"].values()],
+    "a score that is a text": lambda c: [s.update(best_model_score="low") for s in c["callbacks"].values()],
+    "time that is a text": lambda c: c["callbacks"].update(Timer={"time_elapsed": {"train": "long"}}),
+    "no version": lambda c: c.pop("pytorch-lightning_version"),
+    "an old version": lambda c: c.update({"pytorch-lightning_version": "0.1.0"}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("change", CHECKPOINTS)
+def test_checkpoints_that_are_changed(checkpoint, tmp_path, change):
+    payload = torch.load(checkpoint[1], weights_only=True)
+    CHECKPOINTS[change](payload)
+    last = tmp_path / "last.ckpt"
+    torch.save(payload, last)
+    message = refusal(lambda: make_estimator(epochs=2).train(make_entries(), ckpt_path=last))
+    assert f"{last} is not a readable checkpoint" in message
+
+
 STREAMING = Setup(RECIPE, classes=3)
 
 

@@ -1,5 +1,6 @@
 """Training by Lightning: the best weights, checkpoints to go on from, interrupts that are interrupts."""
 
+import re
 import signal
 import tempfile
 import warnings
@@ -12,6 +13,7 @@ import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.plugins.io import CheckpointIO, TorchCheckpointIO
 
+from tsforecast.checkpoint import CheckOptimizers, check_callbacks
 from tsforecast.data.files import save_tensors
 from tsforecast.data.reading import load_tensors
 from tsforecast.models import AbstractForecaster
@@ -44,7 +46,7 @@ def fit(
     if checkpoint is not None:
         check_checkpoint(checkpoint, module)
     with tempfile.TemporaryDirectory() as scratch:
-        trainer = _trainer(options, scratch if validation is not None else None)
+        trainer = _trainer(options, scratch if validation is not None else None, checkpoint)
         _run(trainer, module, loader, validation, checkpoint)
         best = next((c for c in trainer.checkpoint_callbacks if getattr(c, "monitor", None) == "val_loss"), None)
         if isinstance(best, ModelCheckpoint) and best.best_model_path:
@@ -53,12 +55,13 @@ def fit(
     return trainer
 
 
-def _trainer(options: dict[str, Any], scratch: str | None) -> pl.Trainer:
+def _trainer(options: dict[str, Any], scratch: str | None, checkpoint: str | Path | None) -> pl.Trainer:
     """By the caller's options; with validation data the best weights are kept.
 
     Args:
         options: For Lightning's `Trainer`.
         scratch: Folder for the best weights unless the options name one; None without validation data.
+        checkpoint: Of a run to go on with.
     """
     options = dict(options)
     callbacks = options.pop("callbacks", None) or []
@@ -73,6 +76,8 @@ def _trainer(options: dict[str, Any], scratch: str | None) -> pl.Trainer:
         # Before the caller's own, which keep what this one knows of the same epoch, so that a resumed run does, too.
         callbacks.insert(callbacks.index(checkpoints[0]) if checkpoints else len(callbacks), best)
         checkpoints.append(best)
+    if checkpoint is not None:
+        callbacks.append(CheckOptimizers(checkpoint))
     defaults = {
         "accelerator": "auto",
         "devices": 1,
@@ -136,7 +141,9 @@ def check_checkpoint(path: str | Path, module: AbstractForecaster) -> None:
         version = checkpoint.get("tsforecast_format")
         weights = checkpoint["state_dict"]
         found, expected = ({name: tuple(x.shape) for name, x in w.items()} for w in (weights, module.state_dict()))
-        _check_paths(checkpoint)
+        check_callbacks(checkpoint)
+        if not re.match(r"2\.\d+\.\d+", checkpoint["pytorch-lightning_version"]):  # Lightning converts older ones
+            raise ValueError("expected one of Lightning 2")
     except (ValueError, KeyError, AttributeError, TypeError) as error:
         raise ValueError(
             f"{path} is not a readable checkpoint ({error}): it is damaged or not of tsforecast"
@@ -155,21 +162,3 @@ def check_checkpoint(path: str | Path, module: AbstractForecaster) -> None:
         )
     if "optimizer_states" not in checkpoint:
         raise ValueError(f"{path} holds weights only: training cannot go on from it; take last.ckpt")
-
-
-def _check_paths(checkpoint: dict[str, Any]) -> None:
-    """Refuses names of files that lead elsewhere: Lightning removes, folders and all, what its callback names.
-
-    It looks whether a name begins with the callback's folder, and takes what is no local path for a file of its own.
-
-    Raises:
-        ValueError: If a file is not named as Lightning does, in the folder of the callback and without detours.
-    """
-    for callback, state in checkpoint.get("callbacks", {}).items():
-        if not callback.startswith("ModelCheckpoint"):
-            continue
-        named = [state.get(key) for key in ("best_model_path", "kth_best_model_path", "last_model_path")]
-        for file in filter(None, (*named, *state.get("best_k_models", {}))):
-            folder = Path(file).parent
-            if ":" in file.removeprefix(folder.drive) or folder.resolve() != folder or str(folder) != state["dirpath"]:
-                raise ValueError(f"it names the file {file[:200]!r}, which is none of the run")
