@@ -88,8 +88,8 @@ def _ours(learner: str, features: int, classes: int, seed: int, **settings: Any)
     """With as many columns and outputs as there are, and no drift unless one is among the settings."""
     settings = {"drift": "none", **settings}
     if not classes:
-        return OnlineRegressor(learner, max_features=features, seed=seed, **settings)
-    return OnlineClassifier(learner, max_features=features, max_classes=classes, seed=seed, **settings)
+        return OnlineRegressor(learner, expected_features=features, seed=seed, **settings)
+    return OnlineClassifier(learner, expected_features=features, expected_classes=classes, seed=seed, **settings)
 
 
 @dataclass(frozen=True)

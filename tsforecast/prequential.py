@@ -1,6 +1,7 @@
 """Prequential evaluation: every observation is predicted, scored, then learnt from; progress can be saved."""
 
 import dataclasses
+import itertools
 import math
 import time
 from collections.abc import Hashable, Mapping
@@ -18,7 +19,7 @@ from tsforecast.data.files import save_tensors
 from tsforecast.data.reading import expect_like, load_tensors
 from tsforecast.data.stream import Observation
 
-FORMAT = 2  # of saved states; raised when older ones can no longer be read
+FORMAT = 3  # of saved states; raised when older ones can no longer be read
 _BINS = 10
 INTERVALS = (50, 80, 95)
 
@@ -29,8 +30,9 @@ class Setup:
 
     Attributes:
         recipe: Of the learner.
-        classes: Number of classes there may be; 0 for numbers.
-        features: Number of features there may be; 0 for twice those of the first observation, at least 8.
+        classes: Number of classes that are expected; 0 for numbers. The network grows when there are more.
+        features: Number of features that are expected; 0 for twice those of the first observation, at least 8. The
+            network grows when there are more.
         noise: Variance of standardised numbers around the network's output.
         unit: Seconds in a unit of time of the drift; 0 for the first gap between two observations.
     """
@@ -137,9 +139,10 @@ def _advance(setup: Setup, progress: Progress, item: Observation) -> tuple[Progr
     columns = progress.columns
     if columns is None:
         columns = Columns({}, setup.features or max(8, 2 * len(values)))
-    columns = columns.reserve(values, "features", "--max_features")
+    columns = columns.reserve(values)
     row = columns.row(values)
     stream = _pass_time(progress.stream or _start(setup, columns), progress, item, 1.0 if progress.items else 0.0)
+    stream = stream.grow(columns.capacity, stream.sizes[-1][1])
     progress = dataclasses.replace(_clock(progress, item), columns=columns, stream=stream)
     made = (_classes if setup.classes else _number)(progress, stream, row)
     if item.target is None and item.key is not None:
@@ -154,6 +157,8 @@ def _settle(setup: Setup, progress: Progress, item: Observation) -> tuple[Progre
     waiting = dict(progress.waiting)
     row, made = waiting.pop(item.key)
     assert progress.stream is not None
+    assert progress.columns is not None
+    row = torch.nn.functional.pad(row, (0, progress.columns.capacity - row.shape[-1]), value=math.nan)
     stream = _pass_time(progress.stream, progress, item, 0.0)
     progress = dataclasses.replace(_clock(progress, item), stream=stream, waiting=waiting)
     return (_classify if setup.classes else _regress)(progress, stream, row, made, item)
@@ -162,7 +167,7 @@ def _settle(setup: Setup, progress: Progress, item: Observation) -> tuple[Progre
 def _start(setup: Setup, columns: Columns) -> Stream:
     """The learner before any observation."""
     if setup.classes:
-        likelihood = setup.recipe.likelihood(setup.classes, "--max_classes", "plug-in")
+        likelihood = setup.recipe.likelihood("plug-in")
     else:
         likelihood = setup.recipe.numeric(setup.noise)
     return setup.recipe.begin(columns.capacity, max(setup.classes, 1), likelihood)
@@ -229,9 +234,9 @@ def _classify(
         bins = bins.clone()
         bins[min(int(made[best] * _BINS), _BINS - 1)] += bins.new_tensor([1.0, made[best].item(), 1 - wrong])
         scored += 1
-    after = labels.reserve([item.target], "classes", "--max_classes")
+    after = labels.reserve([item.target])
     if after is not labels:
-        stream = stream.with_outputs(len(after.places))
+        stream = stream.grow(stream.sizes[-1][0], after.capacity).with_outputs(len(after.places))
     stream = stream.learn(row, row.new_tensor([[after.places[item.target]]]), 0.0)
     return dataclasses.replace(progress, stream=stream, labels=after, sums=sums, bins=bins, scored=scored), found
 
@@ -299,7 +304,7 @@ def save(path: Path, progress: Progress, extra: dict[str, Any]) -> None:
     payload = {"format": FORMAT, "extra": extra}
     for name in ("items", "scored", "seconds", "time", "unit", "sums", "bins"):
         payload[name] = getattr(progress, name)
-    payload["labels"] = dict(progress.labels.places)
+    payload["labels"], payload["classes"] = dict(progress.labels.places), progress.labels.capacity
     payload["targets"] = _tensors(progress.targets)
     payload["waiting"] = progress.waiting
     if stream is not None and columns is not None:
@@ -307,6 +312,7 @@ def save(path: Path, progress: Progress, extra: dict[str, Any]) -> None:
         payload["belief"] = pytree.tree_leaves(stream.belief)
         payload["statistics"] = _tensors(stream.statistics)
         payload["steps"] = stream.steps
+        payload["sizes"] = [list(size) for size in stream.sizes]
     save_tensors(payload, path)
 
 
@@ -327,16 +333,17 @@ def load(path: Path, setup: Setup) -> tuple[Progress, dict[str, Any]]:
         begun = begin(setup)
         plain = {n: payload[n] for n in ("items", "scored", "seconds", "time", "unit", "sums", "bins")}
         expect_like(plain, {name: getattr(begun, name) for name in plain}, "its counts")
-        labels = Columns(_places(payload["labels"], setup.classes), setup.classes)
+        expect_like(payload["classes"], 0, "number of classes")
+        labels = Columns(_places(payload["labels"]), payload["classes"])
         expect_like(payload["targets"], _tensors(begun.targets), "statistics of targets")
         stream = columns = None
         if "belief" in payload:
-            columns = Columns(*payload["columns"])
-            _places(columns.places, columns.capacity)
+            places, capacity = payload["columns"]
+            columns = Columns(_places(places), capacity)
             expect_like(payload["statistics"], _tensors(Statistics.empty(len(payload["statistics"][0]))), "statistics")
-            if columns.capacity != len(payload["statistics"][0]):
-                raise ValueError(f"expected statistics of {columns.capacity} columns")
-            stream = _start(setup, columns)
+            if capacity != len(payload["statistics"][0]):
+                raise ValueError(f"expected statistics of {capacity} columns")
+            stream = _grown(setup, columns, labels, payload["sizes"])
             leaves, spec = pytree.tree_flatten(stream.belief)
             expect_like(payload["belief"], leaves, "belief")
             if setup.classes and labels.places:
@@ -347,9 +354,10 @@ def load(path: Path, setup: Setup) -> tuple[Progress, dict[str, Any]]:
                 statistics=Statistics(*payload["statistics"]),
                 steps=payload["steps"],
             )
-        waiting = payload.get("waiting", {})  # states of before targets could come later have none
+        waiting = payload["waiting"]
+        shapes = [] if stream is None else [(1, inputs) for inputs, _ in stream.sizes]
         for row, made in waiting.values():
-            if columns is None or row.shape != (1, columns.capacity) or made.dim() != 1:
+            if row.shape not in shapes or made.dim() != 1:
                 raise ValueError("expected a row of features, and what was predicted, of all that waits")
         targets = Statistics(*payload["targets"])
         progress = Progress(stream=stream, columns=columns, labels=labels, targets=targets, waiting=waiting, **plain)
@@ -358,12 +366,34 @@ def load(path: Path, setup: Setup) -> tuple[Progress, dict[str, Any]]:
         raise ValueError(f"{path} holds no readable state ({error}); start the stream anew") from error
 
 
-def _places(places: Any, capacity: int) -> Mapping[Hashable, int]:
+def _grown(setup: Setup, columns: Columns, labels: Columns, sizes: Any) -> Stream:
+    """The learner before any observation, with a network that has grown since.
+
+    Raises:
+        ValueError: If it cannot have grown so.
+    """
+    expect_like(sizes, [[0, 0]] * len(sizes), "sizes of the network")
+    fits = sizes[0] == [setup.features or sizes[0][0], max(setup.classes, 1)]
+    fits = fits and sizes[-1] == [columns.capacity, max(labels.capacity, 1)]
+    for before, after in itertools.pairwise(sizes):
+        ratios = [b / a for a, b in zip(before, after, strict=True)]
+        fits = fits and min(ratios) >= 1 and max(ratios) >= 2
+    for (places, capacity), first in zip(map(dataclasses.astuple, (columns, labels)), sizes[0], strict=True):
+        fits = fits and len(places) <= capacity <= max(first, 2 * len(places))
+    if not fits:
+        raise ValueError(f"expected sizes of a network that has grown, got {sizes!r:.80}")
+    stream = _start(setup, Columns({}, sizes[0][0]))
+    for size in sizes[1:]:
+        stream = stream.grow(*size)
+    return stream
+
+
+def _places(places: Any) -> Mapping[Hashable, int]:
     """Columns of names, each of its own.
 
     Raises:
         ValueError: If they are not.
     """
-    if not isinstance(places, dict) or sorted(places.values()) != [*range(len(places))] or len(places) > capacity:
-        raise ValueError(f"expected a column for each name, at most {capacity}, got {places!r:.80}")
+    if not isinstance(places, dict) or sorted(places.values()) != [*range(len(places))]:
+        raise ValueError(f"expected a column for each name, got {places!r:.80}")
     return places

@@ -60,7 +60,7 @@ def test_estimators():
     made = {"learner": "particles", "hidden": (), "variance": 1.0}
     assert BayesianOnlineRegressor(**made).fit(rows[:100], numbers[:100]).score(rows[100:], numbers[100:]) > 0.8
     assert BayesianOnlineClassifier(**made).fit(rows[:100], labels[:100]).score(rows[100:], labels[100:]) > 0.8
-    regressor, classifier = OnlineRegressor(**made), OnlineClassifier(**made, max_classes=2)
+    regressor, classifier = OnlineRegressor(**made), OnlineClassifier(**made, expected_classes=2)
     errors, wrong = [], []
     for row, number, label in zip(rows, numbers, labels, strict=True):
         x = dict(zip("ab", row.tolist(), strict=True))

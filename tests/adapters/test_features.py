@@ -30,16 +30,17 @@ def recipe(**changes):
 
 
 def test_names_of_one_observation_get_columns_in_one_order():
-    columns = Columns({}, 5).reserve(["b", "a", 3], "features", "max_features")
-    assert columns == Columns({}, 5).reserve([3, "b", "a"], "features", "max_features")
-    later = columns.reserve(["a", "0"], "features", "max_features")
+    columns = Columns({}, 5).reserve(["b", "a", 3])
+    assert columns == Columns({}, 5).reserve([3, "b", "a"])
+    later = columns.reserve(["a", "0"])
     assert later.places["0"] == 3
-    assert columns.reserve(["a"], "features", "max_features") is columns
+    assert columns.reserve(["a"]) is columns
     row = later.row({"0": 2.0, "unknown": 5.0})
     assert row[0, 3] == 2
     assert row.isnan().sum() == 4
-    with pytest.raises(ValueError, match=r"at most 5 features, got 6, of which 'd' is new: raise max_features"):
-        later.reserve(["a", "d", "e"], "features", "max_features")
+    assert later.reserve(["a", "d"]).capacity == 5
+    assert later.reserve(["a", "d", "e"]).capacity == 10
+    assert Columns({}, 2).reserve("abcdef").capacity == 6
 
 
 def test_numbers():
@@ -174,7 +175,10 @@ def test_huge_values_are_cut():
         ({"drift": "forgetting", "rate": 2.0}, r"rate to be at least 0 and at most 1, got 2.0"),
         ({"settings": {"size": 3}}, r"what learner 'vd-ekf' takes, got size: .*unexpected keyword"),
         ({"learner": "ogd", "drift": "ou"}, r"what learner 'ogd' takes, got drift"),
-        ({"learner": "lrkf", "drift": "forgetting"}, r"what learner 'lrkf' takes, .*take the drift Wiener"),
+        (
+            {"learner": "lrkf", "drift": "forgetting"},
+            r"a drift that learner 'lrkf' takes, got 'forgetting': .*take the drift Wiener",
+        ),
     ],
 )
 def test_wrong_choices(changes, message):
@@ -183,11 +187,8 @@ def test_wrong_choices(changes, message):
 
 
 def test_likelihoods_of_wrong_choices():
-    for classes, message in ((3, "max_classes to be 2 for learner 'adf', got 3"), (1, "got 1")):
-        with pytest.raises(ValueError, match=message):
-            recipe(learner="adf").likelihood(classes, "max_classes", "plug-in")
-    with pytest.raises(ValueError, match="at least 1, got 0"):
-        recipe().likelihood(0, "max_classes", "plug-in")
+    with pytest.raises(ValueError, match="prediction to be one of plug-in, moderated, got 'best'"):
+        recipe().likelihood("best")
     with pytest.raises(ValueError, match="'adf', which learns classes alone"):
         recipe(learner="adf").numeric(0.5)
     with pytest.raises(ValueError, match=r"noise to be positive and finite, got -1\.0"):
@@ -199,7 +200,7 @@ def test_likelihoods_of_wrong_choices():
 def test_every_learner_learns_and_leaves_the_global_generator_alone(learner, hidden):
     before = torch.get_rng_state()
     settings = {"bong": {"pseudo": "empirical-fisher"}, "blr": {"pseudo": "hessian"}}.get(learner)
-    likelihood = recipe(learner=learner).likelihood(2, "classes", "plug-in")
+    likelihood = recipe(learner=learner).likelihood("plug-in")
     stream = recipe(learner=learner, hidden=hidden, settings=settings).begin(3, 2, likelihood)
     rows = torch.tensor(np.random.default_rng(0).normal(size=(12, 3)))
     target = (rows[:, :1] > 0).double()

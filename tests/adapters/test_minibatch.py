@@ -39,8 +39,8 @@ def observations(X):
 def test_a_frame_is_a_block_of_the_estimator_for_matrices(drift):
     X = table()
     regressor, classifier = (
-        OnlineRegressor("vd-ekf", hidden=(4,), max_features=3, drift=drift, rate=0.02),
-        OnlineClassifier("vd-ekf", hidden=(4,), max_features=3, max_classes=3, drift=drift, rate=0.02),
+        OnlineRegressor("vd-ekf", hidden=(4,), expected_features=3, drift=drift, rate=0.02),
+        OnlineClassifier("vd-ekf", hidden=(4,), expected_features=3, expected_classes=3, drift=drift, rate=0.02),
     )
     for model, same in (
         (regressor, BayesianOnlineRegressor("vd-ekf", hidden=(4,), block=8, drift=drift, rate=0.02)),

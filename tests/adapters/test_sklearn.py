@@ -75,7 +75,7 @@ def test_the_same_as_a_stream(params):
     pieces = clone(model)
     for part in (slice(0, 7), slice(7, 30), slice(30, 50)):
         pieces.partial_fit(rows[part], numbers[part])
-    stream = OnlineRegressor(hidden=(4,), max_features=3, **params)
+    stream = OnlineRegressor(hidden=(4,), expected_features=3, **params)
     for row, number in zip(rows[:50], numbers[:50], strict=True):
         stream.learn_one(dict(zip("abc", row, strict=True)), number)
     expected = model.predict(rows[50:])

@@ -25,7 +25,7 @@ _CLIP = 10.0
 
 @dataclasses.dataclass(frozen=True)
 class Columns:
-    """Places of names in a row of fixed width.
+    """Places of names in a row that has columns in reserve.
 
     Attributes:
         places: Column of each name that has one.
@@ -35,29 +35,22 @@ class Columns:
     places: Mapping[Hashable, int]
     capacity: int
 
-    def reserve(self, names: Iterable[Hashable], what: str, parameter: str) -> "Columns":
-        """With a free column for each new name; those of one call are sorted, so that their order has no influence.
+    def reserve(self, names: Iterable[Hashable]) -> "Columns":
+        """With a column for each new name; those of one call are sorted, so that their order has no influence.
+
+        Where columns are used up there are twice as many from then on, or more if that is not enough.
 
         Args:
             names: Known or new.
-            what: The plural of what is named, for the message.
-            parameter: By which there are more columns, for the message.
-
-        Raises:
-            ValueError: If there are not enough free columns.
         """
         new = [name for name in names if name not in self.places]
         if not new:
             return self
         count = len(self.places) + len(new)
-        if count > self.capacity:
-            raise ValueError(
-                f"expected at most {self.capacity} {what}, got {count}, of which {new[0]!r} is new: "
-                f"raise {parameter} (there are {self.capacity} columns)"
-            )
+        capacity = self.capacity if count <= self.capacity else max(2 * self.capacity, count)
         new.sort(key=lambda name: (type(name).__name__, repr(name)))
         added = {name: place for place, name in enumerate(new, len(self.places))}
-        return Columns({**self.places, **added}, self.capacity)
+        return Columns({**self.places, **added}, capacity)
 
     def row(self, values: Mapping[Hashable, float]) -> Tensor:
         """Values in their columns, shape (1, capacity): NaN where there is none; other names are left out."""
@@ -161,6 +154,12 @@ class Statistics:
     def deviation(self) -> Tensor:
         """The scale; 0 before the second value."""
         return self.variance.sqrt()
+
+    def widen(self, columns: int) -> "Statistics":
+        """With more columns, of no values."""
+        more = Statistics.empty(columns - len(self.count))
+        names = [field.name for field in dataclasses.fields(self)]
+        return Statistics(*(torch.cat([getattr(self, name), getattr(more, name)], -1) for name in names))
 
     def standardise(self, rows: Tensor) -> tuple["Statistics", Tensor]:
         """Takes in one more row, for each of the rows given.

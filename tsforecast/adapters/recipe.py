@@ -60,6 +60,13 @@ class Leading(AbstractNetwork):
         outputs, jacobian = self.network.linearise(weights, inputs)
         return outputs[:, : self.outputs], jacobian[:, : self.outputs]
 
+    def adopt(self, smaller: AbstractNetwork) -> tuple["Leading", Tensor]:
+        """The same outputs of the network that adopts."""
+        if not isinstance(smaller, Leading):
+            raise ValueError(f"expected the first outputs of a network, got {smaller}")
+        network, places = self.network.adopt(smaller.network)
+        return Leading(network, self.outputs), places
+
 
 @dataclasses.dataclass(frozen=True)
 class Stream:
@@ -68,18 +75,20 @@ class Stream:
     The belief is that of the next observation's time: it has drifted already, so that predictions are one step ahead.
 
     Attributes:
+        recipe: Of the learner.
+        sizes: Inputs and outputs of the network: at the beginning, and each time that it grew.
         learner: Settings.
         belief: After all observations.
         statistics: Of the inputs.
         steps: Number of updates.
-        seed: Of random numbers.
     """
 
+    recipe: "Recipe"
+    sizes: tuple[tuple[int, int], ...]
     learner: AbstractNetworkLearner[Any]
     belief: Any
     statistics: Statistics
     steps: int
-    seed: int
 
     def learn(self, rows: Tensor, target: Tensor, dt: float | None = None, counts: Tensor | None = None) -> "Stream":
         """After some points that are learnt from together.
@@ -96,8 +105,7 @@ class Stream:
             statistics, scaled = statistics.standardise(row)
             inputs.append(scaled)
         points = torch.stack(inputs).nan_to_num()
-        # A generator for each step: a stream is a value, and a copy of it goes on with the same numbers.
-        generator = torch.Generator().manual_seed((self.seed + (self.steps + 1) * 0x9E3779B97F4A7C15) % 2**64)
+        generator = torch.Generator().manual_seed(_scramble(self.recipe.seed, self.steps + 1))
         missing = target.isnan()
         observed = ~missing if bool(missing.any()) else None
         belief = self.learner.update(self.belief, points, target, observed, generator, counts)
@@ -142,10 +150,37 @@ class Stream:
         return dataclasses.replace(self, belief=self.learner.drift(self.belief, dt)) if dt else self
 
     def with_outputs(self, count: int) -> "Stream":
-        """With the first outputs of the network alone."""
+        """With the first outputs of the network alone.
+
+        Raises:
+            ValueError: If the learner tells two classes apart, and more are asked for.
+        """
+        if isinstance(self.learner.likelihood, Bernoulli) and count > 2:
+            name = self.recipe.learner
+            raise ValueError(f"expected two classes for learner {name!r}, got a third: take another, such as 'lofi'")
         network = self.learner.network
         network = Leading(network.network if isinstance(network, Leading) else network, count)
         return dataclasses.replace(self, learner=self.learner.with_network(network))
+
+    def grow(self, inputs: int, outputs: int) -> "Stream":
+        """With a network of more inputs or outputs, whose new weights have their prior.
+
+        Features that have not come yet have been inputs of 0: what was predicted without them stays as it was.
+
+        Args:
+            inputs: Not fewer than there are.
+            outputs: Likewise.
+        """
+        if (inputs, outputs) == self.sizes[-1]:
+            return self
+        seed = _scramble(self.recipe.seed, -len(self.sizes))
+        larger, network = self.recipe.build(inputs, outputs, self.learner.likelihood, seed), self.learner.network
+        if isinstance(network, Leading):
+            larger = larger.with_network(Leading(larger.network, network.outputs))
+        learner, belief = larger.adopt(self.learner, self.belief)
+        statistics = self.statistics.widen(inputs)
+        sizes = (*self.sizes, (inputs, outputs))
+        return dataclasses.replace(self, sizes=sizes, learner=learner, belief=belief, statistics=statistics)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -206,24 +241,16 @@ class Recipe:
         if not 0 < self.variance < math.inf:
             raise ValueError(f"expected variance to be positive and finite, got {self.variance!r}")
 
-    def likelihood(self, classes: int, parameter: str, prediction: str) -> AbstractLikelihood:
+    def likelihood(self, prediction: str) -> AbstractLikelihood:
         """Of a class; `adf` has one logit, and so two classes.
 
         Args:
-            classes: How many there may be.
-            parameter: Their number's name in the message.
             prediction: "plug-in" at the mean of the belief, or "moderated" by its variance.
 
         Raises:
-            ValueError: If there are too many or too few classes.
+            ValueError: If the prediction is not known.
         """
-        if self.learner == "adf":
-            if classes != 2:
-                raise ValueError(f"expected {parameter} to be 2 for learner 'adf', got {classes}")
-            return Bernoulli(prediction)
-        if classes < 1:
-            raise ValueError(f"expected {parameter} to be at least 1, got {classes}")
-        return Categorical(prediction=prediction)
+        return Bernoulli(prediction) if self.learner == "adf" else Categorical(prediction=prediction)
 
     def numeric(self, noise: float) -> AbstractLikelihood:
         """Of a standardised number.
@@ -243,16 +270,44 @@ class Recipe:
     def begin(self, inputs: int, outputs: int, likelihood: AbstractLikelihood) -> Stream:
         """The learner before any observation.
 
+        Args:
+            inputs: Features to begin with.
+            outputs: Classes to begin with; 1 for a number.
+            likelihood: Of a target.
+
         Raises:
             ValueError: If the learner does not take these choices together.
         """
-        module = self._module(inputs, 1 if isinstance(likelihood, Bernoulli) else outputs)
+        learner = self.build(inputs, outputs, likelihood, self.seed)
+        try:
+            belief = learner.drift(learner.init(), 1.0)
+        except TypeError as error:
+            raise ValueError(
+                f"expected a drift that learner {self.learner!r} takes, got {self.drift!r}: {error}"
+            ) from error
+        return Stream(self, ((inputs, outputs),), learner, belief, Statistics.empty(inputs), 0)
+
+    def build(
+        self, inputs: int, outputs: int, likelihood: AbstractLikelihood, seed: int
+    ) -> AbstractNetworkLearner[Any]:
+        """The learner, as `begin` has it.
+
+        Args:
+            inputs: Features.
+            outputs: Classes; 1 for a number.
+            likelihood: Of a target.
+            seed: Of initial weights, and of what the constructor draws.
+
+        Raises:
+            ValueError: If the learner does not take these choices together.
+        """
+        module = self._module(inputs, 1 if isinstance(likelihood, Bernoulli) else outputs, seed)
         constructor = LEARNERS[self.learner]
         accepted = inspect.signature(constructor).parameters
         offered = {
             "rank": min(self.rank, as_network(module).size),
             "threshold": self.threshold,
-            "generator": torch.Generator().manual_seed(self.seed),
+            "generator": torch.Generator().manual_seed(seed),
         }
         choices: dict[str, Any] = {name: value for name, value in offered.items() if name in accepted}
         takes_drift = any(parameter.kind is parameter.VAR_KEYWORD for parameter in accepted.values())
@@ -264,17 +319,15 @@ class Recipe:
             choices["weight"] = weight(self.threshold)
         choices |= self.settings or {}
         try:
-            learner = constructor(module, likelihood, self.variance, **choices)
-            belief = learner.drift(learner.init(), 1.0)
+            return constructor(module, likelihood, self.variance, **choices)
         except TypeError as error:
             raise ValueError(
                 f"expected what learner {self.learner!r} takes, got {', '.join(sorted(choices))}: {error}"
             ) from error
-        return Stream(learner, belief, Statistics.empty(inputs), 0, self.seed)
 
-    def _module(self, inputs: int, outputs: int) -> nn.Module:
+    def _module(self, inputs: int, outputs: int, seed: int) -> nn.Module:
         """Layers as `nn.Linear` begins them, by a generator of their own; zeros for a linear model."""
-        generator = torch.Generator().manual_seed(self.seed)
+        generator = torch.Generator().manual_seed(seed)
         layers: list[nn.Module] = []
         for fan_in, fan_out in itertools.pairwise((inputs, *self.hidden, outputs)):
             layer = nn.utils.skip_init(nn.Linear, fan_in, fan_out, dtype=torch.float64)
@@ -283,3 +336,8 @@ class Recipe:
                 nn.init.uniform_(parameter, -bound, bound, generator=generator)
             layers += [layer, ACTIVATIONS[self.activation]()]
         return nn.Sequential(*layers[:-1])
+
+
+def _scramble(seed: int, number: int) -> int:
+    """A seed for each number: a stream is a value, and a copy of it goes on with the same random numbers."""
+    return (seed + number * 0x9E3779B97F4A7C15) % 2**64

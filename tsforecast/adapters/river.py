@@ -18,7 +18,7 @@ from tsforecast.adapters.recipe import Recipe, Stream
 class _Online(base.Estimator, abc.ABC):
     """What classifier and regressor share: columns of features, and the detector of drift."""
 
-    max_features: int | None
+    expected_features: int | None
     detector: Any
     burst: float
 
@@ -69,8 +69,9 @@ class _Online(base.Estimator, abc.ABC):
         columns, found = self._columns, [read_features(x) for x in xs]
         for x, values in zip(xs, found, strict=True):
             if columns is None:
-                columns = Columns({}, max(8, 2 * len(x)) if self.max_features is None else self.max_features)
-            columns = columns.reserve(values, "features", "max_features")
+                expected = self.expected_features
+                columns = Columns({}, max(8, 2 * len(x)) if expected is None else expected)
+            columns = columns.reserve(values)
         assert columns is not None
         return columns, torch.cat([columns.row(values) for values in found])
 
@@ -82,9 +83,9 @@ class _Online(base.Estimator, abc.ABC):
         return torch.cat([torch.zeros(0, columns.capacity, dtype=torch.float64), *map(columns.row, found)])
 
     def _started(self, columns: Columns) -> Stream:
-        """The learner, begun at the first observation."""
+        """The learner, begun at the first observation, with an input for each column."""
         if self._stream is not None:
-            return self._stream
+            return self._stream.grow(columns.capacity, self._stream.sizes[-1][1])
         stream = self._begin(columns.capacity)
         if self.detector is not None:
             stream.forget(self.burst)  # what cannot forget says so now, and not at the first drift
@@ -129,8 +130,9 @@ class OnlineClassifier(_Online, base.MiniBatchClassifier):
     """A Bayesian network that learns classes from one observation at a time.
 
     Features are standardised by robust statistics so far (see `Statistics`) and cut at ten standard deviations; missing
-    ones (absent, None, NaN) count as their mean. Columns are reserved: a new feature has had an input of 0 before, and
-    weights of a class that is new still have their prior. Labels may come at any time after predictions were made.
+    ones (absent, None, NaN) count as their mean. A new feature has had an input of 0 before, and weights of a new class
+    still have their prior; where more of them come than were expected the network grows, and keeps what it knows.
+    Labels may come at any time after predictions were made.
 
     Args:
         learner: A name in `tsforecast.core.learners.LEARNERS`; "adf" tells two classes apart.
@@ -144,8 +146,9 @@ class OnlineClassifier(_Online, base.MiniBatchClassifier):
         weight: "none" (or the learner's own), "imq" (outliers count less) or "gate" (outliers do not count).
         threshold: From which on a label is an outlier, in standard deviations.
         rank: Of lofi and lrkf.
-        max_features: Columns; None for twice the features of the first observation, at least 8.
-        max_classes: Outputs.
+        expected_features: Inputs of the network to begin with; None for twice the features of the first observation, at
+            least 8.
+        expected_classes: Outputs of the network to begin with.
         detector: A drift detector of river, of which a copy sees each error, 0 or 1, before the label is learnt from.
         burst: Part of all evidence that is forgotten when the detector finds a drift.
         seed: Of initial weights, and of what the learner draws.
@@ -167,8 +170,8 @@ class OnlineClassifier(_Online, base.MiniBatchClassifier):
         weight: str = "none",
         threshold: float = 3.0,
         rank: int = 10,
-        max_features: int | None = None,
-        max_classes: int = 10,
+        expected_features: int | None = None,
+        expected_classes: int = 10,
         detector: base.DriftDetector | base.BinaryDriftDetector | None = None,
         burst: float = 0.5,
         seed: int = 0,
@@ -185,18 +188,20 @@ class OnlineClassifier(_Online, base.MiniBatchClassifier):
         self.weight = weight
         self.threshold = threshold
         self.rank = rank
-        self.max_features = max_features
-        self.max_classes = max_classes
+        self.expected_features = expected_features
+        self.expected_classes = expected_classes
         self.detector = detector
         self.burst = burst
         self.seed = seed
         self.settings = settings
-        self._labels = Columns({}, max_classes)
-        Recipe.of(self).likelihood(max_classes, "max_classes", prediction)
+        if expected_classes < 1:
+            raise ValueError(f"expected expected_classes to be at least 1, got {expected_classes}")
+        self._labels = Columns({}, expected_classes)
+        Recipe.of(self).likelihood(prediction)
 
     @property
     def _multiclass(self) -> bool:
-        return self.max_classes > 2
+        return self.learner != "adf"
 
     def _unit_test_skips(self) -> set[str]:
         # Classes have the names that labels give them, and none before.
@@ -204,8 +209,7 @@ class OnlineClassifier(_Online, base.MiniBatchClassifier):
 
     def _begin(self, features: int) -> Stream:
         recipe = Recipe.of(self)
-        likelihood = recipe.likelihood(self.max_classes, "max_classes", self.prediction)
-        return recipe.begin(features, self.max_classes, likelihood)
+        return recipe.begin(features, self.expected_classes, recipe.likelihood(self.prediction))
 
     def learn_one(self, x: dict[Hashable, Any], y: Any, w: float = 1.0) -> None:
         """Learns from a label.
@@ -216,7 +220,7 @@ class OnlineClassifier(_Online, base.MiniBatchClassifier):
             w: How often it counts; nothing is learnt, and no time passes, if it is 0.
 
         Raises:
-            ValueError: If the label is missing, a feature is infinite or not a number, or no column is free.
+            ValueError: If the label is missing, the third for "adf", or a feature is infinite or not a number.
         """
         self._learn_one(x, y, w)
 
@@ -240,14 +244,14 @@ class OnlineClassifier(_Online, base.MiniBatchClassifier):
         for y in ys:
             if y is None or y != y:
                 raise ValueError(f"expected a label, got {y!r}: leave observations without a label out")
-            labels = labels.reserve([y], "classes", "max_classes")
+            labels = labels.reserve([y])
         columns, rows = self._read(xs)
         stream, places = self._started(columns), [labels.places[y] for y in ys]
         if self._watching is not None and self._labels.places:
             for guess, place in zip(stream.probabilities(rows).argmax(-1).tolist(), places, strict=True):
                 stream = self._watch(stream, guess != place)
         if labels is not self._labels:
-            stream = stream.with_outputs(len(labels.places))
+            stream = stream.grow(columns.capacity, labels.capacity).with_outputs(len(labels.places))
         target = rows.new_tensor(places).unsqueeze(-1)
         self._columns, self._labels, self._stream = columns, labels, stream.learn(rows, target, counts=counts)
 
@@ -318,7 +322,8 @@ class OnlineRegressor(_Online, base.MiniBatchRegressor):
         weight: "none" (or the learner's own), "imq" (outliers count less) or "gate" (outliers do not count).
         threshold: From which on a target is an outlier, in standard deviations.
         rank: Of lofi and lrkf.
-        max_features: Columns; None for twice the features of the first observation, at least 8.
+        expected_features: Inputs of the network to begin with; None for twice the features of the first observation, at
+            least 8.
         detector: A drift detector of river, of which a copy sees each standardised absolute residual, before the target
             is learnt from.
         burst: Part of all evidence that is forgotten when the detector finds a drift.
@@ -341,7 +346,7 @@ class OnlineRegressor(_Online, base.MiniBatchRegressor):
         weight: str = "none",
         threshold: float = 3.0,
         rank: int = 10,
-        max_features: int | None = None,
+        expected_features: int | None = None,
         detector: base.DriftDetector | None = None,
         burst: float = 0.5,
         seed: int = 0,
@@ -358,7 +363,7 @@ class OnlineRegressor(_Online, base.MiniBatchRegressor):
         self.weight = weight
         self.threshold = threshold
         self.rank = rank
-        self.max_features = max_features
+        self.expected_features = expected_features
         self.detector = detector
         self.burst = burst
         self.seed = seed
@@ -379,7 +384,7 @@ class OnlineRegressor(_Online, base.MiniBatchRegressor):
             w: How often it counts; nothing is learnt, and no time passes, if it is 0.
 
         Raises:
-            ValueError: If the target is missing, it or a feature is infinite or not a number, or no column is free.
+            ValueError: If the target is missing, or it or a feature is infinite or not a number.
         """
         self._learn_one(x, y, w)
 

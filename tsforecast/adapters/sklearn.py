@@ -162,8 +162,7 @@ class BayesianOnlineClassifier(ClassifierMixin, _BayesianOnline):
             )
             some = f"{count} class" if count == 1 else f"{count} classes"
             raise ValueError(f"{kind}expected 2 classes for learner 'adf', got {some}")
-        likelihood = recipe.likelihood(count, "the number of classes", self.prediction)
-        self._stream = recipe.begin(rows.shape[1], count, likelihood)
+        self._stream = recipe.begin(rows.shape[1], count, recipe.likelihood(self.prediction))
         self.classes_ = classes
 
     def _learn(self, rows: Tensor, labels: NDArray[Any], passes: int) -> "BayesianOnlineClassifier":

@@ -76,5 +76,5 @@ def check_learner_memory(widths: Sequence[int], rank: int, learner: str) -> None
     if there is not None and least > there:
         raise ValueError(
             f"a network of {weights} weights needs at least {least // 2**30} GiB of memory, of which there are "
-            f"{there / 2**30:.0f}; give smaller --hidden, --max_features, --max_classes or --rank"
+            f"{there / 2**30:.0f}; give smaller --hidden, --expected_features, --expected_classes or --rank"
         )

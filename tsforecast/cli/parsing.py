@@ -52,8 +52,8 @@ _RANGES: dict[str, tuple[float, float]] = {
     "trials": (1, math.inf),
     "validation_windows": (1, math.inf),
     "save_every": (1, math.inf),
-    "max_classes": (1, math.inf),
-    "max_features": (0, math.inf),
+    "expected_classes": (1, math.inf),
+    "expected_features": (0, math.inf),
     "limit": (1, math.inf),
 }
 

@@ -66,8 +66,10 @@ def parser() -> ArgumentParser:
     )
     group.add_argument("--unit", type=str, help="unit of time of the drift, such as 1h; default: the first gap")
     group.add_argument("--task", type=str, default="auto", help="classes, numbers or auto: by the first target")
-    group.add_argument("--max_features", type=int, default=0, help="columns; default: twice the first observation's")
-    group.add_argument("--max_classes", type=int, default=10, help="outputs of the network for classes")
+    group.add_argument(
+        "--expected_features", type=int, default=0, help="columns to begin with; default: twice the first observation's"
+    )
+    group.add_argument("--expected_classes", type=int, default=10, help="outputs of the network to begin with")
     group.add_argument("--limit", type=int, help="observations at most")
     group = command.add_argument_group("learner")
     group.add_argument("--hidden", type=int, nargs="*", default=[20], help="widths of hidden layers; none: linear")
@@ -126,7 +128,7 @@ def run(argv: Sequence[str]) -> int:
     if chosen.task == "auto":
         ahead = _until_a_target(items)
     classes = _is_classes(chosen, ahead)
-    setup = _setup(chosen, chosen.max_classes if classes else 0)
+    setup = _setup(chosen, chosen.expected_classes if classes else 0)
     begun = _begun(chosen, setup)
     name = "stdin" if chosen.data == "-" else Path(chosen.data).stem
     folder = Path(chosen.output) if chosen.output else runs.default_folder(chosen.learner, name)
@@ -185,8 +187,8 @@ def _recorded(command: ArgumentParser, folder: Path, stream: dict[str, Any]) -> 
         chosen = command.parse_object(given)
         parsing.check_ranges(chosen)
         _check(chosen)
-        if stream["classes"] not in (0, chosen.max_classes):
-            raise ValueError(f"expected classes to be 0 or {chosen.max_classes}, got {stream['classes']}")
+        if stream["classes"] not in (0, chosen.expected_classes):
+            raise ValueError(f"expected classes to be 0 or {chosen.expected_classes}, got {stream['classes']}")
     except (ArgumentError, ValueError) as error:
         fault = parsing.explained(str(error), command, ())
         raise ValueError(f"{folder / runs.RECORD} is damaged: {fault:.300}; start the stream anew") from error
@@ -297,7 +299,7 @@ def _setup(chosen: Namespace, classes: int) -> Setup:
     values = {name: chosen[name] for name in _RECIPE}
     unit = 0.0 if chosen.unit is None else _duration(chosen.unit, "--unit as a time").total_seconds()
     recipe = Recipe(**{**values, "hidden": tuple(chosen.hidden)})
-    return Setup(recipe, classes, chosen.max_features, chosen.noise, unit)
+    return Setup(recipe, classes, chosen.expected_features, chosen.noise, unit)
 
 
 def _cut(path: Path, size: int) -> None:

@@ -39,6 +39,11 @@ class Particles(AbstractNetworkLearner[Cloud]):
     def forget(self, belief: Cloud, rate: float) -> Cloud:
         return Cloud(belief.points, belief.log_weights * (1 - rate))
 
+    def adopt(self, smaller: Any, belief: Cloud) -> tuple["Particles", Cloud]:
+        network, places = self.network.adopt(smaller.network)
+        points = self.points.index_copy(1, places, smaller.points)
+        return dataclasses.replace(self, network=network, points=points), Cloud(points, belief.log_weights)
+
     def outputs(self, belief: Cloud, inputs: Tensor) -> Tensor:
         return torch.func.vmap(lambda point: self.network(point, inputs))(belief.points)
 

@@ -91,6 +91,13 @@ class GradientDescent(AbstractNetworkLearner[Point]):
         """
         raise ValueError(f"expected a learner with a prior, to forget on drift, got {type(self).__name__}")
 
+    def adopt(self, smaller: AbstractNetworkLearner[Point], belief: Point) -> tuple["GradientDescent", Point]:
+        """By the network."""
+        network, places = self.network.adopt(smaller.network)
+        places = places.to(self.mean.device)
+        mean = self.mean.index_copy(0, places, smaller.weights(smaller.init()))
+        return dataclasses.replace(self, network=network, mean=mean), Point(mean.index_copy(0, places, belief.mean))
+
     def weights(self, belief: Point) -> Float[Tensor, " weight"]:
         """The weights themselves."""
         return belief.mean

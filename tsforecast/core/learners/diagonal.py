@@ -1,13 +1,15 @@
 """A belief with independent weights, or with independent blocks of weights."""
 
 import dataclasses
+import itertools
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from tsforecast.core.gaussian import register_record
 from tsforecast.core.learners.family import AbstractFactorFamily, AbstractFamily, damped_factor, damped_solve
+from tsforecast.core.learners.full import embed
 from tsforecast.core.linalg import cholesky, matvec, solve_lower, symmetrise, whiten
 
 PROJECTIONS = ("precision", "covariance")
@@ -130,6 +132,11 @@ class Diagonal(AbstractFactorFamily[Independent]):
     ) -> Float[Tensor, "sample weight"]:
         """Weight by weight."""
         return belief.mean + belief.variance.sqrt() * _normal((num_samples, len(belief.mean)), belief.mean, generator)
+
+    def embed(self, belief: Independent, prior: Independent, places: Int[Tensor, " weight"]) -> Independent:
+        """Weight by weight."""
+        mean = prior.mean.index_copy(0, places, belief.mean)
+        return Independent(mean, prior.variance.index_copy(0, places, belief.variance))
 
     def curvature(self, hessian: Float[Tensor, " weight"]) -> Float[Tensor, " weight"]:
         """The diagonal of the Hessian; entries that would take precision away become zero."""
@@ -279,6 +286,13 @@ class BlockDiagonal(AbstractFamily[Blocked]):
         noise = _normal((num_samples, len(belief.mean)), belief.mean, generator).split(self.sizes, -1)
         factors = [cholesky(cov, "a block of a covariance", jitter=True) for cov in belief.covs]
         return belief.mean + torch.cat([x @ factor.mT for x, factor in zip(noise, factors, strict=True)], -1)
+
+    def embed(self, belief: Blocked, prior: Blocked, places: Int[Tensor, " weight"]) -> Blocked:
+        """Each block in the block of the same number."""
+        starts = itertools.accumulate(self.sizes, initial=0)
+        parts = zip(belief.covs, prior.covs, places.split([len(cov) for cov in belief.covs]), starts, strict=False)
+        covs = tuple(embed(cov, its_prior, own - start) for cov, its_prior, own, start in parts)
+        return Blocked(prior.mean.index_copy(0, places, belief.mean), covs)
 
 
 def _normal(shape: tuple[int, ...], like: Tensor, generator: torch.Generator | None) -> Tensor:

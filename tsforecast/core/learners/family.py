@@ -4,7 +4,7 @@ import abc
 from typing import Generic, TypeVar
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from tsforecast.core.linalg import check_factor
@@ -81,6 +81,20 @@ class AbstractFamily(abc.ABC, Generic[Belief]):
         self, belief: Belief, num_samples: int, generator: torch.Generator | None = None
     ) -> Float[Tensor, "sample weight"]:
         """Draws, reparametrised."""
+
+    @abc.abstractmethod
+    def embed(self, belief: Belief, prior: Belief, places: Int[Tensor, " weight"]) -> Belief:
+        """The belief among those over more weights.
+
+        Args:
+            belief: Over some of the weights.
+            prior: As `init` returns it, over all.
+            places: Of the weights of the belief; they rise, block by block.
+
+        Returns:
+            A belief of which these weights have the first, and all others, independent of them, means and variances of
+            the second. Its tensors have the shapes of the prior's.
+        """
 
     def prior(self, mean: Float[Tensor, " weight"], variance: Float[Tensor, " weight"]) -> Belief:
         """The belief that drifts return to: that of `init`, in the least memory."""

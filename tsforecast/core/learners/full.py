@@ -3,7 +3,7 @@
 import dataclasses
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from tsforecast.core.gaussian import Gaussian
@@ -90,6 +90,10 @@ class Full(AbstractFactorFamily[Gaussian]):
         """By a Cholesky factor."""
         return belief.sample((num_samples,), generator)
 
+    def embed(self, belief: Gaussian, prior: Gaussian, places: Int[Tensor, " weight"]) -> Gaussian:
+        """Rows and columns."""
+        return Gaussian(prior.mean.index_copy(0, places, belief.mean), embed(belief.cov, prior.cov, places))
+
     def curvature(self, hessian: Float[Tensor, "weight weight"]) -> Float[Tensor, "weight weight"]:
         """Negative eigenvalues of what would be added become zero."""
         values, vectors = torch.linalg.eigh(symmetrise(-hessian))
@@ -125,6 +129,13 @@ class Full(AbstractFactorFamily[Gaussian]):
     def outer(self, matrix: Float[Tensor, "row weight"]) -> Float[Tensor, "weight weight"]:
         """Matrix' matrix."""
         return matrix.mT @ matrix
+
+
+def embed(
+    block: Float[Tensor, "weight weight"], matrix: Float[Tensor, "all all"], places: Int[Tensor, " weight"]
+) -> Float[Tensor, "all all"]:
+    """The matrix with the block in these rows and columns."""
+    return matrix.index_put((places.unsqueeze(-1), places), block)
 
 
 def _inverse(matrix: Tensor, jitter: bool = False) -> Tensor:

@@ -119,6 +119,17 @@ class GaussianLearner(AbstractNetworkLearner[Any]):
         """The belief is mixed with the prior, in natural parameters."""
         return BayesianForgetting(rate)(self.family, belief, self.prior, 1.0)
 
+    def adopt(self, smaller: AbstractNetworkLearner[Any], belief: Any) -> tuple["GaussianLearner", Any]:
+        """By network and family."""
+        if not isinstance(smaller, GaussianLearner):
+            raise ValueError(f"expected a GaussianLearner, got {type(smaller).__name__}")
+        network, places = self.network.adopt(smaller.network)
+        places = places.to(self.mean.device)
+        mean = self.mean.index_copy(0, places, smaller.mean)
+        variance = self.variance.index_copy(0, places, smaller.variance)
+        learner = dataclasses.replace(self, network=network, mean=mean, variance=variance)
+        return learner, self.family.embed(belief, learner.init(), places)
+
     def weights(self, belief: Any) -> Float[Tensor, " weight"]:
         """By the family."""
         return self.family.mean(belief)

@@ -3,7 +3,7 @@
 import dataclasses
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from tsforecast.core.gaussian import register_record
@@ -148,3 +148,12 @@ class LRKF(AbstractFamily[LowRankCovariance]):
         along = torch.randn(num_samples, len(belief.factor), generator=generator, **like) @ belief.factor
         noise = torch.randn(num_samples, len(belief.mean), generator=generator, **like) * belief.noise.sqrt()
         return belief.mean + along + noise
+
+    def embed(
+        self, belief: LowRankCovariance, prior: LowRankCovariance, places: Int[Tensor, " weight"]
+    ) -> LowRankCovariance:
+        """The variance of new weights waits as noise: what brings them is the next observation."""
+        mean = prior.mean.index_copy(0, places, belief.mean)
+        rows = torch.nn.functional.pad(belief.factor, (0, 0, 0, self.rank - len(belief.factor)))
+        factor = torch.zeros_like(prior.factor).index_copy(1, places, rows)
+        return LowRankCovariance(mean, factor, self.variance(prior).index_copy(0, places, belief.noise))

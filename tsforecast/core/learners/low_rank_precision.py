@@ -5,7 +5,7 @@ import functools
 from collections.abc import Iterable, Iterator
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from tsforecast.core.gaussian import register_record
@@ -191,6 +191,15 @@ class LOFI(AbstractFamily[LowRankPrecision]):
             seen = white @ belief.factor - torch.randn(num_samples, rank, generator=generator, **like)
             white = white - torch.cholesky_solve(seen.T, _inner(belief)).T @ belief.factor.T / belief.diagonal
         return belief.mean + white
+
+    def embed(
+        self, belief: LowRankPrecision, prior: LowRankPrecision, places: Int[Tensor, " weight"]
+    ) -> LowRankPrecision:
+        """Columns are zero where weights are new; there are `rank` again, which more weights may have raised."""
+        mean = prior.mean.index_copy(0, places, belief.mean)
+        rows = torch.nn.functional.pad(belief.factor.T, (0, 0, 0, self.rank - belief.factor.shape[-1]))
+        factor = mean.new_zeros(self.rank, len(mean)).index_copy(1, places, rows).T
+        return LowRankPrecision(mean, prior.diagonal.index_copy(0, places, belief.diagonal), factor)
 
 
 def solve(belief: LowRankPrecision, vector: Float[Tensor, " weight"]) -> Float[Tensor, " weight"]:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from tsforecast.core.linalg import is_transformed
@@ -47,6 +47,20 @@ class AbstractNetwork(abc.ABC):
         self, weights: Float[Tensor, " weight"], inputs: Float[Tensor, "point *feature"]
     ) -> tuple[Float[Tensor, "point output"], Float[Tensor, "point output weight"]]:
         """Outputs, and their Jacobian with respect to the weights."""
+
+    def adopt(self, smaller: "AbstractNetwork") -> tuple["AbstractNetwork", Int[Tensor, " weight"]]:
+        """Where the weights of a smaller network belong in this one, which has more inputs, outputs or units.
+
+        Args:
+            smaller: The same layers, of which none is larger.
+
+        Returns:
+            This network, with all that the smaller one holds beside its weights; and the place of each of its weights.
+
+        Raises:
+            ValueError: If the smaller network has no place in this one, as in any whose size is fixed.
+        """
+        raise ValueError(f"expected a network that can grow, got {type(self).__name__}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,6 +102,16 @@ class ModuleNetwork(AbstractNetwork):
 
         jacobian, outputs = torch.func.vmap(torch.func.jacrev(one, has_aux=True), (None, 0))(weights, inputs)
         return outputs, jacobian
+
+    def adopt(self, smaller: AbstractNetwork) -> tuple["ModuleNetwork", Int[Tensor, " weight"]]:
+        """By the names of the parameters; buffers are those of this module."""
+        mine = {name: tuple(p.shape) for name, p in self.module.named_parameters()}
+        its = {}
+        if isinstance(smaller, ModuleNetwork):
+            its = {name: tuple(p.shape) for name, p in smaller.module.named_parameters()}
+        if list(mine) != list(its):
+            raise ValueError(f"expected a module with parameters {', '.join(mine)}, got {', '.join(its) or smaller}")
+        return self, _places(list(its.values()), list(mine.values()))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -164,6 +188,12 @@ class LayerChain(AbstractNetwork):
                 delta = delta @ matrix
         return values[-1], _jacobian(factors[::-1], weights)
 
+    def adopt(self, smaller: AbstractNetwork) -> tuple["LayerChain", Int[Tensor, " weight"]]:
+        """Layer by layer."""
+        if not isinstance(smaller, LayerChain) or smaller.biases != self.biases:
+            raise ValueError(f"expected a chain of {len(self.biases)} layers with the same biases, got {smaller}")
+        return self, _places(smaller._shapes, self._shapes)
+
 
 def _jacobian(factors: list[tuple[Tensor, Tensor | None]], weights: Tensor) -> Tensor:
     """(point, output, weight): of a bias a factor (point, output, fan-out), of a matrix its product with what enters.
@@ -225,6 +255,28 @@ class Subspace(AbstractNetwork):
         """The network's Jacobian, along the directions."""
         outputs, jacobian = self.network.linearise(self.weights(weights), inputs)
         return outputs, jacobian @ self.basis
+
+    def adopt(self, smaller: AbstractNetwork) -> tuple["Subspace", Int[Tensor, " weight"]]:
+        """Coordinates stay; directions are those of the smaller network, and in weights that are new those of this."""
+        if not isinstance(smaller, Subspace) or smaller.basis.shape[-1] != self.basis.shape[-1]:
+            raise ValueError(f"expected a subspace of {self.basis.shape[-1]} dimensions, got {smaller}")
+        network, places = self.network.adopt(smaller.network)
+        places = places.to(self.origin.device)
+        origin = self.origin.index_copy(0, places, smaller.origin)
+        basis = self.basis.index_copy(0, places, smaller.basis)
+        return Subspace(network, origin, basis), torch.arange(basis.shape[-1], device=basis.device)
+
+
+def _places(smaller: list[tuple[int, ...]], larger: list[tuple[int, ...]]) -> Tensor:
+    """Of arrays in others of the same number of dimensions, one after the other: all begin in the same corner."""
+    places, start = [], 0
+    for its, mine in zip(smaller, larger, strict=True):
+        if len(its) != len(mine) or any(a > b for a, b in zip(its, mine, strict=True)):
+            raise ValueError(f"expected layers that have grown, got {tuple(mine)} after {tuple(its)}")
+        grid = torch.arange(start, start + math.prod(mine)).view(mine)
+        places.append(grid[tuple(map(slice, its))].flatten())
+        start += math.prod(mine)
+    return torch.cat(places)
 
 
 def as_network(module: nn.Module) -> AbstractNetwork:
