@@ -309,6 +309,17 @@ def test_a_delay_in_time():
     assert sorted(event.key for event in events if event.target is not None) == list(range(40))
 
 
+@pytest.mark.parametrize("options", [["bbb"], ["bog", "--noise", "0.02", "--hidden"]], ids=" ".join)
+def test_plain_gradients_go_through_late_targets(options, tmp_path):
+    """An explicit step leaves the covariance of either not positive definite on these data."""
+    frame = make_table(tmp_path / "t.csv", 60)
+    data = ["--data", str(tmp_path / "t.csv"), "--time", "when", "--delay", "20", "--output", str(tmp_path / "run")]
+    assert main(["stream", *options, *data]) == 0
+    found = json.loads((tmp_path / "run" / "scores.json").read_text())
+    assert found["items"] == len(frame) + frame["target"].notna().sum()
+    assert found["rmse"] < frame["target"].std()
+
+
 @pytest.mark.parametrize("delay", [0, 3])
 def test_a_prediction_knows_no_target_that_has_not_come(delay):
     items = labelled(20)
