@@ -1,4 +1,4 @@
-"""The tutorial's commands and code, out of the page itself, on a file as it describes."""
+"""The tutorial's commands, and the Python code of every page, out of the pages, on a file as the tutorial describes."""
 
 import re
 import shlex
@@ -10,11 +10,12 @@ import pytest
 
 from tsforecast.cli import main
 
-PAGE = (Path(__file__).parent.parent / "docs" / "tutorial.md").read_text()
+ROOT = Path(__file__).parent.parent
+PAGE = (ROOT / "docs" / "tutorial.md").read_text()
 
 
-def blocks(language):
-    return re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
+def blocks(language, page=PAGE):
+    return re.findall(rf"```{language}\n(.*?)```", page, re.DOTALL)
 
 
 @pytest.fixture(scope="module")
@@ -51,27 +52,45 @@ def test_commands(folder, monkeypatch, capsys):
     np.testing.assert_allclose(given[["0.05", "0.5", "0.95"]].astype(float), 0, atol=1e-6)
 
 
-def test_python(folder, monkeypatch, capsys):
+FAST = '"max_epochs": 1, "accelerator": "cpu", "logger": False, "enable_progress_bar": False'
+# What makes the code of a page small, by what it says.
+SMALL = {
+    "docs/tutorial.md": {'"max_epochs": 50': FAST},
+    "README.md": {", seed=0)": f", seed=0, num_batches_per_epoch=1, trainer_kwargs={{{FAST}}})"},
+    "docs/learners.md": {
+        ", seed=0)": f", seed=0, num_batches_per_epoch=1, trainer_kwargs={{{FAST}}})",
+        "task.windows - 1": "2",
+        "datasets.Phishing()": "datasets.Phishing().take(40)",
+        "randn(500": "randn(410",
+        "rand(100)": "rand(10)",
+    },
+}
+
+
+@pytest.mark.parametrize("page", SMALL)
+def test_python_of_a_page_runs_as_printed(page, folder, monkeypatch, capsys):
+    """All blocks in their order, as a reader copies them."""
     monkeypatch.chdir(folder)
-    code = blocks("python")
-    fast = '"max_epochs": 1, "accelerator": "cpu", "logger": False, "enable_progress_bar": False'
-    short = code[0].replace('"max_epochs": 50', fast)
-    assert short != code[0]
+    code = "\n".join(blocks("python", (ROOT / page).read_text()))
+    for text, small in SMALL[page].items():
+        assert text in code
+        code = code.replace(text, small)
     names = {}
-    exec(compile(short, "tutorial.md", "exec"), names)
-    assert "seasonal_naive" in capsys.readouterr().out
-    task = names["task"]
-    names["news"] = [
-        {**entry, "start": entry["start"] + len(seen["target"]), "target": entry["target"][len(seen["target"]) :]}
-        | {"feat_dynamic_real": entry["feat_dynamic_real"][:, len(seen["target"]) : len(entry["target"])]}
-        for entry, seen in zip(task.entries, task.train, strict=True)
-    ]
-    names["horizon"] = [
-        {
-            "item_id": entry["item_id"],
-            "feat_dynamic_real": entry["feat_dynamic_real"][:, len(entry["target"]) :][:, :14],
-        }
-        for entry in task.entries
-    ]
-    exec(compile(code[-1], "tutorial.md", "exec"), names)
-    assert "shop 2" in capsys.readouterr().out
+    exec(compile(code, page, "exec"), names)
+    said = capsys.readouterr().out
+    if page == "docs/tutorial.md":
+        assert "seasonal_naive" in said
+        assert [*names["table"]] == ["item_id", "timestamp", "mean", "0.1", "0.5", "0.9"]
+        assert names["table"]["timestamp"].min() == pd.Timestamp("2024-04-29")
+        assert "seasonal_naive" in names["scores"].scores
+        assert "shop 2 2024-04-29" in said
+    elif page == "README.md":
+        assert len(said.splitlines()) == len(names["task"].train)
+    else:
+        assert names["predicted"].mean.shape == (10, 1, 10)
+        assert len(names["forecasts"]) == len(names["task"].entries)
+
+
+def test_every_page_with_python_is_tried():
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    assert {str(path.relative_to(ROOT)) for path in pages if blocks("python", path.read_text())} == {*SMALL}
