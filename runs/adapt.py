@@ -140,7 +140,8 @@ def rows_of(dataset: str, tables: dict[str, pd.DataFrame], seed: int) -> list[di
             for other, scores in beside.items():
                 found = paired_difference(part, scores)
                 row |= {f"minus_{other}": f"{found.estimate:.5f}"}
-                row |= {f"minus_{other}_low": f"{found.low:.5f}", f"minus_{other}_high": f"{found.high:.5f}"}
+                if found.has_interval:  # else cells stay empty: there is too little to say how sure it is
+                    row |= {f"minus_{other}_low": f"{found.low:.5f}", f"minus_{other}_high": f"{found.high:.5f}"}
             rows.append(row)
     return rows
 
@@ -190,7 +191,7 @@ def main() -> None:
     with replace_file(options.output) as temporary:
         table.to_csv(temporary, index=False)
     columns = ["dataset", "phase", "learner", "crps", "minus_frozen", "minus_frozen_low", "minus_frozen_high"]
-    tqdm.write(pd.DataFrame(rows)[columns].to_string(index=False))
+    tqdm.write(pd.DataFrame(rows, columns=pd.Index(columns)).to_string(index=False, na_rep="-"))
 
 
 if __name__ == "__main__":

@@ -229,8 +229,8 @@ def differences(runs: Sequence[Evaluated]) -> pd.DataFrame:
     """Wasserstein distance of each run minus that of the best on the same data; empty where no two runs have that.
 
     Columns `dataset`, `run`, `best`, `frames` ("drawn" or "expected"), `part` ("all", "near" or "far"), `difference`,
-    `low` and `high`, the ends of a 95 % interval over the sequences. Of chosen bests, differences look a little larger
-    than they are.
+    `low` and `high`, the ends of a 95 % interval over the sequences, missing where there is one sequence. Of chosen
+    bests, differences look a little larger than they are.
     """
     rows = []
     for data in dict.fromkeys(run.checksum for run in runs):
@@ -247,7 +247,8 @@ def differences(runs: Sequence[Evaluated]) -> pd.DataFrame:
                         continue
                     change = mean_difference(found[name], found[best])
                     row = {"dataset": same[0].dataset, "run": name, "best": best, "frames": frames, "part": part}
-                    rows.append(row | {"difference": change.estimate, "low": change.low, "high": change.high})
+                    ends = (change.low, change.high) if change.has_interval else (np.nan, np.nan)
+                    rows.append(row | {"difference": change.estimate, "low": ends[0], "high": ends[1]})
     return pd.DataFrame(rows)
 
 

@@ -2,6 +2,9 @@
 forecasts after a break."""
 
 import dataclasses
+import importlib
+import sys
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -221,3 +224,31 @@ def test_period_networks_count_their_weights(issm):
     network = AdaptivePredictor(issm).learner.network
     assert isinstance(network, PeriodNetwork)
     assert network.size == sum(p.numel() for p in issm.prediction_net.parameters())
+
+
+def test_the_table_has_no_interval_of_too_few_windows(tmp_path, monkeypatch, capsys):
+    """Of one series and a phase of a single window, cells of both ends are empty, and are so when the table is read."""
+    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parent.parent / "runs"))
+    adapt = importlib.import_module("adapt")
+    rng = np.random.default_rng(0)
+    starts = pd.date_range("2016-01-01", periods=24, freq="D")
+    index = pd.MultiIndex.from_product([["a"], starts], names=["item_id", "start"])
+
+    def measured(task, run, name, seed):
+        return pd.DataFrame({"crps": rng.random(24), "size": 1.0, "seconds": 0.1}, index=index)
+
+    monkeypatch.setattr(adapt, "measure", measured)
+    monkeypatch.setattr(adapt, "train", lambda dataset, run: None)
+    monkeypatch.setattr(adapt, "load_task", lambda name: None)
+    monkeypatch.setattr(adapt, "with_windows", lambda task, windows: None)
+    asked = ["--datasets", "taxi-blizzard", "--learners", "lofi", "sgd-1e-3", "--output", str(tmp_path / "adapt.csv")]
+    monkeypatch.setattr(sys, "argv", ["adapt.py", *asked])
+    for _ in range(2):  # the second time the table is there
+        adapt.main()
+        found = pd.read_csv(tmp_path / "adapt.csv", dtype=str, keep_default_na=False).set_index(["phase", "learner"])
+        assert len(found) == 9
+        assert not found.isin(["inf", "-inf", "nan"]).any(axis=None)
+        ends = found[[f"minus_frozen_{end}" for end in ("low", "high")]]
+        assert (ends.loc["break"] == "").all(axis=None)
+        assert (found.loc["break", "minus_frozen"] != "").all()
+    assert "inf" not in capsys.readouterr().out

@@ -406,6 +406,8 @@ def test_runs_are_compared_with_the_best_on_the_same_data(evaluation):
         [5 / 6, 5 / 6 - 4.3027 / 3, 5 / 6 + 4.3027 / 3], abs=1e-4
     )
     assert whole.loc["expected", "high"] == pytest.approx(whole.loc["drawn", "high"] / 2)
+    single = evaluation.differences([evaluated("one", "a", [[1, 2]]), evaluated("two", "a", [[2, 2]])])
+    assert single[["low", "high"]].isna().all(axis=None)
 
 
 def test_grey_frames_have_a_gaussian_decoder(training, evaluation, tmp_path):
