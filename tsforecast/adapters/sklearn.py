@@ -4,6 +4,7 @@ Constructors take anything, as scikit-learn wants it, and have no types to be ch
 """
 
 import abc
+import numbers
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,8 +12,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.utils import check_array
 from sklearn.utils.multiclass import check_classification_targets, unique_labels
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted, check_non_negative, validate_data
 from torch import Tensor
 
 from tsforecast.adapters.features import Statistics
@@ -34,23 +36,51 @@ class _BayesianOnline(BaseEstimator, abc.ABC):
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_stream")
 
-    def _data(self, X: Any, y: Any, reset: bool) -> tuple[Tensor, NDArray[Any]]:
-        """Rows, NaN where a value is missing, and targets as they came."""
+    def _data(
+        self, X: Any, y: Any, sample_weight: Any, reset: bool, empty: bool = False
+    ) -> tuple[Tensor, NDArray[Any], Tensor | None]:
+        """Rows that count, NaN where a value is missing, targets as they came, and how often each counts.
+
+        Args:
+            X: As for `fit`.
+            y: As for `fit`.
+            sample_weight: As for `fit`.
+            reset: Whether the features are those of the estimator from now on.
+            empty: Whether there may be nothing that counts.
+        """
         X, y = validate_data(self, X, y, reset=reset, dtype=np.float64, ensure_all_finite="allow-nan")
-        return torch.tensor(np.ascontiguousarray(X)), y
+        rows = torch.tensor(np.ascontiguousarray(X))
+        if sample_weight is None:
+            return rows, y, None
+        if isinstance(sample_weight, numbers.Real):
+            sample_weight = np.full(len(rows), sample_weight)
+        counts = check_array(sample_weight, ensure_2d=False, dtype=np.float64, input_name="sample_weight")
+        check_non_negative(counts, "sample_weight")
+        if counts.shape != (len(rows),):
+            raise ValueError(f"expected a sample_weight for each of {len(rows)} rows, got shape {counts.shape}")
+        kept = counts > 0
+        if not (empty or kept.any()):
+            raise ValueError(
+                "expected a sample_weight that is not zero, got zeros alone: there is nothing to learn from"
+            )
+        return rows[kept], y[kept], torch.tensor(counts[kept])
 
     def _rows(self, X: Any) -> Tensor:
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, dtype=np.float64, ensure_all_finite="allow-nan")
         return torch.tensor(np.ascontiguousarray(X))
 
-    def _blocks(self, rows: Tensor, target: Tensor, passes: int) -> Iterator[tuple[Tensor, Tensor]]:
+    def _blocks(
+        self, rows: Tensor, target: Tensor, counts: Tensor | None, passes: int
+    ) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
         """Points that are learnt from together."""
         for name, value in (("block", self.block), ("passes", passes)):
             if value < 1:
                 raise ValueError(f"expected {name} to be at least 1, got {value}")
         for _ in range(passes):
-            yield from zip(rows.split(self.block), target.split(self.block), strict=True)
+            for start in range(0, len(rows), self.block):
+                part = slice(start, start + self.block)
+                yield rows[part], target[part], None if counts is None else counts[part]
 
 
 class BayesianOnlineClassifier(ClassifierMixin, _BayesianOnline):
@@ -117,28 +147,32 @@ class BayesianOnlineClassifier(ClassifierMixin, _BayesianOnline):
         tags.classifier_tags.multi_class = self.learner != "adf"
         return tags
 
-    def fit(self, X: Any, y: Any) -> "BayesianOnlineClassifier":
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "BayesianOnlineClassifier":
         """Learns from the rows, forgetting all from before.
 
         Args:
             X: Shape (row, feature); NaN is missing.
             y: Labels.
+            sample_weight: How often each row counts, by which its log-likelihood is multiplied: one number, or one for
+                each. In the statistics rows count once; those that count 0 are left out.
 
         Raises:
             ValueError: If the data or a parameter are not as expected.
         """
-        rows, labels = self._data(X, y, reset=True)
+        rows, labels, counts = self._data(X, y, sample_weight, reset=True)
         check_classification_targets(labels)
         self._begin(rows, unique_labels(labels))
-        return self._learn(rows, labels, self.passes)
+        return self._learn(rows, labels, counts, self.passes)
 
-    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> "BayesianOnlineClassifier":
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> "BayesianOnlineClassifier":
         """Learns from more rows, once.
 
         Args:
             X: Shape (row, feature); NaN is missing.
             y: Labels.
             classes: All there will ever be; needed the first time.
+            sample_weight: How often each row counts, by which its log-likelihood is multiplied: one number, or one for
+                each. In the statistics rows count once; those that count 0 are left out.
 
         Raises:
             ValueError: If the data or a parameter are not as expected, or a label is not among the classes.
@@ -146,13 +180,13 @@ class BayesianOnlineClassifier(ClassifierMixin, _BayesianOnline):
         first = not hasattr(self, "classes_")
         if first and classes is None:
             raise ValueError("expected classes in the first call of partial_fit, got None")
-        rows, labels = self._data(X, y, reset=first)
+        rows, labels, counts = self._data(X, y, sample_weight, reset=first, empty=True)
         check_classification_targets(labels)
         if first:
             self._begin(rows, unique_labels(classes))
         elif classes is not None and not np.array_equal(unique_labels(classes), self.classes_):
             raise ValueError(f"expected classes to be those of the first call, {self.classes_}, got {classes!r}")
-        return self._learn(rows, labels, 1)
+        return self._learn(rows, labels, counts, 1)
 
     def _begin(self, rows: Tensor, classes: NDArray[Any]) -> None:
         recipe, count = Recipe.of(self), len(classes)
@@ -165,13 +199,15 @@ class BayesianOnlineClassifier(ClassifierMixin, _BayesianOnline):
         self._stream = recipe.begin(rows.shape[1], count, recipe.likelihood(self.prediction))
         self.classes_ = classes
 
-    def _learn(self, rows: Tensor, labels: NDArray[Any], passes: int) -> "BayesianOnlineClassifier":
+    def _learn(
+        self, rows: Tensor, labels: NDArray[Any], counts: Tensor | None, passes: int
+    ) -> "BayesianOnlineClassifier":
         unknown = np.setdiff1d(labels, self.classes_)
         if len(unknown):
             raise ValueError(f"expected labels to be among {self.classes_}, got {unknown}")
         target = torch.tensor(np.searchsorted(self.classes_, labels), dtype=rows.dtype).unsqueeze(-1)
-        for part, its_target in self._blocks(rows, target, passes):
-            self._stream = self._stream.learn(part, its_target)
+        for part, its_target, its_counts in self._blocks(rows, target, counts, passes):
+            self._stream = self._stream.learn(part, its_target, counts=its_counts)
         return self
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
@@ -240,43 +276,51 @@ class BayesianOnlineRegressor(RegressorMixin, _BayesianOnline):
         self.seed = seed
         self.settings = settings
 
-    def fit(self, X: Any, y: Any) -> "BayesianOnlineRegressor":
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "BayesianOnlineRegressor":
         """Learns from the rows, forgetting all from before.
 
         Args:
             X: Shape (row, feature); NaN is missing.
             y: Numbers.
+            sample_weight: How often each row counts, by which its log-likelihood is multiplied: one number, or one for
+                each. In the statistics rows count once; those that count 0 are left out.
 
         Raises:
             ValueError: If the data or a parameter are not as expected.
         """
-        return self._learn(X, y, self.passes, reset=True)
+        data = self._data(X, y, sample_weight, reset=True)
+        return self._learn(*data, self.passes, reset=True)
 
-    def partial_fit(self, X: Any, y: Any) -> "BayesianOnlineRegressor":
+    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> "BayesianOnlineRegressor":
         """Learns from more rows, once.
 
         Args:
             X: Shape (row, feature); NaN is missing.
             y: Numbers.
+            sample_weight: How often each row counts, by which its log-likelihood is multiplied: one number, or one for
+                each. In the statistics rows count once; those that count 0 are left out.
 
         Raises:
             ValueError: If the data or a parameter are not as expected.
         """
-        return self._learn(X, y, 1, reset=not hasattr(self, "_stream"))
+        first = not hasattr(self, "_stream")
+        data = self._data(X, y, sample_weight, reset=first, empty=True)
+        return self._learn(*data, 1, reset=first)
 
-    def _learn(self, X: Any, y: Any, passes: int, reset: bool) -> "BayesianOnlineRegressor":
-        rows, y = self._data(X, y, reset)
+    def _learn(
+        self, rows: Tensor, y: NDArray[Any], counts: Tensor | None, passes: int, reset: bool
+    ) -> "BayesianOnlineRegressor":
         target = torch.tensor(np.ascontiguousarray(y, np.float64)).unsqueeze(-1)
         if reset:
             recipe = Recipe.of(self)
             self._stream = recipe.begin(rows.shape[1], 1, recipe.numeric(self.noise))
             self._targets = Statistics.empty(1)
-        for part, its_target in self._blocks(rows, target, passes):
-            numbers = []
+        for part, its_target, its_counts in self._blocks(rows, target, counts, passes):
+            standardised = []
             for row in its_target:
                 self._targets, scaled = self._targets.standardise(row)
-                numbers.append(scaled)
-            self._stream = self._stream.learn(part, torch.stack(numbers))
+                standardised.append(scaled)
+            self._stream = self._stream.learn(part, torch.stack(standardised), counts=its_counts)
         return self
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
