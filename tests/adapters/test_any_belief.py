@@ -48,6 +48,9 @@ def test_a_stream_weighs_every_point_by_what_it_makes_of_the_data():
         stream = stream.learn(row.unsqueeze(0), number.view(1, 1))
     torch.testing.assert_close(stream.belief.log_weights, expected)
     torch.testing.assert_close(stream.forget(0.5).belief.log_weights, 0.5 * expected)
+    once, thrice = (stream.learn(rows[:1], numbers[:1, None], 0.0, c) for c in (None, 3 * torch.ones(1).double()))
+    gained = once.belief.log_weights - stream.belief.log_weights
+    torch.testing.assert_close(thrice.belief.log_weights - stream.belief.log_weights, 3 * gained)
     wide, narrow = stream.predict(rows, spread=True), stream.predict(rows)
     torch.testing.assert_close(wide.mean, narrow.mean)
     assert (wide.variance > 0.5).all()

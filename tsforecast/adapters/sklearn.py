@@ -54,7 +54,7 @@ class _BayesianOnline(BaseEstimator, abc.ABC):
             return rows, y, None
         if isinstance(sample_weight, numbers.Real):
             sample_weight = np.full(len(rows), sample_weight)
-        counts = check_array(sample_weight, ensure_2d=False, dtype=np.float64, input_name="sample_weight")
+        counts = check_array(sample_weight, ensure_2d=False, dtype="float64", input_name="sample_weight")
         check_non_negative(counts, "sample_weight")
         if counts.shape != (len(rows),):
             raise ValueError(f"expected a sample_weight for each of {len(rows)} rows, got shape {counts.shape}")

@@ -221,6 +221,9 @@ class Linearised(AbstractPseudo):
 class EmpiricalFisher(AbstractPseudo):
     """The curvature E[g g'] of gradients g of the log-likelihood at weights drawn from the belief.
 
+    The gradients are those of all points together: of one that counts c they are c times, the curvature c^2 times as
+    large.
+
     Attributes:
         num_samples: Draws; 0 takes the gradient of the linearised network at the mean.
         centred: Whether draws are moved so that their mean is the belief's.
