@@ -37,10 +37,11 @@ from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 from tqdm import tqdm
 
-from tsforecast.cli.runs import commit, is_terminal
+from tsforecast.cli.runs import commit
 from tsforecast.data.files import replace_file, save_tensors
 from tsforecast.models.sgls import AbstractSGLSForecaster
 from tsforecast.plots import save_figure
+from tsforecast.progress import is_watched
 from tsforecast.training import fit
 
 HALVES = {"1_50": slice(0, 50), "51_100": slice(50, 100)}  # of the forecast
@@ -89,7 +90,7 @@ def train(model: AbstractSGLSForecaster, observed: Tensor, settings: Settings, s
         generator=torch.Generator().manual_seed(seed),
         collate_fn=lambda rows: make_batch(torch.stack([row for (row,) in rows])),
     )
-    bar = tqdm(total=settings.epochs * len(loader), desc=name, unit="it", mininterval=0.1 if is_terminal() else 30)
+    bar = tqdm(total=settings.epochs * len(loader), desc=name, unit="it", mininterval=0.1 if is_watched() else 30)
 
     def batch_end(trainer: pl.Trainer, module: pl.LightningModule, outputs: Any, *_: object) -> None:
         bar.set_postfix(loss=f"{outputs['loss'].item():.3f}", refresh=False)

@@ -45,6 +45,7 @@ from tsforecast.cli.memory import keep_freed_memory
 from tsforecast.cli.train import progress
 from tsforecast.data.video import VideoDataset
 from tsforecast.plots import plot_learning_curve, save_figure
+from tsforecast.progress import is_watched
 from tsforecast.training import fit
 
 log = logging.getLogger(__name__)
@@ -181,7 +182,7 @@ def train(folder: Path, record: dict[str, Any]) -> int:
         "logger": CSVLogger(folder.resolve(), name=runs.EPOCHS, version="", flush_logs_every_n_steps=1),
         "callbacks": [*callbacks, LastEpoch((folder / runs.LAST).resolve())],
         "enable_checkpointing": True,
-        "enable_progress_bar": runs.is_terminal(),
+        "enable_progress_bar": is_watched(),
         "log_every_n_steps": 1,
     }
     if profile := settings.get("profile"):

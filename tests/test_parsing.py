@@ -1,9 +1,15 @@
 """Command lines: what is wrong with one is said in its own terms, in one line."""
 
+import contextlib
 import logging
+import os
+import pty
+import re
 import subprocess
 import sys
+import termios
 import textwrap
+import threading
 from pathlib import Path
 
 import pandas as pd
@@ -138,6 +144,55 @@ def test_quiet_and_verbose(tmp_path, capsys):
     assert main(["train", "issm", "--data", str(path), "--freq", "W", "--verbose"]) == 2
     assert "Traceback" in capsys.readouterr().err
     assert logging.getLogger("tsforecast").handlers == []
+
+
+def on_a_terminal(monkeypatch, run):
+    """What is said while `run` runs, where standard output and error are a terminal."""
+    master, slave = pty.openpty()
+    termios.tcsetwinsize(slave, (24, 120))  # where there is no room tqdm draws nothing
+    said = []
+
+    def read():
+        with contextlib.suppress(OSError):  # at the end, when the other side is closed
+            while chunk := os.read(master, 4096):
+                said.append(chunk)
+
+    thread = threading.Thread(target=read, daemon=True)
+    thread.start()
+    with monkeypatch.context() as patch, os.fdopen(slave, "w") as file:
+        for name in ("stdout", "stderr"):
+            patch.setattr(sys, name, file)
+        run()
+    thread.join(10)
+    os.close(master)
+    return b"".join(said).decode()
+
+
+@pytest.mark.parametrize("quiet", [True, False])
+def test_no_bars_where_the_user_wants_none(tmp_path, monkeypatch, quiet):
+    path, run = daily(tmp_path / "mine.csv"), tmp_path / "run"
+    (tmp_path / "stream.csv").write_text("a,target\n" + "".join(f"{k},{k % 7}\n" for k in range(30)))
+    fast = ["--max_epochs", "1", "--num_batches_per_epoch", "1", "--accelerator", "cpu"]
+    sizes = ["--prediction_length", "3", "--windows", "2"]
+    commands = {
+        "train": ["issm", "--data", path, *sizes, "--output", run, *fast],
+        "evaluate": [run, "--num_samples", "5", "--plot_series", "0", "--baselines", "seasonal_naive"],
+        "predict": [run, "--data", path, "--out", tmp_path / "out.csv"],
+        "stream": ["ogd", "--data", tmp_path / "stream.csv", "--output", tmp_path / "stream"],
+        "tune": ["issm", "--data", path, *sizes, "--study", tmp_path / "study", "--trials", "1", *fast],
+    }
+
+    def work():
+        for name, options in commands.items():
+            assert main([name, *map(str, options), *(["--quiet"] if quiet else [])]) == 0
+
+    lines = re.split("[\r\n]+", on_a_terminal(monkeypatch, work))
+    bars = [line for line in lines if "it/s" in line or "%|" in line or "Epoch" in line or "item [" in line]
+    if quiet:
+        assert not bars
+    else:
+        for unit in ("Epoch 0", "seasonal_naive, rolling", "series/s", "item [", "trial/s"):
+            assert any(unit in bar for bar in bars), unit
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "tcsh"])

@@ -4,14 +4,23 @@ import logging
 import sys
 import time
 from collections.abc import Iterable, Iterator
+from contextvars import ContextVar
 from typing import TypeVar
 
 from tqdm import tqdm
 
 log = logging.getLogger(__name__)
 
+# Whether the user wants warnings and results only.
+quiet: ContextVar[bool] = ContextVar("quiet", default=False)
+
 LINE_EVERY = 10.0  # seconds between two lines
 Item = TypeVar("Item")
+
+
+def is_watched() -> bool:
+    """Whether somebody looks at a terminal, and wants to see bars."""
+    return sys.stderr.isatty() and not quiet.get()
 
 
 def follow(items: Iterable[Item], name: str, total: int, unit: str) -> Iterator[Item]:
@@ -23,7 +32,7 @@ def follow(items: Iterable[Item], name: str, total: int, unit: str) -> Iterator[
         total: Number of items.
         unit: What an item is.
     """
-    if sys.stderr.isatty():
+    if is_watched():
         yield from tqdm(items, desc=name, total=total, unit=unit, leave=False)
         return
     begin = said = time.monotonic()

@@ -9,6 +9,7 @@ from importlib.metadata import version
 
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 
+from tsforecast import progress
 from tsforecast.cli import compare, evaluate, parsing, predict, stream, train, tune
 from tsforecast.cli.memory import keep_freed_memory
 from tsforecast.data.wording import command_line_wording
@@ -70,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     name, *rest = parsing.underscored(arguments)
     quiet, verbose = (word in rest for word in parsing.OUTPUT)
     rest = [word for word in rest if word not in parsing.OUTPUT]
-    parsing.quiet.set(quiet)
+    progress.quiet.set(quiet)
     with _messages(logging.WARNING if quiet else logging.DEBUG if verbose else logging.INFO), command_line_wording():
         try:
             if name == "--print_completion":

@@ -5,7 +5,6 @@ import re
 import sys
 from argparse import ArgumentParser as PlainParser
 from collections.abc import Iterable, Mapping, Sequence
-from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +19,6 @@ from yaml import YAMLError
 
 from tsforecast.data.reading import check_yaml, read_text
 from tsforecast.data.wording import suggestion
-
-# Whether the user wants warnings and results only.
-quiet: ContextVar[bool] = ContextVar("quiet", default=False)
 
 OUTPUT = ("--quiet", "--verbose")  # understood by every command, anywhere
 

@@ -15,7 +15,6 @@ import platform
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -313,8 +312,3 @@ def keep_metrics(folder: Path) -> pd.DataFrame:
             metrics.to_csv(temporary, index=False)
     shutil.rmtree(folder / EPOCHS, ignore_errors=True)
     return metrics
-
-
-def is_terminal() -> bool:
-    """Whether somebody is watching, and wants to."""
-    return sys.stderr.isatty() and not parsing.quiet.get()

@@ -27,6 +27,7 @@ from tsforecast.data.files import append_file, replace_file
 from tsforecast.data.stream import PREPARED, STREAMS, Observation, delayed, read_lines, read_stream
 from tsforecast.plots import plot_stream, save_figure
 from tsforecast.prequential import Progress, Setup, advance, begin, load, movement, save, scores
+from tsforecast.progress import is_watched, quiet
 
 log = logging.getLogger(__name__)
 
@@ -341,7 +342,8 @@ def _stream(folder: Path, chosen: Namespace, setup: Setup, progress: Progress, i
         except OSError as error:  # what was saved before is whole
             raise OSError(f"{error}: mend this, then `tsforecast stream --resume {folder}` goes on") from error
 
-    bar = tqdm(initial=progress.items, total=chosen.limit, unit="item", mininterval=0.1 if runs.is_terminal() else 30)
+    every = 0.1 if is_watched() else 30
+    bar = tqdm(initial=progress.items, total=chosen.limit, unit="item", mininterval=every, disable=quiet.get())
     try:
         with bar:
             for item in itertools.islice(items, rest):

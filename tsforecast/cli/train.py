@@ -25,7 +25,7 @@ from tsforecast.estimator import DEFAULT_EPOCHS, StateSpaceEstimator
 from tsforecast.models import DATA_DECIDED, MODELS, AbstractForecaster
 from tsforecast.plots import plot_learning_curve, save_figure
 from tsforecast.predictor import StateSpacePredictor, save_predictor
-from tsforecast.progress import LINE_EVERY
+from tsforecast.progress import LINE_EVERY, is_watched
 
 log = logging.getLogger(__name__)
 
@@ -219,7 +219,7 @@ def estimator(
             "default_root_dir": folder.resolve(),
             "logger": CSVLogger(folder.resolve(), name=runs.EPOCHS, version="", flush_logs_every_n_steps=1),
             "callbacks": [checkpoint, *callbacks],
-            "enable_progress_bar": runs.is_terminal(),
+            "enable_progress_bar": is_watched(),
             "enable_model_summary": False,
             "log_every_n_steps": 1,
         },

@@ -27,6 +27,7 @@ from tsforecast.evaluation import score
 from tsforecast.models import MODELS
 from tsforecast.plots import plot_study, save_figure
 from tsforecast.predictor import StateSpacePredictor
+from tsforecast.progress import quiet
 
 log = logging.getLogger(__name__)
 
@@ -97,7 +98,7 @@ def _search(folder: Path, own: Any, chosen: Namespace, space: dict[str, Any], ta
         study.enqueue_trial(given)
     if chosen.threads:
         torch.set_num_threads(chosen.threads)
-    with tqdm(total=own.trials, initial=len(done), unit="trial", desc=name) as bar:
+    with tqdm(total=own.trials, initial=len(done), unit="trial", desc=name, disable=quiet.get()) as bar:
         for count in range(len(done), own.trials):
             # By what is done, so that a study that was stopped goes on as if it had not been.
             study.sampler = optuna.samplers.TPESampler(seed=chosen.seed + count)

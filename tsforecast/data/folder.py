@@ -25,6 +25,7 @@ from tsforecast.data.magnitude import compact
 from tsforecast.data.reading import MOST_TEXT, check_packed, fits, read_json
 from tsforecast.data.task import ForecastTask
 from tsforecast.data.wording import option
+from tsforecast.progress import is_watched
 
 Entry = dict[str, Any]
 log = logging.getLogger(__name__)
@@ -53,7 +54,7 @@ def write_folder(task: ForecastTask, path: Path) -> None:
             for part, entries in (("train", task.train), ("test", task.entries)):
                 (scratch / part).mkdir()
                 JsonLinesWriter().write_to_folder(
-                    tqdm(entries, desc=f"writing {part}", unit="series", disable=None), scratch / part
+                    tqdm(entries, desc=f"writing {part}", unit="series", disable=not is_watched()), scratch / part
                 )
 
 

@@ -29,6 +29,8 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+from tsforecast.progress import is_watched
+
 Array = NDArray[np.float64]
 Point = tuple[float, float]
 
@@ -254,7 +256,7 @@ def simulate(name: str, states: States, steps: int, *, workers: int = 1, progres
         for first in range(0, len(states.position), _TOGETHER)
     ]
     results: list[tuple[NDArray[Any], ...]] = []
-    with tqdm(total=len(states.position), desc=name, unit="sequence", disable=None if progress else True) as bar:
+    with tqdm(total=len(states.position), desc=name, unit="sequence", disable=not (progress and is_watched())) as bar:
         for result in _map(functools.partial(_run, name, steps=steps), groups, workers):
             results.append(result)
             bar.update(len(result[0]))

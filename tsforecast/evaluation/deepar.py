@@ -1,7 +1,6 @@
 """GluonTS' DeepAR as a baseline, as it is."""
 
 import logging
-import sys
 import tempfile
 import warnings
 from collections.abc import Iterable, Iterator
@@ -19,6 +18,7 @@ from lightning.pytorch.utilities.seed import isolate_rng
 
 from tsforecast.data import ForecastTask
 from tsforecast.data.frequency import expected_alias_warnings
+from tsforecast.progress import is_watched
 
 _EPOCHS = 50
 _BATCHES = 50  # of an epoch
@@ -134,7 +134,7 @@ def _estimator(
             "max_epochs": epochs,
             "enable_model_summary": False,
             "logger": False,
-            "enable_progress_bar": sys.stderr.isatty(),
+            "enable_progress_bar": is_watched(),
             "default_root_dir": folder,
         },
     )

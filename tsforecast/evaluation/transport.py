@@ -27,6 +27,7 @@ from scipy.spatial.distance import cdist
 from tqdm import tqdm
 
 from tsforecast.evaluation.scores import Array
+from tsforecast.progress import is_watched
 
 _ROUNDING = 1e-14  # differences of shares up to here are rounding: the smallest of 8-bit frames are far larger
 _MAX_ITERATIONS = 10_000_000  # of the network simplex; its own default stops short on large grey frames
@@ -82,7 +83,7 @@ def wasserstein_table(
         desc=progress,
         total=len(truth),
         unit="sequence",
-        disable=None if progress else True,
+        disable=not (progress and is_watched()),
         leave=False,
     )
     return np.stack(list(rows))
