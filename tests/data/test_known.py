@@ -66,6 +66,24 @@ def test_faults_name_the_line(tmp_path, text, message):
         attach_known(entries(), tmp_path / "known.csv", 3)
 
 
+def test_each_row_is_looked_at_once(tmp_path, monkeypatch):
+    """Rows of many series in any order; the work is that of the rows, not of rows times series."""
+    rng = np.random.default_rng(0)
+    items = [f"s{k}" for k in range(300)]
+    steps = np.stack([rng.permutation(3)[:2] for _ in items])
+    rows = [(item, step, 10 * k + step) for k, item in enumerate(items) for step in steps[k] if k % 3]
+    frame = pd.DataFrame([rows[place] for place in rng.permutation(len(rows))], columns=["item_id", "step", "target"])
+    frame["timestamp"] = pd.Timestamp("2024-01-01 10:00") + pd.to_timedelta(frame.pop("step"), "h")
+    frame.to_csv(tmp_path / "known.csv", index=False)
+    looked, find = [], np.flatnonzero
+    monkeypatch.setattr(np, "flatnonzero", lambda a: looked.append(np.size(a)) or find(a))
+    after = attach_known(entries(items=items), tmp_path / "known.csv", 3)
+    for k, entry in enumerate(after):
+        expected = [10 * k + step if k % 3 and step in steps[k] else np.nan for step in range(3)]
+        np.testing.assert_array_equal(entry["known_future"], expected)
+    assert sum(looked) < 10 * len(rows)
+
+
 def test_more_faults(tmp_path):
     with pytest.raises(FileNotFoundError, match="no file"):
         attach_known(entries(), tmp_path / "known.csv", 3)

@@ -1,5 +1,6 @@
 """Columns that are found without being told, wide tables, and data frames."""
 
+import json
 import logging
 
 import numpy as np
@@ -215,7 +216,25 @@ def test_no_remedy_that_is_refused_next(tmp_path, role):
         read_task(path, freq="D", columns=columns)
 
 
-def test_values_beyond_float32_have_a_line(tmp_path):
-    (tmp_path / "mine.csv").write_text("date,y\n2024-01-01,1\n2024-01-02,1e300\n")
-    with pytest.raises(ValueError, match=r"line 3, column 'y': the value is 1e\+300, beyond the largest, 3.4e38"):
-        read_task(tmp_path / "mine.csv", freq="D")
+@pytest.mark.parametrize("suffix", ["csv", "parquet", "json"])
+def test_one_rule_for_large_numbers(suffix, tmp_path):
+    """Targets of any finite size, features of float32, in every kind of file."""
+    path = tmp_path / f"mine.{suffix}"
+
+    def read_rows(y, price):
+        rows = pd.DataFrame({"date": pd.date_range("2024-01-01", periods=len(y)), "y": y, "price": price})
+        if suffix == "json":
+            line = {"start": "2024-01-01", "target": y, "feat_dynamic_real": [price]}
+            path.write_text(json.dumps(line) + "\n")
+            return read_task(path, "D", 1, 0)
+        rows.to_csv(path, index=False) if suffix == "csv" else rows.to_parquet(path)
+        return read_task(path, "D", 1, 0, columns=Columns(covariates=["price"]))
+
+    (entry,) = read_rows([1.0, 1e300, -1e300], [1.0, 3e38, 1.0]).entries
+    assert entry["target"].tolist() == [1.0, 1e300, -1e300]
+    place = "line 1, field feat_dynamic_real, step 1" if suffix == "json" else r"(line 3|row 2), column 'price'"
+    with pytest.raises(ValueError, match=place + r": the value is 1e\+300, beyond the largest, 3.4e38; correct it"):
+        read_rows([1.0, 1.0, 1.0], [1.0, 1e300, 1.0])
+    if suffix != "json":  # which has no infinity
+        with pytest.raises(ValueError, match=r"(line 3|row 2), column 'y': the value is infinite; correct it, or"):
+            read_rows([1.0, np.inf, 1.0], [1.0, 1.0, 1.0])

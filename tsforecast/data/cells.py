@@ -9,6 +9,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from tsforecast.data.columns import Table
+from tsforecast.data.magnitude import too_large
 from tsforecast.data.roles import MISSING, column_option
 
 Stamps = np.ndarray  # of datetime64[ns]; a checker of types at run time takes the unit amiss
@@ -27,11 +28,11 @@ def numbers(table: Table, column: str, *, gaps: bool = True) -> NDArray[np.float
     Args:
         table: Table of a user.
         column: Its column.
-        gaps: Whether cells may be empty.
+        gaps: Whether it is a target, whose cells may be empty, and may hold numbers of any size.
 
     Raises:
-        ValueError: If a cell holds text or a number that float32 has no place for, or is empty where it must not be;
-            the message names its line.
+        ValueError: If a cell holds text or a number that is too large, or is empty where it must not be; the message
+            names its line.
     """
     raw: Any = table.frame[column]
     if raw.dtype.kind in "mMc" or isinstance(raw.dtype, pd.DatetimeTZDtype | pd.PeriodDtype):
@@ -52,12 +53,9 @@ def numbers(table: Table, column: str, *, gaps: bool = True) -> NDArray[np.float
             f"{place}: the cell is empty, but this column needs a number in every row; fill it (0, or the last value), "
             "or delete the row"
         )
-    large = np.abs(values) > np.finfo(np.float32).max
-    if large.any():
-        row = int(np.argmax(large))
-        fault = "infinite" if np.isinf(values[row]) else f"{values[row]:g}, beyond the largest, 3.4e38"
+    if found := too_large(values, is_target=gaps):
         remedy = "correct it, or leave the cell empty if it is missing" if gaps else "correct it"
-        raise ValueError(f"{table.place(row, column)}: the value is {fault}; {remedy}")
+        raise ValueError(f"{table.place(found[0][0], column)}: {found[1]}; {remedy}")
     return values
 
 

@@ -21,7 +21,7 @@ from tqdm import tqdm
 from tsforecast.data.checks import check_entries
 from tsforecast.data.files import replace_folder
 from tsforecast.data.frequency import default_horizon, expected_alias_warnings, period_alias, to_period
-from tsforecast.data.magnitude import compact
+from tsforecast.data.magnitude import compact, too_large
 from tsforecast.data.reading import MOST_TEXT, check_packed, fits, read_json
 from tsforecast.data.task import ForecastTask
 from tsforecast.data.wording import option
@@ -180,9 +180,14 @@ def _entry(raw: Any, place: str, number: str, freq: str) -> Entry:
 def _array(values: Any, dtype: type, place: str) -> NDArray[Any]:
     """Numbers of a line; null and "NaN" are missing values."""
     try:
-        return np.asarray(values, dtype=np.float64).astype(dtype)
+        numbers = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{place}: expected numbers, got something else or ragged rows ({error})") from error
+    is_target = dtype is np.float64
+    if found := too_large(numbers, is_target):
+        remedy = "correct it, or write null if it is missing" if is_target else "correct it"
+        raise ValueError(f"{place}, step {found[0][-1]}: {found[1]}; {remedy}")
+    return numbers.astype(dtype)
 
 
 def _longest(path: Path, train: list[Entry], test: list[Entry]) -> tuple[list[Entry], int | None, int]:

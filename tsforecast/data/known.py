@@ -47,10 +47,11 @@ def attach_known(
     stamps = timestamps(table)
     values = np.stack([numbers(table, name) for name in table.columns.targets])
     owners = _owners(table, entries)
-    given = ~np.isnan(values).all(axis=0)
+    given = np.flatnonzero(~np.isnan(values).all(axis=0))
+    given = given[np.argsort(owners[given], kind="stable")]  # of one entry after the other, each in the table's order
+    parts = np.split(given, np.searchsorted(owners[given], np.arange(1, len(entries))))
     result = []
-    for index, entry in enumerate(entries):
-        rows = np.flatnonzero((owners == index) & given)
+    for entry, rows in zip(entries, parts, strict=True):
         known = np.full((*entry["target"].shape[:-1], prediction_length), np.nan)
         if len(rows) > 0:
             width = 1 if known.ndim == 1 else len(known)

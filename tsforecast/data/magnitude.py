@@ -34,6 +34,21 @@ def _exponents(
     return np.where((largest > 0) & (np.abs(exponents) > _LARGEST_EXPONENT), exponents, 0)
 
 
+def too_large(values: NDArray[np.floating[Any]], is_target: bool) -> tuple[tuple[int, ...], str] | None:
+    """Where a value stands that no model takes, and what is wrong with it; None where there is none.
+
+    Args:
+        values: Of a file; NaN where missing.
+        is_target: Targets may have any finite size. Features must have a place in float32.
+    """
+    wrong = np.isinf(values) if is_target else np.abs(values) > np.float64(_FLOAT32.max)
+    if not wrong.any():
+        return None
+    place = tuple(int(axis[0]) for axis in np.nonzero(wrong))
+    fault = "infinite" if np.isinf(values[place]) else f"{values[place]:g}, beyond the largest, 3.4e38"
+    return place, f"the value is {fault}"
+
+
 def in_float32(
     values: NDArray[np.floating[Any]], exponents: NDArray[np.int64] | None = None
 ) -> NDArray[np.floating[Any]]:
