@@ -309,6 +309,22 @@ def test_a_delay_in_time():
     assert sorted(event.key for event in events if event.target is not None) == list(range(40))
 
 
+def test_a_class_may_have_any_name(tmp_path):
+    """Words for missing values are text among texts, and missing among numbers and truth values; empty is missing."""
+    words = ["NA", "null", "nan", "None", "NaN", "n/a", "yes", ""]
+    rows = [f"{word},{word if k < 6 else k},{word if k < 6 else k % 2 == 0},{k}" for k, word in enumerate(words)]
+    (tmp_path / "t.csv").write_text("target,number,truth,x\n" + "\n".join(rows) + "\n")
+    items = list(read_stream(tmp_path / "t.csv", "target"))
+    assert [item.target for item in items] == [*words[:-1], None]
+    assert [item.features["x"] for item in items] == [*range(8)]
+    for name, last in (("number", [6, 7]), ("truth", [True, False])):
+        cells = [item.features[name] for item in items]
+        assert all(cell != cell for cell in cells[:6])
+        assert cells[6:] == last
+    targets = [item.target for item in read_stream(tmp_path / "t.csv", "number")]
+    assert targets == [None] * 6 + [6, 7]
+
+
 @pytest.mark.parametrize("options", [["bbb"], ["bog", "--noise", "0.02", "--hidden"]], ids=" ".join)
 def test_plain_gradients_go_through_late_targets(options, tmp_path):
     """An explicit step leaves the covariance of either not positive definite on these data."""

@@ -12,8 +12,10 @@ import pandas as pd
 
 from tsforecast.data.folder import data_home
 from tsforecast.data.reading import check_packed, check_parquet, parse_json
+from tsforecast.data.roles import MISSING
 
 _CHUNK = 10_000  # rows of a file in memory at a time
+_TRUTH = {text: value for value in (True, False) for text in (f"{value}", f"{value}".lower(), f"{value}".upper())}
 
 
 @dataclass(frozen=True)
@@ -147,7 +149,8 @@ def read_stream(
 
     Args:
         path: Of the file, or the name of a prepared stream: see `find_stream`.
-        target: Column of the target; empty where it is missing.
+        target: Column of the target; empty where it is missing. A class may be called `NA` or `None`; in a column of
+            numbers such words are missing values.
         time: Column of time stamps, which must not fall.
         key: Column by which a target that comes later finds its observation. All other columns are features.
 
@@ -163,7 +166,9 @@ def read_stream(
             chunks: Iterable[pd.DataFrame] = [frame]
         else:
             check_packed(path)
-            chunks = map(_checked, pd.read_csv(path, chunksize=_CHUNK, low_memory=False))
+            parts = pd.read_csv(path, chunksize=_CHUNK, low_memory=False, keep_default_na=False, na_values=[""])
+            kinds: dict[Hashable, bool] = {}
+            chunks = (_checked(part, kinds) for part in parts)
         count = 0
         for chunk in chunks:
             for name in filter(None, (target, time, key)):
@@ -180,8 +185,13 @@ def read_stream(
         raise ValueError(f"{path} has no rows")
 
 
-def _checked(chunk: pd.DataFrame) -> pd.DataFrame:
+def _checked(chunk: pd.DataFrame, kinds: dict[Hashable, bool]) -> pd.DataFrame:
     """Rows as long as the header, in which one text does not make text of all numbers of its column.
+
+    Args:
+        chunk: Of the file, in which empty cells alone are missing.
+        kinds: Whether columns that held anything so far held a number or truth value: `NA` and the like are missing
+            there, and text such as a class elsewhere. Those of the chunk are added.
 
     Raises:
         ValueError: If the first row is longer, where pandas would take its first cells for an index. Of later rows
@@ -190,8 +200,21 @@ def _checked(chunk: pd.DataFrame) -> pd.DataFrame:
     if not isinstance(chunk.index, pd.RangeIndex):
         width = len(chunk.columns)
         raise ValueError(f"line 2: expected {width} cells, as the header has, got {width + chunk.index.nlevels}")
-    texts = [name for name in chunk.columns if chunk[name].dtype == object]
-    return chunk.assign(**{name: chunk[name].map(_as_number).astype(object) for name in texts})
+    read = {}
+    for name in chunk.columns:
+        if chunk[name].dtype != object:
+            kinds[name] = kinds.get(name, False) or bool(chunk[name].notna().any())
+            continue
+        cells: Any = pd.Series([_as_number(cell) for cell in chunk[name]], chunk.index, object)
+        words = cells.isin(MISSING)
+        rest = cells[~words & cells.notna()]
+        if len(rest) and rest.isin(_TRUTH).all():
+            cells = pd.Series([_TRUTH.get(cell, cell) for cell in cells], chunk.index, object)
+            kinds[name] = True
+        elif len(rest):
+            kinds[name] = kinds.get(name, False) or any(not isinstance(cell, str) for cell in rest)
+        read[name] = cells.mask(words) if kinds.get(name, True) else cells
+    return chunk.assign(**read)
 
 
 def _as_number(cell: Any) -> Any:
