@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tsforecast.data import task as task_module
 from tsforecast.data.roles import Columns
 from tsforecast.data.table import read_task
 from tsforecast.data.task import instances
@@ -290,6 +291,15 @@ def test_numbers_too_small_for_float32_stay_what_they_are(tmp_path):
     line = {"start": "2024-01-01", "target": [1e300, 1.0]}
     (tmp_path / "large.json").write_text(json.dumps(line) + "\n")
     assert read_task(tmp_path / "large.json", "D", 1, 0).entries[0]["target"].tolist() == [1e300, 1.0]
+
+
+def test_the_last_end_is_looked_for_once(tmp_path, monkeypatch):
+    """Not by each series, which takes the square of their number."""
+    task = read_task(write(long_frame(length=30, price=1.0), tmp_path / "a.csv"), "D", 3)
+    calls = []
+    monkeypatch.setattr(task_module, "max", lambda *a, **k: calls.append(a) or max(*a, **k), raising=False)
+    assert len(task.gaps_at_end) == len(task.entries) > 1
+    assert len(calls) == 1
 
 
 def test_series_that_end_early_go_on_with_missing_values(tmp_path):

@@ -80,7 +80,8 @@ class ForecastTask:
     def gaps_at_end(self) -> list[int]:
         """By how many steps each series ends before the one that ends last."""
         ends = [e["start"].ordinal + e["target"].shape[-1] * e["start"].freq.n for e in self.entries]
-        return [(max(ends) - end) // e["start"].freq.n for end, e in zip(ends, self.entries, strict=True)]
+        last = max(ends, default=0)  # once: for each series it would take the square of their number
+        return [(last - end) // e["start"].freq.n for end, e in zip(ends, self.entries, strict=True)]
 
     def ending_together(self) -> "ForecastTask":
         """The task with missing values behind series that end early: forecasts of all then cover the same dates.
