@@ -127,9 +127,9 @@ def make(problem: str, name: str, steps: int) -> tuple[dict[str, Callable[[], An
     import torch
     from online import STREAMS, load, make_network  # pyright: ignore[reportMissingImports]
 
-    from tsforecast.core import learners
+    from tsforecast import learners
     from tsforecast.core.gaussian import map_tensors
-    from tsforecast.core.learner import run, run_many
+    from tsforecast.learners.loop import run, run_many
 
     widths, variance, noise, _ = STREAMS[problem]
     inputs, target, _, _ = load(problem, 0)
@@ -273,7 +273,7 @@ def grow(job: dict[str, Any]) -> list[dict[str, Any]]:
     import torch
     from torch import nn
 
-    from tsforecast.core import learners
+    from tsforecast import learners
 
     torch.set_num_threads(job["threads"])
     weights, outputs = map(int, job["growth"].split("-")[:2])

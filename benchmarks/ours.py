@@ -7,8 +7,8 @@ from problems import Problem
 from torch import Tensor
 
 from tsforecast.core import Gaussian, LinearGaussian, LinearSystem
-from tsforecast.core.issm import ISSM
-from tsforecast.core.issm_components import Level, Season
+from tsforecast.core.components import Level, Season
+from tsforecast.core.structural import ISSM
 
 
 def make_ours(problem: Problem, dtype: torch.dtype, device: str) -> Contender:

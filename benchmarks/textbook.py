@@ -13,15 +13,15 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from tsforecast.core.issm import ISSM
-from tsforecast.core.issm_components import Level, Season
-from tsforecast.core.particles import ParticleState
+from tsforecast.core.components import Level, Season
+from tsforecast.core.particles.filtering import ParticleState
+from tsforecast.core.structural import ISSM
 from tsforecast.models.base import Batch, Belief, Stretch, scaled
 from tsforecast.models.issm import ISSMForecaster
 from tsforecast.models.rsgls_issm import RSGLSISSMForecaster
 from tsforecast.models.sgls import ARSGLSForecaster
 from tsforecast.models.switching import diagonal, variance
-from tsforecast.nn.likelihood import ScaledLikelihood
+from tsforecast.nn.decoders import ScaledLikelihood
 
 LOG_2PI = math.log(2 * math.pi)
 Forecaster = ARSGLSForecaster | RSGLSISSMForecaster

@@ -27,9 +27,9 @@ from sklearn import datasets
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from tsforecast.core import learners
-from tsforecast.core.learner import AbstractLearner, run
+from tsforecast import learners
 from tsforecast.data.files import append_rows
+from tsforecast.learners.loop import AbstractLearner, run
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # Widths, prior variance, noise variance (None: classes), rate of gradient descent.

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from toys_shared import TUNING, Result, Row, band, choose, learn, rows_of, style, trace
 from tqdm import tqdm
 
-from tsforecast.core import learners
-from tsforecast.core.learner import Prediction
+from tsforecast import learners
+from tsforecast.learners.loop import Prediction
 from tsforecast.plots import COLOURS, OBSERVED
 
 

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from toys_shared import TUNING, WEIGHTS, Result, Row, Weights, band, choose, learn, rows_of, style, with_default
 from tqdm import tqdm
 
-from tsforecast.core import learners
-from tsforecast.core.learner import AbstractLearner
+from tsforecast import learners
+from tsforecast.learners.loop import AbstractLearner
 from tsforecast.plots import COLOURS, OBSERVED
 
 NOISE = 0.1  # standard deviation of a target

@@ -8,9 +8,10 @@ import torch
 from matplotlib.axes import Axes
 from torch import Tensor
 
-from tsforecast.core import Gaussian, learners
-from tsforecast.core.learner import AbstractLearner, Prediction, run
-from tsforecast.core.scan import scan
+from tsforecast import learners
+from tsforecast.core import Gaussian
+from tsforecast.core.loop.scan import scan
+from tsforecast.learners.loop import AbstractLearner, Prediction, run
 
 TUNING = 10  # streams that choose settings
 # The first of each grid is the library's default.

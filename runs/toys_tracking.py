@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from toys_shared import TUNING, WEIGHTS, Result, Row, Weights, choose, rows_of, style, trace, with_default
 from tqdm import tqdm
 
-from tsforecast.core import Gaussian, LinearGaussian, LinearSystem, kalman, learners
+from tsforecast import learners
+from tsforecast.core import Gaussian, LinearGaussian, LinearSystem, kalman
 from tsforecast.plots import COLOURS, OBSERVED
 
 STEP, JOLT, BLUR = 0.1, 0.1, 10.0  # seconds; variances of what moves the state in a step, and of an observation

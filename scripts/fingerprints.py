@@ -20,7 +20,9 @@ from tsforecast.models import MODELS
 
 ROOT = Path(__file__).resolve().parent.parent
 LEARNERS = ("lofi", "vd-ekf", "ekf", "lrkf", "bong", "wolf-ekf")
-TRAINING = "--dataset exchange --max_epochs 2 --num_batches_per_epoch 2 --seed 0 --history_length 200 --threads 1 --quiet"
+TRAINING = (
+    "--dataset exchange --max_epochs 2 --num_batches_per_epoch 2 --seed 0 --history_length 200 --threads 1 --quiet"
+)
 
 
 def run(*words: str) -> None:
@@ -39,7 +41,7 @@ def run(*words: str) -> None:
 
 def fingerprint_model(name: str, folder: Path) -> dict[str, str]:
     """Losses of an untuned model, and a digest of its forecasts."""
-    run("train", name, *TRAINING.split(), "--output", str(folder / name))
+    run("train", name, *TRAINING.split(), "--quiet", "--output", str(folder / name))
     out = folder / f"{name}.csv"
     run("predict", str(folder / name), "--out", str(out), "--num_samples", "20", "--seed", "0", "--paths", "--quiet")
     with (folder / name / "metrics.csv").open() as file:

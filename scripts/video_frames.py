@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 from video_runs import AHEAD, SEEN, Model
 
-from tsforecast.core.particles import ParticleState
+from tsforecast.core.particles.filtering import ParticleState
 from tsforecast.data.video import Video, make_batch
 from tsforecast.models.base import Batch
 from tsforecast.models.frames import decode, forecast_paths, smoothed_paths

@@ -11,13 +11,13 @@ import pandas as pd
 import pytest
 import torch
 
-from tests.core.learners.particles import make_particles
+from tests.learners.particles import make_particles
 from tests.test_estimator import HORIZON, make_entries, make_estimator
 from tsforecast.adapt import Adaptation, AdaptivePredictor, PeriodNetwork, load_adaptive, rolling
-from tsforecast.core.learners import LEARNERS, LogDensity
 from tsforecast.data import ForecastTask
 from tsforecast.data.transform import collate, cut
 from tsforecast.evaluation import paired_difference, score
+from tsforecast.learners import LEARNERS, LogDensity
 from tsforecast.models import MODELS
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*logging interval", "ignore:.*does not have many workers")

@@ -16,9 +16,9 @@ import pytest
 import torch
 from torch.utils import _pytree as pytree
 
+from tsforecast import learners
 from tsforecast.adapters.recipe import Recipe
 from tsforecast.cli import main
-from tsforecast.core import learners
 from tsforecast.data.stream import STREAMS, Observation, delayed, read_lines, read_stream
 from tsforecast.plots import plot_stream
 from tsforecast.prequential import Setup, advance, begin, load, save, scores

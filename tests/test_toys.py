@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from tsforecast.core import kalman, learners
+from tsforecast import learners
+from tsforecast.core import kalman
 
 FOLDER = Path(__file__).resolve().parent.parent / "runs"
 NAMES = ("toys", "toys_shared", "toys_drift", "toys_outliers", "toys_tracking")

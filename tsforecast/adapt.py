@@ -18,8 +18,6 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from tsforecast.core.learner import in_prior_units
-from tsforecast.core.learners import DRIFTS, LEARNERS, AbstractNetwork, AbstractNetworkLearner, LogDensity
 from tsforecast.data import ForecastTask
 from tsforecast.data.checks import check_entries
 from tsforecast.data.files import save_tensors
@@ -27,6 +25,8 @@ from tsforecast.data.magnitude import find_exponents
 from tsforecast.data.reading import expect_like, load_tensors
 from tsforecast.data.task import instances
 from tsforecast.data.transform import collate, cut, since_first_value
+from tsforecast.learners import DRIFTS, LEARNERS, AbstractNetwork, AbstractNetworkLearner, LogDensity
+from tsforecast.learners.loop import in_prior_units
 from tsforecast.models import AbstractForecaster
 from tsforecast.models.base import FORMAT, Batch
 from tsforecast.predictor import StateSpacePredictor, load_predictor, save_predictor, with_module
@@ -41,7 +41,7 @@ class Adaptation:
     """What a forecaster learns with, once it has been trained.
 
     Attributes:
-        learner: Of `tsforecast.core.learners.LEARNERS`.
+        learner: Of `tsforecast.learners.LEARNERS`.
         drift: Between periods, of `DRIFTS`.
         rate: Of the drift, in a period.
         variance: Of every parameter in the prior, whose mean is what was trained.

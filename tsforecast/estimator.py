@@ -25,7 +25,7 @@ from tsforecast.models import MODELS, AbstractForecaster
 from tsforecast.models.base import largest_value
 from tsforecast.models.bounds import at_least
 from tsforecast.models.linear import AbstractLinearForecaster
-from tsforecast.nn.likelihood import DECODERS
+from tsforecast.nn.decoders import DECODERS
 from tsforecast.predictor import StateSpacePredictor
 from tsforecast.survey import Survey, adopt, survey
 from tsforecast.training import fit

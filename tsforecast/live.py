@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from tsforecast.core import Gaussian
-from tsforecast.core.particles import ParticleState
+from tsforecast.core.particles.filtering import ParticleState
 from tsforecast.data.checks import as_numbers
 from tsforecast.data.files import save_tensors
 from tsforecast.data.frequency import expected_alias_warnings

@@ -14,10 +14,10 @@ from torch.utils import _pytree as pytree
 
 from tsforecast.adapters.features import LARGEST, Columns, Statistics, read_features, read_number
 from tsforecast.adapters.recipe import Recipe, Stream
-from tsforecast.core.learner import in_prior_units
 from tsforecast.data.files import save_tensors
 from tsforecast.data.reading import expect_like, load_tensors
 from tsforecast.data.stream import Observation
+from tsforecast.learners.loop import in_prior_units
 
 FORMAT = 3  # of saved states; raised when older ones can no longer be read
 _BINS = 10

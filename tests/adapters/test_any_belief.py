@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 import torch
 
-from tests.core.learners.particles import make_particles
+from tests.learners.particles import make_particles
 from tests.test_stream import follow
 from tsforecast.adapters.recipe import Recipe
 from tsforecast.adapters.river import OnlineClassifier, OnlineRegressor
 from tsforecast.adapters.sklearn import BayesianOnlineClassifier, BayesianOnlineRegressor
-from tsforecast.core.learners import LEARNERS, Gaussian
 from tsforecast.data.stream import Observation
+from tsforecast.learners import LEARNERS, Gaussian
 from tsforecast.prequential import Setup, advance, load, movement, save, scores
 
 

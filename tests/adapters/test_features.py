@@ -8,7 +8,7 @@ import torch
 
 from tsforecast.adapters.features import Columns, Statistics, read_features, read_number, read_target
 from tsforecast.adapters.recipe import Recipe
-from tsforecast.core.learners import LEARNERS, Categorical, Gaussian
+from tsforecast.learners import LEARNERS, Categorical, Gaussian
 
 PLAIN = {
     "learner": "vd-ekf",

@@ -8,13 +8,13 @@ import torch
 from torch.utils import _pytree as pytree
 
 from tests.adapters.test_features import recipe
-from tests.core.learners.particles import make_particles
+from tests.learners.particles import make_particles
 from tests.test_stream import follow
 from tsforecast.adapters.river import OnlineClassifier, OnlineRegressor
-from tsforecast.core.learners import LEARNERS, Categorical, ModuleNetwork
-from tsforecast.core.learners import Gaussian as GaussianLikelihood
-from tsforecast.core.learners.network import as_network
 from tsforecast.data.stream import Observation
+from tsforecast.learners import LEARNERS, Categorical, ModuleNetwork
+from tsforecast.learners import Gaussian as GaussianLikelihood
+from tsforecast.learners.network import as_network
 from tsforecast.prequential import Setup, advance, load, save
 
 # Of low rank is what both beliefs share, and not what each would have.

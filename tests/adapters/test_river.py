@@ -13,8 +13,8 @@ from river import checks, compose, datasets, drift, evaluate, linear_model, metr
 
 from tsforecast.adapters.recipe import Recipe
 from tsforecast.adapters.river import OnlineClassifier, OnlineRegressor
-from tsforecast.core.learners import LEARNERS as LEARNER_NAMES
-from tsforecast.core.learners import Gaussian, Wiener
+from tsforecast.learners import LEARNERS as LEARNER_NAMES
+from tsforecast.learners import Gaussian, Wiener
 
 LEARNERS = [
     {"learner": "vd-ekf"},

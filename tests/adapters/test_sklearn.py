@@ -10,7 +10,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from tsforecast.adapters.river import OnlineRegressor
 from tsforecast.adapters.sklearn import BayesianOnlineClassifier, BayesianOnlineRegressor
-from tsforecast.core.learners import LEARNERS
+from tsforecast.learners import LEARNERS
 
 # Every learner; of a few rows at a time and few weights, which is all that these checks need.
 SMALL = [

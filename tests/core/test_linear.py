@@ -308,7 +308,7 @@ def test_blocks_of_any_length_give_the_likelihood_of_every_step(steps, targets):
 @pytest.mark.parametrize("length", [1, 2, 3])
 def test_blocks_of_a_varying_system_compose(length):
     """The recursion of `blocks` also holds where parameters vary: forced, since the default takes one step a block."""
-    from tsforecast.core.blocks import condition_on_blocks
+    from tsforecast.core.series.blocks import condition_on_blocks
 
     rng = generator(12)
     system, prior = random_system((6, 2), 3, 2, rng), random_gaussian((2,), 3, rng)

@@ -9,7 +9,7 @@ from scipy.integrate import cumulative_simpson
 from scipy.optimize import brentq
 from scipy.stats import multivariate_normal, norm
 
-from tests.core.switching_oracles import errors_from
+from tests.core.particles.oracles import errors_from
 from tests.oracles import generator, random_gaussian
 from tsforecast.core import Gaussian
 from tsforecast.core.mixture import GaussianMixture

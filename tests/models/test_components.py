@@ -1,6 +1,6 @@
 import pytest
 
-from tsforecast.core.issm_components import Level, Season, Trend
+from tsforecast.core.components import Level, Season, Trend
 from tsforecast.data.transform import SEASONS
 from tsforecast.models.components import SEASON_FACTORS, component_names, parse_component
 

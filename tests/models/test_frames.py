@@ -6,8 +6,8 @@ import torch
 
 from tests.models.cases import entries_of, make_batch, make_model
 from tsforecast.models.frames import decode, forecast_paths, smoothed_paths
+from tsforecast.nn.decoders import BernoulliDecoder
 from tsforecast.nn.image import principal_components
-from tsforecast.nn.likelihood import BernoulliDecoder
 
 EXACT = {"rtol": 1e-9, "atol": 1e-9}
 IMAGES = ["arsgls-image", "kvae-image"]

@@ -8,7 +8,7 @@ import torch
 from tests.models.cases import make_batch, make_entries, make_model, without
 from tsforecast.core import kalman
 from tsforecast.core.gaussian import map_tensors
-from tsforecast.core.particle_smoother import linear_given_switches
+from tsforecast.core.particles.smoothing import linear_given_switches
 from tsforecast.models import KVAERBForecaster
 from tsforecast.models.base import scaled
 

@@ -12,8 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from tsforecast.adapters.features import Statistics
-from tsforecast.core.learner import Expectation
-from tsforecast.core.learners import (
+from tsforecast.learners import (
     DRIFTS,
     LEARNERS,
     AbstractLikelihood,
@@ -25,7 +24,8 @@ from tsforecast.core.learners import (
     Gaussian,
     InverseMultiquadric,
 )
-from tsforecast.core.learners.network import as_network
+from tsforecast.learners.loop import Expectation
+from tsforecast.learners.network import as_network
 
 ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU, "sigmoid": nn.Sigmoid}
 WEIGHTS = {"none": None, "imq": InverseMultiquadric, "gate": Gate}
@@ -188,7 +188,7 @@ class Recipe:
     """Plain values that say which learner it is.
 
     Attributes:
-        learner: A name in `tsforecast.core.learners.LEARNERS`.
+        learner: A name in `tsforecast.learners.LEARNERS`.
         hidden: Widths of the hidden layers; none for a linear model.
         activation: "tanh", "relu" or "sigmoid".
         variance: Of every weight in the prior, around random weights of the usual size (0 for a linear model).

@@ -135,7 +135,7 @@ class OnlineClassifier(_Online, base.MiniBatchClassifier):
     Labels may come at any time after predictions were made.
 
     Args:
-        learner: A name in `tsforecast.core.learners.LEARNERS`; "adf" tells two classes apart.
+        learner: A name in `tsforecast.learners.LEARNERS`; "adf" tells two classes apart.
         hidden: Widths of the hidden layers; () is a linear model.
         activation: "tanh", "relu" or "sigmoid".
         variance: Of every weight in the prior.
@@ -311,7 +311,7 @@ class OnlineRegressor(_Online, base.MiniBatchRegressor):
     Features are treated as `OnlineClassifier` does. The target is standardised by its statistics so far, too.
 
     Args:
-        learner: A name in `tsforecast.core.learners.LEARNERS`; not "adf".
+        learner: A name in `tsforecast.learners.LEARNERS`; not "adf".
         hidden: Widths of the hidden layers; () is a linear model.
         activation: "tanh", "relu" or "sigmoid".
         variance: Of every weight in the prior.

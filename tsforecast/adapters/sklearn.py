@@ -90,7 +90,7 @@ class BayesianOnlineClassifier(ClassifierMixin, _BayesianOnline):
     standard deviations; NaN counts as the mean.
 
     Args:
-        learner: A name in `tsforecast.core.learners.LEARNERS`; "adf" tells two classes apart.
+        learner: A name in `tsforecast.learners.LEARNERS`; "adf" tells two classes apart.
         hidden: Widths of the hidden layers; () is a linear model.
         activation: "tanh", "relu" or "sigmoid".
         variance: Of every weight in the prior.
@@ -227,7 +227,7 @@ class BayesianOnlineRegressor(RegressorMixin, _BayesianOnline):
     Features are treated as `BayesianOnlineClassifier` does. Targets are standardised by their statistics so far, too.
 
     Args:
-        learner: A name in `tsforecast.core.learners.LEARNERS`; not "adf".
+        learner: A name in `tsforecast.learners.LEARNERS`; not "adf".
         hidden: Widths of the hidden layers; () is a linear model.
         activation: "tanh", "relu" or "sigmoid".
         variance: Of every weight in the prior.

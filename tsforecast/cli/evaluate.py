@@ -16,7 +16,6 @@ from jsonargparse import ArgumentParser, Namespace
 from tsforecast.adapt import EVIDENCE, Adaptation, AdaptivePredictor, Course, rolling
 from tsforecast.cli import options, parsing, runs
 from tsforecast.cli.train import settings
-from tsforecast.core.learners import DRIFTS, LEARNERS
 from tsforecast.data import ForecastTask
 from tsforecast.data.files import replace_file, replace_together
 from tsforecast.data.frequency import expected_alias_warnings
@@ -33,6 +32,7 @@ from tsforecast.evaluation import (
     save_scores,
 )
 from tsforecast.evaluation.report import PROTOCOLS
+from tsforecast.learners import DRIFTS, LEARNERS
 from tsforecast.models import AbstractISSMForecaster, AbstractSwitchingForecaster, RSGLSISSMForecaster
 from tsforecast.plots import (
     colour_of,

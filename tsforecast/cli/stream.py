@@ -22,9 +22,9 @@ from tqdm import tqdm
 from tsforecast.adapters.recipe import ACTIVATIONS, WEIGHTS, Recipe
 from tsforecast.cli import parsing, runs
 from tsforecast.cli.memory import check_learner_memory
-from tsforecast.core.learners import DRIFTS, LEARNERS
 from tsforecast.data.files import append_file, replace_file
 from tsforecast.data.stream import PREPARED, STREAMS, Observation, delayed, read_lines, read_stream
+from tsforecast.learners import DRIFTS, LEARNERS
 from tsforecast.plots import plot_stream, save_figure
 from tsforecast.prequential import Progress, Setup, advance, begin, load, movement, save, scores
 from tsforecast.progress import is_watched, quiet

@@ -1,10 +1,9 @@
 """Gaussians pushed through, or conditioned on, linear-Gaussian conditionals. Knows torch alone."""
 
 from tsforecast.core import kalman
+from tsforecast.core.components import Component, Level, Season, Trend
 from tsforecast.core.em import em_step, expected_log_joint, posterior_entropy
 from tsforecast.core.gaussian import Gaussian, map_tensors
-from tsforecast.core.issm import ISSM
-from tsforecast.core.issm_components import Component, Level, Season, Trend
 from tsforecast.core.kalman import Filtered, Smoothed
 from tsforecast.core.linalg import NotPositiveDefiniteError
 from tsforecast.core.linear import (
@@ -14,6 +13,7 @@ from tsforecast.core.linear import (
     LinearGaussian,
     LinearSystem,
 )
+from tsforecast.core.structural import ISSM
 
 __all__ = [
     "ISSM",

@@ -8,7 +8,7 @@ from tsforecast.core.gaussian import Gaussian
 from tsforecast.core.kalman import Smoothed, mask_rows, smooth
 from tsforecast.core.linalg import LOG_2PI, cholesky, log_det, matvec, solve_lower, symmetrise
 from tsforecast.core.linear import AbstractLinearSystem, LinearGaussian, LinearSystem
-from tsforecast.core.scan import scan
+from tsforecast.core.loop.scan import scan
 
 
 def expected_log_joint(

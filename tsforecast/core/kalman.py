@@ -25,7 +25,7 @@ from tsforecast.core.linalg import (
     symmetrise,
 )
 from tsforecast.core.linear import AbstractLinearSystem, LinearGaussian
-from tsforecast.core.scan import scan
+from tsforecast.core.loop.scan import scan
 
 
 @register_record

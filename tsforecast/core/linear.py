@@ -9,8 +9,6 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from tsforecast.core import elementwise
-from tsforecast.core.blocks import Blocks, condition_on_blocks
 from tsforecast.core.gaussian import Gaussian, map_tensors, register_record, unbind
 from tsforecast.core.linalg import (
     LOG_2PI,
@@ -22,6 +20,8 @@ from tsforecast.core.linalg import (
     symmetrise,
     whiten,
 )
+from tsforecast.core.series import elementwise
+from tsforecast.core.series.blocks import Blocks, condition_on_blocks
 
 
 class AbstractLinearGaussian(abc.ABC):

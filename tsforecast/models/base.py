@@ -15,7 +15,7 @@ from torch import Tensor
 from tsforecast.core import Gaussian
 from tsforecast.core.gaussian import register_record
 from tsforecast.core.linalg import is_transformed
-from tsforecast.core.particles import ParticleState
+from tsforecast.core.particles.filtering import ParticleState
 from tsforecast.models.bounds import at_least
 from tsforecast.models.components import parse_component
 from tsforecast.models.schedule import course

@@ -1,6 +1,6 @@
 """Components of an ISSM by name."""
 
-from tsforecast.core.issm_components import Component, Level, Season, Trend
+from tsforecast.core.components import Component, Level, Season, Trend
 
 # Number of factors of every named season; `cycle_of_N` has N.
 SEASON_FACTORS = {

@@ -8,19 +8,19 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tsforecast.core import Gaussian, LinearGaussian, LinearSystem
-from tsforecast.core.issm_components import Season
+from tsforecast.core.components import Season
 from tsforecast.core.linalg import NotPositiveDefiniteError
 from tsforecast.core.linear import DiagonalLinearGaussian
-from tsforecast.core.particles import AbstractSwitchingSystem, ParticleFiltered, ParticleState
-from tsforecast.core.switching import Diagonal
+from tsforecast.core.particles.filtering import AbstractSwitchingSystem, ParticleFiltered, ParticleState
+from tsforecast.core.particles.switching import Diagonal
 from tsforecast.models.base import Batch, Belief, Stretch, identities, scaled
 from tsforecast.models.bounds import above_zero, at_least
 from tsforecast.models.components import component_names, parse_component
 from tsforecast.models.gls import begun, rotations, seasonal_readout
 from tsforecast.models.switching import LARGEST_LOG_SCALE, AbstractSwitchingForecaster, variance
 from tsforecast.nn import DECODERS, ScaledLikelihood, SeriesParameters
+from tsforecast.nn.decoders import AbstractDecoder, GaussianDecoder
 from tsforecast.nn.image import ImageEncoder, ImageSize, begin_at, principal_components
-from tsforecast.nn.likelihood import AbstractDecoder, GaussianDecoder
 from tsforecast.nn.mlp import resized
 
 BASE_MATRICES = tuple(f"mixture.bases.{name}" for name in ("transition", "emission", "inputs", "recurrence"))

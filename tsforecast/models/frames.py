@@ -11,13 +11,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tsforecast.core import particles
-from tsforecast.core.particles import ParticleState
-from tsforecast.core.recurrent import RecurrentSwitching
-from tsforecast.core.switching import GaussianSwitching
+from tsforecast.core.particles.filtering import ParticleState
+from tsforecast.core.particles.recurrent import RecurrentSwitching
+from tsforecast.core.particles.switching import GaussianSwitching
 from tsforecast.models.base import Batch, Belief
 from tsforecast.models.kvae import AbstractKVAEForecaster
 from tsforecast.models.sgls import ARSGLSForecaster
-from tsforecast.nn.likelihood import BernoulliDecoder
+from tsforecast.nn.decoders import BernoulliDecoder
 
 FrameForecaster = ARSGLSForecaster | AbstractKVAEForecaster
 

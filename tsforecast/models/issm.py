@@ -7,8 +7,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tsforecast.core import Gaussian, kalman
-from tsforecast.core.issm import ISSM
-from tsforecast.core.issm_components import Season
+from tsforecast.core.components import Season
+from tsforecast.core.structural import ISSM
 from tsforecast.models.base import Batch, Belief, Stretch, identities, scaled
 from tsforecast.models.bounds import at_least
 from tsforecast.models.components import component_names, parse_component

@@ -6,9 +6,9 @@ from torch import Tensor
 
 from tsforecast.core import Gaussian, LinearSystem, kalman
 from tsforecast.core.linear import DiagonalLinearGaussian
-from tsforecast.core.particle_smoother import ParticleSmoothed, linear_given_switches
-from tsforecast.core.particles import AbstractSwitchingSystem, Regime
-from tsforecast.core.recurrent import RecurrentSwitching
+from tsforecast.core.particles.filtering import AbstractSwitchingSystem, Regime
+from tsforecast.core.particles.recurrent import RecurrentSwitching
+from tsforecast.core.particles.smoothing import ParticleSmoothed, linear_given_switches
 from tsforecast.models.base import Batch, Belief, Stretch, scaled
 from tsforecast.models.bounds import at_least
 from tsforecast.models.dense import BASE_MATRICES, AbstractDenseForecaster

@@ -8,8 +8,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tsforecast.core import AbstractLinearSystem, Gaussian
-from tsforecast.core.particles import AbstractSwitchingSystem, Regime
-from tsforecast.core.switching import GaussianSwitching
+from tsforecast.core.particles.filtering import AbstractSwitchingSystem, Regime
+from tsforecast.core.particles.switching import GaussianSwitching
 from tsforecast.models.base import DATA_DECIDED, Batch, Belief, Stretch
 from tsforecast.models.bounds import at_least
 from tsforecast.models.issm import ISSMForecaster

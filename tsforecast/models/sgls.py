@@ -8,8 +8,8 @@ from torch import Tensor
 
 from tsforecast.core import Gaussian, LinearSystem
 from tsforecast.core.linear import DiagonalLinearGaussian
-from tsforecast.core.particles import AbstractSwitchingSystem, Regime
-from tsforecast.core.switching import CategoricalSwitching, GaussianSwitching
+from tsforecast.core.particles.filtering import AbstractSwitchingSystem, Regime
+from tsforecast.core.particles.switching import CategoricalSwitching, GaussianSwitching
 from tsforecast.models.base import Batch, Belief, Stretch
 from tsforecast.models.dense import BASE_MATRICES, AbstractDenseForecaster
 from tsforecast.models.switching import LARGEST_LOG_SCALE, diagonal, variance

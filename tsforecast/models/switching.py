@@ -9,9 +9,9 @@ from torch import Tensor
 
 from tsforecast.core import AbstractLinearSystem, Gaussian, particles
 from tsforecast.core.gaussian import map_tensors
-from tsforecast.core.particle_smoother import ParticleSmoothed, sample_given, smooth
-from tsforecast.core.particles import GRADIENTS, AbstractSwitchingSystem, ParticleFiltered, ParticleState
-from tsforecast.core.switching import Diagonal
+from tsforecast.core.particles.filtering import GRADIENTS, AbstractSwitchingSystem, ParticleFiltered, ParticleState
+from tsforecast.core.particles.smoothing import ParticleSmoothed, sample_given, smooth
+from tsforecast.core.particles.switching import Diagonal
 from tsforecast.models.base import AbstractForecaster, Batch, Belief, Stretch, known_past, scaled
 from tsforecast.models.bounds import at_least
 from tsforecast.models.linear import crps_of_forecast

@@ -1,10 +1,10 @@
 """Networks that return parameters of core objects."""
 
+from tsforecast.nn.decoders import DECODERS, AbstractDecoder, ScaledLikelihood
 from tsforecast.nn.image import ImageDecoder, ImageEncoder, ImageSize
-from tsforecast.nn.likelihood import DECODERS, AbstractDecoder, ScaledLikelihood
+from tsforecast.nn.lstm import LSTM
 from tsforecast.nn.mlp import BaseMixture, GuessNetwork, InputNetwork, SwitchDynamics
 from tsforecast.nn.parameters import ScaleNetwork, SeriesParameters
-from tsforecast.nn.recurrent import LSTM
 
 __all__ = [
     "DECODERS",

@@ -1,0 +1,45 @@
+"""Rao-Blackwellised particle filters and smoothers, and the switching systems that they filter."""
+
+from tsforecast.core.particles.filtering import (
+    GRADIENTS,
+    AbstractSwitchingSystem,
+    ParticleFiltered,
+    ParticleState,
+    Regime,
+    draw,
+    filter,
+    forecast,
+    initial_particles,
+    predict,
+    resample,
+    systematic_ancestors,
+    take,
+)
+from tsforecast.core.particles.recurrent import RecurrentSwitching
+from tsforecast.core.particles.smoothing import ParticleSmoothed, linear_given_switches, sample_given, smooth
+from tsforecast.core.particles.switching import CategoricalSwitching, Diagonal, GaussianSwitching, Likelihood
+
+__all__ = [
+    "GRADIENTS",
+    "AbstractSwitchingSystem",
+    "CategoricalSwitching",
+    "Diagonal",
+    "GaussianSwitching",
+    "Likelihood",
+    "ParticleFiltered",
+    "ParticleSmoothed",
+    "ParticleState",
+    "RecurrentSwitching",
+    "Regime",
+    "draw",
+    "filter",
+    "forecast",
+    "initial_particles",
+    "linear_given_switches",
+    "predict",
+    "resample",
+    "sample_given",
+    "smooth",
+    "systematic_ancestors",
+    "take",
+]

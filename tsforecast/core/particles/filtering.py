@@ -1,0 +1,383 @@
+"""Rao-Blackwellised particle filters: switches are sampled, the state given the switches stays Gaussian.
+
+The filter is a loop over a system's `extend`, which moves every particle by one step and weighs it; resampling touches
+only what `extend` returns. Dimensions are (particle, series, ...), all series and particles in one tensor program.
+"""
+
+import abc
+import dataclasses
+import math
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from tsforecast.core.gaussian import Gaussian, map_tensors, register_record
+from tsforecast.core.linalg import ADVICE, NotPositiveDefiniteError, cholesky, is_transformed, matvec
+from tsforecast.core.linear import AbstractLinearGaussian, LinearGaussian
+from tsforecast.core.loop.scan import scan
+from tsforecast.core.mixture import GaussianMixture
+
+GRADIENTS = ("fivo", "stop-gradient")
+
+
+@register_record
+@dataclasses.dataclass(frozen=True)
+class ParticleState:
+    """Weighted particles, each with a switch and a Gaussian belief over the state.
+
+    Attributes:
+        switch: s_t; a categorical one is one-hot.
+        state: Belief over x_t given the particle's switches (and auxiliaries) and the data.
+        log_weight: Logarithms of the weights, which sum to one for every series.
+        recurrence: F(s_t), by which the next switch depends on x_t; None where it does not.
+        switch_noise: Variances S(s_t) of the next switch; None for categorical ones.
+        auxiliary: z_t, for systems that have one.
+        begun: False where no step was taken yet: the next switch is the series' first.
+    """
+
+    switch: Float[Tensor, "particle series switch"]
+    state: Gaussian
+    log_weight: Float[Tensor, "particle series"]
+    recurrence: Float[Tensor, "particle series switch state"] | None
+    switch_noise: Float[Tensor, "particle series switch"] | None
+    auxiliary: Float[Tensor, "particle series auxiliary"] | None
+    begun: Bool[Tensor, " series"]
+
+    @property
+    def effective_sample_size(self) -> Float[Tensor, " series"]:
+        """1 / sum of the squared weights: from 1 to the number of particles."""
+        return (-torch.logsumexp(2 * self.log_weight, 0)).exp()
+
+    @property
+    def marginal(self) -> GaussianMixture:
+        """The filter's marginal over the state, sum_i w_i N(m_i, V_i)."""
+        return GaussianMixture(self.log_weight, self.state)
+
+
+@register_record
+@dataclasses.dataclass(frozen=True)
+class Regime:
+    """The linear-Gaussian step that a switch s_t chooses.
+
+    Attributes:
+        transition: p(x_t | x_{t-1}).
+        emission: p(y_t | x_t), or of the auxiliary z_t in the place of y_t.
+        recurrence: F of the next switch, or None.
+        switch_noise: Variances S of the next switch, or None.
+    """
+
+    transition: AbstractLinearGaussian
+    emission: AbstractLinearGaussian
+    recurrence: Float[Tensor, "*#batch switch state"] | None = None
+    switch_noise: Float[Tensor, "*#batch switch"] | None = None
+
+
+class AbstractSwitchingSystem(abc.ABC):
+    """x_0 ~ prior; then for t = 1, 2, ...: switch s_t, state x_t given s_t, observation y_t given x_t and s_t.
+
+    The time convention is that of `AbstractLinearSystem`; the first switch does not depend on x_0.
+
+    Attributes:
+        has_one_past: Whether a switch tells for certain which particle it came from.
+        weighs: Whether particles of a series may differ in weight.
+    """
+
+    has_one_past: bool = False
+    weighs: bool = True
+
+    @abc.abstractmethod
+    def begin(self, num_particles: int, prior: Gaussian) -> ParticleState:
+        """Particles before the first step, all alike.
+
+        Args:
+            num_particles: At least 1.
+            prior: Over x_0, of batch shape (series,).
+        """
+
+    @abc.abstractmethod
+    def extend(
+        self,
+        particles: ParticleState,
+        time: int,
+        value: Float[Tensor, "series target"] | None,
+        observed: Bool[Tensor, "series target"] | None,
+        generator: torch.Generator | None = None,
+    ) -> ParticleState:
+        """The particles one step on, drawn from the proposal; their log-weights are not normalised.
+
+        A step without any observation is drawn from the model itself and changes no weight; None in the place of a
+        value is one for all series, for which no proposal need be known.
+        """
+
+    @abc.abstractmethod
+    def recall(
+        self, particles: ParticleState, switch: Float[Tensor, "sample series switch"], time: int
+    ) -> tuple[LinearGaussian | None, Float[Tensor, "#sample particle series"]]:
+        """What switches s_t at `time` say of the particles of the step before.
+
+        Returns:
+            If s_t depends on x_{t-1}: that conditional of every particle, (particle, series), and 0. Else None, and
+            log p(s_t | s_{t-1}) for every pair of sample and particle.
+        """
+
+    @abc.abstractmethod
+    def regime(self, switch: Float[Tensor, "*batch switch"], time: int) -> Regime:
+        """The step that a switch chooses."""
+
+    @abc.abstractmethod
+    def simulate_switch(
+        self, particles: ParticleState, state: Float[Tensor, "particle series state"], time: int,
+        generator: torch.Generator | None = None,
+    ) -> Float[Tensor, "particle series switch"]:  # fmt: skip
+        """s_t given s_{t-1} of the particles and x_{t-1}."""
+
+    @abc.abstractmethod
+    def simulate_value(
+        self, emitted: Float[Tensor, "particle series emitted"], time: int, generator: torch.Generator | None = None
+    ) -> Float[Tensor, "particle series target"]:
+        """The observation, given a sample from the emission (which is the observation itself without an auxiliary)."""
+
+
+@register_record
+@dataclasses.dataclass(frozen=True)
+class ParticleFiltered:
+    """What the filter found.
+
+    Attributes:
+        particles: After the last step: what the next stretch of data begins with.
+        log_likelihood: Estimates of log p(y_t | y_1, ..., y_{t-1}); the exponential of their sum over time is unbiased.
+        effective_sample_size: Of the weights of every step, before resampling.
+        history: The particles of every step with a leading dimension of time, where asked for.
+    """
+
+    particles: ParticleState
+    log_likelihood: Float[Tensor, "time series"]
+    effective_sample_size: Float[Tensor, "time series"]
+    history: ParticleState | None
+
+
+def initial_particles(
+    num_particles: int, prior: Gaussian, switch_dim: int, auxiliary_dim: int = 0, recurrent: bool = False
+) -> ParticleState:
+    """Particles before the first step, all alike: what was before it is zero.
+
+    Args:
+        num_particles: At least 1.
+        prior: Over x_0, of batch shape (series,).
+        switch_dim: Of s.
+        auxiliary_dim: Of z; 0 without.
+        recurrent: Whether the switch depends on the state.
+
+    Raises:
+        ValueError: If there is no particle.
+    """
+    if num_particles < 1:
+        raise ValueError(f"expected at least one particle, got num_particles={num_particles}")
+    shape = (num_particles, *prior.batch_shape)
+    zeros = prior.mean.new_zeros
+    return ParticleState(
+        switch=zeros(*shape, switch_dim),
+        state=Gaussian(prior.mean.expand(*shape, -1), prior.cov.expand(*shape, -1, -1)),
+        log_weight=prior.mean.new_full(shape, -math.log(num_particles)),
+        recurrence=zeros(*shape, switch_dim, prior.mean.shape[-1]) if recurrent else None,
+        switch_noise=None,
+        auxiliary=zeros(*shape, auxiliary_dim) if auxiliary_dim else None,
+        begun=torch.zeros(shape[1], dtype=torch.bool, device=prior.mean.device),
+    )
+
+
+def filter(
+    system: AbstractSwitchingSystem,
+    particles: ParticleState,
+    values: Float[Tensor, "time series target"],
+    observed: Bool[Tensor, "time series target"] | None = None,
+    *,
+    threshold: float = 0.5,
+    gradient: str = "fivo",
+    keep_history: bool = False,
+    generator: torch.Generator | None = None,
+    first: int = 0,
+) -> ParticleFiltered:
+    """The Rao-Blackwellised particle filter (Doucet et al. 2000) with learnt proposals (Maddison et al. 2017).
+
+    Args:
+        system: Its steps `first`, `first + 1`, ... are taken.
+        particles: Before step `first`: from `system.begin`, or where an earlier filter stopped.
+        values: Finite everywhere; without influence where not observed.
+        observed: False where a component is missing; None if nothing is.
+        threshold: A series is resampled when its effective sample size is below this share of the particles: 0 never
+            (importance weighting of whole paths), above 1 always.
+        gradient: Of the choice of ancestors: "fivo" drops it (biased, low variance); "stop-gradient" keeps it in
+            weights divided by their detached selves (Scibior and Wood 2021).
+        keep_history: Whether to return the particles of every step, which smoothing needs.
+        generator: Of random numbers.
+        first: Index of the first step.
+
+    Raises:
+        ValueError: If `gradient` is not known.
+        NotPositiveDefiniteError: Naming the step, where a covariance cannot be factorised or all weights vanish.
+    """
+    if gradient not in GRADIENTS:
+        raise ValueError(f"expected gradient to be one of {', '.join(GRADIENTS)}, got {gradient!r}")
+
+    def step(particles: ParticleState, x: tuple) -> tuple[ParticleState, tuple]:
+        time, value, mask = x
+        particles = resample(particles, threshold, gradient, generator)
+        particles = system.extend(particles, time, value, mask, generator)
+        increment = torch.logsumexp(particles.log_weight, 0)
+        particles = dataclasses.replace(particles, log_weight=particles.log_weight - increment)
+        kept = particles if keep_history else None
+        return particles, (increment, particles.effective_sample_size.detach(), kept)
+
+    times = range(first, first + values.shape[0])
+    particles, (increments, sizes, history) = scan(step, particles, (times, values, observed), first=first)
+    failed = ~increments.isfinite()
+    if not is_transformed(failed) and bool(failed.any()):
+        time, series = failed.nonzero()[0].tolist()
+        raise NotPositiveDefiniteError(
+            f"The weights of all particles vanish or are not finite at step {first + time}, series {series} "
+            f"({int(failed.any(0).sum())} series failed): an observation is impossible under the model. {ADVICE}"
+        )
+    return ParticleFiltered(particles, increments, sizes, history)
+
+
+def resample(
+    particles: ParticleState,
+    threshold: float = 2.0,
+    gradient: str = "fivo",
+    generator: torch.Generator | None = None,
+) -> ParticleState:
+    """Systematic resampling of the series whose effective sample size is below `threshold` times the particles.
+
+    See `filter` for `gradient`.
+    """
+    count, num_series = particles.log_weight.shape
+    detached = particles.log_weight.detach()
+    uniform = torch.rand(num_series, generator=generator, dtype=detached.dtype, device=detached.device)
+    chosen = particles.effective_sample_size.detach() < threshold * count
+    if not is_transformed(chosen) and not bool(chosen.any()):
+        return particles
+    stay = torch.arange(count, device=detached.device).unsqueeze(-1)
+    ancestors = torch.where(chosen, systematic_ancestors(detached, uniform, count), stay)
+    moved = take(particles, ancestors)
+    log_weight = torch.full_like(detached, -math.log(count))
+    if gradient == "stop-gradient":
+        log_weight = log_weight + (moved.log_weight - moved.log_weight.detach())
+    return dataclasses.replace(moved, log_weight=torch.where(chosen, log_weight, particles.log_weight))
+
+
+def systematic_ancestors(
+    log_weight: Float[Tensor, "particle series"], uniform: Float[Tensor, " series"], count: int
+) -> Int[Tensor, "sample series"]:
+    """Indices drawn with one uniform number a series: particle i is taken `count` w_i times, rounded up or down.
+
+    Args:
+        log_weight: Of any scale.
+        uniform: In [0, 1).
+        count: Number of samples.
+    """
+    cumulative = torch.softmax(log_weight, 0).cumsum(0)
+    cumulative = (cumulative / cumulative[-1]).mT.contiguous()
+    points = (torch.arange(count, device=uniform.device) + uniform.unsqueeze(-1)) / count
+    points = points.clamp_max(1 - torch.finfo(points.dtype).eps / 2)  # 1 by rounding lies beyond the last weight
+    return torch.searchsorted(cumulative, points, right=True).clamp_max(log_weight.shape[0] - 1).mT
+
+
+def take(particles: ParticleState, index: Int[Tensor, "sample series"]) -> ParticleState:
+    """The particles at an index of each series' own."""
+    num_series = index.shape[1]
+    flat = (index * num_series + torch.arange(num_series, device=index.device)).flatten()
+
+    def pick(x: Tensor) -> Tensor:
+        if x.ndim == 1:  # of the series, not of its particles
+            return x
+        return x.flatten(0, 1).index_select(0, flat).unflatten(0, index.shape)
+
+    return map_tensors(pick, particles)
+
+
+def draw(particles: ParticleState, num_samples: int, generator: torch.Generator | None = None) -> ParticleState:
+    """Particles drawn systematically by their weights, which they keep; see `systematic_ancestors`."""
+    weight = particles.log_weight.detach()
+    uniform = torch.rand(weight.shape[1], generator=generator, dtype=weight.dtype, device=weight.device)
+    return take(particles, systematic_ancestors(weight, uniform, num_samples))
+
+
+def predict(
+    system: AbstractSwitchingSystem, particles: ParticleState, time: int, generator: torch.Generator | None = None
+) -> GaussianMixture:
+    """One-step-ahead predictive density of what the emission emits: the state is integrated out, the switch sampled.
+
+    Args:
+        system: Its step `time` is taken.
+        particles: Before that step.
+        time: Index of the step.
+        generator: Of random numbers.
+    """
+    moved = system.extend(particles, time, None, None, generator)
+    return GaussianMixture(moved.log_weight, system.regime(moved.switch, time).emission.marginal(moved.state))
+
+
+def forecast(
+    system: AbstractSwitchingSystem,
+    particles: ParticleState,
+    num_steps: int,
+    num_samples: int,
+    generator: torch.Generator | None = None,
+    first: int = 0,
+    switches: Float[Tensor, "time #sample series switch"] | None = None,
+    hold: bool = False,
+) -> tuple[
+    Float[Tensor, "time sample series target"],
+    Float[Tensor, "time sample series switch"],
+    Float[Tensor, "time sample series state"],
+]:
+    """Joint sample paths of the model from weighted particles: of observations, switches and states.
+
+    Args:
+        system: Its steps `first`, `first + 1`, ... are taken.
+        particles: Before step `first`.
+        num_steps: At least 1.
+        num_samples: Paths.
+        generator: Of random numbers.
+        first: Index of the first step.
+        switches: Held fixed, for what-if questions; None to sample them.
+        hold: Whether every path keeps the switch of its particle.
+    """
+    # Factorised once for each particle, not for each path: the factor takes the covariance's place in the drawing.
+    factor = cholesky(particles.state.cov, "the covariance of a particle's state", jitter=True)
+    particles = draw(
+        dataclasses.replace(particles, state=Gaussian(particles.state.mean, factor)), num_samples, generator
+    )
+    mean, factor = particles.state.mean, particles.state.cov
+    noise = torch.randn(mean.shape, generator=generator, dtype=mean.dtype, device=mean.device)
+    state = mean + matvec(factor, noise)
+    known = Gaussian(state, state.new_zeros(()).expand(factor.shape))
+    particles = dataclasses.replace(particles, state=known)
+
+    def step(carry: tuple[ParticleState, Tensor], x: tuple) -> tuple[tuple[ParticleState, Tensor], tuple]:
+        particles, state = carry
+        time, held = x
+        if hold:
+            switch = particles.switch
+        elif held is None:
+            switch = system.simulate_switch(particles, state, time, generator)
+        else:
+            switch = held.expand(num_samples, -1, -1)
+        regime = system.regime(switch, time)
+        state = regime.transition.sample(state, generator)
+        emitted = regime.emission.sample(state, generator)
+        value = system.simulate_value(emitted, time, generator)
+        particles = dataclasses.replace(
+            particles,
+            switch=switch,
+            auxiliary=None if particles.auxiliary is None else emitted,
+            recurrence=regime.recurrence,
+            switch_noise=regime.switch_noise,
+            begun=torch.ones_like(particles.begun),
+        )
+        return (particles, state), (value, switch, state)
+
+    _, paths = scan(step, (particles, state), (range(first, first + num_steps), switches), first=first)
+    return paths

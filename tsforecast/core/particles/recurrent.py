@@ -1,0 +1,121 @@
+"""Linear steps chosen by a memory of what was emitted before: the system of the Kalman variational auto-encoder."""
+
+import dataclasses
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from tsforecast.core.gaussian import Gaussian
+from tsforecast.core.linear import LinearGaussian
+from tsforecast.core.particles.filtering import AbstractSwitchingSystem, ParticleState, Regime, initial_particles
+from tsforecast.core.particles.switching import Diagonal, Likelihood, choose
+
+
+@dataclasses.dataclass(frozen=True)
+class RecurrentSwitching(AbstractSwitchingSystem):
+    """A switching system whose switch is no random variable but the memory of a recurrent network.
+
+        s_t = g(s_{t-1}, z_{t-1}, t),    x_t ~ N(A(s_t) x_{t-1}, R),
+        z_t ~ N(C(s_t) x_t + d_t, Q),    y_t ~ p(y_t | z_t).
+
+    Given z_1, ..., z_T all is linear and Gaussian. They are drawn from q(z_t | y_t) alone, and a step has the mean over
+    the particles of log p(y_t | z_t) - log q(z_t | y_t) + log p(z_t | z_1, ..., z_{t-1}): the evidence lower bound of
+    Fraccaro et al. (2017), with the exact Kalman likelihood of z (Rao-Blackwellised; Kurle et al. 2020). Particles are
+    samples of q, always of equal weight. Where nothing is observed, z_t is not either, and the memory is given its
+    predictive mean.
+
+    Attributes:
+        memory: g: (switch (*batch, switch), auxiliary (*batch, auxiliary), time) -> (*batch, switch).
+        parameters: (switch (*batch, switch), time) -> what it chooses; the batch ends with the series.
+        guess: q(z_t | y_t), (time or 1, series, auxiliary); None where nothing is going to be observed.
+        likelihood: p(y_t | z_t); None shows z_t itself, in forecasts.
+        switch_dim: Size of the memory.
+        auxiliary_dim: Of z.
+        active: False where a series has not begun and its particles stand still, (time, series); None if all have.
+    """
+
+    memory: Callable[[Tensor, Tensor, int], Tensor]
+    parameters: Callable[[Tensor, int], Regime]
+    guess: Diagonal | None
+    likelihood: Likelihood | None
+    switch_dim: int
+    auxiliary_dim: int
+    active: Bool[Tensor, "time series"] | None = None
+
+    has_one_past = True
+    weighs = False
+
+    def begin(self, num_particles: int, prior: Gaussian) -> ParticleState:
+        """Particles before the first step, all alike; what was emitted before it is zero."""
+        return initial_particles(num_particles, prior, self.switch_dim, self.auxiliary_dim)
+
+    def extend(
+        self,
+        particles: ParticleState,
+        time: int,
+        value: Float[Tensor, "series target"] | None,
+        observed: Bool[Tensor, "series target"] | None,
+        generator: torch.Generator | None = None,
+    ) -> ParticleState:
+        """Memory, state, then z_t from the guess; all weights move by the same."""
+        assert particles.auxiliary is not None
+        switch = self.memory(particles.switch, particles.auxiliary, time)
+        regime = self.parameters(switch, time)
+        predicted = regime.transition.marginal(particles.state)
+        expected = regime.emission.marginal(predicted).mean
+        moved = dataclasses.replace(
+            particles,
+            switch=switch,
+            state=predicted,
+            auxiliary=expected,
+            begun=torch.ones_like(particles.begun),
+        )
+        if value is None:
+            return moved
+        assert self.guess is not None
+        mean, variance = (x[time if x.shape[0] > 1 else 0] for x in (self.guess.mean, self.guess.variance))
+        guess = Diagonal(mean, variance)
+        noise = torch.randn(expected.shape, generator=generator, dtype=mean.dtype, device=mean.device)
+        auxiliary = mean + variance.sqrt() * noise
+        given, log_prior = regime.emission.posterior(predicted, auxiliary)
+        assert self.likelihood is not None, "observations need p(y_t | z_t)"
+        gain = self.likelihood.log_prob(auxiliary, value, observed, time) - guess.log_prob(auxiliary) + log_prior
+        seen = torch.ones_like(particles.begun) if observed is None else observed.any(-1)
+        gain = torch.where(seen, gain.mean(0), 0.0)
+        known = dataclasses.replace(moved, state=given, auxiliary=auxiliary)
+        moved = dataclasses.replace(choose(seen, known, moved), log_weight=particles.log_weight + gain)
+        return moved if self.active is None else choose(self.active[time], moved, particles)
+
+    def recall(
+        self, particles: ParticleState, switch: Float[Tensor, "sample series switch"], time: int
+    ) -> tuple[LinearGaussian | None, Float[Tensor, "#sample particle series"]]:
+        """Log-probability 0 for the particle that the memory came from, next to nothing for others."""
+        assert particles.auxiliary is not None
+        moved = self.memory(particles.switch, particles.auxiliary, time)
+        distance = (switch.unsqueeze(1) - moved).square().sum(-1)
+        nearest = distance.argmin(1, keepdim=True)
+        never = torch.full_like(distance, -1e9)
+        return None, never.scatter(1, nearest, 0.0)
+
+    def regime(self, switch: Float[Tensor, "*batch switch"], time: int) -> Regime:
+        """The step that a memory chooses."""
+        return self.parameters(switch, time)
+
+    def simulate_switch(
+        self,
+        particles: ParticleState,
+        state: Float[Tensor, "particle series state"],
+        time: int,
+        generator: torch.Generator | None = None,
+    ) -> Float[Tensor, "particle series switch"]:
+        """The memory after what the particles emitted last."""
+        assert particles.auxiliary is not None
+        return self.memory(particles.switch, particles.auxiliary, time)
+
+    def simulate_value(
+        self, emitted: Float[Tensor, "particle series emitted"], time: int, generator: torch.Generator | None = None
+    ) -> Float[Tensor, "particle series target"]:
+        """Through the likelihood where there is one."""
+        return emitted if self.likelihood is None else self.likelihood.sample(emitted, time, generator)

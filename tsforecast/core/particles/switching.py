@@ -1,0 +1,423 @@
+"""Switching linear-Gaussian systems, with Gaussian or categorical switches, as the particle filter wants them."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from tsforecast.core.gaussian import Gaussian, map_tensors, register_record
+from tsforecast.core.linalg import LOG_2PI, add_diagonal, cholesky, is_transformed, log_det, matvec, whiten
+from tsforecast.core.linear import AbstractLinearGaussian, LinearGaussian
+from tsforecast.core.particles.filtering import AbstractSwitchingSystem, ParticleState, Regime, initial_particles
+
+
+@register_record
+@dataclasses.dataclass(frozen=True)
+class Diagonal:
+    """A Gaussian with independent components.
+
+    Attributes:
+        mean: Shape (*batch, dim).
+        variance: Shape (*batch, dim).
+    """
+
+    mean: Float[Tensor, "*#batch dim"]
+    variance: Float[Tensor, "*#batch dim"]
+
+    def log_prob(self, value: Float[Tensor, "*#batch dim"]) -> Float[Tensor, "*batch"]:
+        """Log-density."""
+        square = (value - self.mean).square() / self.variance
+        return -0.5 * (square + self.variance.log() + LOG_2PI).sum(-1)
+
+
+@runtime_checkable
+class Likelihood(Protocol):
+    """p(y_t | z_t): the decoder of an auxiliary."""
+
+    def log_prob(
+        self, auxiliary: Tensor, value: Tensor, observed: Tensor | None, time: int
+    ) -> Float[Tensor, "particle series"]:
+        """Log-density of the observed components."""
+        ...
+
+    def sample(self, auxiliary: Tensor, time: int, generator: torch.Generator | None) -> Tensor:
+        """Observations given auxiliaries."""
+        ...
+
+
+def propose(
+    conditional: AbstractLinearGaussian,
+    prior: Gaussian,
+    guess: Diagonal | None = None,
+    weight: Bool[Tensor, "*#batch"] | None = None,
+    generator: torch.Generator | None = None,
+) -> tuple[Float[Tensor, "*batch out"], Float[Tensor, "*batch"], Gaussian]:
+    """Samples b from p(b) q(b), renormalised, where p is a marginal and q a guess of the likelihood; p(a | b) with it.
+
+    With p(b) = N(mu, Sigma) and q = N(m, D), a sample is moved by Matheron's rule,
+
+        b = b_0 + Sigma (Sigma + D)^{-1} (m + sqrt(D) e - b_0),    b_0 ~ p,
+        log p(b) - log pi(b) = log N(m; mu, Sigma + D) - log q(b),
+
+    so neither p nor the proposal pi is evaluated, and the factor of Sigma serves the conditioning too.
+
+    Args:
+        conditional: p(b | a).
+        prior: Over `a`.
+        guess: q(b); None for p itself.
+        weight: False where the guess is ignored.
+        generator: Of random numbers.
+
+    Returns:
+        The sample; log p - log pi at the sample; p(a | b).
+    """
+    dense = conditional.dense()
+    mean = matvec(dense.matrix, prior.mean) + dense.offset
+    cross = dense.matrix @ prior.cov
+    cov = cross @ dense.matrix.mT + dense.noise
+    factor = cholesky(cov, "the predictive covariance of a switch or auxiliary")
+    mean = mean.expand(factor.shape[:-1])
+    sample = mean + matvec(factor, _noise(mean, generator))
+    log_ratio = torch.zeros_like(mean[..., 0])
+    if guess is not None:
+        total = cholesky(add_diagonal(cov, guess.variance), "the covariance of a proposal")
+        noisy = guess.mean + guess.variance.sqrt() * _noise(mean, generator) - sample
+        # cov (Sigma + D)^{-1} noisy as a product of whitened ones
+        columns = torch.stack([(guess.mean - mean).expand(noisy.shape), noisy], -1)
+        white = whiten(total, torch.cat([columns, cov], -1))
+        shift = matvec(white[..., 2:].mT, white[..., 1])
+        log_total = -0.5 * (white[..., 0].square().sum(-1) + log_det(total) + mean.shape[-1] * LOG_2PI)
+        if weight is not None:
+            shift = torch.where(weight.unsqueeze(-1), shift, 0.0)
+        sample = sample + shift
+        log_ratio = log_total - guess.log_prob(sample)
+        if weight is not None:
+            log_ratio = torch.where(weight, log_ratio, 0.0)
+    rhs = torch.cat([cross.expand(*factor.shape[:-1], -1), (sample - mean).unsqueeze(-1)], -1)
+    white = whiten(factor, rhs)
+    states = cross.shape[-1]
+    update = white[..., :states].mT @ white
+    posterior = Gaussian(prior.mean + update[..., states], prior.cov - update[..., :states])
+    return sample, log_ratio, posterior
+
+
+def propose_diagonal(
+    prior: Diagonal,
+    guess: Diagonal | None = None,
+    weight: Bool[Tensor, "*#batch"] | None = None,
+    generator: torch.Generator | None = None,
+) -> tuple[Float[Tensor, "*batch out"], Float[Tensor, "*batch"]]:
+    """`propose` for a prior with independent components that tells nothing of `a`: sample, log p - log pi."""
+    proposal = prior
+    if guess is not None:
+        total = prior.variance + guess.variance
+        gain, rest = prior.variance / total, guess.variance / total  # 1 - gain would be 0 for a guess that is very sure
+        if weight is not None:
+            gain, rest = torch.where(weight.unsqueeze(-1), gain, 0.0), torch.where(weight.unsqueeze(-1), rest, 1.0)
+        proposal = Diagonal(prior.mean + gain * (guess.mean - prior.mean), prior.variance * rest)
+    sample = proposal.mean + proposal.variance.sqrt() * _noise(proposal.mean, generator)
+    if guess is None:
+        return sample, torch.zeros_like(sample[..., 0])
+    log_ratio = prior.log_prob(sample) - proposal.log_prob(sample)
+    return sample, log_ratio if weight is None else torch.where(weight, log_ratio, 0.0)
+
+
+def _noise(like: Tensor, generator: torch.Generator | None) -> Tensor:
+    return torch.randn(like.shape, generator=generator, dtype=like.dtype, device=like.device)
+
+
+def choose(mask: Tensor, new: ParticleState, old: ParticleState) -> ParticleState:
+    """The new particles of the series in the mask, the old ones of others."""
+    if not is_transformed(mask) and bool(mask.all()):
+        return new
+
+    def pick(a: Tensor, b: Tensor) -> Tensor:
+        at = 0 if a.ndim == 1 else 1  # `begun` has no particles
+        return torch.where(mask.reshape(*mask.shape, *[1] * (a.ndim - at - 1)), a, b)
+
+    return pytree.tree_map(lambda a, b: None if a is None else pick(a, b), new, old, is_leaf=lambda x: x is None)
+
+
+@dataclasses.dataclass(frozen=True)
+class GaussianSwitching(AbstractSwitchingSystem):
+    """Switches with Gaussian transitions that choose the linear-Gaussian step.
+
+        s_1 ~ N(m_1, V_1),    s_t ~ N(F(s_{t-1}) x_{t-1} + f(s_{t-1}, t), S(s_{t-1})),
+        x_t ~ N(A(s_t) x_{t-1} + b, R(s_t)),    y_t ~ N(C(s_t) x_t + d, Q(s_t)),
+
+    or z_t in the place of y_t and y_t ~ p(y_t | z_t): SGLS (without F), RSGLS and ARSGLS (Kurle et al. 2020). The
+    sampled switch is an observation of the state before it, on which the state's belief is conditioned; the paper
+    leaves that out, which makes its estimate of the likelihood biased.
+
+    Attributes:
+        initial: Of the first switch, (time or 1, series, switch): that of the step at which a series begins is read.
+        drift: f: (switch (*batch, switch), time) -> (*batch, switch).
+        parameters: (switch (*batch, switch), time) -> what it chooses; the batch ends with the series.
+        guess: q(s_t | y_t), (time or 1, series, switch); None proposes from the model ("bootstrap").
+        auxiliary_guess: q(z_t | y_t), likewise.
+        likelihood: p(y_t | z_t); None if the emission is that of y_t itself.
+        active: False where a series has not begun and its particles stand still, (time, series); None if all have.
+        recurrent: Whether there is an F.
+        condition_on_switch: False is the paper's form, for comparison.
+        auxiliary_dim: Of z, for the first particles; 0 without.
+    """
+
+    initial: Diagonal
+    drift: Callable[[Tensor, int], Tensor]
+    parameters: Callable[[Tensor, int], Regime]
+    guess: Diagonal | None = None
+    auxiliary_guess: Diagonal | None = None
+    likelihood: Likelihood | None = None
+    active: Bool[Tensor, "time series"] | None = None
+    recurrent: bool = False
+    condition_on_switch: bool = True
+    auxiliary_dim: int = 0
+
+    def begin(self, num_particles: int, prior: Gaussian) -> ParticleState:
+        """Particles before the first step, all alike."""
+        switches = self.initial.mean.shape[-1]
+        particles = initial_particles(num_particles, prior, switches, self.auxiliary_dim, self.recurrent)
+        return dataclasses.replace(particles, switch_noise=torch.zeros_like(particles.switch))
+
+    def extend(
+        self,
+        particles: ParticleState,
+        time: int,
+        value: Float[Tensor, "series target"] | None,
+        observed: Bool[Tensor, "series target"] | None,
+        generator: torch.Generator | None = None,
+    ) -> ParticleState:
+        """Switch, then state, then observation or auxiliary; see `propose`."""
+        seen = None if observed is None else observed.any(-1)
+        guess = None if value is None else _at(self.guess, time)
+        switch, log_ratio, state = self._draw_switch(particles, time, guess, seen, generator)
+        regime = self.parameters(switch, time)
+        state = regime.transition.marginal(state)
+        auxiliary = None
+        if value is None:
+            gain = 0.0
+            if self.auxiliary_dim:
+                auxiliary = propose(regime.emission, state, generator=generator)[0]
+        elif self.likelihood is None:
+            state, gain = regime.emission.posterior(state, value, observed)
+        else:
+            guess = _at(self.auxiliary_guess, time)
+            auxiliary, gain, given = propose(regime.emission, state, guess, seen, generator)
+            gain = gain + self.likelihood.log_prob(auxiliary, value, observed, time)
+            if seen is None:
+                state = given
+            else:
+                state = Gaussian(
+                    torch.where(seen[:, None], given.mean, state.mean),
+                    torch.where(seen[:, None, None], given.cov, state.cov),
+                )
+        moved = ParticleState(
+            switch=switch,
+            state=state,
+            log_weight=particles.log_weight + log_ratio + gain,
+            recurrence=regime.recurrence,
+            switch_noise=_expand(regime.switch_noise, switch),
+            auxiliary=auxiliary,
+            begun=torch.ones_like(particles.begun),
+        )
+        return moved if self.active is None or value is None else choose(self.active[time], moved, particles)
+
+    def _draw_switch(
+        self,
+        particles: ParticleState,
+        time: int,
+        guess: Diagonal | None,
+        seen: Tensor | None,
+        generator: torch.Generator | None,
+    ) -> tuple[Tensor, Tensor, Gaussian]:
+        """The switch, log p - log pi, and the belief over the state before, given the switch."""
+        matrix, mean, variance = self._conditional(particles, time)
+        if matrix is None:
+            switch, log_ratio = propose_diagonal(Diagonal(mean, variance), guess, seen, generator)
+            return switch, log_ratio, particles.state
+        conditional = LinearGaussian(matrix, mean, torch.diag_embed(variance))
+        switch, log_ratio, given = propose(conditional, particles.state, guess, seen, generator)
+        return switch, log_ratio, given if self.condition_on_switch else particles.state
+
+    def _conditional(self, particles: ParticleState, time: int) -> tuple[Tensor | None, Tensor, Tensor]:
+        """F or None, f, and the variances S of the switch of this step."""
+        fresh = ~particles.begun
+        initial = None
+        if is_transformed(fresh) or bool(fresh.any()):
+            at = lambda x: x[time if x.shape[0] > 1 else 0].expand(particles.switch.shape)  # noqa: E731
+            initial = at(self.initial.mean), at(self.initial.variance)
+            if not is_transformed(fresh) and bool(fresh.all()):
+                return None, *initial
+        assert particles.switch_noise is not None
+        matrix, mean, variance = particles.recurrence, self.drift(particles.switch, time), particles.switch_noise
+        if initial is not None:
+            mean = torch.where(fresh.unsqueeze(-1), initial[0], mean)
+            variance = torch.where(fresh.unsqueeze(-1), initial[1], variance)
+        return matrix, mean, variance
+
+    def recall(
+        self, particles: ParticleState, switch: Float[Tensor, "sample series switch"], time: int
+    ) -> tuple[LinearGaussian | None, Float[Tensor, "#sample particle series"]]:
+        """Of recurrent systems the conditional, of others the log-densities."""
+        matrix, mean, variance = self._conditional(particles, time)
+        if matrix is None:
+            return None, Diagonal(mean, variance).log_prob(switch.unsqueeze(1))
+        nothing = torch.zeros_like(particles.log_weight).unsqueeze(0)
+        return LinearGaussian(matrix, mean, torch.diag_embed(variance)), nothing
+
+    def regime(self, switch: Float[Tensor, "*batch switch"], time: int) -> Regime:
+        """The step that a switch chooses."""
+        return self.parameters(switch, time)
+
+    def simulate_switch(
+        self,
+        particles: ParticleState,
+        state: Float[Tensor, "particle series state"],
+        time: int,
+        generator: torch.Generator | None = None,
+    ) -> Float[Tensor, "particle series switch"]:
+        """s_t ~ N(F x_{t-1} + f, S)."""
+        matrix, mean, variance = self._conditional(particles, time)
+        if matrix is not None:
+            mean = mean + matvec(matrix, state)
+        return mean + variance.sqrt() * _noise(mean, generator)
+
+    def simulate_value(
+        self, emitted: Float[Tensor, "particle series emitted"], time: int, generator: torch.Generator | None = None
+    ) -> Float[Tensor, "particle series target"]:
+        """Through the likelihood where there is one."""
+        return emitted if self.likelihood is None else self.likelihood.sample(emitted, time, generator)
+
+
+def _at(guess: Diagonal | None, time: int) -> Diagonal | None:
+    return None if guess is None else map_tensors(lambda x: x[time if x.shape[0] > 1 else 0], guess)
+
+
+def _expand(x: Tensor | None, like: Tensor) -> Tensor | None:
+    return None if x is None else x.expand(like.shape)
+
+
+@dataclasses.dataclass(frozen=True)
+class CategoricalSwitching(AbstractSwitchingSystem):
+    """Switches in a finite set, a Markov chain (Murphy 1998, switching Kalman filter); they are one-hot.
+
+    Attributes:
+        initial: log p(s_1), (time or 1, series, switch): that of the step at which a series begins is read.
+        transition: (switch (*batch, switch), time) -> log p(s_t | s_{t-1}), (*batch, switch).
+        parameters: (switch (*batch, switch), time) -> what it chooses; the batch ends with the series.
+        optimal: Whether to propose from p(s_t | s_{t-1}, y_t), by trying all switches; else from the chain.
+        active: See `GaussianSwitching`.
+    """
+
+    initial: Float[Tensor, "time_or_1 series switch"]
+    transition: Callable[[Tensor, int], Tensor]
+    parameters: Callable[[Tensor, int], Regime]
+    optimal: bool = True
+    active: Bool[Tensor, "time series"] | None = None
+
+    def begin(self, num_particles: int, prior: Gaussian) -> ParticleState:
+        """Particles before the first step, all alike."""
+        return initial_particles(num_particles, prior, self.initial.shape[-1])
+
+    def extend(
+        self,
+        particles: ParticleState,
+        time: int,
+        value: Float[Tensor, "series target"] | None,
+        observed: Bool[Tensor, "series target"] | None,
+        generator: torch.Generator | None = None,
+    ) -> ParticleState:
+        """Draws the switch, given the observation if `optimal`; the proposal's probabilities are constants.
+
+        A weight p(s_t | s_{t-1}) p(y_t | s_t, ...) / pi(s_t) with pi detached has an unbiased gradient.
+        """
+        log_prior = self._log_prior(particles, time)
+        eye = torch.eye(log_prior.shape[-1], dtype=log_prior.dtype, device=log_prior.device)
+        if self.optimal and value is not None:
+            every = eye.reshape(len(eye), *[1] * (log_prior.ndim - 1), len(eye)).expand(-1, *log_prior.shape)
+            states, log_prob = self._condition(
+                map_tensors(lambda x: x.unsqueeze(0), particles.state), every, time, value, observed
+            )
+            joint = log_prior.movedim(-1, 0) + log_prob
+            log_proposal = torch.log_softmax(joint.detach(), 0)
+            index = _categorical(log_proposal, generator)
+            state = Gaussian(
+                _pick(states.mean.expand(*joint.shape, -1), index),
+                _pick(states.cov.expand(*joint.shape, -1, -1), index),
+            )
+            gain = _pick(joint, index) - _pick(log_proposal, index)
+        else:
+            log_proposal = log_prior.detach().movedim(-1, 0)
+            index = _categorical(log_proposal, generator)
+            state, log_prob = self._condition(particles.state, eye[index], time, value, observed)
+            gain = log_prob + (log_prior - log_prior.detach()).gather(-1, index.unsqueeze(-1)).squeeze(-1)
+        moved = dataclasses.replace(
+            particles,
+            switch=eye[index],
+            state=state,
+            log_weight=particles.log_weight + gain,
+            begun=torch.ones_like(particles.begun),
+        )
+        return moved if self.active is None or value is None else choose(self.active[time], moved, particles)
+
+    def _condition(
+        self, belief: Gaussian, switch: Tensor, time: int, value: Tensor | None, observed: Tensor | None
+    ) -> tuple[Gaussian, Tensor]:
+        regime = self.parameters(switch, time)
+        if value is None:
+            return regime.transition.marginal(belief), torch.zeros_like(switch[..., 0])
+        return regime.emission.posterior(regime.transition.marginal(belief), value, observed)
+
+    def _log_prior(self, particles: ParticleState, time: int) -> Tensor:
+        initial = self.initial[time if self.initial.shape[0] > 1 else 0].expand(particles.switch.shape)
+        if not is_transformed(particles.begun) and not bool(particles.begun.any()):
+            return initial
+        moved = self.transition(particles.switch, time)
+        return torch.where(particles.begun.unsqueeze(-1), moved, initial)
+
+    def recall(
+        self, particles: ParticleState, switch: Float[Tensor, "sample series switch"], time: int
+    ) -> tuple[LinearGaussian | None, Float[Tensor, "#sample particle series"]]:
+        """The chain's log-probabilities."""
+        log_prior = self._log_prior(particles, time)
+        index = switch.argmax(-1)[:, None, :, None].expand(-1, log_prior.shape[0], -1, 1)
+        return None, log_prior.expand(len(switch), *log_prior.shape).gather(-1, index).squeeze(-1)
+
+    def regime(self, switch: Float[Tensor, "*batch switch"], time: int) -> Regime:
+        """The step that a switch chooses."""
+        return self.parameters(switch, time)
+
+    def simulate_switch(
+        self,
+        particles: ParticleState,
+        state: Float[Tensor, "particle series state"],
+        time: int,
+        generator: torch.Generator | None = None,
+    ) -> Float[Tensor, "particle series switch"]:
+        """From the chain."""
+        log_prior = self._log_prior(particles, time)
+        eye = torch.eye(log_prior.shape[-1], dtype=log_prior.dtype, device=log_prior.device)
+        return eye[_categorical(log_prior.movedim(-1, 0), generator)]
+
+    def simulate_value(
+        self, emitted: Float[Tensor, "particle series emitted"], time: int, generator: torch.Generator | None = None
+    ) -> Float[Tensor, "particle series target"]:
+        """What was emitted."""
+        return emitted
+
+
+def _pick(x: Tensor, index: Tensor) -> Tensor:
+    """One of the first dimension, at an index of each element of the following ones."""
+    index = index.reshape(1, *index.shape, *[1] * (x.ndim - 1 - index.ndim))
+    return x.gather(0, index.expand(1, *x.shape[1:])).squeeze(0)
+
+
+def _categorical(log_prob: Tensor, generator: torch.Generator | None) -> Tensor:
+    """An index of the first dimension, by the inverse of the distribution function."""
+    cumulative = log_prob.exp().cumsum(0)
+    uniform = torch.rand(log_prob.shape[1:], generator=generator, dtype=log_prob.dtype, device=log_prob.device)
+    return (uniform * cumulative[-1] >= cumulative).sum(0).clamp_max(len(log_prob) - 1)

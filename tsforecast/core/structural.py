@@ -1,0 +1,329 @@
+"""Innovation state-space models: sums of levels, trends and seasons, by their structure.
+
+Every component has a known transition and emission, only noises (and dampings) are free; a step costs O(n^2) without a
+matrix product, and a block of steps is written down instead of multiplied out.
+
+Time convention: x_t = A x_{t-1} + w_t comes before y_t = C_t x_t + v_t, as in every system of the core. In the
+textbooks' innovation form the trend is emitted as level + slope *before* the step; here it is the structural form
+(Harvey 1989),
+emitted as the level *after* the step: the same forecasts, with noises of level and slope that are independent.
+"""
+
+import dataclasses
+import itertools
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from tsforecast.core.components import Clock, Component, Season, Trend, one_hot
+from tsforecast.core.gaussian import Gaussian, register_record
+from tsforecast.core.linalg import LOG_2PI, add_diagonal, broadcast_shapes, check_factor, is_transformed, symmetrise
+from tsforecast.core.linear import AbstractLinearGaussian, AbstractLinearSystem, LinearGaussian
+from tsforecast.core.series.blocks import Blocks
+
+
+@register_record
+@dataclasses.dataclass(frozen=True)
+class ISSMTransition(AbstractLinearGaussian):
+    """x_t given x_{t-1}: dampings on the diagonal, and slopes added to their levels.
+
+    Attributes:
+        diagonal: (*batch, state), or None for ones.
+        noise: Variances, (*batch, state).
+        slopes: (level, slope) positions of every trend.
+        slope: Whether slopes are added, (*batch, 1) of ones and zeros; None if they are.
+    """
+
+    diagonal: Float[Tensor, "*#batch state"] | None
+    noise: Float[Tensor, "*#batch state"]
+    slopes: tuple[tuple[int, int], ...]
+    slope: Float[Tensor, "*#batch 1"] | None = None
+
+    def marginal(self, prior: Gaussian) -> Gaussian:
+        """Predict, O(n^2)."""
+        mean = self._move(prior.mean.unsqueeze(-1)).squeeze(-1)
+        cov = prior.cov
+        if self.slopes:
+            cov = symmetrise(self._move(self._move(cov).mT))
+        elif self.diagonal is not None:
+            cov = cov * (self.diagonal.unsqueeze(-1) * self.diagonal.unsqueeze(-2))
+        return Gaussian(mean, add_diagonal(cov, self.noise, in_place=cov is not prior.cov))
+
+    def _move(self, x: Tensor) -> Tensor:
+        moved = x if self.diagonal is None else x * self.diagonal.unsqueeze(-1)
+        if not self.slopes:
+            return moved
+        levels, slopes = (torch.tensor(positions, device=x.device) for positions in zip(*self.slopes, strict=True))
+        added = x if self.slope is None else x * self.slope.unsqueeze(-1)
+        batch = broadcast_shapes(moved.shape, added.shape)
+        return moved.expand(batch).index_add(-2, levels, added.expand(batch).index_select(-2, slopes))
+
+    def posterior(
+        self, prior: Gaussian, value: Float[Tensor, "*#batch out"], observed: Bool[Tensor, "*#batch out"] | None = None
+    ) -> tuple[Gaussian, Float[Tensor, "*batch"]]:
+        """The earlier state given the later one, by the dense form."""
+        return self.dense().posterior(prior, value, observed)
+
+    def sample(
+        self, value: Float[Tensor, "*#batch in"], generator: torch.Generator | None = None
+    ) -> Float[Tensor, "*batch out"]:
+        """The state moved on, with noise."""
+        mean = self._move(value.unsqueeze(-1)).squeeze(-1)
+        mean = mean.expand(broadcast_shapes(mean.shape, self.noise.shape))
+        noise = torch.randn(mean.shape, generator=generator, dtype=mean.dtype, device=mean.device)
+        noisy = self.noise > 0  # the derivative of a root is infinite at zero
+        return mean + torch.where(noisy, torch.where(noisy, self.noise, 1.0).sqrt(), 0.0) * noise
+
+    def dense(self) -> LinearGaussian:
+        """The same conditional by its matrices."""
+        eye = torch.eye(self.noise.shape[-1], dtype=self.noise.dtype, device=self.noise.device)
+        return LinearGaussian(self._move(eye), torch.zeros_like(self.noise), torch.diag_embed(self.noise))
+
+
+@register_record
+@dataclasses.dataclass(frozen=True)
+class ISSMEmission(AbstractLinearGaussian):
+    """y_t given x_t: the sum of the active states, one target.
+
+    Attributes:
+        index: Positions of the active states, (*batch, active).
+        offset: (*batch,).
+        noise: Variance, (*batch,).
+        num_states: Size of the state.
+    """
+
+    index: Int[Tensor, "*#batch active"]
+    offset: Float[Tensor, "*#batch"]
+    noise: Float[Tensor, "*#batch"]
+    num_states: int
+
+    def _rows(self, x: Tensor) -> Tensor:
+        """Sum of the active rows of (*batch, state, column)."""
+        if self.index.ndim == 1:
+            return x.index_select(-2, self.index).sum(-2)
+        batch = broadcast_shapes(x.shape[:-2], self.index.shape[:-1])
+        index = self.index.expand(*batch, -1).unsqueeze(-1)
+        return x.expand(*batch, *x.shape[-2:]).gather(-2, index.expand(*index.shape[:-1], x.shape[-1])).sum(-2)
+
+    def _predict(self, prior: Gaussian) -> tuple[Tensor, Tensor, Tensor]:
+        cross = self._rows(prior.cov)
+        mean = self._rows(prior.mean.unsqueeze(-1)).squeeze(-1) + self.offset
+        return mean, cross, self._rows(cross.unsqueeze(-1)).squeeze(-1) + self.noise
+
+    def marginal(self, prior: Gaussian) -> Gaussian:
+        """Predictive of the observation."""
+        mean, _, variance = self._predict(prior)
+        return Gaussian(mean.unsqueeze(-1), variance[..., None, None])
+
+    def posterior(
+        self, prior: Gaussian, value: Float[Tensor, "*#batch out"], observed: Bool[Tensor, "*#batch out"] | None = None
+    ) -> tuple[Gaussian, Float[Tensor, "*batch"]]:
+        """Update by a scalar division and an outer product."""
+        mean, cross, variance = self._predict(prior)
+        check_factor((~(variance > 0)).int(), ("series",), "the predictive variance of an observation")
+        residual = value[..., 0] - mean
+        weight = torch.ones_like(residual)
+        if observed is not None:
+            weight = observed[..., 0].to(residual.dtype)
+            residual = torch.where(observed[..., 0], residual, 0.0)
+        scale = weight * variance.rsqrt()
+        white = cross * scale.unsqueeze(-1)  # its outer product is symmetric to the last bit
+        log_prob = -0.5 * weight * (residual.square() / variance + variance.log() + LOG_2PI)
+        cov = torch.addcmul(prior.cov, white.unsqueeze(-1), white.unsqueeze(-2), value=-1)
+        return Gaussian(prior.mean + white * (scale * residual).unsqueeze(-1), cov), log_prob
+
+    def sample(
+        self, value: Float[Tensor, "*#batch in"], generator: torch.Generator | None = None
+    ) -> Float[Tensor, "*batch out"]:
+        """The sum of the active states, with noise."""
+        mean = self._rows(value.unsqueeze(-1)).squeeze(-1) + self.offset
+        mean = mean.expand(broadcast_shapes(mean.shape, self.noise.shape))
+        noise = torch.randn(mean.shape, generator=generator, dtype=mean.dtype, device=mean.device)
+        return (mean + self.noise.sqrt() * noise).unsqueeze(-1)
+
+    def dense(self) -> LinearGaussian:
+        """The same conditional by its matrices."""
+        matrix = one_hot(self.index, self.num_states, self.noise).sum(-2)
+        return LinearGaussian(matrix.unsqueeze(-2), self.offset.unsqueeze(-1), self.noise[..., None, None])
+
+
+@register_record
+@dataclasses.dataclass(frozen=True)
+class ISSM(AbstractLinearSystem):
+    """A sum of components, one target.
+
+    Attributes:
+        components: In the order of their states.
+        index: Active factor of every season, (time, *batch, season): the phase may differ between series.
+        state_noise: Variances of all noise sources in the order of the components, (time or 1, *batch, source).
+        emission_noise: Variance, (time or 1, *batch).
+        damping: Of every damped component, in (0, 1], (*batch, damped).
+        offset: Added to the observation, (time or 1, *batch): what covariates explain.
+        active: False where a series has not begun: its state stands still, so that series of different length share a
+            batch, (time, *batch); None if all have.
+    """
+
+    components: tuple[Component, ...]
+    index: Int[Tensor, "time *#batch season"]
+    state_noise: Float[Tensor, "time_or_1 *#batch source"]
+    emission_noise: Float[Tensor, "time_or_1_ *#batch"]
+    damping: Float[Tensor, "*#batch damped"]
+    offset: Float[Tensor, "time_or_1__ *#batch"]
+    active: Bool[Tensor, "time *#batch"] | None = None
+
+    @property
+    def num_targets(self) -> int:
+        """One."""
+        return 1
+
+    @property
+    def num_states(self) -> int:
+        """Size of the state."""
+        return sum(c.size for c in self.components)
+
+    def slices(self) -> list[slice]:
+        """Where the states of each component lie."""
+        ends = itertools.accumulate((c.size for c in self.components), initial=0)
+        return [slice(first, end) for first, end in itertools.pairwise(ends)]
+
+    def at(self, time: int) -> tuple[ISSMTransition, ISSMEmission]:
+        """Transition into and emission from step `time`."""
+        pick = lambda x: x[time if x.shape[0] > 1 else 0]  # noqa: E731
+        source, index = pick(self.state_noise), pick(self.index)
+        noises, diagonal, active, slopes = [], [], [], []
+        first = season = damped = used = 0
+        for component in self.components:
+            variance = source[..., used : used + len(component.noises)]
+            if isinstance(component, Season):
+                here = index[..., season]
+                active.append(first + here)
+                variance = variance * one_hot(here, component.size, variance)
+                season += 1
+            else:
+                active.append(torch.full_like(index[..., 0], first) if index.shape[-1] else index.new_tensor(first))
+            noises.append(variance)
+            ones = variance.new_ones(*(self.damping.shape[:-1]), component.size)
+            if component.is_damped:
+                ones = torch.cat([ones[..., 1:], self.damping[..., damped : damped + 1]], -1)
+                damped += 1
+            if isinstance(component, Trend):
+                slopes.append((first, first + 1))
+            diagonal.append(ones)
+            first += component.size
+            used += len(component.noises)
+        batch = broadcast_shapes(*(x.shape[:-1] for x in noises))
+        noise = torch.cat([x.expand(*batch, -1) for x in noises], -1)
+        slope = None
+        begun = None if self.active is None else self.active[time]
+        if begun is not None and (is_transformed(begun) or not bool(begun.all())):
+            moving = begun.unsqueeze(-1)
+            noise, slope = torch.where(moving, noise, 0.0), moving.to(noise.dtype)
+            diagonal = [torch.where(moving, x, 1.0) for x in diagonal]
+        transition = ISSMTransition(torch.cat(diagonal, -1) if damped else None, noise, tuple(slopes), slope)
+        emission = ISSMEmission(
+            torch.stack(torch.broadcast_tensors(*active), -1), pick(self.offset), pick(self.emission_noise), first
+        )
+        return transition, emission
+
+    def block_shape(self, num_steps: int, num_series: int = 1) -> tuple[int, int]:
+        """Twelve to twenty-four steps are about equally fast; blocks are made some megabytes at a time."""
+        length = min(num_steps, 12)
+        return length, max(1, 2**21 // (num_series * length * self.num_states))
+
+    def blocks(self, first: int, length: int, count: int) -> Blocks:
+        """By structure, for all blocks at once."""
+        ndim = max(self.state_noise.ndim - 2, self.emission_noise.ndim - 1, self.index.ndim - 2, self.offset.ndim - 1)
+        ndim = max(ndim, self.damping.ndim - 1, 0 if self.active is None else self.active.ndim - 1)
+
+        def fold(x: Tensor, event_ndim: int) -> Tensor:
+            """(time, *batch, event) to (block, *batch, step, event), constants broadcast over steps."""
+            given = x.ndim - 1 - event_ndim
+            x = x.reshape(x.shape[0], *[1] * (ndim - given), *x.shape[1:])
+            if x.shape[0] == 1:
+                x = x.unsqueeze(1).expand(1, length, *x.shape[1:])
+            else:
+                x = x[first : first + length * count].unflatten(0, (count, length))
+            return x.movedim(1, 1 + ndim)
+
+        noise, index = fold(self.state_noise, 1), fold(self.index, 1)
+        moving = None
+        if self.active is not None:
+            here = self.active[first : first + length * count]
+            if is_transformed(here) or not bool(here.all()):
+                moving = fold(self.active, 0)
+                noise = torch.where(moving.unsqueeze(-1), noise, 0.0)
+        clock = Clock.of(length, moving, noise.device)
+        damping = self.damping.reshape(*[1] * (ndim + 1 - self.damping.ndim), *self.damping.shape)
+        parts, positions, used, season, damped = [], [], 0, 0, 0
+        eye = torch.eye(length, dtype=noise.dtype, device=noise.device)
+        earlier = eye * fold(self.emission_noise, 0).unsqueeze(-1)
+        for component, where in zip(self.components, self.slices(), strict=True):
+            phi = damping[..., damped] if component.is_damped else None
+            here = index[..., season] if isinstance(component, Season) else None
+            sources = len(component.noises)
+            parts.append(component.block(noise[..., used : used + sources], phi, here, clock))
+            positions.append(parts[-1].position + where.start)
+            for factor, variance in parts[-1].noise:
+                earlier = torch.addcmul(earlier, factor, variance.unsqueeze(-2))
+            used, damped = used + sources, damped + component.is_damped
+            season += here is not None
+        diagonal = not any(isinstance(c, Trend) for c in self.components)
+        return Blocks(
+            matrix=self._dense_rows(positions, [p.matrix for p in parts], length, ndim + 1),
+            offset=fold(self.offset, 0),
+            noise=torch.where(eye.cumsum(-2) > 0, earlier, earlier.mT),
+            cross=self._dense_rows(positions, [p.cross for p in parts], length, ndim + 1),
+            transition=(
+                None
+                if diagonal and not damped
+                else _beside([p.transition for p in parts], 1, ndim + 1).unsqueeze(-1)
+                if diagonal
+                else _block_diagonal([p.transition for p in parts], self.components, ndim + 1)
+            ),
+            state_offset=None,
+            state_noise=(
+                _beside([p.state_noise for p in parts], 1, ndim + 1).unsqueeze(-1)
+                if diagonal
+                else _block_diagonal([p.state_noise for p in parts], self.components, ndim + 1)
+            ),
+        )
+
+    def _dense_rows(self, positions: list[Tensor], entries: list[Tensor], length: int, ndim: int) -> Tensor:
+        """(..., step, state), from the entries of all components and their positions."""
+        pairs = zip(positions, entries, strict=True)
+        both = [tuple(_lead(x, 2, ndim) for x in torch.broadcast_tensors(*pair)) for pair in pairs]
+        batch = broadcast_shapes(*(x.shape[:-1] for x, _ in both), (length,))
+        index, values = (torch.cat([x.expand(*batch, -1) for x in part], -1) for part in zip(*both, strict=True))
+        rows = values.new_zeros(*batch, self.num_states)
+        if is_transformed(index) or is_transformed(values):  # `vmap` refuses to write into what it has not mapped
+            return rows.scatter(-1, index, values)
+        return rows.scatter_(-1, index, values)
+
+
+def _lead(x: Tensor, event_ndim: int, ndim: int) -> Tensor:
+    """With as many leading dimensions as `ndim`."""
+    return x.reshape(*[1] * (ndim + event_ndim - x.ndim), *x.shape)
+
+
+def _beside(parts: list[Tensor], event_ndim: int, ndim: int) -> Tensor:
+    """Concatenation in the last dimension, batch dimensions broadcast."""
+    parts = [_lead(p, event_ndim, ndim) for p in parts]
+    batch = broadcast_shapes(*(p.shape[:-event_ndim] for p in parts))
+    return torch.cat([p.expand(*batch, *p.shape[-event_ndim:]) for p in parts], -1)
+
+
+def _block_diagonal(parts: list[Tensor], components: tuple[Component, ...], ndim: int) -> Tensor:
+    """A matrix of the parts, of which those of trends are matrices and the others diagonals."""
+    full = [
+        _lead(p, 2, ndim) if isinstance(c, Trend) else torch.diag_embed(_lead(p, 1, ndim))
+        for p, c in zip(parts, components, strict=True)
+    ]
+    batch = broadcast_shapes(*(p.shape[:-2] for p in full))
+    size = sum(p.shape[-1] for p in full)
+    rows, first = [], 0
+    for part in full:
+        part = part.expand(*batch, *part.shape[-2:])
+        rows.append(torch.nn.functional.pad(part, (first, size - first - part.shape[-1])))
+        first += part.shape[-1]
+    return torch.cat(rows, -2)

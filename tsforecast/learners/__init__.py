@@ -1,0 +1,136 @@
+"""Online learners over the weights of networks: a belief, evidence, a drift and a weight, chosen independently."""
+
+from tsforecast.learners.conjugate import ConjugateRegression, NormalInverseGamma
+from tsforecast.learners.descent import GradientDescent, Point
+from tsforecast.learners.diagonal import BlockDiagonal, Blocked, Diagonal, Independent
+from tsforecast.learners.discrete import Bernoulli, Categorical, Poisson
+from tsforecast.learners.drift import (
+    AbstractDrift,
+    BayesianForgetting,
+    ExponentialForgetting,
+    Linear,
+    NoDrift,
+    OrnsteinUhlenbeck,
+    ShrinkAndPerturb,
+    Wiener,
+)
+from tsforecast.learners.evidence import (
+    EmpiricalFisher,
+    Linearised,
+    MomentMatched,
+    MonteCarloHessian,
+    PseudoObservation,
+)
+from tsforecast.learners.family import AbstractFactorFamily, AbstractFamily
+from tsforecast.learners.full import Full
+from tsforecast.learners.gaussian_learner import GaussianLearner
+from tsforecast.learners.likelihood import AbstractLikelihood, Gaussian, LogDensity
+from tsforecast.learners.low_rank_covariance import LRKF, LowRankCovariance
+from tsforecast.learners.low_rank_precision import LOFI, LowRankPrecision
+from tsforecast.learners.named import (
+    DRIFTS,
+    LEARNERS,
+    adf,
+    bbb,
+    blr,
+    bog,
+    bong,
+    decoupled_ekf,
+    ekf,
+    ewma,
+    iterated_ekf,
+    lofi,
+    lrkf,
+    ogd,
+    rls,
+    subspace_ekf,
+    vd_ekf,
+    wolf_ekf,
+)
+from tsforecast.learners.network import (
+    AbstractNetwork,
+    LayerChain,
+    ModuleNetwork,
+    Subspace,
+    as_network,
+    basis_of_iterates,
+    random_basis,
+    weights_of,
+)
+from tsforecast.learners.over_network import AbstractNetworkLearner
+from tsforecast.learners.rule import AbstractRule, Bbb, Blr, Bog, Bong
+from tsforecast.learners.weight import AbstractWeight, Gate, InverseMultiquadric, Unweighted
+
+__all__ = [
+    "DRIFTS",
+    "LEARNERS",
+    "LOFI",
+    "LRKF",
+    "AbstractDrift",
+    "AbstractFactorFamily",
+    "AbstractFamily",
+    "AbstractLikelihood",
+    "AbstractNetwork",
+    "AbstractNetworkLearner",
+    "AbstractRule",
+    "AbstractWeight",
+    "BayesianForgetting",
+    "Bbb",
+    "Bernoulli",
+    "BlockDiagonal",
+    "Blocked",
+    "Blr",
+    "Bog",
+    "Bong",
+    "Categorical",
+    "ConjugateRegression",
+    "Diagonal",
+    "EmpiricalFisher",
+    "ExponentialForgetting",
+    "Full",
+    "Gate",
+    "Gaussian",
+    "GaussianLearner",
+    "GradientDescent",
+    "Independent",
+    "InverseMultiquadric",
+    "LayerChain",
+    "Linear",
+    "Linearised",
+    "LogDensity",
+    "LowRankCovariance",
+    "LowRankPrecision",
+    "ModuleNetwork",
+    "MomentMatched",
+    "MonteCarloHessian",
+    "NoDrift",
+    "NormalInverseGamma",
+    "OrnsteinUhlenbeck",
+    "Point",
+    "Poisson",
+    "PseudoObservation",
+    "ShrinkAndPerturb",
+    "Subspace",
+    "Unweighted",
+    "Wiener",
+    "adf",
+    "as_network",
+    "basis_of_iterates",
+    "bbb",
+    "blr",
+    "bog",
+    "bong",
+    "decoupled_ekf",
+    "ekf",
+    "ewma",
+    "iterated_ekf",
+    "lofi",
+    "lrkf",
+    "ogd",
+    "random_basis",
+    "rls",
+    "subspace_ekf",
+    "vd_ekf",
+    "weights_of",
+    "wolf_ekf",
+]

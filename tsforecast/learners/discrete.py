@@ -1,0 +1,305 @@
+"""Likelihoods of targets that are no quantities on a line: two classes, several, counts."""
+
+import dataclasses
+import math
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.distributions import Bernoulli as BernoulliDistribution
+from torch.distributions import Categorical as CategoricalDistribution
+from torch.distributions import Distribution, Independent
+from torch.distributions import Poisson as PoissonDistribution
+
+from tsforecast.learners.likelihood import AbstractLikelihood, check_that, sum_observed
+from tsforecast.learners.loop import Expectation, Prediction
+
+PREDICTIONS = ("plug-in", "moderated")
+
+
+@dataclasses.dataclass(frozen=True)
+class Bernoulli(AbstractLikelihood):
+    """A target of 0 or 1, of which the outputs are logits; each output has a target of its own.
+
+    Attributes:
+        prediction: "plug-in" at the mean, or "moderated" by the uncertainty of the logit (MacKay 1992).
+        floor: Smallest variance p (1 - p) by which a residual is divided.
+    """
+
+    prediction: str = "plug-in"
+    floor: float = 1e-6
+
+    def __post_init__(self) -> None:
+        _check_prediction(self.prediction)
+
+    @property
+    def moderated(self) -> bool:
+        """As settings say."""
+        return self.prediction == "moderated"
+
+    @property
+    def needs_covariance(self) -> bool:
+        """Where predictions are moderated."""
+        return self.moderated
+
+    def whiten(
+        self,
+        outputs: Float[Tensor, "point output"],
+        jacobian: Float[Tensor, "point output weight"],
+        target: Float[Tensor, "point target"],
+        observed: Bool[Tensor, "point target"] | None,
+    ) -> tuple[Float[Tensor, "point row weight"], Float[Tensor, "point row"]]:
+        """sqrt(p (1 - p)) J and (y - p) / sqrt(p (1 - p))."""
+        p = outputs.sigmoid()
+        root = (p * (1 - p)).clamp_min(self.floor).sqrt()
+        residual = (target - p) / root
+        if observed is not None:
+            residual, root = torch.where(observed, residual, 0.0), root * observed
+        return jacobian * root.unsqueeze(-1), residual
+
+    def log_prob(
+        self,
+        outputs: Float[Tensor, "point output"],
+        target: Float[Tensor, "point target"],
+        observed: Bool[Tensor, "point target"] | None,
+    ) -> Float[Tensor, " point"]:
+        """Y f - log(1 + exp f)."""
+        return sum_observed(target * outputs - torch.nn.functional.softplus(outputs), observed)
+
+    def predictive(
+        self, outputs: Float[Tensor, "point output"], cov: Float[Tensor, "point output output"]
+    ) -> Distribution:
+        """Independent outputs."""
+        return Independent(BernoulliDistribution(logits=_logits(self.prediction, outputs, cov)), 1)
+
+    def expect(self, outputs: Float[Tensor, "point output"], cov: Float[Tensor, "point output output"]) -> Expectation:
+        """Probability of a 1."""
+        p = _logits(self.prediction, outputs, cov).sigmoid()
+        return Expectation(p, p * (1 - p))
+
+    def predict(
+        self,
+        outputs: Float[Tensor, "point output"],
+        cov: Float[Tensor, "point output output"],
+        target: Float[Tensor, "point target"],
+        observed: Bool[Tensor, "point target"] | None,
+    ) -> Prediction:
+        """Probability of a 1."""
+        logits = _logits(self.prediction, outputs, cov)
+        p = logits.sigmoid()
+        return Prediction(p, p * (1 - p), self.log_prob(logits, target, observed))
+
+    def check(self, target: Float[Tensor, "*any target"], observed: Bool[Tensor, "*any target"] | None) -> None:
+        """Targets are 0 or 1."""
+        check_that(((target == 0) | (target == 1)), target, observed, "to be 0 or 1")
+
+
+@dataclasses.dataclass(frozen=True)
+class Categorical(AbstractLikelihood):
+    """One of C classes, of which the outputs are logits; the target is the number of the class.
+
+    With `p` the probabilities and `B = diag(sqrt p) - p sqrt(p)'`: `B B' = diag(p) - p p'` and, for
+    `e = (y - p) / sqrt p`, `B e = y - p`. Where p is nearly 0 for the class that came the curvature vanishes and the
+    step overshoots: so B is built of `(1 - smoothing) p + smoothing / C`, with the residual y - p unchanged.
+
+    Attributes:
+        smoothing: 0 is the exact generalised Gauss-Newton form.
+        jitter: If positive, the form of other implementations instead: R = diag(p) - p p' + jitter I, residual y - p.
+        prediction: "plug-in" at the mean, or "moderated" by the variance of each logit.
+    """
+
+    smoothing: float = 0.01
+    jitter: float = 0.0
+    prediction: str = "plug-in"
+
+    def __post_init__(self) -> None:
+        _check_prediction(self.prediction)
+        for name, value in (("smoothing", self.smoothing), ("jitter", self.jitter)):
+            if not 0 <= value < 1:
+                raise ValueError(f"expected {name} to be at least 0 and below 1, got {value}")
+
+    @property
+    def moderated(self) -> bool:
+        """As settings say."""
+        return self.prediction == "moderated"
+
+    @property
+    def needs_covariance(self) -> bool:
+        """Where predictions are moderated."""
+        return self.moderated
+
+    def whiten(
+        self,
+        outputs: Float[Tensor, "point output"],
+        jacobian: Float[Tensor, "point output weight"],
+        target: Float[Tensor, "point target"],
+        observed: Bool[Tensor, "point target"] | None,
+    ) -> tuple[Float[Tensor, "point row weight"], Float[Tensor, "point row"]]:
+        """B' J and (y - p) / sqrt p, or the whitened form with jitter."""
+        p = outputs.softmax(-1)
+        residual = _came(target, p).to(p.dtype) - p
+        if observed is not None:
+            residual = torch.where(observed, residual, 0.0)
+        if self.jitter:
+            root, among, residual = self._jittered(p, residual)
+        else:  # B' = diag(sqrt p) (I - 1 p')
+            among = (1 - self.smoothing) * p + self.smoothing / p.shape[-1]
+            among = among.clamp_min(1e-12 if p.dtype == torch.float64 else 1e-6)
+            root = among.sqrt()
+            residual = residual / root
+        root = root if observed is None else root * observed
+        # The small matrix first: of the size of the weights there is one product.
+        eye = torch.eye(p.shape[-1], dtype=p.dtype, device=p.device)
+        return torch.bmm(root.unsqueeze(-1) * (eye - among.unsqueeze(-2)), jacobian), residual
+
+    def _jittered(self, p: Tensor, residual: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """R^{-1/2} (diag(p) - p p') = diag(u) (I - 1 a'), as u and a, and R^{-1/2} residual, without a factorisation.
+
+        R = diag(d) - p p' with d = p + jitter. With u = p / sqrt d and w = 1 - u' u = jitter sum(p / d), a root of its
+        inverse is (I + c u u') diag(d)^{-1/2}, c = 1 / (w + sqrt w); so a = p (1 / sqrt w - c p / d).
+        """
+        d = p + self.jitter
+        share, scale = p / d, d.rsqrt()
+        left = self.jitter * share.sum(-1, keepdim=True)
+        root = left.sqrt()
+        c = (left + root).reciprocal()
+        residual = scale * torch.addcmul(residual, p, c * (share * residual).sum(-1, keepdim=True))
+        return p * scale, p * (root.reciprocal() - c * share), residual
+
+    def log_prob(
+        self,
+        outputs: Float[Tensor, "point output"],
+        target: Float[Tensor, "point target"],
+        observed: Bool[Tensor, "point target"] | None,
+    ) -> Float[Tensor, " point"]:
+        """Logarithm of the softmax."""
+        log_p = outputs.log_softmax(-1)
+        chosen = torch.where(_came(target, outputs), log_p, 0.0).sum(-1, keepdim=observed is not None)
+        return chosen if observed is None else sum_observed(chosen, observed)
+
+    def predictive(
+        self, outputs: Float[Tensor, "point output"], cov: Float[Tensor, "point output output"]
+    ) -> Distribution:
+        """Of the class."""
+        return CategoricalDistribution(logits=_logits(self.prediction, outputs, cov))
+
+    def expect(self, outputs: Float[Tensor, "point output"], cov: Float[Tensor, "point output output"]) -> Expectation:
+        """Probabilities of the classes."""
+        p = _logits(self.prediction, outputs, cov).softmax(-1)
+        return Expectation(p, p * (1 - p))
+
+    def predict(
+        self,
+        outputs: Float[Tensor, "point output"],
+        cov: Float[Tensor, "point output output"],
+        target: Float[Tensor, "point target"],
+        observed: Bool[Tensor, "point target"] | None,
+    ) -> Prediction:
+        """Probabilities of the classes."""
+        logits = _logits(self.prediction, outputs, cov)
+        p = logits.softmax(-1)
+        return Prediction(p, p * (1 - p), self.log_prob(logits, target, observed))
+
+    def check(self, target: Float[Tensor, "*any target"], observed: Bool[Tensor, "*any target"] | None) -> None:
+        """Targets are whole numbers from 0 on."""
+        check_that((target >= 0) & (target == target.round()), target, observed, "to be a class 0, 1, ...")
+
+
+@dataclasses.dataclass(frozen=True)
+class Poisson(AbstractLikelihood):
+    """A count, of which the output is the logarithm of the rate; each output has a target of its own.
+
+    Attributes:
+        prediction: "plug-in" at the mean, or "moderated": with the mean exp(f + s^2 / 2) of a log-normal rate.
+        largest: Log-rates are cut here, so that they do not overflow.
+    """
+
+    prediction: str = "plug-in"
+    largest: float = 20.0
+
+    def __post_init__(self) -> None:
+        _check_prediction(self.prediction)
+
+    @property
+    def moderated(self) -> bool:
+        """As settings say."""
+        return self.prediction == "moderated"
+
+    @property
+    def needs_covariance(self) -> bool:
+        """Where predictions are moderated."""
+        return self.moderated
+
+    def whiten(
+        self,
+        outputs: Float[Tensor, "point output"],
+        jacobian: Float[Tensor, "point output weight"],
+        target: Float[Tensor, "point target"],
+        observed: Bool[Tensor, "point target"] | None,
+    ) -> tuple[Float[Tensor, "point row weight"], Float[Tensor, "point row"]]:
+        """sqrt(r) J and (y - r) / sqrt(r)."""
+        rate = outputs.clamp(-self.largest, self.largest).exp()
+        root = rate.sqrt()
+        residual = (target - rate) / root
+        if observed is not None:
+            residual, root = torch.where(observed, residual, 0.0), root * observed
+        return jacobian * root.unsqueeze(-1), residual
+
+    def log_prob(
+        self,
+        outputs: Float[Tensor, "point output"],
+        target: Float[Tensor, "point target"],
+        observed: Bool[Tensor, "point target"] | None,
+    ) -> Float[Tensor, " point"]:
+        """Y f - exp f - log y!."""
+        log_rate = outputs.clamp_max(self.largest)
+        count = target if observed is None else torch.where(observed, target, 0.0)
+        return sum_observed(count * log_rate - log_rate.exp() - torch.lgamma(count + 1), observed)
+
+    def _log_rate(self, outputs: Tensor, cov: Tensor) -> Tensor:
+        if self.prediction == "plug-in":
+            return outputs.clamp_max(self.largest)
+        return (outputs + 0.5 * cov.diagonal(dim1=-2, dim2=-1)).clamp_max(self.largest)
+
+    def predictive(
+        self, outputs: Float[Tensor, "point output"], cov: Float[Tensor, "point output output"]
+    ) -> Distribution:
+        """Independent outputs."""
+        return Independent(PoissonDistribution(self._log_rate(outputs, cov).exp()), 1)
+
+    def expect(self, outputs: Float[Tensor, "point output"], cov: Float[Tensor, "point output output"]) -> Expectation:
+        """The rate."""
+        rate = self._log_rate(outputs, cov).exp()
+        return Expectation(rate, rate)
+
+    def predict(
+        self,
+        outputs: Float[Tensor, "point output"],
+        cov: Float[Tensor, "point output output"],
+        target: Float[Tensor, "point target"],
+        observed: Bool[Tensor, "point target"] | None,
+    ) -> Prediction:
+        """The rate."""
+        log_rate = self._log_rate(outputs, cov)
+        return Prediction(log_rate.exp(), log_rate.exp(), self.log_prob(log_rate, target, observed))
+
+    def check(self, target: Float[Tensor, "*any target"], observed: Bool[Tensor, "*any target"] | None) -> None:
+        """Targets are whole numbers from 0 on."""
+        check_that((target >= 0) & (target == target.round()), target, observed, "to be a count 0, 1, ...")
+
+
+def _came(target: Tensor, p: Tensor) -> Tensor:
+    """Which class came."""
+    return target == torch.arange(p.shape[-1], dtype=target.dtype, device=target.device)
+
+
+def _logits(prediction: str, outputs: Tensor, cov: Tensor) -> Tensor:
+    """Logits at the mean, or shrunk by their variances as MacKay (1992) approximates the mean of a sigmoid."""
+    if prediction == "plug-in":
+        return outputs
+    return outputs / (1 + math.pi / 8 * cov.diagonal(dim1=-2, dim2=-1)).sqrt()
+
+
+def _check_prediction(prediction: str) -> None:
+    if prediction not in PREDICTIONS:
+        raise ValueError(f"expected prediction to be one of {', '.join(PREDICTIONS)}, got {prediction!r}")

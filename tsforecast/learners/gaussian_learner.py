@@ -1,0 +1,165 @@
+"""The learner that every Gaussian algorithm is: network, likelihood, and five independent choices."""
+
+import dataclasses
+import functools
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.distributions import Distribution
+
+from tsforecast.learners.drift import AbstractDrift, BayesianForgetting, NoDrift
+from tsforecast.learners.evidence import AbstractPseudo, Linearised, Model, Points
+from tsforecast.learners.family import AbstractFamily
+from tsforecast.learners.full import Full
+from tsforecast.learners.likelihood import AbstractLikelihood
+from tsforecast.learners.loop import Expectation, Prediction
+from tsforecast.learners.network import AbstractNetwork
+from tsforecast.learners.over_network import AbstractNetworkLearner
+from tsforecast.learners.rule import AbstractRule, Bong
+from tsforecast.learners.weight import AbstractWeight, Unweighted
+
+
+@dataclasses.dataclass(frozen=True)
+class GaussianLearner(AbstractNetworkLearner[Any]):
+    """A Gaussian belief over the weights of a network, conditioned on every observation.
+
+    Attributes:
+        network: From inputs and weights to outputs.
+        likelihood: Of a target given outputs.
+        mean: Weights to begin with.
+        variance: Prior variance of each weight.
+        family: Of the belief.
+        pseudo: How the evidence of an observation is found.
+        dynamics: The drift between observations.
+        weight: How much an outlier counts.
+        rule: How the evidence is taken in.
+
+    Raises:
+        ValueError: If mean or variance do not fit the network.
+    """
+
+    network: AbstractNetwork
+    likelihood: AbstractLikelihood
+    mean: Float[Tensor, " weight"]
+    variance: Float[Tensor, " weight"]
+    family: AbstractFamily = dataclasses.field(default_factory=Full)
+    pseudo: AbstractPseudo = dataclasses.field(default_factory=Linearised)
+    dynamics: AbstractDrift = dataclasses.field(default_factory=NoDrift)
+    weight: AbstractWeight = dataclasses.field(default_factory=Unweighted)
+    rule: AbstractRule = dataclasses.field(default_factory=Bong)
+
+    def __post_init__(self) -> None:
+        for name, value in (("mean", self.mean), ("variance", self.variance)):
+            if value.shape != (self.network.size,):
+                raise ValueError(f"expected {name} for {self.network.size} weights, got shape {tuple(value.shape)}")
+        if not bool((self.variance > 0).all()):
+            raise ValueError("expected positive prior variances")
+
+    def init(self) -> Any:
+        """The prior."""
+        return self.family.init(self.mean, self.variance)
+
+    def drift(self, belief: Any, dt: Float[Tensor, ""] | float) -> Any:
+        """By the dynamics."""
+        return self.dynamics(self.family, belief, self.prior, dt)
+
+    @functools.cached_property
+    def prior(self) -> Any:
+        """What drifts return to; kept, so not as a tensor of inference mode, of which no gradient can be taken."""
+        with torch.inference_mode(False):
+            return self.family.prior(self.mean, self.variance)
+
+    def predict(self, belief: Any, inputs: Float[Tensor, "point *feature"]) -> Distribution:
+        """By the linearised network."""
+        outputs, jacobian = self.network.linearise(self.family.mean(belief), inputs)
+        return self.likelihood.predictive(outputs, self.family.covariance(belief, jacobian))
+
+    def expect(self, belief: Any, inputs: Float[Tensor, "point *feature"], spread: bool = True) -> Expectation:
+        """By the network linearised, where the covariance of its outputs matters, else by the network alone."""
+        mean = self.family.mean(belief)
+        if spread or self.likelihood.moderated:
+            outputs, jacobian = self.network.linearise(mean, inputs)
+            return self.likelihood.expect(outputs, self.family.covariance(belief, jacobian))
+        outputs = self.network(mean, inputs)
+        return self.likelihood.expect(outputs, outputs.new_zeros(*outputs.shape, outputs.shape[-1]))
+
+    def update(
+        self,
+        belief: Any,
+        inputs: Float[Tensor, "point *feature"],
+        target: Float[Tensor, "point target"],
+        observed: Bool[Tensor, "point target"] | None = None,
+        generator: torch.Generator | None = None,
+        counts: Float[Tensor, " point"] | None = None,
+    ) -> Any:
+        """By the rule."""
+        return self._update(belief, Points.of(inputs, target, observed, counts), generator, None)
+
+    def _update(
+        self, belief: Any, points: Points, generator: torch.Generator | None, linearised: tuple[Tensor, Tensor] | None
+    ) -> Any:
+        if self.pseudo.pointwise and len(points.target) > 1:
+            for k in range(len(points.target)):
+                belief = self._update(belief, points.only(k), generator, None)
+            return belief
+        model = Model(self.network, self.likelihood, self.family)
+
+        # A lambda: what is defined at every step would be wrapped at every step where types are checked at run time.
+        return self.rule(
+            self.family,
+            belief,
+            lambda at: self.pseudo(
+                model, at, points, self.weight, generator, linearised if at is belief else None
+            ).as_taken_by(self.family),
+        )
+
+    def forget(self, belief: Any, rate: float) -> Any:
+        """The belief is mixed with the prior, in natural parameters."""
+        return BayesianForgetting(rate)(self.family, belief, self.prior, 1.0)
+
+    def adopt(self, smaller: AbstractNetworkLearner[Any], belief: Any) -> tuple["GaussianLearner", Any]:
+        """By network and family."""
+        if not isinstance(smaller, GaussianLearner):
+            raise ValueError(f"expected a GaussianLearner, got {type(smaller).__name__}")
+        network, places = self.network.adopt(smaller.network)
+        places = places.to(self.mean.device)
+        mean = self.mean.index_copy(0, places, smaller.mean)
+        variance = self.variance.index_copy(0, places, smaller.variance)
+        learner = dataclasses.replace(self, network=network, mean=mean, variance=variance)
+        return learner, self.family.embed(belief, learner.init(), places)
+
+    def weights(self, belief: Any) -> Float[Tensor, " weight"]:
+        """By the family."""
+        return self.family.mean(belief)
+
+    def variances(self, belief: Any) -> Float[Tensor, " weight"]:
+        """By the family."""
+        return self.family.variance(belief)
+
+    def sample(
+        self, belief: Any, num_samples: int, generator: torch.Generator | None = None
+    ) -> Float[Tensor, "sample weight"]:
+        """By the family."""
+        return self.family.sample(belief, num_samples, generator)
+
+    def step(
+        self,
+        belief: Any,
+        inputs: Float[Tensor, "point *feature"],
+        target: Float[Tensor, "point target"],
+        observed: Bool[Tensor, "point target"] | None = None,
+        dt: Float[Tensor, ""] | float = 1.0,
+        generator: torch.Generator | None = None,
+    ) -> tuple[Any, Prediction]:
+        """Prediction and update share the linearisation."""
+        belief = self.drift(belief, dt)
+        points = Points.of(inputs, target, observed)
+        outputs, jacobian = self.network.linearise(self.family.mean(belief), inputs)
+        if self.likelihood.needs_covariance:
+            cov = self.family.covariance(belief, jacobian)
+        else:
+            cov = outputs.new_zeros(*outputs.shape, outputs.shape[-1])
+        prediction = self.likelihood.predict(outputs, cov, points.target, observed)
+        return self._update(belief, points, generator, (outputs, jacobian)), prediction
