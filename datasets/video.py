@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from tsforecast.data.folder import data_home
-from tsforecast.data.physics import WORLDS, constants, simulate_sequences
-from tsforecast.data.video import TRUTHS, Video, load_video, make_video, save_video
+from tsforecast.video.data import TRUTHS, Video, load_video, make_video, save_video
+from tsforecast.video.physics import WORLDS, constants, simulate_sequences
 
 log = logging.getLogger(__name__)
 PARTS = {"train": 20, "test": 60}  # frames of a sequence

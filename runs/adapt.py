@@ -27,15 +27,15 @@ import numpy as np
 import pandas as pd
 from tqdm import tqdm
 
-from tsforecast.adapt import Adaptation, AdaptivePredictor, rolling
 from tsforecast.core.linalg import NotPositiveDefiniteError
 from tsforecast.data import ForecastTask, load_task
 from tsforecast.data.files import replace_file
 from tsforecast.data.task import with_windows
 from tsforecast.evaluation import crps_by_window, paired_difference
 from tsforecast.evaluation.scores import score
+from tsforecast.forecasting.adaptation import Adaptation, AdaptivePredictor, rolling
+from tsforecast.forecasting.predictor import load_predictor
 from tsforecast.plots import plot_adaptation, save_figure
-from tsforecast.predictor import load_predictor
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # Windows, first day of the break and its name, seasons of the model.

@@ -27,8 +27,8 @@ from tsforecast import StateSpaceEstimator
 from tsforecast.cli import runs
 from tsforecast.data import load_task
 from tsforecast.data.files import replace_file
+from tsforecast.forecasting.predictor import StateSpacePredictor
 from tsforecast.plots import COLOURS, save_figure
-from tsforecast.predictor import StateSpacePredictor
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 DATASETS = ["solar", "electricity"]

@@ -34,9 +34,9 @@ from river import datasets, drift, dummy, forest, linear_model, optim, preproces
 from river.datasets import synth
 from tqdm import tqdm
 
-from tsforecast.adapters.river import OnlineClassifier, OnlineRegressor
 from tsforecast.data.files import append_rows
-from tsforecast.data.stream import STREAMS, Observation, read_stream
+from tsforecast.online.river import OnlineClassifier, OnlineRegressor
+from tsforecast.online.stream import STREAMS, Observation, read_stream
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 NUMBERS: dict[str, Callable[[], Any]] = {

@@ -39,10 +39,10 @@ from tqdm import tqdm
 
 from tsforecast.cli.runs import commit
 from tsforecast.data.files import replace_file, save_tensors
+from tsforecast.forecasting.training import fit
 from tsforecast.models.sgls import AbstractSGLSForecaster
 from tsforecast.plots import save_figure
 from tsforecast.progress import is_watched
-from tsforecast.training import fit
 
 HALVES = {"1_50": slice(0, 50), "51_100": slice(50, 100)}  # of the forecast
 TRAINING_SEED, TEST_SEED = 10_000, 20_000  # of the data, which are the same for every run

@@ -36,11 +36,13 @@ from video_runs import AHEAD, SEEN, Model, check_forecast, find_video, load_mode
 
 from tsforecast.cli.memory import keep_freed_memory
 from tsforecast.data.files import replace_file
-from tsforecast.data.video import Video
 from tsforecast.evaluation.compare import mean_difference
-from tsforecast.evaluation.video import FrameScores, carry_forward, linear_probe, score_frames
-from tsforecast.film import film_strip, gif, horizon_plot, imputation_strip, switch_plot
 from tsforecast.plots import save_figure
+from tsforecast.video.charts import horizon_plot, switch_plot
+from tsforecast.video.data import Video
+from tsforecast.video.films import gif
+from tsforecast.video.scores import FrameScores, carry_forward, linear_probe, score_frames
+from tsforecast.video.strips import film_strip, imputation_strip
 
 log = logging.getLogger(__name__)
 

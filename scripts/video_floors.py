@@ -5,9 +5,9 @@ from tqdm import tqdm
 from video_frames import pixels
 from video_runs import AHEAD, SEEN
 
-from tsforecast.data import physics
-from tsforecast.data.video import Video
-from tsforecast.evaluation.video import FrameScores, repeat_last_frame, score_frames
+from tsforecast.video import physics
+from tsforecast.video.data import Video
+from tsforecast.video.scores import FrameScores, repeat_last_frame, score_frames
 
 FLOORS = ("last frame", "true physics")
 # How well a few frames tell the state of a disc: its centre to a quarter of a pixel, and so its velocity, by a line

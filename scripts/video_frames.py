@@ -11,9 +11,9 @@ from tqdm import tqdm
 from video_runs import AHEAD, SEEN, Model
 
 from tsforecast.core.particles.filtering import ParticleState
-from tsforecast.data.video import Video, make_batch
 from tsforecast.models.base import Batch
 from tsforecast.models.frames import decode, forecast_paths, smoothed_paths
+from tsforecast.video.data import Video, make_batch
 
 _BATCH = 32
 _AT_LEAST = 64  # particles for filling in, of which there is little choice otherwise

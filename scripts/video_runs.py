@@ -10,12 +10,12 @@ from jsonargparse import ArgumentParser, Namespace
 
 from tsforecast.cli import runs
 from tsforecast.data.folder import data_home
-from tsforecast.data.physics import WORLDS
-from tsforecast.data.video import Video, load_video
+from tsforecast.forecasting.training import check_checkpoint
 from tsforecast.models import DATA_DECIDED, MODELS
 from tsforecast.models.kvae import AbstractKVAEForecaster
 from tsforecast.models.sgls import ARSGLSForecaster
-from tsforecast.training import check_checkpoint
+from tsforecast.video.data import Video, load_video
+from tsforecast.video.physics import WORLDS
 
 SEEN, AHEAD = 20, 40  # frames that are filtered, and forecast
 NAMES = ("arsgls", "kvae-rb", "kvae-mc")

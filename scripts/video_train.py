@@ -43,10 +43,10 @@ from video_runs import (
 from tsforecast.cli import runs
 from tsforecast.cli.memory import keep_freed_memory
 from tsforecast.cli.train import progress
-from tsforecast.data.video import VideoDataset
+from tsforecast.forecasting.training import fit
 from tsforecast.plots import plot_learning_curve, save_figure
 from tsforecast.progress import is_watched
-from tsforecast.training import fit
+from tsforecast.video.data import VideoDataset
 
 log = logging.getLogger(__name__)
 EPOCHS = 400

@@ -23,18 +23,18 @@ from gluonts.model.predictor import Predictor
 from lightning.pytorch.callbacks import ModelCheckpoint
 from pyarrow import parquet
 
-from tests.test_estimator import make_entries, make_estimator
-from tests.test_stream import RECIPE
-from tsforecast import prequential
-from tsforecast.adapt import Adaptation, AdaptivePredictor, load_adaptive
+from tests.forecasting.test_estimator import make_entries, make_estimator
+from tests.online.test_stream import RECIPE
 from tsforecast.cli import main
 from tsforecast.data import load_task, read_task
-from tsforecast.data.stream import Observation, read_stream
-from tsforecast.data.video import load_video
-from tsforecast.live import load_beliefs, save_beliefs
-from tsforecast.predictor import StateSpacePredictor, load_predictor, save_predictor
-from tsforecast.prequential import Setup, advance, begin
-from tsforecast.training import check_checkpoint
+from tsforecast.forecasting.adaptation import Adaptation, AdaptivePredictor, load_adaptive
+from tsforecast.forecasting.beliefs import load_beliefs, save_beliefs
+from tsforecast.forecasting.predictor import StateSpacePredictor, load_predictor, save_predictor
+from tsforecast.forecasting.training import check_checkpoint
+from tsforecast.online import prequential
+from tsforecast.online.prequential import Setup, advance, begin
+from tsforecast.online.stream import Observation, read_stream
+from tsforecast.video.data import load_video
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*logging interval", "ignore:.*does not have many workers")
 

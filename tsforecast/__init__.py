@@ -5,15 +5,27 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tsforecast.estimator import StateSpaceEstimator
-    from tsforecast.predictor import StateSpacePredictor
+    from tsforecast.data import load_task, read_task
+    from tsforecast.forecasting.estimator import StateSpaceEstimator
+    from tsforecast.forecasting.predictor import StateSpacePredictor, load_predictor
+    from tsforecast.learners import LEARNERS
 
 __version__ = version("tsforecast")
-__all__ = ["StateSpaceEstimator", "StateSpacePredictor"]
+__all__ = ["LEARNERS", "StateSpaceEstimator", "StateSpacePredictor", "load_predictor", "load_task", "read_task"]
+
+# Where each is from; imported when it is asked for: the core needs torch alone.
+_HOMES = {
+    "LEARNERS": "tsforecast.learners",
+    "StateSpaceEstimator": "tsforecast.forecasting.estimator",
+    "StateSpacePredictor": "tsforecast.forecasting.predictor",
+    "load_predictor": "tsforecast.forecasting.predictor",
+    "load_task": "tsforecast.data",
+    "read_task": "tsforecast.data",
+}
 
 
 def __getattr__(name: str) -> Any:
-    """GluonTS and Lightning are imported when the estimator is asked for: the core needs torch alone."""
-    if name in __all__:
-        return getattr(import_module("tsforecast.estimator"), name)
+    """Return what users need, by name."""
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

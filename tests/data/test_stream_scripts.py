@@ -10,7 +10,7 @@ import pytest
 
 from tests.data.test_datasets import FOLDER, script
 from tsforecast.cli import main as tsforecast
-from tsforecast.data.stream import PREPARED, STREAMS, find_stream, read_stream
+from tsforecast.online.stream import PREPARED, STREAMS, find_stream, read_stream
 
 convert = script("streams").main
 

@@ -7,9 +7,9 @@ from typing import Any
 from jsonargparse import Namespace
 
 from tsforecast.data import ForecastTask
-from tsforecast.estimator import StateSpaceEstimator
+from tsforecast.forecasting.data_summary import Survey
+from tsforecast.forecasting.estimator import StateSpaceEstimator
 from tsforecast.models import AbstractForecaster
-from tsforecast.survey import Survey
 
 _SPLIT = ("freq", "prediction_length", "windows")
 

@@ -13,7 +13,6 @@ import torch
 from gluonts.model import Predictor
 from jsonargparse import ArgumentParser, Namespace
 
-from tsforecast.adapt import EVIDENCE, Adaptation, AdaptivePredictor, Course, rolling
 from tsforecast.cli import options, parsing, runs
 from tsforecast.cli.train import settings
 from tsforecast.data import ForecastTask
@@ -32,6 +31,8 @@ from tsforecast.evaluation import (
     save_scores,
 )
 from tsforecast.evaluation.report import PROTOCOLS
+from tsforecast.forecasting.adaptation import EVIDENCE, Adaptation, AdaptivePredictor, Course, rolling
+from tsforecast.forecasting.predictor import StateSpacePredictor, load_predictor, with_prediction_length
 from tsforecast.learners import DRIFTS, LEARNERS
 from tsforecast.models import AbstractISSMForecaster, AbstractSwitchingForecaster, RSGLSISSMForecaster
 from tsforecast.plots import (
@@ -45,7 +46,6 @@ from tsforecast.plots import (
     plot_scores_by_horizon,
     save_figure,
 )
-from tsforecast.predictor import StateSpacePredictor, load_predictor, with_prediction_length
 
 log = logging.getLogger(__name__)
 

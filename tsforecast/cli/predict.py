@@ -19,9 +19,9 @@ from tsforecast.cli.train import settings
 from tsforecast.data import Columns, ForecastTask, attach_known, read_task
 from tsforecast.data.files import remove_leftovers, replace_file
 from tsforecast.data.forecasts import check_levels, forecast_frame
+from tsforecast.forecasting.predictor import load_predictor, with_prediction_length
 from tsforecast.models import AbstractForecaster
 from tsforecast.models.linear import AbstractLinearForecaster
-from tsforecast.predictor import load_predictor, with_prediction_length
 from tsforecast.progress import follow
 
 log = logging.getLogger(__name__)

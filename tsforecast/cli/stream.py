@@ -19,14 +19,14 @@ import pandas as pd
 from jsonargparse import ArgumentParser, Namespace
 from tqdm import tqdm
 
-from tsforecast.adapters.recipe import ACTIVATIONS, WEIGHTS, Recipe
 from tsforecast.cli import parsing, runs
 from tsforecast.cli.memory import check_learner_memory
 from tsforecast.data.files import append_file, replace_file
-from tsforecast.data.stream import PREPARED, STREAMS, Observation, delayed, read_lines, read_stream
 from tsforecast.learners import DRIFTS, LEARNERS
+from tsforecast.online.config import ACTIVATIONS, WEIGHTS, Recipe
+from tsforecast.online.prequential import Progress, Setup, advance, begin, load, movement, save, scores
+from tsforecast.online.stream import PREPARED, STREAMS, Observation, delayed, read_lines, read_stream
 from tsforecast.plots import plot_stream, save_figure
-from tsforecast.prequential import Progress, Setup, advance, begin, load, movement, save, scores
 from tsforecast.progress import is_watched, quiet
 
 log = logging.getLogger(__name__)

@@ -21,10 +21,10 @@ from tsforecast.cli import options, parsing, runs
 from tsforecast.cli.choices import choices, tell
 from tsforecast.data import ForecastTask
 from tsforecast.data.frequency import expected_alias_warnings
-from tsforecast.estimator import DEFAULT_EPOCHS, StateSpaceEstimator
+from tsforecast.forecasting.estimator import DEFAULT_EPOCHS, StateSpaceEstimator
+from tsforecast.forecasting.predictor import StateSpacePredictor, save_predictor
 from tsforecast.models import DATA_DECIDED, MODELS, AbstractForecaster
 from tsforecast.plots import plot_learning_curve, save_figure
-from tsforecast.predictor import StateSpacePredictor, save_predictor
 from tsforecast.progress import LINE_EVERY, is_watched
 
 log = logging.getLogger(__name__)

@@ -24,9 +24,9 @@ from tsforecast.data import ForecastTask
 from tsforecast.data.files import replace_file, scratch_folder
 from tsforecast.data.reading import MOST_RECORD, parse_json, read_text, read_yaml
 from tsforecast.evaluation import score
+from tsforecast.forecasting.predictor import StateSpacePredictor
 from tsforecast.models import MODELS
 from tsforecast.plots import plot_study, save_figure
-from tsforecast.predictor import StateSpacePredictor
 from tsforecast.progress import quiet
 
 log = logging.getLogger(__name__)

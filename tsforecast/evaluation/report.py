@@ -19,7 +19,7 @@ from tsforecast.data.task import ForecastTask
 from tsforecast.evaluation.baselines import Baseline, default_baselines, fit_baseline
 from tsforecast.evaluation.deepar import DeepAR
 from tsforecast.evaluation.scores import INTERVALS, Scores, score
-from tsforecast.predictor import StateSpacePredictor, with_prediction_length
+from tsforecast.forecasting.predictor import StateSpacePredictor, with_prediction_length
 
 Protocol = Literal["rolling", "long_term"]
 PROTOCOLS: tuple[Protocol, ...] = ("rolling", "long_term")

@@ -1,0 +1,254 @@
+"""Forecasters that go on learning: right gradients, nothing changed before there is something to learn, and better
+forecasts after a break."""
+
+import dataclasses
+import importlib
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from tests.forecasting.test_estimator import HORIZON, make_entries, make_estimator
+from tests.learners.particles import make_particles
+from tsforecast.data import ForecastTask
+from tsforecast.data.transform import collate, cut
+from tsforecast.evaluation import paired_difference, score
+from tsforecast.forecasting.adaptation import Adaptation, AdaptivePredictor, PeriodNetwork, load_adaptive, rolling
+from tsforecast.learners import LEARNERS, LogDensity
+from tsforecast.models import MODELS
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*logging interval", "ignore:.*does not have many workers")
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def trained(request):
+    return make_estimator(request.param, epochs=1).train(make_entries())
+
+
+@pytest.fixture(scope="module")
+def issm():
+    return make_estimator("issm", epochs=1).train(make_entries())
+
+
+def network_of(predictor, entries, adaptation=None):
+    """As `AdaptivePredictor.learn` builds it, over one batch."""
+    adaptive = AdaptivePredictor(predictor, adaptation)
+    prepared = predictor.input_transform(iter(entries), is_train=True)
+    length, past = predictor.prediction_length, adaptive.module.scaling_length or None
+    batch = collate([cut(e, len(e["target"]) - length, past, length) for e in prepared])
+    return dataclasses.replace(adaptive.learner.network, batch=batch), adaptive
+
+
+def rows_of(network):
+    return torch.arange(len(network.batch["past_target"]), dtype=torch.float32).unsqueeze(-1)
+
+
+@pytest.mark.parametrize("evidence", ["likelihood", "objective"])
+def test_the_gradient_of_each_series_is_that_of_its_evidence(issm, evidence):
+    network, adaptive = network_of(issm, make_entries(), Adaptation(evidence=evidence))
+    adaptive.module.double()
+    network = dataclasses.replace(
+        network, batch={k: v for k, v in network.batch.items() if isinstance(v, torch.Tensor)}
+    )
+    weights, rows = network.weights(), rows_of(network)
+    outputs, jacobian = network.linearise(weights, rows)
+    torch.testing.assert_close(outputs, network(weights, rows))
+    for column in (0, len(weights) // 2, len(weights) - 1):
+        step = torch.zeros_like(weights)
+        step[column] = 1e-5
+        slope = (network(weights + step, rows) - network(weights - step, rows)) / 2e-5
+        torch.testing.assert_close(jacobian[:, 0, column], slope[:, 0], rtol=1e-5, atol=1e-5)
+
+
+def test_the_evidence_of_a_period_is_what_is_left_of_that_of_everything(issm):
+    """Log p(future | past) = log p(past, future) - log p(past), with the scales of the past."""
+    network, adaptive = network_of(issm, make_entries())
+    batch, net = network.batch, adaptive.module
+    location, scale = net.begin(batch)
+    stretch = net.stretch(batch, "both")
+    system, prior = net.system(stretch, batch)
+    values = torch.where(stretch.observed, (stretch.values - location) / scale, 0.0)
+    terms = system.log_likelihood(prior, values, stretch.observed)
+    torch.testing.assert_close(net.log_likelihood(batch), terms[-HORIZON:].sum(0), rtol=1e-4, atol=1e-3)
+
+
+def test_log_densities_are_learnt_from_by_the_fisher_matrix_of_single_points():
+    jacobian = torch.randn(5, 1, 3, generator=torch.Generator().manual_seed(0))
+    outputs = torch.randn(5, 1, generator=torch.Generator().manual_seed(1))
+    matrix, residual = LogDensity().whiten(outputs, jacobian, torch.zeros(5, 1), None)
+    torch.testing.assert_close(matrix.flatten(0, 1).T @ residual.flatten(), jacobian.sum((0, 1)))
+    torch.testing.assert_close(matrix.flatten(0, 1).T @ matrix.flatten(0, 1), jacobian[:, 0].T @ jacobian[:, 0])
+    torch.testing.assert_close(LogDensity().predict(outputs, outputs[..., None], outputs, None).log_prob, outputs[:, 0])
+    with pytest.raises(TypeError, match="no predictive distribution"):
+        LogDensity().predictive(outputs, outputs[..., None])
+
+
+@pytest.mark.parametrize("learner", ["lofi", "ogd"])
+def test_every_model_learns(trained, learner):
+    adaptation = Adaptation(learner, drift="none" if learner == "ogd" else "ou", settings=None)
+    if learner == "ogd":
+        adaptation = dataclasses.replace(adaptation, settings={"rate": 1e-6})
+    adaptive = AdaptivePredictor(trained, adaptation)
+    before = {name: p.clone() for name, p in trained.prediction_net.named_parameters()}
+    samples = []
+    for predictor in (trained, adaptive):  # nothing has been learnt yet
+        torch.manual_seed(0)
+        samples.append(np.stack([f.samples for f in predictor.predict(make_entries(), num_samples=5)]))
+    np.testing.assert_array_equal(*samples)
+    torch.manual_seed(0)
+    evidence = adaptive.learn(make_entries())
+    assert np.isfinite(evidence)
+    assert torch.isfinite(adaptive.weights).all()
+    assert not torch.equal(adaptive.weights, adaptive.learner.mean)
+    torch.testing.assert_close(adaptive.learner.network.weights(), adaptive.weights)
+    for name, p in trained.prediction_net.named_parameters():  # what was trained stays
+        torch.testing.assert_close(p, before[name], rtol=0, atol=0)
+
+
+def test_a_period_without_observations_teaches_nothing(issm):
+    entries = [
+        {**e, "target": np.concatenate([e["target"][:-HORIZON], np.full(HORIZON, np.nan)])} for e in make_entries()
+    ]
+    adaptive = AdaptivePredictor(issm, Adaptation(drift="none"))
+    adaptive.learn(entries)
+    torch.testing.assert_close(adaptive.weights, adaptive.learner.mean)
+
+
+def test_only_the_named_part_is_learnt(issm):
+    names = [name for name, _ in issm.prediction_net.named_parameters()]
+    adaptive = AdaptivePredictor(issm, Adaptation(part=f"^{names[0]}$"))
+    adaptive.learn(make_entries())
+    for (name, p), (_, old) in zip(
+        adaptive.module.named_parameters(), issm.prediction_net.named_parameters(), strict=True
+    ):
+        assert torch.equal(p, old) == (name != names[0]), name
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"learner": "sgd"}, "expected learner to be one of"),
+        ({"drift": "levy"}, "expected drift to be one of"),
+        ({"evidence": "hearsay"}, "expected evidence to be one of"),
+        ({"part": "no such name"}, "expected part to match parameters of the model"),
+        ({"learner": "ogd"}, "expected what learner 'ogd' takes"),
+        ({"variance": -1.0}, "expected a positive variance"),
+    ],
+)
+def test_bad_settings_are_refused(issm, settings, message):
+    with pytest.raises(ValueError, match=message):
+        AdaptivePredictor(issm, Adaptation(**settings))
+
+
+def test_what_has_been_learnt_is_kept(issm, tmp_path):
+    adaptive = AdaptivePredictor(issm)
+    adaptive.learn(make_entries())
+    adaptive.save(tmp_path / "kept")
+    again = load_adaptive(tmp_path / "kept")
+    for predictor in (adaptive, again):
+        predictor.learn(make_entries())
+    torch.testing.assert_close(adaptive.weights, again.weights, rtol=0, atol=0)
+    torch.testing.assert_close(adaptive.learner.mean, again.learner.mean, rtol=0, atol=0)
+    with pytest.raises(FileNotFoundError, match="expected a predictor that learns"):
+        load_adaptive(tmp_path)
+    (tmp_path / "kept" / "belief.pt").write_bytes(b"no belief")
+    with pytest.raises(ValueError, match="holds no readable belief"):
+        load_adaptive(tmp_path / "kept")
+
+
+def test_a_belief_that_is_no_gaussian_learns_is_saved_and_goes_on(issm, tmp_path, monkeypatch):
+    monkeypatch.setitem(LEARNERS, "particles", make_particles)
+    adaptive = AdaptivePredictor(issm, Adaptation("particles", "none", variance=1e-4, settings={"count": 4}))
+    first = adaptive.weights
+    adaptive.learn(make_entries())
+    adaptive.save(tmp_path / "kept")
+    again = load_adaptive(tmp_path / "kept")
+    assert again.learner.network is again.network
+    for predictor in (adaptive, again):
+        torch.testing.assert_close(predictor.network.weights(), adaptive.weights)
+        assert not torch.equal(predictor.weights, first)
+    assert torch.equal(again.trained, adaptive.trained)
+    assert again.learn(make_entries()) == pytest.approx(adaptive.learn(make_entries()), rel=1e-4)
+    course = rolling(adaptive, broken(windows=2), num_samples=4)
+    assert course.windows["moved"].gt(0).all()
+
+
+def broken(windows=24, horizon=HORIZON):
+    """Random walks whose steps are eight times larger in the second half of the test part."""
+    rng = np.random.default_rng(0)
+    length, test = 240, windows * horizon
+    scale = np.where(np.arange(length + test) < length + test // 2, 1.0, 8.0)
+    start = pd.Period("2024-01-01", "D")
+    entries = [
+        {"item_id": f"s{k}", "start": start, "target": np.cumsum(scale * rng.normal(size=length + test)) + 100.0}
+        for k in range(20)
+    ]
+    return ForecastTask("broken", "D", horizon, windows, entries)
+
+
+def test_learning_on_helps_after_a_break_and_does_no_harm_before():
+    task = broken()
+    predictor = make_estimator(
+        "issm", epochs=10, components="level", context_length=120, scaling="none",
+        transformation="none", clip="none",
+    ).train(task.train)  # fmt: skip
+    course = rolling(AdaptivePredictor(predictor, Adaptation(variance=0.3)), task, num_samples=50)
+    still = rolling(AdaptivePredictor(predictor), task, num_samples=50, frozen=True)
+    assert still.windows["moved"].tolist() == [0.0] * task.windows
+    for one, other in zip(course.forecasts[:: task.windows], still.forecasts[:: task.windows], strict=True):
+        np.testing.assert_array_equal(one.samples, other.samples)  # before anything was learnt, with the same draws
+    frozen = score(still.forecasts, task.test("rolling")).per_forecast
+    learnt = score(course.forecasts, task.test("rolling")).per_forecast
+    starts = learnt.index.get_level_values("start")
+    late = starts >= starts.unique()[task.windows // 2 + 3]
+    after = paired_difference(learnt[late], frozen[late], block=1)  # steps of a random walk do not depend on others
+    assert after.high < 0
+    assert after.estimate < -0.01 * np.average(frozen["crps"][late], weights=frozen["size"][late])
+    early = starts < starts.unique()[task.windows // 2]
+    assert paired_difference(learnt[early], frozen[early], block=1).low < 0.01 * frozen["crps"][early].mean()
+    assert list(course.windows["moved"][:1]) == [0.0]
+    assert course.windows["moved"].iloc[-1] > course.windows["moved"].iloc[task.windows // 2 - 1]
+
+
+def test_series_that_do_not_end_together_are_refused(issm):
+    start = pd.Period("2024-01-01", "D")
+    entries = [{"item_id": f"s{k}", "start": start + k, "target": np.arange(60.0, dtype=np.float32)} for k in range(2)]
+    with pytest.raises(ValueError, match="expected series that end together"):
+        rolling(AdaptivePredictor(issm), ForecastTask("uneven", "D", HORIZON, 2, entries))
+
+
+def test_period_networks_count_their_weights(issm):
+    network = AdaptivePredictor(issm).learner.network
+    assert isinstance(network, PeriodNetwork)
+    assert network.size == sum(p.numel() for p in issm.prediction_net.parameters())
+
+
+def test_the_table_has_no_interval_of_too_few_windows(tmp_path, monkeypatch, capsys):
+    """Of one series and a phase of a single window, cells of both ends are empty, and are so when the table is read."""
+    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[2] / "runs"))
+    adapt = importlib.import_module("adapt")
+    rng = np.random.default_rng(0)
+    starts = pd.date_range("2016-01-01", periods=24, freq="D")
+    index = pd.MultiIndex.from_product([["a"], starts], names=["item_id", "start"])
+
+    def measured(task, run, name, seed):
+        return pd.DataFrame({"crps": rng.random(24), "size": 1.0, "seconds": 0.1}, index=index)
+
+    monkeypatch.setattr(adapt, "measure", measured)
+    monkeypatch.setattr(adapt, "train", lambda dataset, run: None)
+    monkeypatch.setattr(adapt, "load_task", lambda name: None)
+    monkeypatch.setattr(adapt, "with_windows", lambda task, windows: None)
+    asked = ["--datasets", "taxi-blizzard", "--learners", "lofi", "sgd-1e-3", "--output", str(tmp_path / "adapt.csv")]
+    monkeypatch.setattr(sys, "argv", ["adapt.py", *asked])
+    for _ in range(2):  # the second time the table is there
+        adapt.main()
+        found = pd.read_csv(tmp_path / "adapt.csv", dtype=str, keep_default_na=False).set_index(["phase", "learner"])
+        assert len(found) == 9
+        assert not found.isin(["inf", "-inf", "nan"]).any(axis=None)
+        ends = found[[f"minus_frozen_{end}" for end in ("low", "high")]]
+        assert (ends.loc["break"] == "").all(axis=None)
+        assert (found.loc["break", "minus_frozen"] != "").all()
+    assert "inf" not in capsys.readouterr().out

@@ -1,1 +1,0 @@
-"""Online learners behind the interfaces of other libraries; each is imported only if asked for."""

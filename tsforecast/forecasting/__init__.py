@@ -1,0 +1,1 @@
+"""From data to forecasts: the estimator, its predictor, beliefs that are kept and moved on, and adaptation."""

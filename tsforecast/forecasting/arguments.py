@@ -1,0 +1,103 @@
+"""Arguments of the estimator: of the types that are declared, and kept to print, compare and rebuild it."""
+
+import functools
+import inspect
+import json
+import typing
+from argparse import ArgumentError
+from collections.abc import Callable, Mapping
+from typing import Any, ParamSpec
+
+import numpy as np
+from jsonargparse import ArgumentParser
+
+from tsforecast.forecasting.serialization import declared, fits
+from tsforecast.models import DATA_DECIDED, MODELS
+
+Given = ParamSpec("Given")
+
+_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text", type(None): "None"}
+
+
+def recorded(init: Callable[Given, None]) -> Callable[Given, None]:
+    """Decorates the constructor of an estimator as GluonTS' `validated` does, hyperparameters of the model included.
+
+    The constructor gets values of the types which it and the model declare: text, as hyperparameters come from the
+    shell of GluonTS, is read as the command line reads it. All of them are kept as `__init_args__`.
+    """
+    signature = inspect.signature(init)
+    annotations = {p.name: p.annotation for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD}
+
+    @functools.wraps(init)
+    def typed(*args: Given.args, **kwargs: Given.kwargs) -> None:
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        given = dict(bound.arguments)
+        estimator, hyperparameters = given.pop("self"), given.pop("hyperparameters")
+        values = {name: of_type(name, value, annotations[name]) for name, value in given.items()}
+        values |= _of_model(values["model"], hyperparameters)
+        if not getattr(estimator, "__init_args__", None):  # which the constructor of a subclass has kept
+            estimator.__init_args__ = dict(sorted(values.items()))
+        init(estimator, **values)  # pyright: ignore[reportCallIssue]
+
+    return typed
+
+
+def of_type(name: str, value: Any, annotation: Any) -> Any:
+    """The value of an argument as its annotation declares it: NumPy's numbers become Python's, text is read.
+
+    Raises:
+        ValueError: If it is of another type.
+    """
+    plain = value.item() if isinstance(value, np.generic) else value
+    kinds = typing.get_args(annotation) or (annotation,)
+    if any(typing.get_origin(kind) is dict for kind in (annotation, *kinds)):
+        return _mapping(name, plain)
+    if fits(plain, annotation):
+        return float(plain) if isinstance(plain, int) and float in kinds and int not in kinds else plain
+    try:
+        if not isinstance(plain, str):
+            raise ArgumentError(None, "only text is read")
+        parser = ArgumentParser(exit_on_error=False)
+        parser.add_argument("--value", type=annotation)
+        return parser.parse_object({"value": plain}, defaults=False)["value"]
+    except ArgumentError as error:
+        words = " or ".join(_WORDS.get(kind, str(kind)) for kind in kinds)
+        raise ValueError(f"expected {name} to be {words}, got {value!r}") from error
+
+
+def _mapping(name: str, value: Any) -> dict[str, Any] | None:
+    """A mapping, or JSON of one; None passes."""
+    if value is None:
+        return None
+    try:
+        found = json.loads(value) if isinstance(value, str) else value
+    except json.JSONDecodeError as error:
+        raise ValueError(f"expected {name} to be a mapping, or an object in JSON, got {value!r}") from error
+    if not isinstance(found, Mapping):
+        raise ValueError(f"expected {name} to be a mapping, got {value!r}")
+    return dict(found)
+
+
+def _of_model(model: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Hyperparameters with their types.
+
+    Raises:
+        ValueError: If the model or one of them is not known, or is of another type.
+    """
+    if model not in MODELS:
+        raise ValueError(f"expected model to be one of {', '.join(MODELS)}, got {model!r}")
+    known = hyperparameters_of(model)
+    for name in given:
+        if name not in known:
+            raise ValueError(f"model {model!r} has no hyperparameter {name!r}; it has {', '.join(sorted(known))}")
+    annotations = {name: parameter.annotation for name, parameter in declared(MODELS[model]).items()}
+    return {name: of_type(name, value, annotations[name]) for name, value in given.items()}
+
+
+@functools.cache
+def hyperparameters_of(model: str) -> frozenset[str]:
+    """Names of the hyperparameters of a model: those that its subcommand of `tsforecast train` has."""
+    parser = ArgumentParser(exit_on_error=False)
+    parser.add_class_arguments(MODELS[model], skip={*DATA_DECIDED, "num_samples"})
+    return frozenset(vars(parser.get_defaults()))

@@ -1,0 +1,407 @@
+"""GluonTS estimator for every model."""
+
+import logging
+import math
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from gluonts.core import fqname_for
+from gluonts.itertools import Cached, Cyclic
+from gluonts.torch.model.estimator import PyTorchLightningEstimator, TrainOutput
+from gluonts.torch.model.predictor import PyTorchPredictor
+from gluonts.transform import Transformation
+
+from tsforecast.data.checks import check_entries
+from tsforecast.data.frames import as_lists, columns_of
+from tsforecast.data.frequency import calendar_unit, default_season, period_alias
+from tsforecast.data.roles import Columns
+from tsforecast.data.table import read_task
+from tsforecast.data.transform import EpochLoader, Prepare
+from tsforecast.forecasting.arguments import recorded
+from tsforecast.forecasting.data_summary import Survey, adopt, survey
+from tsforecast.forecasting.predictor import StateSpacePredictor
+from tsforecast.forecasting.training import fit
+from tsforecast.models import MODELS, AbstractForecaster
+from tsforecast.models.base import largest_value
+from tsforecast.models.bounds import at_least
+from tsforecast.models.linear import AbstractLinearForecaster
+from tsforecast.nn.decoders import DECODERS
+
+log = logging.getLogger(__name__)
+
+FORECASTS = ("samples", "distribution")
+DEFAULT_EPOCHS = 40
+_LEAST_BATCHES = 4
+# Hyperparameters which the shell of GluonTS reads by itself.
+_OF_THE_SHELL = frozenset(
+    {"forecaster_name", "listify_dataset", "num_prefetch", "num_workers", "shuffle_buffer_length", "test_quantiles"}
+)
+
+
+class StateSpaceEstimator(PyTorchLightningEstimator):
+    """Trains a model on a GluonTS data set.
+
+    Examples:
+        >>> estimator = StateSpaceEstimator(model="issm", freq="h", prediction_length=24)  # doctest: +SKIP
+        >>> forecasts = estimator.train(dataset).predict(dataset)  # doctest: +SKIP
+
+    Args:
+        model: A name in `tsforecast.models.MODELS`.
+        freq: Frequency of the data, in any of its names.
+        prediction_length: Steps of a forecast.
+        context_length: Steps of the past in a training window, at most; None for by frequency (four weeks of hours or
+            minutes, 120 days, 250 business days, otherwise ten seasons or 100 steps), 0 for all of the training part.
+        train_length: Steps at the end of each series that are trained on, at most: noises of long ago may mislead.
+            None for by frequency (eight weeks of hours or minutes, otherwise everything), 0 for everything.
+        train_horizon: Steps of the future that a training window scores; None for `prediction_length`. More of them
+            help where seasons are all there is to learn, and cost windows where series are short.
+        history_length: Steps of the history which a prediction filters, at most; None for all.
+        batch_size: Windows in a batch.
+        num_batches_per_epoch: None for one pass over the data, and at least four batches.
+        num_samples: Sample paths of a forecast.
+        seed: The order of the data, what is drawn in training, and the initial weights follow from it; None for not
+            reproducible.
+        forecast: "samples", or "distribution" for exact marginal distributions (of linear models).
+        use_feat_static_cat: Whether the model has parameters for the static categories of the training data. If so, a
+            series without them is forecast as of an unknown category, with a warning; if not, the field is ignored.
+        trainer_kwargs: For Lightning's `Trainer` (default: 40 epochs, gradient clipped at 10, no files written).
+        hyperparameters: Of the model.
+
+    Raises:
+        ValueError: If a model, forecast or hyperparameter is not known.
+    """
+
+    _columns: Columns | None = None  # of the data frame that was trained on, and
+    _categories: dict[str, list[str]] | None = None  # the values of its static categories
+    __init_args__: dict[str, Any]  # by `recorded`
+    _survey: Survey | None = None  # of the training data; there from the beginning of a training on
+
+    @recorded
+    def __init__(
+        self,
+        model: str = "issm",
+        freq: str = "h",
+        prediction_length: int = 24,
+        *,
+        context_length: int | None = None,
+        train_length: int | None = None,
+        train_horizon: int | None = None,
+        history_length: int | None = None,
+        batch_size: int = 64,
+        num_batches_per_epoch: int | None = None,
+        num_samples: int = 100,
+        seed: int | None = None,
+        forecast: str = "samples",
+        use_feat_static_cat: bool = True,
+        trainer_kwargs: dict[str, Any] | None = None,
+        **hyperparameters: Any,
+    ) -> None:
+        super().__init__(trainer_kwargs={} if trainer_kwargs is None else trainer_kwargs)
+        if forecast not in FORECASTS:
+            raise ValueError(f"expected forecast to be one of {', '.join(FORECASTS)}, got {forecast!r}")
+        if forecast == "distribution" and not issubclass(MODELS[model], AbstractLinearForecaster):
+            raise ValueError(f"model {model!r} has no marginal distributions in closed form: take forecast='samples'")
+        if forecast == "distribution" and hyperparameters.get("transformation") == "asinh":
+            raise ValueError("marginal distributions are not available behind 'asinh': take forecast='samples'")
+        at_least(1, train_horizon=train_horizon, history_length=history_length, batch_size=batch_size)
+        at_least(1, num_batches_per_epoch=num_batches_per_epoch)
+        at_least(0, context_length=context_length, train_length=train_length)
+        self.model = model
+        self.freq = period_alias(freq)
+        self.prediction_length = prediction_length
+        self.context_length = _context(self.freq) if context_length is None else context_length
+        self.train_length = _recent(self.freq) if train_length is None else train_length
+        self.train_horizon = prediction_length if train_horizon is None else train_horizon
+        self.history_length = history_length
+        self.batch_size = batch_size
+        self.num_batches_per_epoch = num_batches_per_epoch
+        self.seed = seed
+        self.forecast = forecast
+        self.use_feat_static_cat = use_feat_static_cat
+        self.hyperparameters = {**hyperparameters, "num_samples": num_samples}
+        with torch.device("meta"):  # refuses what is not as expected before data are read, and makes nothing
+            MODELS[model](freq=self.freq, prediction_length=prediction_length, **self.hyperparameters)
+
+    def __repr__(self) -> str:
+        arguments = ", ".join(f"{name}={value!r}" for name, value in self.__init_args__.items())
+        return f"{fqname_for(type(self))}({arguments})"
+
+    def __getnewargs_ex__(self) -> tuple[tuple, dict[str, Any]]:
+        return (), self.__init_args__
+
+    @classmethod
+    def from_hyperparameters(cls, **hyperparameters: Any) -> "StateSpaceEstimator":
+        """An estimator from hyperparameters as the shell of GluonTS (SageMaker) has them, which are text.
+
+        Those which the shell reads by itself, and those which SageMaker adds, are left out.
+
+        Raises:
+            ValueError: If a model or hyperparameter is not known, or not as expected.
+        """
+        own = {name: value for name, value in hyperparameters.items() if name not in _OF_THE_SHELL}
+        return cls(**{name: value for name, value in own.items() if not name.startswith("sagemaker_")})
+
+    @classmethod
+    def derive_auto_fields(cls, train_iter: Iterable[dict[str, Any]] | pd.DataFrame) -> dict[str, Any]:
+        """The frequency, from the data."""
+        if isinstance(train_iter, pd.DataFrame):
+            return {"freq": read_task(train_iter, windows=0).freq}
+        return {"freq": next(iter(train_iter))["start"].freqstr}
+
+    def train_model(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self,
+        training_data: Any,
+        validation_data: Any = None,
+        from_predictor: PyTorchPredictor | None = None,
+        shuffle_buffer_length: int | None = None,
+        cache_data: bool = False,
+        ckpt_path: str | Path | None = None,
+        num_workers: int | None = None,
+        num_prefetch: int | None = None,
+        columns: Columns | Mapping[str, Any] | None = None,
+    ) -> TrainOutput:
+        """Trains and returns the last weights, or with validation data those of the lowest validation loss.
+
+        Unlike GluonTS' own, a failure raises, callbacks survive a second call, nothing is written unless asked for, and
+        whoever sets a seed and checkpoints every epoch (`ModelCheckpoint(save_last=True)` among the callbacks) can go
+        on from `ckpt_path` to the result of the uninterrupted run.
+
+        Args:
+            training_data: GluonTS data entries; or a DataFrame in long format, a row for each series and time stamp,
+                see `tsforecast.data.read_task`.
+            validation_data: Likewise; the last `prediction_length` steps of each, and what comes before, are scored.
+            from_predictor: Start from its weights.
+            shuffle_buffer_length: Windows among which the order is shuffled.
+            cache_data: Keep the prepared entries in memory.
+            ckpt_path: Checkpoint of a run to go on with.
+            num_workers: Passed on to `create_training_data_loader`, as is the next. Its own loader needs no workers:
+                making windows is a small part of a training.
+            num_prefetch: Likewise.
+            columns: What the columns of a DataFrame are: `tsforecast.data.Columns`, or a mapping such as
+                {"item": "shop", "timestamp": "day", "target": "sales", "covariates": ["price"]}. None for what is found
+                by usual names (item_id, timestamp, target; unique_id, ds, y; ...).
+
+        Raises:
+            ValueError: If the data cannot be trained on; the message names the series.
+        """
+        training_data, validation_data = self._entries(training_data, validation_data, columns, from_predictor)
+        self._survey = self._look_at(training_data, from_predictor)
+        if validation_data is not None:
+            _refuse_endless(validation_data)
+            self._check(validation_data, self.prediction_length)
+        transformation = self.create_transformation()
+        module = self._initial(from_predictor)
+
+        def prepare(data: Any) -> Any:
+            prepared = transformation.apply(data, is_train=True)
+            return Cached(prepared) if cache_data else prepared  # pyright: ignore[reportArgumentType]
+
+        loader = self.create_training_data_loader(
+            prepare(training_data), module, shuffle_buffer_length, num_workers=num_workers, num_prefetch=num_prefetch
+        )
+        validation = None
+        if validation_data is not None:
+            validation = self.create_validation_data_loader(prepare(validation_data), module)
+        options = {"max_epochs": DEFAULT_EPOCHS, "gradient_clip_val": 10.0, "logger": False, **self.trainer_kwargs}
+        trainer = fit(module, loader, validation, options, ckpt_path)
+        return TrainOutput(transformation, module, trainer, self.create_predictor(transformation, module))
+
+    def _entries(
+        self, training: Any, validation: Any, columns: Any, from_predictor: PyTorchPredictor | None
+    ) -> tuple[Any, Any]:
+        """Data entries; those of data frames are made, and what the frames' columns mean is kept."""
+        self._columns = self._categories = None
+        if columns is not None and not isinstance(training, pd.DataFrame):
+            raise ValueError(f"columns are those of a DataFrame, but the training data are a {type(training).__name__}")
+        found = []
+        for data in (training, validation):
+            if isinstance(data, pd.DataFrame):
+                if self._columns is None:
+                    known = from_predictor if isinstance(from_predictor, StateSpacePredictor) else None
+                    self._columns = columns_of(known.columns if columns is None and known is not None else columns)
+                    self._categories = None if known is None else known.categories
+                options = {"columns": self._columns, "categories": self._categories}
+                task = read_task(data, self.freq, self.prediction_length, 0, **options)
+                self._categories = task.categories
+                data = task.train
+            found.append(data)
+        return found[0], found[1]
+
+    def _initial(self, from_predictor: PyTorchPredictor | None) -> AbstractForecaster:
+        """The module that training begins with."""
+        with torch.random.fork_rng(devices=[], enabled=self.seed is not None):
+            if self.seed is not None:
+                torch.manual_seed(self.seed)
+            module = self.create_lightning_module()
+        if from_predictor is not None:
+            try:
+                module.load_state_dict(from_predictor.network.state_dict())
+            except RuntimeError as error:
+                raise ValueError(
+                    f"expected a predictor of the same model, hyperparameters and fields as the estimator: {error}"
+                ) from error
+        return module
+
+    def train(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self,
+        training_data: Any,
+        validation_data: Any = None,
+        shuffle_buffer_length: int | None = None,
+        cache_data: bool = False,
+        ckpt_path: str | Path | None = None,
+        num_workers: int | None = None,
+        num_prefetch: int | None = None,
+        columns: Columns | Mapping[str, Any] | None = None,
+    ) -> PyTorchPredictor:
+        """The predictor of `train_model`."""
+        return self.train_model(
+            training_data,
+            validation_data,
+            shuffle_buffer_length=shuffle_buffer_length,
+            cache_data=cache_data,
+            ckpt_path=ckpt_path,
+            num_workers=num_workers,
+            num_prefetch=num_prefetch,
+            columns=columns,
+        ).predictor
+
+    # GluonTS' hooks.
+
+    @property
+    def training_summary(self) -> Survey:
+        """What the training data have decided.
+
+        Raises:
+            ValueError: Before any training.
+        """
+        if self._survey is None:
+            raise ValueError(
+                "expected training data first, which decide the sizes of the model: call train, or train_model, which "
+                "also returns the module; or make one of given sizes by tsforecast.models.MODELS"
+            )
+        return self._survey
+
+    def create_transformation(self) -> Transformation:
+        """Entries to arrays."""
+        found = self.training_summary
+        with torch.random.fork_rng(devices=[]):  # a model by whose weights nothing is done
+            seasons = self.create_lightning_module().season_names
+        return Prepare(
+            self.prediction_length,
+            seasons,
+            found.items,
+            found.cardinality,
+            found.static_units,
+            found.dynamic_units,
+            found.num_targets,
+        )
+
+    def create_lightning_module(self) -> AbstractForecaster:
+        """The model, untrained."""
+        found = self.training_summary
+        options = {
+            **found.sizes,
+            "freq": self.freq,
+            "prediction_length": self.prediction_length,
+            "scaling_length": self.context_length,  # a long history is scaled like a training window
+            "season": default_season(self.freq),
+            **{name: value for name, value in found.auto.items() if self.hyperparameters.get(name, "auto") == "auto"},
+        }
+        return MODELS[self.model](**{**self.hyperparameters, **options, "seed": self.seed})
+
+    def create_training_data_loader(
+        self, data: Any, module: Any, shuffle_buffer_length: int | None = None, **kwargs: Any
+    ) -> Iterable:
+        """Random windows, made in this process: `num_workers` and `num_prefetch` change nothing."""
+        for name in ("num_workers", "num_prefetch"):
+            if kwargs.get(name):
+                log.info("%s=%s changes nothing: windows are made in the process that trains", name, kwargs[name])
+        return EpochLoader(
+            data,
+            self.context_length or None,
+            self.train_horizon,
+            self.batch_size,
+            self.num_batches_per_epoch or max(math.ceil(self.training_summary.count / self.batch_size), _LEAST_BATCHES),
+            self.seed,
+            recent=self.train_length or None,
+            buffer=shuffle_buffer_length or 4096,
+            scaling_length=_free_scaling(module),
+        )
+
+    def create_validation_data_loader(self, data: Any, module: Any, **kwargs: Any) -> Iterable:
+        """The last window of each series."""
+        return EpochLoader(
+            data,
+            self.context_length or None,
+            self.prediction_length,
+            self.batch_size,
+            None,
+            0,
+            at_end=True,
+            scaling_length=_free_scaling(module),
+        )
+
+    def create_predictor(self, transformation: Transformation, module: Any) -> StateSpacePredictor:
+        """The trained model with what prepares its input."""
+        return StateSpacePredictor(
+            module,
+            transformation,
+            self.prediction_length,
+            self.freq,
+            self.batch_size,
+            self.history_length,
+            self.forecast,
+            columns=None if self._columns is None else as_lists(self._columns),
+            categories=self._categories,
+        )
+
+    def _check(self, data: Any, future: int) -> None:
+        """Refuses data with which the model could not be trained, or validated, on so many steps of the future."""
+        likelihood = DECODERS.get(self.hyperparameters.get("likelihood", ""))
+        support = "real" if likelihood is None else likelihood.support
+        largest = largest_value(self.hyperparameters.get("transformation", "none"), support)
+        check_entries(data, self.freq, min_length=future + 1, support=support, largest=largest)
+
+    def _look_at(self, data: Any, from_predictor: PyTorchPredictor | None) -> Survey:
+        """Checks the training data; takes from them, or from the predictor to start from, what the model must know."""
+        _refuse_endless(data)
+        self._check(data, self.train_horizon)
+        found = survey(data, self.use_feat_static_cat)
+        if self.hyperparameters.get("transformation") == "log1p" and found.lowest <= -1:
+            raise ValueError(
+                f"log1p needs values above -1, the lowest is {found.lowest:g}; take the transformation 'asinh'"
+            )
+        return found if from_predictor is None else adopt(found, from_predictor)
+
+
+def _refuse_endless(data: Any) -> None:
+    """Raises a ValueError for data that never end, or end after one walk through them."""
+    if isinstance(data, Cyclic):
+        raise ValueError(
+            "expected data that end, got GluonTS' Cyclic, which does not; give the data in it (`data.iterable`): the "
+            "training passes over them as often as it needs"
+        )
+    if iter(data) is data:
+        raise ValueError("expected data that can be walked through again and again, got an iterator; make a list of it")
+
+
+def _free_scaling(module: AbstractForecaster) -> int | None:
+    """Values from which the scaling is taken, of a model for which the unit of the data does not matter."""
+    return module.scaling_length if module.is_scale_free else None
+
+
+def _context(freq: str) -> int:
+    """Steps of the past in a training window, by frequency."""
+    unit, season = calendar_unit(freq)[1], default_season(freq)
+    if unit in ("h", "min") and season > 1:
+        return 28 * season
+    return {"D": 120, "B": 250}.get(unit, max(10 * season, 100))
+
+
+def _recent(freq: str) -> int:
+    """Steps of eight weeks where a day is the main season, else 0."""
+    per_day = default_season(freq) if calendar_unit(freq)[1] in ("h", "min") else 0
+    return 56 * per_day

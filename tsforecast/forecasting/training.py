@@ -1,0 +1,164 @@
+"""Training by Lightning: the best weights, checkpoints to go on from, interrupts that are interrupts."""
+
+import re
+import signal
+import tempfile
+import warnings
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.plugins.io import CheckpointIO, TorchCheckpointIO
+
+from tsforecast.data.files import save_tensors
+from tsforecast.data.reading import load_tensors
+from tsforecast.forecasting.checkpoint import CheckOptimizers, check_callbacks
+from tsforecast.models import AbstractForecaster
+from tsforecast.models.base import FORMAT
+
+
+def fit(
+    module: AbstractForecaster,
+    loader: Iterable,
+    validation: Iterable | None,
+    options: dict[str, Any],
+    checkpoint: str | Path | None = None,
+) -> pl.Trainer:
+    """Trains a module to the last weights, or with validation data to those of the lowest validation loss.
+
+    Args:
+        module: Changed in place.
+        loader: Batches to train on.
+        validation: Batches to score after every epoch.
+        options: For Lightning's `Trainer`.
+        checkpoint: Of a run to go on with.
+
+    Returns:
+        The trainer, when it has ended.
+
+    Raises:
+        FileNotFoundError: If there is no such checkpoint.
+        ValueError: If training cannot go on from it, or the options ask for more than one device.
+    """
+    if checkpoint is not None:
+        check_checkpoint(checkpoint, module)
+    with tempfile.TemporaryDirectory() as scratch:
+        trainer = _trainer(options, scratch if validation is not None else None, checkpoint)
+        _run(trainer, module, loader, validation, checkpoint)
+        best = next((c for c in trainer.checkpoint_callbacks if getattr(c, "monitor", None) == "val_loss"), None)
+        if isinstance(best, ModelCheckpoint) and best.best_model_path:
+            weights = torch.load(best.best_model_path, map_location="cpu", weights_only=True)
+            module.load_state_dict(weights["state_dict"])
+    return trainer
+
+
+def _trainer(options: dict[str, Any], scratch: str | None, checkpoint: str | Path | None) -> pl.Trainer:
+    """By the caller's options; with validation data the best weights are kept.
+
+    Args:
+        options: For Lightning's `Trainer`.
+        scratch: Folder for the best weights unless the options name one; None without validation data.
+        checkpoint: Of a run to go on with.
+    """
+    options = dict(options)
+    callbacks = options.pop("callbacks", None) or []
+    callbacks = list(callbacks) if isinstance(callbacks, Iterable) else [callbacks]
+    checkpoints = [c for c in callbacks if isinstance(c, ModelCheckpoint)]
+    watched = any(c.monitor == "val_loss" for c in checkpoints)
+    if scratch is not None and not watched and options.get("enable_checkpointing", True):
+        root = options.get("default_root_dir")
+        folders = [Path(root) / "checkpoints"] if root else [c.dirpath for c in checkpoints if c.dirpath]
+        folder = [*folders, scratch][0]  # beside the caller's checkpoints a resumed run finds it again
+        best = ModelCheckpoint(folder, "best", monitor="val_loss", save_weights_only=True, enable_version_counter=False)
+        # Before the caller's own, which keep what this one knows of the same epoch, so that a resumed run does, too.
+        callbacks.insert(callbacks.index(checkpoints[0]) if checkpoints else len(callbacks), best)
+        checkpoints.append(best)
+    if checkpoint is not None:
+        callbacks.append(CheckOptimizers(checkpoint))
+    defaults = {
+        "accelerator": "auto",
+        "devices": 1,
+        "log_every_n_steps": 1,  # losses are logged by epoch: Lightning warns of epochs shorter than its 50 steps
+        "enable_model_summary": False,
+        "enable_checkpointing": bool(checkpoints),
+        "num_sanity_val_steps": 0,
+    }
+    plugins = options.pop("plugins", None) or []
+    plugins = list(plugins) if isinstance(plugins, list | tuple) else [plugins]
+    if not any(isinstance(plugin, CheckpointIO) for plugin in plugins):
+        plugins.append(_WholeCheckpoints())
+    trainer = pl.Trainer(callbacks=callbacks, plugins=plugins, **{**defaults, **options})
+    if trainer.world_size > 1:
+        raise ValueError(
+            f"expected one device, got {trainer.world_size}: several would all train on the same batches, and gain "
+            "nothing; give devices=1 (and num_nodes=1), and several runs a device each"
+        )
+    return trainer
+
+
+class _WholeCheckpoints(TorchCheckpointIO):
+    """Writes a checkpoint beside its place, as every file; Lightning's way is by the system's temporary folder."""
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
+        """Writes a checkpoint whole or not at all; Lightning does it where the path is a URL."""
+        if storage_options is not None or "://" in str(path):
+            return super().save_checkpoint(checkpoint, path, storage_options)
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        save_tensors(checkpoint, path)
+
+
+def _run(trainer: pl.Trainer, module: AbstractForecaster, loader: Any, validation: Any, checkpoint: Any) -> None:
+    """What fails, fails, and Ctrl-C is a KeyboardInterrupt."""
+    interrupt = signal.getsignal(signal.SIGINT)
+    try:
+        with warnings.catch_warnings():  # Lightning's about itself, and about validation data that nobody gave
+            warnings.filterwarnings("ignore", r".*LeafSpec.* is deprecated", FutureWarning)
+            warnings.filterwarnings("ignore", r".*have no `val_dataloader`", UserWarning)
+            if checkpoint is not None:  # a resumed run writes where its checkpoints are: the callback has no option
+                warnings.filterwarnings("ignore", r"Checkpoint directory .* exists and is not empty", UserWarning)
+            trainer.fit(module, loader, validation, ckpt_path=checkpoint, weights_only=True)
+    except SystemExit:
+        if not trainer.interrupted:
+            raise
+        signal.signal(signal.SIGINT, interrupt)  # from here on Lightning would have it ignored
+        raise KeyboardInterrupt from None
+
+
+def check_checkpoint(path: str | Path, module: AbstractForecaster) -> None:
+    """Refuses a training checkpoint from which `module` cannot go on.
+
+    Raises:
+        FileNotFoundError: If there is none.
+        ValueError: If it is damaged, foreign, of another format or of another model.
+    """
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"there is no checkpoint {path}")
+    try:
+        checkpoint = load_tensors(path)
+        version = checkpoint.get("tsforecast_format")
+        weights = checkpoint["state_dict"]
+        found, expected = ({name: tuple(x.shape) for name, x in w.items()} for w in (weights, module.state_dict()))
+        check_callbacks(checkpoint)
+        if not re.match(r"2\.\d+\.\d+", checkpoint["pytorch-lightning_version"]):  # Lightning converts older ones
+            raise ValueError("expected one of Lightning 2")
+    except (ValueError, KeyError, AttributeError, TypeError) as error:
+        raise ValueError(
+            f"{path} is not a readable checkpoint ({error}): it is damaged or not of tsforecast"
+        ) from error
+    if version != FORMAT:
+        raise ValueError(
+            f"{path} has format {version}, expected {FORMAT}: it is not of tsforecast, or of another version"
+        )
+    if found != expected:
+        raise ValueError(
+            f"{path} is of another model: its weights do not fit; give the same model, data and hyperparameters"
+        )
+    if [*found] != [*expected]:  # by which the optimizer tells them apart
+        raise ValueError(
+            f"{path} is of another version of tsforecast: its weights come in another order; start a new run"
+        )
+    if "optimizer_states" not in checkpoint:
+        raise ValueError(f"{path} holds weights only: training cannot go on from it; take last.ckpt")

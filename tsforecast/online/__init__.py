@@ -1,0 +1,1 @@
+"""Learning from streams: prequential evaluation, and estimators of river and scikit-learn."""

@@ -1,0 +1,399 @@
+"""Prequential evaluation: every observation is predicted, scored, then learnt from; progress can be saved."""
+
+import dataclasses
+import itertools
+import math
+import time
+from collections.abc import Hashable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from tsforecast.data.files import save_tensors
+from tsforecast.data.reading import expect_like, load_tensors
+from tsforecast.learners.loop import in_prior_units
+from tsforecast.online.config import Recipe, Stream
+from tsforecast.online.features import LARGEST, Columns, Statistics, read_features, read_number
+from tsforecast.online.stream import Observation
+
+FORMAT = 3  # of saved states; raised when older ones can no longer be read
+_BINS = 10
+INTERVALS = (50, 80, 95)
+
+
+@dataclasses.dataclass(frozen=True)
+class Setup:
+    """What is learnt, and how.
+
+    Attributes:
+        recipe: Of the learner.
+        classes: Number of classes that are expected; 0 for numbers. The network grows when there are more.
+        features: Number of features that are expected; 0 for twice those of the first observation, at least 8. The
+            network grows when there are more.
+        noise: Variance of standardised numbers around the network's output.
+        unit: Seconds in a unit of time of the drift; 0 for the first gap between two observations.
+    """
+
+    recipe: Recipe
+    classes: int
+    features: int = 0
+    noise: float = 0.5
+    unit: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Progress:
+    """All that the next observation needs.
+
+    Attributes:
+        stream: The learner in use; None before the first observation.
+        columns: Of the features.
+        labels: Of the classes.
+        targets: Statistics of the numbers that are to be predicted.
+        items: Observations so far.
+        scored: Observations whose prediction was scored.
+        seconds: Of work.
+        time: Of the last observation, in seconds; NaN without.
+        unit: Of the drift, in seconds; 0 where it is not known yet.
+        sums: Of log-loss, of errors (wrong classes, or squares) and, for numbers, of targets within each interval.
+        bins: For classes: count, sum of the probabilities of the most probable class, number of times it was right.
+        waiting: By key, observations whose target has not come yet: values in the columns, and what was predicted
+            (probabilities of the classes known by then, or mean and standard deviation; empty where nothing was).
+    """
+
+    stream: Stream | None
+    columns: Columns | None
+    labels: Columns
+    targets: Statistics
+    items: int
+    scored: int
+    seconds: float
+    time: float
+    unit: float
+    sums: Tensor
+    bins: Tensor
+    waiting: dict[Hashable, tuple[Tensor, Tensor]]
+
+
+def begin(setup: Setup) -> Progress:
+    """Before any observation.
+
+    Raises:
+        ValueError: If the learner does not take what was chosen.
+    """
+    _start(setup, Columns({}, 1))  # says so now, and not at the first observation
+    return Progress(
+        stream=None,
+        columns=None,
+        labels=Columns({}, setup.classes),
+        targets=Statistics.empty(1),
+        items=0,
+        scored=0,
+        seconds=0.0,
+        time=math.nan,
+        unit=setup.unit,
+        sums=torch.zeros(2 + len(INTERVALS), dtype=torch.float64),
+        bins=torch.zeros(_BINS, 3, dtype=torch.float64),
+        waiting={},
+    )
+
+
+def advance(setup: Setup, progress: Progress, item: Observation) -> tuple[Progress, dict[str, Any]]:
+    """Predicts, scores and learns from one observation.
+
+    Args:
+        setup: What is learnt.
+        progress: Before.
+        item: A target that is missing is predicted all the same. If the observation has a key it then waits for its
+            target, which is scored by what was predicted and learnt from when it comes under the same key; without a
+            key nothing is learnt from it.
+
+    Returns:
+        Progress after it, and a row of the table: `item`, `time`, `id`, `target`, `prediction`, `probability` of the
+        predicted class or standard deviation `sd`, `log_loss` in nats, `error`, `milliseconds`.
+
+    Raises:
+        ValueError: If features or target are not as expected, or time falls; the message names the item.
+    """
+    began = time.perf_counter()
+    try:
+        after, row = _advance(setup, progress, item)
+    except ValueError as error:
+        place = f" ({item.place})" if item.place else ""
+        raise ValueError(f"observation {progress.items}{place}: {error}") from error
+    passed = time.perf_counter() - began
+    after = dataclasses.replace(after, items=progress.items + 1, seconds=progress.seconds + passed)
+    row = {"item": progress.items, "time": item.time, "id": item.key, **row}
+    return after, {**row, "milliseconds": round(1e3 * passed, 3)}
+
+
+def _advance(setup: Setup, progress: Progress, item: Observation) -> tuple[Progress, dict[str, Any]]:
+    if item.key is not None and item.key in progress.waiting:
+        return _settle(setup, progress, item)
+    values = read_features(item.features)
+    if item.key is not None and not values and item.target is not None:
+        raise ValueError(f"expected the features of {item.key!r} before, or with, its target")
+    columns = progress.columns
+    if columns is None:
+        columns = Columns({}, setup.features or max(8, 2 * len(values)))
+    columns = columns.reserve(values)
+    row = columns.row(values)
+    stream = _pass_time(progress.stream or _start(setup, columns), progress, item, 1.0 if progress.items else 0.0)
+    stream = stream.grow(columns.capacity, stream.sizes[-1][1])
+    progress = dataclasses.replace(_clock(progress, item), columns=columns, stream=stream)
+    made = (_classes if setup.classes else _number)(progress, stream, row)
+    if item.target is None and item.key is not None:
+        progress = dataclasses.replace(progress, waiting={**progress.waiting, item.key: (row, made)})
+    return (_classify if setup.classes else _regress)(progress, stream, row, made, item)
+
+
+def _settle(setup: Setup, progress: Progress, item: Observation) -> tuple[Progress, dict[str, Any]]:
+    """The target of an observation that was predicted before; features that come with it once more are not read."""
+    if item.target is None or item.target != item.target:
+        raise ValueError(f"expected a target of {item.key!r}, which was predicted before, got none")
+    waiting = dict(progress.waiting)
+    row, made = waiting.pop(item.key)
+    assert progress.stream is not None
+    assert progress.columns is not None
+    row = torch.nn.functional.pad(row, (0, progress.columns.capacity - row.shape[-1]), value=math.nan)
+    stream = _pass_time(progress.stream, progress, item, 0.0)
+    progress = dataclasses.replace(_clock(progress, item), stream=stream, waiting=waiting)
+    return (_classify if setup.classes else _regress)(progress, stream, row, made, item)
+
+
+def _start(setup: Setup, columns: Columns) -> Stream:
+    """The learner before any observation."""
+    if setup.classes:
+        likelihood = setup.recipe.likelihood("plug-in")
+    else:
+        likelihood = setup.recipe.numeric(setup.noise)
+    return setup.recipe.begin(columns.capacity, max(setup.classes, 1), likelihood)
+
+
+def _pass_time(stream: Stream, progress: Progress, item: Observation, step: float) -> Stream:
+    """The drift since the observation before; `step` where there is no time."""
+    if item.time is None:
+        return stream.later(step)
+    gap = item.time.timestamp() - progress.time
+    if gap < 0:
+        raise ValueError(f"expected time stamps that do not fall, got {item.time} after a later one")
+    unit = progress.unit or gap
+    return stream.later(gap / unit) if gap > 0 else stream
+
+
+def _clock(progress: Progress, item: Observation) -> Progress:
+    """With the time of the observation; the first gap is the unit where none is given."""
+    if item.time is None:
+        return progress
+    now = item.time.timestamp()
+    gap = now - progress.time
+    return dataclasses.replace(progress, time=now, unit=progress.unit or (gap if gap > 0 else 0.0))
+
+
+def _classes(progress: Progress, stream: Stream, row: Tensor) -> Tensor:
+    """Probabilities of the classes that are known."""
+    known = len(progress.labels.places)
+    if not known:
+        return torch.zeros(0)
+    p = stream.probabilities(row)[0, :known]
+    return p / p.sum()
+
+
+def _number(progress: Progress, stream: Stream, row: Tensor) -> Tensor:
+    """Mean and standard deviation, in units of the target; none while targets have not varied."""
+    scale = progress.targets.deviation.item()
+    if scale <= 0:
+        return torch.zeros(0)
+    predicted = stream.predict(row, spread=True)
+    mean = progress.targets.mean.item() + scale * predicted.mean.item()
+    return torch.tensor([mean, scale * math.sqrt(predicted.variance.item())], dtype=torch.float64)
+
+
+def _classify(
+    progress: Progress, stream: Stream, row: Tensor, made: Tensor, item: Observation
+) -> tuple[Progress, dict[str, Any]]:
+    """Scores what was predicted of a class, and learns from it."""
+    labels, sums, bins, scored = progress.labels, progress.sums, progress.bins, progress.scored
+    found: dict[str, Any] = {"target": item.target}
+    best = int(made.argmax()) if len(made) else 0
+    if len(made):
+        found |= {"prediction": list(labels.places)[best], "probability": made[best].item()}
+    if item.target is None:
+        return progress, found
+    if not isinstance(item.target, Hashable):
+        raise ValueError(f"expected a class, got {item.target!r} of type {type(item.target).__name__}")
+    place = labels.places.get(item.target, len(made))
+    if place < len(made):  # a class that nobody has seen cannot be predicted
+        wrong = float(best != place)
+        loss = abs(math.log(max(made[place].item(), 1e-12)))
+        found |= {"log_loss": loss, "error": wrong}
+        sums = sums + sums.new_tensor([loss, wrong] + [0.0] * len(INTERVALS))
+        bins = bins.clone()
+        bins[min(int(made[best] * _BINS), _BINS - 1)] += bins.new_tensor([1.0, made[best].item(), 1 - wrong])
+        scored += 1
+    after = labels.reserve([item.target])
+    if after is not labels:
+        stream = stream.grow(stream.sizes[-1][0], after.capacity).with_outputs(len(after.places))
+    stream = stream.learn(row, row.new_tensor([[after.places[item.target]]]), 0.0)
+    return dataclasses.replace(progress, stream=stream, labels=after, sums=sums, bins=bins, scored=scored), found
+
+
+def _regress(
+    progress: Progress, stream: Stream, row: Tensor, made: Tensor, item: Observation
+) -> tuple[Progress, dict[str, Any]]:
+    """Scores what was predicted of a number, and learns from it."""
+    targets, sums, scored = progress.targets, progress.sums, progress.scored
+    found: dict[str, Any] = {"target": item.target}
+    if isinstance(item.target, str):
+        raise ValueError(f"expected a number for the target, got the text {item.target!r}; labels need --task classes")
+    value = math.nan if item.target is None else read_number("the target", item.target)
+    value = min(max(value, -LARGEST), LARGEST) if value == value else value
+    if len(made):
+        mean, sd = made.tolist()
+        found |= {"prediction": mean, "sd": sd}
+        if value == value:
+            z = (value - mean) / sd
+            loss = min(0.5 * z * z, LARGEST) + math.log(sd) + 0.5 * math.log(2 * math.pi)
+            share = 100 * math.erf(abs(z) / math.sqrt(2))
+            found |= {"log_loss": loss, "error": value - mean}
+            sums = sums + sums.new_tensor([loss, (value - mean) ** 2, *(float(share <= w) for w in INTERVALS)])
+            scored += 1
+    if value == value:
+        targets, scaled = targets.standardise(row.new_tensor([value]))
+        stream = stream.learn(row, scaled.unsqueeze(0), 0.0)
+    return dataclasses.replace(progress, stream=stream, targets=targets, sums=sums, scored=scored), found
+
+
+def scores(setup: Setup, progress: Progress) -> dict[str, Any]:
+    """Means over what was scored; None where nothing was."""
+    count = progress.scored
+    mean = (progress.sums / max(count, 1)).tolist()
+    found: dict[str, Any] = {"items": progress.items, "scored": count, "waiting": len(progress.waiting)}
+    found["log_loss"] = mean[0] if count else None
+    if setup.classes:
+        found["accuracy"] = 1 - mean[1] if count else None
+        total, confidence, right = progress.bins.unbind(-1)
+        gap = (confidence - right).abs().sum() / total.sum().clamp_min(1)
+        found["calibration_error"] = gap.item() if count else None
+        rows = [(n, c / n, r / n) for n, c, r in progress.bins.tolist() if n]
+        found["calibration"] = [{"expected": c, "observed": r, "count": int(n)} for n, c, r in rows]
+        found["classes"] = [str(label) for label in progress.labels.places]
+    else:
+        found["rmse"] = math.sqrt(mean[1]) if count else None
+        found["coverage"] = {str(w): mean[2 + k] if count else None for k, w in enumerate(INTERVALS)}
+        rows = zip(INTERVALS, mean[2:], strict=True) if count else ()
+        found["calibration"] = [{"expected": w / 100, "observed": share, "count": count} for w, share in rows]
+    found["milliseconds_per_item"] = 1e3 * progress.seconds / max(progress.items, 1)
+    return found
+
+
+def movement(progress: Progress) -> dict[str, float]:
+    """How far the weights are from where they began, and how sure the belief is, in prior standard deviations."""
+    if progress.stream is None:
+        return {}
+    change, spread = in_prior_units(progress.stream.learner, progress.stream.belief)
+    return {"weights_moved": change.square().mean().sqrt().item(), "weights_sd": spread.mean().item()}
+
+
+def save(path: Path, progress: Progress, extra: dict[str, Any]) -> None:
+    """Writes the state into one file; an older one is replaced when all is written."""
+    stream, columns = progress.stream, progress.columns
+    payload = {"format": FORMAT, "extra": extra}
+    for name in ("items", "scored", "seconds", "time", "unit", "sums", "bins"):
+        payload[name] = getattr(progress, name)
+    payload["labels"], payload["classes"] = dict(progress.labels.places), progress.labels.capacity
+    payload["targets"] = _tensors(progress.targets)
+    payload["waiting"] = progress.waiting
+    if stream is not None and columns is not None:
+        payload["columns"] = (dict(columns.places), columns.capacity)
+        payload["belief"] = pytree.tree_leaves(stream.belief)
+        payload["statistics"] = _tensors(stream.statistics)
+        payload["steps"] = stream.steps
+        payload["sizes"] = [list(size) for size in stream.sizes]
+    save_tensors(payload, path)
+
+
+def _tensors(statistics: Statistics) -> list[Tensor]:
+    return [getattr(statistics, field.name) for field in dataclasses.fields(statistics)]
+
+
+def load(path: Path, setup: Setup) -> tuple[Progress, dict[str, Any]]:
+    """Reads what `save` wrote, and the extra; no code of the file is run.
+
+    Raises:
+        ValueError: If the file is damaged, or of another program or format.
+    """
+    try:
+        payload = load_tensors(path)
+        if payload["format"] != FORMAT:
+            raise ValueError(f"it has format {payload['format']}, this version of tsforecast reads {FORMAT}")
+        begun = begin(setup)
+        plain = {n: payload[n] for n in ("items", "scored", "seconds", "time", "unit", "sums", "bins")}
+        expect_like(plain, {name: getattr(begun, name) for name in plain}, "its counts")
+        expect_like(payload["classes"], 0, "number of classes")
+        labels = Columns(_places(payload["labels"]), payload["classes"])
+        expect_like(payload["targets"], _tensors(begun.targets), "statistics of targets")
+        stream = columns = None
+        if "belief" in payload:
+            places, capacity = payload["columns"]
+            columns = Columns(_places(places), capacity)
+            expect_like(payload["statistics"], _tensors(Statistics.empty(len(payload["statistics"][0]))), "statistics")
+            if capacity != len(payload["statistics"][0]):
+                raise ValueError(f"expected statistics of {capacity} columns")
+            stream = _grown(setup, columns, labels, payload["sizes"])
+            leaves, spec = pytree.tree_flatten(stream.belief)
+            expect_like(payload["belief"], leaves, "belief")
+            if setup.classes and labels.places:
+                stream = stream.with_outputs(len(labels.places))
+            stream = dataclasses.replace(
+                stream,
+                belief=pytree.tree_unflatten(payload["belief"], spec),
+                statistics=Statistics(*payload["statistics"]),
+                steps=payload["steps"],
+            )
+        waiting = payload["waiting"]
+        shapes = [] if stream is None else [(1, inputs) for inputs, _ in stream.sizes]
+        for row, made in waiting.values():
+            if row.shape not in shapes or made.dim() != 1:
+                raise ValueError("expected a row of features, and what was predicted, of all that waits")
+        targets = Statistics(*payload["targets"])
+        progress = Progress(stream=stream, columns=columns, labels=labels, targets=targets, waiting=waiting, **plain)
+        return progress, dict(payload["extra"])
+    except (KeyError, TypeError, AttributeError, RuntimeError, ArithmeticError, IndexError, ValueError) as error:
+        raise ValueError(f"{path} holds no readable state ({error}); start the stream anew") from error
+
+
+def _grown(setup: Setup, columns: Columns, labels: Columns, sizes: Any) -> Stream:
+    """The learner before any observation, with a network that has grown since.
+
+    Raises:
+        ValueError: If it cannot have grown so.
+    """
+    expect_like(sizes, [[0, 0]] * len(sizes), "sizes of the network")
+    fits = sizes[0] == [setup.features or sizes[0][0], max(setup.classes, 1)]
+    fits = fits and sizes[-1] == [columns.capacity, max(labels.capacity, 1)]
+    for before, after in itertools.pairwise(sizes):
+        ratios = [b / a for a, b in zip(before, after, strict=True)]
+        fits = fits and min(ratios) >= 1 and max(ratios) >= 2
+    for (places, capacity), first in zip(map(dataclasses.astuple, (columns, labels)), sizes[0], strict=True):
+        fits = fits and len(places) <= capacity <= max(first, 2 * len(places))
+    if not fits:
+        raise ValueError(f"expected sizes of a network that has grown, got {sizes!r:.80}")
+    stream = _start(setup, Columns({}, sizes[0][0]))
+    for size in sizes[1:]:
+        stream = stream.grow(*size)
+    return stream
+
+
+def _places(places: Any) -> Mapping[Hashable, int]:
+    """Columns of names, each of its own.
+
+    Raises:
+        ValueError: If they are not.
+    """
+    if not isinstance(places, dict) or sorted(places.values()) != [*range(len(places))]:
+        raise ValueError(f"expected a column for each name, got {places!r:.80}")
+    return places

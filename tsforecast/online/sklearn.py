@@ -1,0 +1,341 @@
+"""Estimators of scikit-learn: matrices in, learnt from in the order of their rows, once unless asked otherwise.
+
+Constructors take anything, as scikit-learn wants it, and have no types to be checked: `fit` looks at what they took.
+"""
+
+import abc
+import numbers
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.utils import check_array
+from sklearn.utils.multiclass import check_classification_targets, unique_labels
+from sklearn.utils.validation import check_is_fitted, check_non_negative, validate_data
+from torch import Tensor
+
+from tsforecast.online.config import Recipe, Stream
+from tsforecast.online.features import Statistics
+
+
+class _BayesianOnline(BaseEstimator, abc.ABC):
+    """What classifier and regressor share: matrices to tensors, and their blocks."""
+
+    passes: int
+    block: int
+    _stream: Stream
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_stream")
+
+    def _data(
+        self, X: Any, y: Any, sample_weight: Any, reset: bool, empty: bool = False
+    ) -> tuple[Tensor, NDArray[Any], Tensor | None]:
+        """Rows that count, NaN where a value is missing, targets as they came, and how often each counts.
+
+        Args:
+            X: As for `fit`.
+            y: As for `fit`.
+            sample_weight: As for `fit`.
+            reset: Whether the features are those of the estimator from now on.
+            empty: Whether there may be nothing that counts.
+        """
+        X, y = validate_data(self, X, y, reset=reset, dtype=np.float64, ensure_all_finite="allow-nan")
+        rows = torch.tensor(np.ascontiguousarray(X))
+        if sample_weight is None:
+            return rows, y, None
+        if isinstance(sample_weight, numbers.Real):
+            sample_weight = np.full(len(rows), sample_weight)
+        counts = check_array(sample_weight, ensure_2d=False, dtype="float64", input_name="sample_weight")
+        check_non_negative(counts, "sample_weight")
+        if counts.shape != (len(rows),):
+            raise ValueError(f"expected a sample_weight for each of {len(rows)} rows, got shape {counts.shape}")
+        kept = counts > 0
+        if not (empty or kept.any()):
+            raise ValueError(
+                "expected a sample_weight that is not zero, got zeros alone: there is nothing to learn from"
+            )
+        return rows[kept], y[kept], torch.tensor(counts[kept])
+
+    def _rows(self, X: Any) -> Tensor:
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False, dtype=np.float64, ensure_all_finite="allow-nan")
+        return torch.tensor(np.ascontiguousarray(X))
+
+    def _blocks(
+        self, rows: Tensor, target: Tensor, counts: Tensor | None, passes: int
+    ) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
+        """Points that are learnt from together."""
+        for name, value in (("block", self.block), ("passes", passes)):
+            if value < 1:
+                raise ValueError(f"expected {name} to be at least 1, got {value}")
+        for _ in range(passes):
+            for start in range(0, len(rows), self.block):
+                part = slice(start, start + self.block)
+                yield rows[part], target[part], None if counts is None else counts[part]
+
+
+class BayesianOnlineClassifier(ClassifierMixin, _BayesianOnline):
+    """A Bayesian network that learns classes from rows, one after the other.
+
+    Features are standardised by robust statistics so far (see `tsforecast.online.features.Statistics`) and cut at ten
+    standard deviations; NaN counts as the mean.
+
+    Args:
+        learner: A name in `tsforecast.learners.LEARNERS`; "adf" tells two classes apart.
+        hidden: Widths of the hidden layers; () is a linear model.
+        activation: "tanh", "relu" or "sigmoid".
+        variance: Of every weight in the prior.
+        prediction: Probabilities "plug-in" at the mean of the belief, or "moderated" by its variance.
+        drift: "auto" (Wiener, for learners that take a drift), "none" (or the learner's own), "wiener", "ou",
+            "forgetting", "exponential" or "shrink".
+        rate: Of the drift, for each row.
+        weight: "none" (or the learner's own), "imq" (outliers count less) or "gate" (outliers do not count).
+        threshold: From which on a label is an outlier, in standard deviations.
+        rank: Of lofi and lrkf.
+        passes: Of `fit` over the rows; each counts as new evidence.
+        block: Rows that are learnt from together: faster, and less exact.
+        seed: Of initial weights, and of what the learner draws.
+        settings: What else the learner's constructor takes, by name.
+
+    Attributes:
+        classes_: Labels in the order of `predict_proba`.
+    """
+
+    def __init__(
+        self,
+        learner="lofi",
+        hidden=(20,),
+        activation="tanh",
+        variance=0.1,
+        prediction="plug-in",
+        drift="auto",
+        rate=1e-3,
+        weight="none",
+        threshold=3.0,
+        rank=10,
+        passes=1,
+        block=1,
+        seed=0,
+        settings=None,
+    ) -> None:
+        self.learner = learner
+        self.hidden = hidden
+        self.activation = activation
+        self.variance = variance
+        self.prediction = prediction
+        self.drift = drift
+        self.rate = rate
+        self.weight = weight
+        self.threshold = threshold
+        self.rank = rank
+        self.passes = passes
+        self.block = block
+        self.seed = seed
+        self.settings = settings
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = self.learner != "adf"
+        return tags
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "BayesianOnlineClassifier":
+        """Learns from the rows, forgetting all from before.
+
+        Args:
+            X: Shape (row, feature); NaN is missing.
+            y: Labels.
+            sample_weight: How often each row counts, by which its log-likelihood is multiplied: one number, or one for
+                each. In the statistics rows count once; those that count 0 are left out.
+
+        Raises:
+            ValueError: If the data or a parameter are not as expected.
+        """
+        rows, labels, counts = self._data(X, y, sample_weight, reset=True)
+        check_classification_targets(labels)
+        self._begin(rows, unique_labels(labels))
+        return self._learn(rows, labels, counts, self.passes)
+
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> "BayesianOnlineClassifier":
+        """Learns from more rows, once.
+
+        Args:
+            X: Shape (row, feature); NaN is missing.
+            y: Labels.
+            classes: All there will ever be; needed the first time.
+            sample_weight: How often each row counts, by which its log-likelihood is multiplied: one number, or one for
+                each. In the statistics rows count once; those that count 0 are left out.
+
+        Raises:
+            ValueError: If the data or a parameter are not as expected, or a label is not among the classes.
+        """
+        first = not hasattr(self, "classes_")
+        if first and classes is None:
+            raise ValueError("expected classes in the first call of partial_fit, got None")
+        rows, labels, counts = self._data(X, y, sample_weight, reset=first, empty=True)
+        check_classification_targets(labels)
+        if first:
+            self._begin(rows, unique_labels(classes))
+        elif classes is not None and not np.array_equal(unique_labels(classes), self.classes_):
+            raise ValueError(f"expected classes to be those of the first call, {self.classes_}, got {classes!r}")
+        return self._learn(rows, labels, counts, 1)
+
+    def _begin(self, rows: Tensor, classes: NDArray[Any]) -> None:
+        recipe, count = Recipe.of(self), len(classes)
+        if self.learner == "adf" and count != 2:  # in the words that the checks of scikit-learn look for
+            kind = (
+                "Only binary classification is supported. The type of the target is multiclass: " if count > 2 else ""
+            )
+            some = f"{count} class" if count == 1 else f"{count} classes"
+            raise ValueError(f"{kind}expected 2 classes for learner 'adf', got {some}")
+        self._stream = recipe.begin(rows.shape[1], count, recipe.likelihood(self.prediction))
+        self.classes_ = classes
+
+    def _learn(
+        self, rows: Tensor, labels: NDArray[Any], counts: Tensor | None, passes: int
+    ) -> "BayesianOnlineClassifier":
+        unknown = np.setdiff1d(labels, self.classes_)
+        if len(unknown):
+            raise ValueError(f"expected labels to be among {self.classes_}, got {unknown}")
+        target = torch.tensor(np.searchsorted(self.classes_, labels), dtype=rows.dtype).unsqueeze(-1)
+        for part, its_target, its_counts in self._blocks(rows, target, counts, passes):
+            self._stream = self._stream.learn(part, its_target, counts=its_counts)
+        return self
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """Probabilities of the classes, shape (row, class)."""
+        rows = self._rows(X)
+        return self._stream.probabilities(rows).numpy()
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The most probable class of each row."""
+        best = self.predict_proba(X).argmax(-1)
+        return self.classes_[best]
+
+
+class BayesianOnlineRegressor(RegressorMixin, _BayesianOnline):
+    """A Bayesian network that learns a number from rows, one after the other.
+
+    Features are treated as `BayesianOnlineClassifier` does. Targets are standardised by their statistics so far, too.
+
+    Args:
+        learner: A name in `tsforecast.learners.LEARNERS`; not "adf".
+        hidden: Widths of the hidden layers; () is a linear model.
+        activation: "tanh", "relu" or "sigmoid".
+        variance: Of every weight in the prior.
+        noise: Variance of the standardised target around the network's output.
+        drift: "auto" (Wiener, for learners that take a drift), "none" (or the learner's own), "wiener", "ou",
+            "forgetting", "exponential" or "shrink".
+        rate: Of the drift, for each row.
+        weight: "none" (or the learner's own), "imq" (outliers count less) or "gate" (outliers do not count).
+        threshold: From which on a target is an outlier, in standard deviations.
+        rank: Of lofi and lrkf.
+        passes: Of `fit` over the rows; each counts as new evidence.
+        block: Rows that are learnt from together: faster, and less exact.
+        seed: Of initial weights, and of what the learner draws.
+        settings: What else the learner's constructor takes, by name.
+    """
+
+    def __init__(
+        self,
+        learner="lofi",
+        hidden=(20,),
+        activation="tanh",
+        variance=0.1,
+        noise=0.5,
+        drift="auto",
+        rate=1e-3,
+        weight="none",
+        threshold=3.0,
+        rank=10,
+        passes=1,
+        block=1,
+        seed=0,
+        settings=None,
+    ) -> None:
+        self.learner = learner
+        self.hidden = hidden
+        self.activation = activation
+        self.variance = variance
+        self.noise = noise
+        self.drift = drift
+        self.rate = rate
+        self.weight = weight
+        self.threshold = threshold
+        self.rank = rank
+        self.passes = passes
+        self.block = block
+        self.seed = seed
+        self.settings = settings
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "BayesianOnlineRegressor":
+        """Learns from the rows, forgetting all from before.
+
+        Args:
+            X: Shape (row, feature); NaN is missing.
+            y: Numbers.
+            sample_weight: How often each row counts, by which its log-likelihood is multiplied: one number, or one for
+                each. In the statistics rows count once; those that count 0 are left out.
+
+        Raises:
+            ValueError: If the data or a parameter are not as expected.
+        """
+        data = self._data(X, y, sample_weight, reset=True)
+        return self._learn(*data, self.passes, reset=True)
+
+    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> "BayesianOnlineRegressor":
+        """Learns from more rows, once.
+
+        Args:
+            X: Shape (row, feature); NaN is missing.
+            y: Numbers.
+            sample_weight: How often each row counts, by which its log-likelihood is multiplied: one number, or one for
+                each. In the statistics rows count once; those that count 0 are left out.
+
+        Raises:
+            ValueError: If the data or a parameter are not as expected.
+        """
+        first = not hasattr(self, "_stream")
+        data = self._data(X, y, sample_weight, reset=first, empty=True)
+        return self._learn(*data, 1, reset=first)
+
+    def _learn(
+        self, rows: Tensor, y: NDArray[Any], counts: Tensor | None, passes: int, reset: bool
+    ) -> "BayesianOnlineRegressor":
+        target = torch.tensor(np.ascontiguousarray(y, np.float64)).unsqueeze(-1)
+        if reset:
+            recipe = Recipe.of(self)
+            self._stream = recipe.begin(rows.shape[1], 1, recipe.numeric(self.noise))
+            self._targets = Statistics.empty(1)
+        for part, its_target, its_counts in self._blocks(rows, target, counts, passes):
+            standardised = []
+            for row in its_target:
+                self._targets, scaled = self._targets.standardise(row)
+                standardised.append(scaled)
+            self._stream = self._stream.learn(part, torch.stack(standardised), counts=its_counts)
+        return self
+
+    def predict(self, X: Any, return_std: bool = False) -> Any:
+        """What is expected of each row.
+
+        Args:
+            X: Shape (row, feature); NaN is missing.
+            return_std: Whether standard deviations are wanted, too: of the weights and of the noise, together.
+
+        Returns:
+            Means, or means and standard deviations.
+        """
+        rows = self._rows(X)
+        expected = self._stream.predict(rows, return_std)
+        mean = (self._targets.mean + self._targets.deviation * expected.mean)[:, 0].numpy()
+        if not return_std:
+            return mean
+        return mean, (self._targets.deviation * expected.variance.sqrt())[:, 0].numpy()
