@@ -75,7 +75,7 @@ def in_unit(entries, unit):
     return [{**e, "target": e["target"].astype(np.float64) * unit} for e in entries]
 
 
-@pytest.mark.parametrize("unit", [1e297, 1e36, 1e-36, 1e-297])
+@pytest.mark.parametrize("unit", [1e297, 1e-36])
 def test_a_forecast_does_not_depend_on_the_unit_of_the_data(trained, unit):
     """Of a prediction, and of beliefs that are kept and moved on."""
     entries = make_entries(2)

@@ -80,8 +80,7 @@ def test_compiled_it_equals_the_eager_loop():
             torch.testing.assert_close(scan(_decay, carry, xs, compiled=True), expected)
 
 
-@pytest.mark.parametrize("reverse", [False, True])
-@pytest.mark.parametrize(("steps", "unroll"), [(8, 3), (6, 3), (2, 5)])
+@pytest.mark.parametrize(("steps", "unroll", "reverse"), [(8, 3, True), (6, 3, False), (2, 5, True)])
 def test_rounds_of_several_steps_equal_single_ones(steps, unroll, reverse):
     """Also where some steps fill no round, and where none is full."""
     xs, carry = torch.randn(steps, 2), (torch.zeros(2), torch.eye(2))
