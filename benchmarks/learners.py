@@ -135,7 +135,9 @@ def make(problem: str, name: str, steps: int) -> tuple[dict[str, Callable[[], An
     inputs, target, _, _ = load(problem, 0)
     inputs, target = inputs[:steps], target[:steps]
     network = make_network(widths, 0)
-    likelihood = learners.Gaussian(noise) if noise is not None else learners.Categorical(jitter=1e-4)
+    likelihood = (
+        learners.GaussianLikelihood(noise) if noise is not None else learners.CategoricalLikelihood(jitter=1e-4)
+    )
     if name == "ogd":
         learner = learners.ogd(network, likelihood)
     elif name.startswith("lofi"):
@@ -291,7 +293,9 @@ def grow(job: dict[str, Any]) -> list[dict[str, Any]]:
     for parameter in network.parameters():
         parameter.requires_grad_(False)
     rank = {"rank": int(job["learner"].split("-")[1])} if job["learner"].startswith("lofi") else {}
-    learner = learners.LEARNERS["lofi" if rank else job["learner"]](network, learners.Gaussian(1.0), 0.01, **rank)
+    learner = learners.LEARNERS["lofi" if rank else job["learner"]](
+        network, learners.GaussianLikelihood(1.0), 0.01, **rank
+    )
     belief = learner.init()
     mean = learner.weights(belief)
     before = _resident()

@@ -16,7 +16,7 @@ from torch import Tensor
 from tsforecast.core.components import Level, Season
 from tsforecast.core.particles.filtering import ParticleState
 from tsforecast.core.structural import ISSM
-from tsforecast.models.base import Batch, Belief, Stretch, scaled
+from tsforecast.models.base import Batch, Belief, TimeSlice, scaled
 from tsforecast.models.issm import ISSMForecaster
 from tsforecast.models.rsgls_issm import RSGLSISSMForecaster
 from tsforecast.models.sgls import ARSGLSForecaster
@@ -85,7 +85,7 @@ class Noises:
 
 @dataclasses.dataclass(frozen=True)
 class Textbook:
-    """A library model on a stretch of a batch, read as a table of parameters.
+    """A library model on a time slice of a batch, read as a table of parameters.
 
     Attributes:
         model: Its networks are called as they are, once a step.
@@ -130,9 +130,9 @@ class Textbook:
 
     def guesses(self, time: int) -> list[Normal]:
         """q(s_t), and q(z_t) of models with an auxiliary."""
-        assert self.model.guess is not None
+        assert self.model.proposal_network is not None
         step = slice(time, time + 1)
-        raw = self.model.guess(torch.cat([self.values[step].clamp(-50.0, 50.0), self.features[step]], -1))
+        raw = self.model.proposal_network(torch.cat([self.values[step].clamp(-50.0, 50.0), self.features[step]], -1))
         guesses = [diagonal(x.squeeze(0)) for x in raw if x is not None]
         return [Normal(guess.mean, torch.diag_embed(guess.variance)) for guess in guesses]
 
@@ -162,19 +162,19 @@ class Textbook:
         )
 
 
-def read(model: Forecaster, stretch: Stretch, batch: Batch | Belief, location: Tensor, scale: Tensor) -> Textbook:
-    """The parameters of a model on a stretch of time."""
-    values, _ = scaled(stretch, location, scale)
+def read(model: Forecaster, time_slice: TimeSlice, batch: Batch | Belief, location: Tensor, scale: Tensor) -> Textbook:
+    """The parameters of a model on a time slice of time."""
+    values, _ = scaled(time_slice, location, scale)
     noises = likelihood = None
     if isinstance(model, RSGLSISSMForecaster):
         assert isinstance(model.linear, ISSMForecaster)
-        issm, gaussian = model.linear.system(stretch, batch)
+        issm, gaussian = model.linear.system(time_slice, batch)
         prior = Normal(gaussian.mean, gaussian.cov)
         noises = _noises(issm, values)
     else:
         likelihood = model.likelihood(location, scale)
         prior = Normal(model.prior_mean, torch.diag_embed(variance(model.prior_log_inverse_scale)))
-    return Textbook(model, model.features(model.inputs, stretch, batch), values, prior, noises, likelihood)
+    return Textbook(model, model.features(model.inputs, time_slice, batch), values, prior, noises, likelihood)
 
 
 def _noises(issm: ISSM, like: Tensor) -> Noises:
@@ -258,10 +258,10 @@ def log_likelihood(model: Forecaster, batch: Batch, draw: Draw = draw) -> Tensor
         batch: Without missing values.
         draw: How a proposal is drawn from; for the check against the library.
     """
-    stretch = model.stretch(batch, "both")
-    if not bool(stretch.observed.all()) or stretch.active is not None:
+    time_slice = model.time_slice(batch, "both")
+    if not bool(time_slice.observed.all()) or time_slice.active is not None:
         raise ValueError("expected series of one length without missing values")
-    book = read(model, stretch, batch, *model.begin(batch))
+    book = read(model, time_slice, batch, *model.location_and_scale(batch))
     shape = (model.num_particles, book.values.shape[1])
     state = Normal(book.prior.mean.expand(*shape, -1), book.prior.cov.expand(*shape, -1, -1))
     log_weight = state.mean.new_full(shape, -math.log(model.num_particles))
@@ -318,7 +318,7 @@ def forecast(model: Forecaster, belief: Belief, batch: Batch, num_samples: int) 
     """Sample paths of the future of a batch, (series, sample, horizon, target)."""
     particles = belief.state
     assert isinstance(particles, ParticleState)
-    book = read(model, model.stretch(batch, "future"), belief, belief.location, belief.scale)
+    book = read(model, model.time_slice(batch, "future"), belief, belief.location, belief.scale)
     ancestor = _ancestors(torch.softmax(particles.log_weight, 0), num_samples)
     series = torch.arange(ancestor.shape[1], device=ancestor.device)
     switch = particles.switch[ancestor, series]

@@ -93,15 +93,15 @@ def measure(task: ForecastTask, run: pathlib.Path, name: str, seed: int) -> pd.D
         learner = AdaptivePredictor(load_predictor(run / "predictor"), Adaptation(**(chosen or {})))
         began = time.perf_counter()
         try:
-            course = rolling(learner, task, seed=seed, frozen=chosen is None)
+            result = rolling(learner, task, seed=seed, frozen=chosen is None)
         except (NotPositiveDefiniteError, ValueError) as error:
             tqdm.write(f"{name} on {task.name} failed: {error}")
             return measure(task, run, "frozen", seed).assign(crps=np.inf)
         seconds = (time.perf_counter() - began) / task.windows
-        table = score(course.forecasts, task.test("rolling")).per_forecast[["crps", "size"]].assign(seconds=seconds)
+        table = score(result.forecasts, task.test("rolling")).per_forecast[["crps", "size"]].assign(seconds=seconds)
         path.parent.mkdir(exist_ok=True)
         with replace_file(path.with_suffix(".course")) as temporary:
-            course.windows.to_csv(temporary, index=False)
+            result.windows.to_csv(temporary, index=False)
         with replace_file(path) as temporary:
             table.to_csv(temporary)
     return pd.read_csv(path, index_col=["item_id", "start"], parse_dates=["start"], converters={"item_id": str})
@@ -148,15 +148,15 @@ def rows_of(dataset: str, tables: dict[str, pd.DataFrame], seed: int) -> list[di
 
 def draw(dataset: str, run: pathlib.Path, tables: dict[str, pd.DataFrame], name: str, target: pathlib.Path) -> None:
     """Window by window, the frozen model and a learner."""
-    course = pd.read_csv(run / "adapt" / f"{name}.course", parse_dates=["start"], index_col="start")
+    result = pd.read_csv(run / "adapt" / f"{name}.course", parse_dates=["start"], index_col="start")
     models = ("issm", f"issm+{name}")
     for model, column in zip(models, ("frozen", name), strict=True):
-        course[model] = crps_by_window(tables[column])
+        result[model] = crps_by_window(tables[column])
     _, date, event, _ = DATASETS[dataset]
     title = f"ISSM on {dataset}: frozen, and learning from every day ({name})"
     at = pd.Timestamp(date)
     assert isinstance(at, pd.Timestamp)
-    save_figure(plot_adaptation(course, models, marks={event: at}, title=title), target)
+    save_figure(plot_adaptation(result, models, marks={event: at}, title=title), target)
 
 
 def main() -> None:

@@ -71,15 +71,15 @@ LEARNERS: dict[str, Make] = {
     "lofi-20": _plain("lofi", rank=20),
     "lofi-10": _plain("lofi", rank=10),
     "lofi-1": _plain("lofi", rank=1),
-    "iterated-lofi-10": _plain("lofi", rank=10, rule=learners.Bong(3)),
+    "iterated-lofi-10": _plain("lofi", rank=10, rule=learners.BONG(3)),
     "vd-ekf": _plain("vd-ekf"),
-    "iterated-vd-ekf": _plain("vd-ekf", rule=learners.Bong(3)),
+    "iterated-vd-ekf": _plain("vd-ekf", rule=learners.BONG(3)),
     "decoupled-ekf": _plain("decoupled-ekf"),
     "decoupled-ekf-layers": _plain("decoupled-ekf", layers=True),
-    "bong-fisher-10": _plain("bong", family=learners.Diagonal(gain="unprojected"), pseudo="empirical-fisher"),
-    "vd-fisher": _plain("bong", family=learners.Diagonal(gain="unprojected"), pseudo="linearised-fisher"),
-    "bong-fisher-10-projected": _plain("bong", family=learners.Diagonal(gain="projected"), pseudo="empirical-fisher"),
-    "vd-fisher-projected": _plain("bong", family=learners.Diagonal(gain="projected"), pseudo="linearised-fisher"),
+    "bong-fisher-10": _plain("bong", family=learners.Diagonal(gain="unprojected"), evidence="empirical-fisher"),
+    "vd-fisher": _plain("bong", family=learners.Diagonal(gain="unprojected"), evidence="linearised-fisher"),
+    "bong-fisher-10-projected": _plain("bong", family=learners.Diagonal(gain="projected"), evidence="empirical-fisher"),
+    "vd-fisher-projected": _plain("bong", family=learners.Diagonal(gain="projected"), evidence="linearised-fisher"),
     "blr-10-projected": _plain("blr", family=learners.Diagonal(gain="projected")),
     "blr-10": _plain("blr", family=learners.Diagonal(gain="unprojected")),
     "lrkf-20": _plain("lrkf", rank=20, rate=0.3),
@@ -143,9 +143,9 @@ def measure(stream: str, name: str, seed: int, smoothing: float, jitter: float) 
     widths, variance, noise, rate = STREAMS[stream]
     inputs, target, others, held_out = load(stream, seed)
     if noise is None:
-        likelihood = learners.Categorical(smoothing=smoothing, jitter=jitter)
+        likelihood = learners.CategoricalLikelihood(smoothing=smoothing, jitter=jitter)
     else:
-        likelihood = learners.Gaussian(noise)
+        likelihood = learners.GaussianLikelihood(noise)
     learner = LEARNERS[name](make_network(widths, seed), likelihood, variance, rate)
     generator = torch.Generator().manual_seed(seed) if "fisher-10" in name else None
     began = time.process_time()

@@ -87,7 +87,7 @@ def compare_fits(
     """
     inputs, clean, dirty = data
     means = first_weights(len(inputs), seed)
-    likelihood, mean = learners.Gaussian(NOISE**2), torch.zeros(NETWORK.size)
+    likelihood, mean = learners.GaussianLikelihood(NOISE**2), torch.zeros(NETWORK.size)
 
     def fit(name: str, weight: learners.AbstractWeight, target: Tensor) -> tuple[Result, Tensor]:
         learner = learners.ekf(NETWORK, likelihood, 1.0, mean=mean, weight=weight)

@@ -71,8 +71,8 @@ def make_tracker(weight: learners.AbstractWeight) -> learners.GaussianLearner:
     twin = learners.LayerChain((1, 2), (nn.Identity,), (False,))
     network = learners.Subspace(twin, torch.zeros(2), emission.matrix)
     motion = learners.Linear(transition.matrix, noise=transition.noise)
-    likelihood = learners.Gaussian(BLUR)
-    return learners.GaussianLearner(network, likelihood, start.mean, start.variance, dynamics=motion, weight=weight)
+    likelihood = learners.GaussianLikelihood(BLUR)
+    return learners.GaussianLearner(network, likelihood, start.mean, start.variance, weight_drift=motion, weight=weight)
 
 
 def track(weight: learners.AbstractWeight, seen: Tensor) -> Tensor:

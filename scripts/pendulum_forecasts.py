@@ -87,9 +87,9 @@ def track(
         num_particles: Components of the mixture.
     """
     batch = make_batch(observed, num_ahead)
-    stretch, (location, scale) = model.stretch(batch, "past"), model.begin(batch)
-    system, prior = model.system(stretch, batch, location, scale, proposing=True)
-    values, mask = scaled(stretch, location, scale)
+    time_slice, (location, scale) = model.time_slice(batch, "past"), model.location_and_scale(batch)
+    system, prior = model.system(time_slice, batch, location, scale, proposing=True)
+    values, mask = scaled(time_slice, location, scale)
     start = system.begin(num_particles, prior)
     history = particles.filter(system, start, values, mask, keep_history=True, generator=generator).history
     assert history is not None

@@ -48,14 +48,14 @@ def assert_positive_definite(cov: torch.Tensor):
 @pytest.mark.parametrize(("components", "steps"), [(WEEKLY, 100_800), (WEEKLY_TREND, 33_600)], ids=["level", "trend"])
 def test_block_form_over_100_000_steps(components, steps):
     """The documented bound: the log-likelihood is good to 1e-3, relatively, up to a ratio of 1e4."""
-    stretch = 16_800
+    time_slice = 16_800
     system, prior, values = problem(components, steps)
     totals = []
     for dtype in (torch.float32, torch.float64):
         model, belief, y = cast((system, prior, values), dtype)
         terms = []
-        for first in range(0, steps, stretch):  # a multiple of seven: the phase is that of the first stretch
-            belief, log_likelihood = model.posterior(belief, y[first : first + stretch])
+        for first in range(0, steps, time_slice):  # a multiple of seven: the phase is that of the first time slice
+            belief, log_likelihood = model.posterior(belief, y[first : first + time_slice])
             assert_positive_definite(belief.cov)
             terms.append(log_likelihood.double())
         totals.append(torch.cat(terms).sum(0))

@@ -67,11 +67,11 @@ def test_the_evidence_of_a_period_is_what_is_left_of_that_of_everything(issm):
     """Log p(future | past) = log p(past, future) - log p(past), with the scales of the past."""
     network, adaptive = network_of(issm, make_entries())
     batch, net = network.batch, adaptive.module
-    location, scale = net.begin(batch)
-    stretch = net.stretch(batch, "both")
-    system, prior = net.system(stretch, batch)
-    values = torch.where(stretch.observed, (stretch.values - location) / scale, 0.0)
-    terms = system.log_likelihood(prior, values, stretch.observed)
+    location, scale = net.location_and_scale(batch)
+    time_slice = net.time_slice(batch, "both")
+    system, prior = net.system(time_slice, batch)
+    values = torch.where(time_slice.observed, (time_slice.values - location) / scale, 0.0)
+    terms = system.log_likelihood(prior, values, time_slice.observed)
     torch.testing.assert_close(net.log_likelihood(batch), terms[-HORIZON:].sum(0), rtol=1e-4, atol=1e-3)
 
 
@@ -172,8 +172,8 @@ def test_a_belief_that_is_no_gaussian_learns_is_saved_and_goes_on(issm, tmp_path
         assert not torch.equal(predictor.weights, first)
     assert torch.equal(again.trained, adaptive.trained)
     assert again.learn(make_entries()) == pytest.approx(adaptive.learn(make_entries()), rel=1e-4)
-    course = rolling(adaptive, broken(windows=2), num_samples=4)
-    assert course.windows["moved"].gt(0).all()
+    result = rolling(adaptive, broken(windows=2), num_samples=4)
+    assert result.windows["moved"].gt(0).all()
 
 
 def broken(windows=24, horizon=HORIZON):
@@ -195,13 +195,13 @@ def test_learning_on_helps_after_a_break_and_does_no_harm_before():
         "issm", epochs=10, components="level", context_length=120, scaling="none",
         transformation="none", clip="none",
     ).train(task.train)  # fmt: skip
-    course = rolling(AdaptivePredictor(predictor, Adaptation(variance=0.3)), task, num_samples=50)
+    result = rolling(AdaptivePredictor(predictor, Adaptation(variance=0.3)), task, num_samples=50)
     still = rolling(AdaptivePredictor(predictor), task, num_samples=50, frozen=True)
     assert still.windows["moved"].tolist() == [0.0] * task.windows
-    for one, other in zip(course.forecasts[:: task.windows], still.forecasts[:: task.windows], strict=True):
+    for one, other in zip(result.forecasts[:: task.windows], still.forecasts[:: task.windows], strict=True):
         np.testing.assert_array_equal(one.samples, other.samples)  # before anything was learnt, with the same draws
     frozen = score(still.forecasts, task.test("rolling")).per_forecast
-    learnt = score(course.forecasts, task.test("rolling")).per_forecast
+    learnt = score(result.forecasts, task.test("rolling")).per_forecast
     starts = learnt.index.get_level_values("start")
     late = starts >= starts.unique()[task.windows // 2 + 3]
     after = paired_difference(learnt[late], frozen[late], block=1)  # steps of a random walk do not depend on others
@@ -209,8 +209,8 @@ def test_learning_on_helps_after_a_break_and_does_no_harm_before():
     assert after.estimate < -0.01 * np.average(frozen["crps"][late], weights=frozen["size"][late])
     early = starts < starts.unique()[task.windows // 2]
     assert paired_difference(learnt[early], frozen[early], block=1).low < 0.01 * frozen["crps"][early].mean()
-    assert list(course.windows["moved"][:1]) == [0.0]
-    assert course.windows["moved"].iloc[-1] > course.windows["moved"].iloc[task.windows // 2 - 1]
+    assert list(result.windows["moved"][:1]) == [0.0]
+    assert result.windows["moved"].iloc[-1] > result.windows["moved"].iloc[task.windows // 2 - 1]
 
 
 def test_series_that_do_not_end_together_are_refused(issm):

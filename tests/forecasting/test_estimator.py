@@ -407,9 +407,9 @@ def test_after_its_linear_epochs_a_dense_model_begins_again_at_a_share_of_its_ra
     scales, matrices, networks = np.array(rates).T
     steps = np.arange(11)
     again = 0.3 if share is None else share
-    course = np.where(steps < 5, 0.01 ** (steps / 5), again * 0.01 ** ((steps - 5) / 6)).clip(0.01)
-    np.testing.assert_allclose(scales, 0.5 * course)
-    np.testing.assert_allclose(matrices, 0.2 * course)
+    result = np.where(steps < 5, 0.01 ** (steps / 5), again * 0.01 ** ((steps - 5) / 6)).clip(0.01)
+    np.testing.assert_allclose(scales, 0.5 * result)
+    np.testing.assert_allclose(matrices, 0.2 * result)
     assert (networks[:5] == 0).all()
     assert networks.max() > 0.3 * 0.1
 

@@ -11,10 +11,10 @@ from tests.learners.test_verbs import NAMES, make
 from tests.learners.test_weight import FAMILIES, PAIRS, PSEUDOS, problem
 from tests.oracles import generator
 from tsforecast.learners import (
-    Bernoulli,
-    Categorical,
+    BernoulliLikelihood,
+    CategoricalLikelihood,
     ConjugateRegression,
-    Gaussian,
+    GaussianLikelihood,
     InverseMultiquadric,
     MomentMatched,
     ekf,
@@ -65,14 +65,14 @@ def test_a_point_that_counts_twice_is_seen_twice_at_once(name):
     assert_same_belief(learner, update(learner, inputs, target, ONES), update(learner, inputs, target))
 
 
-@pytest.mark.parametrize(("family", "pseudo"), PAIRS)
+@pytest.mark.parametrize(("family", "evidence"), PAIRS)
 @pytest.mark.parametrize("weight", ["plain", "noise", "predictive"])
-def test_every_family_and_evidence_counts_exactly(family, pseudo, weight):
+def test_every_family_and_evidence_counts_exactly(family, evidence, weight):
     """Of classes, with robust weights, and where one point never counts."""
     module, inputs, _ = problem()
     chosen: dict[str, Any] = {} if weight == "plain" else {"weight": InverseMultiquadric(0.7, norm=weight)}
     target = torch.tensor([[1.0], [0.0], [1.0]])
-    learner = ekf(module, Categorical(), 0.05, family=FAMILIES[family], pseudo=PSEUDOS[pseudo], **chosen)
+    learner = ekf(module, CategoricalLikelihood(), 0.05, family=FAMILIES[family], evidence=PSEUDOS[evidence], **chosen)
     for counts, rows in (([1, 2, 1], [0, 1, 1, 2]), ([0, 3, 1], [1, 1, 1, 2])):
         expected = update(learner, inputs[rows], target[rows])
         found = update(learner, inputs, target, torch.tensor(counts).double())
@@ -87,7 +87,7 @@ def test_a_count_divides_the_noise():
     matrix = torch.cat([inputs, torch.ones(3, 1)], -1)
     residual = (target - outputs_of(module, mean, inputs))[:, 0]
     expected = bayes(mean, 0.2 * torch.eye(3), matrix, torch.diag(0.5 / counts), residual)
-    assert_belief(update(ekf(module, Gaussian(0.5), 0.2), inputs, target, counts), *expected)
+    assert_belief(update(ekf(module, GaussianLikelihood(0.5), 0.2), inputs, target, counts), *expected)
 
 
 def test_the_factor_of_a_matched_moment_is_raised_to_the_power():
@@ -95,7 +95,7 @@ def test_the_factor_of_a_matched_moment_is_raised_to_the_power():
     module, x, y = nn.Linear(2, 1, bias=False), torch.tensor([[3.0, -1.0]]), torch.ones(1, 1)
     mean, before = torch.tensor([-1.0, 1.0]), torch.eye(2) / 0.5
     for chosen in ({}, {"weight": InverseMultiquadric(2.0)}):
-        learner = ekf(module, Bernoulli(), 0.5, mean=mean, pseudo=MomentMatched(), **chosen)
+        learner = ekf(module, BernoulliLikelihood(), 0.5, mean=mean, evidence=MomentMatched(), **chosen)
         after = update(learner, x, y)
         full = torch.linalg.inv(after.cov)
         precision = before + 2.5 * (full - before)

@@ -26,14 +26,14 @@ from tests.oracles import generator, random_covariance
 from tsforecast.core import Gaussian as Normal
 from tsforecast.learners import (
     LOFI,
-    Bernoulli,
-    Categorical,
+    BernoulliLikelihood,
+    CategoricalLikelihood,
     Diagonal,
     EmpiricalFisher,
-    Gaussian,
+    GaussianLikelihood,
     MomentMatched,
     MonteCarloHessian,
-    Poisson,
+    PoissonLikelihood,
     adf,
     bong,
     ekf,
@@ -68,19 +68,23 @@ def likelihood_of(name: str, outputs: int = OUTPUTS):
         cov = torch.as_tensor(noise)
         cov = cov if cov.ndim == 2 else torch.diag(cov.expand(outputs))
         normal = lambda f: torch.distributions.MultivariateNormal(f, cov, validate_args=False)  # noqa: E731
-        return Gaussian(noise), torch.randn(POINTS, outputs, generator=rng), lambda f, y: normal(f).log_prob(y)
+        return (
+            GaussianLikelihood(noise),
+            torch.randn(POINTS, outputs, generator=rng),
+            lambda f, y: normal(f).log_prob(y),
+        )
     if name == "bernoulli":
         target = torch.randint(0, 2, (POINTS, outputs), generator=rng).double()
-        return Bernoulli(), target, lambda f, y: -nn.functional.softplus((1 - 2 * y) * f).sum()
+        return BernoulliLikelihood(), target, lambda f, y: -nn.functional.softplus((1 - 2 * y) * f).sum()
     if name == "poisson":
         target = torch.randint(0, 4, (POINTS, outputs), generator=rng).double()
         return (
-            Poisson(),
+            PoissonLikelihood(),
             target,
             lambda f, y: torch.distributions.Poisson(f.exp(), validate_args=False).log_prob(y).sum(),
         )
     target = torch.randint(0, outputs, (POINTS, 1), generator=rng).double()
-    chosen = Categorical(smoothing=0.0)
+    chosen = CategoricalLikelihood(smoothing=0.0)
     # One-hot without indexing by what `vmap` has mapped.
     pick = lambda y: (torch.arange(outputs) == y).double()  # noqa: E731
     return chosen, target, lambda f, y: (f.log_softmax(-1) * pick(y)).sum()
@@ -132,15 +136,15 @@ def test_the_factor_of_the_categorical_curvature(classes):
     outputs, target = 2 * randn(1, classes), torch.tensor([[1.0]])
     p = outputs[0].softmax(-1)
     one_hot = torch.eye(classes)[1]
-    matrix, residual = Categorical(smoothing=0.0).whiten(outputs, torch.eye(classes)[None], target, None)
+    matrix, residual = CategoricalLikelihood(smoothing=0.0).whiten(outputs, torch.eye(classes)[None], target, None)
     factor = matrix[0].T
     assert_same(factor @ factor.T, torch.diag(p) - torch.outer(p, p))
     assert_same(factor @ residual[0], one_hot - p)
-    matrix, residual = Categorical(smoothing=0.2).whiten(outputs, torch.eye(classes)[None], target, None)
+    matrix, residual = CategoricalLikelihood(smoothing=0.2).whiten(outputs, torch.eye(classes)[None], target, None)
     smooth = 0.8 * p + 0.2 / classes
     assert_same(matrix[0].T @ matrix[0], torch.diag(smooth) - torch.outer(smooth, smooth))
     assert_same(matrix[0].T @ residual[0], one_hot - p)
-    matrix, residual = Categorical(jitter=0.1).whiten(outputs, torch.eye(classes)[None], target, None)
+    matrix, residual = CategoricalLikelihood(jitter=0.1).whiten(outputs, torch.eye(classes)[None], target, None)
     exact = torch.diag(p) - torch.outer(p, p)
     damped = exact @ torch.linalg.inv(exact + 0.1 * torch.eye(classes))
     assert_same(matrix[0].T @ matrix[0], damped @ exact)
@@ -150,7 +154,7 @@ def test_the_factor_of_the_categorical_curvature(classes):
 def test_a_categorical_update_is_that_of_the_information_form():
     """Lam + J' (diag(p) - p p') J, on a bent network."""
     module, inputs = mlp(2, 3, 4), randn(1, 2)
-    learner = ekf(module, Categorical(smoothing=0.0), 0.4)
+    learner = ekf(module, CategoricalLikelihood(smoothing=0.0), 0.4)
     weights = vector_of(module)
     p, rows = outputs_of(module, weights, inputs)[0].softmax(-1), jacobian_of(module, weights, inputs)[0]
     precision = torch.eye(len(weights)) / 0.4 + rows.T @ (torch.diag(p) - torch.outer(p, p)) @ rows
@@ -161,7 +165,7 @@ def test_a_categorical_update_is_that_of_the_information_form():
 def test_the_published_form_with_jitter_observes_probabilities():
     """An observation of y by the Jacobian of the softmax, with noise diag(p) - p p' + jitter I."""
     module, inputs = mlp(2, 3, 4), randn(1, 2)
-    learner = ekf(module, Categorical(jitter=1e-2), 0.4)
+    learner = ekf(module, CategoricalLikelihood(jitter=1e-2), 0.4)
     weights = vector_of(module)
     p, rows = outputs_of(module, weights, inputs)[0].softmax(-1), jacobian_of(module, weights, inputs)[0]
     spread = torch.diag(p) - torch.outer(p, p)
@@ -174,7 +178,7 @@ def test_the_published_form_with_jitter_observes_probabilities():
 def test_two_classes_are_a_bernoulli_of_the_difference_of_their_logits():
     """Oracle: the update of the logit's difference by hand; the Bernoulli learner comes to the same from one output."""
     module, inputs = nn.Linear(3, 2, bias=False), randn(1, 3)
-    learner = ekf(module, Categorical(smoothing=0.0), 0.4)
+    learner = ekf(module, CategoricalLikelihood(smoothing=0.0), 0.4)
     weights = vector_of(module)
     row = jacobian_of(module, weights, inputs)[0, 1] - jacobian_of(module, weights, inputs)[0, 0]
     p = torch.sigmoid(row @ weights)
@@ -183,7 +187,7 @@ def test_two_classes_are_a_bernoulli_of_the_difference_of_their_logits():
     assert_belief(learner.update(learner.init(), inputs, torch.tensor([[1.0]])), *expected)
     single = nn.Linear(3, 1, bias=False)
     difference = module.weight[1] - module.weight[0]
-    one = ekf(single, Bernoulli(), 0.8, mean=difference.detach())
+    one = ekf(single, BernoulliLikelihood(), 0.8, mean=difference.detach())
     belief = one.update(one.init(), inputs, torch.tensor([[1.0]]))
     into = torch.cat([-torch.eye(3), torch.eye(3)], 1)
     assert_belief(belief, into @ expected[0], into @ expected[1] @ into.T)
@@ -239,15 +243,15 @@ def rows_of(likelihood, module, inputs, target):
 
 
 @EVERY
-@pytest.mark.parametrize("pseudo", ["linearised", "linearised-fisher", "empirical-fisher", "hessian"])
-def test_what_stands_where_nothing_is_observed_is_not_read(name, pseudo):
+@pytest.mark.parametrize("evidence", ["linearised", "linearised-fisher", "empirical-fisher", "hessian"])
+def test_what_stands_where_nothing_is_observed_is_not_read(name, evidence):
     """Bit for bit, in belief and score, for every kind of evidence."""
     likelihood, target, _ = likelihood_of(name)
     observed = torch.rand(*target.shape, generator=generator(5)) > 0.5
     assert observed.any()
     assert not observed.all()
     module, inputs = mlp(2, 2, OUTPUTS), randn(POINTS, 2, seed=6)
-    learner = bong(module, likelihood, 0.01, pseudo=pseudo)
+    learner = bong(module, likelihood, 0.01, evidence=evidence)
     results = []
     for junk in (torch.nan, math.inf, 1e30, 1.0):
         filled = torch.where(observed, target, junk)
@@ -279,8 +283,11 @@ def test_points_of_a_block_are_stacked(name):
 @pytest.mark.parametrize("name", ["bernoulli", "categorical", "smoothed", "poisson"])
 def test_what_was_held_impossible_gives_a_finite_update(name, sign):
     """Logits and log-rates of up to 800, of which the probabilities are 0 and 1."""
-    likelihood = Categorical() if name == "smoothed" else likelihood_of(name)[0]
-    outputs, width = sign * torch.tensor([[800.0, 30.0, -800.0]]), 1 if isinstance(likelihood, Categorical) else 3
+    likelihood = CategoricalLikelihood() if name == "smoothed" else likelihood_of(name)[0]
+    outputs, width = (
+        sign * torch.tensor([[800.0, 30.0, -800.0]]),
+        1 if isinstance(likelihood, CategoricalLikelihood) else 3,
+    )
     for target in (0.0, 1.0, 2.0):
         matrix, residual = likelihood.whiten(outputs, torch.eye(3)[None], torch.full((1, width), target), None)
         mean, cov = kalman(torch.zeros(3), torch.eye(3), matrix[0], torch.eye(3), residual[0])
@@ -435,7 +442,7 @@ def test_the_empirical_fisher_conditions_on_gradients_at_draws(name, centred):
     module, inputs = mlp(2, 2, OUTPUTS), randn(POINTS, 2, seed=6)
     weights = vector_of(module)
     prior = Normal(weights, 0.1 * random_covariance((), len(weights), generator(1)))
-    learner = ekf(module, likelihood, 0.4, pseudo=EmpiricalFisher(4, centred))
+    learner = ekf(module, likelihood, 0.4, evidence=EmpiricalFisher(4, centred))
     draws = drawn(prior, 4, 3)
     if not centred:
         noise = torch.randn(4, len(weights), generator=generator(3))
@@ -452,7 +459,7 @@ def test_the_linearised_empirical_fisher_conditions_on_the_gradient(name):
     likelihood, target, log_prob = likelihood_of(name)
     module, inputs = mlp(2, 2, OUTPUTS), randn(POINTS, 2, seed=6)
     weights = vector_of(module)
-    learner = bong(module, likelihood, 0.4, pseudo="linearised-fisher")
+    learner = bong(module, likelihood, 0.4, evidence="linearised-fisher")
     total = lambda w: torch.func.vmap(log_prob)(outputs_of(module, w, inputs), target).sum()  # noqa: E731
     row = torch.func.grad(total)(weights)[None]
     expected = bayes(weights, 0.4 * torch.eye(len(weights)), row, torch.eye(1), torch.ones(1))
@@ -467,7 +474,7 @@ def test_monte_carlo_hessians_are_added_to_the_precision(name, hessian):
     module, inputs = mlp(2, 2, OUTPUTS), randn(POINTS, 2, seed=6)
     weights = vector_of(module)
     make, chosen = (ekf, {}) if hessian == "full" else (vd_ekf, {"hessian": hessian})
-    learner = make(module, likelihood, 0.1, pseudo=MonteCarloHessian(5, **chosen))
+    learner = make(module, likelihood, 0.1, evidence=MonteCarloHessian(5, **chosen))
     draws = drawn(Normal(weights, 0.1 * torch.eye(len(weights))), 5, 3)
     total = lambda w: torch.func.vmap(log_prob)(outputs_of(module, w, inputs), target).sum()  # noqa: E731
     gradient = torch.stack([torch.func.grad(total)(w) for w in draws]).mean(0)
@@ -488,11 +495,11 @@ def test_the_diagonal_by_random_products_is_unbiased(monkeypatch):
     monkeypatch.setattr(Diagonal, "curvature", lambda _, hessian: -hessian)
     module, inputs, target = mlp(2, 2, 1), randn(POINTS, 2), randn(POINTS, 1, seed=1)
     weights = vector_of(module)
-    model = Model(as_network(module), Gaussian(0.5), Diagonal())
+    model = Model(as_network(module), GaussianLikelihood(0.5), Diagonal())
     points = Points(inputs, target, None)
     belief = Diagonal().init(weights, torch.full_like(weights, 0.01))
-    pseudo = MonteCarloHessian(4, hessian="hutchinson")
-    found = [pseudo(model, belief, points, Unweighted(), generator(seed), None).increment for seed in range(150)]
+    evidence = MonteCarloHessian(4, hessian="hutchinson")
+    found = [evidence(model, belief, points, Unweighted(), generator(seed), None).increment for seed in range(150)]
     total = lambda w: -(target - outputs_of(module, w, inputs)).square().sum()  # noqa: E731
     exact = []
     for seed in range(150):  # at the same draws, so that the products' randomness alone is tested
@@ -539,7 +546,9 @@ def test_predictions_of_discrete_targets_are_those_of_their_distribution(kind, p
     variance = cov.diagonal(dim1=-2, dim2=-1)
     moved = outputs / (1 + math.pi * variance / 8).sqrt() if kind != "poisson" else outputs + variance / 2
     moved = moved if prediction == "moderated" else outputs
-    likelihood = {"bernoulli": Bernoulli, "categorical": Categorical, "poisson": Poisson}[kind](prediction=prediction)
+    likelihood = {"bernoulli": BernoulliLikelihood, "categorical": CategoricalLikelihood, "poisson": PoissonLikelihood}[
+        kind
+    ](prediction=prediction)
     assert likelihood.needs_covariance == (prediction == "moderated")
     found, distribution = likelihood.predict(outputs, cov, target, None), likelihood.predictive(outputs, cov)
     if kind == "categorical":
@@ -570,7 +579,7 @@ def test_predictions_of_discrete_targets_are_those_of_their_distribution(kind, p
 @pytest.mark.parametrize("prediction", ["plug-in", "moderated"])
 def test_a_learner_moderates_its_predictions_by_its_own_uncertainty(prediction):
     module, inputs, target = mlp(2, 3, 1), randn(POINTS, 2), torch.ones(POINTS, 1)
-    learner = ekf(module, Bernoulli(prediction=prediction), 0.4)
+    learner = ekf(module, BernoulliLikelihood(prediction=prediction), 0.4)
     weights = vector_of(module)
     logit, rows = outputs_of(module, weights, inputs)[:, 0], jacobian_of(module, weights, inputs)[:, 0]
     variance = 0.4 * rows.square().sum(-1) * (prediction == "moderated")
@@ -586,13 +595,13 @@ def test_a_learner_moderates_its_predictions_by_its_own_uncertainty(prediction):
 def test_targets_that_a_likelihood_cannot_have_made_are_refused():
     seen = torch.tensor([[True, False], [True, True]])
     for likelihood, right, wrong, message in (
-        (Gaussian(), 0.3, math.inf, "finite"),
-        (Gaussian(), 0.3, math.nan, "finite"),
-        (Bernoulli(), 1.0, 0.5, "0 or 1"),
-        (Categorical(), 3.0, -1.0, "class"),
-        (Categorical(), 3.0, 1.5, "class"),
-        (Poisson(), 4.0, -2.0, "count"),
-        (Poisson(), 4.0, 0.5, "count"),
+        (GaussianLikelihood(), 0.3, math.inf, "finite"),
+        (GaussianLikelihood(), 0.3, math.nan, "finite"),
+        (BernoulliLikelihood(), 1.0, 0.5, "0 or 1"),
+        (CategoricalLikelihood(), 3.0, -1.0, "class"),
+        (CategoricalLikelihood(), 3.0, 1.5, "class"),
+        (PoissonLikelihood(), 4.0, -2.0, "count"),
+        (PoissonLikelihood(), 4.0, 0.5, "count"),
     ):
         target = torch.full((2, 2), right)
         likelihood.check(target, None)
@@ -608,18 +617,18 @@ def test_settings_of_evidence_outside_of_their_range_are_refused():
         (lambda: MonteCarloHessian(0), "num_samples"),
         (lambda: MonteCarloHessian(hessian="guess"), "hessian"),
         (lambda: MomentMatched("cauchit"), "link"),
-        (lambda: Bernoulli("exact"), "prediction"),
-        (lambda: Poisson("exact"), "prediction"),
-        (lambda: Categorical(prediction="exact"), "prediction"),
-        (lambda: Categorical(smoothing=1.0), "smoothing"),
-        (lambda: Categorical(jitter=-0.1), "jitter"),
+        (lambda: BernoulliLikelihood("exact"), "prediction"),
+        (lambda: PoissonLikelihood("exact"), "prediction"),
+        (lambda: CategoricalLikelihood(prediction="exact"), "prediction"),
+        (lambda: CategoricalLikelihood(smoothing=1.0), "smoothing"),
+        (lambda: CategoricalLikelihood(jitter=-0.1), "jitter"),
     ):
         with pytest.raises(ValueError, match=f"expected {message}"):
             make()
 
 
 def test_moment_matching_asks_for_one_logit_of_a_bernoulli():
-    learner = ekf(mlp(2, 1), Gaussian(), pseudo=MomentMatched())
+    learner = ekf(mlp(2, 1), GaussianLikelihood(), evidence=MomentMatched())
     with pytest.raises(TypeError, match="Bernoulli"):
         learner.update(learner.init(), randn(1, 2), torch.ones(1, 1))
     learner = adf(mlp(2, 2))
@@ -628,6 +637,6 @@ def test_moment_matching_asks_for_one_logit_of_a_bernoulli():
 
 
 def test_monte_carlo_hessians_ask_for_a_family_that_can_take_them():
-    learner = bong(mlp(2, 1), Gaussian(), pseudo="hessian", family=LOFI(2))
+    learner = bong(mlp(2, 1), GaussianLikelihood(), evidence="hessian", family=LOFI(2))
     with pytest.raises(TypeError, match="full or diagonal"):
         learner.update(learner.init(), randn(1, 2), torch.ones(1, 1))

@@ -32,7 +32,7 @@ from tsforecast.learners import (
     Diagonal,
     ExponentialForgetting,
     Full,
-    Gaussian,
+    GaussianLikelihood,
     Independent,
     Linear,
     LowRankCovariance,
@@ -292,7 +292,7 @@ def test_as_many_columns_as_weights_are_the_full_filter_under_any_drift(drift, r
     ours, formula = DRIFTS[drift]
     mean, cov = dense_learn(module, inputs, target, 0.3, first, prior, drift=lambda m, s: formula(m, s, first, prior))
     make, settings = (ekf, {}) if rank == "full" else (lofi, {"rank": rank})
-    assert_belief(learn(make(module, Gaussian(0.3), 0.4, drift=ours, **settings), inputs, target), mean, cov)
+    assert_belief(learn(make(module, GaussianLikelihood(0.3), 0.4, drift=ours, **settings), inputs, target), mean, cov)
 
 
 def test_no_columns_are_the_diagonal_family_that_keeps_precisions():
@@ -305,14 +305,14 @@ def test_no_columns_are_the_diagonal_family_that_keeps_precisions():
         mean, _ = kalman(mean, torch.diag(variance), rows, 0.3 * torch.eye(2), residual)
         variance = 1 / (1 / variance + (rows.square() / 0.3).sum(0))
     for make, settings in ((lofi, {"rank": 0}), (vd_ekf, {})):
-        belief = learn(make(module, Gaussian(0.3), 0.4, drift=Wiener(0.1), **settings), inputs, target)
+        belief = learn(make(module, GaussianLikelihood(0.3), 0.4, drift=Wiener(0.1), **settings), inputs, target)
         assert_belief(belief, mean, torch.diag(variance))
 
 
 @pytest.mark.parametrize("rank", [0, 1, 2, 5, 9])
 def test_a_first_update_moves_the_mean_like_the_full_filter_at_every_rank(rank):
     module, (inputs, target) = mlp(2, 1, 3), stream(2, points=2, targets=3)
-    belief = learn(lofi(module, Gaussian(0.3), 0.4, rank=rank), inputs[:1], target[:1])
+    belief = learn(lofi(module, GaussianLikelihood(0.3), 0.4, rank=rank), inputs[:1], target[:1])
     mean, cov = dense_learn(module, inputs[:1], target[:1], 0.3, vector_of(module), 0.4 * torch.eye(9))
     assert_same(belief.mean, mean)
     assert_same(torch.linalg.inv(moments(belief)[1]).diagonal(), torch.linalg.inv(cov).diagonal())
@@ -377,7 +377,7 @@ def test_gradients_through_an_update_in_chunks_are_those_at_once(monkeypatch):
 
 def test_a_subspace_of_all_weights_is_the_filter_over_the_weights():
     module, (inputs, target) = mlp(2, 3, 1), stream(2, points=2)
-    learner = subspace_ekf(module, Gaussian(0.3), 0.4, basis=torch.eye(13), drift=Wiener(0.2))
+    learner = subspace_ekf(module, GaussianLikelihood(0.3), 0.4, basis=torch.eye(13), drift=Wiener(0.2))
     first, prior = vector_of(module), 0.4 * torch.eye(13)
     expected = dense_learn(module, inputs, target, 0.3, first, prior, drift=lambda m, s: (m, s + 0.2 * 0.7 * prior))
     belief = learn(learner, inputs, target)
@@ -390,7 +390,7 @@ def test_a_subspace_is_the_full_filter_from_a_degenerate_prior(basis):
     """N(origin, A S A'), with noise A Q A'."""
     module, (inputs, target) = mlp(2, 3, 1), stream(2, points=2)
     chosen = random_basis(13, 4, generator(1)) if basis == "random" else basis_of_iterates(randn(7, 13), 4)
-    learner = subspace_ekf(module, Gaussian(0.3), 0.4, basis=chosen, drift=Wiener(0.2))
+    learner = subspace_ekf(module, GaussianLikelihood(0.3), 0.4, basis=chosen, drift=Wiener(0.2))
     prior = 0.4 * chosen @ chosen.T
     mean, cov = dense_learn(
         module, inputs, target, 0.3, vector_of(module), prior, drift=lambda m, s: (m, s + 0.2 * 0.7 * prior)
@@ -406,7 +406,7 @@ def test_a_low_rank_covariance_without_noise_is_a_subspace():
     directions = torch.linalg.qr(randn(13, 4))[0].T
     prior = 0.4 * directions.T @ directions
     mean, cov = dense_learn(module, inputs, target, 0.3, vector_of(module), prior)
-    learner = lrkf(module, Gaussian(0.3), 0.4, family=LRKF(4, directions), drift=NoDrift())
+    learner = lrkf(module, GaussianLikelihood(0.3), 0.4, family=LRKF(4, directions), drift=NoDrift())
     assert_belief(learn(learner, inputs, target), mean, cov)
     outside = torch.linalg.svd(directions)[2][4:]
     assert (outside @ learn(learner, inputs, target).factor.T).abs().max() < 1e-12
@@ -415,7 +415,7 @@ def test_a_low_rank_covariance_without_noise_is_a_subspace():
 def test_a_covariance_of_full_rank_is_the_full_filter():
     module, (inputs, target) = mlp(2, 3, 1), stream(2, points=2)
     expected = dense_learn(module, inputs, target, 0.3, vector_of(module), 0.4 * torch.eye(13))
-    learner = lrkf(module, Gaussian(0.3), 0.4, rank=13, drift=NoDrift())
+    learner = lrkf(module, GaussianLikelihood(0.3), 0.4, rank=13, drift=NoDrift())
     assert_belief(learner.init(), vector_of(module), 0.4 * torch.eye(13))
     assert_belief(learn(learner, inputs, target), *expected)
 
@@ -444,8 +444,10 @@ def test_noise_makes_a_low_rank_covariance_leave_its_rows():
     """A weight along which the belief had no variance is learnt from the second step on."""
     module, inputs = nn.Linear(2, 1, bias=False), torch.eye(2)[1].expand(30, 1, 2)
     family = LRKF(1, torch.eye(2)[:1])
-    still = learn(lrkf(module, Gaussian(0.1), 1.0, family=family, drift=NoDrift()), inputs, torch.ones(30, 1, 1))
-    moving = learn(lrkf(module, Gaussian(0.1), 1.0, family=family, rate=0.1), inputs, torch.ones(30, 1, 1))
+    still = learn(
+        lrkf(module, GaussianLikelihood(0.1), 1.0, family=family, drift=NoDrift()), inputs, torch.ones(30, 1, 1)
+    )
+    moving = learn(lrkf(module, GaussianLikelihood(0.1), 1.0, family=family, rate=0.1), inputs, torch.ones(30, 1, 1))
     assert still.mean[1] == vector_of(module)[1]
     assert (moving.mean[1] - 1).abs() < 1e-3
 
@@ -493,7 +495,7 @@ def test_one_block_is_the_full_filter():
         0.4 * torch.eye(13),
         drift=lambda m, s: (m, s + 0.2 * 0.7 * 0.4 * torch.eye(13)),
     )
-    learner = ekf(module, Gaussian(0.3), 0.4, family=BlockDiagonal((13,)), drift=Wiener(0.2))
+    learner = ekf(module, GaussianLikelihood(0.3), 0.4, family=BlockDiagonal((13,)), drift=Wiener(0.2))
     assert_belief(learn(learner, inputs, target), *expected)
 
 
@@ -512,7 +514,7 @@ def test_the_decoupled_filter_keeps_the_blocks_of_the_exact_covariance(layers):
         drift=lambda m, s: (m, s + 0.1 * 0.7 * torch.diag(torch.tensor([0.4] * 9 + [0.2] * 8))),
         keep=lambda s: off_blocks(s, sizes),
     )
-    learner = decoupled_ekf(module, Gaussian(0.3), (0.4, 0.2), layers=layers, drift=Wiener(0.1))
+    learner = decoupled_ekf(module, GaussianLikelihood(0.3), (0.4, 0.2), layers=layers, drift=Wiener(0.1))
     assert_belief(learn(learner, inputs, target), mean, cov)
 
 

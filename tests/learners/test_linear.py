@@ -25,16 +25,16 @@ from tests.oracles import Plain, generator, random_covariance, statsmodels_smoot
 from tsforecast.core import Gaussian as Normal
 from tsforecast.core import LinearGaussian
 from tsforecast.learners import (
-    Bbb,
-    Bernoulli,
-    Blr,
-    Bog,
-    Categorical,
+    BBB,
+    BLR,
+    BOG,
+    BernoulliLikelihood,
+    CategoricalLikelihood,
     ConjugateRegression,
     Diagonal,
     EmpiricalFisher,
-    Gaussian,
     GaussianLearner,
+    GaussianLikelihood,
     MonteCarloHessian,
     NormalInverseGamma,
     OrnsteinUhlenbeck,
@@ -82,7 +82,7 @@ def batch(module: nn.Module, variance: float, rows: torch.Tensor, target: torch.
 def test_updates_one_by_one_are_the_posterior_of_all_data_in_any_order(order):
     """Oracles: the batch by precisions, and the conditional of the state-space core for all data at once."""
     inputs, target, noise, rows = problem()
-    learner = ekf(linear(), Gaussian(noise), 0.7)
+    learner = ekf(linear(), GaussianLikelihood(noise), 0.7)
     mean, cov = batch(linear(), 0.7, rows, target, noise)
     belief = learner.init()
     for k in torch.randperm(STEPS, generator=generator(order)).tolist():
@@ -114,7 +114,7 @@ def test_a_regression_that_drifts_is_filtered_like_statsmodels():
     inputs, target, noise, rows = problem()
     observed = torch.rand(STEPS, 1, TARGETS, generator=generator(1)) > 0.3
     observed[4] = False
-    learner = ekf(linear(), Gaussian(noise), 0.7, drift=OrnsteinUhlenbeck(0.1, 2.0))
+    learner = ekf(linear(), GaussianLikelihood(noise), 0.7, drift=OrnsteinUhlenbeck(0.1, 2.0))
     last, prediction = run(learner, learner.init(), inputs, target, observed, torch.full((STEPS,), 0.5))
     keep, mean = math.exp(-0.025), vector_of(linear()).numpy()
     system = Plain(
@@ -142,21 +142,21 @@ def test_a_regression_that_drifts_is_filtered_like_statsmodels():
         (bong, {}),
         (blr, {"iterations": 1, "step": 1.0}),
         (blr, {"iterations": 120, "step": 0.3}),
-        (bong, {"pseudo": "hessian"}),
-        (blr, {"pseudo": "hessian", "iterations": 120, "step": 0.3}),
+        (bong, {"evidence": "hessian"}),
+        (blr, {"evidence": "hessian", "iterations": 120, "step": 0.3}),
     ],
 )
 def test_natural_gradient_steps_are_the_kalman_filter(make, settings):
     """Exact expectations: linearised, or the Hessian at draws around the mean."""
     inputs, target, noise, rows = problem()
-    learner = make(linear(), Gaussian(noise), 0.7, **settings)
+    learner = make(linear(), GaussianLikelihood(noise), 0.7, **settings)
     belief = learner.update(learner.init(), inputs[:4, 0], target[:4, 0], generator=generator(2))
     assert_belief(belief, *batch(linear(), 0.7, rows[:4], target[:4], noise))
 
 
 def test_draws_that_are_not_centred_are_not_exact():
     inputs, target, noise, rows = problem()
-    learner = ekf(linear(), Gaussian(noise), 0.7, pseudo=MonteCarloHessian(centred=False))
+    learner = ekf(linear(), GaussianLikelihood(noise), 0.7, evidence=MonteCarloHessian(centred=False))
     belief = learner.update(learner.init(), inputs[0], target[0], generator=generator(2))
     mean, cov = batch(linear(), 0.7, rows[:1], target[:1], noise)
     assert_same(belief.cov, cov)
@@ -167,7 +167,7 @@ def test_damped_natural_gradient_steps_follow_their_formula():
     """Lam_i = (1-a) Lam + a (Lam_0 + H'H) and m_i = m + a Lam_i^{-1} (Lam_0 (m_0 - m) + H'e), on a bent network."""
     module, inputs, target = mlp(2, 3, 1), randn(4, 2), randn(4, 1, seed=1)
     first = vector_of(module)
-    learner = blr(module, Gaussian(0.5), 0.7, iterations=3, step=0.4)
+    learner = blr(module, GaussianLikelihood(0.5), 0.7, iterations=3, step=0.4)
     start = torch.eye(len(first)) / 0.7
     mean, precision = first, start
     for _ in range(3):
@@ -183,7 +183,12 @@ def test_damped_natural_gradient_steps_of_independent_weights_follow_their_formu
     module, inputs, target = mlp(2, 2, 1), randn(3, 2), randn(3, 1, seed=1)
     first = vector_of(module)
     learner = ekf(
-        module, Gaussian(0.5), 0.01, pseudo=MonteCarloHessian(7), rule=Blr(2, 0.4), family=Diagonal("precision")
+        module,
+        GaussianLikelihood(0.5),
+        0.01,
+        evidence=MonteCarloHessian(7),
+        rule=BLR(2, 0.4),
+        family=Diagonal("precision"),
     )
     log_prob = lambda w: -(target - outputs_of(module, w, inputs)).square().sum()  # noqa: E731
     rng = generator(3)
@@ -222,7 +227,7 @@ def test_plain_steps_follow_the_gradient_of_the_objective(family, anchored):
     prior = 0.3 * torch.eye(len(first))
 
     def difference(step: float) -> float:
-        rule = Bbb(3, step) if anchored else Bog(step)
+        rule = BBB(3, step) if anchored else BOG(step)
         mean, root = first, torch.linalg.cholesky(prior)
         for _ in range(3 if anchored else 1):
             rows = jacobian_of(module, mean, inputs)[:, 0]
@@ -233,7 +238,7 @@ def test_plain_steps_follow_the_gradient_of_the_objective(family, anchored):
             by_mean, by_root = torch.autograd.grad(value, leaves)
             by_root = torch.diag(by_root.diagonal()) if family == "diagonal" else by_root
             mean, root = mean + step * by_mean, root + step * by_root
-        learner = ekf(module, Gaussian(0.5), 0.3, rule=rule, **chosen)
+        learner = ekf(module, GaussianLikelihood(0.5), 0.3, rule=rule, **chosen)
         belief = learner.update(learner.init(), inputs, target)
         cov = belief.cov if family == "full" else torch.diag(belief.variance)
         return max((belief.mean - mean).abs().max().item(), (cov - root @ root.T).abs().max().item())
@@ -247,7 +252,7 @@ def test_plain_steps_on_the_whole_objective_end_at_its_maximum(family):
     """Of a linear model that is the posterior; with independent weights that with the diagonal of its precision."""
     matrix, residual = randn(3, 4), randn(3, seed=1)
     chosen = {"family": Diagonal()} if family == "diagonal" else {}
-    learner = ekf(nn.Linear(4, 1, bias=False), Gaussian(0.5), 0.3, rule=Bbb(2000, 0.05), **chosen)
+    learner = ekf(nn.Linear(4, 1, bias=False), GaussianLikelihood(0.5), 0.3, rule=BBB(2000, 0.05), **chosen)
     belief = learner.update(learner.init(), matrix, residual.unsqueeze(-1))
     precision = torch.eye(4) / 0.3 + matrix.T @ matrix / 0.5
     mean = torch.linalg.solve(precision, learner.mean / 0.3 + matrix.T @ residual / 0.5)
@@ -257,12 +262,12 @@ def test_plain_steps_on_the_whole_objective_end_at_its_maximum(family):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("family", ["full", "diagonal"])
-@pytest.mark.parametrize("rule", [Bog(0.01), Bog(1.0), Bbb(10, 0.01), Bbb(3, 1.0)], ids=str)
+@pytest.mark.parametrize("rule", [BOG(0.01), BOG(1.0), BBB(10, 0.01), BBB(3, 1.0)], ids=str)
 def test_plain_steps_keep_beliefs_positive_and_finite_whatever_comes(rule, family, dtype):
     """Inputs of a few, and of thousands; targets far from what is expected; the same observation again and again."""
     network = mlp(3, 4, 1).to(dtype)
     chosen = {"family": Diagonal()} if family == "diagonal" else {}
-    learner = ekf(network, Gaussian(0.01), 0.5, rule=rule, **chosen)
+    learner = ekf(network, GaussianLikelihood(0.01), 0.5, rule=rule, **chosen)
     belief = learner.init()
     scales = torch.tensor([1.0, 3.0, 3000.0, 0.0])
     inputs = (randn(80, 1, 3) * scales[torch.arange(80) % 4].view(-1, 1, 1)).to(dtype)
@@ -283,13 +288,13 @@ def test_the_iterated_filter_ends_where_the_posterior_has_no_slope(likelihood):
     module, inputs = mlp(2, 3, 1 if likelihood != "categorical" else 3), randn(6, 2)
     noise = torch.tensor(0.2)
     if likelihood == "gaussian":
-        chosen, target = Gaussian(noise), randn(6, 1, seed=1)
+        chosen, target = GaussianLikelihood(noise), randn(6, 1, seed=1)
         log_prob = lambda f: -0.5 * (target - f).square().sum() / noise  # noqa: E731
     elif likelihood == "bernoulli":
-        chosen, target = Bernoulli(), (randn(6, 1, seed=1) > 0).double()
+        chosen, target = BernoulliLikelihood(), (randn(6, 1, seed=1) > 0).double()
         log_prob = lambda f: -nn.functional.binary_cross_entropy_with_logits(f, target, reduction="sum")  # noqa: E731
     else:
-        chosen, target = Categorical(), torch.tensor([0.0, 1, 2, 2, 1, 2])[:, None]
+        chosen, target = CategoricalLikelihood(), torch.tensor([0.0, 1, 2, 2, 1, 2])[:, None]
         log_prob = lambda f: -nn.functional.cross_entropy(f, target[:, 0].long(), reduction="sum")  # noqa: E731
     first = vector_of(module)
 
@@ -311,7 +316,7 @@ def test_the_iterated_filter_conditions_the_prior_on_the_last_linearisation():
         rows = jacobian_of(module, mean, inputs)[:, 0]
         residual = (target - outputs_of(module, mean, inputs))[:, 0] - rows @ (first - mean)
         mean, cov = kalman(first, prior, rows, 0.2 * torch.eye(4), residual)
-    learner = iterated_ekf(module, Gaussian(0.2), 0.3)
+    learner = iterated_ekf(module, GaussianLikelihood(0.2), 0.3)
     assert_belief(learner.update(learner.init(), inputs, target), mean, cov)
 
 
@@ -455,7 +460,7 @@ def test_gradient_descent_goes_up_the_log_likelihood():
     """Oracle: autograd on a bent network; missing components are not read."""
     module, inputs, target = mlp(2, 3, 2), randn(3, 2), randn(3, 2, seed=1)
     observed = torch.tensor([[True, False], [True, True], [False, False]])
-    learner = ogd(module, Gaussian(0.5), rate=0.03)
+    learner = ogd(module, GaussianLikelihood(0.5), rate=0.03)
     first = vector_of(module)
     log_prob = lambda w: -(observed * (target - outputs_of(module, w, inputs)).square()).sum()  # noqa: E731
     belief = learner.update(learner.init(), inputs, torch.where(observed, target, torch.nan), observed)
@@ -472,7 +477,7 @@ def test_a_step_is_drift_prediction_and_update_in_turn():
     """Sharing the linearisation changes nothing."""
     module, inputs, target = mlp(2, 3, 2), randn(3, 2), randn(3, 2, seed=1)
     learner = GaussianLearner(
-        as_network(module), Gaussian(0.5), vector_of(module), torch.full((17,), 0.3), dynamics=Wiener(0.1)
+        as_network(module), GaussianLikelihood(0.5), vector_of(module), torch.full((17,), 0.3), weight_drift=Wiener(0.1)
     )
     start = learner.update(learner.init(), randn(2, 2, seed=2), randn(2, 2, seed=3))
     after, prediction = learner.step(start, inputs, target, dt=torch.tensor(0.7))
@@ -497,13 +502,13 @@ def test_natural_gradient_steps_move_a_diagonal_mean_by_its_new_variances():
 
     rows = jacobian_of(module, first, inputs)[:, 0]
     gradient = rows.T @ (target - outputs_of(module, first, inputs))[:, 0] / 0.5
-    learner = bong(module, Gaussian(0.5), 0.7, family=Diagonal(), pseudo="linearised-fisher")
+    learner = bong(module, GaussianLikelihood(0.5), 0.7, family=Diagonal(), evidence="linearised-fisher")
     precision = start + gradient.square()
     assert_belief(
         learner.update(learner.init(), inputs, target), first + gradient / precision, torch.diag(1 / precision)
     )
 
-    learner = blr(module, Gaussian(0.5), 0.7, family=Diagonal(), iterations=3, step=0.4)
+    learner = blr(module, GaussianLikelihood(0.5), 0.7, family=Diagonal(), iterations=3, step=0.4)
     mean, precision = first, start
     for _ in range(3):
         rows = jacobian_of(module, mean, inputs)[:, 0]
@@ -516,7 +521,7 @@ def test_natural_gradient_steps_move_a_diagonal_mean_by_its_new_variances():
 def test_the_former_gain_of_natural_gradient_steps_is_had_by_name():
     module, inputs, target = mlp(2, 3, 1), randn(4, 2), randn(4, 1, seed=1)
     former = Diagonal(gain="unprojected")
-    learner = bong(module, Gaussian(0.5), 0.7, family=former, pseudo="linearised-fisher")
-    same = ekf(module, Gaussian(0.5), 0.7, family=former, pseudo=EmpiricalFisher(num_samples=0))
+    learner = bong(module, GaussianLikelihood(0.5), 0.7, family=former, evidence="linearised-fisher")
+    same = ekf(module, GaussianLikelihood(0.5), 0.7, family=former, evidence=EmpiricalFisher(num_samples=0))
     found, expected = (x.update(x.init(), inputs, target) for x in (learner, same))
     assert_belief(found, expected.mean, torch.diag(expected.variance))

@@ -19,8 +19,8 @@ from tsforecast.learners import (
     Diagonal,
     ExponentialForgetting,
     Full,
-    Gaussian,
     GaussianLearner,
+    GaussianLikelihood,
     LayerChain,
     NoDrift,
     Wiener,
@@ -69,7 +69,7 @@ def assert_near(mean: torch.Tensor, cov: torch.Tensor, exact_mean: np.ndarray, e
 def learner_of(family, drift) -> GaussianLearner:
     network = LayerChain((FEATURES, 1), (nn.Identity,), (False,))
     zero = torch.zeros(FEATURES)
-    return GaussianLearner(network, Gaussian(1.0), zero, zero + 1, family=family, dynamics=drift)
+    return GaussianLearner(network, GaussianLikelihood(1.0), zero, zero + 1, family=family, weight_drift=drift)
 
 
 def test_the_full_filter_without_drift_holds_while_its_precision_grows():

@@ -21,29 +21,29 @@ from tests.oracles import generator
 from tsforecast.core import Gaussian as Normal
 from tsforecast.core import NotPositiveDefiniteError, map_tensors
 from tsforecast.learners import (
+    BBB,
+    BLR,
+    BOG,
+    BONG,
     LEARNERS,
     LOFI,
     LRKF,
     BayesianForgetting,
-    Bbb,
-    Bernoulli,
+    BernoulliLikelihood,
     BlockDiagonal,
-    Blr,
-    Bog,
-    Bong,
-    Categorical,
+    CategoricalLikelihood,
     ConjugateRegression,
     Diagonal,
     EmpiricalFisher,
-    Gaussian,
     GaussianLearner,
+    GaussianLikelihood,
     GradientDescent,
     InverseMultiquadric,
     LayerChain,
     ModuleNetwork,
     MonteCarloHessian,
     OrnsteinUhlenbeck,
-    Poisson,
+    PoissonLikelihood,
     Subspace,
     Wiener,
     adf,
@@ -200,7 +200,7 @@ def test_inputs_may_have_any_shape():
     module = nn.Sequential(nn.Conv2d(1, 2, 2), nn.Flatten(), nn.Linear(8, 2))
     weights, inputs = vector_of(module), randn(4, 1, 3, 3)
     assert_same(as_network(module).linearise(weights, inputs)[1], jacobian_of(module, weights, inputs))
-    learner = ekf(module, Gaussian(0.5))
+    learner = ekf(module, GaussianLikelihood(0.5))
     belief = learner.update(learner.init(), inputs, torch.ones(4, 2))
     near = (1 - outputs_of(module, belief.mean, inputs)).norm()
     assert near < 0.5 * (1 - outputs_of(module, weights, inputs)).norm()
@@ -259,20 +259,20 @@ def learners():
         "lofi": {"family": LOFI(3), "drift": Wiener(0.1)},
         "lofi-forgetting": {"family": LOFI(3), "drift": BayesianForgetting(0.1)},
         "lrkf": {"family": LRKF(3), "drift": Wiener(0.1)},
-        "iterated": {"rule": Bong(3)},
-        "blr": {"rule": Blr(2, 0.5)},
-        "bog": {"rule": Bog(0.01)},
-        "bbb": {"rule": Bbb(2, 0.01)},
-        "linearised-fisher": {"pseudo": EmpiricalFisher(0)},
+        "iterated": {"rule": BONG(3)},
+        "blr": {"rule": BLR(2, 0.5)},
+        "bog": {"rule": BOG(0.01)},
+        "bbb": {"rule": BBB(2, 0.01)},
+        "linearised-fisher": {"evidence": EmpiricalFisher(0)},
     }
-    made = {name: ekf(module, Gaussian(0.5), 0.3, **chosen) for name, chosen in filters.items()}
-    made["categorical"] = ekf(module, Categorical(), 0.3)
-    made["poisson"] = ekf(module, Poisson(prediction="moderated"), 0.3)
+    made = {name: ekf(module, GaussianLikelihood(0.5), 0.3, **chosen) for name, chosen in filters.items()}
+    made["categorical"] = ekf(module, CategoricalLikelihood(), 0.3)
+    made["poisson"] = ekf(module, PoissonLikelihood(prediction="moderated"), 0.3)
     made["matched"] = adf(mlp(2, 2, 1), variance=0.3)
     made["conjugate"] = ConjugateRegression(torch.zeros(2), torch.ones(2), forgetting=0.1)
-    made["descent"] = ogd(module, Gaussian(0.5))
-    made["empirical-fisher"] = ekf(module, Gaussian(0.5), 0.05, pseudo=EmpiricalFisher(4))
-    made["hessian"] = ekf(module, Gaussian(0.5), 0.05, pseudo=MonteCarloHessian(4))
+    made["descent"] = ogd(module, GaussianLikelihood(0.5))
+    made["empirical-fisher"] = ekf(module, GaussianLikelihood(0.5), 0.05, evidence=EmpiricalFisher(4))
+    made["hessian"] = ekf(module, GaussianLikelihood(0.5), 0.05, evidence=MonteCarloHessian(4))
     return made
 
 
@@ -368,7 +368,7 @@ def test_a_compiled_run_goes_on_from_its_belief_and_from_parts_of_other_tensors(
     """Its factor lies anywhere within another tensor, and so may data."""
     torch.manual_seed(0)
     network = nn.Sequential(nn.Linear(2, 4), nn.ReLU(), nn.Linear(4, 1))
-    learner = lofi(network, Gaussian(0.5), 0.1, drift=Wiener(1e-3))
+    learner = lofi(network, GaussianLikelihood(0.5), 0.1, drift=Wiener(1e-3))
     assert learner.network.size % 4 == 1  # so that no column begins where another may
     table = torch.randn(31, 1, 3)
     parts = [(table[1:, :, :2], table[1:, :, 2:]), (table[1:, :, :2].clone(), table.view(-1)[1:31].view(30, 1, 1))]
@@ -437,7 +437,7 @@ def test_every_named_learner_learns_a_line_between_two_classes(name):
         "bbb": {"iterations": 3, "step": 0.05},
         "ogd": {"rate": 0.3},
     }
-    learner = LEARNERS[name](module, Bernoulli(), 1.0, **settings.get(name, {}))
+    learner = LEARNERS[name](module, BernoulliLikelihood(), 1.0, **settings.get(name, {}))
     _, prediction = run(learner, learner.init(), inputs, target, dt=torch.ones(40), generator=generator(2))
     score = prediction.log_prob[-20:].mean()
     assert score > 0.7 * math.log(0.5)
@@ -480,7 +480,7 @@ def test_a_run_without_gradients_is_the_same_and_its_results_are_ordinary_tensor
     """Bit by bit; a gradient may be taken later through them, and through the prior that a drift has kept."""
     module, inputs, target = Residual(), randn(5, 1, 2), randn(5, 1, 1, seed=1)
     drift = {} if name == "ogd" else {"drift": BayesianForgetting(0.1)}
-    expected, learner = (LEARNERS[name](module, Gaussian(0.5), 0.3, **drift) for _ in range(2))
+    expected, learner = (LEARNERS[name](module, GaussianLikelihood(0.5), 0.3, **drift) for _ in range(2))
     expected = run(expected, expected.init(), inputs, target)
     with torch.no_grad():
         found = run(learner, learner.init(), inputs, target)
@@ -498,13 +498,13 @@ def test_a_run_without_gradients_is_the_same_and_its_results_are_ordinary_tensor
 
 
 def test_a_run_without_steps_is_refused():
-    learner = ekf(mlp(2, 1), Gaussian())
+    learner = ekf(mlp(2, 1), GaussianLikelihood())
     with pytest.raises(ValueError, match="at least 1"):
         run(learner, learner.init(), torch.zeros(0, 1, 2), torch.zeros(0, 1, 1))
 
 
 def test_a_covariance_that_cannot_be_factorised_names_its_step():
-    learner = ekf(mlp(2, 1), Gaussian(), drift=OrnsteinUhlenbeck(0.0))
+    learner = ekf(mlp(2, 1), GaussianLikelihood(), drift=OrnsteinUhlenbeck(0.0))
     broken = Normal(torch.zeros(3), torch.diag(torch.tensor([1.0, -4.0, 1.0])))
     inputs = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])[:, None]
     with pytest.raises(NotPositiveDefiniteError, match="Step 2"):
@@ -519,12 +519,12 @@ def test_priors_that_do_not_fit_the_network_are_refused():
         (torch.zeros(3), torch.tensor([1.0, math.nan, 1.0]), "positive prior variances"),
     ):
         with pytest.raises(ValueError, match=message):
-            GaussianLearner(network, Gaussian(), mean, variance)
+            GaussianLearner(network, GaussianLikelihood(), mean, variance)
     for variance in (0.0, -1.0, math.inf, (1.0, 2.0), math.nan):
         with pytest.raises(ValueError, match="positive variance"):
-            ekf(mlp(2, 1), Gaussian(), variance)
+            ekf(mlp(2, 1), GaussianLikelihood(), variance)
     with pytest.raises(ValueError, match="weights to begin with"):
-        ekf(network, Gaussian())
+        ekf(network, GaussianLikelihood())
 
 
 def test_settings_outside_of_their_range_are_refused():
@@ -533,14 +533,17 @@ def test_settings_outside_of_their_range_are_refused():
         (lambda: LOFI(-1), "rank to be at least 0"),
         (lambda: LRKF(0), "rank to be at least 1"),
         (lambda: LRKF(4).init(torch.zeros(3), torch.ones(3)), "rank to be at most the number of weights 3"),
-        (lambda: Bong(0), "passes"),
-        (lambda: Blr(0), "iterations"),
-        (lambda: Blr(step=0.0), "step"),
-        (lambda: Blr(step=1.5), "step"),
-        (lambda: Bog(-0.1), "step"),
-        (lambda: Bbb(iterations=0), "iterations"),
-        (lambda: Bbb(step=0.0), "step"),
-        (lambda: GradientDescent(as_network(mlp(2, 1)), Gaussian(), torch.zeros(3), 0.0), "rate to be positive"),
+        (lambda: BONG(0), "passes"),
+        (lambda: BLR(0), "iterations"),
+        (lambda: BLR(step=0.0), "step"),
+        (lambda: BLR(step=1.5), "step"),
+        (lambda: BOG(-0.1), "step"),
+        (lambda: BBB(iterations=0), "iterations"),
+        (lambda: BBB(step=0.0), "step"),
+        (
+            lambda: GradientDescent(as_network(mlp(2, 1)), GaussianLikelihood(), torch.zeros(3), 0.0),
+            "rate to be positive",
+        ),
         (lambda: ConjugateRegression(torch.zeros(2), torch.tensor([1.0, 0.0])), "positive variance for each weight"),
         (lambda: ConjugateRegression(torch.zeros(2), torch.ones(2), 0.0), "shape and rate to be positive"),
         (lambda: ConjugateRegression(torch.zeros(2), torch.ones(2), 1.0, -1.0), "shape and rate to be positive"),
@@ -550,16 +553,16 @@ def test_settings_outside_of_their_range_are_refused():
             make()
 
 
-@pytest.mark.parametrize("make", [bbb, lambda *a, **k: ekf(*a, rule=Bog(), **k)])
+@pytest.mark.parametrize("make", [bbb, lambda *a, **k: ekf(*a, rule=BOG(), **k)])
 def test_plain_steps_ask_for_a_family_with_a_square_root(make):
-    learner = make(mlp(2, 1), Gaussian(), family=LOFI(2))
+    learner = make(mlp(2, 1), GaussianLikelihood(), family=LOFI(2))
     with pytest.raises(TypeError, match="full or diagonal"):
         learner.update(learner.init(), randn(1, 2), torch.ones(1, 1))
 
 
 def test_a_low_rank_covariance_cannot_take_damped_steps():
-    learner = blr(mlp(2, 1), Gaussian(), family=LRKF(2))
+    learner = blr(mlp(2, 1), GaussianLikelihood(), family=LRKF(2))
     with pytest.raises(TypeError, match="cannot mix precisions"):
         learner.update(learner.init(), randn(1, 2), torch.ones(1, 1))
-    still = ekf(mlp(2, 1), Gaussian(), family=LRKF(2))
+    still = ekf(mlp(2, 1), GaussianLikelihood(), family=LRKF(2))
     assert_belief(still.drift(still.init(), torch.tensor(1.0)), *moments(still.init()))

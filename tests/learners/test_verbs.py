@@ -11,10 +11,10 @@ from tests.learners.particles import make_particles
 from tsforecast.learners import (
     LEARNERS,
     BlockDiagonal,
-    Categorical,
+    CategoricalLikelihood,
     ConjugateRegression,
-    Gaussian,
-    Poisson,
+    GaussianLikelihood,
+    PoissonLikelihood,
     decoupled_ekf,
     ekf,
     ogd,
@@ -41,7 +41,7 @@ def make(name):
     others = {"particles": make_particles, "layers": lambda *a: decoupled_ekf(*a, layers=True)}
     settings: dict = {"rank": 3} if name in ("lofi", "lrkf") else {"dim": 5} if name == "subspace-ekf" else {}
     noise = 20.0 if name == "particles" else 0.3  # so that more than one of the points counts
-    return (LEARNERS | others)[name](network, Gaussian(noise), 0.2, **settings)
+    return (LEARNERS | others)[name](network, GaussianLikelihood(noise), 0.2, **settings)
 
 
 def learnt(learner, classes=False):
@@ -64,7 +64,10 @@ def test_what_is_expected_is_what_the_predictive_distribution_and_a_step_say(nam
     torch.testing.assert_close(learner.expect(belief, inputs[0], spread=False).mean, expected.mean)
 
 
-@pytest.mark.parametrize("likelihood", [Categorical(), Categorical(prediction="moderated"), Poisson("moderated")])
+@pytest.mark.parametrize(
+    "likelihood",
+    [CategoricalLikelihood(), CategoricalLikelihood(prediction="moderated"), PoissonLikelihood("moderated")],
+)
 def test_moderated_means_need_no_spread_to_be_asked_for(likelihood):
     network = nn.Linear(3, 2).double()
     learner = ekf(network, likelihood, 0.5)
@@ -73,7 +76,7 @@ def test_moderated_means_need_no_spread_to_be_asked_for(likelihood):
     quick = learner.expect(learner.init(), inputs, spread=False)
     torch.testing.assert_close((quick.mean, quick.variance), (expected.mean, expected.variance))
     step = learner.step(
-        learner.init(), inputs, torch.zeros(1, 1 if isinstance(likelihood, Categorical) else 2).double()
+        learner.init(), inputs, torch.zeros(1, 1 if isinstance(likelihood, CategoricalLikelihood) else 2).double()
     )
     torch.testing.assert_close(step[1].mean, expected.mean)
     torch.testing.assert_close(step[1].variance, expected.variance)
@@ -139,8 +142,8 @@ def test_moves_are_told_in_standard_deviations_of_the_prior(name):
 
 
 def test_a_learner_moves_to_another_network_of_the_same_weights():
-    learner = ogd(nn.Linear(3, 2), Gaussian(1.0), rate=0.2)
-    other = ogd(nn.Sequential(nn.Linear(3, 2), nn.Tanh()), Gaussian(1.0), rate=0.2).network
+    learner = ogd(nn.Linear(3, 2), GaussianLikelihood(1.0), rate=0.2)
+    other = ogd(nn.Sequential(nn.Linear(3, 2), nn.Tanh()), GaussianLikelihood(1.0), rate=0.2).network
     moved = learner.with_network(other)
     assert moved.network is other
     assert (moved.rate, moved.likelihood) == (learner.rate, learner.likelihood)

@@ -23,19 +23,19 @@ from tsforecast.core import Gaussian as Normal
 from tsforecast.learners import (
     LOFI,
     LRKF,
-    Bernoulli,
+    BernoulliLikelihood,
     BlockDiagonal,
-    Categorical,
+    CategoricalLikelihood,
     Diagonal,
     EmpiricalFisher,
     Full,
     Gate,
-    Gaussian,
+    GaussianLikelihood,
     InverseMultiquadric,
     Linearised,
     MomentMatched,
     MonteCarloHessian,
-    Poisson,
+    PoissonLikelihood,
     ekf,
     wolf_ekf,
 )
@@ -59,9 +59,9 @@ PSEUDOS = {
 }
 # Hessians are for full and diagonal families.
 PAIRS = [
-    (family, pseudo)
-    for family, pseudo in itertools.product(FAMILIES, PSEUDOS)
-    if pseudo != "hessian" or family in ("full", "precision", "covariance")
+    (family, evidence)
+    for family, evidence in itertools.product(FAMILIES, PSEUDOS)
+    if evidence != "hessian" or family in ("full", "precision", "covariance")
 ]
 
 
@@ -90,7 +90,7 @@ def test_the_noise_of_a_point_is_divided_by_its_weight(norm, weight):
         score = score + w * h.T @ torch.linalg.solve(noise, y - f)
     assert max(weights) - min(weights) > 0.1
     chosen = Gate(threshold, norm) if weight == "gate" else InverseMultiquadric(threshold, int(weight[-1]), norm)
-    learner = ekf(module, Gaussian(noise), weight=chosen)
+    learner = ekf(module, GaussianLikelihood(noise), weight=chosen)
     belief = learner.update(prior, inputs, target)
     assert_belief(belief, prior.mean + torch.linalg.solve(precision, score), torch.linalg.inv(precision))
 
@@ -116,14 +116,20 @@ def test_the_log_likelihood_of_a_point_is_multiplied_by_its_weight(likelihood):
             squared = (gradient**2 / variance).sum()
         w = 1 / (1 + squared / 0.9**2)
         precision, score = precision + w * h.T @ curvature @ h, score + w * h.T @ gradient
-    chosen = {"bernoulli": Bernoulli(), "categorical": Categorical(smoothing=0.0), "poisson": Poisson()}[likelihood]
+    chosen = {
+        "bernoulli": BernoulliLikelihood(),
+        "categorical": CategoricalLikelihood(smoothing=0.0),
+        "poisson": PoissonLikelihood(),
+    }[likelihood]
     learner = wolf_ekf(module, chosen, 0.4, threshold=0.9)
     belief = learner.update(learner.init(), inputs, target)
     assert_belief(belief, weights + torch.linalg.solve(precision, score), torch.linalg.inv(precision))
 
 
 @pytest.mark.parametrize("norm", ["noise", "predictive"])
-@pytest.mark.parametrize("likelihood", [Gaussian(0.5), Bernoulli(), Poisson()], ids=lambda x: type(x).__name__)
+@pytest.mark.parametrize(
+    "likelihood", [GaussianLikelihood(0.5), BernoulliLikelihood(), PoissonLikelihood()], ids=lambda x: type(x).__name__
+)
 def test_missing_components_do_not_count_in_the_distance(likelihood, norm):
     """Oracle: the observed output alone, by precisions."""
     module, inputs = nn.Linear(2, 2), randn(1, 2)
@@ -140,11 +146,11 @@ def weighted(likelihood, mean, inputs, norm):
     """The update of one output of a linear network, for a target of 1, threshold 0.5 and a prior variance of 0.4."""
     row = torch.cat([inputs[0], torch.ones(1)])
     f = row @ mean
-    if isinstance(likelihood, Gaussian):
+    if isinstance(likelihood, GaussianLikelihood):
         curvature, score = torch.tensor(1 / 0.5), (1 - f) / 0.5
     else:
-        expected = f.exp() if isinstance(likelihood, Poisson) else f.sigmoid()
-        curvature = expected if isinstance(likelihood, Poisson) else expected * (1 - expected)
+        expected = f.exp() if isinstance(likelihood, PoissonLikelihood) else f.sigmoid()
+        curvature = expected if isinstance(likelihood, PoissonLikelihood) else expected * (1 - expected)
         score = 1 - expected
     squared = score**2 / curvature / (1 if norm == "noise" else 1 + curvature * 0.4 * row @ row)
     w = 1 / (1 + squared / 0.5**2)
@@ -152,8 +158,8 @@ def weighted(likelihood, mean, inputs, norm):
     return mean + torch.linalg.solve(precision, w * score * row), torch.linalg.inv(precision)
 
 
-@pytest.mark.parametrize("pseudo", PSEUDOS)
-def test_every_kind_of_evidence_is_scaled_by_the_weight(pseudo):
+@pytest.mark.parametrize("evidence", PSEUDOS)
+def test_every_kind_of_evidence_is_scaled_by_the_weight(evidence):
     """Of one point, at once: curvature C and gradient g of the unweighted evidence become w C and w g."""
     module, inputs, target = problem(1)
     weights, prior = vector_of(module), 0.05 * torch.eye(12)
@@ -164,19 +170,19 @@ def test_every_kind_of_evidence_is_scaled_by_the_weight(pseudo):
     noise = torch.randn(3, 12, generator=generator(0)) * math.sqrt(0.05)
     draws = weights + noise - noise.mean(0)
     gradients = torch.stack([torch.func.grad(log_prob)(t) for t in draws])
-    if pseudo == "linearised":
+    if evidence == "linearised":
         curvature, gradient = h.T @ h / 0.5, h.T @ (target[0] - outputs) / 0.5
-    elif pseudo == "linearised-fisher":
+    elif evidence == "linearised-fisher":
         gradient = torch.func.grad(log_prob)(weights)
         curvature = torch.outer(gradient, gradient)
     else:
         gradient = gradients.mean(0)
         curvature = gradients.T @ gradients / 3
-        if pseudo == "hessian":
+        if evidence == "hessian":
             values, vectors = torch.linalg.eigh(-torch.stack([torch.func.hessian(log_prob)(t) for t in draws]).mean(0))
             curvature = vectors @ torch.diag(values.clamp_min(0)) @ vectors.T
     precision = torch.linalg.inv(prior) + w * curvature
-    learner = ekf(module, Gaussian(0.5), 0.05, pseudo=PSEUDOS[pseudo], weight=InverseMultiquadric(0.7))
+    learner = ekf(module, GaussianLikelihood(0.5), 0.05, evidence=PSEUDOS[evidence], weight=InverseMultiquadric(0.7))
     belief = learner.update(learner.init(), inputs, target, generator=generator(0))
     assert_belief(belief, weights + torch.linalg.solve(precision, w * gradient), torch.linalg.inv(precision))
 
@@ -186,7 +192,7 @@ def test_a_matched_moment_is_scaled_by_the_weight():
     module, x, y = nn.Linear(2, 1, bias=False), torch.tensor([[3.0, -1.0]]), torch.ones(1, 1)
     mean = torch.tensor([-1.0, 1.0])
     plain, weighted = (
-        ekf(module, Bernoulli(), 0.5, mean=mean, pseudo=MomentMatched(), **chosen)
+        ekf(module, BernoulliLikelihood(), 0.5, mean=mean, evidence=MomentMatched(), **chosen)
         for chosen in ({}, {"weight": InverseMultiquadric(2.0)})
     )
     after = plain.update(plain.init(), x, y)
@@ -200,27 +206,30 @@ def test_a_matched_moment_is_scaled_by_the_weight():
     assert_belief(belief, torch.linalg.solve(precision, natural), torch.linalg.inv(precision))
 
 
-@pytest.mark.parametrize("pseudo", PSEUDOS)
+@pytest.mark.parametrize("evidence", PSEUDOS)
 @pytest.mark.parametrize("norm", ["noise", "predictive"])
-def test_an_infinite_threshold_is_no_weight(pseudo, norm):
+def test_an_infinite_threshold_is_no_weight(evidence, norm):
     module, inputs, target = problem()
     for weight in (InverseMultiquadric(math.inf, 1, norm), InverseMultiquadric(1e12, 2, norm), Gate(math.inf, norm)):
         plain, weighted = (
-            ekf(module, Gaussian(0.5), 0.05, pseudo=PSEUDOS[pseudo], **chosen) for chosen in ({}, {"weight": weight})
+            ekf(module, GaussianLikelihood(0.5), 0.05, evidence=PSEUDOS[evidence], **chosen)
+            for chosen in ({}, {"weight": weight})
         )
         expected = plain.update(plain.init(), inputs, target, generator=generator(0))
         belief = weighted.update(weighted.init(), inputs, target, generator=generator(0))
         assert_belief(belief, *moments(expected))
 
 
-@pytest.mark.parametrize(("family", "pseudo"), PAIRS)
-def test_a_weight_of_zero_is_a_missing_observation_bit_for_bit(family, pseudo):
+@pytest.mark.parametrize(("family", "evidence"), PAIRS)
+def test_a_weight_of_zero_is_a_missing_observation_bit_for_bit(family, evidence):
     module, inputs, target = problem()
-    learner = ekf(module, Gaussian(0.5), 0.05, family=FAMILIES[family], pseudo=PSEUDOS[pseudo], weight=Gate(1e-3))
+    learner = ekf(
+        module, GaussianLikelihood(0.5), 0.05, family=FAMILIES[family], evidence=PSEUDOS[evidence], weight=Gate(1e-3)
+    )
     start = learner.init()
     weighted = learner.update(start, inputs, target, generator=generator(0))
     missing = torch.zeros_like(target, dtype=torch.bool)
-    unseen = ekf(module, Gaussian(0.5), 0.05, family=FAMILIES[family], pseudo=PSEUDOS[pseudo])
+    unseen = ekf(module, GaussianLikelihood(0.5), 0.05, family=FAMILIES[family], evidence=PSEUDOS[evidence])
     expected = unseen.update(start, inputs, target, missing, generator=generator(0))
     for one, two in zip(
         torch.utils._pytree.tree_leaves(weighted), torch.utils._pytree.tree_leaves(expected), strict=True
@@ -232,7 +241,7 @@ def test_a_weight_of_zero_is_a_missing_observation_bit_for_bit(family, pseudo):
 def outlier(power: int, size: float, norm: str = "noise"):
     """The shift of the mean by one outlier, the prior's covariance, the row, and the belief after."""
     prior, row = Normal(randn(3), random_covariance((), 3, generator(1))), randn(1, 3, seed=2)
-    learner = ekf(nn.Linear(3, 1, bias=False), Gaussian(0.6), weight=InverseMultiquadric(1.5, power, norm))
+    learner = ekf(nn.Linear(3, 1, bias=False), GaussianLikelihood(0.6), weight=InverseMultiquadric(1.5, power, norm))
     belief = learner.update(prior, row, row @ prior.mean[:, None] + size)
     return belief.mean - prior.mean, prior.cov, row[0], belief
 
@@ -276,7 +285,7 @@ def test_a_weighted_filter_learns_a_curve_through_outliers():
         "power-1": {"weight": InverseMultiquadric(2.0, 1)},
         "power-2": {"weight": InverseMultiquadric(2.0, 2)},
     }.items():
-        learner = ekf(mlp(1, 10, 1), Gaussian(0.01), 1.0, **chosen)
+        learner = ekf(mlp(1, 10, 1), GaussianLikelihood(0.01), 1.0, **chosen)
         _, prediction = run(learner, learner.init(), x, target)
         errors[name] = (prediction.mean - clean)[-100:].square().mean().sqrt().item()
     assert errors["plain"] > 0.5

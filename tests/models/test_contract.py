@@ -147,8 +147,8 @@ def test_a_history_shorter_than_a_season_is_scaled_as_if_alone(case):
     model = make_model(case)
     entries = entries_of(case, lengths=(30, 13))
     entries[1]["target"] = np.random.default_rng(0).normal(size=entries[1]["target"].shape).astype(np.float32)
-    _, scale = model.begin(make_batch(model, entries))
-    torch.testing.assert_close(model.begin(make_batch(model, entries[1:]))[1][0], scale[1], **EXACT)
+    _, scale = model.location_and_scale(make_batch(model, entries))
+    torch.testing.assert_close(model.location_and_scale(make_batch(model, entries[1:]))[1][0], scale[1], **EXACT)
     values = model.transform(torch.as_tensor(np.atleast_2d(entries[1]["target"])[:, :-HORIZON]).double())
     torch.testing.assert_close(scale[1], values.diff().abs().mean(1), rtol=1e-6, atol=0)
 
@@ -168,12 +168,12 @@ def test_what_stands_at_a_missing_value_has_no_influence(case):
 
 def start_of(case, model, batch):
     """The belief before the first step."""
-    location, scale = model.begin(batch)
-    stretch = model.stretch(batch, "past")
+    location, scale = model.location_and_scale(batch)
+    time_slice = model.time_slice(batch, "past")
     if case in LINEAR:
-        _, state = model.system(stretch, batch)
+        _, state = model.system(time_slice, batch)
     else:
-        system, prior = model.system(stretch, batch, location, scale, proposing=False)
+        system, prior = model.system(time_slice, batch, location, scale, proposing=False)
         state = system.begin(model.num_particles, prior)
     return model.belief_over(state, batch, location, scale)
 
@@ -334,7 +334,7 @@ def test_transformations(case, transformation):
     other = make_model(case, transformation="none")
     batch = make_batch(model, shifted)
     changed = {**batch, **{f"{p}_target": model.transform(batch[f"{p}_target"].double()) for p in ("past", "future")}}
-    for mine, its in zip(model.begin(batch), other.begin(changed), strict=True):
+    for mine, its in zip(model.location_and_scale(batch), other.location_and_scale(changed), strict=True):
         torch.testing.assert_close(mine, its, **EXACT)
     mine, its = (seeded(m.filter, b)[1] for m, b in ((model, batch), (other, changed)))
     torch.testing.assert_close(mine, its, **EXACT)
@@ -362,12 +362,12 @@ def test_without_scaling_the_values_stay_as_they_are(case):
     model, entries = model_and_entries(case, transformation="none")
     plain = make_model(case, transformation="none", scaling="none")
     batch = make_batch(model, entries)
-    location, scale = (x.unsqueeze(1) for x in model.begin(batch))
+    location, scale = (x.unsqueeze(1) for x in model.location_and_scale(batch))
     targets = {name: batch[name] for name in ("past_target", "future_target")}
     shape = location.shape if batch["past_target"].dim() == 3 else location.shape[:2]
     standard = {name: (value - location.view(shape)) / scale.view(shape) for name, value in targets.items()}
     standard = {**batch, **standard}
-    assert all((x == y).all() for x, y in zip(plain.begin(batch), (0, 1), strict=True))
+    assert all((x == y).all() for x, y in zip(plain.location_and_scale(batch), (0, 1), strict=True))
     with torch.no_grad():
         torch.testing.assert_close(seeded(plain.loss, standard), seeded(model.loss, batch), **EXACT)
         assert not torch.allclose(seeded(plain.loss, batch), seeded(model.loss, batch))
@@ -519,7 +519,7 @@ def test_location_and_scale_by_the_formula(season):
         values, seen = batch["past_target"][0, :, 0].double().numpy(), batch["past_observed"][0, :, 0].numpy().copy()
         assert not seen.all()
         seen[: np.flatnonzero(seen)[-scaling_length]] = False
-        location, scale = model.begin(batch)
+        location, scale = model.location_and_scale(batch)
         observed = values[seen]
         np.testing.assert_allclose(location[0, 0], observed[:season].mean(), rtol=1e-12)
         assert abs(observed[:season].mean() - observed[: season + 1].mean()) > 0.01

@@ -32,9 +32,9 @@ def test_without_a_say_of_the_network_it_is_an_issm():
 def test_scales_follow_the_calendar_and_not_the_observations():
     model = make_model("deepstate")
     batch = make_batch(model, make_entries())
-    system, prior = model.system(model.stretch(batch, "past"), batch)
+    system, prior = model.system(model.time_slice(batch, "past"), batch)
     assert system.state_noise.std(0).min() > 0
-    other, same = model.system(model.stretch({**batch, "past_target": batch["past_target"] + 1}, "past"), batch)
+    other, same = model.system(model.time_slice({**batch, "past_target": batch["past_target"] + 1}, "past"), batch)
     assert torch.equal(system.state_noise, other.state_noise)
     assert torch.equal(prior.mean, same.mean)
 
@@ -43,9 +43,9 @@ def test_forecasts_go_on_from_the_memory():
     model = make_model("deepstate")
     batch = make_batch(model, make_entries())
     with torch.no_grad():
-        whole, _ = model.system(model.stretch(batch, "both"), batch)
+        whole, _ = model.system(model.time_slice(batch, "both"), batch)
         belief, _ = model.filter(batch)
-        ahead, _ = model.system(model.stretch(batch, "future"), belief)
+        ahead, _ = model.system(model.time_slice(batch, "future"), belief)
     steps = len(ahead.state_noise)
     torch.testing.assert_close(ahead.state_noise, whole.state_noise[-steps:])
     torch.testing.assert_close(ahead.emission_noise, whole.emission_noise[-steps:])

@@ -43,8 +43,8 @@ def test_training_weighs_the_reconstruction(name):
     """At one particle the objective is linear in the weight, with log p(y | z) as its slope; scores do not know it."""
     model = make_model(name, num_particles=1)
     batch = make_batch(model, entries_of(name))
-    stretch, (location, scale) = model.stretch(batch, "both"), model.begin(batch)
-    count = stretch.observed.sum((0, 2))
+    time_slice, (location, scale) = model.time_slice(batch, "both"), model.location_and_scale(batch)
+    count = time_slice.observed.sum((0, 2))
 
     def objective():
         torch.manual_seed(0)
@@ -59,8 +59,8 @@ def test_training_weighs_the_reconstruction(name):
     torch.testing.assert_close((found[1.0] - found[0.6]) / 0.4, slope, **EXACT)
     torch.testing.assert_close(found[1.0], whole[1.0], **EXACT)
     torch.manual_seed(0)
-    filtered, system, _ = model._filter(stretch, batch, location, scale, keep_history=True)
-    steps = zip(filtered.history.auxiliary, stretch.values, stretch.observed, strict=True)
+    filtered, system, _ = model._filter(time_slice, batch, location, scale, keep_history=True)
+    steps = zip(filtered.history.auxiliary, time_slice.values, time_slice.observed, strict=True)
     terms = [system.likelihood.log_prob(z, value, seen, t)[0] for t, (z, value, seen) in enumerate(steps)]
     torch.testing.assert_close(torch.stack(terms).sum(0), slope, **EXACT)
 
@@ -112,11 +112,11 @@ def test_auxiliaries_begin_as_principal_components(name):
         torch.testing.assert_close(model.state_dict(), before, rtol=0.0, atol=0.0)
         return
     model.begin_at_components(batch)
-    stretch = model.stretch(batch, "both")
-    observed = stretch.observed.any(-1)
-    system, _ = model.system(stretch, batch, *model.begin(batch), proposing=True)
-    mean = (system.guess if name == "kvae-image" else system.auxiliary_guess).mean[observed]
-    features = model.encoder(stretch.values[observed])
+    time_slice = model.time_slice(batch, "both")
+    observed = time_slice.observed.any(-1)
+    system, _ = model.system(time_slice, batch, *model.location_and_scale(batch), proposing=True)
+    mean = (system.proposal if name == "kvae-image" else system.auxiliary_proposal).mean[observed]
+    features = model.encoder(time_slice.values[observed])
     expected = principal_components(features, 2)
     # As far as layers between them allow.
     assert ((mean - expected).square().sum(0) < 0.9 * expected.square().sum(0)).all()

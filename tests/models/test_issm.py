@@ -109,7 +109,7 @@ def ours(name, components, freq, steps, item=0, transformation="none"):
     prepare = Prepare(HORIZON, model.season_names, [], [])
     prepared = prepare.map_transform({**entry, "target": entry["target"][:steps]}, is_train=True)
     batch = collate([cut(prepared, steps - HORIZON, None, HORIZON)])
-    location, scale = model.begin(batch)
+    location, scale = model.location_and_scale(batch)
     values = model.transform(torch.as_tensor(entry["target"][:steps], dtype=torch.float64))
     index = prepared["season_index"][:, 0] if model.season_names else None
     return model, batch, ((values - location) / scale)[0].numpy(), index
@@ -206,7 +206,7 @@ def test_missing_values_agree_with_statsmodels():
     observed = np.random.default_rng(0).random(len(values)) > 0.2
     seen = torch.as_tensor(observed)[None, :, None]
     batch["past_observed"], batch["future_observed"] = seen[:, :-HORIZON], seen[:, -HORIZON:]
-    location, scale = model.begin(batch)
+    location, scale = model.location_and_scale(batch)
     target = load_task("exchange").entries[0]["target"][:200].astype(np.float64)
     values = np.where(observed, (target - location.item()) / scale.item(), np.nan)
     other = KnownStart(values, level="llevel")

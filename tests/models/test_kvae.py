@@ -16,13 +16,13 @@ EXACT = {"rtol": 1e-9, "atol": 1e-9}
 
 
 def filtered_by(model, batch, num_particles=1, seed=0):
-    location, scale = model.begin(batch)
-    stretch = model.stretch(batch, "both")
+    location, scale = model.location_and_scale(batch)
+    time_slice = model.time_slice(batch, "both")
     torch.manual_seed(seed)
     filtered, system, start = model._filter(
-        stretch, batch, location, scale, num_particles=num_particles, keep_history=True
+        time_slice, batch, location, scale, num_particles=num_particles, keep_history=True
     )
-    values, observed = scaled(stretch, location, scale)
+    values, observed = scaled(time_slice, location, scale)
     return filtered, system, start, values, observed
 
 
@@ -41,9 +41,9 @@ def test_the_bound_is_reconstruction_minus_encoder_plus_the_kalman_likelihood_of
         z = filtered.history.auxiliary
         for time in range(len(values)):
             seen = observed[time].any(-1)
-            guess = torch.distributions.Normal(system.guess.mean[time], system.guess.variance[time].sqrt())
+            proposal = torch.distributions.Normal(system.proposal.mean[time], system.proposal.variance[time].sqrt())
             decoded = system.likelihood.log_prob(z[time], values[time], observed[time], time)[0]
-            expected = expected + torch.where(seen, decoded - guess.log_prob(z[time, 0]).sum(-1), 0.0)
+            expected = expected + torch.where(seen, decoded - proposal.log_prob(z[time, 0]).sum(-1), 0.0)
         torch.testing.assert_close(filtered.log_likelihood.sum(0), expected, **EXACT)
         torch.manual_seed(0)
         torch.testing.assert_close(model.bound(batch), expected, **EXACT)

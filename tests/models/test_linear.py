@@ -29,10 +29,10 @@ def test_the_loss_is_that_of_the_joint_gaussian_of_what_is_observed(case):
     model, entries = model_and_entries(case)
     for entry in entries:
         batch = make_batch(model, [entry])
-        stretch = model.stretch(batch, "both")
-        system, prior = model.system(stretch, batch)
-        joint = system.predictive(prior, len(stretch.values))
-        values, observed = scaled(stretch, *model.begin(batch))
+        time_slice = model.time_slice(batch, "both")
+        system, prior = model.system(time_slice, batch)
+        joint = system.predictive(prior, len(time_slice.values))
+        values, observed = scaled(time_slice, *model.location_and_scale(batch))
         seen = observed.flatten()
         assert 0 < seen.sum() < len(seen)
         marginal = Gaussian(joint.mean[0, seen], joint.cov[0][seen][:, seen])
@@ -203,9 +203,9 @@ def test_imputed_values_are_those_of_the_joint_gaussian_given_what_is_there(case
     model, entries = model_and_entries(case)
     entry = without(entries[0], 3, 4, 9)
     batch = make_batch(model, [{**entry, "target": entry["target"][..., :12]}], train=False)
-    location, scale = model.begin(batch)
+    location, scale = model.location_and_scale(batch)
     with torch.no_grad():
-        system, prior = model.system(model.stretch(batch, "past"), batch)
+        system, prior = model.system(model.time_slice(batch, "past"), batch)
         joint = system.predictive(prior, batch["past_target"].shape[1])
         seen = batch["past_observed"].flatten(1)
         steps = batch["past_target"].shape[1]

@@ -106,7 +106,7 @@ def test_the_linear_model_inside_is_that_of_the_matrices_by_hand(case, targets):
             linear_decoder(model)
             model.decoder.layers.weight.zero_()
     batch = make_batch(model, make_entries(targets, lengths=(12, 12)))
-    found, prior = model.linear_system(model.stretch(batch, "both"), batch)
+    found, prior = model.linear_system(model.time_slice(batch, "both"), batch)
     expected, expected_prior = linear_system(model, batch)
     emission = model.mixture.bases["emission"][0]
     floor = torch.diag(1e-5 * emission.square() @ expected_prior.variance[0])[:targets, :targets]
@@ -136,7 +136,7 @@ def test_a_model_without_a_choice_is_a_kalman_filter(case, targets):
     model = make_model(case, num_targets=targets, **NO_CHOICE[case])
     batch = make_batch(model, make_entries(targets, lengths=(12, 12)))
     system, prior = linear_system(model, batch)
-    values, observed = scaled(model.stretch(batch, "both"), *model.begin(batch))
+    values, observed = scaled(model.time_slice(batch, "both"), *model.location_and_scale(batch))
     exact = system.log_likelihood(prior, values, observed)
     torch.testing.assert_close(seeded(model.loss, batch), -exact.sum(0) / observed.sum((0, 2)), **EXACT)
     past = batch["past_target"].shape[1]
@@ -195,7 +195,7 @@ def test_without_a_choice_forecasts_have_the_moments_of_the_joint_gaussian(case)
 def one_base(case, targets=1, **options):
     """A recurrent model whose switch chooses nothing but its successor: p(y) is a Kalman filter's.
 
-    Weights are kept in bounds: states move the switch a little, and guesses are vague.
+    Weights are kept in bounds: states move the switch a little, and proposals are vague.
     """
     options = {"num_particles": 16, "num_targets": targets, "num_bases": 1, **options}
     model = make_model(case, **options)
@@ -204,7 +204,9 @@ def one_base(case, targets=1, **options):
         if case == "rsgls-issm":
             model.mixture.bases["factor"].zero_()
         for name, parameter in model.named_parameters():
-            if name.startswith("guess") and name.endswith("bias") and len(parameter) == 4:  # means, log inverse scales
+            if (
+                name.startswith("proposal") and name.endswith("bias") and len(parameter) == 4
+            ):  # means, log inverse scales
                 parameter[2:] -= 2.0
     if case.startswith("arsgls"):
         linear_decoder(model)
@@ -220,7 +222,7 @@ def test_the_likelihood_is_unbiased(case):
     model = one_base(case, 2 if case.endswith("targets") else 1)
     batch = make_batch(model, make_entries(model.num_targets, lengths=(8,)))
     with torch.no_grad():
-        values, observed = scaled(model.stretch(batch, "both"), *model.begin(batch))
+        values, observed = scaled(model.time_slice(batch, "both"), *model.location_and_scale(batch))
         if case == "rsgls-issm":
             model.linear.objective = "likelihood"
             exact = -model.linear.loss(batch) * observed.sum()
@@ -247,8 +249,8 @@ def test_forecasts_given_a_part_of_the_future_are_those_of_the_joint_gaussian(ca
         system, prior = linear_system(model, batch)
         steps = system.emission.offset.shape[0]
         joint = system.predictive(prior, steps)
-        location, scale = (x[0] for x in model.begin(batch))
-        values, observed = scaled(model.stretch(batch, "past"), location, scale)
+        location, scale = (x[0] for x in model.location_and_scale(batch))
+        values, observed = scaled(model.time_slice(batch, "past"), location, scale)
         future = ((known[0] - location) / scale).flatten()
         given = torch.cat([observed.flatten(), ~future.isnan()])
         value = torch.cat([values.flatten(), torch.where(future.isnan(), 0.0, future)])
@@ -271,14 +273,14 @@ def test_each_factor_is_that_of_its_noise():
             factor[0, position] = 0.7
             loss = seeded(model.loss, batch)
             assert not torch.allclose(loss, model.linear.loss(batch))
-            location, scale = model.begin(batch)
-            stretch = model.stretch(batch, "both")
-            system, prior = model.linear.system(stretch, batch)
+            location, scale = model.location_and_scale(batch)
+            time_slice = model.time_slice(batch, "both")
+            system, prior = model.linear.system(time_slice, batch)
             noises = torch.cat([system.state_noise, system.emission_noise.unsqueeze(-1)], -1)
             noises[..., position] *= math.exp(2 * 0.7)
             system = dataclasses.replace(system, state_noise=noises[..., :-1], emission_noise=noises[..., -1])
-            exact = system.log_likelihood(prior, *scaled(stretch, location, scale)).sum(0)
-        torch.testing.assert_close(loss, -exact / stretch.observed.sum((0, 2)), **EXACT)
+            exact = system.log_likelihood(prior, *scaled(time_slice, location, scale)).sum(0)
+        torch.testing.assert_close(loss, -exact / time_slice.observed.sum((0, 2)), **EXACT)
 
 
 def test_an_issm_with_switches_that_change_nothing_is_the_issm():
@@ -346,8 +348,8 @@ def test_a_forecast_is_filtering_over_missing_values(case):
         belief, _ = seeded(model.filter, batch)
         paths = model.forecast(belief, batch, 20)[:, :, -1]
         later, terms = model.filter(on, belief)
-        stretch = model.stretch(batch, "future")
-        system, _ = model.system(stretch, belief, belief.location, belief.scale, proposing=False)
+        time_slice = model.time_slice(batch, "future")
+        system, _ = model.system(time_slice, belief, belief.location, belief.scale, proposing=False)
         reached = later.state
         emission = system.regime(reached.switch, steps - 1).emission
         value = system.simulate_value(emission.sample(reached.state.sample()), steps - 1)
@@ -389,8 +391,8 @@ def test_a_held_regime_stays(case):
     count = 4000
     with torch.no_grad():
         belief, _ = seeded(model.filter, batch)
-        stretch = model.stretch(batch, "future")
-        system, _ = model.system(stretch, belief, belief.location, belief.scale, proposing=False)
+        time_slice = model.time_slice(batch, "future")
+        system, _ = model.system(time_slice, belief, belief.location, belief.scale, proposing=False)
         regimes = [system.regime(belief.state.switch[0], time) for time in range(HORIZON)]
         held = LinearSystem(stacked(r.transition for r in regimes), stacked(r.emission for r in regimes))
         start = belief.state.state
@@ -466,7 +468,7 @@ def test_paths_that_explode_are_called_back(transformation, monkeypatch):
     paths_of = model._paths
     monkeypatch.setattr(model, "_paths", lambda *given: paths_of(*given) + added)
     calm = seeded(model.loss, batch)
-    added[:10] = 90 / model.begin(batch)[1].min()
+    added[:10] = 90 / model.location_and_scale(batch)[1].min()
     added.requires_grad_()
     loss = seeded(model.loss, batch)
     assert torch.isfinite(loss).all()
@@ -564,10 +566,10 @@ def test_the_gradient_of_resampling(resample_below, same):
 
 def test_proposals_have_their_networks():
     names = {case: {name for name, _ in make_model(case).named_modules()} for case in SWITCHING}
-    assert "guess.lower" in names["arsgls"]
-    assert "guess.switch" in names["arsgls-encoder"]
-    assert "guess.lower" not in names["arsgls-encoder"]
-    assert not any(name.startswith("guess") for name in names["arsgls-bootstrap"] | names["sgls-categorical"])
+    assert "proposal.lower" in names["arsgls"]
+    assert "proposal.switch" in names["arsgls-encoder"]
+    assert "proposal.lower" not in names["arsgls-encoder"]
+    assert not any(name.startswith("proposal") for name in names["arsgls-bootstrap"] | names["sgls-categorical"])
 
 
 @pytest.mark.parametrize("particle_length", [0, 3, 50])
@@ -597,8 +599,8 @@ def test_particles_read_the_end_of_a_history_alone(case, options):
     """Their forecast forgets what came before but for what the linear model inside keeps of it."""
     model = make_model(case, particle_length=3, **options)
     batch = make_batch(model, make_entries(lengths=(14, 11, 6)))
-    location, scale = model.begin(batch)
-    past = model.stretch(batch, "past")
+    location, scale = model.location_and_scale(batch)
+    past = model.time_slice(batch, "past")
     filtered, _, start = seeded(model._filter, past, batch, location, scale)
     assert len(filtered.log_likelihood) == len(past.values)
     assert (filtered.effective_sample_size[:-3] == model.num_particles).all()
@@ -648,8 +650,8 @@ def test_scales_of_a_series_are_added_to_those_of_all_bases(case):
     if case == "kvae-rb":
         return  # its linear model is of the skip
     for one, two in zip(
-        pytree.tree_leaves(model.linear_system(model.stretch(batch, "past"), batch)),
-        pytree.tree_leaves(other.linear_system(other.stretch(batch, "past"), batch)),
+        pytree.tree_leaves(model.linear_system(model.time_slice(batch, "past"), batch)),
+        pytree.tree_leaves(other.linear_system(other.time_slice(batch, "past"), batch)),
         strict=True,
     ):
         torch.testing.assert_close(one, two.expand_as(one), **EXACT)
@@ -660,7 +662,7 @@ def test_dense_models_are_trained_as_linear_ones_first(case):
     model = make_model(case, linear_epochs=1, objective="crps").train()
     batch = make_batch(model, entries_of(case))
     loss = model.loss(batch)
-    past, (location, scale) = model.stretch(batch, "past"), model.begin(batch)
+    past, (location, scale) = model.time_slice(batch, "past"), model.location_and_scale(batch)
     system, prior = model.linear_system(past, batch)
     state, _ = system.posterior(prior, *scaled(past, location, scale))
     belief = model.belief_over(state, batch, location, scale)
@@ -686,9 +688,9 @@ def test_what_is_linear_is_filtered_as_such(log_inverse_scale):
         model.decoder.layers.weight.zero_()
         model.decoder.layers.bias[1:] = log_inverse_scale
         batch = make_batch(model, make_entries(lengths=(60, 60)))
-        stretch = model.stretch(batch, "past")
-        system, prior = model.linear_system(stretch, batch)
-        exact = system.log_likelihood(prior, *scaled(stretch, *model.begin(batch))).sum(0)
+        time_slice = model.time_slice(batch, "past")
+        system, prior = model.linear_system(time_slice, batch)
+        exact = system.log_likelihood(prior, *scaled(time_slice, *model.location_and_scale(batch))).sum(0)
         found = torch.stack([seeded(model.filter, batch, seed=seed)[1].sum(0) for seed in range(10)])
     assert ((found.mean(0) / exact - 1).abs() < 0.1).all(), (found.mean(0), exact)
 
@@ -728,7 +730,7 @@ def test_an_outlier_of_a_million_scales(case, dtype):
     entry = entries_of(case, lengths=(12,))[0]
     entry["target"][..., 3] = 1e6
     batch = make_batch(model, [entry], train=False)
-    assert 1e6 / model.begin(batch)[1].max() > 1e5
+    assert 1e6 / model.location_and_scale(batch)[1].max() > 1e5
     with torch.no_grad():
         belief, terms = seeded(model.filter, batch)
         assert torch.isfinite(terms).all()
@@ -868,13 +870,13 @@ def test_what_skips_the_encoder_is_not_bounded(case):
     batch = make_batch(model, entries, train=False)
     found = []
     with torch.no_grad():
-        location, scale = model.begin(batch)
-        stretch = model.stretch(batch, "past")
+        location, scale = model.location_and_scale(batch)
+        time_slice = model.time_slice(batch, "past")
         for skip in (False, True):
             model.has_skip = skip
-            system, _ = model.system(stretch, batch, location, scale, proposing=True)
-            found.append(system.auxiliary_guess if case == "arsgls-skip" else system.guess)
-    values, _ = scaled(stretch, location, scale)
+            system, _ = model.system(time_slice, batch, location, scale, proposing=True)
+            found.append(system.auxiliary_proposal if case == "arsgls-skip" else system.proposal)
+    values, _ = scaled(time_slice, location, scale)
     assert values.max() > 100
     unit = (-model.decoder.origin()[1]).exp()
     torch.testing.assert_close(found[1].mean[..., :1], values + unit * found[0].mean[..., :1], **EXACT)
@@ -896,9 +898,9 @@ def test_what_is_tracked_is_the_filter_step_by_step(case):
         assert history.log_weight.shape[0] == batch["past_target"].shape[1]
         for steps in (3, history.log_weight.shape[0]):
             cut = {key: x[:, :steps] if key.startswith("past_") else x for key, x in batch.items()}
-            location, scale = model.begin(batch)
+            location, scale = model.location_and_scale(batch)
             stop = model._filter(
-                model.stretch(cut, "past"), batch, location, scale, generator=torch.Generator().manual_seed(0)
+                model.time_slice(cut, "past"), batch, location, scale, generator=torch.Generator().manual_seed(0)
             )[0].particles
             torch.testing.assert_close(history.state.mean[steps - 1], stop.state.mean, rtol=1e-9, atol=1e-9)
             torch.testing.assert_close(history.log_weight[steps - 1], stop.log_weight, rtol=1e-9, atol=1e-9)
@@ -913,12 +915,12 @@ def test_sums_over_the_horizon_are_calibrated(case):
     series, paths, particles_count, seen, ahead = 600, 99, 200, 4, 4
     model = make_model(case, num_particles=particles_count, proposal="bootstrap")  # an untrained encoder is no guide
     batch = copies(make_batch(model, entries_of(case, lengths=(seen + ahead + 1,))), series)
-    stretch = model.stretch(batch, "both")
-    stretch = dataclasses.replace(stretch, active=None, observed=torch.ones_like(stretch.observed))
+    time_slice = model.time_slice(batch, "both")
+    time_slice = dataclasses.replace(time_slice, active=None, observed=torch.ones_like(time_slice.observed))
     ones = torch.ones(series, 1, dtype=torch.float64)
     with torch.no_grad():
         torch.manual_seed(0)
-        system, prior = model.system(stretch, batch, 0 * ones, ones, proposing=False)
+        system, prior = model.system(time_slice, batch, 0 * ones, ones, proposing=False)
         truth, _, _ = particles.forecast(system, system.begin(1, prior), seen + ahead, 1)
         truth = truth[:, 0]
         filtered = particles.filter(system, system.begin(particles_count, prior), truth[:seen])

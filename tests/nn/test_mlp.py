@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from tsforecast.nn import BaseMixture, GuessNetwork, InputNetwork, SwitchDynamics
+from tsforecast.nn import BaseMixture, InputNetwork, ProposalNetwork, SwitchDynamics
 from tsforecast.nn.mlp import mlp
 
 EXACT = {"rtol": 1e-6, "atol": 1e-6}
@@ -87,7 +87,7 @@ def test_bases_are_copied():
 
 
 def test_the_ladder_reads_the_auxiliary_from_its_second_layer_and_the_switch_from_its_third():
-    network, inputs = GuessNetwork(4, switch_dim=2, auxiliary_dim=3, hidden=5, ladder=True), torch.randn(6, 2, 4)
+    network, inputs = ProposalNetwork(4, switch_dim=2, auxiliary_dim=3, hidden=5, ladder=True), torch.randn(6, 2, 4)
     first, second, third = (m for m in [*network.lower.modules(), *network.upper.modules()] if hasattr(m, "weight"))
     lower = leaky(second(leaky(first(inputs))))
     switch, auxiliary = network(inputs)
@@ -99,7 +99,7 @@ def test_the_ladder_reads_the_auxiliary_from_its_second_layer_and_the_switch_fro
 
 @pytest.mark.parametrize("auxiliary_dim", [0, 3])
 def test_encoders_share_nothing(auxiliary_dim):
-    network = GuessNetwork(4, switch_dim=2, auxiliary_dim=auxiliary_dim, hidden=5, ladder=False)
+    network = ProposalNetwork(4, switch_dim=2, auxiliary_dim=auxiliary_dim, hidden=5, ladder=False)
     switch, auxiliary = network(torch.randn(6, 2, 4))
     assert switch.shape == (6, 2, 4)
     switch.sum().backward()

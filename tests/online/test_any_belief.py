@@ -6,7 +6,7 @@ import torch
 
 from tests.learners.particles import make_particles
 from tests.online.test_stream import follow
-from tsforecast.learners import LEARNERS, Gaussian
+from tsforecast.learners import LEARNERS, GaussianLikelihood
 from tsforecast.online.config import Recipe
 from tsforecast.online.prequential import Setup, advance, load, movement, save, scores
 from tsforecast.online.river import OnlineClassifier, OnlineRegressor
@@ -33,7 +33,7 @@ def rows_and_numbers(count=60):
 
 def test_a_stream_weighs_every_point_by_what_it_makes_of_the_data():
     """Oracle: one product of likelihoods, each discounted by what came after it."""
-    stream = recipe(forgetting=0.1).begin(2, 1, Gaussian(0.5))
+    stream = recipe(forgetting=0.1).begin(2, 1, GaussianLikelihood(0.5))
     rows, numbers = (torch.tensor(x) for x in rows_and_numbers(10))
     points = stream.belief.points
     seen, expected = [], torch.zeros(len(points), dtype=torch.float64)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from tsforecast.learners import LEARNERS, Categorical, Gaussian
+from tsforecast.learners import LEARNERS, CategoricalLikelihood, GaussianLikelihood
 from tsforecast.online.config import Recipe
-from tsforecast.online.features import Columns, Statistics, read_features, read_number, read_target
+from tsforecast.online.features import FeatureColumns, Statistics, read_features, read_number, read_target
 
 PLAIN = {
     "learner": "vd-ekf",
@@ -30,8 +30,8 @@ def recipe(**changes):
 
 
 def test_names_of_one_observation_get_columns_in_one_order():
-    columns = Columns({}, 5).reserve(["b", "a", 3])
-    assert columns == Columns({}, 5).reserve([3, "b", "a"])
+    columns = FeatureColumns({}, 5).reserve(["b", "a", 3])
+    assert columns == FeatureColumns({}, 5).reserve([3, "b", "a"])
     later = columns.reserve(["a", "0"])
     assert later.places["0"] == 3
     assert columns.reserve(["a"]) is columns
@@ -40,7 +40,7 @@ def test_names_of_one_observation_get_columns_in_one_order():
     assert row.isnan().sum() == 4
     assert later.reserve(["a", "d"]).capacity == 5
     assert later.reserve(["a", "d", "e"]).capacity == 10
-    assert Columns({}, 2).reserve("abcdef").capacity == 6
+    assert FeatureColumns({}, 2).reserve("abcdef").capacity == 6
 
 
 def test_numbers():
@@ -154,7 +154,7 @@ def test_values_of_long_ago_fade_away():
 
 
 def test_huge_values_are_cut():
-    stream = recipe().begin(2, 1, Gaussian(0.5))
+    stream = recipe().begin(2, 1, GaussianLikelihood(0.5))
     rows = [[1.0, 1.0], [2.0, -1.7e308], [1e300, 1.7e308], [3.0, 0.0], [1e308, 1e-320]]
     for row in torch.tensor(rows, dtype=torch.float64):
         stream = stream.learn(row.unsqueeze(0), row.new_ones(1, 1))
@@ -183,7 +183,7 @@ def test_huge_values_are_cut():
 )
 def test_wrong_choices(changes, message):
     with pytest.raises(ValueError, match=message):
-        recipe(**changes).begin(3, 1, Gaussian(0.5))
+        recipe(**changes).begin(3, 1, GaussianLikelihood(0.5))
 
 
 def test_likelihoods_of_wrong_choices():
@@ -199,7 +199,7 @@ def test_likelihoods_of_wrong_choices():
 @pytest.mark.parametrize("hidden", [(), (5, 4)])
 def test_every_learner_learns_and_leaves_the_global_generator_alone(learner, hidden):
     before = torch.get_rng_state()
-    settings = {"bong": {"pseudo": "empirical-fisher"}, "blr": {"pseudo": "hessian"}}.get(learner)
+    settings = {"bong": {"evidence": "empirical-fisher"}, "blr": {"evidence": "hessian"}}.get(learner)
     likelihood = recipe(learner=learner).likelihood("plug-in")
     stream = recipe(learner=learner, hidden=hidden, settings=settings).begin(3, 2, likelihood)
     rows = torch.tensor(np.random.default_rng(0).normal(size=(12, 3)))
@@ -217,7 +217,7 @@ def test_every_learner_learns_and_leaves_the_global_generator_alone(learner, hid
 @pytest.mark.parametrize("drift", ["wiener", "ou", "forgetting", "exponential", "shrink"])
 @pytest.mark.parametrize("weight", ["none", "imq", "gate"])
 def test_drifts_and_weights(drift, weight):
-    stream = recipe(learner="lofi", drift=drift, weight=weight).begin(2, 3, Categorical())
+    stream = recipe(learner="lofi", drift=drift, weight=weight).begin(2, 3, CategoricalLikelihood())
     rows = torch.tensor([[0.0, 1.0], [1.0, 0.0], [0.5, 0.5]], dtype=torch.float64)
     for row in rows:
         stream = stream.learn(row.unsqueeze(0), row.new_ones(1, 1))
@@ -225,7 +225,7 @@ def test_drifts_and_weights(drift, weight):
 
 
 def test_many_rows_are_predicted_in_parts():
-    stream = recipe().begin(2, 1, Gaussian(0.5))
+    stream = recipe().begin(2, 1, GaussianLikelihood(0.5))
     rows = torch.tensor(np.random.default_rng(0).normal(size=(600, 2)))
     for row in rows[:20]:
         stream = stream.learn(row.unsqueeze(0), row[:1].unsqueeze(0))
@@ -236,7 +236,7 @@ def test_many_rows_are_predicted_in_parts():
 
 
 def test_all_is_forgotten_by_a_whole_burst():
-    stream = recipe().begin(2, 1, Gaussian(0.5))
+    stream = recipe().begin(2, 1, GaussianLikelihood(0.5))
     rows = torch.tensor(np.random.default_rng(0).normal(size=(20, 2)))
     learnt = stream
     for row in rows:
@@ -245,4 +245,4 @@ def test_all_is_forgotten_by_a_whole_burst():
     half = learnt.forget(0.5).belief
     torch.testing.assert_close(1 / half.variance, 0.5 / learnt.belief.variance + 0.5 / stream.belief.variance)
     with pytest.raises(ValueError, match="a learner with a prior, to forget on drift, got GradientDescent"):
-        recipe(learner="ogd").begin(2, 1, Gaussian(0.5)).forget(0.5)
+        recipe(learner="ogd").begin(2, 1, GaussianLikelihood(0.5)).forget(0.5)

@@ -10,8 +10,8 @@ from torch.utils import _pytree as pytree
 from tests.learners.particles import make_particles
 from tests.online.test_features import recipe
 from tests.online.test_stream import follow
-from tsforecast.learners import LEARNERS, Categorical, ModuleNetwork
-from tsforecast.learners import Gaussian as GaussianLikelihood
+from tsforecast.learners import LEARNERS, CategoricalLikelihood, ModuleNetwork
+from tsforecast.learners import GaussianLikelihood as GaussianLikelihood
 from tsforecast.learners.network import as_network
 from tsforecast.online.prequential import Setup, advance, load, save
 from tsforecast.online.river import OnlineClassifier, OnlineRegressor
@@ -68,7 +68,7 @@ def test_a_network_that_grows_has_learnt_what_a_large_one_would_have(name, numbe
 
 def test_new_weights_of_a_covariance_of_low_rank_are_learnt_from_the_observation_that_brings_them():
     rows, targets = rows_and_targets(12, 3)
-    stream = recipe(learner="lrkf", rank=4, drift="wiener").begin(3, 3, Categorical())
+    stream = recipe(learner="lrkf", rank=4, drift="wiener").begin(3, 3, CategoricalLikelihood())
     for row, target in zip(rows, targets, strict=True):
         stream = stream.learn(row.unsqueeze(0), target.unsqueeze(0))
     grown = stream.grow(7, 3)

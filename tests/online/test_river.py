@@ -12,7 +12,7 @@ import torch
 from river import checks, compose, datasets, drift, evaluate, linear_model, metrics, preprocessing
 
 from tsforecast.learners import LEARNERS as LEARNER_NAMES
-from tsforecast.learners import Gaussian, Wiener
+from tsforecast.learners import GaussianLikelihood, Wiener
 from tsforecast.online.config import Recipe
 from tsforecast.online.river import OnlineClassifier, OnlineRegressor
 
@@ -76,7 +76,7 @@ def standardised(value, before):
 def test_a_late_feature_had_an_input_of_zero(drift_name):
     model = OnlineRegressor("vd-ekf", hidden=(3,), drift=drift_name, rate=0.02)
     recipe = Recipe.of(model)
-    learner = recipe.begin(8, 1, Gaussian(0.5)).learner
+    learner = recipe.begin(8, 1, GaussianLikelihood(0.5)).learner
     belief, seen, targets = learner.init(), {name: [] for name in "abc"}, []
     one = torch.ones((), dtype=torch.float64)
     prior = learner.init()
@@ -187,7 +187,7 @@ def test_what_cannot_forget_says_so_at_the_first_observation():
     [
         OnlineClassifier(hidden=(4,), detector=drift.ADWIN(clock=1)),
         OnlineRegressor("lofi", hidden=(4,), rank=2, drift="wiener", detector=drift.ADWIN()),
-        OnlineRegressor("bong", hidden=(4,), settings={"pseudo": "empirical-fisher"}),
+        OnlineRegressor("bong", hidden=(4,), settings={"evidence": "empirical-fisher"}),
     ],
     ids=["classifier", "lofi", "random"],
 )
@@ -330,5 +330,5 @@ def test_the_default_drift_is_a_wiener_process_where_the_learner_takes_one(learn
     model = OnlineClassifier(learner, hidden=(2,), expected_classes=2)
     model.learn_one({"a": 1.0}, True)
     settings = model._stream.learner
-    assert getattr(settings, "dynamics", None) == (None if learner == "ogd" else Wiener(1e-3))
+    assert getattr(settings, "weight_drift", None) == (None if learner == "ogd" else Wiener(1e-3))
     assert OnlineClassifier().learner == OnlineRegressor().learner == "lofi"

@@ -101,7 +101,7 @@ def test_the_belief_is_that_of_the_core(tmp_path):
     torch.nn.init.zeros_(network.weight)
     torch.nn.init.zeros_(network.bias)
     drift = learners.OrnsteinUhlenbeck(0.05)
-    learner = learners.ekf(network, learners.Gaussian(0.3), 1.0, drift=drift)
+    learner = learners.ekf(network, learners.GaussianLikelihood(0.3), 1.0, drift=drift)
     belief = learner.drift(learner.init(), 1.0)
     for k in range(30):
         if k:

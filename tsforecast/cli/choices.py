@@ -7,7 +7,7 @@ from typing import Any
 from jsonargparse import Namespace
 
 from tsforecast.data import ForecastTask
-from tsforecast.forecasting.data_summary import Survey
+from tsforecast.forecasting.data_summary import DataSummary
 from tsforecast.forecasting.estimator import StateSpaceEstimator
 from tsforecast.models import AbstractForecaster
 
@@ -35,11 +35,11 @@ def choices(
         names = getattr(net, "component_names", None)
         if names is not None:
             found["components"] = ("+".join(names), f"by the frequency {task.freq}")
-    survey = estimator.training_summary
+    summary = estimator.training_summary
     if options.get("transformation") == "auto":
-        found["transformation"] = (net.transformation, _of_transformation(net.transformation, survey))
+        found["transformation"] = (net.transformation, _of_transformation(net.transformation, summary))
     if options.get("clip") == "auto":
-        found["clip"] = (net.clip, _lowest(survey))
+        found["clip"] = (net.clip, _lowest(summary))
     for name, value in (("context_length", estimator.context_length), ("train_length", estimator.train_length)):
         if options.get(name) is None:
             found[name] = (value or "all", f"by the frequency {task.freq}")
@@ -57,11 +57,13 @@ def tell(found: Mapping[str, Mapping[str, Any]]) -> None:
         log.info("chosen: %s %s: %s", name.replace("_", " "), choice["value"], choice["reason"])
 
 
-def _lowest(survey: Survey) -> str:
-    return "no training value is negative" if survey.lowest >= 0 else f"the lowest training value is {survey.lowest:g}"
+def _lowest(summary: DataSummary) -> str:
+    return (
+        "no training value is negative" if summary.lowest >= 0 else f"the lowest training value is {summary.lowest:g}"
+    )
 
 
-def _of_transformation(name: str, survey: Survey) -> str:
+def _of_transformation(name: str, summary: DataSummary) -> str:
     if name == "log1p":
         return "training values are whole numbers, none of them negative"
-    return "training values are no whole numbers" if survey.lowest >= 0 else _lowest(survey)
+    return "training values are no whole numbers" if summary.lowest >= 0 else _lowest(summary)

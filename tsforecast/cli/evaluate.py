@@ -31,7 +31,7 @@ from tsforecast.evaluation import (
     save_scores,
 )
 from tsforecast.evaluation.report import PROTOCOLS
-from tsforecast.forecasting.adaptation import EVIDENCE, Adaptation, AdaptivePredictor, Course, rolling
+from tsforecast.forecasting.adaptation import EVIDENCE, Adaptation, AdaptationResult, AdaptivePredictor, rolling
 from tsforecast.forecasting.predictor import StateSpacePredictor, load_predictor, with_prediction_length
 from tsforecast.learners import DRIFTS, LEARNERS
 from tsforecast.models import AbstractISSMForecaster, AbstractSwitchingForecaster, RSGLSISSMForecaster
@@ -134,11 +134,11 @@ def _run(chosen: Namespace, folder: Path, record: dict[str, Any]) -> int:
         torch.manual_seed(chosen.seed)
         return with_prediction_length(predictor, horizons[protocol])
 
-    adapted, course = None, None
+    adapted, result = None, None
     if chosen.adapt is not None:
         adaptation = Adaptation(chosen.adapt, **{name: chosen[name] for name in _ADAPTATION})
-        course = rolling(AdaptivePredictor(predictor, adaptation), task, chosen.num_samples, chosen.seed)
-        adapted = (f"{record['model']}+{chosen.adapt}", course.forecasts)
+        result = rolling(AdaptivePredictor(predictor, adaptation), task, chosen.num_samples, chosen.seed)
+        adapted = (f"{record['model']}+{chosen.adapt}", result.forecasts)
     names = [] if chosen.baselines == "none" else [name.strip() for name in chosen.baselines.split(",")]
     evaluation = evaluate(
         predictor_for,
@@ -153,8 +153,8 @@ def _run(chosen: Namespace, folder: Path, record: dict[str, Any]) -> int:
     with replace_together(folder, runs.REPORT) as report:
         written = save_scores(evaluation, report)
         sys.stdout.write(format_scores(evaluation) + "\n\n")
-        if course is not None:
-            written += _report_course(report, evaluation, course, marks if chosen.plot_series > 0 else None)
+        if result is not None:
+            written += _report_adaptation(report, evaluation, result, marks if chosen.plot_series > 0 else None)
         if chosen.plot_series > 0:
             part = replace(task, entries=_spread(task, evaluation, chosen.plot_series))
             forecasts = {}
@@ -194,15 +194,15 @@ def _inspected(task: ForecastTask, item: str | None) -> list[dict[str, Any]]:
     return found
 
 
-def _report_course(
-    folder: Path, evaluation: Evaluation, course: Course, marks: dict[str, pd.Timestamp] | None
+def _report_adaptation(
+    folder: Path, evaluation: Evaluation, result: AdaptationResult, marks: dict[str, pd.Timestamp] | None
 ) -> list[Path]:
     """How the model that went on learning did beside the one that did not.
 
     Args:
         folder: Of the run.
         evaluation: With the scores of both.
-        course: Of the one that went on learning.
+        result: Of the one that went on learning.
         marks: Of the picture; None for no picture.
     """
     assert evaluation.adapted is not None
@@ -214,7 +214,7 @@ def _report_course(
         f"CRPS of {evaluation.adapted} minus that of {evaluation.model}: {difference.estimate:+.3g}, "
         f"{sure if difference.has_interval else difference.interval}\n\n"
     )
-    table = course.windows.set_index("start")
+    table = result.windows.set_index("start")
     for name, scores in zip(names, (frozen, learnt), strict=True):
         table[name] = crps_by_window(scores)
     path = folder / runs.ADAPTATION

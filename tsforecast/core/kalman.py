@@ -2,8 +2,8 @@
 
 All functions take any system through `at(time)`; any leading batch dimensions (particle, series) broadcast, and a
 covariance that is the same for many series is computed once. Gradients are ordinary autograd, of any order; where only
-the likelihood of a series and its last belief are asked for, `AbstractLinearSystem.posterior` is much faster. A stretch
-of a system is named by `first`, the index of its first step: filtering on from a belief equals filtering at once.
+the likelihood of a series and its last belief are asked for, `AbstractLinearSystem.posterior` is much faster. A part of
+a system is named by `first`, the index of its first step: filtering on from a belief equals filtering at once.
 """
 
 import dataclasses
@@ -37,7 +37,7 @@ class Filtered:
         predicted: Given y_1, ..., y_{t-1}.
         filtered: Given y_1, ..., y_t.
         log_likelihood: log p(y_t | y_1, ..., y_{t-1}) of the observed components, (time, *batch).
-        belief: Over the last state: the prior of the next stretch of data.
+        belief: Over the last state: the prior of the next time slice of data.
     """
 
     predicted: Gaussian

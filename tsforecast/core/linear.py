@@ -161,7 +161,7 @@ class DiagonalLinearGaussian(AbstractLinearGaussian):
 class AbstractLinearSystem(abc.ABC):
     """x_0 ~ prior; then for t = 1, 2, ...: x_t ~ transition_t(x_{t-1}), y_t ~ emission_t(x_t).
 
-    There is no observation at time 0, so the belief after a stretch of data is the prior of the next stretch.
+    There is no observation at time 0, so the belief after a time slice of data is the prior of the next time slice.
     Steps are counted from 0: `at(0)` leads from the prior's state to the first observation.
     """
 
@@ -221,12 +221,12 @@ class AbstractLinearSystem(abc.ABC):
             stretches.append((count * length, rest, 1))
         belief, terms = prior, []
         for first, size, number in stretches:
-            stretch = slice(first, first + size * number)
+            time_slice = slice(first, first + size * number)
             belief, terms_here = condition_on_blocks(
                 self.blocks(first, size, number),
                 belief,
-                values[stretch],
-                None if observed is None else observed[stretch],
+                values[time_slice],
+                None if observed is None else observed[time_slice],
                 first,
             )
             terms.append(terms_here)

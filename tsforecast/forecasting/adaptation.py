@@ -176,7 +176,7 @@ class PeriodNetwork(AbstractNetwork):
 
 
 @dataclasses.dataclass(frozen=True)
-class Course:
+class AdaptationResult:
     """How a model that goes on learning did.
 
     Attributes:
@@ -296,7 +296,7 @@ def load_adaptive(folder: str | Path, device: str = "auto") -> AdaptivePredictor
 
 def rolling(
     predictor: AdaptivePredictor, task: ForecastTask, num_samples: int = 100, seed: int = 0, *, frozen: bool = False
-) -> Course:
+) -> AdaptationResult:
     """Forecasts of the test windows of a task, each learnt from before the next is forecast.
 
     Args:
@@ -328,4 +328,4 @@ def rolling(
         whole = [{**pasts[i], "target": np.concatenate([pasts[i]["target"], labels[i]["target"]], -1)} for i in now]
         moved = float(in_prior_units(predictor.learner, predictor.belief)[0].norm())
         rows.append((starts[k].to_timestamp(), math.nan if frozen else predictor.learn(whole), moved))
-    return Course(found, pd.DataFrame(rows, columns=pd.Index(["start", "evidence", "moved"])))
+    return AdaptationResult(found, pd.DataFrame(rows, columns=pd.Index(["start", "evidence", "moved"])))

@@ -28,7 +28,7 @@ _UNREAD = (
 
 
 @dataclass(frozen=True)
-class Survey:
+class DataSummary:
     """What training data decide.
 
     Attributes:
@@ -66,7 +66,7 @@ class Survey:
         }
 
 
-def survey(data: Iterable[dict[str, Any]], use_categories: bool = True) -> Survey:
+def summarise(data: Iterable[dict[str, Any]], use_categories: bool = True) -> DataSummary:
     """Walks once through data entries which `check_entries` has found sound.
 
     Fields of GluonTS which no model reads are named in a warning.
@@ -105,7 +105,7 @@ def survey(data: Iterable[dict[str, Any]], use_categories: bool = True) -> Surve
         )
     _check_codes(codes, count)
     features = Prepare(1, [], [], []).map_transform({"start": start, "target": np.zeros(1)}, True)
-    return Survey(
+    return DataSummary(
         count=count,
         lowest=float(lowest),
         num_targets=num_targets,
@@ -132,7 +132,7 @@ def _check_codes(highest: np.ndarray, count: int) -> None:
         )
 
 
-def adopt(found: Survey, predictor: PyTorchPredictor) -> Survey:
+def adopt(found: DataSummary, predictor: PyTorchPredictor) -> DataSummary:
     """The survey of new data for a model that starts from the weights of a predictor.
 
     The predictor's series and categories keep their places and its units stay; series which it does not know have the

@@ -21,7 +21,7 @@ from tsforecast.data.roles import Columns
 from tsforecast.data.table import read_task
 from tsforecast.data.transform import EpochLoader, Prepare
 from tsforecast.forecasting.arguments import recorded
-from tsforecast.forecasting.data_summary import Survey, adopt, survey
+from tsforecast.forecasting.data_summary import DataSummary, adopt, summarise
 from tsforecast.forecasting.predictor import StateSpacePredictor
 from tsforecast.forecasting.training import fit
 from tsforecast.models import MODELS, AbstractForecaster
@@ -77,7 +77,7 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
     _columns: Columns | None = None  # of the data frame that was trained on, and
     _categories: dict[str, list[str]] | None = None  # the values of its static categories
     __init_args__: dict[str, Any]  # by `recorded`
-    _survey: Survey | None = None  # of the training data; there from the beginning of a training on
+    _summary: DataSummary | None = None  # of the training data; there from the beginning of a training on
 
     @recorded
     def __init__(
@@ -188,7 +188,7 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
             ValueError: If the data cannot be trained on; the message names the series.
         """
         training_data, validation_data = self._entries(training_data, validation_data, columns, from_predictor)
-        self._survey = self._look_at(training_data, from_predictor)
+        self._summary = self._look_at(training_data, from_predictor)
         if validation_data is not None:
             _refuse_endless(validation_data)
             self._check(validation_data, self.prediction_length)
@@ -271,18 +271,18 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
     # GluonTS' hooks.
 
     @property
-    def training_summary(self) -> Survey:
+    def training_summary(self) -> DataSummary:
         """What the training data have decided.
 
         Raises:
             ValueError: Before any training.
         """
-        if self._survey is None:
+        if self._summary is None:
             raise ValueError(
                 "expected training data first, which decide the sizes of the model: call train, or train_model, which "
                 "also returns the module; or make one of given sizes by tsforecast.models.MODELS"
             )
-        return self._survey
+        return self._summary
 
     def create_transformation(self) -> Transformation:
         """Entries to arrays."""
@@ -365,11 +365,11 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         largest = largest_value(self.hyperparameters.get("transformation", "none"), support)
         check_entries(data, self.freq, min_length=future + 1, support=support, largest=largest)
 
-    def _look_at(self, data: Any, from_predictor: PyTorchPredictor | None) -> Survey:
+    def _look_at(self, data: Any, from_predictor: PyTorchPredictor | None) -> DataSummary:
         """Checks the training data; takes from them, or from the predictor to start from, what the model must know."""
         _refuse_endless(data)
         self._check(data, self.train_horizon)
-        found = survey(data, self.use_feat_static_cat)
+        found = summarise(data, self.use_feat_static_cat)
         if self.hyperparameters.get("transformation") == "log1p" and found.lowest <= -1:
             raise ValueError(
                 f"log1p needs values above -1, the lowest is {found.lowest:g}; take the transformation 'asinh'"

@@ -3,7 +3,7 @@
 from tsforecast.learners.conjugate import ConjugateRegression, NormalInverseGamma
 from tsforecast.learners.descent import GradientDescent, Point
 from tsforecast.learners.diagonal import BlockDiagonal, Blocked, Diagonal, Independent
-from tsforecast.learners.discrete import Bernoulli, Categorical, Poisson
+from tsforecast.learners.discrete import BernoulliLikelihood, CategoricalLikelihood, PoissonLikelihood
 from tsforecast.learners.drift import (
     AbstractDrift,
     BayesianForgetting,
@@ -24,7 +24,7 @@ from tsforecast.learners.evidence import (
 from tsforecast.learners.family import AbstractFactorFamily, AbstractFamily
 from tsforecast.learners.full import Full
 from tsforecast.learners.gaussian_learner import GaussianLearner
-from tsforecast.learners.likelihood import AbstractLikelihood, Gaussian, LogDensity
+from tsforecast.learners.likelihood import AbstractLikelihood, GaussianLikelihood, LogDensity
 from tsforecast.learners.low_rank_covariance import LRKF, LowRankCovariance
 from tsforecast.learners.low_rank_precision import LOFI, LowRankPrecision
 from tsforecast.learners.named import (
@@ -58,10 +58,14 @@ from tsforecast.learners.network import (
     weights_of,
 )
 from tsforecast.learners.over_network import AbstractNetworkLearner
-from tsforecast.learners.rule import AbstractRule, Bbb, Blr, Bog, Bong
+from tsforecast.learners.rule import BBB, BLR, BOG, BONG, AbstractRule
 from tsforecast.learners.weight import AbstractWeight, Gate, InverseMultiquadric, Unweighted
 
 __all__ = [
+    "BBB",
+    "BLR",
+    "BOG",
+    "BONG",
     "DRIFTS",
     "LEARNERS",
     "LOFI",
@@ -75,22 +79,18 @@ __all__ = [
     "AbstractRule",
     "AbstractWeight",
     "BayesianForgetting",
-    "Bbb",
-    "Bernoulli",
+    "BernoulliLikelihood",
     "BlockDiagonal",
     "Blocked",
-    "Blr",
-    "Bog",
-    "Bong",
-    "Categorical",
+    "CategoricalLikelihood",
     "ConjugateRegression",
     "Diagonal",
     "EmpiricalFisher",
     "ExponentialForgetting",
     "Full",
     "Gate",
-    "Gaussian",
     "GaussianLearner",
+    "GaussianLikelihood",
     "GradientDescent",
     "Independent",
     "InverseMultiquadric",
@@ -107,7 +107,7 @@ __all__ = [
     "NormalInverseGamma",
     "OrnsteinUhlenbeck",
     "Point",
-    "Poisson",
+    "PoissonLikelihood",
     "PseudoObservation",
     "ShrinkAndPerturb",
     "Subspace",

@@ -6,10 +6,7 @@ import math
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
-from torch.distributions import Bernoulli as BernoulliDistribution
-from torch.distributions import Categorical as CategoricalDistribution
-from torch.distributions import Distribution, Independent
-from torch.distributions import Poisson as PoissonDistribution
+from torch.distributions import Bernoulli, Categorical, Distribution, Independent, Poisson
 
 from tsforecast.learners.likelihood import AbstractLikelihood, check_that, sum_observed
 from tsforecast.learners.loop import Expectation, Prediction
@@ -18,7 +15,7 @@ PREDICTIONS = ("plug-in", "moderated")
 
 
 @dataclasses.dataclass(frozen=True)
-class Bernoulli(AbstractLikelihood):
+class BernoulliLikelihood(AbstractLikelihood):
     """A target of 0 or 1, of which the outputs are logits; each output has a target of its own.
 
     Attributes:
@@ -70,7 +67,7 @@ class Bernoulli(AbstractLikelihood):
         self, outputs: Float[Tensor, "point output"], cov: Float[Tensor, "point output output"]
     ) -> Distribution:
         """Independent outputs."""
-        return Independent(BernoulliDistribution(logits=_logits(self.prediction, outputs, cov)), 1)
+        return Independent(Bernoulli(logits=_logits(self.prediction, outputs, cov)), 1)
 
     def expect(self, outputs: Float[Tensor, "point output"], cov: Float[Tensor, "point output output"]) -> Expectation:
         """Probability of a 1."""
@@ -95,7 +92,7 @@ class Bernoulli(AbstractLikelihood):
 
 
 @dataclasses.dataclass(frozen=True)
-class Categorical(AbstractLikelihood):
+class CategoricalLikelihood(AbstractLikelihood):
     """One of C classes, of which the outputs are logits; the target is the number of the class.
 
     With `p` the probabilities and `B = diag(sqrt p) - p sqrt(p)'`: `B B' = diag(p) - p p'` and, for
@@ -181,7 +178,7 @@ class Categorical(AbstractLikelihood):
         self, outputs: Float[Tensor, "point output"], cov: Float[Tensor, "point output output"]
     ) -> Distribution:
         """Of the class."""
-        return CategoricalDistribution(logits=_logits(self.prediction, outputs, cov))
+        return Categorical(logits=_logits(self.prediction, outputs, cov))
 
     def expect(self, outputs: Float[Tensor, "point output"], cov: Float[Tensor, "point output output"]) -> Expectation:
         """Probabilities of the classes."""
@@ -206,7 +203,7 @@ class Categorical(AbstractLikelihood):
 
 
 @dataclasses.dataclass(frozen=True)
-class Poisson(AbstractLikelihood):
+class PoissonLikelihood(AbstractLikelihood):
     """A count, of which the output is the logarithm of the rate; each output has a target of its own.
 
     Attributes:
@@ -265,7 +262,7 @@ class Poisson(AbstractLikelihood):
         self, outputs: Float[Tensor, "point output"], cov: Float[Tensor, "point output output"]
     ) -> Distribution:
         """Independent outputs."""
-        return Independent(PoissonDistribution(self._log_rate(outputs, cov).exp()), 1)
+        return Independent(Poisson(self._log_rate(outputs, cov).exp()), 1)
 
     def expect(self, outputs: Float[Tensor, "point output"], cov: Float[Tensor, "point output output"]) -> Expectation:
         """The rate."""

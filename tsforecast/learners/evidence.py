@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from tsforecast.learners.discrete import Bernoulli
+from tsforecast.learners.discrete import BernoulliLikelihood
 from tsforecast.learners.family import AbstractFactorFamily, AbstractFamily
 from tsforecast.learners.likelihood import AbstractLikelihood
 from tsforecast.learners.network import AbstractNetwork
@@ -169,7 +169,7 @@ class Curvature(AbstractEvidence):
         return family.descend(belief, self.gradient, self.increment, step, anchor, None)
 
 
-class AbstractPseudo(abc.ABC):
+class AbstractEvidenceEstimator(abc.ABC):
     """How evidence is found near a belief. Settings only: randomness comes from the generator."""
 
     @property
@@ -200,7 +200,7 @@ class AbstractPseudo(abc.ABC):
 
 
 @dataclasses.dataclass(frozen=True)
-class Linearised(AbstractPseudo):
+class Linearised(AbstractEvidenceEstimator):
     """The network linearised at the mean, the likelihood by its Gauss-Newton curvature: the extended Kalman filter."""
 
     def __call__(
@@ -218,7 +218,7 @@ class Linearised(AbstractPseudo):
 
 
 @dataclasses.dataclass(frozen=True)
-class EmpiricalFisher(AbstractPseudo):
+class EmpiricalFisher(AbstractEvidenceEstimator):
     """The curvature E[g g'] of gradients g of the log-likelihood at weights drawn from the belief.
 
     The gradients are those of all points together: of one that counts c they are c times, the curvature c^2 times as
@@ -259,7 +259,7 @@ class EmpiricalFisher(AbstractPseudo):
 
 
 @dataclasses.dataclass(frozen=True)
-class MonteCarloHessian(AbstractPseudo):
+class MonteCarloHessian(AbstractEvidenceEstimator):
     """The expected Hessian and gradient of the log-likelihood, over weights drawn from the belief.
 
     Where the log-likelihood is not concave, curvature that would make the precision indefinite is left out. With
@@ -312,7 +312,7 @@ class MonteCarloHessian(AbstractPseudo):
 
 
 @dataclasses.dataclass(frozen=True)
-class MomentMatched(AbstractPseudo):
+class MomentMatched(AbstractEvidenceEstimator):
     """Mean and variance of the logit given a label: assumed density filtering where the network is linear.
 
     What matches them is a Gaussian factor of the logit. Where a point counts, or weighs, other than one, the factor is
@@ -346,7 +346,7 @@ class MomentMatched(AbstractPseudo):
         linearised: tuple[Tensor, Tensor] | None,
     ) -> PseudoObservation:
         """A row sqrt(tau) h' with residual (nu - tau a) / sqrt(tau)."""
-        if not isinstance(model.likelihood, Bernoulli):
+        if not isinstance(model.likelihood, BernoulliLikelihood):
             raise TypeError(
                 f"expected a Bernoulli likelihood for matching moments, got {type(model.likelihood).__name__}"
             )

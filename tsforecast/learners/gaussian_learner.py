@@ -10,14 +10,14 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from tsforecast.learners.drift import AbstractDrift, BayesianForgetting, NoDrift
-from tsforecast.learners.evidence import AbstractPseudo, Linearised, Model, Points
+from tsforecast.learners.evidence import AbstractEvidenceEstimator, Linearised, Model, Points
 from tsforecast.learners.family import AbstractFamily
 from tsforecast.learners.full import Full
 from tsforecast.learners.likelihood import AbstractLikelihood
 from tsforecast.learners.loop import Expectation, Prediction
 from tsforecast.learners.network import AbstractNetwork
 from tsforecast.learners.over_network import AbstractNetworkLearner
-from tsforecast.learners.rule import AbstractRule, Bong
+from tsforecast.learners.rule import BONG, AbstractRule
 from tsforecast.learners.weight import AbstractWeight, Unweighted
 
 
@@ -45,10 +45,10 @@ class GaussianLearner(AbstractNetworkLearner[Any]):
     mean: Float[Tensor, " weight"]
     variance: Float[Tensor, " weight"]
     family: AbstractFamily = dataclasses.field(default_factory=Full)
-    pseudo: AbstractPseudo = dataclasses.field(default_factory=Linearised)
-    dynamics: AbstractDrift = dataclasses.field(default_factory=NoDrift)
+    evidence: AbstractEvidenceEstimator = dataclasses.field(default_factory=Linearised)
+    weight_drift: AbstractDrift = dataclasses.field(default_factory=NoDrift)
     weight: AbstractWeight = dataclasses.field(default_factory=Unweighted)
-    rule: AbstractRule = dataclasses.field(default_factory=Bong)
+    rule: AbstractRule = dataclasses.field(default_factory=BONG)
 
     def __post_init__(self) -> None:
         for name, value in (("mean", self.mean), ("variance", self.variance)):
@@ -63,7 +63,7 @@ class GaussianLearner(AbstractNetworkLearner[Any]):
 
     def drift(self, belief: Any, dt: Float[Tensor, ""] | float) -> Any:
         """By the dynamics."""
-        return self.dynamics(self.family, belief, self.prior, dt)
+        return self.weight_drift(self.family, belief, self.prior, dt)
 
     @functools.cached_property
     def prior(self) -> Any:
@@ -100,7 +100,7 @@ class GaussianLearner(AbstractNetworkLearner[Any]):
     def _update(
         self, belief: Any, points: Points, generator: torch.Generator | None, linearised: tuple[Tensor, Tensor] | None
     ) -> Any:
-        if self.pseudo.pointwise and len(points.target) > 1:
+        if self.evidence.pointwise and len(points.target) > 1:
             for k in range(len(points.target)):
                 belief = self._update(belief, points.only(k), generator, None)
             return belief
@@ -110,7 +110,7 @@ class GaussianLearner(AbstractNetworkLearner[Any]):
         return self.rule(
             self.family,
             belief,
-            lambda at: self.pseudo(
+            lambda at: self.evidence(
                 model, at, points, self.weight, generator, linearised if at is belief else None
             ).as_taken_by(self.family),
         )

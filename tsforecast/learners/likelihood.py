@@ -78,7 +78,7 @@ class AbstractLikelihood(abc.ABC):
 
 
 @dataclasses.dataclass(frozen=True)
-class Gaussian(AbstractLikelihood):
+class GaussianLikelihood(AbstractLikelihood):
     """N(outputs, noise): the linearised posterior is exact where the network is linear in its weights.
 
     Attributes:

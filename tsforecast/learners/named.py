@@ -15,10 +15,10 @@ from torch import Tensor, nn
 from tsforecast.learners import drift as drifts
 from tsforecast.learners.descent import GradientDescent
 from tsforecast.learners.diagonal import BlockDiagonal, Diagonal
-from tsforecast.learners.discrete import Bernoulli
+from tsforecast.learners.discrete import BernoulliLikelihood
 from tsforecast.learners.evidence import EmpiricalFisher, Linearised, MomentMatched, MonteCarloHessian
 from tsforecast.learners.gaussian_learner import GaussianLearner
-from tsforecast.learners.likelihood import AbstractLikelihood, Gaussian
+from tsforecast.learners.likelihood import AbstractLikelihood, GaussianLikelihood
 from tsforecast.learners.low_rank_covariance import LRKF
 from tsforecast.learners.low_rank_precision import LOFI
 from tsforecast.learners.network import (
@@ -31,10 +31,10 @@ from tsforecast.learners.network import (
     weights_of,
 )
 from tsforecast.learners.over_network import AbstractNetworkLearner
-from tsforecast.learners.rule import Bbb, Blr, Bog, Bong
+from tsforecast.learners.rule import BBB, BLR, BOG, BONG
 from tsforecast.learners.weight import InverseMultiquadric
 
-PSEUDO = {
+EVIDENCE = {
     "linearised": Linearised(),
     "empirical-fisher": EmpiricalFisher(),
     "linearised-fisher": EmpiricalFisher(num_samples=0),
@@ -65,7 +65,7 @@ def ekf(
     network, mean = _network(model, mean)
     prior = uniform_prior(network.sizes, variance).to(mean)
     if "drift" in choices:
-        choices["dynamics"] = choices.pop("drift")
+        choices["weight_drift"] = choices.pop("drift")
     return GaussianLearner(network, likelihood, mean, prior, **choices)
 
 
@@ -80,7 +80,7 @@ def _network(model: nn.Module | AbstractNetwork, mean: Tensor | None) -> tuple[A
 
 def iterated_ekf(*args: Any, passes: int = 3, **choices: Any) -> GaussianLearner:
     """EKF that linearises again where it arrives."""
-    return ekf(*args, rule=Bong(passes), **choices)
+    return ekf(*args, rule=BONG(passes), **choices)
 
 
 def subspace_ekf(
@@ -137,17 +137,17 @@ def lrkf(*args: Any, rank: int = 10, rate: float = 1e-3, **choices: Any) -> Gaus
     return ekf(*args, **{"family": LRKF(rank), "drift": drifts.Wiener(rate), **choices})
 
 
-def bong(*args: Any, pseudo: str = "linearised", **choices: Any) -> GaussianLearner:
+def bong(*args: Any, evidence: str = "linearised", **choices: Any) -> GaussianLearner:
     """Bayesian online natural gradient: one step of length one (Jones, Chang and Murphy 2024)."""
-    choices = choices if pseudo == "linearised" else _moved_by_new_variances(choices)
-    return ekf(*args, pseudo=PSEUDO[pseudo], rule=Bong(), **choices)
+    choices = choices if evidence == "linearised" else _moved_by_new_variances(choices)
+    return ekf(*args, evidence=EVIDENCE[evidence], rule=BONG(), **choices)
 
 
 def blr(
-    *args: Any, pseudo: str = "linearised", iterations: int = 10, step: float = 0.3, **choices: Any
+    *args: Any, evidence: str = "linearised", iterations: int = 10, step: float = 0.3, **choices: Any
 ) -> GaussianLearner:
     """Bayesian learning rule, online: damped natural-gradient steps (Khan and Rue 2023)."""
-    return ekf(*args, pseudo=PSEUDO[pseudo], rule=Blr(iterations, step), **_moved_by_new_variances(choices))
+    return ekf(*args, evidence=EVIDENCE[evidence], rule=BLR(iterations, step), **_moved_by_new_variances(choices))
 
 
 def _moved_by_new_variances(choices: dict[str, Any]) -> dict[str, Any]:
@@ -158,16 +158,16 @@ def _moved_by_new_variances(choices: dict[str, Any]) -> dict[str, Any]:
     return choices
 
 
-def bog(*args: Any, pseudo: str = "linearised", step: float = 0.01, **choices: Any) -> GaussianLearner:
+def bog(*args: Any, evidence: str = "linearised", step: float = 0.01, **choices: Any) -> GaussianLearner:
     """Bayesian online gradient: the gradients of BONG, a plain step."""
-    return ekf(*args, pseudo=PSEUDO[pseudo], rule=Bog(step), **choices)
+    return ekf(*args, evidence=EVIDENCE[evidence], rule=BOG(step), **choices)
 
 
 def bbb(
-    *args: Any, pseudo: str = "linearised", iterations: int = 10, step: float = 0.01, **choices: Any
+    *args: Any, evidence: str = "linearised", iterations: int = 10, step: float = 0.01, **choices: Any
 ) -> GaussianLearner:
     """Bayes by backprop, online: plain steps on the whole objective (Blundell et al. 2015)."""
-    return ekf(*args, pseudo=PSEUDO[pseudo], rule=Bbb(iterations, step), **choices)
+    return ekf(*args, evidence=EVIDENCE[evidence], rule=BBB(iterations, step), **choices)
 
 
 def wolf_ekf(*args: Any, threshold: float = 3.0, power: int = 2, **choices: Any) -> GaussianLearner:
@@ -184,8 +184,8 @@ def adf(
     **choices: Any,
 ) -> GaussianLearner:
     """Assumed density filtering: labels of 0 or 1 by matching the moments of their logit."""
-    likelihood = Bernoulli(prediction="moderated") if likelihood is None else likelihood
-    return ekf(model, likelihood, variance, pseudo=MomentMatched(link), **choices)
+    likelihood = BernoulliLikelihood(prediction="moderated") if likelihood is None else likelihood
+    return ekf(model, likelihood, variance, evidence=MomentMatched(link), **choices)
 
 
 def ogd(
@@ -207,7 +207,9 @@ def rls(
     """Recursive least squares, with a forgetting factor."""
     drift = drifts.NoDrift() if forgetting == 1 else drifts.ExponentialForgetting(forgetting)
     network = LayerChain((features, 1), (nn.Identity,), (False,))
-    return ekf(network, Gaussian(noise), variance, **{"mean": torch.zeros(features), "drift": drift, **choices})
+    return ekf(
+        network, GaussianLikelihood(noise), variance, **{"mean": torch.zeros(features), "drift": drift, **choices}
+    )
 
 
 def ewma(

@@ -27,7 +27,7 @@ class AbstractRule(abc.ABC):
 
 
 @dataclasses.dataclass(frozen=True)
-class Bong(AbstractRule):
+class BONG(AbstractRule):
     """One natural-gradient step of length one (Jones et al. 2024): a Kalman update where the evidence is linearised.
 
     Attributes:
@@ -50,14 +50,14 @@ class Bong(AbstractRule):
 
 
 @dataclasses.dataclass(frozen=True)
-class Blr(AbstractRule):
+class BLR(AbstractRule):
     """The Bayesian learning rule (Khan and Rue 2023): damped natural-gradient steps.
 
     Lambda_i = (1 - a) Lambda_{i-1} + a (Lambda_0 + Lambda_y), which is tempering towards q_0, then conditioning.
 
     Attributes:
         iterations: Number of steps.
-        step: Their length a; one step of length one is `Bong`.
+        step: Their length a; one step of length one is `BONG`.
     """
 
     iterations: int = 10
@@ -79,8 +79,8 @@ class Blr(AbstractRule):
 
 
 @dataclasses.dataclass(frozen=True)
-class Bog(AbstractRule):
-    """`Bong` with a plain gradient step on the mean and the square root of the covariance.
+class BOG(AbstractRule):
+    """`BONG` with a plain gradient step on the mean and the square root of the covariance.
 
     Attributes:
         step: Its length.
@@ -97,8 +97,8 @@ class Bog(AbstractRule):
 
 
 @dataclasses.dataclass(frozen=True)
-class Bbb(AbstractRule):
-    """Bayes by backprop, online: `Blr` with plain gradient steps, on the expectation minus KL(q || q_0).
+class BBB(AbstractRule):
+    """Bayes by backprop, online: `BLR` with plain gradient steps, on the expectation minus KL(q || q_0).
 
     Attributes:
         iterations: Number of steps.

@@ -18,7 +18,7 @@ from tsforecast.core.linalg import is_transformed
 from tsforecast.core.particles.filtering import ParticleState
 from tsforecast.models.bounds import at_least
 from tsforecast.models.components import parse_component
-from tsforecast.models.schedule import course
+from tsforecast.models.schedule import learning_rate_factor
 from tsforecast.models.transformation import TRANSFORMATIONS, restored, transformed
 from tsforecast.nn import InputNetwork
 
@@ -37,7 +37,7 @@ DATA_DECIDED = frozenset(
 FARTHEST = 1e7
 
 # Of checkpoints and saved predictors; raised when older ones can no longer be read.
-FORMAT = 2
+FORMAT = 3
 
 INPUT_NAMES = [
     "past_target", "past_observed", "past_is_pad", "past_time_feat", "past_season_index", "past_dynamic_real",
@@ -72,8 +72,8 @@ class Belief:
 
 @register_record
 @dataclasses.dataclass(frozen=True)
-class Stretch:
-    """A stretch of time of a batch of series, time outermost; what is not observed is zero.
+class TimeSlice:
+    """A time slice of time of a batch of series, time outermost; what is not observed is zero.
 
     Attributes:
         values: Targets in the units of the data, transformed but not scaled.
@@ -330,8 +330,8 @@ class AbstractForecaster(pl.LightningModule, abc.ABC):
         apart = {id(p) for p in (*networks, *matrices)}
         total = float(self.trainer.estimated_stepping_batches)
         alone = self.linear_epochs / max(self.trainer.max_epochs or 1, self.linear_epochs, 1) * total
-        of_networks = partial(course, first=alone, last=total, rise=self.network_rise)
-        of_rest = partial(course, first=0.0, last=alone or total, again=total, share=self.linear_share)
+        of_networks = partial(learning_rate_factor, first=alone, last=total, rise=self.network_rise)
+        of_rest = partial(learning_rate_factor, first=0.0, last=alone or total, again=total, share=self.linear_share)
         groups = [
             ([p for p in self.parameters() if id(p) not in apart], self.learning_rate, of_rest),
             (matrices, self.matrix_learning_rate, of_rest),
@@ -358,7 +358,7 @@ class AbstractForecaster(pl.LightningModule, abc.ABC):
 
     # What models share.
 
-    def begin(self, batch: Batch) -> tuple[Float[Tensor, "series target"], Float[Tensor, "series target"]]:
+    def location_and_scale(self, batch: Batch) -> tuple[Float[Tensor, "series target"], Float[Tensor, "series target"]]:
         """Location and scale of every series, from its past.
 
         Of the last `scaling_length` values observed (of all if that is 0), the centre is the mean of the first season;
@@ -369,8 +369,8 @@ class AbstractForecaster(pl.LightningModule, abc.ABC):
         if self.scaling == "none":
             location = batch["past_target"].new_zeros(len(batch["past_target"]), self.num_targets, dtype=self.dtype)
             return location, torch.ones_like(location)
-        stretch = self.stretch(batch, "past")
-        values, seen = stretch.values, stretch.observed
+        time_slice = self.time_slice(batch, "past")
+        values, seen = time_slice.values, time_slice.observed
         if self.scaling_length:
             seen = seen & (seen.flip(0).cumsum(0).flip(0) <= self.scaling_length)
         first = seen & (seen.cumsum(0) <= max(self.season, 1))
@@ -390,10 +390,10 @@ class AbstractForecaster(pl.LightningModule, abc.ABC):
         """A belief with the batch's identities."""
         return Belief(state, location, scale, batch["series_index"], batch["static_cat"], batch["static_real"])
 
-    def stretch(self, batch: Batch, part: str) -> Stretch:
+    def time_slice(self, batch: Batch, part: str) -> TimeSlice:
         """The `past` or the `future` of a batch, or `both` one after the other, time first."""
         if part == "both":
-            past, future = self.stretch(batch, "past"), self.stretch(batch, "future")
+            past, future = self.time_slice(batch, "past"), self.time_slice(batch, "future")
             active = past.active
             if active is not None:
                 active = torch.cat([active, active.new_ones(len(future.values), active.shape[1])])
@@ -401,7 +401,7 @@ class AbstractForecaster(pl.LightningModule, abc.ABC):
             index = [s.season_index.expand(-1, wide, -1) for s in (past, future)]
             names = ("values", "observed", "time_feat", "dynamic_real")
             joined = {name: torch.cat([getattr(past, name), getattr(future, name)]) for name in names}
-            return Stretch(**joined, active=active, season_index=torch.cat(index))
+            return TimeSlice(**joined, active=active, season_index=torch.cat(index))
         time_feat = batch[f"{part}_time_feat"].transpose(0, 1)
         index = batch[f"{part}_season_index"].transpose(0, 1)
         dtype = self.dtype
@@ -420,7 +420,7 @@ class AbstractForecaster(pl.LightningModule, abc.ABC):
             index = index.gather(0, torch.maximum(steps, started).unsqueeze(-1).expand(index.shape))
         if not is_transformed(index) and bool((index == index[:, :1]).all()):
             index = index[:, :1]
-        return Stretch(
+        return TimeSlice(
             values=torch.where(observed, self.transform(values.to(dtype)), 0.0),
             observed=observed,
             active=active,
@@ -436,15 +436,15 @@ class AbstractForecaster(pl.LightningModule, abc.ABC):
         return InputNetwork(size, self.num_series, embedding_dim, hidden)
 
     def features(
-        self, network: InputNetwork, stretch: Stretch, batch: Batch | Belief
+        self, network: InputNetwork, time_slice: TimeSlice, batch: Batch | Belief
     ) -> Float[Tensor, "time series hidden"]:
         """What networks know of every step beside the observation."""
         series, categories, numbers = identities(batch)
-        like = stretch.time_feat
+        like = time_slice.time_feat
         sizes = [parse_component(name).size for name in self.season_names]
-        codes = [*zip(stretch.season_index.unbind(-1), sizes, strict=True)]
+        codes = [*zip(time_slice.season_index.unbind(-1), sizes, strict=True)]
         codes += [*zip(categories.unbind(-1), self.cardinality, strict=True)]
-        parts = [like, stretch.dynamic_real, numbers] + [_one_hot(*code) for code in codes]
+        parts = [like, time_slice.dynamic_real, numbers] + [_one_hot(*code) for code in codes]
         wide = [x.to(like.dtype).expand(*like.shape[:2], -1) for x in parts]
         return network(torch.cat(wide, -1), series)
 
@@ -494,11 +494,11 @@ def _mean(values: Tensor, mask: Tensor) -> Tensor:
 
 
 def scaled(
-    stretch: Stretch, location: Tensor, scale: Tensor
+    time_slice: TimeSlice, location: Tensor, scale: Tensor
 ) -> tuple[Float[Tensor, "time series target"], Bool[Tensor, "time series target"] | None]:
     """Values in scaled units and their mask, None if all are observed; those too far from the centre are not."""
-    values = (stretch.values - location) / scale
-    observed = stretch.observed & (values.abs() <= FARTHEST)
+    values = (time_slice.values - location) / scale
+    observed = time_slice.observed & (values.abs() <= FARTHEST)
     values = torch.where(observed, values, 0.0)
     if not is_transformed(observed) and bool(observed.all()):
         return values, None

@@ -9,7 +9,7 @@ from torch import Tensor
 from tsforecast.core import Gaussian
 from tsforecast.core.components import Season
 from tsforecast.core.structural import ISSM
-from tsforecast.models.base import Batch, Belief, Stretch, scaled
+from tsforecast.models.base import Batch, Belief, TimeSlice, scaled
 from tsforecast.models.bounds import at_least
 from tsforecast.models.issm import AbstractISSMForecaster
 from tsforecast.nn import LSTM
@@ -64,21 +64,21 @@ class DeepStateForecaster(AbstractISSMForecaster):
             self.head.bias.fill_(-3.0)
             self.head.bias[-1] = -0.5
 
-    def _recur(self, stretch: Stretch, batch: Batch | Belief) -> tuple[Tensor, Tensor]:
-        """Outputs of the LSTM along a stretch, and its memory behind it."""
-        features = self.features(self.inputs, stretch, batch)
+    def _recur(self, time_slice: TimeSlice, batch: Batch | Belief) -> tuple[Tensor, Tensor]:
+        """Outputs of the LSTM along a time slice, and its memory behind it."""
+        features = self.features(self.inputs, time_slice, batch)
         memory = batch.memory if isinstance(batch, Belief) else None
-        return self.lstm(features, self.lstm.begin(features.shape[1]) if memory is None else memory, stretch.active)
+        return self.lstm(features, self.lstm.begin(features.shape[1]) if memory is None else memory, time_slice.active)
 
-    def system(self, stretch: Stretch, batch: Batch | Belief) -> tuple[ISSM, Gaussian]:
-        """The system of a stretch in scaled units, and the prior over the state before it."""
-        return self._system_of(stretch, self._recur(stretch, batch)[0])
+    def system(self, time_slice: TimeSlice, batch: Batch | Belief) -> tuple[ISSM, Gaussian]:
+        """The system of a time slice in scaled units, and the prior over the state before it."""
+        return self._system_of(time_slice, self._recur(time_slice, batch)[0])
 
-    def _system_of(self, stretch: Stretch, outputs: Float[Tensor, "time series hidden"]) -> tuple[ISSM, Gaussian]:
-        """What the LSTM's outputs make of a stretch."""
+    def _system_of(self, time_slice: TimeSlice, outputs: Float[Tensor, "time series hidden"]) -> tuple[ISSM, Gaussian]:
+        """What the LSTM's outputs make of a time slice."""
         first = outputs[0]
-        if stretch.active is not None:  # the prior is that of the step at which a series begins
-            begins = stretch.active.int().argmax(0)
+        if time_slice.active is not None:  # the prior is that of the step at which a series begins
+            begins = time_slice.active.int().argmax(0)
             first = outputs.gather(0, begins[None, :, None].expand(1, *first.shape)).squeeze(0)
         log_prior, season_means = self.prior_head(first).split([len(self.components), self.factors], -1)
         nothing = log_prior.new_zeros(0)
@@ -86,16 +86,16 @@ class DeepStateForecaster(AbstractISSMForecaster):
         effects = nothing if self.effects is None else self.effects
         most = torch.full_like(log_prior, _LARGEST_LOG_PRIOR)
         log_prior = log_prior.clamp_max(_LARGEST_LOG_PRIOR)
-        return self.assemble(stretch, self.head(outputs), damping, log_prior, season_means, effects, most)
+        return self.assemble(time_slice, self.head(outputs), damping, log_prior, season_means, effects, most)
 
     def filter(self, batch: Batch, belief: Belief | None = None) -> tuple[Belief, Float[Tensor, "time series"]]:
         """Exact filtering of the batch's past; the belief has the LSTM's memory."""
-        stretch = self.stretch(batch, "past")
-        location, scale = self.begin(batch) if belief is None else (belief.location, belief.scale)
-        outputs, memory = self._recur(stretch, batch if belief is None else belief)
-        system, prior = self._system_of(stretch, outputs)
+        time_slice = self.time_slice(batch, "past")
+        location, scale = self.location_and_scale(batch) if belief is None else (belief.location, belief.scale)
+        outputs, memory = self._recur(time_slice, batch if belief is None else belief)
+        system, prior = self._system_of(time_slice, outputs)
         if belief is not None:
             assert isinstance(belief.state, Gaussian)
             prior = belief.state
-        state, terms = system.posterior(prior, *scaled(stretch, location, scale))
+        state, terms = system.posterior(prior, *scaled(time_slice, location, scale))
         return dataclasses.replace(self.belief_over(state, batch, location, scale), memory=memory), terms

@@ -12,8 +12,8 @@ from tsforecast.core.components import Season
 from tsforecast.core.linalg import NotPositiveDefiniteError
 from tsforecast.core.linear import DiagonalLinearGaussian
 from tsforecast.core.particles.filtering import AbstractSwitchingSystem, ParticleFiltered, ParticleState
-from tsforecast.core.particles.switching import Diagonal
-from tsforecast.models.base import Batch, Belief, Stretch, identities, scaled
+from tsforecast.core.particles.switching import DiagonalGaussian
+from tsforecast.models.base import Batch, Belief, TimeSlice, identities, scaled
 from tsforecast.models.bounds import above_zero, at_least
 from tsforecast.models.components import component_names, parse_component
 from tsforecast.models.gls import begun, rotations, seasonal_readout
@@ -197,13 +197,13 @@ class AbstractDenseForecaster(AbstractSwitchingForecaster):
         layer, seen = self.auxiliary_layer, []
         if layer is None or self.encoder is None:
             return
-        stretch, (location, scale) = self.stretch(batch, "both"), self.begin(batch)
-        observed = stretch.observed.any(-1)
-        frames = scaled(stretch, location, scale)[0][observed]
+        time_slice, (location, scale) = self.time_slice(batch, "both"), self.location_and_scale(batch)
+        observed = time_slice.observed.any(-1)
+        frames = scaled(time_slice, location, scale)[0][observed]
         self.encoder.standardise(frames)
         handle = layer.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
         try:
-            self.system(stretch, batch, location, scale, proposing=True)
+            self.system(time_slice, batch, location, scale, proposing=True)
         finally:
             handle.remove()
         begin_at(layer, seen[0][observed], principal_components(self.encoder(frames), layer.out_features // 2))
@@ -225,17 +225,17 @@ class AbstractDenseForecaster(AbstractSwitchingForecaster):
         return of_state, of_emission
 
     def linear_part(
-        self, stretch: Stretch, transition: DiagonalLinearGaussian, emission: DiagonalLinearGaussian
+        self, time_slice: TimeSlice, transition: DiagonalLinearGaussian, emission: DiagonalLinearGaussian
     ) -> tuple[LinearSystem, Gaussian]:
         """The linear model inside: one transition and emission for all steps and series, but for the latter's offsets.
 
         Args:
-            stretch: Steps and series.
+            time_slice: Steps and series.
             transition: Of the state; variances may have a dimension of series.
             emission: Of what is emitted, likewise; offset of shape (time, series, emitted).
         """
         wide = lambda variance: torch.diag_embed(variance).reshape(1, -1, *2 * variance.shape[-1:])  # noqa: E731
-        matrix, noise = begun(stretch, transition.matrix[None, None], wide(transition.variance))
+        matrix, noise = begun(time_slice, transition.matrix[None, None], wide(transition.variance))
         # Without it the variance of what is predicted first is lost in float32.
         floor = 1e-5 * (emission.matrix.square() @ variance(self.prior_log_inverse_scale))
         seen, given = emission.matrix, Gaussian(emission.offset, wide(emission.variance + floor))
@@ -267,19 +267,19 @@ class AbstractDenseForecaster(AbstractSwitchingForecaster):
     # Auxiliaries, and the networks between them and what is observed.
 
     @property
-    def shown_dim(self) -> int:
+    def encoder_input_dim(self) -> int:
         """Size of what networks see of an observation."""
-        return super().shown_dim if self.image_size is None else self.image_size.num_features
+        return super().encoder_input_dim if self.image_size is None else self.image_size.num_features
 
-    def shown(
-        self, stretch: Stretch, values: Float[Tensor, "time series target"]
+    def encoder_inputs(
+        self, time_slice: TimeSlice, values: Float[Tensor, "time series target"]
     ) -> Float[Tensor, "time series shown"]:
         """Of frames convolved features."""
-        return super().shown(stretch, values) if self.encoder is None else self.encoder(values)
+        return super().encoder_inputs(time_slice, values) if self.encoder is None else self.encoder(values)
 
-    def read_guess(
+    def read_proposal(
         self, raw: Float[Tensor, "time series double"], values: Float[Tensor, "time series target"]
-    ) -> Diagonal:
+    ) -> DiagonalGaussian:
         """q(z_t) from a network's output: mean and log inverse scale; of frames a variance below 0.03.
 
         Where the decoder's network is skipped the encoder's is, too: the first components are then the targets up to
@@ -292,13 +292,13 @@ class AbstractDenseForecaster(AbstractSwitchingForecaster):
         if self.image_size is not None:
             mean, logit = raw.chunk(2, -1)
             bounded = logit.clamp(-LARGEST_LOG_SCALE, LARGEST_LOG_SCALE)
-            return Diagonal(mean, _LARGEST_GUESS * torch.sigmoid(bounded))
+            return DiagonalGaussian(mean, _LARGEST_GUESS * torch.sigmoid(bounded))
         if not self.has_skip:
-            return super().read_guess(raw, values)
+            return super().read_proposal(raw, values)
         mean, log_inverse = raw.chunk(2, -1)
         size = mean.shape[-1]
         noise = resized(self.decoder.log_inverse_scale().clamp(-LARGEST_LOG_SCALE, LARGEST_LOG_SCALE), size)
-        return Diagonal(resized(values, size) + mean * (-noise).exp(), variance(log_inverse + noise))
+        return DiagonalGaussian(resized(values, size) + mean * (-noise).exp(), variance(log_inverse + noise))
 
     def make_decoder(self, likelihood: str, reconstruction_weight: float | int) -> None:
         """Of a model with an auxiliary.

@@ -39,11 +39,11 @@ def forecast_paths(
         generator: Of random numbers.
     """
     assert isinstance(belief.state, ParticleState)
-    stretch = model.stretch(future, "future")
-    system, _ = model.system(stretch, belief, belief.location, belief.scale, proposing=False)
+    time_slice = model.time_slice(future, "future")
+    system, _ = model.system(time_slice, belief, belief.location, belief.scale, proposing=False)
     assert isinstance(system, GaussianSwitching | RecurrentSwitching)
     undecoded = dataclasses.replace(system, likelihood=None)  # what is emitted is shown
-    return particles.forecast(undecoded, belief.state, len(stretch.time_feat), num_samples, generator)[0]
+    return particles.forecast(undecoded, belief.state, len(time_slice.time_feat), num_samples, generator)[0]
 
 
 def smoothed_paths(

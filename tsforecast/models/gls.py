@@ -8,7 +8,7 @@ from torch import Tensor
 
 from tsforecast.core import Gaussian, LinearGaussian, LinearSystem
 from tsforecast.core.linalg import contracted
-from tsforecast.models.base import Batch, Belief, Stretch, identities
+from tsforecast.models.base import Batch, Belief, TimeSlice, identities
 from tsforecast.models.bounds import at_least
 from tsforecast.models.linear import AbstractLinearForecaster
 from tsforecast.nn import SeriesParameters
@@ -60,15 +60,15 @@ class GLSForecaster(AbstractLinearForecaster):
         """The transition, divided by its largest singular value where that exceeds 1."""
         return contracted(self.transition)
 
-    def system(self, stretch: Stretch, batch: Batch | Belief) -> tuple[LinearSystem, Gaussian]:
-        """The system of a stretch in scaled units, and the prior over the state before it."""
+    def system(self, time_slice: TimeSlice, batch: Batch | Belief) -> tuple[LinearSystem, Gaussian]:
+        """The system of a time slice in scaled units, and the prior over the state before it."""
         series, categories, _ = identities(batch)
         scales = self.log_scales(series, categories).clamp(_LOWEST, _HIGHEST).exp()
         prior_variance = (2 * self.log_prior_scale.clamp(-4.0, 3.0)).exp()
         floor = 1e-5 * (self.emission.square() @ prior_variance)
         state_noise = torch.diag_embed(scales[:, : self.state_dim].square()).unsqueeze(0)
-        transition, state_noise = begun(stretch, self.stable_transition()[None, None], state_noise)
-        inputs = stretch.dynamic_real
+        transition, state_noise = begun(time_slice, self.stable_transition()[None, None], state_noise)
+        inputs = time_slice.dynamic_real
         zeros = scales.new_zeros(1, 1, 1)
         offsets = [zeros if x is None else inputs @ x.mT for x in (self.state_inputs, self.target_inputs)]
         state_offset, target_offset = (
@@ -87,12 +87,12 @@ class GLSForecaster(AbstractLinearForecaster):
 
 
 def begun(
-    stretch: Stretch, transition: Float[Tensor, "1 1 state state"], noise: Float[Tensor, "1 #series state state"]
+    time_slice: TimeSlice, transition: Float[Tensor, "1 1 state state"], noise: Float[Tensor, "1 #series state state"]
 ) -> tuple[Float[Tensor, "#time #series state state"], Float[Tensor, "#time #series state state"]]:
     """Transition and its noise with states that stand still before their series begins."""
-    if stretch.active is None:
+    if time_slice.active is None:
         return transition, noise
-    moving = stretch.active.to(noise.dtype)[..., None, None]
+    moving = time_slice.active.to(noise.dtype)[..., None, None]
     eye = torch.eye(noise.shape[-1], dtype=noise.dtype, device=noise.device)
     return moving * transition + (1 - moving) * eye, moving * noise
 

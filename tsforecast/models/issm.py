@@ -9,7 +9,7 @@ from torch import Tensor
 from tsforecast.core import Gaussian, kalman
 from tsforecast.core.components import Season
 from tsforecast.core.structural import ISSM
-from tsforecast.models.base import Batch, Belief, Stretch, identities, scaled
+from tsforecast.models.base import Batch, Belief, TimeSlice, identities, scaled
 from tsforecast.models.bounds import at_least
 from tsforecast.models.components import component_names, parse_component
 from tsforecast.models.linear import AbstractLinearForecaster
@@ -50,12 +50,12 @@ class AbstractISSMForecaster(AbstractLinearForecaster):
         return [name for name, component in pairs if isinstance(component, Season)]
 
     @abc.abstractmethod
-    def system(self, stretch: Stretch, batch: Batch | Belief) -> tuple[ISSM, Gaussian]:
-        """The system of a stretch in scaled units, and the prior over the state before it."""
+    def system(self, time_slice: TimeSlice, batch: Batch | Belief) -> tuple[ISSM, Gaussian]:
+        """The system of a time slice in scaled units, and the prior over the state before it."""
 
     def assemble(
         self,
-        stretch: Stretch,
+        time_slice: TimeSlice,
         log_scale: Float[Tensor, "time_or_1 series noise"],
         damping: Float[Tensor, "series damped"],
         log_prior: Float[Tensor, "series component"],
@@ -63,30 +63,30 @@ class AbstractISSMForecaster(AbstractLinearForecaster):
         effects: Float[Tensor, "*#series covariate"],
         largest_log_prior: Float[Tensor, "series component"] | None = None,
     ) -> tuple[ISSM, Gaussian]:
-        """The system of a stretch in scaled units, and the prior over the state before it.
+        """The system of a time slice in scaled units, and the prior over the state before it.
 
         Args:
-            stretch: Time and covariates.
+            time_slice: Time and covariates.
             log_scale: Logarithms of the deviations of all noises, bounded here.
             damping: Log-odds.
-            log_prior: Logarithms of the deviations of each component's states before the stretch, bounded here.
+            log_prior: Logarithms of the deviations of each component's states before the time slice, bounded here.
             season_means: Means of the factors of all seasons, side by side; those of other states are zero.
             effects: Of the covariates.
-            largest_log_prior: What `log_prior` can be at most, where it is not the same for every stretch: the smallest
-                observation variance follows from it.
+            largest_log_prior: What `log_prior` can be at most, where it is not the same for every time slice: the
+                smallest observation variance follows from it.
         """
         variance = (2 * log_scale.clamp(_LOWEST, _HIGHEST)).exp()
         prior_variance = (2 * log_prior.clamp(-4.0, 3.0)).exp()
         largest = prior_variance if largest_log_prior is None else (2 * largest_log_prior).exp()
-        offset = (stretch.dynamic_real * effects).sum(-1) if effects.shape[-1] else log_prior.new_zeros(1)
+        offset = (time_slice.dynamic_real * effects).sum(-1) if effects.shape[-1] else log_prior.new_zeros(1)
         system = ISSM(
             self.components,
-            stretch.season_index,
+            time_slice.season_index,
             variance[..., :-1],
             variance[..., -1] + _FLOOR * largest.sum(-1),
             torch.sigmoid(damping),
             offset,
-            stretch.active,
+            time_slice.active,
         )
         diagonal = torch.cat([prior_variance[:, i, None].expand(-1, c.size) for i, c in enumerate(self.components)], -1)
         used, means = 0, []
@@ -101,16 +101,16 @@ class AbstractISSMForecaster(AbstractLinearForecaster):
 
     def decompose(self, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
         """Smoothed parts of the past, see `parts_of`."""
-        stretch = self.stretch(batch, "past")
-        location, scale = self.begin(batch)
-        system, prior = self.system(stretch, batch)
-        smoothed = kalman.smooth(system, prior, *scaled(stretch, location, scale)).states
-        return self.parts_of(smoothed, system, stretch, location, scale)
+        time_slice = self.time_slice(batch, "past")
+        location, scale = self.location_and_scale(batch)
+        system, prior = self.system(time_slice, batch)
+        smoothed = kalman.smooth(system, prior, *scaled(time_slice, location, scale)).states
+        return self.parts_of(smoothed, system, time_slice, location, scale)
 
     def parts_of(
-        self, states: Gaussian, system: ISSM, stretch: Stretch, location: Tensor, scale: Tensor
+        self, states: Gaussian, system: ISSM, time_slice: TimeSlice, location: Tensor, scale: Tensor
     ) -> dict[str, tuple[Tensor, Tensor]]:
-        """What the states of a stretch, (time, series), say of each component: name -> (mean, standard deviation).
+        """What the states of a time slice, (time, series), say of each component: name -> (mean, standard deviation).
 
         In transformed units (those of the data if the transformation is "none"), each (series, time); the location of
         the scaling belongs to the first component. What covariates explain is under "covariates", the sum of all under
@@ -121,7 +121,7 @@ class AbstractISSMForecaster(AbstractLinearForecaster):
         for component, where in zip(self.components, system.slices(), strict=True):
             row = states.mean.new_zeros(*states.mean.shape)
             if isinstance(component, Season):
-                index = stretch.season_index[..., season].expand(row.shape[:2])
+                index = time_slice.season_index[..., season].expand(row.shape[:2])
                 row.scatter_(-1, (where.start + index).unsqueeze(-1), 1.0)
                 season += 1
             else:
@@ -134,7 +134,7 @@ class AbstractISSMForecaster(AbstractLinearForecaster):
             centre = location.squeeze(-1) if position == 0 or name == "fit" else 0.0
             size = scale.squeeze(-1)
             parts[name] = ((mean * size + centre).T, (variance.clamp_min(0).sqrt() * size).T)
-        if stretch.dynamic_real.shape[-1]:
+        if time_slice.dynamic_real.shape[-1]:
             effect = (system.offset * scale.squeeze(-1)).T
             fit, deviation = parts.pop("fit")
             parts |= {"covariates": (effect, torch.zeros_like(effect)), "fit": (fit + effect, deviation)}
@@ -179,18 +179,18 @@ class ISSMForecaster(AbstractISSMForecaster):
             inputs = options.get("num_time_features", 0) + factors + options.get("num_static_real", 0)
             self.network = ScaleNetwork(inputs, self.num_series, sizes[0], embedding_dim)
 
-    def system(self, stretch: Stretch, batch: Batch | Belief) -> tuple[ISSM, Gaussian]:
-        """The system of a stretch in scaled units, and the prior over the state before it."""
+    def system(self, time_slice: TimeSlice, batch: Batch | Belief) -> tuple[ISSM, Gaussian]:
+        """The system of a time slice in scaled units, and the prior over the state before it."""
         series, cat, real = identities(batch)
         log_scale, damping, log_prior, effects = self.parameters_of_series(series, cat).split(self.sizes, -1)
         log_scale = log_scale.unsqueeze(0)
         if self.network is not None:
             active = [  # not by torch's one_hot, which `vmap` refuses
                 index.unsqueeze(-1) == torch.arange(parse_component(name).size, device=index.device)
-                for name, index in zip(self.season_names, stretch.season_index.unbind(-1), strict=True)
+                for name, index in zip(self.season_names, time_slice.season_index.unbind(-1), strict=True)
             ]
-            inputs = [stretch.time_feat, *active, real]
-            wide = [x.to(log_scale.dtype).expand(*stretch.time_feat.shape[:2], -1) for x in inputs]
+            inputs = [time_slice.time_feat, *active, real]
+            wide = [x.to(log_scale.dtype).expand(*time_slice.time_feat.shape[:2], -1) for x in inputs]
             log_scale = log_scale + self.network(torch.cat(wide, -1), series)
         means = log_prior.new_zeros(0) if self.season_means is None else self.season_means
-        return self.assemble(stretch, log_scale, damping, log_prior, means, effects)
+        return self.assemble(time_slice, log_scale, damping, log_prior, means, effects)

@@ -9,7 +9,7 @@ from tsforecast.core.linear import DiagonalLinearGaussian
 from tsforecast.core.particles.filtering import AbstractSwitchingSystem, Regime
 from tsforecast.core.particles.recurrent import RecurrentSwitching
 from tsforecast.core.particles.smoothing import ParticleSmoothed, linear_given_switches
-from tsforecast.models.base import Batch, Belief, Stretch, scaled
+from tsforecast.models.base import Batch, Belief, TimeSlice, scaled
 from tsforecast.models.bounds import at_least
 from tsforecast.models.dense import BASE_MATRICES, AbstractDenseForecaster
 from tsforecast.models.switching import variance
@@ -45,7 +45,7 @@ class AbstractKVAEForecaster(AbstractDenseForecaster):
         kwargs: Arguments of every forecaster with dense base matrices.
     """
 
-    network_names = ("inputs.", "mixture.weights.", "lstm.", "guess.", "decoder.", "encoder.")
+    network_names = ("inputs.", "mixture.weights.", "lstm.", "proposal_network.", "decoder.", "encoder.")
     matrix_names = BASE_MATRICES
     # Whether the state is integrated out of the bound, or sampled.
     rao_blackwellised = True
@@ -98,21 +98,21 @@ class AbstractKVAEForecaster(AbstractDenseForecaster):
         )
         self.lstm = LSTM(auxiliary_dim + hidden, memory_dim)
         widths = (hidden,) if self.image_size is None else ()
-        self.guess = mlp(self.shown_dim + hidden, *widths, 2 * auxiliary_dim)
+        self.proposal_network = mlp(self.encoder_input_dim + hidden, *widths, 2 * auxiliary_dim)
         self.make_decoder(likelihood, reconstruction_weight)
 
     @property
     def auxiliary_layer(self) -> torch.nn.Linear:
         """The last layer of the encoder."""
-        layer = self.guess[-1]
+        layer = self.proposal_network[-1]
         assert isinstance(layer, torch.nn.Linear)
         return layer
 
     def system(
-        self, stretch: Stretch, batch: Batch | Belief, location: Tensor, scale: Tensor, proposing: bool
+        self, time_slice: TimeSlice, batch: Batch | Belief, location: Tensor, scale: Tensor, proposing: bool
     ) -> tuple[AbstractSwitchingSystem, Gaussian]:
-        """The system of a stretch of time in scaled units, and the prior over the state before it."""
-        features = self.features(self.inputs, stretch, batch)
+        """The system of a time slice of time in scaled units, and the prior over the state before it."""
+        features = self.features(self.inputs, time_slice, batch)
         state_noise, emission_noise = self.noises(batch)
         bases = self.mixture.joined()
         steps = features.unbind()  # see `gaussian.unbind`
@@ -132,29 +132,31 @@ class AbstractKVAEForecaster(AbstractDenseForecaster):
 
         likelihood = self.likelihood(location, scale)
         assert likelihood is not None
-        guess = None
+        proposal = None
         if proposing:
-            values, _ = scaled(stretch, location, scale)
-            guess = self.read_guess(self.guess(torch.cat([self.shown(stretch, values), features], -1)), values)
+            values, _ = scaled(time_slice, location, scale)
+            proposal = self.read_proposal(
+                self.proposal_network(torch.cat([self.encoder_inputs(time_slice, values), features], -1)), values
+            )
         system = RecurrentSwitching(
             memory,
             parameters,
-            guess,
+            proposal,
             likelihood,
             self.switch_dim,
             self.auxiliary_dim,
-            stretch.active,
+            time_slice.active,
         )
         return system, self.prior(features.shape[1])
 
-    def linear_system(self, stretch: Stretch, batch: Batch | Belief) -> tuple[LinearSystem, Gaussian]:
+    def linear_system(self, time_slice: TimeSlice, batch: Batch | Belief) -> tuple[LinearSystem, Gaussian]:
         """All bases mixed evenly; the encoder has no noise here."""
-        features = self.features(self.inputs, stretch, batch)
+        features = self.features(self.inputs, time_slice, batch)
         state_noise, emission_noise = self.noises(batch)
         mixed = self.mixture.even()
         offset = torch.einsum("tbu,du->tbd", features, mixed["inputs"])
         return self.linear_part(
-            stretch,
+            time_slice,
             DiagonalLinearGaussian(mixed["transition"], offset.new_zeros(self.state_dim), state_noise),
             DiagonalLinearGaussian(mixed["emission"], offset, emission_noise),
         )
@@ -171,15 +173,15 @@ class AbstractKVAEForecaster(AbstractDenseForecaster):
 
     def bound(self, batch: Batch) -> Float[Tensor, " series"]:
         """The evidence lower bound of past and future, at one sample of z (and, if not integrated out, of x)."""
-        location, scale = self.begin(batch)
-        stretch = self.stretch(batch, "both")
+        location, scale = self.location_and_scale(batch)
+        time_slice = self.time_slice(batch, "both")
         keep = not self.rao_blackwellised
         options = {"whole": True, "num_particles": 1, "keep_history": keep}
-        filtered, system, start = self._filter(stretch, batch, location, scale, **options)
+        filtered, system, start = self._filter(time_slice, batch, location, scale, **options)
         bound = filtered.log_likelihood.sum(0)
         if keep:
             assert filtered.history is not None
-            given = linear_given_switches(system, start, filtered.history, *scaled(stretch, location, scale))
+            given = linear_given_switches(system, start, filtered.history, *scaled(time_slice, location, scale))
             sampled, exact = kalman.sampled_evidence(*given), given[0].log_likelihood(*given[1:]).sum(0)
             bound = bound + (sampled - exact).squeeze(0)
         return bound

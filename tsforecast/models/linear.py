@@ -13,18 +13,18 @@ from torch import Tensor
 
 from tsforecast.core import AbstractLinearSystem, Gaussian, kalman
 from tsforecast.core.linalg import is_transformed
-from tsforecast.models.base import AbstractForecaster, Batch, Belief, Stretch, known_past, scaled
+from tsforecast.models.base import AbstractForecaster, Batch, Belief, TimeSlice, known_past, scaled
 
 
 class AbstractLinearForecaster(AbstractForecaster):
     """Filtering, likelihood and forecasts of a model which is a linear system given its parameters."""
 
     @abc.abstractmethod
-    def system(self, stretch: Stretch, batch: Batch | Belief) -> tuple[AbstractLinearSystem, Gaussian]:
-        """The system of a stretch of time in scaled units, and the prior over the state before it.
+    def system(self, time_slice: TimeSlice, batch: Batch | Belief) -> tuple[AbstractLinearSystem, Gaussian]:
+        """The system of a time slice of time in scaled units, and the prior over the state before it.
 
         Args:
-            stretch: Time and covariates.
+            time_slice: Time and covariates.
             batch: Which series they are.
         """
 
@@ -32,19 +32,19 @@ class AbstractLinearForecaster(AbstractForecaster):
         """By `objective`: negative log-likelihood per observed value, or CRPS of the forecast; both in scaled units."""
         if self.objective == "crps":
             return crps_of_forecast(self, self.system, self.filter(batch)[0], batch)
-        location, scale = self.begin(batch)
-        stretch = self.stretch(batch, "both")
-        system, prior = self.system(stretch, batch)
-        terms = system.log_likelihood(prior, *scaled(stretch, location, scale))
-        return -terms.sum(0) / stretch.observed.sum((0, 2)).clamp_min(1)
+        location, scale = self.location_and_scale(batch)
+        time_slice = self.time_slice(batch, "both")
+        system, prior = self.system(time_slice, batch)
+        terms = system.log_likelihood(prior, *scaled(time_slice, location, scale))
+        return -terms.sum(0) / time_slice.observed.sum((0, 2)).clamp_min(1)
 
     def filter(self, batch: Batch, belief: Belief | None = None) -> tuple[Belief, Float[Tensor, "time series"]]:
         """Exact filtering of the batch's past."""
-        stretch = self.stretch(batch, "past")
-        location, scale = self.begin(batch) if belief is None else (belief.location, belief.scale)
-        system, prior = self.system(stretch, batch if belief is None else belief)
+        time_slice = self.time_slice(batch, "past")
+        location, scale = self.location_and_scale(batch) if belief is None else (belief.location, belief.scale)
+        system, prior = self.system(time_slice, batch if belief is None else belief)
         prior = prior if belief is None else _gaussian(belief)
-        state, terms = system.posterior(prior, *scaled(stretch, location, scale))
+        state, terms = system.posterior(prior, *scaled(time_slice, location, scale))
         return self.belief_over(state, batch, location, scale), terms
 
     def predictive(self, belief: Belief, future: Batch) -> Gaussian:
@@ -53,10 +53,10 @@ class AbstractLinearForecaster(AbstractForecaster):
         Returns:
             Dimension horizon * target, time outermost; in transformed units, not scaled.
         """
-        stretch = self.stretch(future, "future")
-        system, _ = self.system(stretch, belief)
-        joint = system.predictive(_gaussian(belief), len(stretch.time_feat))
-        location, scale = (x.repeat(1, len(stretch.time_feat)) for x in (belief.location, belief.scale))
+        time_slice = self.time_slice(future, "future")
+        system, _ = self.system(time_slice, belief)
+        joint = system.predictive(_gaussian(belief), len(time_slice.time_feat))
+        location, scale = (x.repeat(1, len(time_slice.time_feat)) for x in (belief.location, belief.scale))
         joint = Gaussian(joint.mean * scale + location, joint.cov * scale.unsqueeze(-1) * scale.unsqueeze(-2))
         known = future["known_future"]
         observed = ~torch.isnan(known)
@@ -78,10 +78,10 @@ class AbstractLinearForecaster(AbstractForecaster):
         self, batch: Batch, num_samples: int, generator: torch.Generator | None = None
     ) -> Float[Tensor, "series sample time target"]:
         """Exact: by the simulation smoother."""
-        location, scale = self.begin(batch)
-        stretch = self.stretch(batch, "past")
-        system, prior = self.system(stretch, batch)
-        values, observed = scaled(stretch, location, scale)
+        location, scale = self.location_and_scale(batch)
+        time_slice = self.time_slice(batch, "past")
+        system, prior = self.system(time_slice, batch)
+        values, observed = scaled(time_slice, location, scale)
         states = kalman.sample_posterior(system, prior, values, observed, num_samples, generator)
         at = system.by_step()
         emitted = [at(time)[1].sample(state, generator) for time, state in enumerate(states)]
@@ -118,7 +118,7 @@ def distribution_in_units(
     return torch.distributions.Normal(marginal.mean.double() * unit, marginal.stddev.double() * unit, False)
 
 
-SystemOf = Callable[[Stretch, Batch | Belief], tuple[AbstractLinearSystem, Gaussian]]
+SystemOf = Callable[[TimeSlice, Batch | Belief], tuple[AbstractLinearSystem, Gaussian]]
 
 
 def crps_of_forecast(
@@ -127,12 +127,12 @@ def crps_of_forecast(
     """Mean CRPS of the marginal Gaussian forecasts of the window's future (Gneiting and Raftery 2007, eq. 21).
 
     Args:
-        model: Whose transformation and stretches of time count.
-        system_of: The linear system of a stretch in scaled units, and the prior over the state before it.
+        model: Whose transformation and time slices of time count.
+        system_of: The linear system of a time slice in scaled units, and the prior over the state before it.
         belief: A Gaussian, at the end of the past.
         batch: Its `future_*` fields are read.
     """
-    future, location, scale = model.stretch(batch, "future"), belief.location, belief.scale
+    future, location, scale = model.time_slice(batch, "future"), belief.location, belief.scale
     system, _ = system_of(future, belief)
     marginals = system.marginals(_gaussian(belief), len(future.values))
     mean, variance = (x.transpose(0, 1).flatten(1) for x in (marginals.mean, marginals.variance))

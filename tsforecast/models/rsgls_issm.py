@@ -10,7 +10,7 @@ from torch import Tensor
 from tsforecast.core import AbstractLinearSystem, Gaussian
 from tsforecast.core.particles.filtering import AbstractSwitchingSystem, Regime
 from tsforecast.core.particles.switching import GaussianSwitching
-from tsforecast.models.base import DATA_DECIDED, Batch, Belief, Stretch
+from tsforecast.models.base import DATA_DECIDED, Batch, Belief, TimeSlice
 from tsforecast.models.bounds import at_least
 from tsforecast.models.issm import ISSMForecaster
 from tsforecast.models.switching import AbstractSwitchingForecaster, diagonal, variance
@@ -37,7 +37,7 @@ class RSGLSISSMForecaster(AbstractSwitchingForecaster):
         kwargs: Arguments of every forecaster with switches.
     """
 
-    network_names = ("inputs.", "mixture.", "dynamics.", "guess.")
+    network_names = ("inputs.", "mixture.", "dynamics.", "proposal_network.")
 
     def __init__(
         self,
@@ -68,16 +68,16 @@ class RSGLSISSMForecaster(AbstractSwitchingForecaster):
             bases["recurrence"] = 0.1 * torch.randn(num_bases, self.switch_dim, states)
         self.mixture = BaseMixture(self.switch_dim, bases, self.hidden)
         self.dynamics = SwitchDynamics(self.switch_dim, self.hidden, persistence=self.persistence)
-        self.guess = self.guess_network(0)
+        self.proposal_network = self.make_proposal_network(0)
 
     @property
     def season_names(self) -> list[str]:
         """Names of the seasons, in the order of `season_index`."""
         return self._season_names
 
-    def linear_system(self, stretch: Stretch, batch: Batch | Belief) -> tuple[AbstractLinearSystem, Gaussian]:
+    def linear_system(self, time_slice: TimeSlice, batch: Batch | Belief) -> tuple[AbstractLinearSystem, Gaussian]:
         """The ISSM."""
-        return self.linear.system(stretch, batch)
+        return self.linear.system(time_slice, batch)
 
     def regime_scales(self) -> Float[Tensor, " basis"]:
         """Beside the scales of the ISSM of each series, which these factors multiply."""
@@ -85,18 +85,18 @@ class RSGLSISSMForecaster(AbstractSwitchingForecaster):
 
     def decompose(self, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
         """Parts of the past, smoothed over the regimes too; see `ISSMForecaster.parts_of`."""
-        stretch = self.stretch(batch, "past")
-        location, scale = self.begin(batch)
+        time_slice = self.time_slice(batch, "past")
+        location, scale = self.location_and_scale(batch)
         smoothed = self.regimes(batch, num_samples=20)
-        system, _ = self.linear.system(stretch, batch)
-        return self.linear.parts_of(Gaussian(smoothed.mean, smoothed.cov), system, stretch, location, scale)
+        system, _ = self.linear.system(time_slice, batch)
+        return self.linear.parts_of(Gaussian(smoothed.mean, smoothed.cov), system, time_slice, location, scale)
 
     def system(
-        self, stretch: Stretch, batch: Batch | Belief, location: Tensor, scale: Tensor, proposing: bool
+        self, time_slice: TimeSlice, batch: Batch | Belief, location: Tensor, scale: Tensor, proposing: bool
     ) -> tuple[AbstractSwitchingSystem, Gaussian]:
-        """The system of a stretch of time in scaled units, and the prior over the state before it."""
-        features = self.features(self.inputs, stretch, batch)
-        issm, prior = self.linear.system(stretch, batch)
+        """The system of a time slice of time in scaled units, and the prior over the state before it."""
+        features = self.features(self.inputs, time_slice, batch)
+        issm, prior = self.linear.system(time_slice, batch)
         bases = self.mixture.joined()
 
         def parameters(switch: Tensor, time: int) -> Regime:
@@ -108,14 +108,14 @@ class RSGLSISSMForecaster(AbstractSwitchingForecaster):
             transition, emission = step.at(time)
             return Regime(transition, emission, mixed.get("recurrence"), variance(mixed["switch_noise"]))
 
-        guess, _ = self.guesses(self.guess if proposing else None, stretch, features, location, scale)
+        proposal, _ = self.proposed(self.proposal_network if proposing else None, time_slice, features, location, scale)
         first, drift = self.dynamics(features)
         system = GaussianSwitching(
             diagonal(first),
             drift,
             parameters,
-            guess,
-            active=stretch.active,
+            proposal,
+            active=time_slice.active,
             recurrent=self.has_recurrence,
             condition_on_switch=self.condition_on_switch,
         )

@@ -10,7 +10,7 @@ from tsforecast.core import Gaussian, LinearSystem
 from tsforecast.core.linear import DiagonalLinearGaussian
 from tsforecast.core.particles.filtering import AbstractSwitchingSystem, Regime
 from tsforecast.core.particles.switching import CategoricalSwitching, GaussianSwitching
-from tsforecast.models.base import Batch, Belief, Stretch
+from tsforecast.models.base import Batch, Belief, TimeSlice
 from tsforecast.models.dense import BASE_MATRICES, AbstractDenseForecaster
 from tsforecast.models.switching import LARGEST_LOG_SCALE, diagonal, variance
 from tsforecast.nn.image import keep_variance
@@ -24,7 +24,7 @@ class AbstractSGLSForecaster(AbstractDenseForecaster):
         kwargs: See below.
     """
 
-    network_names = ("inputs.", "mixture.weights.", "dynamics.", "guess.", "decoder.", "encoder.")
+    network_names = ("inputs.", "mixture.weights.", "dynamics.", "proposal_network.", "decoder.", "encoder.")
     matrix_names = (*BASE_MATRICES, "emission_inputs")
     closes_loop = False
 
@@ -37,9 +37,9 @@ class AbstractSGLSForecaster(AbstractDenseForecaster):
         shape = (len(bases["transition"]), self.emitted_dim, self.hidden)
         self.emission_inputs = torch.nn.Parameter(0.01 * torch.randn(shape))
         self.dynamics = SwitchDynamics(self.switch_dim, self.hidden, self.is_categorical, self.persistence)
-        self.guess = None if self.is_categorical else self.guess_network(self.auxiliary_dim)
-        if self.image_size is not None and self.guess is not None and self.guess.ladder:
-            keep_variance(self.guess.lower)
+        self.proposal_network = None if self.is_categorical else self.make_proposal_network(self.auxiliary_dim)
+        if self.image_size is not None and self.proposal_network is not None and self.proposal_network.ladder:
+            keep_variance(self.proposal_network.lower)
 
     @property
     def is_recurrent(self) -> bool:
@@ -77,10 +77,10 @@ class AbstractSGLSForecaster(AbstractDenseForecaster):
         return (log_inverse.mean(0) - log_inverse).mean(-1).exp()
 
     def system(
-        self, stretch: Stretch, batch: Batch | Belief, location: Tensor, scale: Tensor, proposing: bool
+        self, time_slice: TimeSlice, batch: Batch | Belief, location: Tensor, scale: Tensor, proposing: bool
     ) -> tuple[AbstractSwitchingSystem, Gaussian]:
-        """The system of a stretch of time in scaled units, and the prior over the state before it."""
-        features = self.features(self.inputs, stretch, batch)
+        """The system of a time slice of time in scaled units, and the prior over the state before it."""
+        features = self.features(self.inputs, time_slice, batch)
         bases = self.mixture.joined()
         offsets = torch.einsum("tbu,kdu->tbkd", features, self.emission_inputs).unbind()  # see `gaussian.unbind`
         of_state, of_emission = self.noise_factors(batch)
@@ -108,32 +108,34 @@ class AbstractSGLSForecaster(AbstractDenseForecaster):
                 lambda switch, time: torch.log_softmax(drift(switch, time), -1),
                 parameters,
                 optimal,
-                stretch.active,
+                time_slice.active,
             ), prior
-        guess, auxiliary_guess = self.guesses(self.guess if proposing else None, stretch, features, location, scale)
+        proposal, auxiliary_proposal = self.proposed(
+            self.proposal_network if proposing else None, time_slice, features, location, scale
+        )
         system = GaussianSwitching(
             diagonal(first),
             drift,
             parameters,
-            guess,
-            auxiliary_guess,
+            proposal,
+            auxiliary_proposal,
             self.likelihood(location, scale),
-            stretch.active,
+            time_slice.active,
             self.is_recurrent,
             self.condition_on_switch,
             self.auxiliary_dim,
         )
         return system, prior
 
-    def linear_system(self, stretch: Stretch, batch: Batch | Belief) -> tuple[LinearSystem, Gaussian]:
+    def linear_system(self, time_slice: TimeSlice, batch: Batch | Belief) -> tuple[LinearSystem, Gaussian]:
         """All bases mixed evenly."""
-        features = self.features(self.inputs, stretch, batch)
+        features = self.features(self.inputs, time_slice, batch)
         mixed = self.mixture.even()
         offset = torch.einsum("tbu,kdu->tbd", features, self.emission_inputs) / len(self.emission_inputs)
         zeros = offset.new_zeros(self.state_dim)
         of_state, of_emission = self.noise_factors(batch)
         return self.linear_part(
-            stretch,
+            time_slice,
             DiagonalLinearGaussian(mixed["transition"], zeros, variance(mixed["state_noise"]) * of_state),
             DiagonalLinearGaussian(mixed["emission"], offset, variance(mixed["emission_noise"]) * of_emission),
         )
@@ -226,4 +228,4 @@ class ARSGLSForecaster(AbstractSGLSForecaster):
     @property
     def auxiliary_layer(self) -> torch.nn.Linear | None:
         """That of the proposal, if it has one."""
-        return None if self.guess is None else self.guess.auxiliary_layer
+        return None if self.proposal_network is None else self.proposal_network.auxiliary_layer

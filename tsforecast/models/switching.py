@@ -11,11 +11,11 @@ from tsforecast.core import AbstractLinearSystem, Gaussian, particles
 from tsforecast.core.gaussian import map_tensors
 from tsforecast.core.particles.filtering import GRADIENTS, AbstractSwitchingSystem, ParticleFiltered, ParticleState
 from tsforecast.core.particles.smoothing import ParticleSmoothed, sample_given, smooth
-from tsforecast.core.particles.switching import Diagonal
-from tsforecast.models.base import AbstractForecaster, Batch, Belief, Stretch, known_past, scaled
+from tsforecast.core.particles.switching import DiagonalGaussian
+from tsforecast.models.base import AbstractForecaster, Batch, Belief, TimeSlice, known_past, scaled
 from tsforecast.models.bounds import at_least
 from tsforecast.models.linear import crps_of_forecast
-from tsforecast.nn.mlp import BaseMixture, GuessNetwork
+from tsforecast.nn.mlp import BaseMixture, ProposalNetwork
 
 # Logarithms of inverse scales stay in a range in which float32 filters safely whatever an optimiser does.
 LARGEST_LOG_SCALE = 5.0
@@ -115,12 +115,12 @@ class AbstractSwitchingForecaster(AbstractForecaster):
 
     @abc.abstractmethod
     def system(
-        self, stretch: Stretch, batch: Batch | Belief, location: Tensor, scale: Tensor, proposing: bool
+        self, time_slice: TimeSlice, batch: Batch | Belief, location: Tensor, scale: Tensor, proposing: bool
     ) -> tuple[AbstractSwitchingSystem, Gaussian]:
-        """The system of a stretch of time in scaled units, and the prior over the state before it.
+        """The system of a time slice of time in scaled units, and the prior over the state before it.
 
         Args:
-            stretch: Time, covariates, and the values which proposals look at.
+            time_slice: Time, covariates, and the values which proposals look at.
             batch: Which series they are.
             location: Of the scaling.
             scale: Of the scaling.
@@ -128,7 +128,7 @@ class AbstractSwitchingForecaster(AbstractForecaster):
         """
 
     @abc.abstractmethod
-    def linear_system(self, stretch: Stretch, batch: Batch | Belief) -> tuple[AbstractLinearSystem, Gaussian]:
+    def linear_system(self, time_slice: TimeSlice, batch: Batch | Belief) -> tuple[AbstractLinearSystem, Gaussian]:
         """The linear model inside, in scaled units, and the prior over its state; see `linear_epochs`."""
 
     # What follows from it.
@@ -139,27 +139,29 @@ class AbstractSwitchingForecaster(AbstractForecaster):
         return self.training and self.current_epoch < self.linear_epochs
 
     @property
-    def shown_dim(self) -> int:
+    def encoder_input_dim(self) -> int:
         """Size of what networks see of an observation."""
         return self.num_targets * (1 if self.num_targets == 1 else 2)
 
-    def shown(
-        self, stretch: Stretch, values: Float[Tensor, "time series target"]
+    def encoder_inputs(
+        self, time_slice: TimeSlice, values: Float[Tensor, "time series target"]
     ) -> Float[Tensor, "time series shown"]:
         """What networks see: scaled values, and of several targets which are observed."""
-        seen = [] if self.num_targets == 1 else [stretch.observed.to(values.dtype)]
+        seen = [] if self.num_targets == 1 else [time_slice.observed.to(values.dtype)]
         return torch.cat([values.clamp(-50.0, 50.0), *seen], -1)
 
-    def guess_network(self, auxiliary_dim: int) -> GuessNetwork | None:
+    def make_proposal_network(self, auxiliary_dim: int) -> ProposalNetwork | None:
         """The network of the proposal, if it has one."""
         if self.proposal == "bootstrap":
             return None
         ladder = self.proposal == "ladder"
-        return GuessNetwork(self.shown_dim + self.hidden, self.switch_dim, auxiliary_dim, self.hidden, ladder)
+        return ProposalNetwork(
+            self.encoder_input_dim + self.hidden, self.switch_dim, auxiliary_dim, self.hidden, ladder
+        )
 
-    def read_guess(
+    def read_proposal(
         self, raw: Float[Tensor, "time series double"], values: Float[Tensor, "time series target"]
-    ) -> Diagonal:
+    ) -> DiagonalGaussian:
         """q(z_t) from a network's output, of models with an auxiliary: mean and log inverse scale.
 
         Args:
@@ -168,19 +170,19 @@ class AbstractSwitchingForecaster(AbstractForecaster):
         """
         return diagonal(raw)
 
-    def guesses(
-        self, network: GuessNetwork | None, stretch: Stretch, features: Tensor, location: Tensor, scale: Tensor
-    ) -> tuple[Diagonal | None, Diagonal | None]:
+    def proposed(
+        self, network: ProposalNetwork | None, time_slice: TimeSlice, features: Tensor, location: Tensor, scale: Tensor
+    ) -> tuple[DiagonalGaussian | None, DiagonalGaussian | None]:
         """q(s_t) and q(z_t) of every step, in one go."""
         if network is None:
             return None, None
-        values, _ = scaled(stretch, location, scale)
-        switch, auxiliary = network(torch.cat([self.shown(stretch, values), features], -1))
-        return diagonal(switch), None if auxiliary is None else self.read_guess(auxiliary, values)
+        values, _ = scaled(time_slice, location, scale)
+        switch, auxiliary = network(torch.cat([self.encoder_inputs(time_slice, values), features], -1))
+        return diagonal(switch), None if auxiliary is None else self.read_proposal(auxiliary, values)
 
     def _filter(
         self,
-        stretch: Stretch,
+        time_slice: TimeSlice,
         batch: Batch | Belief,
         location: Tensor,
         scale: Tensor,
@@ -189,25 +191,25 @@ class AbstractSwitchingForecaster(AbstractForecaster):
         num_particles: int | None = None,
         **options,
     ) -> tuple[ParticleFiltered, AbstractSwitchingSystem, ParticleState]:
-        """The particles after a stretch, and what they were before it; the first `cut` steps without gradient.
+        """The particles after a time slice, and what they were before it; the first `cut` steps without gradient.
 
         What is known of single steps is of those after the cut, as are the particles before them. Unless the `whole` is
         asked for, a history is filtered by the linear model inside up to its last `particle_length` steps.
         """
-        lead = len(stretch.values) - self.particle_length
+        lead = len(time_slice.values) - self.particle_length
         prior, terms = None, None
         if self.particle_length and lead > 0 and not whole and not isinstance(batch, Belief):
-            head = map_tensors(lambda x: x[:lead], stretch)
-            stretch = map_tensors(lambda x: x[lead:], stretch)
+            head = map_tensors(lambda x: x[:lead], time_slice)
+            time_slice = map_tensors(lambda x: x[lead:], time_slice)
             prior, terms = self._filter_alone(head, batch, location, scale, min(cut, lead))
             cut = max(cut - lead, 0)
-        system, own = self.system(stretch, batch, location, scale, proposing=True)
+        system, own = self.system(time_slice, batch, location, scale, proposing=True)
         if isinstance(batch, Belief):
             assert isinstance(batch.state, ParticleState)
             start = batch.state
         else:
             start = system.begin(num_particles or self.num_particles, prior or own)
-        values, observed = scaled(stretch, location, scale)
+        values, observed = scaled(time_slice, location, scale)
         options = {"threshold": self.resample_below, "gradient": self.resampling_gradient, **options}
         parts = (values[:cut], None if observed is None else observed[:cut])
         if cut:
@@ -225,12 +227,12 @@ class AbstractSwitchingForecaster(AbstractForecaster):
         return filtered, system, start
 
     def _filter_alone(
-        self, stretch: Stretch, batch: Batch, location: Tensor, scale: Tensor, cut: int = 0
+        self, time_slice: TimeSlice, batch: Batch, location: Tensor, scale: Tensor, cut: int = 0
     ) -> tuple[Gaussian, Float[Tensor, "time series"]]:
-        """The linear model's belief after a stretch, and the log-likelihood of its steps; `cut` as in `_filter`."""
+        """The linear model's belief after a time slice, and the log-likelihood of its steps; `cut` as in `_filter`."""
         belief, terms = None, []
         for part, with_gradient in ((slice(0, cut), False), (slice(cut, None), True)):
-            piece = map_tensors(lambda x, part=part: x[part], stretch)
+            piece = map_tensors(lambda x, part=part: x[part], time_slice)
             if len(piece.values):
                 with torch.set_grad_enabled(torch.is_grad_enabled() and with_gradient):
                     linear, prior = self.linear_system(piece, batch)
@@ -241,26 +243,26 @@ class AbstractSwitchingForecaster(AbstractForecaster):
 
     def filter(self, batch: Batch, belief: Belief | None = None) -> tuple[Belief, Float[Tensor, "time series"]]:
         """Particles at the end of the batch's past, and estimates of the log-likelihood of each step."""
-        location, scale = self.begin(batch) if belief is None else (belief.location, belief.scale)
+        location, scale = self.location_and_scale(batch) if belief is None else (belief.location, belief.scale)
         count = self.forecast_particles or None
         filtered, _, _ = self._filter(
-            self.stretch(batch, "past"), belief or batch, location, scale, num_particles=count
+            self.time_slice(batch, "past"), belief or batch, location, scale, num_particles=count
         )
         return self.belief_over(filtered.particles, batch, location, scale), filtered.log_likelihood
 
     def loss(self, batch: Batch) -> Float[Tensor, " series"]:
         """By `objective`: the Monte Carlo objective per observed value, or the CRPS of sample paths."""
         if self.is_linear:
-            past, (location, scale) = self.stretch(batch, "past"), self.begin(batch)
+            past, (location, scale) = self.time_slice(batch, "past"), self.location_and_scale(batch)
             state, _ = self._filter_alone(past, batch, location, scale)
             belief = self.belief_over(state, batch, location, scale)
             return crps_of_forecast(self, self.linear_system, belief, batch)
         if self.objective == "crps":
             return self._forecast_loss(batch)
-        location, scale = self.begin(batch)
-        stretch = self.stretch(batch, "both")
-        filtered, _, _ = self._filter(stretch, batch, location, scale)
-        return -filtered.log_likelihood.sum(0) / stretch.observed.sum((0, 2)).clamp_min(1)
+        location, scale = self.location_and_scale(batch)
+        time_slice = self.time_slice(batch, "both")
+        filtered, _, _ = self._filter(time_slice, batch, location, scale)
+        return -filtered.log_likelihood.sum(0) / time_slice.observed.sum((0, 2)).clamp_min(1)
 
     def _forecast_loss(self, batch: Batch) -> Float[Tensor, " series"]:
         """Mean over the future of the fair CRPS of paths, E|X - y| - E|X - X'| / 2; see `AbstractLinearForecaster`.
@@ -269,8 +271,8 @@ class AbstractSwitchingForecaster(AbstractForecaster):
         score teaches what weighs the particles, too (Scibior and Wood 2021). Not where weights never differ: the
         gradient of r would be nothing but the rounding of what cancels, and larger than that of the paths.
         """
-        location, scale = self.begin(batch)
-        past = self.stretch(batch, "past")
+        location, scale = self.location_and_scale(batch)
+        past = self.time_slice(batch, "past")
         cut = max(len(past.values) - self.gradient_length, 0) if self.gradient_length else 0
         filtered, filtering, _ = self._filter(past, batch, location, scale, cut)
         chosen = particles.draw(filtered.particles, _TRAINING_PATHS)
@@ -278,11 +280,11 @@ class AbstractSwitchingForecaster(AbstractForecaster):
         ratio = (weight - weight.detach()).exp()
         even = dataclasses.replace(chosen, log_weight=torch.zeros_like(chosen.log_weight))
         belief = self.belief_over(even, batch, location, scale)
-        stretch = self.stretch(batch, "future")
-        paths = self._paths(belief, stretch, _TRAINING_PATHS)
-        observed = stretch.observed
+        time_slice = self.time_slice(batch, "future")
+        paths = self._paths(belief, time_slice, _TRAINING_PATHS)
+        observed = time_slice.observed
         if self.transformation == "none":
-            values, seen = scaled(stretch, belief.location, belief.scale)
+            values, seen = scaled(time_slice, belief.location, belief.scale)
             observed = observed if seen is None else seen
             unit = 1.0
         else:
@@ -297,15 +299,15 @@ class AbstractSwitchingForecaster(AbstractForecaster):
     def _paths(
         self,
         belief: Belief,
-        stretch: Stretch,
+        time_slice: TimeSlice,
         num_samples: int,
         generator: torch.Generator | None = None,
         hold: bool = False,
     ) -> Float[Tensor, "time sample series target"]:
         """Sample paths in scaled units."""
         assert isinstance(belief.state, ParticleState)
-        system, _ = self.system(stretch, belief, belief.location, belief.scale, proposing=False)
-        steps = len(stretch.time_feat)
+        system, _ = self.system(time_slice, belief, belief.location, belief.scale, proposing=False)
+        steps = len(time_slice.time_feat)
         return particles.forecast(system, belief.state, steps, num_samples, generator, hold=hold)[0]
 
     def forecast(
@@ -327,31 +329,31 @@ class AbstractSwitchingForecaster(AbstractForecaster):
             hold_switch: "What if the regime stays?": every path keeps the switch it begins with.
         """
         assert isinstance(belief.state, ParticleState)
-        stretch = self.stretch(future, "future")
+        time_slice = self.time_slice(future, "future")
         known = future["known_future"]
         observed = ~torch.isnan(known)
         if not bool(observed.any()):
-            paths = self._paths(belief, stretch, num_samples, generator, hold_switch)
+            paths = self._paths(belief, time_slice, num_samples, generator, hold_switch)
         elif hold_switch:
             raise ValueError("expected known values or a held switch, got both")
         else:
             values = self.transform(torch.where(observed, known, 0.0).to(belief.scale.dtype)).transpose(0, 1)
-            stretch = dataclasses.replace(stretch, values=values, observed=observed.transpose(0, 1))
-            system, _ = self.system(stretch, belief, belief.location, belief.scale, proposing=True)
-            values = torch.where(stretch.observed, (values - belief.location) / belief.scale, 0.0)
-            paths = sample_given(system, belief.state, values, stretch.observed, num_samples, generator)
+            time_slice = dataclasses.replace(time_slice, values=values, observed=observed.transpose(0, 1))
+            system, _ = self.system(time_slice, belief, belief.location, belief.scale, proposing=True)
+            values = torch.where(time_slice.observed, (values - belief.location) / belief.scale, 0.0)
+            paths = sample_given(system, belief.state, values, time_slice.observed, num_samples, generator)
         return self.in_units(paths, belief.location, belief.scale, known)
 
     def impute(
         self, batch: Batch, num_samples: int, generator: torch.Generator | None = None
     ) -> Float[Tensor, "series sample time target"]:
         """By backward simulation through particles, exact as their number grows."""
-        location, scale = self.begin(batch)
-        stretch = self.stretch(batch, "past")
-        system, prior = self.system(stretch, batch, location, scale, proposing=True)
-        values, _ = scaled(stretch, location, scale)
+        location, scale = self.location_and_scale(batch)
+        time_slice = self.time_slice(batch, "past")
+        system, prior = self.system(time_slice, batch, location, scale, proposing=True)
+        values, _ = scaled(time_slice, location, scale)
         start = system.begin(self.num_particles, prior)
-        paths = sample_given(system, start, values, stretch.observed, num_samples, generator)
+        paths = sample_given(system, start, values, time_slice.observed, num_samples, generator)
         return self.in_units(paths, location, scale, known_past(batch))
 
     def track(self, batch: Batch, generator: torch.Generator | None = None) -> ParticleState:
@@ -361,7 +363,7 @@ class AbstractSwitchingForecaster(AbstractForecaster):
             batch: Its `past_*` fields are read.
             generator: Of random numbers.
         """
-        return self._track(self.stretch(batch, "past"), batch, *self.begin(batch), generator)[2]
+        return self._track(self.time_slice(batch, "past"), batch, *self.location_and_scale(batch), generator)[2]
 
     def regimes(
         self, batch: Batch, num_samples: int = 100, generator: torch.Generator | None = None
@@ -373,16 +375,16 @@ class AbstractSwitchingForecaster(AbstractForecaster):
             num_samples: Paths.
             generator: Of random numbers.
         """
-        stretch, (location, scale) = self.stretch(batch, "past"), self.begin(batch)
-        tracked = self._track(stretch, batch, location, scale, generator)
-        return smooth(*tracked, *scaled(stretch, location, scale), num_samples=num_samples, generator=generator)
+        time_slice, (location, scale) = self.time_slice(batch, "past"), self.location_and_scale(batch)
+        tracked = self._track(time_slice, batch, location, scale, generator)
+        return smooth(*tracked, *scaled(time_slice, location, scale), num_samples=num_samples, generator=generator)
 
     def _track(
-        self, stretch: Stretch, batch: Batch, location: Tensor, scale: Tensor, generator: torch.Generator | None
+        self, time_slice: TimeSlice, batch: Batch, location: Tensor, scale: Tensor, generator: torch.Generator | None
     ) -> tuple[AbstractSwitchingSystem, ParticleState, ParticleState]:
-        """The system, the particles before a stretch, and those after each of its steps."""
+        """The system, the particles before a time slice, and those after each of its steps."""
         filtered, system, start = self._filter(
-            stretch, batch, location, scale, whole=True, keep_history=True, generator=generator
+            time_slice, batch, location, scale, whole=True, keep_history=True, generator=generator
         )
         assert filtered.history is not None
         return system, start, filtered.history
@@ -414,10 +416,10 @@ def weighted_crps(
     return (ratio * (paths - values).abs()).mean(1) - spread
 
 
-def diagonal(raw: Float[Tensor, "*batch double"]) -> Diagonal:
+def diagonal(raw: Float[Tensor, "*batch double"]) -> DiagonalGaussian:
     """Of means, and log inverse scales, side by side."""
     mean, log_inverse = raw.chunk(2, -1)
-    return Diagonal(mean, variance(log_inverse))
+    return DiagonalGaussian(mean, variance(log_inverse))
 
 
 def variance(log_inverse_scale: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 from tsforecast.nn.decoders import DECODERS, AbstractDecoder, ScaledLikelihood
 from tsforecast.nn.image import ImageDecoder, ImageEncoder, ImageSize
 from tsforecast.nn.lstm import LSTM
-from tsforecast.nn.mlp import BaseMixture, GuessNetwork, InputNetwork, SwitchDynamics
+from tsforecast.nn.mlp import BaseMixture, InputNetwork, ProposalNetwork, SwitchDynamics
 from tsforecast.nn.parameters import ScaleNetwork, SeriesParameters
 
 __all__ = [
@@ -11,11 +11,11 @@ __all__ = [
     "LSTM",
     "AbstractDecoder",
     "BaseMixture",
-    "GuessNetwork",
     "ImageDecoder",
     "ImageEncoder",
     "ImageSize",
     "InputNetwork",
+    "ProposalNetwork",
     "ScaleNetwork",
     "ScaledLikelihood",
     "SeriesParameters",

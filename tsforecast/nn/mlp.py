@@ -106,7 +106,7 @@ def resized(x: Float[Tensor, "*batch dim"], dim: int) -> Float[Tensor, "*batch o
     return nn.functional.pad(x, (0, dim - x.shape[-1]))
 
 
-class GuessNetwork(nn.Module):
+class ProposalNetwork(nn.Module):
     """The approximate likelihoods q(s_t | y_t, u_t) and q(z_t | y_t, u_t): means, and log inverse scales.
 
     Args:

@@ -17,10 +17,10 @@ from tsforecast.learners import (
     AbstractLikelihood,
     AbstractNetwork,
     AbstractNetworkLearner,
-    Bernoulli,
-    Categorical,
+    BernoulliLikelihood,
+    CategoricalLikelihood,
     Gate,
-    Gaussian,
+    GaussianLikelihood,
     InverseMultiquadric,
 )
 from tsforecast.learners.loop import Expectation
@@ -131,7 +131,7 @@ class Stream:
     def probabilities(self, rows: Tensor) -> Tensor:
         """Of the classes, shape (point, class)."""
         mean = self.predict(rows).mean
-        return torch.cat([1 - mean, mean], -1) if isinstance(self.learner.likelihood, Bernoulli) else mean
+        return torch.cat([1 - mean, mean], -1) if isinstance(self.learner.likelihood, BernoulliLikelihood) else mean
 
     def forget(self, rate: float) -> "Stream":
         """With a part of all evidence forgotten at once.
@@ -155,7 +155,7 @@ class Stream:
         Raises:
             ValueError: If the learner tells two classes apart, and more are asked for.
         """
-        if isinstance(self.learner.likelihood, Bernoulli) and count > 2:
+        if isinstance(self.learner.likelihood, BernoulliLikelihood) and count > 2:
             name = self.recipe.learner
             raise ValueError(f"expected two classes for learner {name!r}, got a third: take another, such as 'lofi'")
         network = self.learner.network
@@ -250,7 +250,9 @@ class Recipe:
         Raises:
             ValueError: If the prediction is not known.
         """
-        return Bernoulli(prediction) if self.learner == "adf" else Categorical(prediction=prediction)
+        return (
+            BernoulliLikelihood(prediction) if self.learner == "adf" else CategoricalLikelihood(prediction=prediction)
+        )
 
     def numeric(self, noise: float) -> AbstractLikelihood:
         """Of a standardised number.
@@ -265,7 +267,7 @@ class Recipe:
             raise ValueError("expected a learner of numbers, got 'adf', which learns classes alone")
         if not 0 < noise < math.inf:
             raise ValueError(f"expected noise to be positive and finite, got {noise!r}")
-        return Gaussian(float(noise))
+        return GaussianLikelihood(float(noise))
 
     def begin(self, inputs: int, outputs: int, likelihood: AbstractLikelihood) -> Stream:
         """The learner before any observation.
@@ -301,7 +303,7 @@ class Recipe:
         Raises:
             ValueError: If the learner does not take these choices together.
         """
-        module = self._module(inputs, 1 if isinstance(likelihood, Bernoulli) else outputs, seed)
+        module = self._module(inputs, 1 if isinstance(likelihood, BernoulliLikelihood) else outputs, seed)
         constructor = LEARNERS[self.learner]
         accepted = inspect.signature(constructor).parameters
         offered = {

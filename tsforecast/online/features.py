@@ -24,7 +24,7 @@ _CLIP = 10.0
 
 
 @dataclasses.dataclass(frozen=True)
-class Columns:
+class FeatureColumns:
     """Places of names in a row that has columns in reserve.
 
     Attributes:
@@ -35,7 +35,7 @@ class Columns:
     places: Mapping[Hashable, int]
     capacity: int
 
-    def reserve(self, names: Iterable[Hashable]) -> "Columns":
+    def reserve(self, names: Iterable[Hashable]) -> "FeatureColumns":
         """With a column for each new name; those of one call are sorted, so that their order has no influence.
 
         Where columns are used up there are twice as many from then on, or more if that is not enough.
@@ -50,7 +50,7 @@ class Columns:
         capacity = self.capacity if count <= self.capacity else max(2 * self.capacity, count)
         new.sort(key=lambda name: (type(name).__name__, repr(name)))
         added = {name: place for place, name in enumerate(new, len(self.places))}
-        return Columns({**self.places, **added}, capacity)
+        return FeatureColumns({**self.places, **added}, capacity)
 
     def row(self, values: Mapping[Hashable, float]) -> Tensor:
         """Values in their columns, shape (1, capacity): NaN where there is none; other names are left out."""

@@ -16,7 +16,7 @@ from tsforecast.data.files import save_tensors
 from tsforecast.data.reading import expect_like, load_tensors
 from tsforecast.learners.loop import in_prior_units
 from tsforecast.online.config import Recipe, Stream
-from tsforecast.online.features import LARGEST, Columns, Statistics, read_features, read_number
+from tsforecast.online.features import LARGEST, FeatureColumns, Statistics, read_features, read_number
 from tsforecast.online.stream import Observation
 
 FORMAT = 3  # of saved states; raised when older ones can no longer be read
@@ -65,8 +65,8 @@ class Progress:
     """
 
     stream: Stream | None
-    columns: Columns | None
-    labels: Columns
+    columns: FeatureColumns | None
+    labels: FeatureColumns
     targets: Statistics
     items: int
     scored: int
@@ -84,11 +84,11 @@ def begin(setup: Setup) -> Progress:
     Raises:
         ValueError: If the learner does not take what was chosen.
     """
-    _start(setup, Columns({}, 1))  # says so now, and not at the first observation
+    _start(setup, FeatureColumns({}, 1))  # says so now, and not at the first observation
     return Progress(
         stream=None,
         columns=None,
-        labels=Columns({}, setup.classes),
+        labels=FeatureColumns({}, setup.classes),
         targets=Statistics.empty(1),
         items=0,
         scored=0,
@@ -138,7 +138,7 @@ def _advance(setup: Setup, progress: Progress, item: Observation) -> tuple[Progr
         raise ValueError(f"expected the features of {item.key!r} before, or with, its target")
     columns = progress.columns
     if columns is None:
-        columns = Columns({}, setup.features or max(8, 2 * len(values)))
+        columns = FeatureColumns({}, setup.features or max(8, 2 * len(values)))
     columns = columns.reserve(values)
     row = columns.row(values)
     stream = _pass_time(progress.stream or _start(setup, columns), progress, item, 1.0 if progress.items else 0.0)
@@ -164,7 +164,7 @@ def _settle(setup: Setup, progress: Progress, item: Observation) -> tuple[Progre
     return (_classify if setup.classes else _regress)(progress, stream, row, made, item)
 
 
-def _start(setup: Setup, columns: Columns) -> Stream:
+def _start(setup: Setup, columns: FeatureColumns) -> Stream:
     """The learner before any observation."""
     if setup.classes:
         likelihood = setup.recipe.likelihood("plug-in")
@@ -334,12 +334,12 @@ def load(path: Path, setup: Setup) -> tuple[Progress, dict[str, Any]]:
         plain = {n: payload[n] for n in ("items", "scored", "seconds", "time", "unit", "sums", "bins")}
         expect_like(plain, {name: getattr(begun, name) for name in plain}, "its counts")
         expect_like(payload["classes"], 0, "number of classes")
-        labels = Columns(_places(payload["labels"]), payload["classes"])
+        labels = FeatureColumns(_places(payload["labels"]), payload["classes"])
         expect_like(payload["targets"], _tensors(begun.targets), "statistics of targets")
         stream = columns = None
         if "belief" in payload:
             places, capacity = payload["columns"]
-            columns = Columns(_places(places), capacity)
+            columns = FeatureColumns(_places(places), capacity)
             expect_like(payload["statistics"], _tensors(Statistics.empty(len(payload["statistics"][0]))), "statistics")
             if capacity != len(payload["statistics"][0]):
                 raise ValueError(f"expected statistics of {capacity} columns")
@@ -366,7 +366,7 @@ def load(path: Path, setup: Setup) -> tuple[Progress, dict[str, Any]]:
         raise ValueError(f"{path} holds no readable state ({error}); start the stream anew") from error
 
 
-def _grown(setup: Setup, columns: Columns, labels: Columns, sizes: Any) -> Stream:
+def _grown(setup: Setup, columns: FeatureColumns, labels: FeatureColumns, sizes: Any) -> Stream:
     """The learner before any observation, with a network that has grown since.
 
     Raises:
@@ -382,7 +382,7 @@ def _grown(setup: Setup, columns: Columns, labels: Columns, sizes: Any) -> Strea
         fits = fits and len(places) <= capacity <= max(first, 2 * len(places))
     if not fits:
         raise ValueError(f"expected sizes of a network that has grown, got {sizes!r:.80}")
-    stream = _start(setup, Columns({}, sizes[0][0]))
+    stream = _start(setup, FeatureColumns({}, sizes[0][0]))
     for size in sizes[1:]:
         stream = stream.grow(*size)
     return stream

@@ -12,7 +12,7 @@ from river import base
 from torch import Tensor
 
 from tsforecast.online.config import Recipe, Stream
-from tsforecast.online.features import Columns, Statistics, read_features, read_target
+from tsforecast.online.features import FeatureColumns, Statistics, read_features, read_target
 
 
 class _Online(base.Estimator, abc.ABC):
@@ -23,7 +23,7 @@ class _Online(base.Estimator, abc.ABC):
     burst: float
 
     def __init__(self) -> None:
-        self._columns: Columns | None = None
+        self._columns: FeatureColumns | None = None
         self._stream: Stream | None = None
         self._watching: Any = None
 
@@ -64,13 +64,13 @@ class _Online(base.Estimator, abc.ABC):
             given = None if all_once else torch.tensor(counts[kept])
             self._learn([xs[k] for k in kept], [ys[k] for k in kept], given)
 
-    def _read(self, xs: Sequence[dict[Hashable, Any]]) -> tuple[Columns, Tensor]:
+    def _read(self, xs: Sequence[dict[Hashable, Any]]) -> tuple[FeatureColumns, Tensor]:
         """Columns, with those that are new, and the values in them: a row for each observation."""
         columns, found = self._columns, [read_features(x) for x in xs]
         for x, values in zip(xs, found, strict=True):
             if columns is None:
                 expected = self.expected_features
-                columns = Columns({}, max(8, 2 * len(x)) if expected is None else expected)
+                columns = FeatureColumns({}, max(8, 2 * len(x)) if expected is None else expected)
             columns = columns.reserve(values)
         assert columns is not None
         return columns, torch.cat([columns.row(values) for values in found])
@@ -82,7 +82,7 @@ class _Online(base.Estimator, abc.ABC):
             return None
         return torch.cat([torch.zeros(0, columns.capacity, dtype=torch.float64), *map(columns.row, found)])
 
-    def _started(self, columns: Columns) -> Stream:
+    def _started(self, columns: FeatureColumns) -> Stream:
         """The learner, begun at the first observation, with an input for each column."""
         if self._stream is not None:
             return self._stream.grow(columns.capacity, self._stream.sizes[-1][1])
@@ -196,7 +196,7 @@ class OnlineClassifier(_Online, base.MiniBatchClassifier):
         self.settings = settings
         if expected_classes < 1:
             raise ValueError(f"expected expected_classes to be at least 1, got {expected_classes}")
-        self._labels = Columns({}, expected_classes)
+        self._labels = FeatureColumns({}, expected_classes)
         Recipe.of(self).likelihood(prediction)
 
     @property

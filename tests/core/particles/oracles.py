@@ -14,7 +14,7 @@ from tests.oracles import generator
 from tsforecast.core import Gaussian, LinearGaussian, LinearSystem, kalman, map_tensors, particles
 from tsforecast.core.linalg import LOG_2PI, matvec
 from tsforecast.core.particles.filtering import Regime
-from tsforecast.core.particles.switching import CategoricalSwitching, Diagonal, GaussianSwitching
+from tsforecast.core.particles.switching import CategoricalSwitching, DiagonalGaussian, GaussianSwitching
 
 STATES, TARGETS, SWITCHES, STEPS = 2, 2, 3, 5
 AUXILIARIES = 3  # unlike the targets, so that one is never taken for the other
@@ -97,10 +97,10 @@ def cast(x, dtype: torch.dtype):
     return map_tensors(lambda v: cast(v, dtype), x)
 
 
-def random_guess(seed: int, size: int, count: int, steps: int = STEPS, variance: float = 4.0) -> Diagonal:
-    """A poor guess, so that importance weighting has something to correct."""
+def random_proposal(seed: int, size: int, count: int, steps: int = STEPS, variance: float = 4.0) -> DiagonalGaussian:
+    """A poor proposal, so that importance weighting has something to correct."""
     mean = 0.5 * torch.randn(steps, 1, size, generator=generator(seed), dtype=torch.float64)
-    return Diagonal(mean.expand(-1, count, -1), torch.full((1, count, size), variance, dtype=torch.float64))
+    return DiagonalGaussian(mean.expand(-1, count, -1), torch.full((1, count, size), variance, dtype=torch.float64))
 
 
 @dataclasses.dataclass
@@ -251,7 +251,7 @@ class Recurrent:
         self.S, self.m1, self.V1 = 0.3 * normal(k).exp(), normal(k), 0.5 * normal(k).exp()
         self.d = torch.zeros(emitted, dtype=torch.float64)
 
-    def system(self, num_series: int, guess: Diagonal | None = None, **options) -> GaussianSwitching:
+    def system(self, num_series: int, proposal: DiagonalGaussian | None = None, **options) -> GaussianSwitching:
         k = self.size
 
         def parameters(switch: Tensor, time: int) -> Regime:
@@ -264,10 +264,10 @@ class Recurrent:
             )
 
         return GaussianSwitching(
-            Diagonal(self.m1.expand(1, num_series, k), self.V1.expand(1, num_series, k)),
+            DiagonalGaussian(self.m1.expand(1, num_series, k), self.V1.expand(1, num_series, k)),
             lambda switch, time: matvec(self.G, switch) + self.f,
             parameters,
-            guess,
+            proposal,
             likelihood=self.decoder,
             auxiliary_dim=0 if self.decoder is None else AUXILIARIES,
             **{"recurrent": True, **options},
@@ -377,7 +377,7 @@ class Mixed:
     def system(self, num_series: int, **options) -> GaussianSwitching:
         shape = (1, num_series, self.size)
         return GaussianSwitching(
-            Diagonal(self.parameters["m1"].expand(shape), self.parameters["V1"].expand(shape)),
+            DiagonalGaussian(self.parameters["m1"].expand(shape), self.parameters["V1"].expand(shape)),
             self.drift,
             self.regime,
             likelihood=self.decoder,
@@ -412,13 +412,15 @@ class Mixed:
 
 def systems(count: int, steps: int = STEPS) -> dict:
     """One of each kind, with nothing about it that is easy."""
-    guess, seen = random_guess(0, 2, count, steps), random_guess(1, AUXILIARIES, count, steps)
+    proposal, seen = random_proposal(0, 2, count, steps), random_proposal(1, AUXILIARIES, count, steps)
     return {
         "chain": Chain.random(3).system(count, optimal=False),
         "optimal": Chain.random(3).system(count),
-        "open": Mixed(7, 2).system(count, guess=guess),
-        "recurrent": Mixed(7, 2, True).system(count, guess=guess),
-        "auxiliary": Mixed(7, 2, True, LinearDecoder.random(1)).system(count, guess=guess, auxiliary_guess=seen),
+        "open": Mixed(7, 2).system(count, proposal=proposal),
+        "recurrent": Mixed(7, 2, True).system(count, proposal=proposal),
+        "auxiliary": Mixed(7, 2, True, LinearDecoder.random(1)).system(
+            count, proposal=proposal, auxiliary_proposal=seen
+        ),
     }
 
 
@@ -434,16 +436,16 @@ def later(system, pad: int, steps: int = STEPS):
             active=active,
         )
 
-    def shift(guess: Diagonal | None) -> Diagonal | None:
+    def shift(proposal: DiagonalGaussian | None) -> DiagonalGaussian | None:
         front = lambda x: torch.cat([torch.ones(pad, *x.shape[1:], dtype=x.dtype), x])  # noqa: E731
-        return None if guess is None else map_tensors(lambda x: x if len(x) == 1 else front(x), guess)
+        return None if proposal is None else map_tensors(lambda x: x if len(x) == 1 else front(x), proposal)
 
     return dataclasses.replace(
         system,
         drift=lambda switch, time: system.drift(switch, time - pad),
         parameters=lambda switch, time: system.parameters(switch, time - pad),
-        guess=shift(system.guess),
-        auxiliary_guess=shift(system.auxiliary_guess),
+        proposal=shift(system.proposal),
+        auxiliary_proposal=shift(system.auxiliary_proposal),
         active=active,
     )
 
@@ -533,8 +535,8 @@ def log_density(moments: tuple[np.ndarray, np.ndarray], value: Tensor, rows: Ten
     return float(multivariate_normal.logpdf(value.numpy()[keep], mean[keep], cov[np.ix_(keep, keep)]))
 
 
-def product(moments: tuple[np.ndarray, np.ndarray], guess: Diagonal) -> tuple[np.ndarray, np.ndarray]:
+def product(moments: tuple[np.ndarray, np.ndarray], proposal: DiagonalGaussian) -> tuple[np.ndarray, np.ndarray]:
     """The renormalised product of two Gaussians: precisions add."""
-    (mean, cov), precision = moments, np.diag(1 / guess.variance.numpy())
+    (mean, cov), precision = moments, np.diag(1 / proposal.variance.numpy())
     joint = np.linalg.inv(np.linalg.inv(cov) + precision)
-    return joint @ (np.linalg.solve(cov, mean) + precision @ guess.mean.numpy()), joint
+    return joint @ (np.linalg.solve(cov, mean) + precision @ proposal.mean.numpy()), joint

@@ -432,7 +432,7 @@ def test_one_step_predictions_agree_with_sampled_values(recurrent):
 
 @pytest.mark.parametrize("kind", systems(1))
 def test_predictions_of_the_step_after_the_data(kind):
-    """To which no guess belongs, nor a mask; and of what is emitted, whose size is not that of an observation."""
+    """To which no proposal belongs, nor a mask; and of what is emitted, whose size is not that of an observation."""
     system = dataclasses.replace(systems(2)[kind], active=torch.arange(STEPS)[:, None] >= torch.tensor([0, 3]))
     start = run(system, *series(1, missing=True), 2, 4, 0).particles
     mixture = particles.predict(system, start, STEPS, generator(0))
@@ -513,7 +513,7 @@ def test_an_outlier_of_a_million_deviations_leaves_everything_finite(kind, dtype
 @pytest.mark.parametrize("kind", models())
 @pytest.mark.parametrize(("dtype", "size"), [(torch.float32, 1e30), (torch.float64, 1e200)])
 def test_an_impossible_observation_names_step_and_series(kind, dtype, size):
-    """Steps are the system's own; also where the filter goes on from another stretch."""
+    """Steps are the system's own; also where the filter goes on from another time slice."""
     model = cast(models()[kind], dtype)
     values = wide(series(1, missing=False)[0].to(dtype), 3).clone()
     system = model.system(3)

@@ -30,7 +30,7 @@ from tests.core.particles.oracles import (
     many,
     padded,
     product,
-    random_guess,
+    random_proposal,
     run,
     series,
     systems,
@@ -40,7 +40,7 @@ from tests.oracles import generator, random_conditional, random_gaussian
 from tsforecast.core import Gaussian, LinearGaussian, LinearSystem, map_tensors, particles
 from tsforecast.core.particles import switching
 from tsforecast.core.particles.filtering import Regime
-from tsforecast.core.particles.switching import Diagonal, GaussianSwitching, propose, propose_diagonal
+from tsforecast.core.particles.switching import DiagonalGaussian, GaussianSwitching, propose, propose_diagonal
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -60,10 +60,10 @@ def given_noise(monkeypatch, noises: list[torch.Tensor]) -> None:
 def test_propose_draws_from_the_product_and_weighs_by_it(weight, monkeypatch):
     rng, size = generator(0), 2
     conditional, prior = random_conditional((3,), size, 4, rng), random_gaussian((3,), 4, rng)
-    guess = Diagonal(torch.randn(3, size, generator=rng), 0.2 + torch.rand(3, size, generator=rng))
+    proposal = DiagonalGaussian(torch.randn(3, size, generator=rng), 0.2 + torch.rand(3, size, generator=rng))
     marginal = conditional.marginal(prior)
-    expected, _ = marginal.product(Gaussian(guess.mean, torch.diag_embed(guess.variance)))
-    if weight is not None:  # without a guess it is the model itself
+    expected, _ = marginal.product(Gaussian(proposal.mean, torch.diag_embed(proposal.variance)))
+    if weight is not None:  # without a proposal it is the model itself
         expected = Gaussian(
             torch.where(weight[:, None], expected.mean, marginal.mean),
             torch.where(weight[:, None, None], expected.cov, marginal.cov),
@@ -73,7 +73,7 @@ def test_propose_draws_from_the_product_and_weighs_by_it(weight, monkeypatch):
     drawn = []
     for unit in units:
         given_noise(monkeypatch, list(unit.split(size)))
-        sample, log_ratio, posterior = propose(conditional, prior, guess, weight)
+        sample, log_ratio, posterior = propose(conditional, prior, proposal, weight)
         drawn.append(sample)
         density = marginal.log_prob(sample) - expected.log_prob(sample)
         torch.testing.assert_close(log_ratio, density, **EXACT)
@@ -88,51 +88,56 @@ def test_propose_draws_from_the_product_and_weighs_by_it(weight, monkeypatch):
 @pytest.mark.parametrize("weight", [None, torch.tensor([True, False, True])])
 def test_propose_diagonal_draws_from_the_product_and_weighs_by_it(weight, monkeypatch):
     rng = generator(0)
-    prior, guess = (Diagonal(torch.randn(3, 2, generator=rng), 0.2 + torch.rand(3, 2, generator=rng)) for _ in range(2))
-    variance = 1 / (1 / prior.variance + 1 / guess.variance)
-    expected = Diagonal(variance * (prior.mean / prior.variance + guess.mean / guess.variance), variance)
+    prior, proposal = (
+        DiagonalGaussian(torch.randn(3, 2, generator=rng), 0.2 + torch.rand(3, 2, generator=rng)) for _ in range(2)
+    )
+    variance = 1 / (1 / prior.variance + 1 / proposal.variance)
+    expected = DiagonalGaussian(variance * (prior.mean / prior.variance + proposal.mean / proposal.variance), variance)
     if weight is not None:
         pick = functools.partial(torch.where, weight[:, None])
-        expected = Diagonal(pick(expected.mean, prior.mean), pick(expected.variance, prior.variance))
+        expected = DiagonalGaussian(pick(expected.mean, prior.mean), pick(expected.variance, prior.variance))
     noise = torch.randn(3, 2, generator=rng)
     given_noise(monkeypatch, [noise])
-    sample, log_ratio = propose_diagonal(prior, guess, weight)
+    sample, log_ratio = propose_diagonal(prior, proposal, weight)
     torch.testing.assert_close(sample, expected.mean + expected.variance.sqrt() * noise, **EXACT)
     torch.testing.assert_close(log_ratio, prior.log_prob(sample) - expected.log_prob(sample), **EXACT)
 
 
-def test_without_a_guess_the_proposal_is_the_model():
+def test_without_a_proposal_samples_are_of_the_model():
     rng = generator(1)
     conditional, prior = random_conditional((3,), 2, 4, rng), random_gaussian((3,), 4, rng)
-    flat = Diagonal(torch.zeros(3, 2), torch.full((3, 2), 1e12))
+    flat = DiagonalGaussian(torch.zeros(3, 2), torch.full((3, 2), 1e12))
     sample, log_ratio, _ = propose(conditional, prior, generator=generator(2))
     near, near_ratio, _ = propose(conditional, prior, flat, generator=generator(2))
     assert bool((log_ratio == 0).all())
     torch.testing.assert_close(near, sample, rtol=0, atol=1e-4)  # a shift by noise of size 1e6 / 1e12
     torch.testing.assert_close(near_ratio, log_ratio, rtol=0, atol=1e-4)
-    prior = Diagonal(prior.mean, prior.variance)
+    prior = DiagonalGaussian(prior.mean, prior.variance)
     assert bool((propose_diagonal(prior, generator=generator(2))[1] == 0).all())
-    assert float(propose_diagonal(prior, Diagonal(torch.zeros(3, 4), torch.full((3, 4), 1e12)))[1].abs().max()) < 1e-6
+    assert (
+        float(propose_diagonal(prior, DiagonalGaussian(torch.zeros(3, 4), torch.full((3, 4), 1e12)))[1].abs().max())
+        < 1e-6
+    )
 
 
 @pytest.mark.parametrize("ratio", [1e-4, 1e-8, 1e-12, 1e-16])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_a_guess_far_sharper_than_the_prior_weighs_as_it_should(ratio, dtype):
+def test_a_proposal_far_sharper_than_the_prior_weighs_as_it_should(ratio, dtype):
     """log p - log pi tends to log N(m; mu, V) - log N(b; m, D), whatever the precision: networks may be that sure."""
-    prior = Diagonal(torch.full((64, 1), 0.3, dtype=dtype), torch.full((64, 1), 2.0, dtype=dtype))
-    guess = Diagonal(torch.zeros(64, 1, dtype=dtype), torch.full((64, 1), 2.0 * ratio, dtype=dtype))
+    prior = DiagonalGaussian(torch.full((64, 1), 0.3, dtype=dtype), torch.full((64, 1), 2.0, dtype=dtype))
+    proposal = DiagonalGaussian(torch.zeros(64, 1, dtype=dtype), torch.full((64, 1), 2.0 * ratio, dtype=dtype))
     for draw in (
-        lambda: propose_diagonal(prior, guess, generator=generator(0)),
+        lambda: propose_diagonal(prior, proposal, generator=generator(0)),
         lambda: propose(
             LinearGaussian(torch.zeros(64, 1, 1, dtype=dtype), prior.mean, prior.variance[..., None]),
             Gaussian(torch.zeros(64, 1, dtype=dtype), torch.ones(64, 1, 1, dtype=dtype)),
-            guess,
+            proposal,
             generator=generator(0),
         )[:2],
     ):
         sample, log_ratio = draw()
-        exact = Diagonal(*(x.double() for x in (guess.mean, guess.variance)))
-        far = Diagonal(prior.mean.double(), prior.variance.double() + exact.variance)
+        exact = DiagonalGaussian(*(x.double() for x in (proposal.mean, proposal.variance)))
+        far = DiagonalGaussian(prior.mean.double(), prior.variance.double() + exact.variance)
         expected = far.log_prob(exact.mean) - exact.log_prob(sample.double())
         assert bool(log_ratio.isfinite().all())
         # The smallest distance from m which the numbers near mu can have is eps; its square over D is the error.
@@ -148,39 +153,39 @@ def weight_gain(
     step: Step,
     switch: torch.Tensor,
     emitted: torch.Tensor,
-    guesses: tuple[Diagonal | None, Diagonal | None],
+    proposals: tuple[DiagonalGaussian | None, DiagonalGaussian | None],
     decoder: LinearDecoder | None,
     value: torch.Tensor,
     rows: torch.Tensor,
     time: int,
 ) -> float:
-    """log gamma of one step of one particle: log p(y, z, s) - log pi(z, s), with pi the product of p and the guess."""
+    """log gamma of one step of one particle: log p(y, z, s) - log pi(z, s), with pi ~ p times the proposal."""
     if not bool(rows.any()):
         return 0.0
     gain = 0.0
-    if guesses[0] is not None:
-        gain += log_density(step.switch, switch) - log_density(product(step.switch, guesses[0]), switch)
+    if proposals[0] is not None:
+        gain += log_density(step.switch, switch) - log_density(product(step.switch, proposals[0]), switch)
     if decoder is None:
         return gain + log_density(step.emitted, value, rows)
-    if guesses[1] is not None:
-        gain += log_density(step.emitted, emitted) - log_density(product(step.emitted, guesses[1]), emitted)
+    if proposals[1] is not None:
+        gain += log_density(step.emitted, emitted) - log_density(product(step.emitted, proposals[1]), emitted)
     return gain + float(decoder.log_prob(emitted, value, rows, time))
 
 
 @pytest.mark.parametrize("recurrent", [False, True])
 @pytest.mark.parametrize("decoded", [False, True])
-@pytest.mark.parametrize("guessed", [False, True])
+@pytest.mark.parametrize("proposed", [False, True])
 @pytest.mark.parametrize("missing", [False, True])
-def test_weights_and_beliefs_are_the_textbook_s(recurrent, decoded, guessed, missing):
+def test_weights_and_beliefs_are_the_textbook_s(recurrent, decoded, proposed, missing):
     steps, count, num_particles = 4, 3, 3
     model = Mixed(7, 2, recurrent, LinearDecoder.random(1) if decoded else None)
-    guess = random_guess(2, 2, count, steps, variance=0.7) if guessed else None
-    seen = random_guess(3, AUXILIARIES, count, steps, variance=0.7) if guessed and decoded else None
+    proposal = random_proposal(2, 2, count, steps, variance=0.7) if proposed else None
+    seen = random_proposal(3, AUXILIARIES, count, steps, variance=0.7) if proposed and decoded else None
     values = torch.randn(steps, count, TARGETS, generator=generator(0))
     observed = torch.ones_like(values, dtype=torch.bool)
     if missing:
         observed[1, 0], observed[2, 0, 0], observed[0, 1], observed[3, 2, 1] = False, False, False, False
-    system = model.system(count, guess=guess, auxiliary_guess=seen)
+    system = model.system(count, proposal=proposal, auxiliary_proposal=seen)
     filtered = particles.filter(
         system,
         system.begin(num_particles, many(PRIOR, count)),
@@ -202,11 +207,12 @@ def test_weights_and_beliefs_are_the_textbook_s(recurrent, decoded, guessed, mis
         expected = -np.log(num_particles)
         found = follow(model, (PRIOR.mean.numpy(), PRIOR.cov.numpy()), None, path.switch, emitted, given)
         for t, step in enumerate(found):
-            guesses = tuple(
-                None if x is None else Diagonal(x.mean[t, which], x.variance[0, which]) for x in (guess, seen)
+            proposals = tuple(
+                None if x is None else DiagonalGaussian(x.mean[t, which], x.variance[0, which])
+                for x in (proposal, seen)
             )
             expected += weight_gain(
-                step, path.switch[t], emitted[t], guesses, model.decoder, values[t, which], rows[t], t
+                step, path.switch[t], emitted[t], proposals, model.decoder, values[t, which], rows[t], t
             )
             np.testing.assert_allclose(log_weight[t, particle, which], expected, **EXACT)
             np.testing.assert_allclose(path.state.mean[t], step.belief[0], **EXACT)
@@ -270,12 +276,12 @@ def test_a_chain_whose_switches_are_all_alike_is_a_kalman_filter():
 @pytest.mark.parametrize("num_particles", [1, 4, 64])
 @pytest.mark.parametrize("threshold", [0.0, 0.5, 2.0])
 @pytest.mark.parametrize("missing", [False, True])
-@pytest.mark.parametrize("guessed", [False, True])
-def test_nonlinear_estimate_is_unbiased(num_particles, threshold, missing, guessed):
+@pytest.mark.parametrize("proposed", [False, True])
+def test_nonlinear_estimate_is_unbiased(num_particles, threshold, missing, proposed):
     count = 4000 if num_particles < 64 else 400
-    seed = num_particles + int(10 * threshold) + 100 * missing + 1000 * guessed
-    guess = random_guess(0, 1, count, 3) if guessed else None
-    system = Mixed(1).system(count, guess=guess)
+    seed = num_particles + int(10 * threshold) + 100 * missing + 1000 * proposed
+    proposal = random_proposal(0, 1, count, 3) if proposed else None
+    system = Mixed(1).system(count, proposal=proposal)
     filtered = run(system, *series(4, missing, 3), count, num_particles, seed, threshold=threshold)
     assert abs(errors_from_one(filtered.log_likelihood.sum(0), mixed_exact(missing, False))) < 4
 
@@ -285,23 +291,26 @@ def test_nonlinear_estimate_is_unbiased(num_particles, threshold, missing, guess
 @pytest.mark.parametrize("missing", [False, True])
 def test_nonlinear_estimate_with_an_auxiliary_is_unbiased(num_particles, threshold, missing):
     count = 4000 if num_particles < 64 else 400
-    guesses = {"guess": random_guess(0, 1, count, 3), "auxiliary_guess": random_guess(1, AUXILIARIES, count, 3)}
-    system = Mixed(1, decoder=LinearDecoder.random(4)).system(count, **guesses)
+    proposals = {
+        "proposal": random_proposal(0, 1, count, 3),
+        "auxiliary_proposal": random_proposal(1, AUXILIARIES, count, 3),
+    }
+    system = Mixed(1, decoder=LinearDecoder.random(4)).system(count, **proposals)
     filtered = run(system, *series(4, missing, 3), count, num_particles, num_particles, threshold=threshold)
     assert abs(errors_from_one(filtered.log_likelihood.sum(0), mixed_exact(missing, True))) < 4
 
 
 @pytest.mark.parametrize("num_particles", [1, 4, 16])
 @pytest.mark.parametrize("missing", [False, True])
-@pytest.mark.parametrize("guessed", [False, True])
+@pytest.mark.parametrize("proposed", [False, True])
 @pytest.mark.parametrize("decoded", [False, True])
-def test_recurrent_estimate_is_unbiased(num_particles, missing, guessed, decoded):
+def test_recurrent_estimate_is_unbiased(num_particles, missing, proposed, decoded):
     model = Recurrent(decoder=LinearDecoder.random(4) if decoded else None)
     values, observed, exact = model.data(missing, steps=3 if decoded else STEPS)
     count = 4000
-    guess = random_guess(0, model.size, count, variance=6.0) if guessed else None
-    seen = random_guess(1, AUXILIARIES, count, variance=12.0) if guessed and decoded else None
-    system = model.system(count, guess, auxiliary_guess=seen)
+    proposal = random_proposal(0, model.size, count, variance=6.0) if proposed else None
+    seen = random_proposal(1, AUXILIARIES, count, variance=12.0) if proposed and decoded else None
+    system = model.system(count, proposal, auxiliary_proposal=seen)
     filtered = run(system, values, observed, count, num_particles, 7 + num_particles)
     assert abs(errors_from_one(filtered.log_likelihood.sum(0), exact)) < 4
 
@@ -335,15 +344,15 @@ def test_one_base_matrix_is_a_kalman_filter(num_particles, threshold):
     assert float(filtered.particles.switch.std()) > 0
 
 
-def exact_guess(decoder: LinearDecoder, values: torch.Tensor, count: int) -> Diagonal:
+def exact_proposal(decoder: LinearDecoder, values: torch.Tensor, count: int) -> DiagonalGaussian:
     """q(z) proportional to p(y | z), of a decoder with a diagonal weight."""
     weight = decoder.weight.diagonal()
     mean = (values - decoder.offset) / weight
-    return Diagonal(wide(mean, count), (decoder.variance / weight.square()).expand(1, count, -1))
+    return DiagonalGaussian(wide(mean, count), (decoder.variance / weight.square()).expand(1, count, -1))
 
 
 @pytest.mark.parametrize("steps", [1, STEPS])
-def test_the_exact_guess_of_an_auxiliary_leaves_only_its_memory_to_chance(steps):
+def test_the_exact_proposal_of_an_auxiliary_leaves_only_its_memory_to_chance(steps):
     """Of the first step the estimate is exact. Of later ones it is not: the belief depends on the auxiliary drawn."""
     decoder = LinearDecoder.random(3, auxiliaries=TARGETS)
     decoder.weight = torch.diag(torch.tensor([1.5, -0.7]))
@@ -358,12 +367,12 @@ def test_the_exact_guess_of_an_auxiliary_leaves_only_its_memory_to_chance(steps)
     count = 4000
     shape = (1, count, 1)
     system = GaussianSwitching(
-        Diagonal(torch.zeros(shape), torch.ones(shape)),
+        DiagonalGaussian(torch.zeros(shape), torch.ones(shape)),
         lambda switch, time: switch,
         lambda switch, time: Regime(
             *(map_tensors(lambda x: x[0], part) for part in gls), switch_noise=torch.ones_like(switch)
         ),
-        auxiliary_guess=exact_guess(decoder, values, count),
+        auxiliary_proposal=exact_proposal(decoder, values, count),
         likelihood=decoder,
         auxiliary_dim=TARGETS,
     )
@@ -399,24 +408,24 @@ def test_a_padded_series_is_the_series_bit_for_bit(kind):
 
 
 @pytest.mark.parametrize("recurrent", [False, True])
-@pytest.mark.parametrize("guessed", [False, True])
-def test_a_series_that_begins_later_beside_others_is_as_if_alone(recurrent, guessed, monkeypatch):
+@pytest.mark.parametrize("proposed", [False, True])
+def test_a_series_that_begins_later_beside_others_is_as_if_alone(recurrent, proposed, monkeypatch):
     """With noise of zero, so that nothing depends on how many numbers were drawn before."""
     monkeypatch.setattr(switching, "_noise", lambda like, generator: torch.zeros_like(like))
     begins = torch.tensor([0, 2, 4])
     model = Mixed(7, 2, recurrent)
     # Each series has a first switch of its own at every step, of which that of its begin must be read.
-    initial = Diagonal(torch.randn(STEPS, 3, 2, generator=generator(3)), torch.full((STEPS, 3, 2), 0.5))
-    guess = random_guess(0, 2, 3) if guessed else None
+    initial = DiagonalGaussian(torch.randn(STEPS, 3, 2, generator=generator(3)), torch.full((STEPS, 3, 2), 0.5))
+    proposal = random_proposal(0, 2, 3) if proposed else None
     values = torch.randn(STEPS, 3, TARGETS, generator=generator(4))
     active = torch.arange(STEPS)[:, None] >= begins
-    system = dataclasses.replace(model.system(3, guess=guess), initial=initial, active=active)
+    system = dataclasses.replace(model.system(3, proposal=proposal), initial=initial, active=active)
     start = system.begin(1, many(PRIOR, 3))
     together = particles.filter(system, start, values, active[..., None].expand(-1, -1, TARGETS), keep_history=True)
     for which, begin in enumerate(begins.tolist()):
         pick = lambda x: x if x is None else map_tensors(lambda v: v[:, which : which + 1], x)  # noqa: B023, E731
         own = map_tensors(lambda x: x[begin : begin + 1], pick(initial))  # noqa: B023
-        alone = dataclasses.replace(model.system(1, guess=pick(guess)), initial=own)
+        alone = dataclasses.replace(model.system(1, proposal=pick(proposal)), initial=own)
         begun = alone.begin(1, many(PRIOR, 1))
         expected = particles.filter(alone, begun, pick(values)[begin:], keep_history=True, first=begin)
         torch.testing.assert_close(together.log_likelihood[begin:, [which]], expected.log_likelihood, **EXACT)
@@ -431,7 +440,7 @@ def test_a_series_that_begins_later_beside_others_is_as_if_alone(recurrent, gues
 def test_a_recurrent_series_that_begins_later_is_unbiased_beside_others():
     model, count, pad = Recurrent(), 4000, 2
     values, observed, exact = model.data(missing=True)
-    plain = model.system(2 * count, random_guess(0, model.size, 2 * count, STEPS + pad))
+    plain = model.system(2 * count, random_proposal(0, model.size, 2 * count, STEPS + pad))
     begins = torch.cat([torch.zeros(count), torch.full((count,), pad)])
     system = dataclasses.replace(plain, active=torch.arange(STEPS + pad)[:, None] >= begins)
     early = torch.cat([wide(values, count), torch.zeros(pad, count, TARGETS)])
@@ -463,26 +472,26 @@ def test_a_chain_reads_the_first_switch_of_the_step_at_which_it_begins():
 @pytest.mark.parametrize("recurrent", [False, True])
 @pytest.mark.parametrize("decoded", [False, True])
 def test_gradients_agree_with_finite_differences(recurrent, decoded):
-    """Of all parameters of the model and its guesses; without resampling, which is not continuous."""
+    """Of all parameters of the model and its proposals; without resampling, which is not continuous."""
     count, steps = 2, 3
     model = Mixed(7, 2, recurrent, LinearDecoder.random(1) if decoded else None)
     values, observed = series(2, True, steps)
     names = [name for name in model.parameters if recurrent or name != "F"]
     inputs = [model.parameters[name] for name in names]
-    inputs += [random_guess(0, 2, count, steps).mean, torch.full((1, count, 2), 1.5)]
+    inputs += [random_proposal(0, 2, count, steps).mean, torch.full((1, count, 2), 1.5)]
     if decoded:
-        inputs += [random_guess(1, AUXILIARIES, count, steps).mean, torch.full((1, count, AUXILIARIES), 1.5)]
+        inputs += [random_proposal(1, AUXILIARIES, count, steps).mean, torch.full((1, count, AUXILIARIES), 1.5)]
         inputs += [model.decoder.weight, model.decoder.offset, model.decoder.variance]
 
     def estimate(*inputs):
         moved = dataclasses.replace(model)
         moved.parameters = model.parameters | dict(zip(names, inputs, strict=False))
         rest = list(inputs[len(names) :])
-        guesses = {"guess": Diagonal(*rest[:2])}
+        proposals = {"proposal": DiagonalGaussian(*rest[:2])}
         if decoded:
-            guesses["auxiliary_guess"] = Diagonal(*rest[2:4])
+            proposals["auxiliary_proposal"] = DiagonalGaussian(*rest[2:4])
             moved.decoder = LinearDecoder(*rest[4:])
-        system = moved.system(count, **guesses)
+        system = moved.system(count, **proposals)
         return run(system, values, observed, count, 3, 0, threshold=0.0).log_likelihood.sum(0)
 
     inputs = [x.clone().requires_grad_() for x in inputs]
@@ -508,8 +517,11 @@ def test_gradients_agree_with_finite_differences(recurrent, decoded):
 def test_smallest_sizes(num_particles, steps, size):
     model = Mixed(3, size, recurrent=True, decoder=LinearDecoder.random(1))
     values = torch.randn(steps, TARGETS, generator=generator(0))
-    guesses = {"guess": random_guess(0, size, 2, steps), "auxiliary_guess": random_guess(1, AUXILIARIES, 2, steps)}
-    filtered = run(model.system(2, **guesses), values, None, 2, num_particles, 0)
+    proposals = {
+        "proposal": random_proposal(0, size, 2, steps),
+        "auxiliary_proposal": random_proposal(1, AUXILIARIES, 2, steps),
+    }
+    filtered = run(model.system(2, **proposals), values, None, 2, num_particles, 0)
     assert filtered.log_likelihood.shape == (steps, 2)
     assert bool(filtered.log_likelihood.isfinite().all())
     assert filtered.particles.switch.shape == (num_particles, 2, size)

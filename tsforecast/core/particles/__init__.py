@@ -17,13 +17,13 @@ from tsforecast.core.particles.filtering import (
 )
 from tsforecast.core.particles.recurrent import RecurrentSwitching
 from tsforecast.core.particles.smoothing import ParticleSmoothed, linear_given_switches, sample_given, smooth
-from tsforecast.core.particles.switching import CategoricalSwitching, Diagonal, GaussianSwitching, Likelihood
+from tsforecast.core.particles.switching import CategoricalSwitching, DiagonalGaussian, GaussianSwitching, Likelihood
 
 __all__ = [
     "GRADIENTS",
     "AbstractSwitchingSystem",
     "CategoricalSwitching",
-    "Diagonal",
+    "DiagonalGaussian",
     "GaussianSwitching",
     "Likelihood",
     "ParticleFiltered",

@@ -145,7 +145,7 @@ class ParticleFiltered:
     """What the filter found.
 
     Attributes:
-        particles: After the last step: what the next stretch of data begins with.
+        particles: After the last step: what the next time slice of data begins with.
         log_likelihood: Estimates of log p(y_t | y_1, ..., y_{t-1}); the exponential of their sum over time is unbiased.
         effective_sample_size: Of the weights of every step, before resampling.
         history: The particles of every step with a leading dimension of time, where asked for.

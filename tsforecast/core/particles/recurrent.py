@@ -10,7 +10,7 @@ from torch import Tensor
 from tsforecast.core.gaussian import Gaussian
 from tsforecast.core.linear import LinearGaussian
 from tsforecast.core.particles.filtering import AbstractSwitchingSystem, ParticleState, Regime, initial_particles
-from tsforecast.core.particles.switching import Diagonal, Likelihood, choose
+from tsforecast.core.particles.switching import DiagonalGaussian, Likelihood, choose
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +29,7 @@ class RecurrentSwitching(AbstractSwitchingSystem):
     Attributes:
         memory: g: (switch (*batch, switch), auxiliary (*batch, auxiliary), time) -> (*batch, switch).
         parameters: (switch (*batch, switch), time) -> what it chooses; the batch ends with the series.
-        guess: q(z_t | y_t), (time or 1, series, auxiliary); None where nothing is going to be observed.
+        proposal: q(z_t | y_t), (time or 1, series, auxiliary); None where nothing is going to be observed.
         likelihood: p(y_t | z_t); None shows z_t itself, in forecasts.
         switch_dim: Size of the memory.
         auxiliary_dim: Of z.
@@ -38,7 +38,7 @@ class RecurrentSwitching(AbstractSwitchingSystem):
 
     memory: Callable[[Tensor, Tensor, int], Tensor]
     parameters: Callable[[Tensor, int], Regime]
-    guess: Diagonal | None
+    proposal: DiagonalGaussian | None
     likelihood: Likelihood | None
     switch_dim: int
     auxiliary_dim: int
@@ -59,7 +59,7 @@ class RecurrentSwitching(AbstractSwitchingSystem):
         observed: Bool[Tensor, "series target"] | None,
         generator: torch.Generator | None = None,
     ) -> ParticleState:
-        """Memory, state, then z_t from the guess; all weights move by the same."""
+        """Memory, state, then z_t from the proposal; all weights move by the same."""
         assert particles.auxiliary is not None
         switch = self.memory(particles.switch, particles.auxiliary, time)
         regime = self.parameters(switch, time)
@@ -74,14 +74,14 @@ class RecurrentSwitching(AbstractSwitchingSystem):
         )
         if value is None:
             return moved
-        assert self.guess is not None
-        mean, variance = (x[time if x.shape[0] > 1 else 0] for x in (self.guess.mean, self.guess.variance))
-        guess = Diagonal(mean, variance)
+        assert self.proposal is not None
+        mean, variance = (x[time if x.shape[0] > 1 else 0] for x in (self.proposal.mean, self.proposal.variance))
+        proposal = DiagonalGaussian(mean, variance)
         noise = torch.randn(expected.shape, generator=generator, dtype=mean.dtype, device=mean.device)
         auxiliary = mean + variance.sqrt() * noise
         given, log_prior = regime.emission.posterior(predicted, auxiliary)
         assert self.likelihood is not None, "observations need p(y_t | z_t)"
-        gain = self.likelihood.log_prob(auxiliary, value, observed, time) - guess.log_prob(auxiliary) + log_prior
+        gain = self.likelihood.log_prob(auxiliary, value, observed, time) - proposal.log_prob(auxiliary) + log_prior
         seen = torch.ones_like(particles.begun) if observed is None else observed.any(-1)
         gain = torch.where(seen, gain.mean(0), 0.0)
         known = dataclasses.replace(moved, state=given, auxiliary=auxiliary)

@@ -17,7 +17,7 @@ from tsforecast.core.particles.filtering import AbstractSwitchingSystem, Particl
 
 @register_record
 @dataclasses.dataclass(frozen=True)
-class Diagonal:
+class DiagonalGaussian:
     """A Gaussian with independent components.
 
     Attributes:
@@ -52,11 +52,11 @@ class Likelihood(Protocol):
 def propose(
     conditional: AbstractLinearGaussian,
     prior: Gaussian,
-    guess: Diagonal | None = None,
+    proposal: DiagonalGaussian | None = None,
     weight: Bool[Tensor, "*#batch"] | None = None,
     generator: torch.Generator | None = None,
 ) -> tuple[Float[Tensor, "*batch out"], Float[Tensor, "*batch"], Gaussian]:
-    """Samples b from p(b) q(b), renormalised, where p is a marginal and q a guess of the likelihood; p(a | b) with it.
+    """Samples b from p(b) q(b), renormalised, where p is a marginal and q stands for the likelihood; p(a | b) with it.
 
     With p(b) = N(mu, Sigma) and q = N(m, D), a sample is moved by Matheron's rule,
 
@@ -68,8 +68,8 @@ def propose(
     Args:
         conditional: p(b | a).
         prior: Over `a`.
-        guess: q(b); None for p itself.
-        weight: False where the guess is ignored.
+        proposal: q(b); None for p itself.
+        weight: False where the proposal is ignored.
         generator: Of random numbers.
 
     Returns:
@@ -83,18 +83,18 @@ def propose(
     mean = mean.expand(factor.shape[:-1])
     sample = mean + matvec(factor, _noise(mean, generator))
     log_ratio = torch.zeros_like(mean[..., 0])
-    if guess is not None:
-        total = cholesky(add_diagonal(cov, guess.variance), "the covariance of a proposal")
-        noisy = guess.mean + guess.variance.sqrt() * _noise(mean, generator) - sample
+    if proposal is not None:
+        total = cholesky(add_diagonal(cov, proposal.variance), "the covariance of a proposal")
+        noisy = proposal.mean + proposal.variance.sqrt() * _noise(mean, generator) - sample
         # cov (Sigma + D)^{-1} noisy as a product of whitened ones
-        columns = torch.stack([(guess.mean - mean).expand(noisy.shape), noisy], -1)
+        columns = torch.stack([(proposal.mean - mean).expand(noisy.shape), noisy], -1)
         white = whiten(total, torch.cat([columns, cov], -1))
         shift = matvec(white[..., 2:].mT, white[..., 1])
         log_total = -0.5 * (white[..., 0].square().sum(-1) + log_det(total) + mean.shape[-1] * LOG_2PI)
         if weight is not None:
             shift = torch.where(weight.unsqueeze(-1), shift, 0.0)
         sample = sample + shift
-        log_ratio = log_total - guess.log_prob(sample)
+        log_ratio = log_total - proposal.log_prob(sample)
         if weight is not None:
             log_ratio = torch.where(weight, log_ratio, 0.0)
     rhs = torch.cat([cross.expand(*factor.shape[:-1], -1), (sample - mean).unsqueeze(-1)], -1)
@@ -106,23 +106,27 @@ def propose(
 
 
 def propose_diagonal(
-    prior: Diagonal,
-    guess: Diagonal | None = None,
+    prior: DiagonalGaussian,
+    proposal: DiagonalGaussian | None = None,
     weight: Bool[Tensor, "*#batch"] | None = None,
     generator: torch.Generator | None = None,
 ) -> tuple[Float[Tensor, "*batch out"], Float[Tensor, "*batch"]]:
     """`propose` for a prior with independent components that tells nothing of `a`: sample, log p - log pi."""
-    proposal = prior
-    if guess is not None:
-        total = prior.variance + guess.variance
-        gain, rest = prior.variance / total, guess.variance / total  # 1 - gain would be 0 for a guess that is very sure
+    product = prior
+    if proposal is not None:
+        total = prior.variance + proposal.variance
+        gain, rest = (
+            prior.variance / total,
+            proposal.variance / total,
+        )
+        # As 1 - gain the rest would be 0 for a proposal that is very sure.
         if weight is not None:
             gain, rest = torch.where(weight.unsqueeze(-1), gain, 0.0), torch.where(weight.unsqueeze(-1), rest, 1.0)
-        proposal = Diagonal(prior.mean + gain * (guess.mean - prior.mean), prior.variance * rest)
-    sample = proposal.mean + proposal.variance.sqrt() * _noise(proposal.mean, generator)
-    if guess is None:
+        product = DiagonalGaussian(prior.mean + gain * (proposal.mean - prior.mean), prior.variance * rest)
+    sample = product.mean + product.variance.sqrt() * _noise(product.mean, generator)
+    if proposal is None:
         return sample, torch.zeros_like(sample[..., 0])
-    log_ratio = prior.log_prob(sample) - proposal.log_prob(sample)
+    log_ratio = prior.log_prob(sample) - product.log_prob(sample)
     return sample, log_ratio if weight is None else torch.where(weight, log_ratio, 0.0)
 
 
@@ -157,8 +161,8 @@ class GaussianSwitching(AbstractSwitchingSystem):
         initial: Of the first switch, (time or 1, series, switch): that of the step at which a series begins is read.
         drift: f: (switch (*batch, switch), time) -> (*batch, switch).
         parameters: (switch (*batch, switch), time) -> what it chooses; the batch ends with the series.
-        guess: q(s_t | y_t), (time or 1, series, switch); None proposes from the model ("bootstrap").
-        auxiliary_guess: q(z_t | y_t), likewise.
+        proposal: q(s_t | y_t), (time or 1, series, switch); None proposes from the model ("bootstrap").
+        auxiliary_proposal: q(z_t | y_t), likewise.
         likelihood: p(y_t | z_t); None if the emission is that of y_t itself.
         active: False where a series has not begun and its particles stand still, (time, series); None if all have.
         recurrent: Whether there is an F.
@@ -166,11 +170,11 @@ class GaussianSwitching(AbstractSwitchingSystem):
         auxiliary_dim: Of z, for the first particles; 0 without.
     """
 
-    initial: Diagonal
+    initial: DiagonalGaussian
     drift: Callable[[Tensor, int], Tensor]
     parameters: Callable[[Tensor, int], Regime]
-    guess: Diagonal | None = None
-    auxiliary_guess: Diagonal | None = None
+    proposal: DiagonalGaussian | None = None
+    auxiliary_proposal: DiagonalGaussian | None = None
     likelihood: Likelihood | None = None
     active: Bool[Tensor, "time series"] | None = None
     recurrent: bool = False
@@ -193,8 +197,8 @@ class GaussianSwitching(AbstractSwitchingSystem):
     ) -> ParticleState:
         """Switch, then state, then observation or auxiliary; see `propose`."""
         seen = None if observed is None else observed.any(-1)
-        guess = None if value is None else _at(self.guess, time)
-        switch, log_ratio, state = self._draw_switch(particles, time, guess, seen, generator)
+        proposal = None if value is None else _at(self.proposal, time)
+        switch, log_ratio, state = self._draw_switch(particles, time, proposal, seen, generator)
         regime = self.parameters(switch, time)
         state = regime.transition.marginal(state)
         auxiliary = None
@@ -205,8 +209,8 @@ class GaussianSwitching(AbstractSwitchingSystem):
         elif self.likelihood is None:
             state, gain = regime.emission.posterior(state, value, observed)
         else:
-            guess = _at(self.auxiliary_guess, time)
-            auxiliary, gain, given = propose(regime.emission, state, guess, seen, generator)
+            proposal = _at(self.auxiliary_proposal, time)
+            auxiliary, gain, given = propose(regime.emission, state, proposal, seen, generator)
             gain = gain + self.likelihood.log_prob(auxiliary, value, observed, time)
             if seen is None:
                 state = given
@@ -230,17 +234,17 @@ class GaussianSwitching(AbstractSwitchingSystem):
         self,
         particles: ParticleState,
         time: int,
-        guess: Diagonal | None,
+        proposal: DiagonalGaussian | None,
         seen: Tensor | None,
         generator: torch.Generator | None,
     ) -> tuple[Tensor, Tensor, Gaussian]:
         """The switch, log p - log pi, and the belief over the state before, given the switch."""
         matrix, mean, variance = self._conditional(particles, time)
         if matrix is None:
-            switch, log_ratio = propose_diagonal(Diagonal(mean, variance), guess, seen, generator)
+            switch, log_ratio = propose_diagonal(DiagonalGaussian(mean, variance), proposal, seen, generator)
             return switch, log_ratio, particles.state
         conditional = LinearGaussian(matrix, mean, torch.diag_embed(variance))
-        switch, log_ratio, given = propose(conditional, particles.state, guess, seen, generator)
+        switch, log_ratio, given = propose(conditional, particles.state, proposal, seen, generator)
         return switch, log_ratio, given if self.condition_on_switch else particles.state
 
     def _conditional(self, particles: ParticleState, time: int) -> tuple[Tensor | None, Tensor, Tensor]:
@@ -265,7 +269,7 @@ class GaussianSwitching(AbstractSwitchingSystem):
         """Of recurrent systems the conditional, of others the log-densities."""
         matrix, mean, variance = self._conditional(particles, time)
         if matrix is None:
-            return None, Diagonal(mean, variance).log_prob(switch.unsqueeze(1))
+            return None, DiagonalGaussian(mean, variance).log_prob(switch.unsqueeze(1))
         nothing = torch.zeros_like(particles.log_weight).unsqueeze(0)
         return LinearGaussian(matrix, mean, torch.diag_embed(variance)), nothing
 
@@ -293,8 +297,8 @@ class GaussianSwitching(AbstractSwitchingSystem):
         return emitted if self.likelihood is None else self.likelihood.sample(emitted, time, generator)
 
 
-def _at(guess: Diagonal | None, time: int) -> Diagonal | None:
-    return None if guess is None else map_tensors(lambda x: x[time if x.shape[0] > 1 else 0], guess)
+def _at(proposal: DiagonalGaussian | None, time: int) -> DiagonalGaussian | None:
+    return None if proposal is None else map_tensors(lambda x: x[time if x.shape[0] > 1 else 0], proposal)
 
 
 def _expand(x: Tensor | None, like: Tensor) -> Tensor | None:
