@@ -18,9 +18,9 @@ from tsforecast.core.particles.filtering import ParticleState
 from tsforecast.core.structural import ISSM
 from tsforecast.models.base import Batch, Belief, TimeSlice, scaled
 from tsforecast.models.issm import ISSMForecaster
+from tsforecast.models.particle_based import diagonal, variance
 from tsforecast.models.rsgls_issm import RSGLSISSMForecaster
 from tsforecast.models.sgls import ARSGLSForecaster
-from tsforecast.models.switching import diagonal, variance
 from tsforecast.nn.decoders import ScaledLikelihood
 
 LOG_2PI = math.log(2 * math.pi)

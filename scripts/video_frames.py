@@ -12,7 +12,7 @@ from video_runs import AHEAD, SEEN, Model
 
 from tsforecast.core.particles.filtering import ParticleState
 from tsforecast.models.base import Batch
-from tsforecast.models.frames import decode, forecast_paths, smoothed_paths
+from tsforecast.models.frame_paths import decode, forecast_paths, smoothed_paths
 from tsforecast.video.data import Video, make_batch
 
 _BATCH = 32
@@ -41,7 +41,7 @@ def futures(
 ) -> Iterator[tuple[NDArray[Any], NDArray[np.float32]]]:
     """Sampled futures of one sequence after the other, (sample, time, height, width).
 
-    Gives the frames drawn along the paths, and those expected along them; see `tsforecast.models.frames`.
+    Gives the frames drawn along the paths, and those expected along them; see `tsforecast.models.frame_paths`.
     """
     with _bar(video, "forecasts") as bar:
         for batch in batches(video, SEEN, model.device):

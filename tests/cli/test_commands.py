@@ -17,7 +17,7 @@ import yaml
 
 from tsforecast.cli import main
 from tsforecast.cli.memory import keep_freed_memory
-from tsforecast.data import forecasts
+from tsforecast.data import quantiles as forecasts
 from tsforecast.models import DATA_DECIDED, MODELS, AbstractSwitchingForecaster
 
 ROOT = Path(__file__).parents[2]

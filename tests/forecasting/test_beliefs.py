@@ -14,7 +14,7 @@ from tsforecast.data.frequency import expected_alias_warnings
 from tsforecast.forecasting.beliefs import LiveBelief, continued, load_beliefs, missing_steps, save_beliefs
 from tsforecast.models import MODELS, Belief
 from tsforecast.models.base import AbstractForecaster
-from tsforecast.models.linear import AbstractLinearForecaster
+from tsforecast.models.closed_form import AbstractLinearForecaster
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*logging interval", "ignore:.*does not have many workers")
 

@@ -18,10 +18,10 @@ from tsforecast.cli.memory import check_forecast_memory
 from tsforecast.cli.train import settings
 from tsforecast.data import Columns, ForecastTask, attach_known, read_task
 from tsforecast.data.files import remove_leftovers, replace_file
-from tsforecast.data.forecasts import check_levels, forecast_frame
+from tsforecast.data.quantiles import check_levels, forecast_frame
 from tsforecast.forecasting.predictor import load_predictor, with_prediction_length
 from tsforecast.models import AbstractForecaster
-from tsforecast.models.linear import AbstractLinearForecaster
+from tsforecast.models.closed_form import AbstractLinearForecaster
 from tsforecast.progress import follow
 
 log = logging.getLogger(__name__)

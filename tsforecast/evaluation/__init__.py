@@ -1,6 +1,6 @@
 """Scores of forecasts, baselines on the same windows, and the files and tables that report them."""
 
-from tsforecast.data.forecasts import TENTHS, forecast_quantiles
+from tsforecast.data.quantiles import TENTHS, forecast_quantiles
 from tsforecast.evaluation.baselines import BASELINES, Baseline, default_baselines, fit_baseline
 from tsforecast.evaluation.compare import Difference, crps_by_window, mean_difference, paired_difference
 from tsforecast.evaluation.deepar import DeepAR

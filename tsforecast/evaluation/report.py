@@ -10,8 +10,8 @@ from typing import Any, Literal
 import pandas as pd
 from gluonts.model import Forecast, Predictor
 
+from tsforecast.data.dataframes import columns_of
 from tsforecast.data.files import replace_file
-from tsforecast.data.frames import columns_of
 from tsforecast.data.frequency import default_season
 from tsforecast.data.roles import Columns
 from tsforecast.data.table import read_task

@@ -21,8 +21,8 @@ from gluonts.ev.ts_stats import seasonal_error
 from gluonts.model import Forecast, SampleForecast
 from numpy.typing import NDArray
 
-from tsforecast.data.forecasts import TENTHS, forecast_quantiles
 from tsforecast.data.frequency import default_season, expected_alias_warnings
+from tsforecast.data.quantiles import TENTHS, forecast_quantiles
 from tsforecast.progress import follow
 
 HUNDREDTHS = tuple(k / 100 for k in range(1, 100))

@@ -15,7 +15,7 @@ from gluonts.torch.model.predictor import PyTorchPredictor
 from gluonts.transform import Transformation
 
 from tsforecast.data.checks import check_entries
-from tsforecast.data.frames import as_lists, columns_of
+from tsforecast.data.dataframes import as_lists, columns_of
 from tsforecast.data.frequency import calendar_unit, default_season, period_alias
 from tsforecast.data.roles import Columns
 from tsforecast.data.table import read_task
@@ -27,7 +27,7 @@ from tsforecast.forecasting.training import fit
 from tsforecast.models import MODELS, AbstractForecaster
 from tsforecast.models.base import largest_value
 from tsforecast.models.bounds import at_least
-from tsforecast.models.linear import AbstractLinearForecaster
+from tsforecast.models.closed_form import AbstractLinearForecaster
 from tsforecast.nn.decoders import DECODERS
 
 log = logging.getLogger(__name__)

@@ -19,11 +19,11 @@ from gluonts.transform import Transformation
 from numpy.typing import NDArray
 
 from tsforecast.data.checks import as_numbers, check_entries, refuse_frame
+from tsforecast.data.dataframes import columns_of
 from tsforecast.data.files import replace_folder
-from tsforecast.data.forecasts import TENTHS, check_levels, forecast_frame
-from tsforecast.data.frames import columns_of
 from tsforecast.data.frequency import expected_alias_warnings
 from tsforecast.data.magnitude import compact, find_exponents, in_units
+from tsforecast.data.quantiles import TENTHS, check_levels, forecast_frame
 from tsforecast.data.roles import Columns
 from tsforecast.data.table import read_task
 from tsforecast.data.transform import Prepare, collate, cut, since_first_value
@@ -31,7 +31,7 @@ from tsforecast.forecasting.beliefs import LiveBelief, continued, join, split, s
 from tsforecast.forecasting.serialization import NOT_SAVED, declared, read_parts, write_parts
 from tsforecast.models import INPUT_NAMES, AbstractForecaster, Belief
 from tsforecast.models.base import FARTHEST
-from tsforecast.models.linear import distribution_in_units
+from tsforecast.models.closed_form import distribution_in_units
 
 log = logging.getLogger(__name__)
 

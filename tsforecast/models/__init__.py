@@ -5,9 +5,9 @@ from tsforecast.models.deepstate import DeepStateForecaster
 from tsforecast.models.gls import GLSForecaster
 from tsforecast.models.issm import AbstractISSMForecaster, ISSMForecaster
 from tsforecast.models.kvae import KVAEMCForecaster, KVAERBForecaster
+from tsforecast.models.particle_based import AbstractSwitchingForecaster
 from tsforecast.models.rsgls_issm import RSGLSISSMForecaster
 from tsforecast.models.sgls import ARSGLSForecaster, RSGLSForecaster, SGLSForecaster
-from tsforecast.models.switching import AbstractSwitchingForecaster
 
 MODELS: dict[str, type[AbstractForecaster]] = {
     "issm": ISSMForecaster,

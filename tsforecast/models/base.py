@@ -17,7 +17,7 @@ from tsforecast.core.gaussian import register_record
 from tsforecast.core.linalg import is_transformed
 from tsforecast.core.particles.filtering import ParticleState
 from tsforecast.models.bounds import at_least
-from tsforecast.models.components import parse_component
+from tsforecast.models.component_names import parse_component
 from tsforecast.models.schedule import learning_rate_factor
 from tsforecast.models.transformation import TRANSFORMATIONS, restored, transformed
 from tsforecast.nn import InputNetwork

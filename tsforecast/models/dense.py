@@ -15,9 +15,9 @@ from tsforecast.core.particles.filtering import AbstractSwitchingSystem, Particl
 from tsforecast.core.particles.switching import DiagonalGaussian
 from tsforecast.models.base import Batch, Belief, TimeSlice, identities, scaled
 from tsforecast.models.bounds import above_zero, at_least
-from tsforecast.models.components import component_names, parse_component
+from tsforecast.models.component_names import component_names, parse_component
 from tsforecast.models.gls import begun, rotations, seasonal_readout
-from tsforecast.models.switching import LARGEST_LOG_SCALE, AbstractSwitchingForecaster, variance
+from tsforecast.models.particle_based import LARGEST_LOG_SCALE, AbstractSwitchingForecaster, variance
 from tsforecast.nn import DECODERS, ScaledLikelihood, SeriesParameters
 from tsforecast.nn.decoders import AbstractDecoder, GaussianDecoder
 from tsforecast.nn.image import ImageEncoder, ImageSize, begin_at, principal_components

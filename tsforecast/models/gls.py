@@ -10,7 +10,7 @@ from tsforecast.core import Gaussian, LinearGaussian, LinearSystem
 from tsforecast.core.linalg import contracted
 from tsforecast.models.base import Batch, Belief, TimeSlice, identities
 from tsforecast.models.bounds import at_least
-from tsforecast.models.linear import AbstractLinearForecaster
+from tsforecast.models.closed_form import AbstractLinearForecaster
 from tsforecast.nn import SeriesParameters
 
 _LOWEST, _HIGHEST = -6.0, 4.0

@@ -11,8 +11,8 @@ from tsforecast.core.components import Season
 from tsforecast.core.structural import ISSM
 from tsforecast.models.base import Batch, Belief, TimeSlice, identities, scaled
 from tsforecast.models.bounds import at_least
-from tsforecast.models.components import component_names, parse_component
-from tsforecast.models.linear import AbstractLinearForecaster
+from tsforecast.models.closed_form import AbstractLinearForecaster
+from tsforecast.models.component_names import component_names, parse_component
 from tsforecast.nn import ScaleNetwork, SeriesParameters
 
 # Log scales stay in a range in which float32 filters safely whatever an optimiser does.

@@ -12,7 +12,7 @@ from tsforecast.core.particles.smoothing import ParticleSmoothed, linear_given_s
 from tsforecast.models.base import Batch, Belief, TimeSlice, scaled
 from tsforecast.models.bounds import at_least
 from tsforecast.models.dense import BASE_MATRICES, AbstractDenseForecaster
-from tsforecast.models.switching import variance
+from tsforecast.models.particle_based import variance
 from tsforecast.nn import LSTM, BaseMixture
 from tsforecast.nn.mlp import mlp
 

@@ -13,7 +13,7 @@ from tsforecast.core.particles.switching import GaussianSwitching
 from tsforecast.models.base import DATA_DECIDED, Batch, Belief, TimeSlice
 from tsforecast.models.bounds import at_least
 from tsforecast.models.issm import ISSMForecaster
-from tsforecast.models.switching import AbstractSwitchingForecaster, diagonal, variance
+from tsforecast.models.particle_based import AbstractSwitchingForecaster, diagonal, variance
 from tsforecast.nn.mlp import BaseMixture, SwitchDynamics
 
 # Scales are multiplied by at most e to this power, and divided by as much.

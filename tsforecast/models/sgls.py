@@ -12,7 +12,7 @@ from tsforecast.core.particles.filtering import AbstractSwitchingSystem, Regime
 from tsforecast.core.particles.switching import CategoricalSwitching, GaussianSwitching
 from tsforecast.models.base import Batch, Belief, TimeSlice
 from tsforecast.models.dense import BASE_MATRICES, AbstractDenseForecaster
-from tsforecast.models.switching import LARGEST_LOG_SCALE, diagonal, variance
+from tsforecast.models.particle_based import LARGEST_LOG_SCALE, diagonal, variance
 from tsforecast.nn.image import keep_variance
 from tsforecast.nn.mlp import BaseMixture, SwitchDynamics
 

@@ -2,7 +2,7 @@ import pytest
 
 from tsforecast.core.components import Level, Season, Trend
 from tsforecast.data.transform import SEASONS
-from tsforecast.models.components import SEASON_FACTORS, component_names, parse_component
+from tsforecast.models.component_names import SEASON_FACTORS, component_names, parse_component
 
 
 def test_names():

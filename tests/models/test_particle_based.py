@@ -14,8 +14,8 @@ from tsforecast.core import Gaussian, LinearGaussian, LinearSystem, kalman, part
 from tsforecast.core.linalg import NotPositiveDefiniteError
 from tsforecast.models import MODELS, ISSMForecaster
 from tsforecast.models.base import scaled
-from tsforecast.models.linear import crps_of_forecast
-from tsforecast.models.switching import weighted_crps
+from tsforecast.models.closed_form import crps_of_forecast
+from tsforecast.models.particle_based import weighted_crps
 from tsforecast.nn.mlp import resized
 
 EXACT = {"rtol": 1e-9, "atol": 1e-9}

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from tests.models.cases import entries_of, make_batch, make_model
-from tsforecast.models.frames import decode, forecast_paths, smoothed_paths
+from tsforecast.models.frame_paths import decode, forecast_paths, smoothed_paths
 from tsforecast.nn.decoders import BernoulliDecoder
 from tsforecast.nn.image import principal_components
 

@@ -9,7 +9,7 @@ import torch
 from tests.models.cases import HORIZON, LINEAR, make_batch, make_entries, make_model, without
 from tsforecast.core import Gaussian
 from tsforecast.models.base import scaled
-from tsforecast.models.linear import AbstractLinearForecaster
+from tsforecast.models.closed_form import AbstractLinearForecaster
 
 EXACT = {"rtol": 1e-9, "atol": 1e-9}
 

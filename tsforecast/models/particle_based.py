@@ -14,7 +14,7 @@ from tsforecast.core.particles.smoothing import ParticleSmoothed, sample_given, 
 from tsforecast.core.particles.switching import DiagonalGaussian
 from tsforecast.models.base import AbstractForecaster, Batch, Belief, TimeSlice, known_past, scaled
 from tsforecast.models.bounds import at_least
-from tsforecast.models.linear import crps_of_forecast
+from tsforecast.models.closed_form import crps_of_forecast
 from tsforecast.nn.mlp import BaseMixture, ProposalNetwork
 
 # Logarithms of inverse scales stay in a range in which float32 filters safely whatever an optimiser does.
