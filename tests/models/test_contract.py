@@ -418,7 +418,7 @@ def test_checkpoints_load_without_running_code(case, tmp_path):
     batch = {name: value for name, value in make_batch(model, entries).items() if isinstance(value, torch.Tensor)}
     trainer.fit(model, torch.utils.data.DataLoader([batch], batch_size=None))
     trainer.save_checkpoint(tmp_path / "some.ckpt")
-    assert torch.load(tmp_path / "some.ckpt", weights_only=True)["tsforecast_format"] == 2
+    assert torch.load(tmp_path / "some.ckpt", weights_only=True)["tsforecast_format"] == 3
     again = type(model).load_from_checkpoint(tmp_path / "some.ckpt", weights_only=True)
     assert again.hparams == model.hparams
     model.train(again.training)

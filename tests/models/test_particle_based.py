@@ -566,10 +566,12 @@ def test_the_gradient_of_resampling(resample_below, same):
 
 def test_proposals_have_their_networks():
     names = {case: {name for name, _ in make_model(case).named_modules()} for case in SWITCHING}
-    assert "proposal.lower" in names["arsgls"]
-    assert "proposal.switch" in names["arsgls-encoder"]
-    assert "proposal.lower" not in names["arsgls-encoder"]
-    assert not any(name.startswith("proposal") for name in names["arsgls-bootstrap"] | names["sgls-categorical"])
+    assert "proposal_network.lower" in names["arsgls"]
+    assert "proposal_network.switch" in names["arsgls-encoder"]
+    assert "proposal_network.lower" not in names["arsgls-encoder"]
+    assert not any(
+        name.startswith("proposal_network") for name in names["arsgls-bootstrap"] | names["sgls-categorical"]
+    )
 
 
 @pytest.mark.parametrize("particle_length", [0, 3, 50])
