@@ -1,21 +1,15 @@
 """Trains and scores models of video for the same time on the same frames; see video.sh."""
 
 import argparse
-import csv
 import json
-import os
 import pathlib
-import subprocess
-import sys
 from typing import Any
 
 import pandas as pd
-from tqdm import tqdm
+from tables import ROOT, call, fill, has_row
 
-from tsforecast.data.files import append_rows
 from tsforecast.data.folder import data_home
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
 DATASETS = ["box", "box-gravity", "polygon", "pong"]
 MODELS = ["kvae-mc", "kvae-rb", "arsgls"]
 BUDGET_SECONDS = 1200  # of training, on one core
@@ -44,26 +38,15 @@ COLUMNS = [
 def main() -> None:
     """Runs what is not in the table yet."""
     options = parse()
-    jobs = [
-        (dataset, model, recipe, seed)
+    keys = [
+        {"dataset": dataset, "model": model, "recipe": recipe, "seed": seed, "budget_s": options.budget}
         for seed in options.seeds
         for recipe in options.recipes
         for dataset in options.datasets
         for model in options.models
-        if not is_done(options.output, dataset, model, recipe, seed, options.budget)
     ]
-    failures = []
-    for job in tqdm(jobs, unit="run", smoothing=0):
-        try:
-            make_data(job[0])
-            append_rows(options.output, COLUMNS, [run(*job, options)])
-        except RuntimeError as error:
-            failures.append(str(error))
-            tqdm.write(str(error), file=sys.stderr)
-    if options.output.exists():
-        tqdm.write(summary(options.output))
-    if failures:
-        raise SystemExit(f"{len(failures)} of {len(jobs)} runs failed")
+    jobs = [key for key in keys if not has_row(options.output, key)]
+    fill(options.output, COLUMNS, jobs, lambda key: [run(key, options)], summary)
 
 
 def parse() -> argparse.Namespace:
@@ -93,22 +76,27 @@ def make_data(dataset: str) -> None:
         call(["datasets/video.py", dataset])
 
 
-def run(dataset: str, model: str, recipe: str, seed: int, options: argparse.Namespace) -> dict[str, Any]:
+def run(key: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
     """Trains and scores, going on with what an earlier call began: a line of the table.
+
+    Args:
+        key: The first columns of the line: what to train.
+        options: Of the command line.
 
     Raises:
         RuntimeError: If a command fails; the message ends with what it printed last.
     """
-    folder = options.runs / f"{dataset}-{model}-{recipe}-{options.budget}-{seed}"
+    dataset, model, recipe, seed, budget = key.values()
+    make_data(dataset)
+    folder = options.runs / f"{dataset}-{model}-{recipe}-{budget}-{seed}"
     train = ["scripts/video_train.py", model, "--dataset", dataset, *settings_of(model, recipe).split()]
-    train += ["--max_minutes", f"{options.budget / 60:.6g}", "--seed", str(seed), "--threads", "1"]
+    train += ["--max_minutes", f"{budget / 60:.6g}", "--seed", str(seed), "--threads", "1"]
     train += ["--accelerator", "cpu"]
     if (folder / "run.json").exists():
         call(["scripts/video_train.py", "--resume", str(folder)])
     else:
         call([*train, "--output", str(folder)])
     call(["scripts/video_evaluate.py", str(folder), *options.evaluation.split(), "--device", "cpu"])
-    key = {"dataset": dataset, "model": model, "recipe": recipe, "seed": seed, "budget_s": options.budget}
     return key | facts_of(folder, model) | {"command": "python " + " ".join(train)}
 
 
@@ -153,25 +141,6 @@ def summary(table: pathlib.Path) -> str:
     known = rows.groupby("dataset")[floors].mean().T.map("{:.2f}".format)
     known.index = pd.MultiIndex.from_tuples([("", "", name.replace("_", " ")) for name in floors], names=keys)
     return pd.concat([models, known]).to_string()
-
-
-def is_done(table: pathlib.Path, dataset: str, model: str, recipe: str, seed: int, budget: int) -> bool:
-    """Whether the table has the run."""
-    if not table.exists():
-        return False
-    key = {"dataset": dataset, "model": model, "recipe": recipe, "seed": str(seed), "budget_s": str(budget)}
-    with table.open(newline="") as stream:
-        return any(key.items() <= row.items() for row in csv.DictReader(stream))
-
-
-def call(arguments: list[str]) -> None:
-    """Runs a script of the project with one thread."""
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, *arguments], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        raise RuntimeError(f"{' '.join(arguments)} failed: {(done.stdout + done.stderr)[-500:]}")
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+import yaml
 
 from tsforecast.cli import PARSERS, main
 from tsforecast.cli.parsing import typed, underscored
@@ -100,6 +101,36 @@ def test_options_of_a_configuration(capsys, tmp_path):
     ]:
         path.write_text(text)
         assert refused(capsys, "train", "issm", "--config", str(path)).startswith(message)
+
+
+def test_a_recipe_is_found_by_model_and_data_and_other_options_count_instead(capsys):
+    asked = ("train", "rsgls-issm", "--recipe", "best", "--max-epochs=3", "--dataset", "exchange")
+    with pytest.raises(SystemExit):
+        main([*asked, "--print_config"])
+    found = yaml.safe_load(capsys.readouterr().out)
+    assert (found["max_epochs"], found["num_particles"], found["gradient_length"]) == (3, 20, 100)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ("rsgls-issm", "--recipe", "papr", "--dataset", "exchange"),
+            "there is no recipe of 'rsgls-issm' on 'exchange' called 'papr'; did you mean 'paper'? There are best, "
+            "paper, bootstrap-32, encoder-32, fivo",
+        ),
+        (("issm", "--recipe", "best"), "--recipe best needs --dataset NAME, one of electricity-18dec, exchange, "),
+        (("issm", "--recipe", "best", "--data", "x.csv"), "--recipe best needs --dataset NAME, one of "),
+        (
+            ("issm", "--recipe", "best", "--dataset", "eia-2020"),
+            "--recipe: there are no recipes of 'issm' on 'eia-2020', only on electricity-18dec, exchange, ",
+        ),
+        (("rsgls", "--recipe", "best", "--dataset", "wiki"), "--recipe: there are no recipes of 'rsgls', only of "),
+        (("issm", "--recipe"), "--recipe: expected a value"),
+    ],
+)
+def test_an_unknown_recipe_is_refused_with_those_that_there_are(capsys, arguments, message):
+    assert refused(capsys, "train", *arguments).startswith(message)
 
 
 def test_dashes_are_underscores():

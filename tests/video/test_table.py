@@ -15,7 +15,7 @@ TINY = "--filters 2 --state_dim 3 --hidden 4 --num_bases 2 --num_particles 2 --b
 @pytest.fixture(scope="module")
 def modules():
     """By the path under which the table calls them."""
-    folders = [str(FOLDER / name) for name in ("scripts", "datasets")]
+    folders = [str(FOLDER / name) for name in ("scripts", "datasets", "runs")]
     sys.path[:0] = folders
     names = {"scripts": ("video_train", "video_evaluate"), "datasets": ("video",)}
     yield {f"{part}/{name}.py": importlib.import_module(name) for part, found in names.items() for name in found}

@@ -17,7 +17,7 @@ from jsonargparse import ArgumentParser, Namespace
 from lightning.pytorch.callbacks import LambdaCallback, ModelCheckpoint, Timer
 from lightning.pytorch.loggers import CSVLogger
 
-from tsforecast.cli import options, parsing, runs
+from tsforecast.cli import options, parsing, recipes, runs
 from tsforecast.cli.choices import choices, tell
 from tsforecast.data import ForecastTask
 from tsforecast.data.frequency import expected_alias_warnings
@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 # Options of a run that are neither the model's nor the estimator's.
 _RUN = (
     "config",
+    "recipe",
     "output",
     "resume",
     "seed",
@@ -55,6 +56,9 @@ def parser() -> ArgumentParser:
         command = parsing.command_parser(f"train {name}", summary)
         command.add_argument(
             "--config", action=parsing.ConfigFile, help="YAML file of options, such as the config.yaml of a run"
+        )
+        command.add_argument(
+            "--recipe", metavar="NAME", type=str, help="options of a published row of --dataset, such as best or paper"
         )
         options.add_data(command)
         _add_run(command)
@@ -82,6 +86,30 @@ def _add_run(command: ArgumentParser) -> None:
     )
 
 
+def parse(command: ArgumentParser, argv: Sequence[str]) -> Namespace:
+    """Return the options, those of a recipe included.
+
+    Options of the recipe come first, as if its file had been given by `--config` before all others.
+
+    Args:
+        command: The parser of `train`.
+        argv: Arguments of the command.
+
+    Raises:
+        ArgumentError: If the arguments are not understood.
+        ValueError: If there is no such recipe.
+    """
+    # `--print_config` ends the first call of the parser, before the options of the recipe are known.
+    first = command.parse_args([word for word in argv if not word.startswith("--print_config")])
+    chosen = first[first.model] if first.model else Namespace()
+    words = list(argv)
+    if chosen.get("recipe") and not (first.resume or chosen.resume):
+        path = recipes.find(first.model, chosen.dataset, chosen.recipe)
+        place = words.index(first.model) + 1
+        words[place:place] = ["--config", str(path)]
+    return command.parse_args(words)
+
+
 def run(argv: Sequence[str]) -> int:
     """Trains, or goes on training.
 
@@ -97,7 +125,7 @@ def run(argv: Sequence[str]) -> int:
         FileNotFoundError: If a file or folder is missing.
     """
     command = parser()
-    parsed = command.parse_args(list(argv))
+    parsed = parse(command, argv)
     chosen = parsed[parsed.model] if parsed.model else Namespace()
     parsing.check_ranges(chosen)
     resume = parsed.resume or chosen.get("resume")
@@ -161,7 +189,7 @@ def _refuse_changes(command: ArgumentParser, parsed: Namespace, model: str) -> N
 
 def config(model: str, chosen: Namespace) -> str:
     """The resolved options as YAML, without what belongs to this run only."""
-    kept = {name: value for name, value in vars(chosen).items() if name not in ("config", "output", "resume")}
+    kept = {name: value for name, value in vars(chosen).items() if name not in ("config", "recipe", "output", "resume")}
     if chosen.data is not None:
         kept["data"] = str(Path(chosen.data).resolve())
     return f"# tsforecast train {model} --config THIS_FILE\n" + yaml.safe_dump(kept, sort_keys=False)

@@ -60,7 +60,7 @@ def run(argv: Sequence[str]) -> int:
         ImportError: If Optuna is not installed.
     """
     own, rest = parser().parse_known_args(list(argv))
-    parsed = train.parser().parse_args([own.model, *rest])
+    parsed = train.parse(train.parser(), [own.model, *rest])
     chosen = parsed[own.model]
     if chosen.resume or chosen.output:
         raise ValueError("expected neither --resume nor --output: a study has a folder of its own, see --study")

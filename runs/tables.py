@@ -1,0 +1,84 @@
+"""What the scripts that fill a table of results share: each runs what its table lacks, by commands of the project."""
+
+import csv
+import os
+import pathlib
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from typing import Any, TypeVar
+
+from tqdm import tqdm
+
+from tsforecast.data.files import append_rows
+
+Job = TypeVar("Job")
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+
+def has_row(table: pathlib.Path, key: Mapping[str, object]) -> bool:
+    """Return whether a table has a row with these values.
+
+    Args:
+        table: CSV file; there may be none yet.
+        key: Values by column.
+    """
+    if not table.exists():
+        return False
+    texts = {name: str(value) for name, value in key.items()}
+    with table.open(newline="") as stream:
+        return any(texts.items() <= row.items() for row in csv.DictReader(stream))
+
+
+def call(arguments: Sequence[str]) -> None:
+    """Runs a script of the project with one thread, by the package beside it, whatever else is installed.
+
+    Raises:
+        RuntimeError: If it fails; the message ends with what it printed last.
+    """
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, *arguments], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(arguments)} failed: {(done.stdout + done.stderr)[-500:]}")
+
+
+def fill(
+    table: pathlib.Path,
+    columns: Sequence[str],
+    jobs: Sequence[Job],
+    run: Callable[[Job], list[dict[str, Any]]],
+    summary: Callable[[pathlib.Path], str],
+    workers: int = 1,
+) -> None:
+    """Appends the rows of each job to a table as soon as it is done, and prints a summary of the table.
+
+    Args:
+        table: CSV file, made if there is none.
+        columns: Of the table, in order.
+        jobs: What to run.
+        run: Returns the rows of a job; raises `RuntimeError` if it fails.
+        summary: Returns the text to print in the end.
+        workers: Jobs at a time.
+
+    Raises:
+        SystemExit: If jobs have failed; the others are done nevertheless.
+    """
+    failures = 0
+    pool = ThreadPoolExecutor(workers)
+    try:
+        futures = [pool.submit(run, job) for job in jobs]
+        for future in tqdm(as_completed(futures), total=len(jobs), unit="run", smoothing=0):
+            try:
+                append_rows(table, columns, future.result())
+            except RuntimeError as error:
+                failures += 1
+                tqdm.write(str(error), file=sys.stderr)
+    finally:
+        pool.shutdown(cancel_futures=True)  # after Ctrl-C no further job begins
+    if table.exists():
+        tqdm.write(summary(table))
+    if failures:
+        raise SystemExit(f"{failures} of {len(jobs)} runs failed")
