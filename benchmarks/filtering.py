@@ -17,18 +17,16 @@ states, 2 targets, one system); "-gaps" adds 10 % missing values and, for the IS
 """
 
 import argparse
-import json
-import os
 import pathlib
 import shlex
 import statistics
-import subprocess
 import sys
 from collections.abc import Sequence
 from typing import Any
 
 from rows import aligned, write
 from tqdm import tqdm
+from worker import run_worker
 
 HERE = pathlib.Path(__file__).resolve().parent
 # Kept out of this process: importing torch here would take memory from what is measured.
@@ -57,33 +55,16 @@ RESULTS = (
 TIMEOUT_SECONDS = 1800
 
 
-def run_worker(job: dict[str, Any]) -> dict[str, Any]:
-    """What `measure.py` says about the job; a crash is a result, too."""
-    limits = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-    environment = {**os.environ, **dict.fromkeys(limits, str(job["threads"]))}
-    if job["threads"] == 1:
-        environment["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
-    command = [sys.executable, "-W", "ignore", str(HERE / "measure.py"), json.dumps(job)]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, env=environment)
-    except subprocess.TimeoutExpired:
-        return {"status": "failed", "remark": f"not finished after {TIMEOUT_SECONDS} s"}
-    if done.returncode:
-        lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
-        return {"status": "failed", "remark": lines[-1][:200]}
-    return json.loads(done.stdout.strip().splitlines()[-1])
-
-
 def measure(job: dict[str, Any], command: str) -> list[dict[str, Any]]:
     """One row for each mode that the contender has, or one that says why there is none."""
-    timed = run_worker({**job, "what": "time"})
+    timed = run_worker("measure.py", {**job, "what": "time"}, TIMEOUT_SECONDS)
     base = {name: job[name] for name in ("problem", "dtype", "device", "threads", "contender")}
     base |= {name: timed.get(name, "") for name in ("hardware", "status", "series", "remark", "versions")}
     base["command"] = command
     if timed["status"] != "ok":
         worst = max((timed.get(f"error_{mode}") or 0.0 for mode in MODES), default=0.0)
         return [{**base, "mode": "", "error": f"{worst:.1e}" if worst else ""}]
-    memory = run_worker({**job, "what": "memory"})
+    memory = run_worker("measure.py", {**job, "what": "memory"}, TIMEOUT_SECONDS)
     rows = []
     for mode, ns in timed["ns"]["contender"].items():
         naive = timed["ns"]["naive"][mode]

@@ -19,18 +19,16 @@ the high-water mark of another process that does the work once (on a GPU: the mo
 """
 
 import argparse
-import json
-import os
 import pathlib
 import shlex
 import statistics
-import subprocess
 import sys
 from collections.abc import Sequence
 from typing import Any
 
 from rows import aligned, write
 from tqdm import tqdm
+from worker import run_worker
 
 HERE = pathlib.Path(__file__).resolve().parent
 # Kept out of this process: importing torch here would take memory from what is measured.
@@ -60,31 +58,16 @@ RESULTS = (
 TIMEOUT_SECONDS = 3600
 
 
-def run_worker(job: dict[str, Any]) -> dict[str, Any]:
-    """What `iteration.py` says about the job; a crash is a result, too."""
-    limits = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-    environment = {**os.environ, **dict.fromkeys(limits, str(job["threads"]))}
-    command = [sys.executable, "-W", "ignore", str(HERE / "iteration.py"), json.dumps(job)]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, env=environment)
-    except subprocess.TimeoutExpired:
-        return {"status": "failed", "remark": f"not finished after {TIMEOUT_SECONDS} s"}
-    if done.returncode:
-        lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
-        return {"status": "failed", "remark": lines[-1][:200]}
-    return json.loads(done.stdout.strip().splitlines()[-1])
-
-
 def measure(job: dict[str, Any], command: str) -> list[dict[str, Any]]:
     """One row for each mode, or one that says why there is none."""
-    timed = run_worker({**job, "what": "time"})
+    timed = run_worker("iteration.py", {**job, "what": "time"}, TIMEOUT_SECONDS)
     base = {name: job[name] for name in ("model", *SIZES, "device", "threads", "contender")}
     base |= {name: timed.get(name, "") for name in ("hardware", "status", "remark", "versions")}
     base["command"] = command
     errors = {mode: f"{error:.1e}" for mode, error in timed.get("errors", {}).items()}
     if timed["status"] != "ok":
         return [{**base, "mode": "", "error": " / ".join(errors.values())}]
-    memory = run_worker({**job, "what": "memory"})
+    memory = run_worker("iteration.py", {**job, "what": "memory"}, TIMEOUT_SECONDS)
     rows = []
     for mode in job["modes"]:
         own = timed["seconds"][job["contender"]][mode]

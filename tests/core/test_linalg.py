@@ -3,7 +3,7 @@ import torch
 
 from tests.oracles import generator, random_covariance
 from tsforecast.core import Gaussian, NotPositiveDefiniteError
-from tsforecast.core.linalg import cholesky, log_det, matvec, solve_lower
+from tsforecast.core.linalg import cholesky, log_det, mask_rows, matvec, solve_lower
 
 EXACT = {"rtol": 1e-10, "atol": 1e-10}
 
@@ -73,3 +73,17 @@ def test_sampling_from_a_singular_covariance_has_finite_gradients(singular):
     assert root.grad is not None
     assert root.grad.isfinite().all()
     assert root.grad.abs().sum() > 0
+
+
+def test_a_masked_system_is_that_of_the_observed_components():
+    rng = generator(0)
+    cov, matrix = random_covariance((), 3, rng), torch.randn(3, 3, generator=rng).double()
+    observed = torch.tensor([[True, False, True], [False, False, False]])
+    rows, masked = mask_rows(matrix, cov, observed)
+    kept = [0, 2]
+    assert torch.equal(masked[0][kept][:, kept], cov[kept][:, kept])
+    assert torch.equal(masked[0][1], torch.tensor([0.0, 1.0, 0.0], dtype=torch.float64))
+    assert torch.equal(masked[1], torch.eye(3, dtype=torch.float64))
+    expected = torch.linalg.solve(cov[kept][:, kept], matrix[kept])
+    torch.testing.assert_close(torch.linalg.solve(masked, rows)[0][kept], expected, **EXACT)
+    assert not rows[1].any()

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from tsforecast.data.frequency import to_period
-from tsforecast.data.transform import SEASONS, EpochLoader, Prepare, collate, cut
+from tsforecast.data.transform import EpochLoader, Prepare, collate, cut
+from tsforecast.seasons import SEASONS
 
 
 def prepare(length=10, seasons=(), freq="D", **options):

@@ -1,8 +1,7 @@
 import pytest
 
 from tsforecast.core.components import Level, Season, Trend
-from tsforecast.data.transform import SEASONS
-from tsforecast.models.component_names import SEASON_FACTORS, component_names, parse_component
+from tsforecast.models.component_names import component_names, parse_component
 
 
 def test_names():
@@ -11,10 +10,6 @@ def test_names():
     assert parse_component("damped_trend") == Trend(damped=True)
     assert parse_component("cycle_of_12") == Season(12, "cycle_of_12")
     assert parse_component("hour_of_week").size == 168
-
-
-def test_every_season_is_known_to_the_calendar():
-    assert {name: factors for name, (factors, _) in SEASONS.items()} == SEASON_FACTORS
 
 
 @pytest.mark.parametrize(("freq", "states"), [("D", 8), ("h", 32)])

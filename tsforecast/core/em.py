@@ -5,8 +5,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from tsforecast.core.gaussian import Gaussian
-from tsforecast.core.kalman import Smoothed, mask_rows, smooth
-from tsforecast.core.linalg import LOG_2PI, cholesky, log_det, matvec, solve_lower, symmetrise
+from tsforecast.core.kalman import Smoothed, smooth
+from tsforecast.core.linalg import LOG_2PI, cholesky, log_det, mask_rows, matvec, solve_lower, symmetrise
 from tsforecast.core.linear import AbstractLinearSystem, LinearGaussian, LinearSystem
 from tsforecast.core.loop.scan import scan
 

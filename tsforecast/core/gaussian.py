@@ -9,7 +9,16 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from tsforecast.core.linalg import LOG_2PI, broadcast_shapes, cholesky, log_det, matvec, solve_lower, symmetrise
+from tsforecast.core.linalg import (
+    LOG_2PI,
+    broadcast_shapes,
+    cholesky,
+    log_det,
+    mask_rows,
+    matvec,
+    solve_lower,
+    symmetrise,
+)
 
 Record = TypeVar("Record")
 
@@ -120,15 +129,13 @@ class Gaussian:
         Raises:
             NotPositiveDefiniteError: If the known dimensions are linearly dependent.
         """
-        mask = observed.to(self.mean.dtype)
         residual = torch.where(observed, value - self.mean, torch.zeros_like(self.mean))
-        masked = self.cov * mask[..., :, None]
-        among = masked * mask[..., None, :] + torch.diag_embed(1 - mask)
+        masked, among = mask_rows(self.cov, self.cov, observed)
         factor = cholesky(among, "the covariance of the known values")
         gain = torch.linalg.solve_triangular(factor, masked.expand_as(factor), upper=False)
         mean = self.mean + matvec(gain.mT, solve_lower(factor, residual))
         cov = symmetrise(self.cov - gain.mT @ gain)
-        free = 1 - mask  # rounding must not move what is known
+        free = (~observed).to(mean.dtype)  # rounding must not move what is known
         return Gaussian(torch.where(observed, value, mean), cov * free[..., :, None] * free[..., None, :])
 
     def product(self, other: "Gaussian") -> tuple["Gaussian", Float[Tensor, "*batch"]]:

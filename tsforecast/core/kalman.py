@@ -20,6 +20,8 @@ from tsforecast.core.linalg import (
     check_factor,
     cholesky,
     log_det,
+    mask_cov,
+    mask_rows,
     matvec,
     solve_lower,
     symmetrise,
@@ -201,13 +203,6 @@ def _observe(
     return matvec(white.mT, solve_lower(factor, residual)), white.mT @ white
 
 
-def mask_rows(matrix: Tensor, cov: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows of zero, and independent unit variances, for the missing components."""
-    mask = observed.to(cov.dtype)
-    cov = cov * mask[..., :, None] * mask[..., None, :] + torch.diag_embed(1 - mask)
-    return matrix * mask[..., :, None], cov
-
-
 def forecast(
     system: AbstractLinearSystem, prior: Gaussian, num_steps: int, first: int = 0
 ) -> tuple[Gaussian, Gaussian]:
@@ -345,7 +340,7 @@ def sampled_evidence(
         count = residual.shape[-1]
         if seen is not None:
             residual = torch.where(seen, residual, 0.0)
-            _, noise = mask_rows(emission.matrix, noise, seen)
+            noise = mask_cov(noise, seen)
             count = seen.sum(-1)
         factor = cholesky(noise, "the noise of an emission")
         total = total - 0.5 * (solve_lower(factor, residual).square().sum(-1) + log_det(factor) + count * LOG_2PI)

@@ -5,7 +5,7 @@ import math
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 LOG_2PI = math.log(2 * math.pi)
@@ -170,6 +170,19 @@ def add_diagonal(
         added = matrix.expand(*batch, *matrix.shape[-2:]).clone(memory_format=torch.contiguous_format)
     added.diagonal(dim1=-2, dim2=-1).add_(diagonal)
     return added
+
+
+def mask_cov(cov: Float[Tensor, "... dim dim"], observed: Bool[Tensor, "... dim"]) -> Float[Tensor, "... dim dim"]:
+    """Return a covariance whose missing components are independent, with unit variance."""
+    mask = observed.to(cov.dtype)
+    return cov * mask[..., :, None] * mask[..., None, :] + torch.diag_embed(1 - mask)
+
+
+def mask_rows(
+    matrix: Float[Tensor, "... dim in"], cov: Float[Tensor, "... dim dim"], observed: Bool[Tensor, "... dim"]
+) -> tuple[Float[Tensor, "... dim in"], Float[Tensor, "... dim dim"]]:
+    """Return a matrix with rows of zero for the missing components, and the covariance of `mask_cov`."""
+    return matrix * observed.to(matrix.dtype)[..., :, None], mask_cov(cov, observed)
 
 
 def log_det(factor: Float[Tensor, "*batch dim dim"]) -> Float[Tensor, "*batch"]:

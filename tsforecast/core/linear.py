@@ -15,6 +15,7 @@ from tsforecast.core.linalg import (
     add_diagonal,
     broadcast_shapes,
     cholesky,
+    mask_rows,
     matvec,
     solve_lower,
     symmetrise,
@@ -87,11 +88,9 @@ class LinearGaussian(AbstractLinearGaussian):
         among = cross @ self.matrix.mT + self.noise
         count: Tensor | int = value.shape[-1]
         if observed is not None:
-            mask = observed.to(residual.dtype)
             residual = torch.where(observed, residual, 0.0)
-            cross = cross * mask[..., :, None]
-            among = among * mask[..., :, None] * mask[..., None, :] + torch.diag_embed(1 - mask)
-            count = mask.sum(-1)
+            cross, among = mask_rows(cross, among, observed)
+            count = observed.to(residual.dtype).sum(-1)
         factor = cholesky(among, "the predictive covariance of an observation")
         gain = whiten(factor, cross)
         white = solve_lower(factor, residual)

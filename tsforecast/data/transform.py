@@ -17,22 +17,9 @@ from numpy.typing import NDArray
 from tsforecast.data.checks import as_numbers
 from tsforecast.data.frequency import calendar_unit, expected_alias_warnings, offset_alias
 from tsforecast.data.magnitude import find_exponents, in_float32
+from tsforecast.seasons import SEASONS, cycle_length
 
 log = logging.getLogger(__name__)
-
-# Season name -> (number of factors, index by the calendar). A name of the form `cycle_of_12` counts steps instead.
-SEASONS = {
-    "minute_of_hour": (60, lambda t: t.minute),
-    "half_hour_of_day": (48, lambda t: 2 * t.hour + t.minute // 30),
-    "hour_of_day": (24, lambda t: t.hour),
-    "hour_by_kind_of_day": (48, lambda t: t.hour + 24 * (t.dayofweek >= 5)),
-    "hour_of_week": (168, lambda t: t.hour + 24 * t.dayofweek),
-    "day_of_week": (7, lambda t: t.dayofweek),
-    "day_of_month": (31, lambda t: t.day - 1),
-    "week_of_year": (53, lambda t: (t.dayofyear - 1) // 7),
-    "month_of_year": (12, lambda t: t.month - 1),
-    "quarter_of_year": (4, lambda t: t.quarter - 1),
-}
 
 _PER_STEP = ("target", "observed", "time_feat", "season_index", "dynamic_real")
 _TARGETS = ("past_target", "future_target", "known_future")
@@ -54,10 +41,8 @@ def _calendar(start: pd.Period, length: int, seasons: tuple[str, ...]) -> tuple[
         features = [np.asarray(function(times), dtype=np.float32) for function in functions]
         indices = []
         for name in seasons:
-            if name.startswith("cycle_of_"):
-                indices.append(
-                    (start.ordinal // start.freq.n + np.arange(length)) % int(name.removeprefix("cycle_of_"))
-                )
+            if cycle := cycle_length(name):
+                indices.append((start.ordinal // start.freq.n + np.arange(length)) % cycle)
             else:
                 indices.append(np.asarray(SEASONS[name][1](times), dtype=np.int64))
     stack = lambda parts, dtype: np.stack(parts, -1).astype(dtype) if parts else np.zeros((length, 0), dtype)  # noqa: E731

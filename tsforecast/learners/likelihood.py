@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.distributions import Distribution, MultivariateNormal
 
-from tsforecast.core.linalg import LOG_2PI, cholesky, solve_lower, whiten
+from tsforecast.core.linalg import LOG_2PI, cholesky, mask_cov, solve_lower, whiten
 from tsforecast.learners.loop import Expectation, Prediction
 
 
@@ -104,7 +104,9 @@ class GaussianLikelihood(AbstractLikelihood):
             residual = torch.where(observed, residual, 0.0)
             jacobian = jacobian * observed.unsqueeze(-1)
         if isinstance(self.noise, Tensor) and self.noise.ndim == 2:
-            factor = cholesky(_masked(self._covariance(outputs), observed), "the noise of an observation")
+            cov = self._covariance(outputs)
+            cov = cov if observed is None else mask_cov(cov, observed)
+            factor = cholesky(cov, "the noise of an observation")
             factor = factor.expand(len(outputs), *factor.shape[-2:])
             return whiten(factor, jacobian), solve_lower(factor, residual)
         if isinstance(self.noise, Tensor):
@@ -211,20 +213,13 @@ class LogDensity(AbstractLikelihood):
         return False
 
 
-def _masked(cov: Tensor, observed: Tensor | None) -> Tensor:
-    """With independent ones where nothing is observed."""
-    if observed is None:
-        return cov
-    mask = observed.to(cov.dtype)
-    return cov * mask.unsqueeze(-1) * mask.unsqueeze(-2) + torch.diag_embed(1 - mask)
-
-
 def _log_normal(residual: Tensor, cov: Tensor, observed: Tensor | None) -> Tensor:
     """Log N(residual; 0, cov) of the observed components."""
     count: Tensor | int = residual.shape[-1]
     if observed is not None:
         residual, count = torch.where(observed, residual, 0.0), observed.to(residual.dtype).sum(-1)
-    factor = cholesky(_masked(cov, observed), "the covariance of a prediction")
+        cov = mask_cov(cov, observed)
+    factor = cholesky(cov, "the covariance of a prediction")
     factor = factor.expand(*residual.shape[:-1], *factor.shape[-2:])
     white = torch.linalg.solve_triangular(factor, residual.unsqueeze(-1), upper=False)  # differentiable twice
     return -0.5 * (white.square().sum((-2, -1)) + count * LOG_2PI) - factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)

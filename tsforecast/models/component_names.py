@@ -1,20 +1,7 @@
 """Components of an ISSM by name."""
 
 from tsforecast.core.components import Component, Level, Season, Trend
-
-# Number of factors of every named season; `cycle_of_N` has N.
-SEASON_FACTORS = {
-    "minute_of_hour": 60,
-    "half_hour_of_day": 48,
-    "hour_of_day": 24,
-    "hour_by_kind_of_day": 48,
-    "hour_of_week": 168,
-    "day_of_week": 7,
-    "day_of_month": 31,
-    "week_of_year": 53,
-    "month_of_year": 12,
-    "quarter_of_year": 4,
-}
+from tsforecast.seasons import SEASONS, num_factors
 
 _OTHERS = {
     "level": Level(),
@@ -65,12 +52,9 @@ def parse_component(name: str) -> Component:
     """
     if name in _OTHERS:
         return _OTHERS[name]
-    if name in SEASON_FACTORS:
-        return Season(SEASON_FACTORS[name], name)
-    count = name.removeprefix("cycle_of_")
-    if name.startswith("cycle_of_") and count.isdigit() and int(count) > 1:
-        return Season(int(count), name)
+    if factors := num_factors(name):
+        return Season(factors, name)
     raise ValueError(
-        f"unknown component {name!r}: expected one of {', '.join([*_OTHERS, *SEASON_FACTORS])} or cycle_of_N, "
+        f"unknown component {name!r}: expected one of {', '.join([*_OTHERS, *SEASONS])} or cycle_of_N, "
         "joined by '+', or 'auto' or 'paper'"
     )

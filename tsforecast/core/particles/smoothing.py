@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tsforecast.core import kalman
 from tsforecast.core.gaussian import Gaussian, map_tensors, register_record, unbind
-from tsforecast.core.linalg import LOG_2PI, cholesky, log_det, matvec, symmetrise
+from tsforecast.core.linalg import LOG_2PI, cholesky, log_det, mask_rows, matvec, symmetrise
 from tsforecast.core.linear import LinearGaussian, LinearSystem
 from tsforecast.core.particles.filtering import (
     AbstractSwitchingSystem,
@@ -210,7 +210,7 @@ def _observe(conditional: LinearGaussian, value: Tensor, observed: Tensor | None
     residual = value - conditional.offset
     if observed is not None:
         residual = torch.where(observed, residual, 0.0)
-        matrix, noise = kalman.mask_rows(matrix, noise, observed)
+        matrix, noise = mask_rows(matrix, noise, observed)
     factor = cholesky(noise, "the noise of an emission")
     rhs = torch.cat([matrix.expand(*residual.shape, -1), residual.unsqueeze(-1)], -1)
     white = torch.linalg.solve_triangular(factor.expand(*residual.shape, -1), rhs, upper=False)
