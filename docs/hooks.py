@@ -1,4 +1,4 @@
-"""What the site takes from outside its folder: the README as its first page, data sets, pictures of results."""
+"""What the site takes from outside its folder: README, examples, data sets, pictures of results."""
 
 import re
 from pathlib import Path
@@ -7,16 +7,31 @@ from typing import Any
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = {"index.md": "README.md", "datasets.md": "datasets/README.md"}
+EXAMPLES = {f"examples/{path.stem}.md": f"examples/{path.name}" for path in sorted((ROOT / "examples").glob("*.py"))}
+PAGES = {"index.md": "README.md", "datasets.md": "datasets/README.md", **EXAMPLES}
 
 
 def on_files(files: Files, config: Any) -> Files:
     """Adds them."""
     for page, source in PAGES.items():
-        files.append(File.generated(config, page, content=(ROOT / source).read_text(encoding="utf-8")))
+        text = (ROOT / source).read_text(encoding="utf-8")
+        files.append(File.generated(config, page, content=rendered(text, source) if page in EXAMPLES else text))
     for picture in sorted((ROOT / "results").glob("*.png")):
         files.append(File.generated(config, f"results/{picture.name}", abs_src_path=str(picture)))
     return files
+
+
+def rendered(script: str, source: str) -> str:
+    """Cells of an example as a page: text, code, and the picture in which the script ends."""
+    parts = []
+    for cell in re.split(r"^# %%", script, flags=re.MULTILINE)[1:]:
+        kind, _, body = cell.partition("\n")
+        if kind.strip() == "[markdown]":
+            parts.append(re.sub(r"^# ?", "", body.strip(), flags=re.MULTILINE))
+        else:
+            parts.append(f"```python\n{body.strip()}\n```")
+    picture = f"docs/images/examples/{Path(source).stem}.png"
+    return "\n\n".join([*parts, f"![What the script draws](../{picture})", f"The script is `{source}`.", ""])
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:

@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -53,42 +54,108 @@ def test_commands(folder, monkeypatch, capsys):
 
 
 FAST = '"max_epochs": 1, "accelerator": "cpu", "logger": False, "enable_progress_bar": False'
+SEEDED = {", seed=0)": f", seed=0, num_batches_per_epoch=1, trainer_kwargs={{{FAST}}})"}
 # What makes the code of a page small, by what it says.
 SMALL = {
+    "README.md": SEEDED,
     "docs/tutorial.md": {'"max_epochs": 50': FAST},
-    "README.md": {", seed=0)": f", seed=0, num_batches_per_epoch=1, trainer_kwargs={{{FAST}}})"},
     "docs/learners.md": {
-        ", seed=0)": f", seed=0, num_batches_per_epoch=1, trainer_kwargs={{{FAST}}})",
-        "task.windows - 1": "2",
         "datasets.Phishing()": "datasets.Phishing().take(40)",
         "randn(500": "randn(410",
         "rand(100)": "rand(10)",
     },
+    "docs/howto/data.md": SEEDED,
+    "docs/howto/covariates.md": SEEDED,
+    "docs/howto/missing.md": SEEDED | {"num_samples=100": "num_samples=3"},
+    "docs/howto/what-if.md": SEEDED,
+    "docs/howto/live.md": SEEDED | {"task.windows - 1": "2"},
+    "docs/howto/tuning.md": SEEDED,
+    "docs/howto/gpu.md": {'"max_epochs": 40, "accelerator": "auto"': f"{FAST}", "task.train)": "task.train[:2])"},
+    "docs/howto/many.md": {
+        '"max_epochs": 50': FAST,
+        "epoch=8": "epoch=1",
+        "predict(task.train)": "predict(task.train[:5])",
+    },
+}
+
+
+def check_tutorial(names, said):
+    assert "seasonal_naive" in said
+    assert [*names["table"]] == ["item_id", "timestamp", "mean", "0.1", "0.5", "0.9"]
+    assert names["table"]["timestamp"].min() == pd.Timestamp("2024-04-29")
+    assert "seasonal_naive" in names["scores"].scores
+    assert "shop 2 2024-04-29" in said
+
+
+def check_covariates(names, said):
+    assert names["frame"]["holiday"].sum() > 5
+    assert names["table"]["timestamp"].min() == names["days"][300]
+
+
+def check_missing(names, said):
+    assert names["filled"].samples.shape == (3, 400)
+    assert (names["low"] < names["high"]).all()
+
+
+def check_what_if(names, said):
+    np.testing.assert_allclose(names["forecast"].samples[:, 9], names["known"][9], rtol=1e-5)
+    assert np.ptp(names["forecast"].samples[:, 8]) > 0
+
+
+# What there is after the code of a page: names, and what it has printed.
+CHECKS = {
+    "README.md": lambda names, said: len(said.splitlines()) == len(names["task"].train) or pytest.fail(said),
+    "docs/tutorial.md": check_tutorial,
+    "docs/learners.md": lambda names, said: np.testing.assert_equal(names["predicted"].mean.shape, (10, 1, 10)),
+    "docs/howto/data.md": lambda names, said: np.testing.assert_equal(len(names["table"]), 3 * 14),
+    "docs/howto/covariates.md": check_covariates,
+    "docs/howto/missing.md": check_missing,
+    "docs/howto/what-if.md": check_what_if,
+    "docs/howto/live.md": lambda names, said: np.testing.assert_equal(len(names["forecasts"]), len(said.splitlines())),
+    "docs/howto/tuning.md": lambda names, said: np.testing.assert_equal(len(said.splitlines()), 2),
+    "docs/howto/gpu.md": lambda names, said: np.testing.assert_equal(len(names["forecasts"]), 2),
+    "docs/howto/many.md": lambda names, said: np.testing.assert_equal(len(names["forecast"].quantile(0.9)), 30),
 }
 
 
 @pytest.mark.parametrize("page", SMALL)
-def test_python_of_a_page_runs_as_printed(page, folder, monkeypatch, capsys):
+def test_python_of_a_page_runs_as_printed(page, folder, tmp_path, monkeypatch, capsys):
     """All blocks in their order, as a reader copies them."""
-    monkeypatch.chdir(folder)
+    shutil.copy(folder / "sales.csv", tmp_path)
+    monkeypatch.chdir(tmp_path)
     code = "\n".join(blocks("python", (ROOT / page).read_text()))
     for text, small in SMALL[page].items():
         assert text in code
         code = code.replace(text, small)
     names = {}
     exec(compile(code, page, "exec"), names)
-    said = capsys.readouterr().out
-    if page == "docs/tutorial.md":
-        assert "seasonal_naive" in said
-        assert [*names["table"]] == ["item_id", "timestamp", "mean", "0.1", "0.5", "0.9"]
-        assert names["table"]["timestamp"].min() == pd.Timestamp("2024-04-29")
-        assert "seasonal_naive" in names["scores"].scores
-        assert "shop 2 2024-04-29" in said
-    elif page == "README.md":
-        assert len(said.splitlines()) == len(names["task"].train)
-    else:
-        assert names["predicted"].mean.shape == (10, 1, 10)
-        assert len(names["forecasts"]) == len(names["task"].entries)
+    CHECKS[page](names, capsys.readouterr().out)
+
+
+def test_readme_is_short():
+    """A stranger reads it in five minutes."""
+    words = re.sub(r"```.*?```", "", (ROOT / "README.md").read_text(), flags=re.DOTALL).split()
+    assert 300 < len(words) <= 900
+
+
+def test_links_between_pages_lead_somewhere():
+    """In the repository; the site is checked by `mkdocs build --strict`."""
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
+    for page in pages:
+        text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+        for target, anchor in re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)", text):
+            if "://" in target:
+                continue
+            path = page if not target else (page.parent / target).resolve()
+            assert path.exists(), f"{page}: {target}"
+            if anchor:
+                assert anchor in anchors(path), f"{page}: {target}#{anchor}"
+
+
+def anchors(path):
+    """Of headings, as GitHub and mkdocs name them."""
+    titles = re.findall(r"^#+ (.*)$", re.sub(r"```.*?```", "", path.read_text(), flags=re.DOTALL), re.MULTILINE)
+    return [re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-") for title in titles]
 
 
 def test_every_page_with_python_is_tried():

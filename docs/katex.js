@@ -1,0 +1,9 @@
+// Formulas: pymdownx.arithmatex marks them, KaTeX sets them. Without a network they stay as they are written.
+document.addEventListener("DOMContentLoaded", () => {
+  if (typeof katex === "undefined") return;
+  document.querySelectorAll(".arithmatex").forEach((element) => {
+    const text = element.textContent.trim();
+    const displayMode = text.startsWith("\\[");
+    katex.render(text.slice(2, -2), element, { displayMode, throwOnError: false });
+  });
+});
