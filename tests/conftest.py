@@ -1,3 +1,4 @@
+import lightning.pytorch  # noqa: F401 its log keeps the stderr of its import, which must not be that of a test
 import pytest
 import torch
 

@@ -16,7 +16,8 @@ import pandas as pd
 import pytest
 import yaml
 
-from tsforecast.cli import PARSERS, main
+from tsforecast.cli import main
+from tsforecast.cli.parsers import PARSERS
 from tsforecast.cli.parsing import typed, underscored
 
 ROOT = Path(__file__).parents[2]

@@ -3,39 +3,19 @@
 import logging
 import sys
 from argparse import ArgumentError, ArgumentParser
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from importlib.metadata import version
 
-from lightning.fabric.utilities.exceptions import MisconfigurationException
-
 from tsforecast import progress
-from tsforecast.cli import compare, evaluate, parsing, predict, stream, train, tune
+from tsforecast.cli import names, parsers, parsing
 from tsforecast.cli.memory import keep_freed_memory
 from tsforecast.data.wording import command_line_wording
 
-__all__ = ["COMMANDS", "main"]
+__all__ = ["main"]
 
 log = logging.getLogger(__name__)
-
-# Each takes its arguments and gives the exit status.
-COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
-    "train": train.run,
-    "evaluate": evaluate.run,
-    "compare": compare.run,
-    "predict": predict.run,
-    "stream": stream.run,
-    "tune": tune.run,
-}
-
-PARSERS: dict[str, Callable[[], ArgumentParser]] = {
-    "train": train.parser,
-    "evaluate": evaluate.parser,
-    "compare": compare.parser,
-    "predict": predict.parser,
-    "stream": stream.parser,
-    "tune": tune.parser,
-}
 
 _USAGE = """usage: tsforecast COMMAND ...
 
@@ -76,21 +56,36 @@ def main(argv: Sequence[str] | None = None) -> int:
         try:
             if name == "--print_completion":
                 return _print_completion(rest)
-            if name not in COMMANDS:
-                raise ValueError(parsing.unknown("command", name, COMMANDS))
+            if name not in parsers.PARSERS:
+                raise ValueError(parsing.unknown("command", name, parsers.PARSERS))
             if name == "evaluate" and rest[:1] == ["--compare"]:
                 name, rest = "compare", rest[1:]
-            return COMMANDS[name](rest)
+            parsers.check_usage(name, rest)
+            return _run(name, rest)
         except ArgumentError as error:
-            command = PARSERS[name]()
+            command = parsers.parser_of(name, rest)
             help_ = " ".join([parsing.typed(name), *_model(rest), "--help"])
             return _fail(f"{parsing.explained(str(error), command, rest)}; `{help_}` lists the options")
-        except (ValueError, OSError, ArithmeticError, MisconfigurationException) as error:
+        except (ValueError, OSError, ArithmeticError) as error:
             log.debug("failed", exc_info=True)  # goes to the log of the run, where there is one
             return _fail(str(error))
         except KeyboardInterrupt:
             sys.stderr.write("stopped\n")
             return 130
+
+
+def _run(name: str, arguments: Sequence[str]) -> int:
+    """Import a command and run it: the import takes seconds.
+
+    Raises:
+        ValueError: If Lightning refuses the options of its trainer, among others.
+    """
+    from lightning.fabric.utilities.exceptions import MisconfigurationException
+
+    try:
+        return import_module(f"tsforecast.cli.{name}").run(arguments)
+    except MisconfigurationException as error:
+        raise ValueError(str(error)) from error
 
 
 def _print_completion(arguments: Sequence[str]) -> int:
@@ -103,9 +98,10 @@ def _print_completion(arguments: Sequence[str]) -> int:
         raise ValueError(f"--print_completion: expected one of {', '.join(shtab.SUPPORTED_SHELLS)}")
     every = ArgumentParser(prog="tsforecast")
     commands = every.add_subparsers()
-    for name, parser in PARSERS.items():
-        commands.add_parser(name, help=parser().description)
-        commands.choices[name] = parser()
+    for name in parsers.PARSERS:
+        parser = parsers.parser_of(name)
+        commands.add_parser(name, help=parser.description)
+        commands.choices[name] = parser
     sys.stdout.write(shtab.complete(every, arguments[0]) + "\n")
     return 0
 
@@ -117,7 +113,7 @@ def _fail(message: str) -> int:
 
 def _model(arguments: Sequence[str]) -> Sequence[str]:
     """The name of the model, if the arguments begin with it."""
-    return arguments[:1] if arguments and arguments[0] in train.MODELS else []
+    return arguments[:1] if arguments and arguments[0] in names.MODELS else []
 
 
 @contextmanager

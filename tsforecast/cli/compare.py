@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from jsonargparse import ArgumentParser
 from matplotlib.figure import Figure
 
-from tsforecast.cli import parsing, runs
+from tsforecast.cli import parsers, parsing, runs
 from tsforecast.cli.scored import TABLES, read_scores, read_table
 from tsforecast.data.files import replace_file
 from tsforecast.evaluation.compare import Difference
@@ -93,7 +92,7 @@ def run(argv: Sequence[str]) -> int:
         ValueError: If the runs are not of the same data and windows, or not scored.
         FileNotFoundError: If a folder is missing.
     """
-    chosen = parser().parse_args(list(argv))
+    chosen = parsers.compare().parse_args(list(argv))
     scored = [ScoredRun.read(Path(folder)) for folder in chosen.runs]
     _check_same_data(scored)
     models = [run.scores["model"] for run in scored]
@@ -130,18 +129,6 @@ def run(argv: Sequence[str]) -> int:
         _table(contenders, found).to_csv(temporary, index=False)
     sys.stdout.write(f"Written:\n  {output}\n  {table}\n")
     return 0
-
-
-def parser() -> ArgumentParser:
-    """The options of the command."""
-    command = parsing.command_parser("compare", "One page of the scores, pictures and differences of runs.")
-    command.add_argument(
-        "runs", metavar="RUN", nargs="+", help="run folders that `evaluate` has scored, on the same data"
-    )
-    command.add_argument(
-        "--output", metavar="FILE", default="comparison.html", help="the page; a CSV file goes beside it"
-    )
-    return command
 
 
 def _check_same_data(scored: Sequence[ScoredRun]) -> None:

@@ -11,9 +11,9 @@ import numpy as np
 import pandas as pd
 import torch
 from gluonts.model import Predictor
-from jsonargparse import ArgumentParser, Namespace
+from jsonargparse import Namespace
 
-from tsforecast.cli import options, parsing, runs
+from tsforecast.cli import options, parsers, parsing, runs
 from tsforecast.cli.train import settings
 from tsforecast.data import ForecastTask
 from tsforecast.data.files import replace_file, replace_together
@@ -22,7 +22,6 @@ from tsforecast.data.task import instances
 from tsforecast.data.transform import collate, cut
 from tsforecast.data.wording import listed, shortened, suggestion
 from tsforecast.evaluation import (
-    BASELINES,
     Evaluation,
     crps_by_window,
     evaluate,
@@ -31,9 +30,8 @@ from tsforecast.evaluation import (
     save_scores,
 )
 from tsforecast.evaluation.report import PROTOCOLS
-from tsforecast.forecasting.adaptation import EVIDENCE, Adaptation, AdaptationResult, AdaptivePredictor, rolling
+from tsforecast.forecasting.adaptation import Adaptation, AdaptationResult, AdaptivePredictor, rolling
 from tsforecast.forecasting.predictor import StateSpacePredictor, load_predictor, with_prediction_length
-from tsforecast.learners import DRIFTS, LEARNERS
 from tsforecast.models import AbstractISSMForecaster, AbstractSwitchingForecaster, RSGLSISSMForecaster
 from tsforecast.plots import (
     colour_of,
@@ -49,53 +47,9 @@ from tsforecast.plots import (
 
 log = logging.getLogger(__name__)
 
-DEFAULT_BASELINES = "seasonal_naive,empirical_random_walk,auto_ets"
 _ADAPTATION = ("drift", "rate", "variance", "rank", "part", "evidence", "settings")
 _HISTORY = 2000  # steps that are smoothed before a picture of the components, at most
 _REGIMES_SHOWN = 4000  # steps of a picture of the regimes, at most: they are seen from afar
-
-
-def parser() -> ArgumentParser:
-    """The options of the command."""
-    command = parsing.command_parser(
-        "evaluate", "Score a trained model on the test windows of its data, beside baselines; draw its forecasts."
-    )
-    command.add_argument(
-        "--baselines",
-        metavar="NAMES",
-        type=str,
-        default=DEFAULT_BASELINES,
-        help=f"with commas between: {', '.join(BASELINES)}, each also with a season, as in seasonal_naive-168 (deepar, "
-        "which is trained for 50 epochs, by --seed, with a number of these); or none",
-    )
-    options.add_forecast(command)
-    group = command.add_argument_group("learning on (see docs/learners.md)")
-    group.add_argument(
-        "--adapt", metavar="LEARNER", type=str, help=f"score also the model that learns: {', '.join(LEARNERS)}"
-    )
-    group.add_argument("--drift", type=str, default=Adaptation.drift, help=f"between periods: {', '.join(DRIFTS)}")
-    group.add_argument("--rate", type=float, default=Adaptation.rate, help="of the drift, in a period")
-    group.add_argument("--variance", type=float, default=Adaptation.variance, help="of every parameter in the prior")
-    group.add_argument("--rank", type=int, default=Adaptation.rank, help="of lofi and lrkf")
-    group.add_argument(
-        "--part", type=str, default="", help="regular expression in the names of parameters; default: all"
-    )
-    group.add_argument("--evidence", type=str, default=Adaptation.evidence, help=f"learnt from: {', '.join(EVIDENCE)}")
-    group.add_argument("--settings", type=dict, default=None, help="more of the learner's constructor, as JSON")
-    command.add_argument("--workers", type=int, default=1, help="processes that fit baselines of statsforecast")
-    command.add_argument("--threads", type=int, help="of the CPU; default: torch's choice")
-    command.add_argument("--plot_series", type=int, default=6, help="series to draw; 0: no pictures")
-    command.add_argument(
-        "--inspect", metavar="ITEM", help="series whose components and regimes are drawn; default: the best"
-    )
-    command.add_argument(
-        "--marks",
-        metavar="DATE=NAME",
-        type=str,
-        nargs="+",
-        help="dates to mark in pictures of regimes and of learning on, such as 2016-01-23=blizzard",
-    )
-    return command
 
 
 def run(argv: Sequence[str]) -> int:
@@ -109,10 +63,8 @@ def run(argv: Sequence[str]) -> int:
         ValueError: If the run, its data or an option is not as expected.
         FileNotFoundError: If a file or folder is missing.
     """
-    chosen = parser().parse_args(list(argv))
+    chosen = parsers.evaluate().parse_args(list(argv))
     parsing.check_ranges(chosen)
-    if chosen.adapt is not None and chosen.adapt not in LEARNERS:
-        raise ValueError(f"--adapt: {parsing.unknown('learner', chosen.adapt, LEARNERS)}")
     folder, record = options.trained_run(chosen)
     with runs.hold(folder):
         return _run(chosen, folder, record)

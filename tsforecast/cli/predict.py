@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 from gluonts.itertools import batcher
-from jsonargparse import ArgumentParser, Namespace
+from jsonargparse import Namespace
 
-from tsforecast.cli import options, parsing, runs
+from tsforecast.cli import options, parsers, parsing, runs
 from tsforecast.cli.memory import check_forecast_memory
 from tsforecast.cli.train import settings
 from tsforecast.data import Columns, ForecastTask, attach_known, read_task
@@ -27,44 +27,8 @@ from tsforecast.progress import follow
 log = logging.getLogger(__name__)
 
 _SUFFIXES = (".csv", ".csv.gz", ".parquet")
-_STARTS = ("common", "each")
 _NAMED = 10  # series that a warning names, at most
 _CHUNK = 500  # series that are written at once
-
-
-def parser() -> ArgumentParser:
-    """The options of the command."""
-    command = parsing.command_parser(
-        "predict", "Forecast beyond the end of a file, or of the data that the model was trained with."
-    )
-    command.add_argument("--out", metavar="FILE", type=str, required=True, help=".csv, .csv.gz or .parquet")
-    command.add_argument("--data", metavar="FILE", type=str, help="CSV, Parquet or GluonTS folder; default: the run's")
-    command.add_argument(
-        "--known",
-        metavar="FILE",
-        type=str,
-        help="what-if: future target values, taken as given (item, time stamp, target)",
-    )
-    command.add_argument("--prediction_length", type=int, help="steps of a forecast; default: as in training")
-    command.add_argument(
-        "--start",
-        type=str,
-        default="common",
-        choices=_STARTS,
-        help="of forecasts: common, behind the series that ends last; or each, behind the series' own end",
-    )
-    command.add_argument(
-        "--quantiles",
-        metavar="LEVELS",
-        type=str,
-        default="0.1,0.2,0.3,0.4,0.5,0.6,0.7,0.8,0.9",
-        help="levels between 0 and 1, with commas between",
-    )
-    command.add_argument("--paths", action="store_true", help="write sample paths instead of mean and quantiles")
-    options.add_forecast(command)
-    command.add_argument("--drop_unusable", action="store_true", help="leave out series without a value")
-    options.add_columns(command)
-    return command
 
 
 def run(argv: Sequence[str]) -> int:
@@ -78,7 +42,7 @@ def run(argv: Sequence[str]) -> int:
         ValueError: If the run, the data or an option is not as expected.
         FileNotFoundError: If a file or folder is missing.
     """
-    chosen = parser().parse_args(list(argv))
+    chosen = parsers.predict().parse_args(list(argv))
     parsing.check_ranges(chosen)
     out = Path(chosen.out)
     if not out.name.endswith(_SUFFIXES):

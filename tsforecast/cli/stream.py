@@ -19,13 +19,12 @@ import pandas as pd
 from jsonargparse import ArgumentParser, Namespace
 from tqdm import tqdm
 
-from tsforecast.cli import parsing, runs
+from tsforecast.cli import parsers, parsing, runs
 from tsforecast.cli.memory import check_learner_memory
 from tsforecast.data.files import append_file, replace_file
-from tsforecast.learners import DRIFTS, LEARNERS
-from tsforecast.online.config import ACTIVATIONS, WEIGHTS, Recipe
+from tsforecast.online.config import Recipe
 from tsforecast.online.prequential import Progress, Setup, advance, begin, load, movement, save, scores
-from tsforecast.online.stream import PREPARED, STREAMS, Observation, delayed, read_lines, read_stream
+from tsforecast.online.stream import STREAMS, Observation, delayed, read_lines, read_stream
 from tsforecast.plots import plot_stream, save_figure
 from tsforecast.progress import is_watched, quiet
 
@@ -37,62 +36,8 @@ _COLUMNS: tuple[str, ...] = (
     "item", "time", "id", "target", "prediction", "probability", "sd", "log_loss", "error", "milliseconds",
     "weights_moved", "weights_sd",
 )  # fmt: skip
-_LEARNER = "lofi"
 _OWN = ("output", "resume")  # options that are not of the stream
 _RECIPE = [field.name for field in dataclasses.fields(Recipe)]
-
-
-def parser() -> ArgumentParser:
-    """The options of the command."""
-    command = parsing.command_parser(
-        "stream", "Predict, score and learn from one observation after the other (see docs/learners.md)."
-    )
-    command.add_argument(
-        "learner", nargs="?", metavar="LEARNER", type=str, help=f"one of {', '.join(LEARNERS)}; default: {_LEARNER}"
-    )
-    group = command.add_argument_group("data")
-    group.add_argument(
-        "--data",
-        metavar="NAME|FILE",
-        type=str,
-        help=f"{', '.join(STREAMS)}; {', '.join(PREPARED)} once prepared; CSV or Parquet; - for JSON lines on stdin",
-    )
-    group.add_argument("--target", type=str, default="target", help="column to predict; all others are features")
-    group.add_argument("--time", type=str, help="column of time stamps; drifts then depend on the time that passed")
-    group.add_argument(
-        "--id", type=str, help="column by which a target finds the row before, without target, that it belongs to"
-    )
-    group.add_argument(
-        "--delay", type=str, help="targets become known this many observations later, or, with --time, this time (7D)"
-    )
-    group.add_argument("--unit", type=str, help="unit of time of the drift, such as 1h; default: the first gap")
-    group.add_argument("--task", type=str, default="auto", help="classes, numbers or auto: by the first target")
-    group.add_argument(
-        "--expected_features", type=int, default=0, help="columns to begin with; default: twice the first observation's"
-    )
-    group.add_argument("--expected_classes", type=int, default=10, help="outputs of the network to begin with")
-    group.add_argument("--limit", type=int, help="observations at most")
-    group = command.add_argument_group("learner")
-    group.add_argument("--hidden", type=int, nargs="*", default=[20], help="widths of hidden layers; none: linear")
-    group.add_argument("--activation", type=str, default="tanh", help=", ".join(ACTIVATIONS))
-    group.add_argument("--variance", type=float, default=0.1, help="of every weight in the prior")
-    group.add_argument("--noise", type=float, default=0.5, help="of standardised numbers around the output")
-    group.add_argument("--rank", type=int, default=10, help="of lofi and lrkf")
-    group.add_argument("--seed", type=int, default=0, help="of initial weights and of what is drawn")
-    group.add_argument("--settings", type=dict, default=None, help="more of the learner's constructor, as JSON")
-    group = command.add_argument_group("drift")
-    group.add_argument(
-        "--drift", type=str, default="auto", help=f"auto (wiener, if it can drift), {', '.join(DRIFTS)} (or its own)"
-    )
-    group.add_argument("--rate", type=float, default=1e-3, help="of the drift, in a unit of time")
-    group = command.add_argument_group("weight of outliers")
-    group.add_argument("--weight", type=str, default="none", help=", ".join(WEIGHTS))
-    group.add_argument("--threshold", type=float, default=3.0, help="standard deviations of an outlier")
-    group = command.add_argument_group("run")
-    group.add_argument("--output", metavar="RUN", type=str, help="run folder; default: outputs/LEARNER-DATA-TIME")
-    group.add_argument("--resume", metavar="RUN", type=str, help="go on with a run that was stopped")
-    group.add_argument("--save_every", type=int, default=100, help="observations between two saved states")
-    return command
 
 
 def run(argv: Sequence[str]) -> int:
@@ -109,7 +54,7 @@ def run(argv: Sequence[str]) -> int:
         ValueError: If data, options or the folder are not as expected.
         FileNotFoundError: If a file or folder is missing.
     """
-    command = parser()
+    command = parsers.stream()
     chosen = command.parse_args(list(argv))
     parsing.check_ranges(chosen)
     if chosen.resume:
@@ -120,9 +65,7 @@ def run(argv: Sequence[str]) -> int:
         record = runs.read_record(folder, "stream")
         with runs.hold(folder):
             return _resume(folder, _recorded(command, folder, record["stream"]), record["stream"]["classes"])
-    if chosen.data is None:
-        raise ValueError("expected data, as in `tsforecast stream lofi --data digits`, or --resume RUN")
-    chosen.learner = chosen.learner or _LEARNER
+    chosen.learner = chosen.learner or parsers.DEFAULT_LEARNER
     _check(chosen)
     items = iter(_source(chosen))
     ahead: list[Observation] = []

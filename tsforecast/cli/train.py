@@ -17,7 +17,7 @@ from jsonargparse import ArgumentParser, Namespace
 from lightning.pytorch.callbacks import LambdaCallback, ModelCheckpoint, Timer
 from lightning.pytorch.loggers import CSVLogger
 
-from tsforecast.cli import options, parsing, recipes, runs
+from tsforecast.cli import options, parsers, parsing, recipes, runs
 from tsforecast.cli.choices import choices, tell
 from tsforecast.data import ForecastTask
 from tsforecast.data.frequency import expected_alias_warnings
@@ -60,7 +60,7 @@ def parser() -> ArgumentParser:
         command.add_argument(
             "--recipe", metavar="NAME", type=str, help="options of a published row of --dataset, such as best or paper"
         )
-        options.add_data(command)
+        parsers.add_data(command)
         _add_run(command)
         skip: set[str | int] = {"model", "freq", "prediction_length", "seed", "trainer_kwargs", "num_samples"}
         command.add_class_arguments(StateSpaceEstimator, skip=skip)
@@ -146,10 +146,6 @@ def run(argv: Sequence[str]) -> int:
             raise ValueError(f"{folder} was moved, but its checkpoints name files in {record['folder']}; move it back")
         with runs.hold(folder):
             return _train(folder, record, chosen, task, runs.last_checkpoint(folder))
-    if not parsed.model:
-        raise ValueError(
-            f"expected a model ({', '.join(MODELS)}) or --resume RUN, as in `train issm --dataset exchange`"
-        )
     with runs.collected_notes() as notes:
         task = options.task_of(chosen)
     folder = Path(chosen.output) if chosen.output else runs.default_folder(parsed.model, task.name)
@@ -230,7 +226,7 @@ def estimator(
         chosen: Options of the run.
         callbacks: Beside the checkpoint after every epoch.
     """
-    own = {name: value for name, value in vars(chosen).items() if name not in (*_RUN, *_DATA, *options.COLUMNS)}
+    own = {name: value for name, value in vars(chosen).items() if name not in (*_RUN, *_DATA, *parsers.COLUMNS)}
     # One file, replaced after every epoch; with save_last=True Lightning would write it when the training ends only.
     last = (folder / runs.LAST).resolve()
     checkpoint = ModelCheckpoint(dirpath=last.parent, filename=last.stem, enable_version_counter=False)

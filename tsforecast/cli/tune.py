@@ -7,11 +7,10 @@ import os
 import shlex
 import sys
 import time
-from argparse import ArgumentError, ArgumentParser
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import pandas as pd
 import torch
@@ -19,13 +18,12 @@ from jsonargparse import Namespace
 from lightning.pytorch import seed_everything
 from tqdm import tqdm
 
-from tsforecast.cli import options, parsing, runs, train
+from tsforecast.cli import options, parsers, parsing, runs, train
 from tsforecast.data import ForecastTask
 from tsforecast.data.files import replace_file, scratch_folder
 from tsforecast.data.reading import MOST_RECORD, parse_json, read_text, read_yaml
 from tsforecast.evaluation import score
 from tsforecast.forecasting.predictor import StateSpacePredictor
-from tsforecast.models import MODELS
 from tsforecast.plots import plot_study, save_figure
 from tsforecast.progress import quiet
 
@@ -59,7 +57,7 @@ def run(argv: Sequence[str]) -> int:
         FileNotFoundError: If a file is missing.
         ImportError: If Optuna is not installed.
     """
-    own, rest = parser().parse_known_args(list(argv))
+    own, rest = parsers.tune().parse_known_args(list(argv))
     parsed = train.parse(train.parser(), [own.model, *rest])
     chosen = parsed[own.model]
     if chosen.resume or chosen.output:
@@ -144,27 +142,6 @@ def _open(path: Path) -> tuple[Any, set[str]]:
         return storage, {summary.study_name for summary in optuna.get_all_study_summaries(storage)}
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, AssertionError) as error:
         raise ValueError(f"{path} is damaged, or no log of a study ({error!r:.200}); give another --study") from error
-
-
-class _Parser(ArgumentParser):
-    def error(self, message: str) -> NoReturn:  # where argparse would write its usage and end the process
-        raise ArgumentError(None, message)
-
-
-def parser() -> ArgumentParser:
-    """The command's own options; all others are those of `train`."""
-    command = _Parser(
-        prog=parsing.typed("tune"),
-        description="Look for hyperparameters by Optuna, on windows before the test part.",
-        epilog="All other options are those of `tsforecast train MODEL`: what is not tried stays as they say.",
-        allow_abbrev=False,
-    )
-    command.add_argument("model", choices=list(MODELS), metavar="MODEL", help=", ".join(MODELS))
-    command.add_argument("--trials", type=int, default=20, help="in all, with those of an earlier call")
-    command.add_argument("--study", metavar="FOLDER", required=True, help="goes on where it stopped")
-    command.add_argument("--space", metavar="FILE", help="YAML: hyperparameter -> list of choices, or {low, high, log}")
-    command.add_argument("--validation_windows", type=int, default=3, help="before the test part, to score on")
-    return command
 
 
 def validation_task(task: ForecastTask, windows: int) -> ForecastTask:

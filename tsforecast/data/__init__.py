@@ -1,10 +1,32 @@
 """Data sets: the catalog, users' own tables and GluonTS folders, and checks of what goes into a model."""
 
-from tsforecast.data.catalog import CATALOG, load_task
-from tsforecast.data.checks import check_entries
-from tsforecast.data.known import attach_known
-from tsforecast.data.roles import Columns
-from tsforecast.data.table import read_task
-from tsforecast.data.task import ForecastTask
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tsforecast.data.catalog import CATALOG, load_task
+    from tsforecast.data.checks import check_entries
+    from tsforecast.data.known import attach_known
+    from tsforecast.data.roles import Columns
+    from tsforecast.data.table import read_task
+    from tsforecast.data.task import ForecastTask
 
 __all__ = ["CATALOG", "Columns", "ForecastTask", "attach_known", "check_entries", "load_task", "read_task"]
+
+# Where each is from; imported when it is asked for: the command line has readers of this package without torch.
+_HOMES = {
+    "CATALOG": "catalog",
+    "Columns": "roles",
+    "ForecastTask": "task",
+    "attach_known": "known",
+    "check_entries": "checks",
+    "load_task": "catalog",
+    "read_task": "table",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Return what users need, by name."""
+    if name in _HOMES:
+        return getattr(import_module(f"tsforecast.data.{_HOMES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 import yaml
 from numpy.typing import NDArray
 from pyarrow import parquet
@@ -229,39 +228,13 @@ def load_arrays(path: str | Path, wanted: Collection[str]) -> tuple[dict[str, ND
     except OSError:
         raise
     except Exception as error:  # a file can be damaged in any way
-        message = _first_line(error)[:200]
+        message = first_line(error)[:200]
         known = str(path) in message
         raise ValueError(message if known else f"{path}: damaged, or no npz file ({message})") from error
     for name, values in arrays.items():
         if not isinstance(values, np.ndarray):  # what lies in the archive under its name is given as it is
             raise ValueError(f"{path}: expected an array {name!r}, got something else")
     return arrays, others
-
-
-def load_tensors(path: str | Path, device: str | torch.device = "cpu") -> dict[str, Any]:
-    """What `torch.save` has written of a dictionary of tensors and plain values; anything else is refused.
-
-    Args:
-        path: Of the file.
-        device: Where the tensors go.
-
-    Raises:
-        ValueError: If the file is damaged, names a class or function, or holds no dictionary.
-        OSError: If it can not be opened.
-    """
-    path = Path(path)
-    try:
-        with zipfile.ZipFile(path) as archive:  # torch packs nothing, so that files are as large as what they hold
-            if any(member.compress_type != zipfile.ZIP_STORED for member in archive.infolist()):
-                raise ValueError("it is packed, as torch does not write it")
-        payload = torch.load(path, map_location=device, weights_only=True)
-    except OSError:
-        raise
-    except Exception as error:  # a file can be damaged in any way
-        raise ValueError(f"{path} is damaged or not of tsforecast ({_first_line(error)})") from error
-    if not isinstance(payload, dict):
-        raise ValueError(f"{path} is not of tsforecast: expected a dictionary, got {type(payload).__name__}")
-    return payload
 
 
 def fits(value: Any, annotation: Any) -> bool:
@@ -282,30 +255,7 @@ def fits(value: Any, annotation: Any) -> bool:
     raise TypeError(f"a constructor declares the type {annotation}, which no plain value has")
 
 
-def expect_like(given: Any, like: Any, place: str) -> None:
-    """Refuses what has not the names, kinds and shapes of `like`.
-
-    Raises:
-        ValueError: If something differs; the message begins with the place.
-    """
-    if isinstance(like, dict):
-        if not isinstance(given, dict) or given.keys() != like.keys():
-            raise ValueError(f"{place}: expected {', '.join(like)}")
-        for name, member in like.items():
-            expect_like(given[name], member, f"{place}, {name}")
-    elif isinstance(like, list):
-        if not isinstance(given, list) or len(given) != len(like):
-            raise ValueError(f"{place}: expected a list of {len(like)}")
-        for number, (member, other) in enumerate(zip(given, like, strict=True)):
-            expect_like(member, other, f"{place}, {number}")
-    elif isinstance(like, torch.Tensor):
-        if not isinstance(given, torch.Tensor) or (given.shape, given.dtype) != (like.shape, like.dtype):
-            raise ValueError(f"{place}: expected a tensor of {like.dtype} and shape {tuple(like.shape)}")
-    elif type(given) is not type(like):
-        raise ValueError(f"{place}: expected a value of type {type(like).__name__}, got {given!r:.80}")
-
-
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
     """Without torch's advice to load the file without protection."""
     text = str(error).strip().split("\n")[0] or type(error).__name__
     return "it holds more than tensors and plain values" if "weights_only" in text else text

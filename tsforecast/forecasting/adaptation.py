@@ -22,8 +22,8 @@ from tsforecast.data import ForecastTask
 from tsforecast.data.checks import check_entries
 from tsforecast.data.files import save_tensors
 from tsforecast.data.magnitude import find_exponents
-from tsforecast.data.reading import expect_like, load_tensors
 from tsforecast.data.task import instances
+from tsforecast.data.tensors import expect_like, load_tensors
 from tsforecast.data.transform import collate, cut, since_first_value
 from tsforecast.forecasting.predictor import StateSpacePredictor, load_predictor, save_predictor, with_module
 from tsforecast.learners import DRIFTS, LEARNERS, AbstractNetwork, AbstractNetworkLearner, LogDensity

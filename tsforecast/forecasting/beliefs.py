@@ -18,7 +18,7 @@ from tsforecast.core.particles.filtering import ParticleState
 from tsforecast.data.checks import as_numbers
 from tsforecast.data.files import save_tensors
 from tsforecast.data.frequency import expected_alias_warnings
-from tsforecast.data.reading import expect_like, load_tensors
+from tsforecast.data.tensors import expect_like, load_tensors
 from tsforecast.models import AbstractForecaster, Belief
 from tsforecast.models.base import FORMAT
 

@@ -10,7 +10,7 @@ import lightning.pytorch as pl
 import torch
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from tsforecast.data.reading import load_tensors
+from tsforecast.data.tensors import load_tensors
 
 # What a state of the wrong kind raises in torch and in Lightning.
 _FAULTS = (KeyError, IndexError, AttributeError, TypeError, ValueError, ArithmeticError, RuntimeError, AssertionError)

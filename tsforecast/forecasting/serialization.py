@@ -18,7 +18,8 @@ import numpy as np
 import torch
 
 from tsforecast.data.files import replace_file, save_tensors
-from tsforecast.data.reading import fits, load_tensors, read_json
+from tsforecast.data.reading import fits, read_json
+from tsforecast.data.tensors import load_tensors
 from tsforecast.data.transform import Prepare
 from tsforecast.models import MODELS, AbstractForecaster
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from tsforecast.data.files import save_tensors
-from tsforecast.data.reading import expect_like, load_tensors
+from tsforecast.data.tensors import expect_like, load_tensors
 from tsforecast.learners.loop import in_prior_units
 from tsforecast.online.config import Recipe, Stream
 from tsforecast.online.features import LARGEST, FeatureColumns, Statistics, read_features, read_number

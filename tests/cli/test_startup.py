@@ -1,0 +1,85 @@
+"""Help and errors of usage come without torch, and parsers name what the tables behind them hold."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tsforecast.cli import names, parsers
+from tsforecast.data.catalog import CATALOG
+from tsforecast.evaluation.baselines import BASELINES
+from tsforecast.forecasting.adaptation import EVIDENCE, Adaptation
+from tsforecast.learners import DRIFTS, LEARNERS
+from tsforecast.models import MODELS
+from tsforecast.online.config import ACTIVATIONS, WEIGHTS
+from tsforecast.online.stream import PREPARED, STREAMS
+
+# Each line is run in one process: what none of them imports is not imported.
+LIGHT = (
+    ["--help"],
+    ["--version"],
+    ["nothing"],
+    *([command, "--help"] for command in parsers.PARSERS),
+    *([command, "--nothing"] for command in parsers.PARSERS),
+    ["train", "nothing"],
+    ["train"],
+    ["tune", "nothing", "--study", "s"],
+    ["evaluate", "run", "--adapt", "nothing"],
+    ["stream", "nothing", "--data", "digits"],
+    ["stream", "--seed", "-1"],
+)
+
+SCRIPT = """
+import json, sys
+from tsforecast.cli import main
+for arguments in json.loads(sys.argv[1]):
+    try:
+        status = main(arguments)
+    except SystemExit as ended:
+        status = ended.code
+    heavy = [name for name in ("torch", "lightning", "pandas", "gluonts", "matplotlib") if name in sys.modules]
+    assert not heavy, (arguments, heavy)
+    assert status == (0 if arguments[-1] in ("--help", "--version") else 2), (arguments, status)
+"""
+
+
+def test_help_and_errors_of_usage_import_no_torch():
+    done = subprocess.run([sys.executable, "-c", SCRIPT, json.dumps(LIGHT)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("named", "table"),
+    [
+        (names.MODELS, MODELS),
+        (names.DATASETS, CATALOG),
+        (names.STREAMS, STREAMS),
+        (names.PREPARED, PREPARED),
+        (names.LEARNERS, LEARNERS),
+        (names.DRIFTS, DRIFTS),
+        (names.ACTIVATIONS, ACTIVATIONS),
+        (names.WEIGHTS, WEIGHTS),
+        (names.EVIDENCE, EVIDENCE),
+        (names.BASELINES, BASELINES),
+    ],
+)
+def test_parsers_name_what_there_is(named, table):
+    assert named == tuple(table)
+
+
+def test_defaults_of_evaluate_are_those_of_an_adaptation():
+    chosen = parsers.evaluate().parse_args(["run"])
+    for name in ("drift", "rate", "variance", "rank", "evidence"):
+        assert chosen[name] == getattr(Adaptation, name), name
+
+
+@pytest.mark.parametrize("command", parsers.PARSERS)
+def test_no_help_shows_code(command):
+    parser = parsers.parser_of(command)
+    texts = [parser.format_help()]
+    if command == "train":
+        models = next(action for action in parser._actions if isinstance(action.choices, dict))
+        texts += [model.format_help() for model in models.choices.values()]
+        assert len(texts) == 1 + len(MODELS)
+    assert not [text for text in texts if "<function" in text or "<lambda>" in text]

@@ -1,0 +1,27 @@
+"""Names that options take, for the parsers: the tables behind them need torch, and a help text must not wait for it.
+
+A test compares each of them with its table.
+"""
+
+MODELS = ("issm", "gls", "deepstate", "sgls", "rsgls", "rsgls-issm", "arsgls", "kvae-rb", "kvae-mc")
+
+DATASETS = (
+    "exchange", "electricity", "electricity-18dec", "traffic", "solar", "wiki", "taxi-blizzard", "eia-2020",
+    "electricity-2012-2014", "exchange-full", "electricity-full", "traffic-full", "solar-full", "wiki-full",
+)  # fmt: skip
+STREAMS = ("digits", "breast-cancer", "diabetes", "phishing")
+PREPARED = ("elec2", "noaa", "gas-drift", "spambase", "uci-regression", "mnist")
+
+LEARNERS = (
+    "ekf", "iterated-ekf", "subspace-ekf", "decoupled-ekf", "vd-ekf", "lofi", "lrkf", "bong", "blr", "bog", "bbb",
+    "wolf-ekf", "adf", "ogd",
+)  # fmt: skip
+DRIFTS = ("none", "wiener", "ou", "forgetting", "exponential", "shrink")
+ACTIVATIONS = ("tanh", "relu", "sigmoid")
+WEIGHTS = ("none", "imq", "gate")
+EVIDENCE = ("likelihood", "objective")
+
+BASELINES = (
+    "seasonal_naive", "random_walk", "empirical_seasonal", "empirical_random_walk", "auto_ets", "auto_theta", "mstl",
+    "auto_arima", "deepar",
+)  # fmt: skip

@@ -1,0 +1,311 @@
+"""The parser of each command. Nothing here imports torch: help and errors of usage come at once."""
+
+from argparse import ArgumentError
+from argparse import ArgumentParser as PlainParser
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Any, NoReturn
+
+from jsonargparse import ArgumentParser
+
+from tsforecast.cli import names, parsing
+
+DEFAULT_BASELINES = "seasonal_naive,empirical_random_walk,auto_ets"
+DEFAULT_LEARNER = "lofi"
+
+# Options by the field of `Columns` that they give, with what `add_argument` needs.
+COLUMNS: dict[str, tuple[str, dict[str, Any]]] = {
+    "item": (
+        "name of the series, or several columns that name it together; default: item_id, unique_id, sku, store, ..; "
+        "one series if there is none",
+        {"nargs": "+"},
+    ),
+    "timestamp": ("time stamps; default: timestamp, date, ds, month, ..", {"type": str}),
+    "target": (
+        "what to forecast, one or several; default: target, value, y, sales, .., or the only one left",
+        {"nargs": "+"},
+    ),
+    "covariates": ("numbers known ahead of time", {"nargs": "+"}),
+    "static_categories": ("names constant within a series", {"nargs": "+"}),
+    "static_reals": ("numbers constant within a series", {"nargs": "+"}),
+    "timestamp_format": (
+        "format of time stamps, such as %d/%m/%Y; default: ISO 8601 or what is unambiguous",
+        {"type": str},
+    ),
+    "decimal": ("decimal sign; default: a point", {"type": str}),
+    "wide": ("one column for each series, beside time stamps", {"action": "store_true"}),
+}
+
+
+def add_columns(parser: ArgumentParser) -> None:
+    """Adds the options that say what the columns of a user's table are."""
+    group = parser.add_argument_group("columns of --data (see docs/data.md)")
+    for name, (text, keywords) in COLUMNS.items():
+        # Several names have no type: jsonargparse would refuse a single one, without a list around it, in a YAML file.
+        names = [f"--{name}", *([f"--{name}_column"] if name in ("item", "timestamp", "target") else [])]
+        group.add_argument(*names, help=text, **keywords)
+
+
+def add_data(parser: ArgumentParser) -> None:
+    """Adds the options that choose a data set and its split."""
+    group = parser.add_argument_group("data: a set by name, or a file")
+    group.add_argument("--dataset", metavar="NAME", type=str, help=f"one of {', '.join(names.DATASETS)}")
+    group.add_argument("--data", metavar="FILE", type=str, help="CSV, Parquet or a GluonTS folder, in long format")
+    group.add_argument("--freq", type=str, help="frequency of --data, such as h, D, MS; default: inferred")
+    group.add_argument("--prediction_length", type=int, help="steps of a forecast of --data; default: by frequency")
+    group.add_argument("--windows", type=int, help="test windows, 0 for none; default: 5 or 7, or what fits")
+    group.add_argument("--unit", type=str, help="in which the target of --data is measured, for pictures")
+    group.add_argument("--drop_unusable", action="store_true", help="leave out series of --data that are too short")
+    add_columns(parser)
+
+
+def add_forecast(parser: ArgumentParser) -> None:
+    """Adds the run folder of a trained model and the options of its forecasts."""
+    parser.add_argument("run", metavar="RUN", type=str, help="run folder of `tsforecast train`")
+    parser.add_argument("--num_samples", type=int, default=100, help="sample paths of a forecast")
+    parser.add_argument("--device", type=str, default="auto", help="auto, cpu, cuda, ..")
+    parser.add_argument("--seed", type=int, default=0, help="of the sample paths")
+
+
+def evaluate() -> ArgumentParser:
+    """Return the options of `tsforecast evaluate`."""
+    command = parsing.command_parser(
+        "evaluate", "Score a trained model on the test windows of its data, beside baselines; draw its forecasts."
+    )
+    command.add_argument(
+        "--baselines",
+        metavar="NAMES",
+        type=str,
+        default=DEFAULT_BASELINES,
+        help=f"with commas between: {', '.join(names.BASELINES)}, each also with a season, as in seasonal_naive-168 "
+        "(deepar, which is trained for 50 epochs, by --seed, with a number of these); or none",
+    )
+    add_forecast(command)
+    group = command.add_argument_group("learning on (see docs/learners.md)")
+    group.add_argument(
+        "--adapt", metavar="LEARNER", type=str, help=f"score also the model that learns: {', '.join(names.LEARNERS)}"
+    )
+    group.add_argument("--drift", type=str, default="wiener", help=f"between periods: {', '.join(names.DRIFTS)}")
+    group.add_argument("--rate", type=float, default=0.02, help="of the drift, in a period")
+    group.add_argument("--variance", type=float, default=0.1, help="of every parameter in the prior")
+    group.add_argument("--rank", type=int, default=10, help="of lofi and lrkf")
+    group.add_argument(
+        "--part", type=str, default="", help="regular expression in the names of parameters; default: all"
+    )
+    group.add_argument("--evidence", type=str, default="objective", help=f"learnt from: {', '.join(names.EVIDENCE)}")
+    group.add_argument("--settings", type=dict, default=None, help="more of the learner's constructor, as JSON")
+    command.add_argument("--workers", type=int, default=1, help="processes that fit baselines of statsforecast")
+    command.add_argument("--threads", type=int, help="of the CPU; default: torch's choice")
+    command.add_argument("--plot_series", type=int, default=6, help="series to draw; 0: no pictures")
+    command.add_argument(
+        "--inspect", metavar="ITEM", help="series whose components and regimes are drawn; default: the best"
+    )
+    command.add_argument(
+        "--marks",
+        metavar="DATE=NAME",
+        type=str,
+        nargs="+",
+        help="dates to mark in pictures of regimes and of learning on, such as 2016-01-23=blizzard",
+    )
+    return command
+
+
+def compare() -> ArgumentParser:
+    """Return the options of `tsforecast compare`."""
+    command = parsing.command_parser("compare", "One page of the scores, pictures and differences of runs.")
+    command.add_argument(
+        "runs", metavar="RUN", nargs="+", help="run folders that `evaluate` has scored, on the same data"
+    )
+    command.add_argument(
+        "--output", metavar="FILE", default="comparison.html", help="the page; a CSV file goes beside it"
+    )
+    return command
+
+
+def predict() -> ArgumentParser:
+    """Return the options of `tsforecast predict`."""
+    command = parsing.command_parser(
+        "predict", "Forecast beyond the end of a file, or of the data that the model was trained with."
+    )
+    command.add_argument("--out", metavar="FILE", type=str, required=True, help=".csv, .csv.gz or .parquet")
+    command.add_argument("--data", metavar="FILE", type=str, help="CSV, Parquet or GluonTS folder; default: the run's")
+    command.add_argument(
+        "--known",
+        metavar="FILE",
+        type=str,
+        help="what-if: future target values, taken as given (item, time stamp, target)",
+    )
+    command.add_argument("--prediction_length", type=int, help="steps of a forecast; default: as in training")
+    command.add_argument(
+        "--start",
+        default="common",
+        choices=("common", "each"),
+        help="of forecasts: common, behind the series that ends last; or each, behind the series' own end",
+    )
+    command.add_argument(
+        "--quantiles",
+        metavar="LEVELS",
+        type=str,
+        default="0.1,0.2,0.3,0.4,0.5,0.6,0.7,0.8,0.9",
+        help="levels between 0 and 1, with commas between",
+    )
+    command.add_argument("--paths", action="store_true", help="write sample paths instead of mean and quantiles")
+    add_forecast(command)
+    command.add_argument("--drop_unusable", action="store_true", help="leave out series without a value")
+    add_columns(command)
+    return command
+
+
+def stream() -> ArgumentParser:
+    """Return the options of `tsforecast stream`."""
+    command = parsing.command_parser(
+        "stream", "Predict, score and learn from one observation after the other (see docs/learners.md)."
+    )
+    command.add_argument(
+        "learner",
+        nargs="?",
+        metavar="LEARNER",
+        type=str,
+        help=f"one of {', '.join(names.LEARNERS)}; default: {DEFAULT_LEARNER}",
+    )
+    group = command.add_argument_group("data")
+    group.add_argument(
+        "--data",
+        metavar="NAME|FILE",
+        type=str,
+        help=f"{', '.join(names.STREAMS)}; {', '.join(names.PREPARED)} once prepared; "
+        "CSV or Parquet; - for JSON lines on stdin",
+    )
+    group.add_argument("--target", type=str, default="target", help="column to predict; all others are features")
+    group.add_argument("--time", type=str, help="column of time stamps; drifts then depend on the time that passed")
+    group.add_argument(
+        "--id", type=str, help="column by which a target finds the row before, without target, that it belongs to"
+    )
+    group.add_argument(
+        "--delay", type=str, help="targets become known this many observations later, or, with --time, this time (7D)"
+    )
+    group.add_argument("--unit", type=str, help="unit of time of the drift, such as 1h; default: the first gap")
+    group.add_argument("--task", type=str, default="auto", help="classes, numbers or auto: by the first target")
+    group.add_argument(
+        "--expected_features", type=int, default=0, help="columns to begin with; default: twice the first observation's"
+    )
+    group.add_argument("--expected_classes", type=int, default=10, help="outputs of the network to begin with")
+    group.add_argument("--limit", type=int, help="observations at most")
+    group = command.add_argument_group("learner")
+    group.add_argument("--hidden", type=int, nargs="*", default=[20], help="widths of hidden layers; none: linear")
+    group.add_argument("--activation", type=str, default="tanh", help=", ".join(names.ACTIVATIONS))
+    group.add_argument("--variance", type=float, default=0.1, help="of every weight in the prior")
+    group.add_argument("--noise", type=float, default=0.5, help="of standardised numbers around the output")
+    group.add_argument("--rank", type=int, default=10, help="of lofi and lrkf")
+    group.add_argument("--seed", type=int, default=0, help="of initial weights and of what is drawn")
+    group.add_argument("--settings", type=dict, default=None, help="more of the learner's constructor, as JSON")
+    group = command.add_argument_group("drift")
+    group.add_argument(
+        "--drift",
+        type=str,
+        default="auto",
+        help=f"auto (wiener, if it can drift), {', '.join(names.DRIFTS)} (or its own)",
+    )
+    group.add_argument("--rate", type=float, default=1e-3, help="of the drift, in a unit of time")
+    group = command.add_argument_group("weight of outliers")
+    group.add_argument("--weight", type=str, default="none", help=", ".join(names.WEIGHTS))
+    group.add_argument("--threshold", type=float, default=3.0, help="standard deviations of an outlier")
+    group = command.add_argument_group("run")
+    group.add_argument("--output", metavar="RUN", type=str, help="run folder; default: outputs/LEARNER-DATA-TIME")
+    group.add_argument("--resume", metavar="RUN", type=str, help="go on with a run that was stopped")
+    group.add_argument("--save_every", type=int, default=100, help="observations between two saved states")
+    return command
+
+
+class _Parser(PlainParser):
+    def error(self, message: str) -> NoReturn:  # where argparse would write its usage and end the process
+        raise ArgumentError(None, message)
+
+
+def tune() -> PlainParser:
+    """Return the own options of `tsforecast tune`; all others are those of `train`."""
+    command = _Parser(
+        prog=parsing.typed("tune"),
+        description="Look for hyperparameters by Optuna, on windows before the test part.",
+        epilog="All other options are those of `tsforecast train MODEL`: what is not tried stays as they say.",
+        allow_abbrev=False,
+    )
+    command.add_argument("model", choices=list(names.MODELS), metavar="MODEL", help=", ".join(names.MODELS))
+    command.add_argument("--trials", type=int, default=20, help="in all, with those of an earlier call")
+    command.add_argument("--study", metavar="FOLDER", required=True, help="goes on where it stopped")
+    command.add_argument("--space", metavar="FILE", help="YAML: hyperparameter -> list of choices, or {low, high, log}")
+    command.add_argument("--validation_windows", type=int, default=3, help="before the test part, to score on")
+    return command
+
+
+def train() -> ArgumentParser:
+    """Return the options of `tsforecast train` that come before the model, and the names of the models."""
+    command = parsing.command_parser("train", "Train a model.")
+    command.add_argument("--resume", metavar="RUN", type=str, help="go on with a run that was stopped")
+    models = command.add_subcommands(required=False, dest="model", metavar="MODEL")
+    for name in names.MODELS:
+        models.add_subcommand(name, parsing.command_parser(f"train {name}", ""))
+    return command
+
+
+PARSERS: dict[str, Callable[[], PlainParser]] = {
+    "train": train,
+    "evaluate": evaluate,
+    "compare": compare,
+    "predict": predict,
+    "stream": stream,
+    "tune": tune,
+}
+
+
+def parser_of(command: str, arguments: Sequence[str] = names.MODELS) -> PlainParser:
+    """Return the parser of a command.
+
+    Args:
+        command: Its name.
+        arguments: Of the command. If they name a model, `train` has the options of all models, and torch is imported.
+    """
+    if command == "train" and not {*names.MODELS}.isdisjoint(arguments):
+        return import_module("tsforecast.cli.train").parser()
+    return PARSERS[command]()
+
+
+def check_usage(command: str, arguments: Sequence[str]) -> None:
+    """Print help, or refuse arguments that a command does not take, before the command itself is imported.
+
+    Args:
+        command: Its name.
+        arguments: Of the command. If they name a model, `train` checks them itself.
+
+    Raises:
+        ArgumentError: If they are not understood.
+        ValueError: If a number is out of its range, a name is not known, or there is nothing to work on.
+    """
+    if command == "train":
+        _check_train(arguments)
+        return
+    parser = PARSERS[command]()
+    if command == "tune":  # what it does not know is for `train`
+        parsing.check_ranges(vars(parser.parse_known_args(list(arguments))[0]))
+        return
+    chosen = parser.parse_args(list(arguments))
+    parsing.check_ranges(vars(chosen))
+    if command == "evaluate" and chosen.adapt not in (None, *names.LEARNERS):
+        raise ValueError(f"--adapt: {parsing.unknown('learner', chosen.adapt, names.LEARNERS)}")
+    if command == "stream" and not chosen.resume:
+        _check_stream(chosen)
+
+
+def _check_train(arguments: Sequence[str]) -> None:
+    if {*names.MODELS}.isdisjoint(arguments) and not train().parse_args(list(arguments)).resume:
+        models = ", ".join(names.MODELS)
+        raise ValueError(f"expected a model ({models}) or --resume RUN, as in `train issm --dataset exchange`")
+
+
+def _check_stream(chosen: Any) -> None:
+    if chosen.data is None:
+        raise ValueError("expected data, as in `tsforecast stream lofi --data digits`, or --resume RUN")
+    for name, known in (("learner", names.LEARNERS), ("activation", names.ACTIVATIONS), ("weight", names.WEIGHTS)):
+        value = getattr(chosen, name)
+        if value not in (None, *known):
+            raise ValueError(f"expected {name} to be one of {', '.join(known)}, got {value!r}")
