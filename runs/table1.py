@@ -11,6 +11,7 @@ import pandas as pd
 from tables import ROOT, call, fill, has_row
 
 from tsforecast.cli import recipes
+from tsforecast.evaluation.metrics import METRICS, flat
 
 DATASETS = ["exchange", "electricity-18dec", "solar", "traffic", "wiki"]
 # Allowed for the training of one run, on one core; the epochs of the recipes fit it.
@@ -31,7 +32,10 @@ BASELINE: dict[str, list[str]] = {
 TRAINED = ("deepar",)  # among the baselines: the others are the same for every seed
 
 # Our models: the files of tsforecast/recipes, whose README says what the recipes are.
-ROWS = [*recipes.published(), *(recipes.Recipe(d, model, "baseline") for model, sets in BASELINE.items() for d in sets)]
+ROWS = [
+    *recipes.published(),
+    *(recipes.RecipeFile(d, model, "baseline") for model, sets in BASELINE.items() for d in sets),
+]
 RECIPES = list(dict.fromkeys(row.name for row in ROWS))
 MODELS = sorted({row.model for row in ROWS})
 # Seeds, two elsewhere; and fewer where hours would go by: by recipe or model.
@@ -49,8 +53,8 @@ REDUCED = {
 }
 Job = tuple[str, str, str, int]  # data set, model, recipe, seed
 COLUMNS = [
-    "dataset", "protocol", "model", "recipe", "budget_s", "train_s", "iterations", "seed", "crps", "crps_99", "nd",
-    "mase", "coverage_50", "coverage_80", "coverage_95", "num_samples", "commit", "command",
+    "dataset", "protocol", "model", "recipe", "budget_s", "train_s", "iterations", "seed",
+    *(metric.name for metric in METRICS), "num_samples", "commit", "command",
 ]  # fmt: skip
 
 
@@ -76,7 +80,7 @@ def jobs_of(options: argparse.Namespace) -> list[Job]:
         for dataset in options.datasets
         for recipe in options.recipes
         for model in options.models
-        if recipes.Recipe(dataset, model, recipe) in ROWS
+        if recipes.RecipeFile(dataset, model, recipe) in ROWS
         and (recipe != "baseline" or model in TRAINED or seed == 0)
         and (options.seeds or seed < seeds_of(dataset, model, recipe))
         and not has_row(options.output, {"dataset": dataset, "model": model, "recipe": recipe, "seed": seed})
@@ -152,9 +156,7 @@ def fit_baseline(job: Job, folder: pathlib.Path) -> dict[str, Any]:
 
 def numbers(protocol: str, scores: dict[str, Any]) -> dict[str, Any]:
     """The columns of one protocol."""
-    plain = {name: scores.get(name) for name in ("crps", "crps_99", "nd", "mase", "num_samples")}
-    coverage = {f"coverage_{name}": value for name, value in scores["coverage"].items()}
-    return {"protocol": protocol, **plain, **coverage}
+    return {"protocol": protocol} | {name: value for name, value in flat(scores).items() if name in COLUMNS}
 
 
 if __name__ == "__main__":

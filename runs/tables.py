@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from tqdm import tqdm
 
-from tsforecast.data.files import append_rows
+from tsforecast.data.files import append_rows, replace_file
 
 Job = TypeVar("Job")
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -29,6 +29,30 @@ def has_row(table: pathlib.Path, key: Mapping[str, object]) -> bool:
     texts = {name: str(value) for name, value in key.items()}
     with table.open(newline="") as stream:
         return any(texts.items() <= row.items() for row in csv.DictReader(stream))
+
+
+def widen(table: pathlib.Path, columns: Sequence[str]) -> None:
+    """Gives a table the columns that have come since it was begun; their cells are empty in the rows that are there.
+
+    Args:
+        table: CSV file; there may be none yet.
+        columns: All that it shall have, in order.
+
+    Raises:
+        ValueError: If it has others.
+    """
+    if not table.exists():
+        return
+    with table.open(newline="") as stream:
+        reader = csv.DictReader(stream)
+        header, rows = list(reader.fieldnames or ()), list(reader)
+    if others := set(header) - set(columns):
+        raise ValueError(f"{table}: expected the columns {', '.join(columns)}, got also {', '.join(sorted(others))}")
+    if header != list(columns):
+        with replace_file(table) as temporary, temporary.open("w", newline="") as stream:
+            writer = csv.DictWriter(stream, columns, restval="", lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(rows)
 
 
 def call(arguments: Sequence[str]) -> None:
@@ -66,6 +90,7 @@ def fill(
     Raises:
         SystemExit: If jobs have failed; the others are done nevertheless.
     """
+    widen(table, columns)
     failures = 0
     pool = ThreadPoolExecutor(workers)
     try:

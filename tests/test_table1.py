@@ -23,7 +23,9 @@ RESULTS = FOLDER.parent / "results" / "table1.csv"
 @pytest.fixture(scope="module", autouse=True)
 def scripts():
     sys.path.insert(0, str(FOLDER))
-    yield {name: importlib.import_module(name) for name in ("table1", "leaderboard", "baseline", "differences")}
+    yield {
+        name: importlib.import_module(name) for name in ("tables", "table1", "leaderboard", "baseline", "differences")
+    }
     sys.path.remove(str(FOLDER))
 
 
@@ -43,9 +45,9 @@ def test_recipes_are_what_the_published_rows_were_trained_with():
     rows = pd.read_csv(RESULTS, dtype=str)
     trained = rows.loc[rows["recipe"] != "baseline"]
     commands = trained.groupby(["dataset", "model", "recipe"])["command"].first()
-    assert {recipes.Recipe(*key) for key in commands.index} == set(recipes.published())
+    assert {recipes.RecipeFile(*key) for key in commands.index} == set(recipes.published())
     for key, recorded in commands.items():
-        recipe = recipes.Recipe(*key)
+        recipe = recipes.RecipeFile(*key)
         _, script, model, *words = shlex.split(recorded)
         assert (script, model) == ("train.py", recipe.model)
         given = dict(zip(words[::2], words[1::2], strict=True))
@@ -238,3 +240,14 @@ def test_pages_of_models_have_their_rows_between_the_marks(scripts):
     assert lines[-1] not in found["issm"]
     assert "None yet." in found["issm"]
     assert found["issm"].count("## ") == (leaderboard.ROOT / "docs" / "models" / "issm.md").read_text().count("## ")
+
+
+def test_a_table_takes_columns_that_have_come_since(scripts, tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_text('seed,crps,command\n0,0.10,"a, b"\n')
+    columns = ["seed", "crps", "new", "command"]
+    rows = [{"seed": 1, "crps": 0.2, "new": 3, "command": "c"}]
+    scripts["tables"].fill(path, columns, ["job"], lambda job: rows, lambda table: "")
+    assert path.read_text() == 'seed,crps,new,command\n0,0.10,,"a, b"\n1,0.2,3,c\n'
+    with pytest.raises(ValueError, match="got also new"):
+        scripts["tables"].widen(path, ["seed", "crps", "command"])

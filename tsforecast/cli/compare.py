@@ -14,6 +14,7 @@ from tsforecast.cli import parsers, parsing, runs
 from tsforecast.cli.scored import TABLES, read_scores, read_table
 from tsforecast.data.files import replace_file
 from tsforecast.evaluation.compare import Difference
+from tsforecast.evaluation.metrics import flat
 from tsforecast.evaluation.page import Contender, differences, page
 from tsforecast.evaluation.report import PROTOCOLS
 from tsforecast.plots import plot_calibration, plot_differences, plot_scores_by_horizon
@@ -68,9 +69,7 @@ class ScoredRun:
         for protocol in PROTOCOLS:
             if protocol not in found:
                 continue
-            values = dict(found[protocol])
-            coverage = values.pop("coverage")
-            values |= {f"coverage_{width}": value for width, value in coverage.items()}
+            values = flat(found[protocol])
             overall[protocol] = {metric: math.nan if value is None else value for metric, value in values.items()}
             part = mine.loc[mine["protocol"] == protocol].set_index(["item_id", "start"])
             rows[protocol] = part[["crps", "size"]]

@@ -10,7 +10,7 @@ FOLDER = Path(tsforecast.__file__).parent / "recipes"
 BEST = "best"
 
 
-class Recipe(NamedTuple):
+class RecipeFile(NamedTuple):
     """What a file of options is for.
 
     Attributes:
@@ -30,12 +30,12 @@ class Recipe(NamedTuple):
         return FOLDER / self.dataset / f"{stem}.yaml"
 
 
-def published() -> list[Recipe]:
+def published() -> list[RecipeFile]:
     """Return all recipes that the package brings: `best` first, then `paper`, then the others."""
     found = []
     for path in FOLDER.glob("*/*.yaml"):
         model, _, name = path.stem.partition(".")
-        found.append(Recipe(path.parent.name, model, name or BEST))
+        found.append(RecipeFile(path.parent.name, model, name or BEST))
     return sorted(found, key=lambda recipe: (recipe.name != BEST, recipe.name != "paper", recipe.name, recipe))
 
 
@@ -65,4 +65,4 @@ def find(model: str, dataset: str | None, name: str) -> Path:
         )
     if name not in names:
         raise ValueError(parsing.unknown(f"recipe of {model!r} on {dataset!r} called", name, names))
-    return Recipe(dataset, model, name).path
+    return RecipeFile(dataset, model, name).path

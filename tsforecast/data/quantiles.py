@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from tsforecast.data.frequency import expected_alias_warnings
 
 TENTHS = tuple(k / 10 for k in range(1, 10))
+INTERVALS = (50, 80, 95)  # central prediction intervals whose coverage is reported, in percent
 
 
 def forecast_quantiles(forecast: Forecast, levels: tuple[float, ...]) -> NDArray[np.float64]:

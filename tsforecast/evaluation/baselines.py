@@ -19,7 +19,7 @@ from gluonts.model import Forecast, Predictor, QuantileForecast
 from scipy.stats import norm
 
 from tsforecast.data.frequency import expected_alias_warnings
-from tsforecast.evaluation.scores import LEVELS, Array
+from tsforecast.evaluation.metrics import LEVELS, Array
 from tsforecast.progress import follow
 
 logger = logging.getLogger(__name__)

@@ -4,6 +4,7 @@ import base64
 import html
 import io
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,12 +12,9 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
+from tsforecast.evaluation import metrics
 from tsforecast.evaluation.compare import Difference, paired_difference
 
-_COLUMNS = {
-    "crps": "CRPS", "crps_99": "CRPS-99", "nd": "ND", "mase": "MASE",
-    "coverage_50": "in 50 %", "coverage_80": "in 80 %", "coverage_95": "in 95 %",
-}  # fmt: skip
 # On a narrow screen wide tables and pictures scroll sideways in their box: a line above says so, a shadow at the edge
 # shows that there is more, and the names of the models stay where they are.
 _STYLE = """
@@ -123,20 +121,15 @@ def page(
 
 
 def _scores(contenders: Sequence[Contender], protocol: str) -> str:
-    rows = ranked(contenders, protocol)
-    table = pd.DataFrame([[c.overall[protocol].get(key) for key in _COLUMNS] for c in rows], dtype=float)
-    table.columns = [*_COLUMNS]
-    best = {key: table[key].min() for key in ("crps", "crps_99", "nd", "mase")}
-    best |= {key: (table[key] - int(key[-2:]) / 100).abs().min() for key in table.columns if key.startswith("coverage")}
-    lines = [_row(["", *_COLUMNS.values()], "th")]
-    for contender, (_, values) in zip(rows, table.iterrows(), strict=True):
+    rows, columns = ranked(contenders, protocol), metrics.METRICS
+    found = [[c.overall[protocol].get(metric.name, math.nan) for metric in columns] for c in rows]
+    distances = [[metric.distance(value) for metric, value in zip(columns, values, strict=True)] for values in found]
+    best = pd.DataFrame(distances).min()
+    lines = [_row(["", *(metric.title for metric in columns)], "th")]
+    for contender, values, distance in zip(rows, found, distances, strict=True):
         cells = [f"<td>{_name(contender.label)}</td>"]
-        for key, value in values.items():
-            assert isinstance(key, str)
-            is_cover = key.startswith("coverage")
-            distance = abs(value - int(key[-2:]) / 100) if is_cover else value
-            text = "-" if pd.isna(value) else f"{100 * value:.1f} %" if is_cover else f"{value:#.4g}"
-            cells.append(f"<td{_class('best', distance == best[key])}>{text}</td>")
+        for metric, value, apart, least in zip(columns, values, distance, best, strict=True):
+            cells.append(f"<td{_class('best', apart == least)}>{metric.text(value)}</td>")
         lines.append(f"<tr{_class('baseline', contender.is_baseline)}>{''.join(cells)}</tr>")
     return _wide(f"<table>{''.join(lines)}</table>", "columns")
 

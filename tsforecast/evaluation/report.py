@@ -16,9 +16,10 @@ from tsforecast.data.frequency import default_season
 from tsforecast.data.roles import Columns
 from tsforecast.data.table import read_task
 from tsforecast.data.task import ForecastTask
+from tsforecast.evaluation import metrics
 from tsforecast.evaluation.baselines import Baseline, default_baselines, fit_baseline
 from tsforecast.evaluation.deepar import DeepAR
-from tsforecast.evaluation.scores import INTERVALS, Scores, score
+from tsforecast.evaluation.scores import Scores, score
 from tsforecast.forecasting.predictor import StateSpacePredictor, with_prediction_length
 
 Protocol = Literal["rolling", "long_term"]
@@ -59,7 +60,7 @@ class Evaluation:
             for protocol in PROTOCOLS
             for name, scores in self.scores.items()
             if protocol in scores
-            for metric, value in _flat(scores[protocol].overall).items()
+            for metric, value in metrics.flat(scores[protocol].overall).items()
         ]
         return pd.DataFrame(rows, columns=pd.Index(["protocol", "model", "metric", "value"]))
 
@@ -206,7 +207,7 @@ def fit_named(name: str, task: ForecastTask, season: int, *, seed: int = 0, work
 
 def format_scores(evaluation: Evaluation) -> str:
     """A table to read: one block per protocol, one line per model, with notes on what was measured."""
-    header = ["", "CRPS", "CRPS-99", "ND", "MASE", *(f"in {width} %" for width in INTERVALS)]
+    header = ["", *(metric.title for metric in metrics.METRICS)]
     lines: list[str] = []
     shown = evaluation.scores[evaluation.model]["rolling"]
     for protocol in PROTOCOLS:
@@ -220,9 +221,8 @@ def format_scores(evaluation: Evaluation) -> str:
         for name, scores in evaluation.scores.items():
             if protocol not in scores:
                 continue
-            overall = scores[protocol].overall
-            errors = [_digits(overall[key]) for key in ("crps", "crps_99", "nd", "mase")]
-            rows.append([name, *errors, *(_percent(overall["coverage"][str(width)]) for width in INTERVALS)])
+            values = metrics.flat(scores[protocol].overall)
+            rows.append([name, *(metric.text(values[metric.name]) for metric in metrics.METRICS)])
         widths = [max(len(row[column]) for row in rows) for column in range(len(header))]
         text = [
             "  ".join([row[0].ljust(widths[0]), *(cell.rjust(n) for cell, n in zip(row[1:], widths[1:], strict=True))])
@@ -273,22 +273,9 @@ def save_scores(evaluation: Evaluation, folder: str | Path) -> list[Path]:
     return paths
 
 
-def _flat(overall: dict[str, Any]) -> dict[str, Any]:
-    coverage = {f"coverage_{width}": value for width, value in overall["coverage"].items()}
-    return {key: value for key, value in overall.items() if key != "coverage"} | coverage
-
-
 def _without_nan(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _without_nan(inner) for key, inner in value.items()}
     if isinstance(value, float):  # NumPy's float64 is one
         return float(value) if math.isfinite(value) else None
     return value
-
-
-def _digits(value: float) -> str:
-    return f"{value:#.4g}" if math.isfinite(value) else "-" if math.isnan(value) else "inf"
-
-
-def _percent(value: float) -> str:
-    return "-" if math.isnan(value) else f"{100 * value:.1f} %"

@@ -22,22 +22,11 @@ from gluonts.model import Forecast, SampleForecast
 from numpy.typing import NDArray
 
 from tsforecast.data.frequency import default_season, expected_alias_warnings
-from tsforecast.data.quantiles import TENTHS, forecast_quantiles
+from tsforecast.data.quantiles import forecast_quantiles
+from tsforecast.evaluation.metrics import LEVELS, NOMINAL, Array, Window, nested, size, sums_of, table, total
 from tsforecast.progress import follow
 
-HUNDREDTHS = tuple(k / 100 for k in range(1, 100))
-INTERVALS = (50, 80, 95)  # central prediction intervals that are reported, in percent
-LEVELS = tuple(sorted({*HUNDREDTHS, 0.025, 0.975}))  # every level that a forecast is read at
-
-_NOMINAL = (*range(2, 100, 2), 95)  # central intervals whose coverage is counted, in percent
-_LOWER = np.array([LEVELS.index(round(0.5 - width / 200, 3)) for width in _NOMINAL])
-_UPPER = np.array([LEVELS.index(round(0.5 + width / 200, 3)) for width in _NOMINAL])
-_TENTHS = np.array([LEVELS.index(level) for level in TENTHS])
-_HUNDREDTHS = np.array([LEVELS.index(level) for level in HUNDREDTHS])
-_MEDIAN = LEVELS.index(0.5)
 _GRID = np.linspace(0, 1, 101)  # where the distribution of the PIT is tabulated
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -89,57 +78,72 @@ def score(
     sums: dict[str, Array] = {}
     single: dict[tuple[str, pd.Timestamp], Array] = {}
     steps: Array | None = None
-    inside, pit, labels = np.zeros(len(_NOMINAL)), np.zeros(len(_GRID)), 0
+    inside, pit, labels = np.zeros(len(NOMINAL)), np.zeros(len(_GRID)), 0
     num_forecasts, num_samples = 0, set()
     windows = follow(test_data, progress, len(test_data), "forecasts") if progress else test_data
     for past, future in windows:
         forecast = next(stream, None)
         if forecast is None:
             raise ValueError(f"expected a forecast for every test window, but they ended after {num_forecasts}")
-        label = np.asarray(future["target"], np.float64)
-        seen = np.isfinite(label)
-        label = np.where(seen, label, 0.0)
-        _check_window(forecast, future, label.shape)
-        quantiles = _time_last(forecast_quantiles(forecast, LEVELS))
-        if np.isnan(quantiles).any():
-            raise ValueError(f"the forecast of series {forecast.item_id!r} from {forecast.start_date} contains NaN")
-        scale = _seasonal_error(past["target"], season or default_season(future["start"].freqstr))
-        hit = (quantiles[_LOWER] <= label) & (label <= quantiles[_UPPER]) & seen
-        cells = _statistics(label, seen, quantiles, scale, hit)
+        window = _window(past, future, forecast, season)
+        cells = sums_of(window)
         item = str(future.get("item_id", num_forecasts))
         single[item, future["start"].to_timestamp()] = cells.sum(-1)
         sums[item] = sums.get(item, 0) + cells.sum(-1)
         steps = cells if steps is None else steps + cells
-        inside += hit.sum(tuple(range(1, hit.ndim)))
-        pit += _pit_distribution(forecast, quantiles, label, seen)
-        labels += seen.sum()
-        num_samples.add(forecast.num_samples if isinstance(forecast, SampleForecast) else None)
+        inside += window.covered.sum(tuple(range(1, window.covered.ndim)))
+        pit += _pit_distribution(window)
+        labels += int(window.observed.sum())
+        num_samples.add(None if window.samples is None else len(window.samples))
         num_forecasts += 1
     if next(stream, None) is not None:
         raise ValueError(f"expected {num_forecasts} forecasts, one per test window, but there are more")
     if steps is None:
         raise ValueError("expected at least one test window, but the test data is empty")
     per_forecast = np.stack(list(single.values()), axis=1)
-    overall = _table(steps.sum(-1)[:, None], pd.RangeIndex(1)).iloc[0].to_dict()
-    coverage = {str(width): overall.pop(f"coverage_{width}") for width in INTERVALS}
-    with np.errstate(invalid="ignore"):
-        calibration = pd.DataFrame({"pit": pit / labels}, index=pd.Index(_GRID.round(2), name="probability"))
-        calibration["coverage"] = pd.Series(inside[:-1] / labels, index=[width / 100 for width in _NOMINAL[:-1]])
-    calibration.loc[[0.0, 1.0], "coverage"] = 0.0, 1.0
+    starts = pd.MultiIndex.from_tuples(list(single), names=["item_id", "start"])
     return Scores(
         overall={
-            **overall,
-            "coverage": coverage,
+            **nested(table(steps.sum(-1)[:, None], pd.RangeIndex(1)).iloc[0].to_dict()),
             "num_forecasts": num_forecasts,
             "num_samples": num_samples.pop() if len(num_samples) == 1 else None,
         },
-        per_horizon=_table(steps, pd.RangeIndex(1, steps.shape[1] + 1, name="step")),
-        per_series=_table(np.stack(list(sums.values()), axis=1), pd.Index(list(sums), name="item_id")),
-        per_forecast=_table(per_forecast, pd.MultiIndex.from_tuples(list(single), names=["item_id", "start"])).assign(
-            size=per_forecast[1]
-        ),
-        calibration=calibration,
+        per_horizon=table(steps, pd.RangeIndex(1, steps.shape[1] + 1, name="step")),
+        per_series=table(np.stack(list(sums.values()), axis=1), pd.Index(list(sums), name="item_id")),
+        per_forecast=table(per_forecast, starts).assign(size=total(per_forecast, size)),
+        calibration=_calibration(pit, inside, labels),
     )
+
+
+def _window(past: dict[str, Any], future: dict[str, Any], forecast: Forecast, season: int | None) -> Window:
+    """Return the labels of a test window, and what the forecast says of them.
+
+    Raises:
+        ValueError: If the forecast is of another window, or contains NaN.
+    """
+    label = np.asarray(future["target"], np.float64)
+    observed = np.isfinite(label)
+    _check_window(forecast, future, label.shape)
+    quantiles = _time_last(forecast_quantiles(forecast, LEVELS))
+    if np.isnan(quantiles).any():
+        raise ValueError(f"the forecast of series {forecast.item_id!r} from {forecast.start_date} contains NaN")
+    samples = np.asarray(forecast.samples, np.float64) if isinstance(forecast, SampleForecast) else None
+    return Window(
+        label=np.where(observed, label, 0.0),
+        observed=observed,
+        quantiles=quantiles,
+        samples=None if samples is None else _time_last(samples),
+        seasonal_error=_seasonal_error(past["target"], season or default_season(future["start"].freqstr)),
+    )
+
+
+def _calibration(pit: Array, inside: Array, labels: int) -> pd.DataFrame:
+    """Return `Scores.calibration` from sums over labels, and the number of these."""
+    with np.errstate(invalid="ignore"):
+        found = pd.DataFrame({"pit": pit / labels}, index=pd.Index(_GRID.round(2), name="probability"))
+        found["coverage"] = pd.Series(inside[:-1] / labels, index=[width / 100 for width in NOMINAL[:-1]])
+    found.loc[[0.0, 1.0], "coverage"] = 0.0, 1.0
+    return found
 
 
 def _time_last(values: Array) -> Array:
@@ -164,51 +168,20 @@ def _seasonal_error(past: NDArray[Any], season: int) -> Array:
     return np.where(error > 0, error, np.nan)
 
 
-def _statistics(label: Array, seen: NDArray[np.bool_], quantiles: Array, scale: Array, hit: NDArray[np.bool_]) -> Array:
-    """Sums over targets (statistic, horizon), in the order in which `_table` reads them."""
-    level = np.reshape(LEVELS, (-1,) + (1,) * label.ndim)
-    error = label - quantiles
-    with np.errstate(invalid="ignore"):  # an infinite quantile times 0: the cell is not seen, or its loss is infinite
-        loss = np.where(seen, 2 * np.maximum(level * error, (level - 1) * error), 0.0)
-        scaled = np.where(seen & (scale > 0), np.abs(error[_MEDIAN]) / scale, 0.0)
-    rows = [
-        seen,
-        np.abs(label),
-        loss[_TENTHS].mean(0),
-        loss[_HUNDREDTHS].mean(0),
-        np.where(seen, np.abs(error[_MEDIAN]), 0.0),
-        scaled,
-        seen & (scale > 0),
-        *(hit[_NOMINAL.index(width)] for width in INTERVALS),
-    ]
-    cells = np.stack([np.broadcast_to(row, label.shape) for row in rows]).astype(np.float64)
-    return cells.sum(1) if label.ndim == 2 else cells
-
-
-def _table(sums: Array, index: pd.Index) -> pd.DataFrame:
-    """Scores from sums (statistic, row); NaN where nothing was observed."""
-    count, size, tenths, hundredths, absolute, scaled, scaled_count, *covered = sums
-    with np.errstate(invalid="ignore", divide="ignore"):
-        columns = {"crps": tenths / size, "crps_99": hundredths / size, "nd": absolute / size}
-        columns["mase"] = scaled / scaled_count
-        columns |= {f"coverage_{width}": hits / count for width, hits in zip(INTERVALS, covered, strict=True)}
-    return pd.DataFrame(columns, index=index)
-
-
-def _pit_distribution(forecast: Forecast, quantiles: Array, label: Array, seen: NDArray[np.bool_]) -> Array:
+def _pit_distribution(window: Window) -> Array:
     """Sums over labels of the distribution function of the PIT on a grid, without random numbers.
 
     A sample of finite size, or a forecast with atoms, only tells an interval in which the PIT lies; the uniform
     distribution on it is taken (Czado, Gneiting and Held, 2009, "Predictive model assessment for count data"). With n
     samples the label's rank is uniform on n + 1 values if it is exchangeable with them.
     """
-    if isinstance(forecast, SampleForecast):
-        samples = _time_last(np.asarray(forecast.samples, np.float64))
+    label, samples = window.label, window.samples
+    if samples is not None:
         low = (samples < label).sum(0) / (len(samples) + 1)
         high = ((samples <= label).sum(0) + 1) / (len(samples) + 1)
     else:
         bounds = np.array([0.0, *LEVELS, 1.0])
-        low = bounds[(quantiles < label).sum(0)]
-        high = bounds[(quantiles <= label).sum(0) + 1]
-    low, high = low[seen], high[seen]
+        low = bounds[(window.quantiles < label).sum(0)]
+        high = bounds[(window.quantiles <= label).sum(0) + 1]
+    low, high = low[window.observed], high[window.observed]
     return np.clip((_GRID[:, None] - low) / (high - low), 0.0, 1.0).sum(1)

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from tsforecast.data.files import save_tensors
+from tsforecast.data.quantiles import INTERVALS
 from tsforecast.data.tensors import expect_like, load_tensors
 from tsforecast.learners.loop import in_prior_units
 from tsforecast.online.config import Recipe, Stream
@@ -21,7 +22,6 @@ from tsforecast.online.stream import Observation
 
 FORMAT = 3  # of saved states; raised when older ones can no longer be read
 _BINS = 10
-INTERVALS = (50, 80, 95)
 
 
 @dataclasses.dataclass(frozen=True)

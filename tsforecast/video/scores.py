@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from tsforecast.evaluation.scores import Array
+from tsforecast.evaluation.metrics import Array
 from tsforecast.video.transport import pairs, wasserstein_table
 
 

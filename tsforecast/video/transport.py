@@ -26,7 +26,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.spatial.distance import cdist
 from tqdm import tqdm
 
-from tsforecast.evaluation.scores import Array
+from tsforecast.evaluation.metrics import Array
 from tsforecast.progress import is_watched
 
 _ROUNDING = 1e-14  # differences of shares up to here are rounding: the smallest of 8-bit frames are far larger

@@ -1,0 +1,186 @@
+"""Metrics of forecasts: a metric is a function of a window's cells and its aggregation, listed once in `METRICS`.
+
+Every metric is a ratio of two sums over all cells (series, window, step, target). The same sums so give the score of a
+forecast, of a series, of a step ahead and of everything. A listed metric appears in the scores, in their files, in
+tables and on pages.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from tsforecast.data.quantiles import INTERVALS, TENTHS
+
+HUNDREDTHS = tuple(k / 100 for k in range(1, 100))
+LEVELS = tuple(sorted({*HUNDREDTHS, 0.025, 0.975}))  # every level that a forecast is read at
+NOMINAL = (*range(2, 100, 2), 95)  # central intervals whose coverage is counted, in percent
+
+_LOWER = np.array([LEVELS.index(round(0.5 - width / 200, 3)) for width in NOMINAL])
+_UPPER = np.array([LEVELS.index(round(0.5 + width / 200, 3)) for width in NOMINAL])
+_MEDIAN = LEVELS.index(0.5)
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Window:
+    """The labels of a test window, and what a forecast says of them.
+
+    Attributes:
+        label: Labels (horizon,) or (target, horizon), 0 where missing.
+        observed: False where a label is missing.
+        quantiles: Of the forecast at `LEVELS`, (level, ...).
+        samples: Of the forecast, (sample, ...); None if it has none.
+        seasonal_error: Mean absolute change over a season before the forecast, () or (target, 1); NaN where unknown.
+    """
+
+    label: Array
+    observed: NDArray[np.bool_]
+    quantiles: Array
+    samples: Array | None
+    seasonal_error: Array
+
+    @cached_property
+    def loss(self) -> Array:
+        """Return twice the quantile loss at every level, 0 where a label is missing."""
+        level = np.reshape(LEVELS, (-1,) + (1,) * self.label.ndim)
+        error = self.label - self.quantiles
+        with np.errstate(invalid="ignore"):  # an infinite quantile times 0: the cell is missing, or its loss infinite
+            return np.where(self.observed, 2 * np.maximum(level * error, (level - 1) * error), 0.0)
+
+    @cached_property
+    def covered(self) -> NDArray[np.bool_]:
+        """Return whether a label is there and inside the closed central interval, for every width of `NOMINAL`."""
+        return (self.quantiles[_LOWER] <= self.label) & (self.label <= self.quantiles[_UPPER]) & self.observed
+
+
+Term = Callable[[Window], NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A ratio of two sums over cells.
+
+    Attributes:
+        name: Column of tables and files.
+        title: Heading in printed tables and on pages.
+        term: What is summed, by cell; 0 where the label is missing.
+        weight: By whose sum it is divided.
+        nominal: The value to aim at; None where less is better, down to 0.
+    """
+
+    name: str
+    title: str
+    term: Term
+    weight: Term
+    nominal: float | None = None
+
+    def text(self, value: float) -> str:
+        """Return a value as it is printed: a share in percent, else four digits; "-" where it is unknown."""
+        if math.isnan(value):
+            return "-"
+        return f"{value:#.4g}" if self.nominal is None else f"{100 * value:.1f} %"
+
+    def distance(self, value: float) -> float:
+        """Return how far a value is from the best possible one."""
+        return value if self.nominal is None else abs(value - self.nominal)
+
+
+def count(window: Window) -> NDArray[np.bool_]:
+    """Return 1 for each label."""
+    return window.observed
+
+
+def size(window: Window) -> Array:
+    """Return the absolute label."""
+    return np.abs(window.label)
+
+
+def has_seasonal_error(window: Window) -> NDArray[np.bool_]:
+    """Return 1 for each label whose series has a seasonal error."""
+    return window.observed & (window.seasonal_error > 0)
+
+
+def absolute_error(window: Window) -> Array:
+    """Return the absolute error of the median."""
+    return np.where(window.observed, np.abs(window.label - window.quantiles[_MEDIAN]), 0.0)
+
+
+def scaled_error(window: Window) -> Array:
+    """Return the absolute error of the median in units of the seasonal error."""
+    with np.errstate(invalid="ignore"):
+        scaled = np.abs(window.label - window.quantiles[_MEDIAN]) / window.seasonal_error
+        return np.where(has_seasonal_error(window), scaled, 0.0)
+
+
+def quantile_loss(levels: tuple[float, ...]) -> Term:
+    """Return a term: twice the quantile loss, averaged over some of `LEVELS`."""
+    rows = np.array([LEVELS.index(level) for level in levels])
+    return lambda window: window.loss[rows].mean(0)
+
+
+def coverage(width: int) -> Term:
+    """Return a term: whether the label is inside the central interval of a width in percent, one of `NOMINAL`."""
+    row = NOMINAL.index(width)
+    return lambda window: window.covered[row]
+
+
+METRICS = (
+    Metric("crps", "CRPS", quantile_loss(TENTHS), size),
+    Metric("crps_99", "CRPS-99", quantile_loss(HUNDREDTHS), size),
+    Metric("nd", "ND", absolute_error, size),
+    Metric("mase", "MASE", scaled_error, has_seasonal_error),
+    *(Metric(f"coverage_{width}", f"in {width} %", coverage(width), count, width / 100) for width in INTERVALS),
+)
+
+
+def _terms() -> list[Term]:
+    """Return what is summed for all metrics, each once."""
+    return list(dict.fromkeys(term for metric in METRICS for term in (metric.term, metric.weight)))
+
+
+def sums_of(window: Window) -> Array:
+    """Return the sums over targets that all metrics need, (term, horizon)."""
+    rows = [np.broadcast_to(term(window), window.label.shape) for term in _terms()]
+    cells = np.stack(rows).astype(np.float64)
+    return cells.sum(1) if window.label.ndim == 2 else cells
+
+
+def total(sums: Array, term: Term) -> Array:
+    """Return the row of a term in the sums, (term, ...), of `sums_of`."""
+    return sums[_terms().index(term)]
+
+
+def table(sums: Array, index: pd.Index) -> pd.DataFrame:
+    """Return all metrics.
+
+    Args:
+        sums: Of `sums_of`, added up as wanted: (term, row).
+        index: Of the rows.
+
+    Returns:
+        A column for each metric, NaN where nothing was observed.
+    """
+    with np.errstate(invalid="ignore", divide="ignore"):
+        columns = {metric.name: total(sums, metric.term) / total(sums, metric.weight) for metric in METRICS}
+    return pd.DataFrame(columns, index=index)
+
+
+def nested(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return metrics by name as scores.json has them: shares inside intervals by percent, below `coverage`."""
+    plain = dict(values)
+    shares = {str(width): plain.pop(f"coverage_{width}") for width in INTERVALS}
+    return plain | {"coverage": shares}
+
+
+def flat(overall: Mapping[str, Any]) -> dict[str, Any]:
+    """Return metrics by name from what `nested` made of them."""
+    plain = dict(overall)
+    shares = plain.pop("coverage")
+    return plain | {f"coverage_{width}": value for width, value in shares.items()}
