@@ -17,7 +17,7 @@ from tsforecast.data import ForecastTask
 from tsforecast.data.transform import collate, cut
 from tsforecast.evaluation import paired_difference, score
 from tsforecast.forecasting.adaptation import Adaptation, AdaptivePredictor, PeriodNetwork, load_adaptive, rolling
-from tsforecast.learners import LEARNERS, LogDensity
+from tsforecast.learners import LEARNERS, LogDensity, NamedLearner
 from tsforecast.models import MODELS
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*logging interval", "ignore:.*does not have many workers")
@@ -135,7 +135,7 @@ def test_only_the_named_part_is_learnt(issm):
         ({"evidence": "hearsay"}, "expected evidence to be one of"),
         ({"part": "no such name"}, "expected part to match parameters of the model"),
         ({"learner": "ogd"}, "expected what learner 'ogd' takes"),
-        ({"variance": -1.0}, "expected a positive variance"),
+        ({"variance": -1.0}, "expected variance to be positive and finite, got -1.0"),
     ],
 )
 def test_bad_settings_are_refused(issm, settings, message):
@@ -160,7 +160,7 @@ def test_what_has_been_learnt_is_kept(issm, tmp_path):
 
 
 def test_a_belief_that_is_no_gaussian_learns_is_saved_and_goes_on(issm, tmp_path, monkeypatch):
-    monkeypatch.setitem(LEARNERS, "particles", make_particles)
+    monkeypatch.setitem(LEARNERS, "particles", NamedLearner(make_particles, frozenset()))
     adaptive = AdaptivePredictor(issm, Adaptation("particles", "none", variance=1e-4, settings={"count": 4}))
     first = adaptive.weights
     adaptive.learn(make_entries())

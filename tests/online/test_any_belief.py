@@ -6,8 +6,8 @@ import torch
 
 from tests.learners.particles import make_particles
 from tests.online.test_stream import follow
-from tsforecast.learners import LEARNERS, GaussianLikelihood
-from tsforecast.online.config import Recipe
+from tsforecast.learners import LEARNERS, GaussianLikelihood, LearnerConfig, NamedLearner
+from tsforecast.online.config import OnlineConfig
 from tsforecast.online.prequential import Setup, advance, load, movement, save, scores
 from tsforecast.online.river import OnlineClassifier, OnlineRegressor
 from tsforecast.online.sklearn import BayesianOnlineClassifier, BayesianOnlineRegressor
@@ -16,14 +16,12 @@ from tsforecast.online.stream import Observation
 
 @pytest.fixture(autouse=True)
 def particles(monkeypatch):
-    monkeypatch.setitem(LEARNERS, "particles", make_particles)
+    monkeypatch.setitem(LEARNERS, "particles", NamedLearner(make_particles, frozenset()))
 
 
 def recipe(**settings):
-    return Recipe(
-        learner="particles", hidden=(), activation="tanh", variance=1.0, drift="none", rate=1e-3, weight="none",
-        threshold=3.0, rank=2, seed=0, settings=settings,
-    )  # fmt: skip
+    learner = LearnerConfig("particles", variance=1.0, drift="none", rank=2, settings=settings)
+    return OnlineConfig(learner, (), "tanh")
 
 
 def rows_and_numbers(count=60):

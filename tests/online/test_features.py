@@ -1,13 +1,14 @@
 import dataclasses
 import math
 from fractions import Fraction
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
 from tsforecast.learners import LEARNERS, CategoricalLikelihood, GaussianLikelihood
-from tsforecast.online.config import Recipe
+from tsforecast.online.config import OnlineConfig
 from tsforecast.online.features import FeatureColumns, Statistics, read_features, read_number, read_target
 
 PLAIN = {
@@ -26,7 +27,7 @@ PLAIN = {
 
 
 def recipe(**changes):
-    return Recipe(**{**PLAIN, **changes})
+    return OnlineConfig.of(SimpleNamespace(**{**PLAIN, **changes}))
 
 
 def test_names_of_one_observation_get_columns_in_one_order():

@@ -10,8 +10,7 @@ from torch.utils import _pytree as pytree
 from tests.learners.particles import make_particles
 from tests.online.test_features import recipe
 from tests.online.test_stream import follow
-from tsforecast.learners import LEARNERS, CategoricalLikelihood, ModuleNetwork
-from tsforecast.learners import GaussianLikelihood as GaussianLikelihood
+from tsforecast.learners import LEARNERS, CategoricalLikelihood, GaussianLikelihood, ModuleNetwork, NamedLearner
 from tsforecast.learners.network import as_network
 from tsforecast.online.prequential import Setup, advance, load, save
 from tsforecast.online.river import OnlineClassifier, OnlineRegressor
@@ -33,7 +32,7 @@ def wider(rows, inputs):
 
 @pytest.fixture(autouse=True)
 def particles(monkeypatch):
-    monkeypatch.setitem(LEARNERS, "particles", make_particles)
+    monkeypatch.setitem(LEARNERS, "particles", NamedLearner(make_particles, frozenset()))
 
 
 @pytest.mark.parametrize("name", EXACT)

@@ -13,7 +13,7 @@ from river import checks, compose, datasets, drift, evaluate, linear_model, metr
 
 from tsforecast.learners import LEARNERS as LEARNER_NAMES
 from tsforecast.learners import GaussianLikelihood, Wiener
-from tsforecast.online.config import Recipe
+from tsforecast.online.config import OnlineConfig
 from tsforecast.online.river import OnlineClassifier, OnlineRegressor
 
 LEARNERS = [
@@ -75,7 +75,7 @@ def standardised(value, before):
 @pytest.mark.parametrize("drift_name", ["none", "ou", "wiener"])
 def test_a_late_feature_had_an_input_of_zero(drift_name):
     model = OnlineRegressor("vd-ekf", hidden=(3,), drift=drift_name, rate=0.02)
-    recipe = Recipe.of(model)
+    recipe = OnlineConfig.of(model)
     learner = recipe.begin(8, 1, GaussianLikelihood(0.5)).learner
     belief, seen, targets = learner.init(), {name: [] for name in "abc"}, []
     one = torch.ones((), dtype=torch.float64)

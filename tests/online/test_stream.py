@@ -18,16 +18,18 @@ from torch.utils import _pytree as pytree
 
 from tsforecast import learners
 from tsforecast.cli import main
-from tsforecast.online.config import Recipe
+from tsforecast.learners import LearnerConfig
+from tsforecast.online.config import OnlineConfig
 from tsforecast.online.prequential import Setup, advance, begin, load, save, scores
 from tsforecast.online.stream import STREAMS, Observation, delayed, read_lines, read_stream
 from tsforecast.plots import plot_stream
 
-RECIPE = Recipe(
-    learner="vd-ekf", hidden=(), activation="tanh", variance=1.0, drift="none", rate=1e-3, weight="none",
-    threshold=3.0, rank=2, seed=0, settings=None,
-)  # fmt: skip
-CLASSES, NUMBERS = Setup(RECIPE, 3), Setup(RECIPE, 0)
+CONFIG = OnlineConfig(LearnerConfig("vd-ekf", variance=1.0, drift="none", rank=2), (), "tanh")
+CLASSES, NUMBERS = Setup(CONFIG, 3), Setup(CONFIG, 0)
+
+
+def changed(**settings):
+    return dataclasses.replace(CONFIG, learner=dataclasses.replace(CONFIG.learner, **settings))
 
 
 def make_table(path, count=120, seed=0):
@@ -88,7 +90,7 @@ def test_numbers_are_scored_in_their_own_units(tmp_path):
 
 def test_the_belief_is_that_of_the_core(tmp_path):
     """Standardised by hand, a linear stream is the core's learner with the drift of the gaps between."""
-    recipe = dataclasses.replace(RECIPE, learner="ekf", drift="ou", rate=0.05)
+    recipe = changed(learner="ekf", drift="ou", rate=0.05)
     setup = Setup(recipe, 0, features=2, noise=0.3, unit=3600.0)
     rng = np.random.default_rng(1)
     hours = rng.exponential(1, 30).cumsum()
@@ -281,7 +283,7 @@ def labelled(count, *, timed=False, seed=4):
 
 @pytest.mark.parametrize("timed", [False, True])
 def test_targets_that_come_at_once_change_nothing(timed):
-    setup = Setup(dataclasses.replace(RECIPE, drift="ou", rate=0.05), 0, unit=3600.0)
+    setup = Setup(changed(drift="ou", rate=0.05), 0, unit=3600.0)
     items = labelled(30, timed=timed)
     at_once, rows = follow(setup, items)
     late, events = follow(setup, delayed(items, pd.Timedelta(0) if timed else 0))
@@ -339,8 +341,8 @@ def test_plain_gradients_go_through_late_targets(options, tmp_path):
 @pytest.mark.parametrize("delay", [0, 3])
 def test_a_prediction_knows_no_target_that_has_not_come(delay):
     items = labelled(20)
-    changed = [dataclasses.replace(item, target=99.0) if k == 10 else item for k, item in enumerate(items)]
-    tables = [follow(NUMBERS, delayed(part, delay))[1] for part in (items, changed)]
+    altered = [dataclasses.replace(item, target=99.0) if k == 10 else item for k, item in enumerate(items)]
+    tables = [follow(NUMBERS, delayed(part, delay))[1] for part in (items, altered)]
     made = [table[table["target"].isna()].set_index("id")["prediction"] for table in tables]
     same = (made[0] == made[1]) | (made[0].isna() & made[1].isna())
     assert same.tolist() == [k < 10 + max(delay, 1) for k in range(20)]

@@ -58,19 +58,18 @@ def check_forecast_memory(series: int, steps: int, num_samples: int, joint: bool
         )
 
 
-def check_learner_memory(widths: Sequence[int], rank: int, learner: str) -> None:
+def check_learner_memory(widths: Sequence[int], rank: int) -> None:
     """Refuses a learner of a network whose weights need more memory than there is.
 
     Args:
         widths: Of its layers, inputs and outputs included.
-        rank: Of what it knows of them.
-        learner: Its name.
+        rank: Of what it knows of them; 0 for learners without.
 
     Raises:
         ValueError: With the numbers.
     """
     weights = sum((fan_in + 1) * fan_out for fan_in, fan_out in itertools.pairwise(widths))
-    columns = min(rank, weights) if learner in ("lofi", "lrkf") else 0
+    columns = min(rank, weights)
     least = 8 * weights * (4 + columns)  # float64: the network, the prior, the mean, a variance, and the columns
     there = available_memory()
     if there is not None and least > there:

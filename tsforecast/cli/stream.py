@@ -1,7 +1,6 @@
 """`tsforecast stream LEARNER`: predict, score and learn from one observation after the other."""
 
 import csv
-import dataclasses
 import itertools
 import json
 import logging
@@ -22,7 +21,7 @@ from tqdm import tqdm
 from tsforecast.cli import parsers, parsing, runs
 from tsforecast.cli.memory import check_learner_memory
 from tsforecast.data.files import append_file, replace_file
-from tsforecast.online.config import Recipe
+from tsforecast.online.config import OnlineConfig
 from tsforecast.online.prequential import Progress, Setup, advance, begin, load, movement, save, scores
 from tsforecast.online.stream import STREAMS, Observation, delayed, read_lines, read_stream
 from tsforecast.plots import plot_stream, save_figure
@@ -37,7 +36,6 @@ _COLUMNS: tuple[str, ...] = (
     "weights_moved", "weights_sd",
 )  # fmt: skip
 _OWN = ("output", "resume")  # options that are not of the stream
-_RECIPE = [field.name for field in dataclasses.fields(Recipe)]
 
 
 def run(argv: Sequence[str]) -> int:
@@ -145,7 +143,8 @@ def _begun(chosen: Namespace, setup: Setup) -> Progress:
     Raises:
         ValueError: If it is not, or the learner does not take what was chosen.
     """
-    check_learner_memory([setup.features or 1, *chosen.hidden, setup.classes or 1], chosen.rank, chosen.learner)
+    rank = chosen.rank if "rank" in setup.config.named.takes else 0
+    check_learner_memory([setup.features or 1, *chosen.hidden, setup.classes or 1], rank)
     try:
         return begin(setup)
     except RuntimeError as error:  # torch's, of an allocation or of a setting that it does not take
@@ -240,10 +239,8 @@ def _is_classes(chosen: Namespace, ahead: list[Observation]) -> bool:
 
 
 def _setup(chosen: Namespace, classes: int) -> Setup:
-    values = {name: chosen[name] for name in _RECIPE}
     unit = 0.0 if chosen.unit is None else _duration(chosen.unit, "--unit as a time").total_seconds()
-    recipe = Recipe(**{**values, "hidden": tuple(chosen.hidden)})
-    return Setup(recipe, classes, chosen.expected_features, chosen.noise, unit)
+    return Setup(OnlineConfig.of(chosen), classes, chosen.expected_features, chosen.noise, unit)
 
 
 def _cut(path: Path, size: int) -> None:

@@ -26,7 +26,7 @@ from tsforecast.data.task import instances
 from tsforecast.data.tensors import expect_like, load_tensors
 from tsforecast.data.transform import collate, cut, since_first_value
 from tsforecast.forecasting.predictor import StateSpacePredictor, load_predictor, save_predictor, with_module
-from tsforecast.learners import DRIFTS, LEARNERS, AbstractNetwork, AbstractNetworkLearner, LogDensity
+from tsforecast.learners import AbstractNetwork, AbstractNetworkLearner, LearnerConfig, LogDensity
 from tsforecast.learners.loop import in_prior_units
 from tsforecast.models import AbstractForecaster
 from tsforecast.models.base import FORMAT, Batch
@@ -66,10 +66,15 @@ class Adaptation:
     settings: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        for name, table in (("learner", LEARNERS), ("drift", DRIFTS), ("evidence", EVIDENCE)):
-            value = getattr(self, name)
-            if value not in table:
-                raise ValueError(f"expected {name} to be one of {', '.join(table)}, got {value!r}")
+        if self.evidence not in EVIDENCE:
+            raise ValueError(f"expected evidence to be one of {', '.join(EVIDENCE)}, got {self.evidence!r}")
+        _ = self.config  # which looks at the others
+
+    @property
+    def config(self) -> LearnerConfig:
+        """The learner."""
+        names = ("learner", "drift", "rate", "variance", "rank", "settings")
+        return LearnerConfig(**{name: getattr(self, name) for name in names})
 
     def build(
         self, module: AbstractForecaster, trained: Float[Tensor, " weight"] | None = None
@@ -85,19 +90,8 @@ class Adaptation:
             known = ", ".join(name for name, _ in module.named_parameters())
             raise ValueError(f"expected part to match parameters of the model ({known}), got {self.part!r}")
         network = PeriodNetwork(_Evidence(module, self.evidence), names, None)
-        choices: dict[str, Any] = {"rank": self.rank} if self.learner in ("lofi", "lrkf") else {}
-        if self.drift != "none":
-            drift = DRIFTS[self.drift]
-            assert drift is not None
-            choices["drift"] = drift(self.rate)
-        choices |= self.settings or {}
-        try:
-            mean = network.weights() if trained is None else trained
-            return LEARNERS[self.learner](network, LogDensity(), self.variance, mean=mean, **choices), network
-        except TypeError as error:
-            raise ValueError(
-                f"expected what learner {self.learner!r} takes, got {', '.join(sorted(choices))}: {error}"
-            ) from error
+        mean = network.weights() if trained is None else trained
+        return self.config.build(network, LogDensity(), mean), network
 
 
 class _Evidence(nn.Module):

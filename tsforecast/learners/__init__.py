@@ -1,5 +1,6 @@
 """Online learners over the weights of networks: a belief, evidence, a drift and a weight, chosen independently."""
 
+from tsforecast.learners.config import WEIGHTS, LearnerConfig
 from tsforecast.learners.conjugate import ConjugateRegression, NormalInverseGamma
 from tsforecast.learners.descent import GradientDescent, Point
 from tsforecast.learners.diagonal import BlockDiagonal, Blocked, Diagonal, Independent
@@ -30,6 +31,7 @@ from tsforecast.learners.low_rank_precision import LOFI, LowRankPrecision
 from tsforecast.learners.named import (
     DRIFTS,
     LEARNERS,
+    NamedLearner,
     adf,
     bbb,
     blr,
@@ -70,6 +72,7 @@ __all__ = [
     "LEARNERS",
     "LOFI",
     "LRKF",
+    "WEIGHTS",
     "AbstractDrift",
     "AbstractFactorFamily",
     "AbstractFamily",
@@ -95,6 +98,7 @@ __all__ = [
     "Independent",
     "InverseMultiquadric",
     "LayerChain",
+    "LearnerConfig",
     "Linear",
     "Linearised",
     "LogDensity",
@@ -103,6 +107,7 @@ __all__ = [
     "ModuleNetwork",
     "MomentMatched",
     "MonteCarloHessian",
+    "NamedLearner",
     "NoDrift",
     "NormalInverseGamma",
     "OrnsteinUhlenbeck",

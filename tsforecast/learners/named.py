@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from tsforecast.learners import drift as drifts
 from tsforecast.learners.descent import GradientDescent
 from tsforecast.learners.diagonal import BlockDiagonal, Diagonal
-from tsforecast.learners.discrete import BernoulliLikelihood
+from tsforecast.learners.discrete import BernoulliLikelihood, CategoricalLikelihood
 from tsforecast.learners.evidence import EmpiricalFisher, Linearised, MomentMatched, MonteCarloHessian
 from tsforecast.learners.gaussian_learner import GaussianLearner
 from tsforecast.learners.likelihood import AbstractLikelihood, GaussianLikelihood
@@ -233,20 +233,51 @@ DRIFTS: dict[str, Callable[[float], drifts.AbstractDrift] | None] = {
     "shrink": lambda rate: drifts.ShrinkAndPerturb(1 - rate),
 }
 
-# Constructors that take (module or network, likelihood, prior variance, **settings); a network comes with `mean`.
-LEARNERS: dict[str, Callable[..., AbstractNetworkLearner[Any]]] = {
-    "ekf": ekf,
-    "iterated-ekf": iterated_ekf,
-    "subspace-ekf": subspace_ekf,
-    "decoupled-ekf": decoupled_ekf,
-    "vd-ekf": vd_ekf,
-    "lofi": lofi,
-    "lrkf": lrkf,
-    "bong": bong,
-    "blr": blr,
-    "bog": bog,
-    "bbb": bbb,
-    "wolf-ekf": wolf_ekf,
-    "adf": adf,
-    "ogd": ogd,
+
+@dataclasses.dataclass(frozen=True)
+class NamedLearner:
+    """A constructor, and what it takes.
+
+    Attributes:
+        make: From a module or network, a likelihood and a prior variance, with settings by keyword; a network comes
+            with `mean`.
+        takes: What it can be given of "drift", "weight", "threshold", "rank" and "generator".
+        classes: The likelihood that it learns classes by.
+        numbers: Whether it learns numbers, too.
+    """
+
+    make: Callable[..., AbstractNetworkLearner[Any]]
+    takes: frozenset[str] = frozenset({"drift", "weight"})
+    classes: type[BernoulliLikelihood] | type[CategoricalLikelihood] = CategoricalLikelihood
+    numbers: bool = True
+
+    def __call__(self, *args: Any, **settings: Any) -> AbstractNetworkLearner[Any]:
+        """Return the learner."""
+        return self.make(*args, **settings)
+
+    @property
+    def binary(self) -> bool:
+        """Whether it tells two classes apart, and no more."""
+        return self.classes is BernoulliLikelihood
+
+
+def _with(*more: str) -> frozenset[str]:
+    return frozenset({"drift", "weight", *more})
+
+
+LEARNERS: dict[str, NamedLearner] = {
+    "ekf": NamedLearner(ekf),
+    "iterated-ekf": NamedLearner(iterated_ekf),
+    "subspace-ekf": NamedLearner(subspace_ekf, _with("generator")),
+    "decoupled-ekf": NamedLearner(decoupled_ekf),
+    "vd-ekf": NamedLearner(vd_ekf),
+    "lofi": NamedLearner(lofi, _with("rank")),
+    "lrkf": NamedLearner(lrkf, _with("rank")),
+    "bong": NamedLearner(bong),
+    "blr": NamedLearner(blr),
+    "bog": NamedLearner(bog),
+    "bbb": NamedLearner(bbb),
+    "wolf-ekf": NamedLearner(wolf_ekf, _with("threshold")),
+    "adf": NamedLearner(adf, classes=BernoulliLikelihood, numbers=False),
+    "ogd": NamedLearner(ogd, frozenset()),
 }

@@ -1,34 +1,28 @@
 """A learner in use, built from plain values: what the adapters share beside features."""
 
 import dataclasses
-import inspect
 import itertools
 import math
 import numbers
-from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from tsforecast.learners import (
-    DRIFTS,
     LEARNERS,
     AbstractLikelihood,
     AbstractNetwork,
     AbstractNetworkLearner,
     BernoulliLikelihood,
-    CategoricalLikelihood,
-    Gate,
     GaussianLikelihood,
-    InverseMultiquadric,
+    LearnerConfig,
+    NamedLearner,
 )
 from tsforecast.learners.loop import Expectation
-from tsforecast.learners.network import as_network
 from tsforecast.online.features import Statistics
 
 ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU, "sigmoid": nn.Sigmoid}
-WEIGHTS = {"none": None, "imq": InverseMultiquadric, "gate": Gate}
 
 # Points at a time where variances are predicted: a Jacobian each.
 _CHUNK = 256
@@ -75,7 +69,7 @@ class Stream:
     The belief is that of the next observation's time: it has drifted already, so that predictions are one step ahead.
 
     Attributes:
-        recipe: Of the learner.
+        config: Of the learner.
         sizes: Inputs and outputs of the network: at the beginning, and each time that it grew.
         learner: Settings.
         belief: After all observations.
@@ -83,7 +77,7 @@ class Stream:
         steps: Number of updates.
     """
 
-    recipe: "Recipe"
+    config: "OnlineConfig"
     sizes: tuple[tuple[int, int], ...]
     learner: AbstractNetworkLearner[Any]
     belief: Any
@@ -105,7 +99,7 @@ class Stream:
             statistics, scaled = statistics.standardise(row)
             inputs.append(scaled)
         points = torch.stack(inputs).nan_to_num()
-        generator = torch.Generator().manual_seed(_scramble(self.recipe.seed, self.steps + 1))
+        generator = torch.Generator().manual_seed(_scramble(self.config.learner.seed, self.steps + 1))
         missing = target.isnan()
         observed = ~missing if bool(missing.any()) else None
         belief = self.learner.update(self.belief, points, target, observed, generator, counts)
@@ -156,7 +150,7 @@ class Stream:
             ValueError: If the learner tells two classes apart, and more are asked for.
         """
         if isinstance(self.learner.likelihood, BernoulliLikelihood) and count > 2:
-            name = self.recipe.learner
+            name = self.config.learner.learner
             raise ValueError(f"expected two classes for learner {name!r}, got a third: take another, such as 'lofi'")
         network = self.learner.network
         network = Leading(network.network if isinstance(network, Leading) else network, count)
@@ -173,8 +167,8 @@ class Stream:
         """
         if (inputs, outputs) == self.sizes[-1]:
             return self
-        seed = _scramble(self.recipe.seed, -len(self.sizes))
-        larger, network = self.recipe.build(inputs, outputs, self.learner.likelihood, seed), self.learner.network
+        seed = _scramble(self.config.learner.seed, -len(self.sizes))
+        larger, network = self.config.build(inputs, outputs, self.learner.likelihood, seed), self.learner.network
         if isinstance(network, Leading):
             larger = larger.with_network(Leading(larger.network, network.outputs))
         learner, belief = larger.adopt(self.learner, self.belief)
@@ -184,65 +178,46 @@ class Stream:
 
 
 @dataclasses.dataclass(frozen=True)
-class Recipe:
-    """Plain values that say which learner it is.
+class OnlineConfig:
+    """Plain values that say which learner it is, and over the weights of which network.
 
     Attributes:
-        learner: A name in `tsforecast.learners.LEARNERS`.
+        learner: Settings of the learner; its prior lies around random weights of the usual size (0 for a linear model).
         hidden: Widths of the hidden layers; none for a linear model.
         activation: "tanh", "relu" or "sigmoid".
-        variance: Of every weight in the prior, around random weights of the usual size (0 for a linear model).
-        drift: "auto" (Wiener, for learners that take a drift), "none" (or the learner's own), "wiener", "ou",
-            "forgetting" (towards the prior), "exponential" or "shrink" (and perturb).
-        rate: Of the drift, for each observation; for the last two, what 1 is reduced by.
-        weight: "none" (or the learner's own), "imq" (outliers count less) or "gate" (outliers do not count).
-        threshold: From which on an observation is an outlier, in standard deviations.
-        rank: Of lofi and lrkf; cut to the number of weights.
-        seed: Of initial weights, and of what the learner draws.
-        settings: What else the learner's constructor takes, by name.
 
     Raises:
         ValueError: If a name is unknown, or a number outside of its range.
     """
 
-    learner: str
+    learner: LearnerConfig
     hidden: tuple[int, ...]
     activation: str
-    variance: float
-    drift: str
-    rate: float
-    weight: str
-    threshold: float
-    rank: int
-    seed: int
-    settings: Mapping[str, Any] | None
 
     @staticmethod
-    def of(estimator: Any) -> "Recipe":
-        """From the attributes of an estimator that have these names."""
-        values = {field.name: getattr(estimator, field.name) for field in dataclasses.fields(Recipe)}
-        if isinstance(values["hidden"], list):
-            values["hidden"] = tuple(values["hidden"])
-        return Recipe(**values)
+    def of(source: Any) -> "OnlineConfig":
+        """From the attributes of an estimator, or of options, that have the names of settings."""
+        learner = LearnerConfig(
+            **{field.name: getattr(source, field.name) for field in dataclasses.fields(LearnerConfig)}
+        )
+        hidden = tuple(source.hidden) if isinstance(source.hidden, list) else source.hidden
+        return OnlineConfig(learner, hidden, source.activation)
 
     def __post_init__(self) -> None:
-        for name, table in (
-            ("learner", LEARNERS),
-            ("activation", ACTIVATIONS),
-            ("drift", ("auto", *DRIFTS)),
-            ("weight", WEIGHTS),
-        ):
-            value = getattr(self, name)
-            if value not in table:
-                raise ValueError(f"expected {name} to be one of {', '.join(table)}, got {value!r}")
+        if self.activation not in ACTIVATIONS:
+            known = ", ".join(ACTIVATIONS)
+            raise ValueError(f"expected activation to be one of {known}, got {self.activation!r}")
         widths = self.hidden if isinstance(self.hidden, tuple) else (None,)
         if not all(isinstance(width, numbers.Integral) and width > 0 for width in widths):
             raise ValueError(f"expected hidden to be a tuple of positive widths, or (), got {self.hidden!r}")
-        if not 0 < self.variance < math.inf:
-            raise ValueError(f"expected variance to be positive and finite, got {self.variance!r}")
+
+    @property
+    def named(self) -> NamedLearner:
+        """The algorithm."""
+        return LEARNERS[self.learner.learner]
 
     def likelihood(self, prediction: str) -> AbstractLikelihood:
-        """Of a class; `adf` has one logit, and so two classes.
+        """Of a class: one logit for a learner of two classes, else one each.
 
         Args:
             prediction: "plug-in" at the mean of the belief, or "moderated" by its variance.
@@ -250,9 +225,7 @@ class Recipe:
         Raises:
             ValueError: If the prediction is not known.
         """
-        return (
-            BernoulliLikelihood(prediction) if self.learner == "adf" else CategoricalLikelihood(prediction=prediction)
-        )
+        return self.named.classes(prediction=prediction)
 
     def numeric(self, noise: float) -> AbstractLikelihood:
         """Of a standardised number.
@@ -263,8 +236,8 @@ class Recipe:
         Raises:
             ValueError: If it is not positive, or the learner is for classes alone.
         """
-        if self.learner == "adf":
-            raise ValueError("expected a learner of numbers, got 'adf', which learns classes alone")
+        if not self.named.numbers:
+            raise ValueError(f"expected a learner of numbers, got {self.learner.learner!r}, which learns classes alone")
         if not 0 < noise < math.inf:
             raise ValueError(f"expected noise to be positive and finite, got {noise!r}")
         return GaussianLikelihood(float(noise))
@@ -280,12 +253,12 @@ class Recipe:
         Raises:
             ValueError: If the learner does not take these choices together.
         """
-        learner = self.build(inputs, outputs, likelihood, self.seed)
+        learner = self.build(inputs, outputs, likelihood, self.learner.seed)
         try:
             belief = learner.drift(learner.init(), 1.0)
         except TypeError as error:
             raise ValueError(
-                f"expected a drift that learner {self.learner!r} takes, got {self.drift!r}: {error}"
+                f"expected a drift that learner {self.learner.learner!r} takes, got {self.learner.drift!r}: {error}"
             ) from error
         return Stream(self, ((inputs, outputs),), learner, belief, Statistics.empty(inputs), 0)
 
@@ -304,28 +277,7 @@ class Recipe:
             ValueError: If the learner does not take these choices together.
         """
         module = self._module(inputs, 1 if isinstance(likelihood, BernoulliLikelihood) else outputs, seed)
-        constructor = LEARNERS[self.learner]
-        accepted = inspect.signature(constructor).parameters
-        offered = {
-            "rank": min(self.rank, as_network(module).size),
-            "threshold": self.threshold,
-            "generator": torch.Generator().manual_seed(seed),
-        }
-        choices: dict[str, Any] = {name: value for name, value in offered.items() if name in accepted}
-        takes_drift = any(parameter.kind is parameter.VAR_KEYWORD for parameter in accepted.values())
-        name = ("wiener" if takes_drift else "none") if self.drift == "auto" else self.drift
-        drift, weight = DRIFTS[name], WEIGHTS[self.weight]
-        if drift is not None:
-            choices["drift"] = drift(self.rate)
-        if weight is not None:
-            choices["weight"] = weight(self.threshold)
-        choices |= self.settings or {}
-        try:
-            return constructor(module, likelihood, self.variance, **choices)
-        except TypeError as error:
-            raise ValueError(
-                f"expected what learner {self.learner!r} takes, got {', '.join(sorted(choices))}: {error}"
-            ) from error
+        return self.learner.build(module, likelihood, seed=seed)
 
     def _module(self, inputs: int, outputs: int, seed: int) -> nn.Module:
         """Layers as `nn.Linear` begins them, by a generator of their own; zeros for a linear model."""

@@ -16,7 +16,7 @@ from tsforecast.data.files import save_tensors
 from tsforecast.data.quantiles import INTERVALS
 from tsforecast.data.tensors import expect_like, load_tensors
 from tsforecast.learners.loop import in_prior_units
-from tsforecast.online.config import Recipe, Stream
+from tsforecast.online.config import OnlineConfig, Stream
 from tsforecast.online.features import LARGEST, FeatureColumns, Statistics, read_features, read_number
 from tsforecast.online.stream import Observation
 
@@ -29,7 +29,7 @@ class Setup:
     """What is learnt, and how.
 
     Attributes:
-        recipe: Of the learner.
+        config: Of the learner.
         classes: Number of classes that are expected; 0 for numbers. The network grows when there are more.
         features: Number of features that are expected; 0 for twice those of the first observation, at least 8. The
             network grows when there are more.
@@ -37,7 +37,7 @@ class Setup:
         unit: Seconds in a unit of time of the drift; 0 for the first gap between two observations.
     """
 
-    recipe: Recipe
+    config: OnlineConfig
     classes: int
     features: int = 0
     noise: float = 0.5
@@ -167,10 +167,10 @@ def _settle(setup: Setup, progress: Progress, item: Observation) -> tuple[Progre
 def _start(setup: Setup, columns: FeatureColumns) -> Stream:
     """The learner before any observation."""
     if setup.classes:
-        likelihood = setup.recipe.likelihood("plug-in")
+        likelihood = setup.config.likelihood("plug-in")
     else:
-        likelihood = setup.recipe.numeric(setup.noise)
-    return setup.recipe.begin(columns.capacity, max(setup.classes, 1), likelihood)
+        likelihood = setup.config.numeric(setup.noise)
+    return setup.config.begin(columns.capacity, max(setup.classes, 1), likelihood)
 
 
 def _pass_time(stream: Stream, progress: Progress, item: Observation, step: float) -> Stream:

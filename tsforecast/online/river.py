@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from river import base
 from torch import Tensor
 
-from tsforecast.online.config import Recipe, Stream
+from tsforecast.online.config import OnlineConfig, Stream
 from tsforecast.online.features import FeatureColumns, Statistics, read_features, read_target
 
 
@@ -197,19 +197,19 @@ class OnlineClassifier(_Online, base.MiniBatchClassifier):
         if expected_classes < 1:
             raise ValueError(f"expected expected_classes to be at least 1, got {expected_classes}")
         self._labels = FeatureColumns({}, expected_classes)
-        Recipe.of(self).likelihood(prediction)
+        OnlineConfig.of(self).likelihood(prediction)
 
     @property
     def _multiclass(self) -> bool:
-        return self.learner != "adf"
+        return not OnlineConfig.of(self).named.binary
 
     def _unit_test_skips(self) -> set[str]:
         # Classes have the names that labels give them, and none before.
         return super()._unit_test_skips() | {"check_predict_proba_one_binary"}
 
     def _begin(self, features: int) -> Stream:
-        recipe = Recipe.of(self)
-        return recipe.begin(features, self.expected_classes, recipe.likelihood(self.prediction))
+        config = OnlineConfig.of(self)
+        return config.begin(features, self.expected_classes, config.likelihood(self.prediction))
 
     def learn_one(self, x: dict[Hashable, Any], y: Any, w: float = 1.0) -> None:
         """Learns from a label.
@@ -369,11 +369,11 @@ class OnlineRegressor(_Online, base.MiniBatchRegressor):
         self.seed = seed
         self.settings = settings
         self._targets = Statistics.empty(1)
-        Recipe.of(self).numeric(noise)
+        OnlineConfig.of(self).numeric(noise)
 
     def _begin(self, features: int) -> Stream:
-        recipe = Recipe.of(self)
-        return recipe.begin(features, 1, recipe.numeric(self.noise))
+        config = OnlineConfig.of(self)
+        return config.begin(features, 1, config.numeric(self.noise))
 
     def learn_one(self, x: dict[Hashable, Any], y: Any, w: float = 1.0) -> None:
         """Learns from a target.

@@ -17,7 +17,7 @@ from sklearn.utils.multiclass import check_classification_targets, unique_labels
 from sklearn.utils.validation import check_is_fitted, check_non_negative, validate_data
 from torch import Tensor
 
-from tsforecast.online.config import Recipe, Stream
+from tsforecast.online.config import OnlineConfig, Stream
 from tsforecast.online.features import Statistics
 
 
@@ -144,7 +144,7 @@ class BayesianOnlineClassifier(ClassifierMixin, _BayesianOnline):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = self.learner != "adf"
+        tags.classifier_tags.multi_class = not OnlineConfig.of(self).named.binary
         return tags
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "BayesianOnlineClassifier":
@@ -189,14 +189,14 @@ class BayesianOnlineClassifier(ClassifierMixin, _BayesianOnline):
         return self._learn(rows, labels, counts, 1)
 
     def _begin(self, rows: Tensor, classes: NDArray[Any]) -> None:
-        recipe, count = Recipe.of(self), len(classes)
-        if self.learner == "adf" and count != 2:  # in the words that the checks of scikit-learn look for
+        config, count = OnlineConfig.of(self), len(classes)
+        if config.named.binary and count != 2:  # in the words that the checks of scikit-learn look for
             kind = (
                 "Only binary classification is supported. The type of the target is multiclass: " if count > 2 else ""
             )
             some = f"{count} class" if count == 1 else f"{count} classes"
-            raise ValueError(f"{kind}expected 2 classes for learner 'adf', got {some}")
-        self._stream = recipe.begin(rows.shape[1], count, recipe.likelihood(self.prediction))
+            raise ValueError(f"{kind}expected 2 classes for learner {self.learner!r}, got {some}")
+        self._stream = config.begin(rows.shape[1], count, config.likelihood(self.prediction))
         self.classes_ = classes
 
     def _learn(
@@ -312,8 +312,8 @@ class BayesianOnlineRegressor(RegressorMixin, _BayesianOnline):
     ) -> "BayesianOnlineRegressor":
         target = torch.tensor(np.ascontiguousarray(y, np.float64)).unsqueeze(-1)
         if reset:
-            recipe = Recipe.of(self)
-            self._stream = recipe.begin(rows.shape[1], 1, recipe.numeric(self.noise))
+            config = OnlineConfig.of(self)
+            self._stream = config.begin(rows.shape[1], 1, config.numeric(self.noise))
             self._targets = Statistics.empty(1)
         for part, its_target, its_counts in self._blocks(rows, target, counts, passes):
             standardised = []

@@ -1,0 +1,103 @@
+"""A named learner and its settings as plain values: what streams, adaptation and the estimators are configured by."""
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from tsforecast.learners.likelihood import AbstractLikelihood
+from tsforecast.learners.named import DRIFTS, LEARNERS
+from tsforecast.learners.network import AbstractNetwork, as_network
+from tsforecast.learners.over_network import AbstractNetworkLearner
+from tsforecast.learners.weight import AbstractWeight, Gate, InverseMultiquadric
+
+# Weights of outliers that take a threshold; "none" for the learner's own.
+WEIGHTS: dict[str, Callable[[float], AbstractWeight] | None] = {
+    "none": None,
+    "imq": InverseMultiquadric,
+    "gate": Gate,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class LearnerConfig:
+    """Plain values that say which learner it is.
+
+    Attributes:
+        learner: A name in `tsforecast.learners.LEARNERS`.
+        variance: Of every weight in the prior.
+        drift: "auto" (Wiener, for learners that take a drift), "none" (or the learner's own), "wiener", "ou",
+            "forgetting" (towards the prior), "exponential" or "shrink" (and perturb).
+        rate: Of the drift, in a unit of time; for the last two, what 1 is reduced by.
+        weight: "none" (or the learner's own), "imq" (outliers count less) or "gate" (outliers do not count).
+        threshold: From which on an observation is an outlier, in standard deviations.
+        rank: Of learners that take one; cut to the number of weights.
+        seed: Of what the learner draws.
+        settings: What else the learner's constructor takes, by name.
+
+    Raises:
+        ValueError: If a name is unknown, or a number outside of its range.
+    """
+
+    learner: str = "lofi"
+    variance: float = 0.1
+    drift: str = "auto"
+    rate: float = 1e-3
+    weight: str = "none"
+    threshold: float = 3.0
+    rank: int = 10
+    seed: int = 0
+    settings: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        for name, table in (("learner", LEARNERS), ("drift", ("auto", *DRIFTS)), ("weight", WEIGHTS)):
+            value = getattr(self, name)
+            if value not in table:
+                raise ValueError(f"expected {name} to be one of {', '.join(table)}, got {value!r}")
+        if not 0 < self.variance < math.inf:
+            raise ValueError(f"expected variance to be positive and finite, got {self.variance!r}")
+
+    def build(
+        self,
+        model: nn.Module | AbstractNetwork,
+        likelihood: AbstractLikelihood,
+        mean: Float[Tensor, " weight"] | None = None,
+        seed: int | None = None,
+    ) -> AbstractNetworkLearner[Any]:
+        """Return the learner.
+
+        Args:
+            model: A module, or a network as a function of its weights.
+            likelihood: Of a target given outputs.
+            mean: Weights to begin with; None for those of the module.
+            seed: Of what the constructor draws; None for that of the configuration.
+
+        Raises:
+            ValueError: If the learner does not take these choices together.
+        """
+        named = LEARNERS[self.learner]
+        size = (as_network(model) if isinstance(model, nn.Module) else model).size
+        offered = {
+            "rank": min(self.rank, size),
+            "threshold": self.threshold,
+            "generator": torch.Generator().manual_seed(self.seed if seed is None else seed),
+        }
+        choices: dict[str, Any] = {name: value for name, value in offered.items() if name in named.takes}
+        name = ("wiener" if "drift" in named.takes else "none") if self.drift == "auto" else self.drift
+        drift, weight = DRIFTS[name], WEIGHTS[self.weight]
+        if drift is not None:
+            choices["drift"] = drift(self.rate)
+        if weight is not None:
+            choices["weight"] = weight(self.threshold)
+        choices |= self.settings or {}
+        given = {} if mean is None else {"mean": mean}
+        try:
+            return named(model, likelihood, self.variance, **given, **choices)
+        except TypeError as error:
+            raise ValueError(
+                f"expected what learner {self.learner!r} takes, got {', '.join(sorted(choices))}: {error}"
+            ) from error
