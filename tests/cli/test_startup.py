@@ -10,9 +10,9 @@ from tsforecast.cli import names, parsers
 from tsforecast.data.catalog import CATALOG
 from tsforecast.evaluation.baselines import BASELINES
 from tsforecast.forecasting.adaptation import EVIDENCE, Adaptation
-from tsforecast.learners import DRIFTS, LEARNERS
+from tsforecast.learners import DRIFTS, LEARNERS, WEIGHTS
 from tsforecast.models import MODELS
-from tsforecast.online.config import ACTIVATIONS, WEIGHTS
+from tsforecast.online.config import ACTIVATIONS
 from tsforecast.online.stream import PREPARED, STREAMS
 
 # Each line is run in one process: what none of them imports is not imported.
