@@ -34,8 +34,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 DATASETS = ["solar", "electricity"]
 STEPS, SHARE, SERIES = 672, 0.2, 17
 LEVELS = np.arange(1, 10) / 10
-# The recipe "best" of table1.py for hourly data, but for the long horizon: begins as a linear model which does not
-# expand.
+# As the recipes of these models for hourly data, but for the long horizon and with fewer epochs: the model begins as a
+# linear one which does not expand.
 _LINEAR_START = {
     "objective": "crps",
     "stable": True,
