@@ -14,15 +14,14 @@ DATASETS = ["box", "box-gravity", "polygon", "pong"]
 MODELS = ["kvae-mc", "kvae-rb", "arsgls"]
 BUDGET_SECONDS = 1200  # of training, on one core
 HORIZONS = (1, 5, 10, 20, 40)
-# Options of video_train.py by recipe, then by model: "" is for all, and what a model has of its own comes behind it (of
-# an option given twice the last counts). "paper": the sizes of the papers, which are its defaults; "small": what gets
-# somewhere in minutes.
-SETTINGS: dict[str, dict[str, str]] = {
-    "paper": {"": ""},
+# Options of video_train.py by recipe, then by model: "" is for all, and what a model has of its own takes its place.
+# "paper": the sizes of the papers, which are its defaults; "small": what gets somewhere in minutes.
+SETTINGS: dict[str, dict[str, dict[str, float]]] = {
+    "paper": {"": {}},
     "small": {
-        "": "--filters 8 --num_particles 4 --learning_rate 2e-2 --network_learning_rate 7e-3",
+        "": {"filters": 8, "num_particles": 4, "learning_rate": 0.02, "network_learning_rate": 0.007},
         # One sample a series in training, as of the others, which makes the objective an evidence lower bound.
-        "arsgls": "--num_particles 1 --reconstruction_weight 0.3",
+        "arsgls": {"num_particles": 1, "reconstruction_weight": 0.3},
     },
 }
 EVALUATION = "--samples 32 --sequences 200 --particles 32 --workers 1"
@@ -65,9 +64,10 @@ def parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def settings_of(model: str, recipe: str) -> str:
-    """Options of `video_train.py`."""
-    return f"{SETTINGS[recipe]['']} {SETTINGS[recipe].get(model, '')}".strip()
+def settings_of(model: str, recipe: str) -> list[str]:
+    """Options of `video_train.py`, each once."""
+    chosen = SETTINGS[recipe][""] | SETTINGS[recipe].get(model, {})
+    return [word for name, value in chosen.items() for word in (f"--{name}", str(value))]
 
 
 def make_data(dataset: str) -> None:
@@ -89,7 +89,7 @@ def run(key: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
     dataset, model, recipe, seed, budget = key.values()
     make_data(dataset)
     folder = options.runs / f"{dataset}-{model}-{recipe}-{budget}-{seed}"
-    train = ["scripts/video_train.py", model, "--dataset", dataset, *settings_of(model, recipe).split()]
+    train = ["scripts/video_train.py", model, "--dataset", dataset, *settings_of(model, recipe)]
     train += ["--max_minutes", f"{budget / 60:.6g}", "--seed", str(seed), "--threads", "1"]
     train += ["--accelerator", "cpu"]
     if (folder / "run.json").exists():

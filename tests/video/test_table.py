@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 FOLDER = Path(__file__).resolve().parents[2]
-TINY = "--filters 2 --state_dim 3 --hidden 4 --num_bases 2 --num_particles 2 --batch_size 4"
+TINY = {"filters": 2, "state_dim": 3, "hidden": 4, "num_bases": 2, "num_particles": 2, "batch_size": 4}
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,9 @@ def table(modules, tmp_path, monkeypatch):
     monkeypatch.setenv("TSFORECAST_DATA", str(tmp_path / "data"))
     monkeypatch.setattr(module, "call", call)
     monkeypatch.setattr(
-        module, "SETTINGS", {"small": {"": TINY, "kvae-rb": "--memory_dim 3", "arsgls": "--switch_dim 2"}}
+        module,
+        "SETTINGS",
+        {"small": {"": TINY, "kvae-rb": {"memory_dim": 3}, "arsgls": {"switch_dim": 2, "num_particles": 1}}},
     )
     module.calls = calls
     modules["datasets/video.py"].main(["box", "--sequences", "8", "--test-sequences", "3"])
@@ -81,6 +83,8 @@ def test_every_run_has_a_line_and_is_done_once(table, tmp_path, monkeypatch, cap
                 assert float(row[f"{name}_{step}"]) == pytest.approx(float(horizon[step][name]), abs=1e-4)
         words = row["command"].split()
         assert words[:2] == ["python", "scripts/video_train.py"]
+        assert words.count("--num_particles") == 1
+        assert words[words.index("--num_particles") + 1] == {"kvae-rb": "2", "arsgls": "1"}[row["model"]]
         assert words[words.index("--max_minutes") + 1] == "0.0166667"
     printed = capfd.readouterr().out + capfd.readouterr().err
     assert "kvae-rb" in printed
