@@ -8,6 +8,7 @@ import torch
 from gluonts.dataset.split import split
 from gluonts.ev.metrics import MASE, ND, Coverage, MeanWeightedSumQuantileLoss
 from gluonts.model import Predictor, QuantileForecast, SampleForecast, evaluate_forecasts
+from properscoring import crps_ensemble
 from scipy.stats import norm
 
 from tsforecast.data.frequency import expected_alias_warnings
@@ -121,8 +122,46 @@ def test_scores_of_a_series_are_those_of_its_windows_alone(rng):
     for k, entry in enumerate(entries):
         alone = split([entry], offset=-HORIZON * WINDOWS)[1].generate_instances(HORIZON, windows=WINDOWS)
         overall = score(forecasts[k * WINDOWS : (k + 1) * WINDOWS], alone).overall
-        for name in ("crps", "crps_99", "nd", "mase"):
+        for name in ("crps", "crps_99", "crps_ensemble", "nd", "mase"):
             np.testing.assert_allclose(found.loc[f"s{k}", name], overall[name], rtol=1e-12)
+
+
+def ensemble_crps(samples, label):
+    """E|X - y| - E|X - X'| / 2, written out over all pairs."""
+    return np.abs(samples - label).mean() - np.abs(samples[:, None] - samples).mean() / 2
+
+
+@pytest.mark.parametrize("targets", [1, 2])
+def test_crps_of_an_ensemble_equals_its_definition_and_properscoring(rng, targets):
+    test, forecasts = random_case(rng, "samples", targets)
+    found = score(forecasts, test)
+    sums, size = np.zeros(HORIZON), np.zeros(HORIZON)
+    for forecast, (_, future) in zip(forecasts, test, strict=True):
+        labels = np.reshape(future["target"], (targets, HORIZON))
+        samples = np.reshape(forecast.samples, (50, HORIZON, targets))
+        for target, step in np.ndindex(targets, HORIZON):
+            label, here = labels[target, step], samples[:, step, target]
+            if np.isnan(label):
+                continue
+            value = ensemble_crps(here, label)
+            np.testing.assert_allclose(crps_ensemble(label, here), value, rtol=1e-10)
+            sums[step] += value
+            size[step] += abs(label)
+    np.testing.assert_allclose(found.per_horizon["crps_ensemble"], sums / size, rtol=1e-12)
+    np.testing.assert_allclose(found.overall["crps_ensemble"], sums.sum() / size.sum(), rtol=1e-12)
+
+
+def test_crps_of_an_ensemble_at_the_ends():
+    far = np.array([1e9, 1e9 + 1, 1e9 + 3])
+    found = score([one_forecast(far[:, None])], one_window([1e9 + 2])).overall["crps_ensemble"]
+    assert found == pytest.approx(ensemble_crps(far - 1e9, 2.0) / (1e9 + 2), rel=1e-9)
+    infinite = score([one_forecast(np.array([[0.0], [np.inf]]))], one_window([1.0])).overall
+    assert infinite["crps_ensemble"] == np.inf
+
+
+def test_exact_quantiles_have_no_crps_of_an_ensemble(rng):
+    test, forecasts = random_case(rng, "quantiles", 1)
+    assert np.isnan(score(forecasts, test).overall["crps_ensemble"])
 
 
 def test_crps_by_hand():
@@ -463,7 +502,7 @@ def test_evaluation_has_model_and_baselines_under_both_protocols(evaluation):
     found = evaluation.to_dict()
     assert found["dataset"] == "toy"
     assert list(found["baselines"]) == ["seasonal_naive", "auto_ets-1"]
-    metrics = {"crps", "crps_99", "nd", "mase", "coverage", "num_forecasts", "num_samples"}
+    metrics = {"crps", "crps_99", "crps_ensemble", "nd", "mase", "coverage", "num_forecasts", "num_samples"}
     for scores in (found, *found["baselines"].values()):
         for protocol, count in (("rolling", 2 * WINDOWS), ("long_term", 2)):
             assert set(scores[protocol]) == metrics

@@ -113,7 +113,8 @@ def run(argv: Sequence[str]) -> int:
     facts = [
         f"{first['series']} series at frequency {first['split']['freq']}; {windows} windows of "
         f"{first['split']['prediction_length']} steps, and one forecast over all of them.",
-        "CRPS: weighted quantile loss over tenths (CRPS-99: hundredths), summed over all cells / sum of |labels|.",
+        "CRPS: weighted quantile loss over tenths (CRPS-99: hundredths; CRPS-ens: of the sample paths themselves), "
+        "summed over all cells / sum of |labels|.",
     ]
     if len({run_.record["fingerprint"] for run_ in scored}) > 1:
         facts.append("The targets are the same; covariates or static features of the runs differ.")

@@ -125,6 +125,22 @@ def quantile_loss(levels: tuple[float, ...]) -> Term:
     return lambda window: window.loss[rows].mean(0)
 
 
+def ensemble_crps(window: Window) -> Array:
+    """Return the CRPS of the samples, E|X - y| - E|X - X'| / 2 with X and X' drawn from them.
+
+    Of n sorted samples x_1 <= .. <= x_n, E|X - X'| / 2 = sum_i (2 i - n - 1) x_i / n^2: no pairs have to be formed. The
+    score is infinite where a sample is, and NaN where there are no samples (Gneiting and Raftery, "Strictly Proper
+    Scoring Rules, Prediction, and Estimation", 2007).
+    """
+    if window.samples is None:
+        return np.where(window.observed, np.nan, 0.0)
+    finite = np.isfinite(window.samples).all(0)
+    away = np.sort(np.where(finite, window.samples - window.label, 0.0), axis=0)  # the label moved to 0: same spread
+    n = len(away)
+    spread = np.tensordot(2.0 * np.arange(1, n + 1) - n - 1, away, axes=1) / n**2
+    return np.where(window.observed, np.where(finite, np.abs(away).mean(0) - spread, np.inf), 0.0)
+
+
 def coverage(width: int) -> Term:
     """Return a term: whether the label is inside the central interval of a width in percent, one of `NOMINAL`."""
     row = NOMINAL.index(width)
@@ -134,6 +150,7 @@ def coverage(width: int) -> Term:
 METRICS = (
     Metric("crps", "CRPS", quantile_loss(TENTHS), size),
     Metric("crps_99", "CRPS-99", quantile_loss(HUNDREDTHS), size),
+    Metric("crps_ensemble", "CRPS-ens", ensemble_crps, size),
     Metric("nd", "ND", absolute_error, size),
     Metric("mase", "MASE", scaled_error, has_seasonal_error),
     *(Metric(f"coverage_{width}", f"in {width} %", coverage(width), count, width / 100) for width in INTERVALS),

@@ -230,7 +230,8 @@ def format_scores(evaluation: Evaluation) -> str:
         ]
         lines += [f"{evaluation.dataset}, {protocol.replace('_', '-')}: {series}", *text, ""]
     lines.append(
-        "CRPS: weighted quantile loss over tenths (CRPS-99: hundredths), summed over all cells / sum of |labels|."
+        "CRPS: weighted quantile loss over tenths (CRPS-99: hundredths; CRPS-ens: of the sample paths themselves), "
+        "summed over all cells / sum of |labels|."
     )
     lines.append(f"Forecasts: {_kinds_of_forecasts(evaluation)}.")
     for name, failed in evaluation.failed_fits.items():

@@ -1,0 +1,49 @@
+"""What the package imports is what pyproject.toml declares, in both directions."""
+
+import ast
+import inspect
+import re
+import sys
+import tomllib
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import gluonts.json
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+EXTRAS = ("online", "completion", "tune", "video")  # of users; the others are for tests, tools and benchmarks
+
+
+def name(requirement: str) -> str:
+    return re.match(r"[\w.-]+", requirement)[0].lower().replace("_", "-")  # pyright: ignore[reportOptionalSubscript]
+
+
+def imported(path: Path) -> set[str]:
+    """First parts of all absolute imports of a file, wherever they stand."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            found.add(str(node.module).split(".")[0])
+    return found
+
+
+@pytest.fixture(scope="module")
+def used() -> set[str]:
+    """Distributions that the package imports."""
+    modules = set().union(*(imported(path) for path in (ROOT / "tsforecast").rglob("*.py")))
+    known = packages_distributions()
+    foreign = modules - {*sys.stdlib_module_names, "tsforecast"}
+    assert foreign <= known.keys(), f"not installed: {foreign - known.keys()}"
+    return {known[module][0].lower().replace("_", "-") for module in foreign}
+
+
+def test_every_declared_dependency_is_used_and_every_used_one_declared(used):
+    required = {name(requirement) for requirement in PROJECT["dependencies"]}
+    optional = {name(text) for extra in EXTRAS for text in PROJECT["optional-dependencies"][extra]}
+    assert not required & optional
+    assert "import orjson" in inspect.getsource(gluonts.json)  # the only one that another package imports for us
+    assert required | optional == used | {"orjson"}
