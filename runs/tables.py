@@ -90,14 +90,15 @@ def fill(
     Raises:
         SystemExit: If jobs have failed; the others are done nevertheless.
     """
-    widen(table, columns)
     failures = 0
     pool = ThreadPoolExecutor(workers)
     try:
         futures = [pool.submit(run, job) for job in jobs]
         for future in tqdm(as_completed(futures), total=len(jobs), unit="run", smoothing=0):
             try:
-                append_rows(table, columns, future.result())
+                rows = future.result()
+                widen(table, columns)
+                append_rows(table, columns, rows)
             except RuntimeError as error:
                 failures += 1
                 tqdm.write(str(error), file=sys.stderr)

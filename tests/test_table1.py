@@ -247,6 +247,9 @@ def test_a_table_takes_columns_that_have_come_since(scripts, tmp_path):
     path.write_text('seed,crps,command\n0,0.10,"a, b"\n')
     columns = ["seed", "crps", "new", "command"]
     rows = [{"seed": 1, "crps": 0.2, "new": 3, "command": "c"}]
+    before = path.read_text()
+    scripts["tables"].fill(path, columns, [], lambda job: rows, lambda table: "")
+    assert path.read_text() == before  # nothing was run
     scripts["tables"].fill(path, columns, ["job"], lambda job: rows, lambda table: "")
     assert path.read_text() == 'seed,crps,new,command\n0,0.10,,"a, b"\n1,0.2,3,c\n'
     with pytest.raises(ValueError, match="got also new"):
