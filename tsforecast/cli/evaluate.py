@@ -180,7 +180,7 @@ def _report_adaptation(
 
 
 def _task(folder: Path, record: dict[str, Any]) -> ForecastTask:
-    """The data of a run."""
+    """Return the data that the run was trained on."""
     task = options.task_of(settings(folder, record), record["split"])
     if runs.fingerprint(task) != record["fingerprint"]:
         log.warning("the data have changed since %s was trained", folder)

@@ -192,7 +192,7 @@ def config(model: str, chosen: Namespace) -> str:
 
 
 def _record(model: str, folder: Path, chosen: Namespace, task: ForecastTask, argv: Sequence[str]) -> dict[str, Any]:
-    """Contents of run.json."""
+    """Return the contents of run.json."""
     return {
         "format": runs.FORMAT,
         "model": model,

@@ -34,7 +34,7 @@ class Component(abc.ABC):
     @property
     @abc.abstractmethod
     def size(self) -> int:
-        """Number of states."""
+        """Return the number of states."""
 
     @property
     def noises(self) -> tuple[str, ...]:
@@ -109,12 +109,12 @@ class Level(Component):
 
     @property
     def size(self) -> int:
-        """One state."""
+        """Return 1: the level alone is a state."""
         return 1
 
     @property
     def is_damped(self) -> bool:
-        """As chosen."""
+        """Say whether the component has a damping factor."""
         return self.damped
 
     def block(self, noise: Tensor, damping: Tensor | None, index: Tensor | None, clock: Clock) -> BlockParts:
@@ -139,7 +139,7 @@ class Trend(Component):
 
     @property
     def size(self) -> int:
-        """Level and slope."""
+        """Return 2: level and slope are states."""
         return 2
 
     @property
@@ -149,7 +149,7 @@ class Trend(Component):
 
     @property
     def is_damped(self) -> bool:
-        """As chosen."""
+        """Say whether the component has a damping factor."""
         return self.damped
 
     def block(self, noise: Tensor, damping: Tensor | None, index: Tensor | None, clock: Clock) -> BlockParts:
@@ -186,7 +186,7 @@ class Season(Component):
 
     @property
     def size(self) -> int:
-        """One state a factor."""
+        """Return the number of seasonal factors, each of which is a state."""
         return self.factors
 
     @property

@@ -85,7 +85,7 @@ class Gaussian:
 
     @property
     def variance(self) -> Float[Tensor, "*batch dim"]:
-        """Marginal variances."""
+        """Return the marginal variances, the diagonal of the covariance."""
         return self.cov.diagonal(dim1=-2, dim2=-1).expand(*self.batch_shape, -1)
 
     def log_prob(self, value: Float[Tensor, "*#batch dim"]) -> Float[Tensor, "*batch"]:

@@ -112,7 +112,7 @@ class LinearGaussian(AbstractLinearGaussian):
         return mean + matvec(factor, torch.randn(mean.shape, generator=generator, dtype=mean.dtype, device=mean.device))
 
     def dense(self) -> "LinearGaussian":
-        """Itself."""
+        """Return the system itself, which is dense already."""
         return self
 
 

@@ -38,12 +38,12 @@ class GaussianMixture:
 
     @property
     def variance(self) -> Float[Tensor, "*batch dim"]:
-        """Marginal variances."""
+        """Return the marginal variances of the mixture."""
         weight = self.log_weight.exp().unsqueeze(-1)
         return (weight * (self.components.variance + (self.components.mean - self.mean).square())).sum(0)
 
     def log_prob(self, value: Float[Tensor, "*#batch dim"]) -> Float[Tensor, "*batch"]:
-        """Log-density."""
+        """Return the log-density of the mixture at a value."""
         return torch.logsumexp(self.log_weight + self.components.log_prob(value), 0)
 
     def cdf(self, value: Float[Tensor, "*#batch dim"]) -> Float[Tensor, "*batch dim"]:

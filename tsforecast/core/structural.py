@@ -41,7 +41,7 @@ class ISSMTransition(AbstractLinearGaussian):
     slope: Float[Tensor, "*#batch 1"] | None = None
 
     def marginal(self, prior: Gaussian) -> Gaussian:
-        """Predict, O(n^2)."""
+        """Return the predicted belief, in O(n^2) for n states."""
         mean = self._move(prior.mean.unsqueeze(-1)).squeeze(-1)
         cov = prior.cov
         if self.slopes:
@@ -174,12 +174,12 @@ class ISSM(AbstractLinearSystem):
 
     @property
     def num_targets(self) -> int:
-        """One."""
+        """Return 1: an innovation model has one target."""
         return 1
 
     @property
     def num_states(self) -> int:
-        """Size of the state."""
+        """Return the size of the state: the sum over the components."""
         return sum(c.size for c in self.components)
 
     def slices(self) -> list[slice]:

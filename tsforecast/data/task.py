@@ -42,7 +42,7 @@ class ForecastTask:
 
     @property
     def season(self) -> int:
-        """Main season in steps."""
+        """Return the length of the main season, in steps."""
         return default_season(self.freq)
 
     @property

@@ -72,7 +72,7 @@ class Adaptation:
 
     @property
     def config(self) -> LearnerConfig:
-        """The learner."""
+        """Return the configuration of the learner."""
         names = ("learner", "drift", "rate", "variance", "rank", "settings")
         return LearnerConfig(**{name: getattr(self, name) for name in names})
 
@@ -130,11 +130,11 @@ class PeriodNetwork(AbstractNetwork):
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Of each parameter."""
+        """Return the number of weights of each parameter."""
         return tuple(p.numel() for p in self._parameters().values())
 
     def weights(self) -> Float[Tensor, " weight"]:
-        """Those that the model has."""
+        """Return the present parameters of the model as one vector."""
         return torch.cat([p.detach().flatten() for p in self._parameters().values()])
 
     def load(self, weights: Float[Tensor, " weight"]) -> None:
@@ -153,13 +153,13 @@ class PeriodNetwork(AbstractNetwork):
         return {name: value[rows] for name, value in self.batch.items() if isinstance(value, Tensor)}
 
     def __call__(self, weights: Float[Tensor, " weight"], inputs: Float[Tensor, "point 1"]) -> Float[Tensor, "point 1"]:
-        """Log-densities."""
+        """Return the log-density of the period, for each series."""
         return self._values(weights, self._windows(inputs)).unsqueeze(-1)
 
     def linearise(
         self, weights: Float[Tensor, " weight"], inputs: Float[Tensor, "point 1"]
     ) -> tuple[Float[Tensor, "point 1"], Float[Tensor, "point 1 weight"]]:
-        """With their gradients."""
+        """Return the log-densities and their gradients, series by series."""
 
         def one(theta: Tensor, window: Batch) -> Tensor:
             return self._values(theta, {name: value.unsqueeze(0) for name, value in window.items()})[0]

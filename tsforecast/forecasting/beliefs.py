@@ -81,7 +81,7 @@ def continued(known: LiveBelief, entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def static_features(entry: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Those that the entry has."""
+    """Return the static features that the entry has."""
     return {name: np.asarray(entry[name]) for name in _STATIC if name in entry}
 
 

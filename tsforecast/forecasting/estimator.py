@@ -285,7 +285,7 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         return self._summary
 
     def create_transformation(self) -> Transformation:
-        """Entries to arrays."""
+        """Return the transformation from entries to arrays."""
         found = self.training_summary
         with torch.random.fork_rng(devices=[]):  # a model by whose weights nothing is done
             seasons = self.create_lightning_module().season_names
@@ -300,7 +300,7 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         )
 
     def create_lightning_module(self) -> AbstractForecaster:
-        """The model, untrained."""
+        """Return the untrained model."""
         found = self.training_summary
         options = {
             **found.sizes,

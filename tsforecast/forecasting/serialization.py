@@ -161,7 +161,7 @@ def _check_arguments(path: Path, part: str, values: Any, cls: type, given: froze
 
 
 def _plain(value: Any) -> Any:
-    """As JSON has it."""
+    """Return the value as JSON stores it."""
     if isinstance(value, Mapping):
         return {str(name): _plain(member) for name, member in value.items()}
     if isinstance(value, list | tuple):

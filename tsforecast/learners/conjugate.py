@@ -61,7 +61,7 @@ class ConjugateRegression(AbstractLearner[NormalInverseGamma]):
             raise ValueError(f"expected forgetting to be at least 0 and below 1, got {self.forgetting}")
 
     def init(self) -> NormalInverseGamma:
-        """The prior."""
+        """Return the prior."""
         number = self.mean.new_tensor
         return NormalInverseGamma(self.mean, torch.diag_embed(self.variance), number(self.shape), number(self.rate))
 
@@ -70,13 +70,13 @@ class ConjugateRegression(AbstractLearner[NormalInverseGamma]):
         return self._keep(belief, (1 - self.forgetting) ** dt) if self.forgetting else belief
 
     def forget(self, belief: NormalInverseGamma, rate: float) -> NormalInverseGamma:
-        """As drifts do."""
+        """Mix the belief with the prior, as the drift does."""
         if not 0 <= rate <= 1:
             raise ValueError(f"expected rate to be at least 0 and at most 1, got {rate}")
         return self._keep(belief, 1 - rate)
 
     def _keep(self, belief: NormalInverseGamma, keep: Float[Tensor, ""] | float) -> NormalInverseGamma:
-        """Part of the evidence."""
+        """Keep a part of the evidence, and mix the rest with the prior."""
         mine = torch.cholesky_inverse(cholesky(belief.cov, "the covariance of regression weights"))
         precision = keep * mine + (1 - keep) * torch.diag_embed(1 / self.variance)
         cov = symmetrise(torch.cholesky_inverse(cholesky(precision, "the precision of regression weights")))
@@ -100,7 +100,7 @@ class ConjugateRegression(AbstractLearner[NormalInverseGamma]):
         return Expectation(location.unsqueeze(-1), _variance(scale, 2 * belief.shape).unsqueeze(-1))
 
     def weights(self, belief: NormalInverseGamma) -> Float[Tensor, " weight"]:
-        """The mean."""
+        """Return the mean of the weights."""
         return belief.mean
 
     def variances(self, belief: NormalInverseGamma) -> Float[Tensor, " weight"]:
@@ -176,5 +176,5 @@ class ConjugateRegression(AbstractLearner[NormalInverseGamma]):
 
 
 def _variance(scale: Tensor, degrees: Tensor) -> Tensor:
-    """Of a Student-t."""
+    """Return the variance of a Student-t distribution."""
     return torch.where(degrees > 2, scale.square() * degrees / (degrees - 2), math.inf)

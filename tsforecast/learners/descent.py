@@ -56,7 +56,7 @@ class GradientDescent(AbstractNetworkLearner[Point]):
         return Point(self.mean)
 
     def drift(self, belief: Point, dt: Float[Tensor, ""] | float) -> Point:
-        """Nothing changes."""
+        """Return the belief as it is: gradient descent has no drift."""
         return belief
 
     def predict(self, belief: Point, inputs: Float[Tensor, "point *feature"]) -> Distribution:
@@ -78,7 +78,7 @@ class GradientDescent(AbstractNetworkLearner[Point]):
         generator: torch.Generator | None = None,
         counts: Float[Tensor, " point"] | None = None,
     ) -> Point:
-        """One step."""
+        """Take one gradient step on the log-likelihood."""
         log_prob = Model(self.network, self.likelihood, Full()).log_prob
         gradient = torch.func.grad(log_prob)(belief.mean, Points.of(inputs, target, observed, counts))
         return Point(belief.mean + self.rate * gradient)
@@ -92,18 +92,18 @@ class GradientDescent(AbstractNetworkLearner[Point]):
         raise ValueError(f"expected a learner with a prior, to forget on drift, got {type(self).__name__}")
 
     def adopt(self, smaller: AbstractNetworkLearner[Point], belief: Point) -> tuple["GradientDescent", Point]:
-        """By the network."""
+        """Put the weights where the network says that they belong."""
         network, places = self.network.adopt(smaller.network)
         places = places.to(self.mean.device)
         mean = self.mean.index_copy(0, places, smaller.weights(smaller.init()))
         return dataclasses.replace(self, network=network, mean=mean), Point(mean.index_copy(0, places, belief.mean))
 
     def weights(self, belief: Point) -> Float[Tensor, " weight"]:
-        """The weights themselves."""
+        """Return the weights, which are all that is known."""
         return belief.mean
 
     def variances(self, belief: Point) -> Float[Tensor, " weight"]:
-        """Zeros."""
+        """Return zeros: the belief is one point."""
         return torch.zeros_like(belief.mean)
 
     def sample(
@@ -121,7 +121,7 @@ class GradientDescent(AbstractNetworkLearner[Point]):
         dt: Float[Tensor, ""] | float = 1.0,
         generator: torch.Generator | None = None,
     ) -> tuple[Point, Prediction]:
-        """Prediction, then a step."""
+        """Predict and score the target, then take one gradient step."""
         outputs = self.network(belief.mean, inputs)
         known = target if observed is None else torch.where(observed, target, 0.0)
         cov = outputs.new_zeros(*outputs.shape, outputs.shape[-1])

@@ -62,7 +62,7 @@ class Diagonal(AbstractFactorFamily[Independent]):
         return self.gain == "projected"
 
     def init(self, mean: Float[Tensor, " weight"], variance: Float[Tensor, " weight"]) -> Independent:
-        """As given."""
+        """Return the belief with these means and variances."""
         return Independent(mean, variance)
 
     def condition(
@@ -88,7 +88,7 @@ class Diagonal(AbstractFactorFamily[Independent]):
     def covariance(
         self, belief: Independent, matrix: Float[Tensor, "*batch row weight"]
     ) -> Float[Tensor, "*batch row row"]:
-        """Matrix diag(v) matrix'."""
+        """Return H diag(v) H' for the rows H of the matrix."""
         return (matrix * belief.variance) @ matrix.mT
 
     def push(
@@ -98,11 +98,11 @@ class Diagonal(AbstractFactorFamily[Independent]):
         offset: Float[Tensor, " weight"] | float,
         noise: Float[Tensor, "*noise"] | float,
     ) -> Independent:
-        """Weight by weight."""
+        """Move each weight on its own."""
         return Independent(decay * belief.mean + offset, decay * decay * belief.variance + noise)
 
     def temper(self, belief: Independent, keep: Float[Tensor, ""] | float, prior: Independent) -> Independent:
-        """Weight by weight."""
+        """Mix the natural parameters of each weight."""
         mine, its = keep / belief.variance, (1 - keep) / prior.variance
         variance = 1 / (mine + its)
         return Independent(variance * (mine * belief.mean + its * prior.mean), variance)
@@ -112,29 +112,29 @@ class Diagonal(AbstractFactorFamily[Independent]):
         return Independent(belief.mean, belief.variance * factor)
 
     def bound(self, belief: Independent, most: Float[Tensor, " weight"]) -> Independent:
-        """Weight by weight."""
+        """Cut the variance of each weight."""
         return Independent(belief.mean, torch.minimum(belief.variance, most))
 
     def spread(self, belief: Independent) -> Float[Tensor, " weight"]:
-        """The variances."""
+        """Return the variances."""
         return belief.variance
 
     def mean(self, belief: Independent) -> Float[Tensor, " weight"]:
-        """The mean."""
+        """Return the means of the weights."""
         return belief.mean
 
     def variance(self, belief: Independent) -> Float[Tensor, " weight"]:
-        """The variances."""
+        """Return the variances of the weights."""
         return belief.variance
 
     def sample(
         self, belief: Independent, num_samples: int, generator: torch.Generator | None = None
     ) -> Float[Tensor, "sample weight"]:
-        """Weight by weight."""
+        """Draw each weight on its own."""
         return belief.mean + belief.variance.sqrt() * _normal((num_samples, len(belief.mean)), belief.mean, generator)
 
     def embed(self, belief: Independent, prior: Independent, places: Int[Tensor, " weight"]) -> Independent:
-        """Weight by weight."""
+        """Put the mean and the variance of each weight in its place."""
         mean = prior.mean.index_copy(0, places, belief.mean)
         return Independent(mean, prior.variance.index_copy(0, places, belief.variance))
 
@@ -145,7 +145,7 @@ class Diagonal(AbstractFactorFamily[Independent]):
     def shift(
         self, belief: Independent, increment: Float[Tensor, " weight"], gradient: Float[Tensor, " weight"]
     ) -> Independent:
-        """Weight by weight."""
+        """Add to the precision of each weight, and move its mean."""
         variance = 1 / (1 / belief.variance + increment)
         return Independent(belief.mean + variance * gradient, variance)
 
@@ -204,7 +204,7 @@ class BlockDiagonal(AbstractFamily[Blocked]):
     sizes: tuple[int, ...]
 
     def init(self, mean: Float[Tensor, " weight"], variance: Float[Tensor, " weight"]) -> Blocked:
-        """Diagonal blocks."""
+        """Return the belief whose blocks are diagonal."""
         return Blocked(mean, tuple(map(torch.diag_embed, variance.split(self.sizes))))
 
     def condition(
@@ -225,7 +225,7 @@ class BlockDiagonal(AbstractFamily[Blocked]):
     def covariance(
         self, belief: Blocked, matrix: Float[Tensor, "*batch row weight"]
     ) -> Float[Tensor, "*batch row row"]:
-        """The sum over the blocks."""
+        """Return the sum of H_i S_i H_i' over the blocks."""
         parts = zip(matrix.split(self.sizes, -1), belief.covs, strict=True)
         return torch.stack([part @ cov @ part.mT for part, cov in parts]).sum(0)
 
@@ -236,7 +236,7 @@ class BlockDiagonal(AbstractFamily[Blocked]):
         offset: Float[Tensor, " weight"] | float,
         noise: Float[Tensor, "*noise"] | float,
     ) -> Blocked:
-        """Block by block."""
+        """Move each block on its own."""
         ones = torch.ones_like(belief.mean)
         moved = []
         for cov, by, added in zip(
@@ -246,7 +246,7 @@ class BlockDiagonal(AbstractFamily[Blocked]):
         return Blocked(decay * belief.mean + offset, tuple(moved))
 
     def temper(self, belief: Blocked, keep: Float[Tensor, ""] | float, prior: Blocked) -> Blocked:
-        """Block by block."""
+        """Mix the natural parameters of each block."""
         means, covs = [], []
         rows = zip(belief.mean.split(self.sizes), belief.covs, prior.mean.split(self.sizes), prior.covs, strict=True)
         for mean, cov, prior_mean, prior_cov in rows:
@@ -268,11 +268,11 @@ class BlockDiagonal(AbstractFamily[Blocked]):
         )
 
     def spread(self, belief: Blocked) -> Float[Tensor, " weight"]:
-        """The variances."""
+        """Return the variances."""
         return self.variance(belief)
 
     def mean(self, belief: Blocked) -> Float[Tensor, " weight"]:
-        """The mean."""
+        """Return the means of the weights."""
         return belief.mean
 
     def variance(self, belief: Blocked) -> Float[Tensor, " weight"]:
@@ -282,7 +282,7 @@ class BlockDiagonal(AbstractFamily[Blocked]):
     def sample(
         self, belief: Blocked, num_samples: int, generator: torch.Generator | None = None
     ) -> Float[Tensor, "sample weight"]:
-        """Block by block."""
+        """Draw each block on its own, by its Cholesky factor."""
         noise = _normal((num_samples, len(belief.mean)), belief.mean, generator).split(self.sizes, -1)
         factors = [cholesky(cov, "a block of a covariance", jitter=True) for cov in belief.covs]
         return belief.mean + torch.cat([x @ factor.mT for x, factor in zip(noise, factors, strict=True)], -1)

@@ -31,7 +31,7 @@ class BernoulliLikelihood(AbstractLikelihood):
 
     @property
     def moderated(self) -> bool:
-        """As settings say."""
+        """Say whether predictions are moderated."""
         return self.prediction == "moderated"
 
     @property
@@ -60,17 +60,17 @@ class BernoulliLikelihood(AbstractLikelihood):
         target: Float[Tensor, "point target"],
         observed: Bool[Tensor, "point target"] | None,
     ) -> Float[Tensor, " point"]:
-        """Y f - log(1 + exp f)."""
+        """Return y f - log(1 + exp f), summed over the outputs."""
         return sum_observed(target * outputs - torch.nn.functional.softplus(outputs), observed)
 
     def predictive(
         self, outputs: Float[Tensor, "point output"], cov: Float[Tensor, "point output output"]
     ) -> Distribution:
-        """Independent outputs."""
+        """Return the distribution of the targets, whose outputs are independent."""
         return Independent(Bernoulli(logits=_logits(self.prediction, outputs, cov)), 1)
 
     def expect(self, outputs: Float[Tensor, "point output"], cov: Float[Tensor, "point output output"]) -> Expectation:
-        """Probability of a 1."""
+        """Return the probability of a 1, and its variance."""
         p = _logits(self.prediction, outputs, cov).sigmoid()
         return Expectation(p, p * (1 - p))
 
@@ -81,13 +81,13 @@ class BernoulliLikelihood(AbstractLikelihood):
         target: Float[Tensor, "point target"],
         observed: Bool[Tensor, "point target"] | None,
     ) -> Prediction:
-        """Probability of a 1."""
+        """Return the probability of a 1, and the score of the target."""
         logits = _logits(self.prediction, outputs, cov)
         p = logits.sigmoid()
         return Prediction(p, p * (1 - p), self.log_prob(logits, target, observed))
 
     def check(self, target: Float[Tensor, "*any target"], observed: Bool[Tensor, "*any target"] | None) -> None:
-        """Targets are 0 or 1."""
+        """Refuse targets other than 0 and 1."""
         check_that(((target == 0) | (target == 1)), target, observed, "to be 0 or 1")
 
 
@@ -117,7 +117,7 @@ class CategoricalLikelihood(AbstractLikelihood):
 
     @property
     def moderated(self) -> bool:
-        """As settings say."""
+        """Say whether predictions are moderated."""
         return self.prediction == "moderated"
 
     @property
@@ -169,7 +169,7 @@ class CategoricalLikelihood(AbstractLikelihood):
         target: Float[Tensor, "point target"],
         observed: Bool[Tensor, "point target"] | None,
     ) -> Float[Tensor, " point"]:
-        """Logarithm of the softmax."""
+        """Return the logarithm of the softmax at the class that came."""
         log_p = outputs.log_softmax(-1)
         chosen = torch.where(_came(target, outputs), log_p, 0.0).sum(-1, keepdim=observed is not None)
         return chosen if observed is None else sum_observed(chosen, observed)
@@ -177,7 +177,7 @@ class CategoricalLikelihood(AbstractLikelihood):
     def predictive(
         self, outputs: Float[Tensor, "point output"], cov: Float[Tensor, "point output output"]
     ) -> Distribution:
-        """Of the class."""
+        """Return the distribution of the class."""
         return Categorical(logits=_logits(self.prediction, outputs, cov))
 
     def expect(self, outputs: Float[Tensor, "point output"], cov: Float[Tensor, "point output output"]) -> Expectation:
@@ -219,7 +219,7 @@ class PoissonLikelihood(AbstractLikelihood):
 
     @property
     def moderated(self) -> bool:
-        """As settings say."""
+        """Say whether predictions are moderated."""
         return self.prediction == "moderated"
 
     @property
@@ -248,7 +248,7 @@ class PoissonLikelihood(AbstractLikelihood):
         target: Float[Tensor, "point target"],
         observed: Bool[Tensor, "point target"] | None,
     ) -> Float[Tensor, " point"]:
-        """Y f - exp f - log y!."""
+        """Return y f - exp f - log y!, summed over the outputs."""
         log_rate = outputs.clamp_max(self.largest)
         count = target if observed is None else torch.where(observed, target, 0.0)
         return sum_observed(count * log_rate - log_rate.exp() - torch.lgamma(count + 1), observed)
@@ -261,11 +261,11 @@ class PoissonLikelihood(AbstractLikelihood):
     def predictive(
         self, outputs: Float[Tensor, "point output"], cov: Float[Tensor, "point output output"]
     ) -> Distribution:
-        """Independent outputs."""
+        """Return the distribution of the targets, whose outputs are independent."""
         return Independent(Poisson(self._log_rate(outputs, cov).exp()), 1)
 
     def expect(self, outputs: Float[Tensor, "point output"], cov: Float[Tensor, "point output output"]) -> Expectation:
-        """The rate."""
+        """Return the rate, which is also the variance."""
         rate = self._log_rate(outputs, cov).exp()
         return Expectation(rate, rate)
 
@@ -276,7 +276,7 @@ class PoissonLikelihood(AbstractLikelihood):
         target: Float[Tensor, "point target"],
         observed: Bool[Tensor, "point target"] | None,
     ) -> Prediction:
-        """The rate."""
+        """Return the rate, and the score of the target."""
         log_rate = self._log_rate(outputs, cov)
         return Prediction(log_rate.exp(), log_rate.exp(), self.log_prob(log_rate, target, observed))
 
@@ -286,7 +286,7 @@ class PoissonLikelihood(AbstractLikelihood):
 
 
 def _came(target: Tensor, p: Tensor) -> Tensor:
-    """Which class came."""
+    """Return which class came, as a mask."""
     return target == torch.arange(p.shape[-1], dtype=target.dtype, device=target.device)
 
 

@@ -35,7 +35,7 @@ class NoDrift(AbstractDrift):
     """The weights stay as they are."""
 
     def __call__(self, family: AbstractFamily, belief: Any, prior: Any, dt: Float[Tensor, ""] | float) -> Any:
-        """The belief itself."""
+        """Return the belief as it is."""
         return belief
 
 
@@ -53,7 +53,7 @@ class Wiener(AbstractDrift):
         _check("rate", self.rate, 0, math.inf)
 
     def __call__(self, family: AbstractFamily, belief: Any, prior: Any, dt: Float[Tensor, ""] | float) -> Any:
-        """Adds noise."""
+        """Add noise in proportion to the time that passed."""
         return family.push(belief, 1.0, 0.0, self.rate * dt * family.spread(prior))
 
 
@@ -76,7 +76,7 @@ class OrnsteinUhlenbeck(AbstractDrift):
         _check("typical", self.typical, 0, math.inf, positive=True)
 
     def __call__(self, family: AbstractFamily, belief: Any, prior: Any, dt: Float[Tensor, ""] | float) -> Any:
-        """Exact for every dt."""
+        """Return the belief after the time dt; the result is exact for every dt."""
         mean = family.mean(prior)
         log_decay = -self.rate / self.typical * torch.as_tensor(dt, dtype=mean.dtype, device=mean.device)
         noise = -torch.expm1(2 * log_decay) * family.spread(prior)
@@ -102,7 +102,7 @@ class BayesianForgetting(AbstractDrift):
         _check("typical", self.typical, 0, math.inf, positive=True)
 
     def __call__(self, family: AbstractFamily, belief: Any, prior: Any, dt: Float[Tensor, ""] | float) -> Any:
-        """Exact for every dt."""
+        """Return the belief after the time dt; the result is exact for every dt."""
         return family.temper(belief, (1 - self.rate) ** (dt / self.typical), prior)
 
 
@@ -172,7 +172,7 @@ class Linear(AbstractDrift):
     noise: Float[Tensor, "*noise"] | float = 0.0
 
     def __call__(self, family: AbstractFamily, belief: Any, prior: Any, dt: Float[Tensor, ""] | float) -> Any:
-        """The same for every dt."""
+        """Move the belief by one step, whatever the time that passed."""
         return family.push(belief, self.decay, self.offset, self.noise)
 
 

@@ -44,7 +44,7 @@ class Points:
         return Points(inputs, target if observed is None else torch.where(observed, target, 0.0), observed, counts)
 
     def only(self, place: int) -> "Points":
-        """One of them."""
+        """Return the evidence of one of the points."""
         part = slice(place, place + 1)
         observed, counts = (None if x is None else x[part] for x in (self.observed, self.counts))
         return Points(self.inputs[part], self.target[part], observed, counts)
@@ -152,11 +152,11 @@ class Curvature(AbstractEvidence):
         return Curvature(self.increment, self.gradient + self._times(change))
 
     def as_taken_by(self, family: AbstractFamily) -> AbstractEvidence:
-        """As it is."""
+        """Return the evidence as it is."""
         return self
 
     def scaled(self, factor: Float[Tensor, ""] | float) -> "Curvature":
-        """Both times the factor."""
+        """Return gradient and curvature times the factor."""
         return Curvature(self.increment * factor, self.gradient * factor)
 
     def absorb(self, family: AbstractFamily, belief: Any) -> Any:
@@ -165,7 +165,7 @@ class Curvature(AbstractEvidence):
         return family.shift(belief, self.increment, self.gradient)
 
     def descend(self, family: AbstractFactorFamily, belief: Any, step: float, anchor: Any | None) -> Any:
-        """As it is."""
+        """Take a plain step by gradient and curvature."""
         return family.descend(belief, self.gradient, self.increment, step, anchor, None)
 
 
@@ -290,7 +290,7 @@ class MonteCarloHessian(AbstractEvidenceEstimator):
         generator: torch.Generator | None,
         linearised: tuple[Tensor, Tensor] | None,
     ) -> Curvature:
-        """Means over the draws."""
+        """Return the means of gradient and Hessian over draws from the belief."""
         family = model.family
         if not isinstance(family, AbstractFactorFamily):
             raise TypeError(f"expected a full or diagonal family for Monte Carlo Hessians, got {type(family).__name__}")
@@ -389,7 +389,7 @@ def whitened(
 
 
 def _distance(model: Model, belief: Any, weight: AbstractWeight, matrix: Tensor, residual: Tensor) -> Tensor:
-    """Squared, of each point."""
+    """Return the squared distance of each point's residual."""
     if weight.norm == "noise":
         return residual.square().sum(-1)
     eye = torch.eye(matrix.shape[-2], dtype=matrix.dtype, device=matrix.device)

@@ -33,7 +33,7 @@ class AbstractFamily(abc.ABC, Generic[Belief]):
 
     @abc.abstractmethod
     def covariance(self, belief: Belief, matrix: Float[Tensor, "*batch row weight"]) -> Float[Tensor, "*batch row row"]:
-        """Matrix S matrix'."""
+        """Return H S H' for the rows H of the matrix."""
 
     @abc.abstractmethod
     def push(
@@ -70,17 +70,17 @@ class AbstractFamily(abc.ABC, Generic[Belief]):
 
     @abc.abstractmethod
     def mean(self, belief: Belief) -> Float[Tensor, " weight"]:
-        """The mean."""
+        """Return the means of the weights."""
 
     @abc.abstractmethod
     def variance(self, belief: Belief) -> Float[Tensor, " weight"]:
-        """Marginal variances."""
+        """Return the marginal variances of the weights."""
 
     @abc.abstractmethod
     def sample(
         self, belief: Belief, num_samples: int, generator: torch.Generator | None = None
     ) -> Float[Tensor, "sample weight"]:
-        """Draws, reparametrised."""
+        """Return reparametrised draws of the weights."""
 
     @abc.abstractmethod
     def embed(self, belief: Belief, prior: Belief, places: Int[Tensor, " weight"]) -> Belief:

@@ -17,7 +17,7 @@ class Full(AbstractFactorFamily[Gaussian]):
     """All covariances: O(P^2 C) a step and O(P^2) memory, up to some 2 000 weights."""
 
     def init(self, mean: Float[Tensor, " weight"], variance: Float[Tensor, " weight"]) -> Gaussian:
-        """A diagonal covariance."""
+        """Return the belief with a diagonal covariance."""
         return Gaussian(mean, torch.diag_embed(variance))
 
     def condition(
@@ -31,7 +31,7 @@ class Full(AbstractFactorFamily[Gaussian]):
     def covariance(
         self, belief: Gaussian, matrix: Float[Tensor, "*batch row weight"]
     ) -> Float[Tensor, "*batch row row"]:
-        """Matrix S matrix'."""
+        """Return H S H' for the rows H of the matrix."""
         return symmetrise(matrix @ belief.cov @ matrix.mT)
 
     def push(
@@ -73,11 +73,11 @@ class Full(AbstractFactorFamily[Gaussian]):
         return Gaussian(belief.mean, scale.unsqueeze(-1) * scale * belief.cov)
 
     def spread(self, belief: Gaussian) -> Float[Tensor, "weight weight"]:
-        """The covariance."""
+        """Return the covariance."""
         return belief.cov
 
     def mean(self, belief: Gaussian) -> Float[Tensor, " weight"]:
-        """The mean."""
+        """Return the means of the weights."""
         return belief.mean
 
     def variance(self, belief: Gaussian) -> Float[Tensor, " weight"]:
@@ -87,11 +87,11 @@ class Full(AbstractFactorFamily[Gaussian]):
     def sample(
         self, belief: Gaussian, num_samples: int, generator: torch.Generator | None = None
     ) -> Float[Tensor, "sample weight"]:
-        """By a Cholesky factor."""
+        """Draw the weights by a Cholesky factor of the covariance."""
         return belief.sample((num_samples,), generator)
 
     def embed(self, belief: Gaussian, prior: Gaussian, places: Int[Tensor, " weight"]) -> Gaussian:
-        """Rows and columns."""
+        """Put the covariance into these rows and columns."""
         return Gaussian(prior.mean.index_copy(0, places, belief.mean), embed(belief.cov, prior.cov, places))
 
     def curvature(self, hessian: Float[Tensor, "weight weight"]) -> Float[Tensor, "weight weight"]:
@@ -102,7 +102,7 @@ class Full(AbstractFactorFamily[Gaussian]):
     def shift(
         self, belief: Gaussian, increment: Float[Tensor, "weight weight"], gradient: Float[Tensor, " weight"]
     ) -> Gaussian:
-        """By the precision."""
+        """Add to the precision, and move the mean."""
         cov = _inverse(_inverse(belief.cov) + increment)
         return Gaussian(belief.mean + matvec(cov, gradient), cov)
 
@@ -127,7 +127,7 @@ class Full(AbstractFactorFamily[Gaussian]):
         return Gaussian(belief.mean + step * matvec(damping, gradient), symmetrise(damping @ cov @ damping))
 
     def outer(self, matrix: Float[Tensor, "row weight"]) -> Float[Tensor, "weight weight"]:
-        """Matrix' matrix."""
+        """Return H' H for the rows H of the matrix."""
         return matrix.mT @ matrix
 
 

@@ -58,11 +58,11 @@ class GaussianLearner(AbstractNetworkLearner[Any]):
             raise ValueError("expected positive prior variances")
 
     def init(self) -> Any:
-        """The prior."""
+        """Return the prior."""
         return self.family.init(self.mean, self.variance)
 
     def drift(self, belief: Any, dt: Float[Tensor, ""] | float) -> Any:
-        """By the dynamics."""
+        """Move the belief by the drift of the weights."""
         return self.weight_drift(self.family, belief, self.prior, dt)
 
     @functools.cached_property
@@ -94,7 +94,7 @@ class GaussianLearner(AbstractNetworkLearner[Any]):
         generator: torch.Generator | None = None,
         counts: Float[Tensor, " point"] | None = None,
     ) -> Any:
-        """By the rule."""
+        """Take the evidence of the points in, by the rule."""
         return self._update(belief, Points.of(inputs, target, observed, counts), generator, None)
 
     def _update(
@@ -120,7 +120,7 @@ class GaussianLearner(AbstractNetworkLearner[Any]):
         return BayesianForgetting(rate)(self.family, belief, self.prior, 1.0)
 
     def adopt(self, smaller: AbstractNetworkLearner[Any], belief: Any) -> tuple["GaussianLearner", Any]:
-        """By network and family."""
+        """Ask the network for the places of the weights, and the family to embed the belief."""
         if not isinstance(smaller, GaussianLearner):
             raise ValueError(f"expected a GaussianLearner, got {type(smaller).__name__}")
         network, places = self.network.adopt(smaller.network)
@@ -131,17 +131,17 @@ class GaussianLearner(AbstractNetworkLearner[Any]):
         return learner, self.family.embed(belief, learner.init(), places)
 
     def weights(self, belief: Any) -> Float[Tensor, " weight"]:
-        """By the family."""
+        """Return the mean of the weights."""
         return self.family.mean(belief)
 
     def variances(self, belief: Any) -> Float[Tensor, " weight"]:
-        """By the family."""
+        """Return the marginal variances of the weights."""
         return self.family.variance(belief)
 
     def sample(
         self, belief: Any, num_samples: int, generator: torch.Generator | None = None
     ) -> Float[Tensor, "sample weight"]:
-        """By the family."""
+        """Draw weights from the belief."""
         return self.family.sample(belief, num_samples, generator)
 
     def step(

@@ -120,7 +120,7 @@ class GaussianLikelihood(AbstractLikelihood):
         target: Float[Tensor, "point target"],
         observed: Bool[Tensor, "point target"] | None,
     ) -> Float[Tensor, " point"]:
-        """Log-density."""
+        """Return the log-density of the observed components."""
         if isinstance(self.noise, Tensor) and self.noise.ndim == 2:
             return _log_normal(target - outputs, self._covariance(outputs), observed)
         noise = torch.as_tensor(self.noise, dtype=outputs.dtype, device=outputs.device)
@@ -129,7 +129,7 @@ class GaussianLikelihood(AbstractLikelihood):
     def predictive(
         self, outputs: Float[Tensor, "point output"], cov: Float[Tensor, "point output output"]
     ) -> Distribution:
-        """N(f, J S J' + R)."""
+        """Return the distribution N(f, J S J' + R) of the targets."""
         return MultivariateNormal(outputs, cov + self._covariance(outputs))
 
     def expect(self, outputs: Float[Tensor, "point output"], cov: Float[Tensor, "point output output"]) -> Expectation:
@@ -179,7 +179,7 @@ class LogDensity(AbstractLikelihood):
         target: Float[Tensor, "point target"],
         observed: Bool[Tensor, "point target"] | None,
     ) -> Float[Tensor, " point"]:
-        """The output."""
+        """Return the output, which is the log-density itself."""
         return outputs.squeeze(-1)
 
     def predictive(self, outputs: Float[Tensor, "point 1"], cov: Float[Tensor, "point 1 1"]) -> Distribution:

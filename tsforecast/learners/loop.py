@@ -121,7 +121,7 @@ class AbstractLearner(abc.ABC, Generic[Belief]):
 
     @abc.abstractmethod
     def weights(self, belief: Belief) -> Float[Tensor, " weight"]:
-        """The mean of the weights."""
+        """Return the mean of the weights."""
 
     @abc.abstractmethod
     def variances(self, belief: Belief) -> Float[Tensor, " weight"]:

@@ -119,25 +119,25 @@ class LRKF(AbstractFamily[LowRankCovariance]):
         )
 
     def inflate(self, belief: LowRankCovariance, factor: Float[Tensor, ""] | float) -> LowRankCovariance:
-        """Rows and noise."""
+        """Multiply rows and noise, so that the covariance has the factor."""
         return LowRankCovariance(belief.mean, belief.factor * factor**0.5, belief.noise * factor)
 
     def bound(self, belief: LowRankCovariance, most: Float[Tensor, " weight"]) -> LowRankCovariance:
-        """Columns scaled."""
+        """Scale the columns of weights whose variance is too large."""
         variance = self.variance(belief)
         ratio = torch.where(variance > most, most / variance, 1.0)  # some may be zero
         return LowRankCovariance(belief.mean, belief.factor * ratio.sqrt(), belief.noise * ratio)
 
     def spread(self, belief: LowRankCovariance) -> Float[Tensor, " weight"]:
-        """Marginal variances."""
+        """Return the marginal variances."""
         return self.variance(belief)
 
     def mean(self, belief: LowRankCovariance) -> Float[Tensor, " weight"]:
-        """The mean."""
+        """Return the means of the weights."""
         return belief.mean
 
     def variance(self, belief: LowRankCovariance) -> Float[Tensor, " weight"]:
-        """Column by column."""
+        """Return the marginal variances: squares of the rows plus the noise."""
         return belief.factor.square().sum(0) + belief.noise
 
     def sample(

@@ -57,11 +57,11 @@ class LOFI(AbstractFamily[LowRankPrecision]):
             raise ValueError(f"expected rank to be at least 0, got {self.rank}")
 
     def init(self, mean: Float[Tensor, " weight"], variance: Float[Tensor, " weight"]) -> LowRankPrecision:
-        """All columns are zero."""
+        """Return the belief with independent weights: all columns are zero."""
         return LowRankPrecision(mean, 1 / variance, mean.new_zeros(self.rank, len(mean)).T)
 
     def prior(self, mean: Float[Tensor, " weight"], variance: Float[Tensor, " weight"]) -> LowRankPrecision:
-        """Without columns."""
+        """Return the prior, which needs no columns."""
         return LowRankPrecision(mean, 1 / variance, mean.new_zeros(len(mean), 0))
 
     def condition(
@@ -164,11 +164,11 @@ class LOFI(AbstractFamily[LowRankPrecision]):
         return LowRankPrecision(belief.mean, torch.maximum(belief.diagonal, 1 / most), belief.factor)
 
     def spread(self, belief: LowRankPrecision) -> Float[Tensor, " weight"]:
-        """Marginal variances."""
+        """Return the marginal variances."""
         return self.variance(belief)
 
     def mean(self, belief: LowRankPrecision) -> Float[Tensor, " weight"]:
-        """The mean."""
+        """Return the means of the weights."""
         return belief.mean
 
     def variance(self, belief: LowRankPrecision) -> Float[Tensor, " weight"]:
@@ -203,7 +203,7 @@ class LOFI(AbstractFamily[LowRankPrecision]):
 
 
 def solve(belief: LowRankPrecision, vector: Float[Tensor, " weight"]) -> Float[Tensor, " weight"]:
-    """Lambda^{-1} vector."""
+    """Return Lambda^{-1} v for a vector v."""
     scaled = vector / belief.diagonal
     if not belief.factor.shape[-1]:
         return scaled
@@ -242,7 +242,7 @@ def _columns(*parts: Tensor) -> Iterable[Tensor]:
 
 
 def _split(x: Tensor) -> tuple[Tensor, ...]:
-    """Many weights in pieces."""
+    """Cut a long vector of weights into pieces."""
     return x.split(_CHUNK, -1) if _in_pieces(x) else (x,)
 
 

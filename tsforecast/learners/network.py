@@ -33,7 +33,7 @@ class AbstractNetwork(abc.ABC):
 
     @property
     def size(self) -> int:
-        """Number of weights."""
+        """Return the number of weights."""
         return sum(self.sizes)
 
     @abc.abstractmethod
@@ -153,7 +153,7 @@ class LayerChain(AbstractNetwork):
     def __call__(
         self, weights: Float[Tensor, " weight"], inputs: Float[Tensor, "point *feature"]
     ) -> Float[Tensor, "point output"]:
-        """Layer by layer."""
+        """Return the outputs, computed layer by layer."""
         return self._forward(self._layers(weights), inputs)[-1]
 
     def _forward(self, layers: list[tuple[Tensor, Tensor | None]], inputs: Tensor) -> list[Tensor]:
@@ -189,7 +189,7 @@ class LayerChain(AbstractNetwork):
         return values[-1], _jacobian(factors[::-1], weights)
 
     def adopt(self, smaller: AbstractNetwork) -> tuple["LayerChain", Int[Tensor, " weight"]]:
-        """Layer by layer."""
+        """Find the places of the weights, layer by layer."""
         if not isinstance(smaller, LayerChain) or smaller.biases != self.biases:
             raise ValueError(f"expected a chain of {len(self.biases)} layers with the same biases, got {smaller}")
         return self, _places(smaller._shapes, self._shapes)

@@ -68,7 +68,7 @@ class BLR(AbstractRule):
         _check("step", self.step, 1.0)
 
     def __call__(self, family: AbstractFamily, belief: Any, evidence: EvidenceAt) -> Any:
-        """Step by step."""
+        """Take the steps one after the other, each by the evidence at its place."""
         current = belief
         for _ in range(self.iterations):
             found = evidence(current)
@@ -92,7 +92,7 @@ class BOG(AbstractRule):
         _check("step", self.step)
 
     def __call__(self, family: AbstractFamily, belief: Any, evidence: EvidenceAt) -> Any:
-        """One step."""
+        """Take one plain step."""
         return evidence(belief).descend(_factored(family), belief, self.step, None)
 
 
@@ -113,7 +113,7 @@ class BBB(AbstractRule):
         _check("step", self.step)
 
     def __call__(self, family: AbstractFamily, belief: Any, evidence: EvidenceAt) -> Any:
-        """Step by step."""
+        """Take the steps one after the other, each by the evidence at its place."""
         current = belief
         for _ in range(self.iterations):
             current = evidence(current).descend(_factored(family), current, self.step, belief)

@@ -26,7 +26,7 @@ class Unweighted(AbstractWeight):
     norm: str = "none"
 
     def __call__(self, distance: Float[Tensor, " point"]) -> Float[Tensor, " point"]:
-        """Ones."""
+        """Return 1 for every point."""
         return distance.new_ones(distance.shape)
 
 
@@ -50,7 +50,7 @@ class InverseMultiquadric(AbstractWeight):
             raise ValueError(f"expected power to be 1 or 2, got {self.power}")
 
     def __call__(self, distance: Float[Tensor, " point"]) -> Float[Tensor, " point"]:
-        """Falls with the distance."""
+        """Return a weight that falls with the distance of the point."""
         return (1 + distance / self.threshold**2) ** (-self.power / 2)
 
 
@@ -70,7 +70,7 @@ class Gate(AbstractWeight):
         _check(self.threshold, self.norm)
 
     def __call__(self, distance: Float[Tensor, " point"]) -> Float[Tensor, " point"]:
-        """1 or 0."""
+        """Return 1 for points within the threshold, 0 for the others."""
         return (distance < self.threshold**2).to(distance.dtype)
 
 

@@ -76,7 +76,7 @@ class RSGLSISSMForecaster(AbstractSwitchingForecaster):
         return self._season_names
 
     def linear_system(self, time_slice: TimeSlice, batch: Batch | Belief) -> tuple[AbstractLinearSystem, Gaussian]:
-        """The ISSM."""
+        """Return the ISSM without switches."""
         return self.linear.system(time_slice, batch)
 
     def regime_scales(self) -> Float[Tensor, " basis"]:

@@ -128,7 +128,7 @@ class AbstractSGLSForecaster(AbstractDenseForecaster):
         return system, prior
 
     def linear_system(self, time_slice: TimeSlice, batch: Batch | Belief) -> tuple[LinearSystem, Gaussian]:
-        """All bases mixed evenly."""
+        """Return the system with all bases mixed evenly."""
         features = self.features(self.inputs, time_slice, batch)
         mixed = self.mixture.even()
         offset = torch.einsum("tbu,kdu->tbd", features, self.emission_inputs) / len(self.emission_inputs)
@@ -166,7 +166,7 @@ class SGLSForecaster(AbstractSGLSForecaster):
 
     @property
     def is_categorical(self) -> bool:
-        """As chosen."""
+        """Say whether switches are categorical."""
         return self._switch_kind == "categorical"
 
 
@@ -222,7 +222,7 @@ class ARSGLSForecaster(AbstractSGLSForecaster):
 
     @classmethod
     def proposals(cls) -> tuple[str, ...]:
-        """With the ladder."""
+        """Return the names of the proposals, the ladder among them."""
         return ("ladder", "encoder", "bootstrap")
 
     @property

@@ -108,7 +108,7 @@ class GaussianDecoder(AbstractDecoder):
     """Mean, and log inverse scale."""
 
     def log_prob(self, auxiliary: Tensor, value: Tensor, location: Tensor, scale: Tensor) -> Tensor:
-        """Of a normal distribution."""
+        """Return the log-density of a normal distribution."""
         mean, raw = self.raw(auxiliary)
         deviation = _scale(raw)
         return -0.5 * ((value - mean) / deviation).square() - deviation.log() - 0.5 * LOG_2PI
@@ -122,12 +122,12 @@ class GaussianDecoder(AbstractDecoder):
     def sample(
         self, auxiliary: Tensor, location: Tensor, scale: Tensor, generator: torch.Generator | None = None
     ) -> Tensor:
-        """Reparametrised."""
+        """Return reparametrised draws."""
         mean, raw = self.raw(auxiliary)
         return mean + _scale(raw) * torch.randn(mean.shape, generator=generator, dtype=mean.dtype, device=mean.device)
 
     def mean(self, auxiliary: Tensor, location: Tensor, scale: Tensor) -> Tensor:
-        """The first output."""
+        """Return the mean, which is the first output."""
         return self.raw(auxiliary)[0]
 
 
@@ -137,7 +137,7 @@ class StudentTDecoder(AbstractDecoder):
     parameters_of_target = 3
 
     def log_prob(self, auxiliary: Tensor, value: Tensor, location: Tensor, scale: Tensor) -> Tensor:
-        """Of Student's t."""
+        """Return the log-density of Student's t distribution."""
         mean, raw, freedom = self.raw(auxiliary)
         deviation, freedom = _scale(raw), _freedom(freedom)
         square = ((value - mean) / deviation).square()
@@ -183,7 +183,7 @@ class NegativeBinomialDecoder(AbstractDecoder):
         return torch.zeros_like(self.origin()[0])
 
     def distribution(self, auxiliary: Tensor, location: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and dispersion."""
+        """Return mean and dispersion of the counts."""
         log_mean, log_dispersion = self.raw(auxiliary)
         mean = torch.maximum(location, scale) * log_mean.clamp(-10.0, 10.0).exp()
         return mean.clamp_min(1e-6), log_dispersion.clamp(-7.0, 5.0).exp()
@@ -208,7 +208,7 @@ class NegativeBinomialDecoder(AbstractDecoder):
         return (torch.poisson(rate.detach(), generator=generator) - location) / scale
 
     def mean(self, auxiliary: Tensor, location: Tensor, scale: Tensor) -> Tensor:
-        """Of the counts."""
+        """Return the mean of the counts."""
         return (self.distribution(auxiliary, location, scale)[0] - location) / scale
 
 
@@ -220,7 +220,7 @@ class BernoulliDecoder(AbstractDecoder):
     initial_log_inverse_scale = 0.0
 
     def log_inverse_scale(self) -> Tensor:
-        """A logit is not seen."""
+        """Return no scale: a logit is not observed."""
         return torch.zeros_like(self.origin()[0])
 
     def log_prob(self, auxiliary: Tensor, value: Tensor, location: Tensor, scale: Tensor) -> Tensor:
@@ -232,12 +232,12 @@ class BernoulliDecoder(AbstractDecoder):
     def sample(
         self, auxiliary: Tensor, location: Tensor, scale: Tensor, generator: torch.Generator | None = None
     ) -> Tensor:
-        """Zeros and ones."""
+        """Return draws of zeros and ones."""
         (logit,) = self.raw(auxiliary)
         return (torch.bernoulli(torch.sigmoid(logit), generator=generator) - location) / scale
 
     def mean(self, auxiliary: Tensor, location: Tensor, scale: Tensor) -> Tensor:
-        """Probabilities of one."""
+        """Return the probabilities of a one."""
         (logit,) = self.raw(auxiliary)
         return (torch.sigmoid(logit) - location) / scale
 

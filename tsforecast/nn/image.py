@@ -28,7 +28,7 @@ class ImageSize:
     filters: int = 32
 
     def __post_init__(self) -> None:
-        """Checks the sizes."""
+        """Refuse sizes that the convolutions cannot halve."""
         if any(size < _FACTOR or size % _FACTOR for size in (self.height, self.width)):
             raise ValueError(f"expected frames of multiples of {_FACTOR} pixels, got {self.height} x {self.width}")
         if self.filters < 1:

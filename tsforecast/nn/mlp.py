@@ -79,7 +79,7 @@ class BaseMixture(nn.Module):
         self.bases = nn.ParameterDict({name: nn.Parameter(x.clone()) for name, x in initial.items()})
 
     def mix(self, switch: Float[Tensor, "*batch switch"]) -> Float[Tensor, "*batch basis"]:
-        """The weights a(s)."""
+        """Return the mixing weights a(s) of the bases."""
         return switch if self.weights is None else torch.softmax(self.weights(switch), -1)
 
     def even(self) -> dict[str, Tensor]:
@@ -132,7 +132,7 @@ class ProposalNetwork(nn.Module):
 
     @property
     def auxiliary_layer(self) -> nn.Linear:
-        """The last layer of q(z)."""
+        """Return the last layer of the auxiliary's proposal q(z)."""
         layer = self.auxiliary[-1] if isinstance(self.auxiliary, nn.Sequential) else self.auxiliary
         assert isinstance(layer, nn.Linear), "no auxiliary"
         return layer

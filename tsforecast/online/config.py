@@ -42,11 +42,11 @@ class Leading(AbstractNetwork):
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Of the network."""
+        """Return the number of weights of each layer of the network."""
         return self.network.sizes
 
     def __call__(self, weights: Tensor, inputs: Tensor) -> Tensor:
-        """Some of the columns."""
+        """Return the first outputs."""
         return self.network(weights, inputs)[:, : self.outputs]
 
     def linearise(self, weights: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
@@ -213,7 +213,7 @@ class OnlineConfig:
 
     @property
     def named(self) -> NamedLearner:
-        """The algorithm."""
+        """Return the algorithm of this name, and what it takes."""
         return LEARNERS[self.learner.learner]
 
     def likelihood(self, prediction: str) -> AbstractLikelihood:

@@ -146,7 +146,7 @@ class Statistics:
 
     @staticmethod
     def empty(columns: int) -> "Statistics":
-        """Of no values."""
+        """Return the statistics of no values."""
         zeros = torch.zeros(columns, dtype=torch.float64)
         return Statistics(zeros, zeros, zeros, zeros, zeros - 1, zeros.new_full((_FIRST, columns), math.nan))
 

@@ -76,7 +76,7 @@ def gif(
 
 
 def _screen(film: Film, step: int, shown: int, scale: int) -> Image.Image:
-    """One image of a GIF."""
+    """Return one image of a GIF."""
     ahead = step >= film.seen
     colour = FORECAST if ahead else SEEN
     panels = [

@@ -116,7 +116,7 @@ def paint(frame: NDArray[np.float64], *, observed: bool = True) -> Picture:
 
 
 def blank(frame: NDArray[np.float64]) -> Picture:
-    """Where a row has no frame."""
+    """Return the picture that stands where a row has no frame."""
     return np.full((*frame.shape, 3), BLANK, np.uint8)
 
 

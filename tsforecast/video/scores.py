@@ -30,7 +30,7 @@ class FrameScores:
     iou: Array
 
     def part(self, sequences: slice) -> "FrameScores":
-        """Of some of the sequences."""
+        """Return the scores of some of the sequences."""
         return FrameScores(self.wasserstein[sequences], self.accuracy[sequences], self.iou[sequences])
 
     def over(self, chosen: NDArray[np.bool_]) -> dict[str, float]:
@@ -244,7 +244,7 @@ def _overlap(samples: NDArray[Any], truth: NDArray[Any]) -> tuple[NDArray[np.int
 
 
 def _white(frames: NDArray[Any]) -> NDArray[np.bool_]:
-    """White pixels (.., pixel)."""
+    """Return which pixels are white, shape (..., pixel)."""
     if frames.dtype != np.bool_ and not (frames.min() >= 0 and frames.max() <= 1):  # false of NaN
         raise ValueError(f"expected frames between 0 and 1, got {frames.min()} to {frames.max()}: divide by 255?")
     return (frames if frames.dtype == np.bool_ else frames > 0.5).reshape(*frames.shape[:-2], -1)

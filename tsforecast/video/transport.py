@@ -208,7 +208,7 @@ def _distance(a: NDArray[Any], b: NDArray[Any], height: int, width: int) -> floa
 
 @lru_cache
 def _pixels(height: int, width: int) -> Array:
-    """Coordinates (pixel, 2)."""
+    """Return the coordinates of the pixels, shape (pixel, 2)."""
     return np.stack(np.divmod(np.arange(height * width), width), axis=1).astype(np.float64)
 
 

@@ -32,18 +32,18 @@ def product(a: Tensor, b: Tensor) -> Any:
 
 
 def product_of_vector(matrix: Tensor, vector: Tensor) -> Tensor:
-    """A b."""
+    """Return the product A b of a matrix and a vector."""
     return (matrix * vector).sum(-1)
 
 
 def added_product(total: Tensor, a: Tensor, b: Tensor, beta: float = 1, alpha: float = 1) -> Any:
-    """Total + a b."""
+    """Return the total plus the product of two matrices."""
     found = product(a, b)
     return NotImplemented if found is NotImplemented else beta * total + alpha * found
 
 
 def added_product_of_vector(total: Tensor, matrix: Tensor, vector: Tensor, beta: float = 1, alpha: float = 1) -> Tensor:
-    """Total + A b."""
+    """Return the total plus the product of a matrix and a vector."""
     return beta * total + alpha * product_of_vector(matrix, vector)
 
 
@@ -76,7 +76,7 @@ def triangular(matrix: Tensor, rhs: Tensor, *, upper: bool, left: bool = True, u
 
 
 def cholesky_solve(rhs: Tensor, factor: Tensor, upper: bool = False) -> Any:
-    """(L L')^{-1} B."""
+    """Return (L L')^{-1} B, given the Cholesky factor L."""
     if factor.shape[-1] > _LARGEST or upper:
         return NotImplemented
     return triangular(factor.transpose(-1, -2), triangular(factor, rhs, upper=False), upper=True)

@@ -41,7 +41,7 @@ class ParticleSmoothed:
 
     @property
     def mean(self) -> Float[Tensor, "time series state"]:
-        """Of the states."""
+        """Return the smoothed means of the states, averaged over the paths."""
         return self.states.states.mean.mean(1)
 
     @property

@@ -29,7 +29,7 @@ class DiagonalGaussian:
     variance: Float[Tensor, "*#batch dim"]
 
     def log_prob(self, value: Float[Tensor, "*#batch dim"]) -> Float[Tensor, "*batch"]:
-        """Log-density."""
+        """Return the log-density, summed over the dimensions."""
         square = (value - self.mean).square() / self.variance
         return -0.5 * (square + self.variance.log() + LOG_2PI).sum(-1)
 
@@ -402,7 +402,7 @@ class CategoricalSwitching(AbstractSwitchingSystem):
         time: int,
         generator: torch.Generator | None = None,
     ) -> Float[Tensor, "particle series switch"]:
-        """From the chain."""
+        """Draw the next switch from the Markov chain."""
         log_prior = self._log_prior(particles, time)
         eye = torch.eye(log_prior.shape[-1], dtype=log_prior.dtype, device=log_prior.device)
         return eye[_categorical(log_prior.movedim(-1, 0), generator)]
@@ -410,7 +410,7 @@ class CategoricalSwitching(AbstractSwitchingSystem):
     def simulate_value(
         self, emitted: Float[Tensor, "particle series emitted"], time: int, generator: torch.Generator | None = None
     ) -> Float[Tensor, "particle series target"]:
-        """What was emitted."""
+        """Return the value that was emitted with the state."""
         return emitted
 
 

@@ -56,7 +56,7 @@ class Chain(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple, *args: Any) -> tuple:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """More groups."""
+        """Take the new dimension as more groups of series."""
         groups = (None, None, 1, 1, 0, 0, 1, 1, 1, 1, 1, 1)
         out: Any = Chain.apply(*_fold(info.batch_size, in_dims, args, groups, range(6, 12)))
         dims = (1, 0, 0, 1) + (0,) * (len(out) - 4)
@@ -290,7 +290,7 @@ def _left(phi: Tensor | None, x: Tensor, adjoint: bool = False) -> Tensor:
 
 
 def _right(x: Tensor, phi: Tensor | None, adjoint: bool = False) -> Tensor:
-    """`x phi'`, or `x phi`."""
+    """Return `x phi'`, or `x phi` for the adjoint."""
     if phi is None:
         return x
     return x * phi.mT if phi.shape[-1] == 1 else x @ (phi if adjoint else phi.mT)

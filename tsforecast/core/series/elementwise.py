@@ -77,7 +77,7 @@ def _left(a: Tensor, x: Tensor) -> Tensor:
 
 
 def _right(x: Tensor, a: Tensor) -> Tensor:
-    """`x a'`."""
+    """Return the product `x a'`."""
     if a.shape[-1] == 1:
         return torch.bmm(a.squeeze(-1).expand(len(x), -1, -1), x)
     return (x.unsqueeze(1) * a).sum(2)
