@@ -121,8 +121,8 @@ def main() -> None:
             raise SystemExit(f"{count} series: {result.stderr[-2000:]}")
         found += [row | {"command": command} for row in json.loads(result.stdout.splitlines()[-1])]
         rows.write(options.output, found, KEY, COLUMNS)
-    encoder_inputs = ["series", "phase", "seconds", "ms_per_series", "peak_mib", "mib_before"]
-    lines = [encoder_inputs, *([str(row[name]) for name in encoder_inputs] for row in found)]
+    shown = ["series", "phase", "seconds", "ms_per_series", "peak_mib", "mib_before"]
+    lines = [shown, *([str(row[name]) for name in shown] for row in found)]
     sys.stdout.write(rows.aligned(lines, {0, 2, 3, 4, 5}) + "\n")
 
 
