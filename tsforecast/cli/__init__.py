@@ -9,7 +9,7 @@ from importlib import import_module
 from importlib.metadata import version
 
 from tsforecast import progress
-from tsforecast.cli import names, parsers, parsing
+from tsforecast.cli import names, parsers, parsing, usage
 from tsforecast.cli.memory import keep_freed_memory
 from tsforecast.data.wording import command_line_wording
 
@@ -60,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 raise ValueError(parsing.unknown("command", name, parsers.PARSERS))
             if name == "evaluate" and rest[:1] == ["--compare"]:
                 name, rest = "compare", rest[1:]
-            parsers.check_usage(name, rest)
+            usage.check_usage(name, rest)
             return _run(name, rest)
         except ArgumentError as error:
             command = parsers.parser_of(name, rest)

@@ -1,0 +1,47 @@
+"""What is wrong with the arguments of a command, said before torch is imported."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from tsforecast.cli import names, parsers, parsing
+
+
+def check_usage(command: str, arguments: Sequence[str]) -> None:
+    """Print help, or refuse arguments that a command does not take, before the command itself is imported.
+
+    Args:
+        command: Its name.
+        arguments: Of the command. If they name a model, `train` checks them itself.
+
+    Raises:
+        ArgumentError: If they are not understood.
+        ValueError: If a number is out of its range, a name is not known, or there is nothing to work on.
+    """
+    if command == "train":
+        _check_train(arguments)
+        return
+    parser = parsers.PARSERS[command]()
+    if command == "tune":  # what it does not know is for `train`
+        parsing.check_ranges(vars(parser.parse_known_args(list(arguments))[0]))
+        return
+    chosen = parser.parse_args(list(arguments))
+    parsing.check_ranges(vars(chosen))
+    if command == "evaluate" and chosen.adapt not in (None, *names.LEARNERS):
+        raise ValueError(f"--adapt: {parsing.unknown('learner', chosen.adapt, names.LEARNERS)}")
+    if command == "stream" and not chosen.resume:
+        _check_stream(chosen)
+
+
+def _check_train(arguments: Sequence[str]) -> None:
+    if {*names.MODELS}.isdisjoint(arguments) and not parsers.train().parse_args(list(arguments)).resume:
+        models = ", ".join(names.MODELS)
+        raise ValueError(f"expected a model ({models}) or --resume RUN, as in `train issm --dataset exchange`")
+
+
+def _check_stream(chosen: Any) -> None:
+    if chosen.data is None:
+        raise ValueError("expected data, as in `tsforecast stream lofi --data digits`, or --resume RUN")
+    for name, known in (("learner", names.LEARNERS), ("activation", names.ACTIVATIONS), ("weight", names.WEIGHTS)):
+        value = getattr(chosen, name)
+        if value not in (None, *known):
+            raise ValueError(f"expected {name} to be one of {', '.join(known)}, got {value!r}")
