@@ -24,7 +24,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from pyarrow import parquet
 
 from tests.forecasting.test_estimator import make_entries, make_estimator
-from tests.online.test_stream import RECIPE
+from tests.online.test_stream import CONFIG
 from tsforecast.cli import main
 from tsforecast.data import load_task, read_task
 from tsforecast.forecasting.adaptation import Adaptation, AdaptivePredictor, load_adaptive
@@ -415,7 +415,7 @@ def test_checkpoints_that_are_changed(checkpoint, tmp_path, change):
     assert f"{last} is not a readable checkpoint" in message
 
 
-STREAMING = Setup(RECIPE, classes=3)
+STREAMING = Setup(CONFIG, classes=3)
 
 
 @pytest.fixture(scope="module")

@@ -45,11 +45,11 @@ def freeze_scales(monkeypatch, predictor, entries):
     begun = {item: (b.belief.location, b.belief.scale) for item, b in predictor.filter(entries).items()}
     names = {k + 1: e["item_id"] for k, e in enumerate(entries)}
 
-    def begin(self, batch):
+    def location_and_scale(self, batch):
         parts = [begun[names[int(k)]] for k in batch["series_index"]]
         return torch.cat([p[0] for p in parts]), torch.cat([p[1] for p in parts])
 
-    monkeypatch.setattr(AbstractForecaster, "begin", begin)
+    monkeypatch.setattr(AbstractForecaster, "location_and_scale", location_and_scale)
 
 
 def same_beliefs(some, others):
