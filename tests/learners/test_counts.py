@@ -8,7 +8,7 @@ from torch import nn
 
 from tests.learners.dense import assert_belief, bayes, moments, outputs_of, randn, vector_of
 from tests.learners.test_verbs import NAMES, make
-from tests.learners.test_weight import FAMILIES, PAIRS, PSEUDOS, problem
+from tests.learners.test_weight import EVIDENCES, FAMILIES, PAIRS, problem
 from tests.oracles import generator
 from tsforecast.learners import (
     BernoulliLikelihood,
@@ -72,7 +72,9 @@ def test_every_family_and_evidence_counts_exactly(family, evidence, weight):
     module, inputs, _ = problem()
     chosen: dict[str, Any] = {} if weight == "plain" else {"weight": InverseMultiquadric(0.7, norm=weight)}
     target = torch.tensor([[1.0], [0.0], [1.0]])
-    learner = ekf(module, CategoricalLikelihood(), 0.05, family=FAMILIES[family], evidence=PSEUDOS[evidence], **chosen)
+    learner = ekf(
+        module, CategoricalLikelihood(), 0.05, family=FAMILIES[family], evidence=EVIDENCES[evidence], **chosen
+    )
     for counts, rows in (([1, 2, 1], [0, 1, 1, 2]), ([0, 3, 1], [1, 1, 1, 2])):
         expected = update(learner, inputs[rows], target[rows])
         found = update(learner, inputs, target, torch.tensor(counts).double())

@@ -51,7 +51,7 @@ FAMILIES = {
     "lofi": LOFI(3),
     "lrkf": LRKF(4),
 }
-PSEUDOS = {
+EVIDENCES = {
     "linearised": Linearised(),
     "linearised-fisher": EmpiricalFisher(0),
     "empirical-fisher": EmpiricalFisher(3),
@@ -60,7 +60,7 @@ PSEUDOS = {
 # Hessians are for full and diagonal families.
 PAIRS = [
     (family, evidence)
-    for family, evidence in itertools.product(FAMILIES, PSEUDOS)
+    for family, evidence in itertools.product(FAMILIES, EVIDENCES)
     if evidence != "hessian" or family in ("full", "precision", "covariance")
 ]
 
@@ -158,7 +158,7 @@ def weighted(likelihood, mean, inputs, norm):
     return mean + torch.linalg.solve(precision, w * score * row), torch.linalg.inv(precision)
 
 
-@pytest.mark.parametrize("evidence", PSEUDOS)
+@pytest.mark.parametrize("evidence", EVIDENCES)
 def test_every_kind_of_evidence_is_scaled_by_the_weight(evidence):
     """Of one point, at once: curvature C and gradient g of the unweighted evidence become w C and w g."""
     module, inputs, target = problem(1)
@@ -182,7 +182,7 @@ def test_every_kind_of_evidence_is_scaled_by_the_weight(evidence):
             values, vectors = torch.linalg.eigh(-torch.stack([torch.func.hessian(log_prob)(t) for t in draws]).mean(0))
             curvature = vectors @ torch.diag(values.clamp_min(0)) @ vectors.T
     precision = torch.linalg.inv(prior) + w * curvature
-    learner = ekf(module, GaussianLikelihood(0.5), 0.05, evidence=PSEUDOS[evidence], weight=InverseMultiquadric(0.7))
+    learner = ekf(module, GaussianLikelihood(0.5), 0.05, evidence=EVIDENCES[evidence], weight=InverseMultiquadric(0.7))
     belief = learner.update(learner.init(), inputs, target, generator=generator(0))
     assert_belief(belief, weights + torch.linalg.solve(precision, w * gradient), torch.linalg.inv(precision))
 
@@ -206,13 +206,13 @@ def test_a_matched_moment_is_scaled_by_the_weight():
     assert_belief(belief, torch.linalg.solve(precision, natural), torch.linalg.inv(precision))
 
 
-@pytest.mark.parametrize("evidence", PSEUDOS)
+@pytest.mark.parametrize("evidence", EVIDENCES)
 @pytest.mark.parametrize("norm", ["noise", "predictive"])
 def test_an_infinite_threshold_is_no_weight(evidence, norm):
     module, inputs, target = problem()
     for weight in (InverseMultiquadric(math.inf, 1, norm), InverseMultiquadric(1e12, 2, norm), Gate(math.inf, norm)):
         plain, weighted = (
-            ekf(module, GaussianLikelihood(0.5), 0.05, evidence=PSEUDOS[evidence], **chosen)
+            ekf(module, GaussianLikelihood(0.5), 0.05, evidence=EVIDENCES[evidence], **chosen)
             for chosen in ({}, {"weight": weight})
         )
         expected = plain.update(plain.init(), inputs, target, generator=generator(0))
@@ -224,12 +224,12 @@ def test_an_infinite_threshold_is_no_weight(evidence, norm):
 def test_a_weight_of_zero_is_a_missing_observation_bit_for_bit(family, evidence):
     module, inputs, target = problem()
     learner = ekf(
-        module, GaussianLikelihood(0.5), 0.05, family=FAMILIES[family], evidence=PSEUDOS[evidence], weight=Gate(1e-3)
+        module, GaussianLikelihood(0.5), 0.05, family=FAMILIES[family], evidence=EVIDENCES[evidence], weight=Gate(1e-3)
     )
     start = learner.init()
     weighted = learner.update(start, inputs, target, generator=generator(0))
     missing = torch.zeros_like(target, dtype=torch.bool)
-    unseen = ekf(module, GaussianLikelihood(0.5), 0.05, family=FAMILIES[family], evidence=PSEUDOS[evidence])
+    unseen = ekf(module, GaussianLikelihood(0.5), 0.05, family=FAMILIES[family], evidence=EVIDENCES[evidence])
     expected = unseen.update(start, inputs, target, missing, generator=generator(0))
     for one, two in zip(
         torch.utils._pytree.tree_leaves(weighted), torch.utils._pytree.tree_leaves(expected), strict=True

@@ -19,7 +19,7 @@ def particles(monkeypatch):
     monkeypatch.setitem(LEARNERS, "particles", NamedLearner(make_particles, frozenset()))
 
 
-def recipe(**settings):
+def config(**settings):
     learner = LearnerConfig("particles", variance=1.0, drift="none", rank=2, settings=settings)
     return OnlineConfig(learner, (), "tanh")
 
@@ -31,7 +31,7 @@ def rows_and_numbers(count=60):
 
 def test_a_stream_weighs_every_point_by_what_it_makes_of_the_data():
     """Oracle: one product of likelihoods, each discounted by what came after it."""
-    stream = recipe(forgetting=0.1).begin(2, 1, GaussianLikelihood(0.5))
+    stream = config(forgetting=0.1).begin(2, 1, GaussianLikelihood(0.5))
     rows, numbers = (torch.tensor(x) for x in rows_and_numbers(10))
     points = stream.belief.points
     seen, expected = [], torch.zeros(len(points), dtype=torch.float64)
@@ -78,7 +78,7 @@ def test_a_stream_with_this_belief_is_scored_saved_and_goes_on(tmp_path, classes
     rows, numbers = rows_and_numbers()
     targets = [f"class {int(n > -0.5) + int(n > 0.5)}" for n in numbers] if classes else numbers.tolist()
     items = [Observation({"a": a, "b": b}, y, None) for (a, b), y in zip(rows.tolist(), targets, strict=True)]
-    setup = Setup(recipe(), classes)
+    setup = Setup(config(), classes)
     whole, table = follow(setup, items)
     assert scores(setup, whole)["scored"] > 50
     error = table["error"][30:]

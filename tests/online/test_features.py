@@ -26,7 +26,7 @@ PLAIN = {
 }
 
 
-def recipe(**changes):
+def config(**changes):
     return OnlineConfig.of(SimpleNamespace(**{**PLAIN, **changes}))
 
 
@@ -155,7 +155,7 @@ def test_values_of_long_ago_fade_away():
 
 
 def test_huge_values_are_cut():
-    stream = recipe().begin(2, 1, GaussianLikelihood(0.5))
+    stream = config().begin(2, 1, GaussianLikelihood(0.5))
     rows = [[1.0, 1.0], [2.0, -1.7e308], [1e300, 1.7e308], [3.0, 0.0], [1e308, 1e-320]]
     for row in torch.tensor(rows, dtype=torch.float64):
         stream = stream.learn(row.unsqueeze(0), row.new_ones(1, 1))
@@ -184,16 +184,16 @@ def test_huge_values_are_cut():
 )
 def test_wrong_choices(changes, message):
     with pytest.raises(ValueError, match=message):
-        recipe(**changes).begin(3, 1, GaussianLikelihood(0.5))
+        config(**changes).begin(3, 1, GaussianLikelihood(0.5))
 
 
 def test_likelihoods_of_wrong_choices():
     with pytest.raises(ValueError, match="prediction to be one of plug-in, moderated, got 'best'"):
-        recipe().likelihood("best")
+        config().likelihood("best")
     with pytest.raises(ValueError, match="'adf', which learns classes alone"):
-        recipe(learner="adf").numeric(0.5)
+        config(learner="adf").numeric(0.5)
     with pytest.raises(ValueError, match=r"noise to be positive and finite, got -1\.0"):
-        recipe().numeric(-1.0)
+        config().numeric(-1.0)
 
 
 @pytest.mark.parametrize("learner", LEARNERS)
@@ -201,8 +201,8 @@ def test_likelihoods_of_wrong_choices():
 def test_every_learner_learns_and_leaves_the_global_generator_alone(learner, hidden):
     before = torch.get_rng_state()
     settings = {"bong": {"evidence": "empirical-fisher"}, "blr": {"evidence": "hessian"}}.get(learner)
-    likelihood = recipe(learner=learner).likelihood("plug-in")
-    stream = recipe(learner=learner, hidden=hidden, settings=settings).begin(3, 2, likelihood)
+    likelihood = config(learner=learner).likelihood("plug-in")
+    stream = config(learner=learner, hidden=hidden, settings=settings).begin(3, 2, likelihood)
     rows = torch.tensor(np.random.default_rng(0).normal(size=(12, 3)))
     target = (rows[:, :1] > 0).double()
     first = stream
@@ -218,7 +218,7 @@ def test_every_learner_learns_and_leaves_the_global_generator_alone(learner, hid
 @pytest.mark.parametrize("drift", ["wiener", "ou", "forgetting", "exponential", "shrink"])
 @pytest.mark.parametrize("weight", ["none", "imq", "gate"])
 def test_drifts_and_weights(drift, weight):
-    stream = recipe(learner="lofi", drift=drift, weight=weight).begin(2, 3, CategoricalLikelihood())
+    stream = config(learner="lofi", drift=drift, weight=weight).begin(2, 3, CategoricalLikelihood())
     rows = torch.tensor([[0.0, 1.0], [1.0, 0.0], [0.5, 0.5]], dtype=torch.float64)
     for row in rows:
         stream = stream.learn(row.unsqueeze(0), row.new_ones(1, 1))
@@ -226,7 +226,7 @@ def test_drifts_and_weights(drift, weight):
 
 
 def test_many_rows_are_predicted_in_parts():
-    stream = recipe().begin(2, 1, GaussianLikelihood(0.5))
+    stream = config().begin(2, 1, GaussianLikelihood(0.5))
     rows = torch.tensor(np.random.default_rng(0).normal(size=(600, 2)))
     for row in rows[:20]:
         stream = stream.learn(row.unsqueeze(0), row[:1].unsqueeze(0))
@@ -237,7 +237,7 @@ def test_many_rows_are_predicted_in_parts():
 
 
 def test_all_is_forgotten_by_a_whole_burst():
-    stream = recipe().begin(2, 1, GaussianLikelihood(0.5))
+    stream = config().begin(2, 1, GaussianLikelihood(0.5))
     rows = torch.tensor(np.random.default_rng(0).normal(size=(20, 2)))
     learnt = stream
     for row in rows:
@@ -246,4 +246,4 @@ def test_all_is_forgotten_by_a_whole_burst():
     half = learnt.forget(0.5).belief
     torch.testing.assert_close(1 / half.variance, 0.5 / learnt.belief.variance + 0.5 / stream.belief.variance)
     with pytest.raises(ValueError, match="a learner with a prior, to forget on drift, got GradientDescent"):
-        recipe(learner="ogd").begin(2, 1, GaussianLikelihood(0.5)).forget(0.5)
+        config(learner="ogd").begin(2, 1, GaussianLikelihood(0.5)).forget(0.5)

@@ -90,8 +90,8 @@ def test_numbers_are_scored_in_their_own_units(tmp_path):
 
 def test_the_belief_is_that_of_the_core(tmp_path):
     """Standardised by hand, a linear stream is the core's learner with the drift of the gaps between."""
-    recipe = changed(learner="ekf", drift="ou", rate=0.05)
-    setup = Setup(recipe, 0, features=2, noise=0.3, unit=3600.0)
+    config = changed(learner="ekf", drift="ou", rate=0.05)
+    setup = Setup(config, 0, features=2, noise=0.3, unit=3600.0)
     rng = np.random.default_rng(1)
     hours = rng.exponential(1, 30).cumsum()
     x, y = rng.normal(size=(30, 2)), rng.normal(size=30)
