@@ -39,15 +39,10 @@ from tsforecast.learners import (
     ekf,
     vd_ekf,
 )
-from tsforecast.learners.evidence import (
-    Model,
-    Points,
-    logistic_moments,
-    mackay_moments,
-    probit_moments,
-)
+from tsforecast.learners.evidence import Model, Points
+from tsforecast.learners.layer_chain import as_network
 from tsforecast.learners.loop import run
-from tsforecast.learners.network import as_network
+from tsforecast.learners.moment_matching import logistic_moments, mackay_moments, probit_moments
 from tsforecast.learners.weight import Unweighted
 
 pytestmark = pytest.mark.usefixtures("float64")

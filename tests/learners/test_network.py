@@ -52,12 +52,12 @@ from tsforecast.learners import (
     bbb,
     blr,
     ekf,
+    layer_chain,
     lofi,
     ogd,
     random_basis,
     weights_of,
 )
-from tsforecast.learners import network as learners_network
 from tsforecast.learners.loop import run, run_many
 from tsforecast.learners.network import uniform_prior
 
@@ -175,7 +175,7 @@ def test_the_jacobian_of_many_weights_is_that_of_few(name, monkeypatch):
     expected = read(weights)
     sensitivity = torch.func.jacrev(read)(weights)
     with monkeypatch.context() as patch:
-        patch.setattr(learners_network, "_MANY", 1)
+        patch.setattr(layer_chain, "_MANY", 1)
         assert_same(read(weights), expected)
         each = torch.func.vmap(lambda x: chain.linearise(weights, x.unsqueeze(0))[1][0])(inputs)
         assert_same(each, expected)

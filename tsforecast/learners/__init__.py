@@ -1,10 +1,11 @@
 """Online learners over the weights of networks: a belief, evidence, a drift and a weight, chosen independently."""
 
+from tsforecast.learners.classes import BernoulliLikelihood, CategoricalLikelihood
 from tsforecast.learners.config import WEIGHTS, LearnerConfig
 from tsforecast.learners.conjugate import ConjugateRegression, NormalInverseGamma
+from tsforecast.learners.counts import PoissonLikelihood
 from tsforecast.learners.descent import GradientDescent, Point
 from tsforecast.learners.diagonal import BlockDiagonal, Blocked, Diagonal, Independent
-from tsforecast.learners.discrete import BernoulliLikelihood, CategoricalLikelihood, PoissonLikelihood
 from tsforecast.learners.drift import (
     AbstractDrift,
     BayesianForgetting,
@@ -15,19 +16,16 @@ from tsforecast.learners.drift import (
     ShrinkAndPerturb,
     Wiener,
 )
-from tsforecast.learners.evidence import (
-    EmpiricalFisher,
-    Linearised,
-    MomentMatched,
-    MonteCarloHessian,
-    PseudoObservation,
-)
+from tsforecast.learners.evidence import PseudoObservation
+from tsforecast.learners.evidence_estimators import EmpiricalFisher, Linearised, MonteCarloHessian
 from tsforecast.learners.family import AbstractFactorFamily, AbstractFamily
 from tsforecast.learners.full import Full
 from tsforecast.learners.gaussian_learner import GaussianLearner
+from tsforecast.learners.layer_chain import LayerChain, as_network
 from tsforecast.learners.likelihood import AbstractLikelihood, GaussianLikelihood, LogDensity
 from tsforecast.learners.low_rank_covariance import LRKF, LowRankCovariance
 from tsforecast.learners.low_rank_precision import LOFI, LowRankPrecision
+from tsforecast.learners.moment_matching import MomentMatched
 from tsforecast.learners.named import (
     DRIFTS,
     LEARNERS,
@@ -49,18 +47,10 @@ from tsforecast.learners.named import (
     vd_ekf,
     wolf_ekf,
 )
-from tsforecast.learners.network import (
-    AbstractNetwork,
-    LayerChain,
-    ModuleNetwork,
-    Subspace,
-    as_network,
-    basis_of_iterates,
-    random_basis,
-    weights_of,
-)
+from tsforecast.learners.network import AbstractNetwork, ModuleNetwork, weights_of
 from tsforecast.learners.over_network import AbstractNetworkLearner
 from tsforecast.learners.rule import BBB, BLR, BOG, BONG, AbstractRule
+from tsforecast.learners.subspace import Subspace, basis_of_iterates, random_basis
 from tsforecast.learners.weight import AbstractWeight, Gate, InverseMultiquadric, Unweighted
 
 __all__ = [

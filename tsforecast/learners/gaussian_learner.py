@@ -10,7 +10,8 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from tsforecast.learners.drift import AbstractDrift, BayesianForgetting, NoDrift
-from tsforecast.learners.evidence import AbstractEvidenceEstimator, Linearised, Model, Points
+from tsforecast.learners.evidence import Model, Points
+from tsforecast.learners.evidence_estimators import AbstractEvidenceEstimator, Linearised
 from tsforecast.learners.family import AbstractFamily
 from tsforecast.learners.full import Full
 from tsforecast.learners.likelihood import AbstractLikelihood

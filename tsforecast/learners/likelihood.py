@@ -15,6 +15,9 @@ from torch.distributions import Distribution, MultivariateNormal
 from tsforecast.core.linalg import LOG_2PI, cholesky, mask_cov, solve_lower, whiten
 from tsforecast.learners.loop import Expectation, Prediction
 
+# What probabilities and rates are computed from: the mean of the belief, or its variance too.
+PREDICTIONS = ("plug-in", "moderated")
+
 
 class AbstractLikelihood(abc.ABC):
     """p(target | outputs of the network), point by point."""
@@ -240,3 +243,9 @@ def check_that(fits: Tensor, target: Tensor, observed: Tensor | None, what: str)
     if bool(wrong.any()):
         where = wrong.nonzero()[0].tolist()
         raise ValueError(f"expected a target {what}, got {target[tuple(where)].item():g} at index {where}")
+
+
+def check_prediction(prediction: str) -> None:
+    """Raises a ValueError for a name that is not in `PREDICTIONS`."""
+    if prediction not in PREDICTIONS:
+        raise ValueError(f"expected prediction to be one of {', '.join(PREDICTIONS)}, got {prediction!r}")

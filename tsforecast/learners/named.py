@@ -13,25 +13,20 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from tsforecast.learners import drift as drifts
+from tsforecast.learners.classes import BernoulliLikelihood, CategoricalLikelihood
 from tsforecast.learners.descent import GradientDescent
 from tsforecast.learners.diagonal import BlockDiagonal, Diagonal
-from tsforecast.learners.discrete import BernoulliLikelihood, CategoricalLikelihood
-from tsforecast.learners.evidence import EmpiricalFisher, Linearised, MomentMatched, MonteCarloHessian
+from tsforecast.learners.evidence_estimators import EmpiricalFisher, Linearised, MonteCarloHessian
 from tsforecast.learners.gaussian_learner import GaussianLearner
+from tsforecast.learners.layer_chain import LayerChain, as_network
 from tsforecast.learners.likelihood import AbstractLikelihood, GaussianLikelihood
 from tsforecast.learners.low_rank_covariance import LRKF
 from tsforecast.learners.low_rank_precision import LOFI
-from tsforecast.learners.network import (
-    AbstractNetwork,
-    LayerChain,
-    Subspace,
-    as_network,
-    random_basis,
-    uniform_prior,
-    weights_of,
-)
+from tsforecast.learners.moment_matching import MomentMatched
+from tsforecast.learners.network import AbstractNetwork, uniform_prior, weights_of
 from tsforecast.learners.over_network import AbstractNetworkLearner
 from tsforecast.learners.rule import BBB, BLR, BOG, BONG
+from tsforecast.learners.subspace import Subspace, random_basis
 from tsforecast.learners.weight import InverseMultiquadric
 
 EVIDENCE = {

@@ -1,4 +1,4 @@
-"""Likelihoods of targets that are no quantities on a line: two classes, several, counts."""
+"""Likelihoods of classes: two of them, or several."""
 
 import dataclasses
 import math
@@ -6,12 +6,10 @@ import math
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
-from torch.distributions import Bernoulli, Categorical, Distribution, Independent, Poisson
+from torch.distributions import Bernoulli, Categorical, Distribution, Independent
 
-from tsforecast.learners.likelihood import AbstractLikelihood, check_that, sum_observed
+from tsforecast.learners.likelihood import AbstractLikelihood, check_prediction, check_that, sum_observed
 from tsforecast.learners.loop import Expectation, Prediction
-
-PREDICTIONS = ("plug-in", "moderated")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,7 +25,7 @@ class BernoulliLikelihood(AbstractLikelihood):
     floor: float = 1e-6
 
     def __post_init__(self) -> None:
-        _check_prediction(self.prediction)
+        check_prediction(self.prediction)
 
     @property
     def moderated(self) -> bool:
@@ -110,7 +108,7 @@ class CategoricalLikelihood(AbstractLikelihood):
     prediction: str = "plug-in"
 
     def __post_init__(self) -> None:
-        _check_prediction(self.prediction)
+        check_prediction(self.prediction)
         for name, value in (("smoothing", self.smoothing), ("jitter", self.jitter)):
             if not 0 <= value < 1:
                 raise ValueError(f"expected {name} to be at least 0 and below 1, got {value}")
@@ -202,89 +200,6 @@ class CategoricalLikelihood(AbstractLikelihood):
         check_that((target >= 0) & (target == target.round()), target, observed, "to be a class 0, 1, ...")
 
 
-@dataclasses.dataclass(frozen=True)
-class PoissonLikelihood(AbstractLikelihood):
-    """A count, of which the output is the logarithm of the rate; each output has a target of its own.
-
-    Attributes:
-        prediction: "plug-in" at the mean, or "moderated": with the mean exp(f + s^2 / 2) of a log-normal rate.
-        largest: Log-rates are cut here, so that they do not overflow.
-    """
-
-    prediction: str = "plug-in"
-    largest: float = 20.0
-
-    def __post_init__(self) -> None:
-        _check_prediction(self.prediction)
-
-    @property
-    def moderated(self) -> bool:
-        """Say whether predictions are moderated."""
-        return self.prediction == "moderated"
-
-    @property
-    def needs_covariance(self) -> bool:
-        """Where predictions are moderated."""
-        return self.moderated
-
-    def whiten(
-        self,
-        outputs: Float[Tensor, "point output"],
-        jacobian: Float[Tensor, "point output weight"],
-        target: Float[Tensor, "point target"],
-        observed: Bool[Tensor, "point target"] | None,
-    ) -> tuple[Float[Tensor, "point row weight"], Float[Tensor, "point row"]]:
-        """sqrt(r) J and (y - r) / sqrt(r)."""
-        rate = outputs.clamp(-self.largest, self.largest).exp()
-        root = rate.sqrt()
-        residual = (target - rate) / root
-        if observed is not None:
-            residual, root = torch.where(observed, residual, 0.0), root * observed
-        return jacobian * root.unsqueeze(-1), residual
-
-    def log_prob(
-        self,
-        outputs: Float[Tensor, "point output"],
-        target: Float[Tensor, "point target"],
-        observed: Bool[Tensor, "point target"] | None,
-    ) -> Float[Tensor, " point"]:
-        """Return y f - exp f - log y!, summed over the outputs."""
-        log_rate = outputs.clamp_max(self.largest)
-        count = target if observed is None else torch.where(observed, target, 0.0)
-        return sum_observed(count * log_rate - log_rate.exp() - torch.lgamma(count + 1), observed)
-
-    def _log_rate(self, outputs: Tensor, cov: Tensor) -> Tensor:
-        if self.prediction == "plug-in":
-            return outputs.clamp_max(self.largest)
-        return (outputs + 0.5 * cov.diagonal(dim1=-2, dim2=-1)).clamp_max(self.largest)
-
-    def predictive(
-        self, outputs: Float[Tensor, "point output"], cov: Float[Tensor, "point output output"]
-    ) -> Distribution:
-        """Return the distribution of the targets, whose outputs are independent."""
-        return Independent(Poisson(self._log_rate(outputs, cov).exp()), 1)
-
-    def expect(self, outputs: Float[Tensor, "point output"], cov: Float[Tensor, "point output output"]) -> Expectation:
-        """Return the rate, which is also the variance."""
-        rate = self._log_rate(outputs, cov).exp()
-        return Expectation(rate, rate)
-
-    def predict(
-        self,
-        outputs: Float[Tensor, "point output"],
-        cov: Float[Tensor, "point output output"],
-        target: Float[Tensor, "point target"],
-        observed: Bool[Tensor, "point target"] | None,
-    ) -> Prediction:
-        """Return the rate, and the score of the target."""
-        log_rate = self._log_rate(outputs, cov)
-        return Prediction(log_rate.exp(), log_rate.exp(), self.log_prob(log_rate, target, observed))
-
-    def check(self, target: Float[Tensor, "*any target"], observed: Bool[Tensor, "*any target"] | None) -> None:
-        """Targets are whole numbers from 0 on."""
-        check_that((target >= 0) & (target == target.round()), target, observed, "to be a count 0, 1, ...")
-
-
 def _came(target: Tensor, p: Tensor) -> Tensor:
     """Return which class came, as a mask."""
     return target == torch.arange(p.shape[-1], dtype=target.dtype, device=target.device)
@@ -295,8 +210,3 @@ def _logits(prediction: str, outputs: Tensor, cov: Tensor) -> Tensor:
     if prediction == "plug-in":
         return outputs
     return outputs / (1 + math.pi / 8 * cov.diagonal(dim1=-2, dim2=-1)).sqrt()
-
-
-def _check_prediction(prediction: str) -> None:
-    if prediction not in PREDICTIONS:
-        raise ValueError(f"expected prediction to be one of {', '.join(PREDICTIONS)}, got {prediction!r}")

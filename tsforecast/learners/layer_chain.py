@@ -1,0 +1,150 @@
+"""Chains of linear layers, with their Jacobians in closed form."""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from tsforecast.core.linalg import is_transformed
+from tsforecast.learners.network import AbstractNetwork, ModuleNetwork, places_within
+
+# Activations whose slope is a function of what they return.
+_SLOPES: dict[type[nn.Module], tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]] = {
+    nn.Tanh: (torch.tanh, lambda a: 1 - a * a),
+    nn.ReLU: (torch.relu, torch.sign),
+    nn.Sigmoid: (torch.sigmoid, lambda a: a * (1 - a)),
+}
+# Weights from which on a Jacobian is written into one piece of memory.
+_MANY = 1 << 15
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerChain(AbstractNetwork):
+    """Linear layers with an activation after each: the Jacobian in closed form, far faster than differentiating.
+
+    Attributes:
+        widths: Of the input, the hidden layers, the output.
+        activations: One for each layer; `nn.Identity` for none.
+        biases: Whether each layer has one.
+    """
+
+    widths: tuple[int, ...]
+    activations: tuple[type[nn.Module], ...]
+    biases: tuple[bool, ...]
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Number of weights of each layer."""
+        pairs = zip(self.widths, self.widths[1:], self.biases, strict=False)
+        return tuple((fan_in + bias) * fan_out for fan_in, fan_out, bias in pairs)
+
+    @functools.cached_property
+    def _shapes(self) -> list[tuple[int, ...]]:
+        """Of all matrices and biases."""
+        triples = zip(self.widths, self.widths[1:], self.biases, strict=False)
+        return [shape for i, o, bias in triples for shape in (((o, i), (o,)) if bias else ((o, i),))]
+
+    @functools.cached_property
+    def _lengths(self) -> list[int]:
+        return [math.prod(shape) for shape in self._shapes]
+
+    def _layers(self, weights: Tensor) -> list[tuple[Tensor, Tensor | None]]:
+        """Matrix and bias of each layer."""
+        flat = zip(weights.split_with_sizes(self._lengths), self._shapes, strict=True)
+        parts = iter([part.view(shape) if len(shape) > 1 else part for part, shape in flat])
+        return [(next(parts), next(parts) if bias else None) for bias in self.biases]
+
+    def __call__(
+        self, weights: Float[Tensor, " weight"], inputs: Float[Tensor, "point *feature"]
+    ) -> Float[Tensor, "point output"]:
+        """Return the outputs, computed layer by layer."""
+        return self._forward(self._layers(weights), inputs)[-1]
+
+    def _forward(self, layers: list[tuple[Tensor, Tensor | None]], inputs: Tensor) -> list[Tensor]:
+        """The inputs, and what every layer makes of them."""
+        values = [inputs]
+        for (matrix, bias), activation in zip(layers, self.activations, strict=True):
+            x = nn.functional.linear(values[-1], matrix, bias)
+            values.append(_SLOPES[activation][0](x) if activation in _SLOPES else x)
+        return values
+
+    def linearise(
+        self, weights: Float[Tensor, " weight"], inputs: Float[Tensor, "point *feature"]
+    ) -> tuple[Float[Tensor, "point output"], Float[Tensor, "point output weight"]]:
+        """From the last layer to the first, all outputs at once."""
+        layers = self._layers(weights)
+        values = self._forward(layers, inputs)
+        count, outputs = values[-1].shape
+        last = len(layers) - 1
+        delta = torch.eye(outputs, dtype=weights.dtype, device=weights.device).expand(count, outputs, outputs)
+        factors: list[tuple[Tensor, Tensor | None]] = []  # of a bias one, of a matrix that and what enters there
+        for k in range(last, -1, -1):
+            matrix, bias = layers[k]
+            slope = _SLOPES[self.activations[k]][1] if self.activations[k] in _SLOPES else None
+            if slope is not None:
+                delta = delta * slope(values[k + 1]).unsqueeze(1)
+            if bias is not None:
+                factors.append((delta, None))
+            factors.append((delta, values[k]))
+            if k == last and slope is None:  # delta is the identity: a product with it costs as much as any other
+                delta = matrix.expand(count, *matrix.shape)
+            elif k:
+                delta = delta @ matrix
+        return values[-1], _jacobian(factors[::-1], weights)
+
+    def adopt(self, smaller: AbstractNetwork) -> tuple["LayerChain", Int[Tensor, " weight"]]:
+        """Find the places of the weights, layer by layer."""
+        if not isinstance(smaller, LayerChain) or smaller.biases != self.biases:
+            raise ValueError(f"expected a chain of {len(self.biases)} layers with the same biases, got {smaller}")
+        return self, places_within(smaller._shapes, self._shapes)
+
+
+def _jacobian(factors: list[tuple[Tensor, Tensor | None]], weights: Tensor) -> Tensor:
+    """(point, output, weight): of a bias a factor (point, output, fan-out), of a matrix its product with what enters.
+
+    Of many weights each is written where it belongs, since new memory takes longer than the products.
+    """
+    tensors = (x for pair in factors for x in pair if x is not None)
+    if len(weights) < _MANY or any(x.requires_grad or is_transformed(x) for x in tensors):
+        return torch.cat([delta if value is None else _outer(delta, value) for delta, value in factors], -1)
+    count, outputs = factors[0][0].shape[:2]
+    jacobian = weights.new_empty(count, outputs, len(weights))
+    widths = [delta.shape[-1] * (1 if value is None else value.shape[-1]) for delta, value in factors]
+    for (delta, value), place in zip(factors, jacobian.split(widths, -1), strict=True):
+        if value is None:
+            place.copy_(delta)
+        else:
+            torch.mul(delta.unsqueeze(-1), value[:, None, None], out=place.unflatten(-1, (-1, value.shape[-1])))
+    return jacobian
+
+
+def _outer(delta: Tensor, value: Tensor) -> Tensor:
+    """Their products for each point, in the order of a matrix."""
+    count, outputs = delta.shape[:2]
+    return torch.bmm(delta.reshape(count, -1, 1), value.reshape(count, 1, -1)).view(count, outputs, -1)
+
+
+def as_network(module: nn.Module) -> AbstractNetwork:
+    """The module as a function of its weights, with the closed-form Jacobian where it is a chain of layers."""
+    layers = list(module) if type(module) is nn.Sequential else [module]
+    widths: list[int] = []
+    activations: list[type[nn.Module]] = []
+    biases: list[bool] = []
+    for layer in layers:
+        if type(layer) is nn.Linear and (not widths or widths[-1] == layer.in_features):
+            widths += [layer.in_features, layer.out_features] if not widths else [layer.out_features]
+            activations.append(nn.Identity)
+            biases.append(layer.bias is not None)
+        elif type(layer) in _SLOPES and activations and activations[-1] is nn.Identity:
+            activations[-1] = type(layer)
+        elif type(layer) is not nn.Identity:
+            return ModuleNetwork(module)
+    if not widths:
+        return ModuleNetwork(module)
+    chain = LayerChain(tuple(widths), tuple(activations), tuple(biases))
+    shared = chain.size != sum(p.numel() for p in module.parameters())
+    return ModuleNetwork(module) if shared else chain
