@@ -6,14 +6,9 @@ from tsforecast.core.em import em_step, expected_log_joint, posterior_entropy
 from tsforecast.core.gaussian import Gaussian, map_tensors
 from tsforecast.core.kalman import Filtered, Smoothed
 from tsforecast.core.linalg import NotPositiveDefiniteError
-from tsforecast.core.linear import (
-    AbstractLinearGaussian,
-    AbstractLinearSystem,
-    DiagonalLinearGaussian,
-    LinearGaussian,
-    LinearSystem,
-)
+from tsforecast.core.linear import AbstractLinearGaussian, DiagonalLinearGaussian, LinearGaussian
 from tsforecast.core.structural import ISSM
+from tsforecast.core.system import AbstractLinearSystem, LinearSystem
 
 __all__ = [
     "ISSM",

@@ -7,8 +7,9 @@ from torch import Tensor
 from tsforecast.core.gaussian import Gaussian
 from tsforecast.core.kalman import Smoothed, smooth
 from tsforecast.core.linalg import LOG_2PI, cholesky, log_det, mask_rows, matvec, solve_lower, symmetrise
-from tsforecast.core.linear import AbstractLinearSystem, LinearGaussian, LinearSystem
+from tsforecast.core.linear import LinearGaussian
 from tsforecast.core.loop.scan import scan
+from tsforecast.core.system import AbstractLinearSystem, LinearSystem
 
 
 def expected_log_joint(

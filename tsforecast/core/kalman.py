@@ -26,8 +26,9 @@ from tsforecast.core.linalg import (
     solve_lower,
     symmetrise,
 )
-from tsforecast.core.linear import AbstractLinearSystem, LinearGaussian
+from tsforecast.core.linear import LinearGaussian
 from tsforecast.core.loop.scan import scan
+from tsforecast.core.system import AbstractLinearSystem
 
 
 @register_record

@@ -26,7 +26,7 @@ from tests.core.particles.oracles import (
 )
 from tests.oracles import generator
 from tsforecast.core import Gaussian, LinearGaussian, LinearSystem, kalman, map_tensors, particles
-from tsforecast.core.particles import smoothing as particle_smoother
+from tsforecast.core.particles import backward
 from tsforecast.core.particles.smoothing import sample_given, smooth
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -90,14 +90,14 @@ def test_ancestors_weights_and_states_of_every_path(recurrent, decoded, missing,
         ).particles
     values, mask = values[at], None if mask is None else mask[at]
     filtered = particles.filter(system, start, values, mask, keep_history=True, generator=rng, first=first)
-    draw, log_weights, indices = particle_smoother._draw, [], []
+    draw, log_weights, indices = backward._draw, [], []
 
     def record(log_weight: Tensor, generator: torch.Generator | None) -> Tensor:
         log_weights.append(log_weight)
         indices.append(draw(log_weight, generator))
         return indices[-1]
 
-    monkeypatch.setattr(particle_smoother, "_draw", record)
+    monkeypatch.setattr(backward, "_draw", record)
     found = smooth(system, start, filtered.history, values, mask, num_samples=num_samples, generator=rng, first=first)
     assert len(log_weights) == len(values) + 1
     seen = torch.ones_like(values, dtype=torch.bool) if mask is None else mask

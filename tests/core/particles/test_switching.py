@@ -38,9 +38,10 @@ from tests.core.particles.oracles import (
 )
 from tests.oracles import generator, random_conditional, random_gaussian
 from tsforecast.core import Gaussian, LinearGaussian, LinearSystem, map_tensors, particles
-from tsforecast.core.particles import switching
+from tsforecast.core.particles import proposals
 from tsforecast.core.particles.filtering import Regime
-from tsforecast.core.particles.switching import DiagonalGaussian, GaussianSwitching, propose, propose_diagonal
+from tsforecast.core.particles.proposals import DiagonalGaussian, propose, propose_diagonal
+from tsforecast.core.particles.switching import GaussianSwitching
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -53,7 +54,7 @@ EXACT = {"rtol": 1e-8, "atol": 1e-8}
 def given_noise(monkeypatch, noises: list[torch.Tensor]) -> None:
     """What is drawn next, in place of random numbers."""
     left = list(noises)
-    monkeypatch.setattr(switching, "_noise", lambda like, generator: left.pop(0).expand(like.shape))
+    monkeypatch.setattr(proposals, "standard_noise", lambda like, generator: left.pop(0).expand(like.shape))
 
 
 @pytest.mark.parametrize("weight", [None, torch.tensor([True, False, True])])
@@ -411,7 +412,7 @@ def test_a_padded_series_is_the_series_bit_for_bit(kind):
 @pytest.mark.parametrize("proposed", [False, True])
 def test_a_series_that_begins_later_beside_others_is_as_if_alone(recurrent, proposed, monkeypatch):
     """With noise of zero, so that nothing depends on how many numbers were drawn before."""
-    monkeypatch.setattr(switching, "_noise", lambda like, generator: torch.zeros_like(like))
+    monkeypatch.setattr(proposals, "standard_noise", lambda like, generator: torch.zeros_like(like))
     begins = torch.tensor([0, 2, 4])
     model = Mixed(7, 2, recurrent)
     # Each series has a first switch of its own at every step, of which that of its begin must be read.

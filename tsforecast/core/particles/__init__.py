@@ -6,18 +6,17 @@ from tsforecast.core.particles.filtering import (
     ParticleFiltered,
     ParticleState,
     Regime,
-    draw,
     filter,
-    forecast,
     initial_particles,
-    predict,
     resample,
     systematic_ancestors,
     take,
 )
+from tsforecast.core.particles.prediction import draw, forecast, predict
+from tsforecast.core.particles.proposals import DiagonalGaussian, Likelihood
 from tsforecast.core.particles.recurrent import RecurrentSwitching
 from tsforecast.core.particles.smoothing import ParticleSmoothed, linear_given_switches, sample_given, smooth
-from tsforecast.core.particles.switching import CategoricalSwitching, DiagonalGaussian, GaussianSwitching, Likelihood
+from tsforecast.core.particles.switching import CategoricalSwitching, GaussianSwitching
 
 __all__ = [
     "GRADIENTS",

@@ -9,8 +9,9 @@ from torch import Tensor
 
 from tsforecast.core.gaussian import Gaussian
 from tsforecast.core.linear import LinearGaussian
+from tsforecast.core.particles.begun import choose
 from tsforecast.core.particles.filtering import AbstractSwitchingSystem, ParticleState, Regime, initial_particles
-from tsforecast.core.particles.switching import DiagonalGaussian, Likelihood, choose
+from tsforecast.core.particles.proposals import DiagonalGaussian, Likelihood
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,16 +12,18 @@ from torch import Tensor
 
 from tsforecast.core import kalman
 from tsforecast.core.gaussian import Gaussian, map_tensors, register_record, unbind
-from tsforecast.core.linalg import LOG_2PI, cholesky, log_det, mask_rows, matvec, symmetrise
-from tsforecast.core.linear import LinearGaussian, LinearSystem
+from tsforecast.core.linalg import matvec, symmetrise
+from tsforecast.core.linear import LinearGaussian
+from tsforecast.core.particles.backward import draw_paths
+from tsforecast.core.particles.begun import stand_still
 from tsforecast.core.particles.filtering import (
     AbstractSwitchingSystem,
     ParticleState,
-    Regime,
     filter,
     systematic_ancestors,
     take,
 )
+from tsforecast.core.system import LinearSystem
 
 
 @register_record
@@ -50,14 +52,6 @@ class ParticleSmoothed:
         spread = self.states.states.mean - self.mean.unsqueeze(1)
         between = spread.unsqueeze(-1) * spread.unsqueeze(-2)
         return symmetrise((self.states.states.cov + between).mean(1))
-
-
-@dataclasses.dataclass(frozen=True)
-class _Later:
-    """log p(what comes later | x) = -x' information x / 2 + score' x + a constant."""
-
-    information: Tensor  # (sample, series, state, state)
-    score: Tensor  # (sample, series, state)
 
 
 def smooth(
@@ -90,7 +84,7 @@ def smooth(
     Raises:
         NotPositiveDefiniteError: If a covariance cannot be factorised.
     """
-    drawn = _draw_paths(system, initial, history, values, observed, num_samples, generator, first)
+    drawn = draw_paths(system, initial, history, values, observed, num_samples, generator, first)
     switches = torch.stack([p.switch for p in drawn[1:]])
     states = kalman.smooth(*_given_paths(system, drawn, values, observed, first))
     auxiliaries = []
@@ -137,7 +131,7 @@ def sample_given(
         particles = dataclasses.replace(particles, log_weight=weights)
     filtered = filter(system, particles, values, observed, keep_history=True, generator=generator, first=first)
     assert filtered.history is not None
-    drawn = _draw_paths(system, particles, filtered.history, values, observed, num_samples, generator, first)
+    drawn = draw_paths(system, particles, filtered.history, values, observed, num_samples, generator, first)
     given = _given_paths(system, drawn, values, observed, first)
     states = kalman.sample_posterior(*given, num_samples=1, generator=generator).squeeze(1)
     paths = []
@@ -153,121 +147,6 @@ def sample_given(
         value = system.simulate_value(emitted, first + step, generator)
         paths.append(torch.where(observed[step], values[step], value))
     return torch.stack(paths)
-
-
-def _draw_paths(
-    system: AbstractSwitchingSystem,
-    initial: ParticleState,
-    history: ParticleState,
-    values: Tensor,
-    observed: Tensor | None,
-    num_samples: int,
-    generator: torch.Generator | None,
-    first: int,
-) -> list[ParticleState]:
-    """The drawn particles of every path (sample, series) at every step, those before the first step in front."""
-    last = map_tensors(lambda x: x[-1], history)
-    path = _take(last, _draw(last.log_weight.unsqueeze(0).expand(num_samples, -1, -1), generator))
-    later = _Later(torch.zeros_like(path.state.cov), torch.zeros_like(path.state.mean))
-    drawn = [path]
-    for step in range(len(values) - 1, -1, -1):
-        time = first + step
-        particles = initial if step == 0 else map_tensors(lambda x, at=step - 1: x[at], history)
-        if system.has_one_past:
-            path = _take(particles, system.recall(particles, path.switch, time)[1].argmax(1))
-            drawn.append(path)
-            continue
-        mask = None if observed is None else observed[step]
-        later = _pull_back(system.regime(path.switch, time), path, later, values[step], mask)
-        conditional, log_prob = system.recall(particles, path.switch, time)
-        log_weight = particles.log_weight + log_prob
-        log_weight = log_weight + _integrate(particles.state, conditional, path.switch, later)
-        index = _draw(log_weight, generator)
-        path = _take(particles, index)
-        if conditional is not None:  # the chosen particle's own recurrence now belongs to what comes later
-            later = _observe(_take(conditional, index), drawn[-1].switch, None, later)
-        drawn.append(path)
-    return drawn[::-1]
-
-
-def _draw(log_weight: Tensor, generator: torch.Generator | None) -> Tensor:
-    """One of the particles (dimension 1) for every sample and series."""
-    cumulative = torch.softmax(log_weight, 1).cumsum(1)
-    shape = (log_weight.shape[0], 1, log_weight.shape[2])
-    uniform = torch.rand(shape, generator=generator, dtype=log_weight.dtype, device=log_weight.device)
-    return (uniform * cumulative[:, -1:] >= cumulative).sum(1).clamp_max(log_weight.shape[1] - 1)
-
-
-def _take(record, index: Tensor):
-    """The record's (particle, series, ...) tensors at an index (sample, series)."""
-    series = torch.arange(index.shape[1], device=index.device)
-    return map_tensors(lambda x: x if x.ndim == 1 else x[index, series], record)
-
-
-def _observe(conditional: LinearGaussian, value: Tensor, observed: Tensor | None, later: _Later) -> _Later:
-    """With what an observation of x says: C' Q^{-1} C and C' Q^{-1} (y - d)."""
-    matrix, noise = conditional.matrix, conditional.noise
-    residual = value - conditional.offset
-    if observed is not None:
-        residual = torch.where(observed, residual, 0.0)
-        matrix, noise = mask_rows(matrix, noise, observed)
-    factor = cholesky(noise, "the noise of an emission")
-    rhs = torch.cat([matrix.expand(*residual.shape, -1), residual.unsqueeze(-1)], -1)
-    white = torch.linalg.solve_triangular(factor.expand(*residual.shape, -1), rhs, upper=False)
-    rows, white = white[..., :-1], white[..., -1]
-    return _Later(later.information + rows.mT @ rows, later.score + matvec(rows.mT, white))
-
-
-def _pull_back(regime: Regime, path: ParticleState, later: _Later, value: Tensor, observed: Tensor | None) -> _Later:
-    """What step t and all after it say of x_{t-1}, given the switch of step t."""
-    if path.auxiliary is not None:  # it was drawn, given an observation: that says no more
-        seen = None if observed is None else observed.any(-1, keepdim=True).expand(path.auxiliary.shape)
-        now = _observe(regime.emission.dense(), path.auxiliary, seen, later)
-    else:
-        now = _observe(regime.emission.dense(), value.expand(*later.score.shape[:-1], -1), observed, later)
-    transition = regime.transition.dense()
-    # With R = G G': (J^{-1} + R)^{-1} = J - J G (I + G' J G)^{-1} G' J, which needs no inverse of J or R.
-    root = cholesky(transition.noise, "the noise of a transition", jitter=True)
-    seen_root = now.information @ root
-    inner = root.mT @ seen_root
-    inner = inner + torch.eye(inner.shape[-1], dtype=inner.dtype, device=inner.device)
-    factor = cholesky(inner, "the information of later steps")
-    gain = torch.linalg.solve_triangular(factor, seen_root.mT, upper=False)
-    information = now.information - gain.mT @ gain
-    residual = now.score - matvec(now.information, transition.offset)
-    white = torch.linalg.solve_triangular(factor, matvec(root.mT, residual).unsqueeze(-1), upper=False)
-    residual = residual - (gain.mT @ white).squeeze(-1)
-    back = transition.matrix.mT
-    return _Later(symmetrise(back @ information @ transition.matrix), matvec(back, residual))
-
-
-def _integrate(
-    belief: Gaussian, conditional: LinearGaussian | None, switch: Tensor, later: _Later
-) -> Float[Tensor, "sample particle series"]:
-    """Log of the integral over x of every particle's N(x; m, V) N(switch; F x + f, S) and of what comes later."""
-    information, score = later.information.unsqueeze(1), later.score.unsqueeze(1)
-    constant = 0.0
-    if conditional is not None:
-        factor = cholesky(conditional.noise, "the noise of a switch")
-        residual = switch.unsqueeze(1) - conditional.offset
-        rows = torch.linalg.solve_triangular(factor, conditional.matrix, upper=False)
-        white = torch.linalg.solve_triangular(
-            factor.expand(*residual.shape, -1), residual.unsqueeze(-1), upper=False
-        ).squeeze(-1)
-        information = information + rows.mT @ rows
-        score = score + matvec(rows.mT.expand(*white.shape[:-1], *rows.mT.shape[-2:]), white)
-        constant = -0.5 * (white.square().sum(-1) + log_det(factor) + residual.shape[-1] * LOG_2PI)
-    root = cholesky(belief.cov, "the belief of a particle", jitter=True)
-    mean = belief.mean.expand(score.shape[0], *belief.mean.shape)
-    information = information.expand(*mean.shape, -1)
-    inner = root.mT @ information @ root
-    inner = inner + torch.eye(inner.shape[-1], dtype=inner.dtype, device=inner.device)
-    factor = cholesky(inner, "the information of later steps")
-    pushed = matvec(information, mean)
-    residual = matvec(root.mT.expand_as(inner), score - pushed)
-    white = torch.linalg.solve_triangular(factor, residual.unsqueeze(-1), upper=False).squeeze(-1)
-    exponent = (mean * (score - 0.5 * pushed)).sum(-1) + 0.5 * (white.square().sum(-1) - log_det(factor))
-    return constant + exponent
 
 
 def linear_given_switches(
@@ -330,7 +209,7 @@ def _given_paths(
                 target,
                 mask,
             )
-        transition = _begun(regime.transition.dense(), path.begun)
+        transition = stand_still(regime.transition.dense(), path.begun)
         transitions.append([_wide(x, shape, event) for x, event in _events(transition)])
         emissions.append([_wide(x, shape, event) for x, event in _events(emission)])
         targets.append(target)
@@ -347,18 +226,6 @@ def _given_paths(
 
 def _events(conditional: LinearGaussian) -> list[tuple[Tensor, int]]:
     return [(conditional.matrix, 2), (conditional.offset, 1), (conditional.noise, 2)]
-
-
-def _begun(transition: LinearGaussian, begun: Bool[Tensor, " series"]) -> LinearGaussian:
-    """The transition where a series has begun; before, its state stands still."""
-    if bool(begun.all()):
-        return transition
-    matrix = torch.eye(transition.matrix.shape[-1], dtype=transition.matrix.dtype, device=begun.device)
-    return LinearGaussian(
-        torch.where(begun[:, None, None], transition.matrix, matrix),
-        torch.where(begun[:, None], transition.offset, 0.0),
-        torch.where(begun[:, None, None], transition.noise, 0.0),
-    )
 
 
 def _next_switch(

@@ -7,8 +7,8 @@ Given the state x before a block of steps, the block's observations y and the st
 
 so a series is a short chain of such conditionals: one Cholesky factor and one rank-k update replace k steps. The rows
 of the factor are the one-step predictions, so the likelihood of every step is at hand. A dense system makes its blocks
-by recursion (one step a block where its parameters vary), the ISSM by structure; everything that depends on time or on
-parameters only X
+by recursion (one step a block where its parameters vary), the ISSM by structure. What depends on time or on parameters
+alone is computed for many blocks at once; only beliefs are passed from block to block.
 """
 
 import dataclasses
@@ -82,17 +82,10 @@ def condition_on_blocks(
     num_steps, num_targets = values.shape[0], values.shape[-1]
     length = blocks.matrix.shape[-2] // num_targets
     count = num_steps // length
-
-    def in_blocks(x: Tensor) -> Tensor:
-        """(time, *some of the batch, target) to (block, series, obs)."""
-        x = x.reshape(num_steps, *[1] * (len(batch) + 2 - x.ndim), *x.shape[1:])
-        x = x.expand(num_steps, *batch, num_targets).reshape(count, length, size, num_targets)
-        return x.transpose(1, 2).reshape(count, size, length * num_targets)
-
     cov = _flatten(prior.cov, batch, 2, 0)
     mean = prior.mean.expand(*batch, prior.mean.shape[-1]).reshape(size, -1)
-    rows = in_blocks(values) - offset
-    mask = None if observed is None else in_blocks(observed).unsqueeze(-1)
+    rows = _in_blocks(values, batch, length) - offset
+    mask = None if observed is None else _in_blocks(observed, batch, length).unsqueeze(-1)
     drift = flat.pop("state_offset")
     shared = mask is None and cov.shape[0] == 1 and all(x is None or x.shape[1] == 1 for x in flat.values())
     if shared:  # the series are columns beside one covariance
@@ -104,9 +97,7 @@ def condition_on_blocks(
         drift = None if drift is None else drift.unsqueeze(-1)
 
     keep = torch.is_grad_enabled()
-    learnt = [x for x in (flat["matrix"], flat["transition"]) if x is not None]
-    # `vmap` hides what `grad` outside of it needs.
-    moments = keep and any(x.requires_grad or is_transformed(x) for x in learnt)
+    moments = keep and _may_be_learnt(flat["matrix"], flat["transition"])
     parameters = *(flat[name] for name in ("matrix", "noise", "cross", "transition")), drift, flat["state_noise"]
     terms, mean, cov, info, *_ = Chain.apply(keep, moments, rows, mask, mean, cov, *parameters)  # pyright: ignore
     _check(info, terms, length, num_targets, first_step)
@@ -118,6 +109,20 @@ def condition_on_blocks(
         cov = cov.reshape(*batch, *cov.shape[1:])
     terms = terms.reshape(count, size, length, num_targets).sum(-1)
     return Gaussian(mean.reshape(*batch, -1), cov), terms.transpose(1, 2).reshape(num_steps, *batch)
+
+
+def _may_be_learnt(*parameters: Tensor | None) -> bool:
+    """Whether a gradient of one is wanted, as far as can be seen: `vmap` hides what `grad` outside of it needs."""
+    return any(x.requires_grad or is_transformed(x) for x in parameters if x is not None)
+
+
+def _in_blocks(x: Tensor, batch: torch.Size, length: int) -> Tensor:
+    """(time, *some of the batch, target) to (block, series, obs), for blocks of `length` steps."""
+    num_steps, num_targets = x.shape[0], x.shape[-1]
+    count, size = num_steps // length, batch.numel()
+    x = x.reshape(num_steps, *[1] * (len(batch) + 2 - x.ndim), *x.shape[1:])
+    x = x.expand(num_steps, *batch, num_targets).reshape(count, length, size, num_targets)
+    return x.transpose(1, 2).reshape(count, size, length * num_targets)
 
 
 def _flatten(x: Tensor, batch: torch.Size, event_ndim: int, lead: int) -> Tensor:

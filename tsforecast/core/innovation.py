@@ -1,0 +1,137 @@
+"""The step of an innovation model: its transition and its emission, by their structure."""
+
+import dataclasses
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from tsforecast.core.components import one_hot
+from tsforecast.core.gaussian import Gaussian, register_record
+from tsforecast.core.linalg import LOG_2PI, add_diagonal, broadcast_shapes, check_factor, symmetrise
+from tsforecast.core.linear import AbstractLinearGaussian, LinearGaussian
+
+
+@register_record
+@dataclasses.dataclass(frozen=True)
+class ISSMTransition(AbstractLinearGaussian):
+    """x_t given x_{t-1}: dampings on the diagonal, and slopes added to their levels.
+
+    Attributes:
+        diagonal: (*batch, state), or None for ones.
+        noise: Variances, (*batch, state).
+        slopes: (level, slope) positions of every trend.
+        slope: Whether slopes are added, (*batch, 1) of ones and zeros; None if they are.
+    """
+
+    diagonal: Float[Tensor, "*#batch state"] | None
+    noise: Float[Tensor, "*#batch state"]
+    slopes: tuple[tuple[int, int], ...]
+    slope: Float[Tensor, "*#batch 1"] | None = None
+
+    def marginal(self, prior: Gaussian) -> Gaussian:
+        """Return the predicted belief, in O(n^2) for n states."""
+        mean = self._move(prior.mean.unsqueeze(-1)).squeeze(-1)
+        cov = prior.cov
+        if self.slopes:
+            cov = symmetrise(self._move(self._move(cov).mT))
+        elif self.diagonal is not None:
+            cov = cov * (self.diagonal.unsqueeze(-1) * self.diagonal.unsqueeze(-2))
+        return Gaussian(mean, add_diagonal(cov, self.noise, in_place=cov is not prior.cov))
+
+    def _move(self, x: Tensor) -> Tensor:
+        moved = x if self.diagonal is None else x * self.diagonal.unsqueeze(-1)
+        if not self.slopes:
+            return moved
+        levels, slopes = (torch.tensor(positions, device=x.device) for positions in zip(*self.slopes, strict=True))
+        added = x if self.slope is None else x * self.slope.unsqueeze(-1)
+        batch = broadcast_shapes(moved.shape, added.shape)
+        return moved.expand(batch).index_add(-2, levels, added.expand(batch).index_select(-2, slopes))
+
+    def posterior(
+        self, prior: Gaussian, value: Float[Tensor, "*#batch out"], observed: Bool[Tensor, "*#batch out"] | None = None
+    ) -> tuple[Gaussian, Float[Tensor, "*batch"]]:
+        """The earlier state given the later one, by the dense form."""
+        return self.dense().posterior(prior, value, observed)
+
+    def sample(
+        self, value: Float[Tensor, "*#batch in"], generator: torch.Generator | None = None
+    ) -> Float[Tensor, "*batch out"]:
+        """The state moved on, with noise."""
+        mean = self._move(value.unsqueeze(-1)).squeeze(-1)
+        mean = mean.expand(broadcast_shapes(mean.shape, self.noise.shape))
+        noise = torch.randn(mean.shape, generator=generator, dtype=mean.dtype, device=mean.device)
+        noisy = self.noise > 0  # the derivative of a root is infinite at zero
+        return mean + torch.where(noisy, torch.where(noisy, self.noise, 1.0).sqrt(), 0.0) * noise
+
+    def dense(self) -> LinearGaussian:
+        """The same conditional by its matrices."""
+        eye = torch.eye(self.noise.shape[-1], dtype=self.noise.dtype, device=self.noise.device)
+        return LinearGaussian(self._move(eye), torch.zeros_like(self.noise), torch.diag_embed(self.noise))
+
+
+@register_record
+@dataclasses.dataclass(frozen=True)
+class ISSMEmission(AbstractLinearGaussian):
+    """y_t given x_t: the sum of the active states, one target.
+
+    Attributes:
+        index: Positions of the active states, (*batch, active).
+        offset: (*batch,).
+        noise: Variance, (*batch,).
+        num_states: Size of the state.
+    """
+
+    index: Int[Tensor, "*#batch active"]
+    offset: Float[Tensor, "*#batch"]
+    noise: Float[Tensor, "*#batch"]
+    num_states: int
+
+    def _rows(self, x: Tensor) -> Tensor:
+        """Sum of the active rows of (*batch, state, column)."""
+        if self.index.ndim == 1:
+            return x.index_select(-2, self.index).sum(-2)
+        batch = broadcast_shapes(x.shape[:-2], self.index.shape[:-1])
+        index = self.index.expand(*batch, -1).unsqueeze(-1)
+        return x.expand(*batch, *x.shape[-2:]).gather(-2, index.expand(*index.shape[:-1], x.shape[-1])).sum(-2)
+
+    def _predict(self, prior: Gaussian) -> tuple[Tensor, Tensor, Tensor]:
+        cross = self._rows(prior.cov)
+        mean = self._rows(prior.mean.unsqueeze(-1)).squeeze(-1) + self.offset
+        return mean, cross, self._rows(cross.unsqueeze(-1)).squeeze(-1) + self.noise
+
+    def marginal(self, prior: Gaussian) -> Gaussian:
+        """Predictive of the observation."""
+        mean, _, variance = self._predict(prior)
+        return Gaussian(mean.unsqueeze(-1), variance[..., None, None])
+
+    def posterior(
+        self, prior: Gaussian, value: Float[Tensor, "*#batch out"], observed: Bool[Tensor, "*#batch out"] | None = None
+    ) -> tuple[Gaussian, Float[Tensor, "*batch"]]:
+        """Update by a scalar division and an outer product."""
+        mean, cross, variance = self._predict(prior)
+        check_factor((~(variance > 0)).int(), ("series",), "the predictive variance of an observation")
+        residual = value[..., 0] - mean
+        weight = torch.ones_like(residual)
+        if observed is not None:
+            weight = observed[..., 0].to(residual.dtype)
+            residual = torch.where(observed[..., 0], residual, 0.0)
+        scale = weight * variance.rsqrt()
+        white = cross * scale.unsqueeze(-1)  # its outer product is symmetric to the last bit
+        log_prob = -0.5 * weight * (residual.square() / variance + variance.log() + LOG_2PI)
+        cov = torch.addcmul(prior.cov, white.unsqueeze(-1), white.unsqueeze(-2), value=-1)
+        return Gaussian(prior.mean + white * (scale * residual).unsqueeze(-1), cov), log_prob
+
+    def sample(
+        self, value: Float[Tensor, "*#batch in"], generator: torch.Generator | None = None
+    ) -> Float[Tensor, "*batch out"]:
+        """The sum of the active states, with noise."""
+        mean = self._rows(value.unsqueeze(-1)).squeeze(-1) + self.offset
+        mean = mean.expand(broadcast_shapes(mean.shape, self.noise.shape))
+        noise = torch.randn(mean.shape, generator=generator, dtype=mean.dtype, device=mean.device)
+        return (mean + self.noise.sqrt() * noise).unsqueeze(-1)
+
+    def dense(self) -> LinearGaussian:
+        """The same conditional by its matrices."""
+        matrix = one_hot(self.index, self.num_states, self.noise).sum(-2)
+        return LinearGaussian(matrix.unsqueeze(-2), self.offset.unsqueeze(-1), self.noise[..., None, None])

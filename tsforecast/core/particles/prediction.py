@@ -1,0 +1,106 @@
+"""What comes next under weighted particles: the density of one step, and sample paths of many."""
+
+import dataclasses
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from tsforecast.core.gaussian import Gaussian
+from tsforecast.core.linalg import cholesky, matvec
+from tsforecast.core.loop.scan import scan
+from tsforecast.core.mixture import GaussianMixture
+from tsforecast.core.particles.filtering import AbstractSwitchingSystem, ParticleState, systematic_ancestors, take
+
+
+def draw(particles: ParticleState, num_samples: int, generator: torch.Generator | None = None) -> ParticleState:
+    """Particles drawn systematically by their weights, which they keep; see `systematic_ancestors`."""
+    weight = particles.log_weight.detach()
+    uniform = torch.rand(weight.shape[1], generator=generator, dtype=weight.dtype, device=weight.device)
+    return take(particles, systematic_ancestors(weight, uniform, num_samples))
+
+
+def predict(
+    system: AbstractSwitchingSystem, particles: ParticleState, time: int, generator: torch.Generator | None = None
+) -> GaussianMixture:
+    """One-step-ahead predictive density of what the emission emits: the state is integrated out, the switch sampled.
+
+    Args:
+        system: Its step `time` is taken.
+        particles: Before that step.
+        time: Index of the step.
+        generator: Of random numbers.
+    """
+    moved = system.extend(particles, time, None, None, generator)
+    return GaussianMixture(moved.log_weight, system.regime(moved.switch, time).emission.marginal(moved.state))
+
+
+def forecast(
+    system: AbstractSwitchingSystem,
+    particles: ParticleState,
+    num_steps: int,
+    num_samples: int,
+    generator: torch.Generator | None = None,
+    first: int = 0,
+    switches: Float[Tensor, "time #sample series switch"] | None = None,
+    hold: bool = False,
+) -> tuple[
+    Float[Tensor, "time sample series target"],
+    Float[Tensor, "time sample series switch"],
+    Float[Tensor, "time sample series state"],
+]:
+    """Joint sample paths of the model from weighted particles: of observations, switches and states.
+
+    Args:
+        system: Its steps `first`, `first + 1`, ... are taken.
+        particles: Before step `first`.
+        num_steps: At least 1.
+        num_samples: Paths.
+        generator: Of random numbers.
+        first: Index of the first step.
+        switches: Held fixed, for what-if questions; None to sample them.
+        hold: Whether every path keeps the switch of its particle.
+    """
+    particles, state = _draw_states(particles, num_samples, generator)
+
+    def step(carry: tuple[ParticleState, Tensor], x: tuple) -> tuple[tuple[ParticleState, Tensor], tuple]:
+        particles, state = carry
+        time, held = x
+        if hold:
+            switch = particles.switch
+        elif held is None:
+            switch = system.simulate_switch(particles, state, time, generator)
+        else:
+            switch = held.expand(num_samples, -1, -1)
+        regime = system.regime(switch, time)
+        state = regime.transition.sample(state, generator)
+        emitted = regime.emission.sample(state, generator)
+        value = system.simulate_value(emitted, time, generator)
+        particles = dataclasses.replace(
+            particles,
+            switch=switch,
+            auxiliary=None if particles.auxiliary is None else emitted,
+            recurrence=regime.recurrence,
+            switch_noise=regime.switch_noise,
+            begun=torch.ones_like(particles.begun),
+        )
+        return (particles, state), (value, switch, state)
+
+    _, paths = scan(step, (particles, state), (range(first, first + num_steps), switches), first=first)
+    return paths
+
+
+def _draw_states(
+    particles: ParticleState, num_samples: int, generator: torch.Generator | None
+) -> tuple[ParticleState, Tensor]:
+    """Particles drawn by their weights, whose states are known from now on; and these states."""
+    # Factorised once for each particle, not for each path: the factor takes the covariance's place in the drawing.
+    factor = cholesky(particles.state.cov, "the covariance of a particle's state", jitter=True)
+    particles = draw(
+        dataclasses.replace(particles, state=Gaussian(particles.state.mean, factor)), num_samples, generator
+    )
+    mean, factor = particles.state.mean, particles.state.cov
+    noise = torch.randn(mean.shape, generator=generator, dtype=mean.dtype, device=mean.device)
+    state = mean + matvec(factor, noise)
+    known = Gaussian(state, state.new_zeros(()).expand(factor.shape))
+    return dataclasses.replace(particles, state=known), state

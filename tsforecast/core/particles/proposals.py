@@ -1,0 +1,132 @@
+"""Proposals of switches and auxiliaries: samples of a prior times what stands for a likelihood."""
+
+import dataclasses
+from typing import Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from tsforecast.core.gaussian import Gaussian, register_record
+from tsforecast.core.linalg import LOG_2PI, add_diagonal, cholesky, log_det, matvec, whiten
+from tsforecast.core.linear import AbstractLinearGaussian
+
+
+@register_record
+@dataclasses.dataclass(frozen=True)
+class DiagonalGaussian:
+    """A Gaussian with independent components.
+
+    Attributes:
+        mean: Shape (*batch, dim).
+        variance: Shape (*batch, dim).
+    """
+
+    mean: Float[Tensor, "*#batch dim"]
+    variance: Float[Tensor, "*#batch dim"]
+
+    def log_prob(self, value: Float[Tensor, "*#batch dim"]) -> Float[Tensor, "*batch"]:
+        """Return the log-density, summed over the dimensions."""
+        square = (value - self.mean).square() / self.variance
+        return -0.5 * (square + self.variance.log() + LOG_2PI).sum(-1)
+
+
+@runtime_checkable
+class Likelihood(Protocol):
+    """p(y_t | z_t): the decoder of an auxiliary."""
+
+    def log_prob(
+        self, auxiliary: Tensor, value: Tensor, observed: Tensor | None, time: int
+    ) -> Float[Tensor, "particle series"]:
+        """Log-density of the observed components."""
+        ...
+
+    def sample(self, auxiliary: Tensor, time: int, generator: torch.Generator | None) -> Tensor:
+        """Observations given auxiliaries."""
+        ...
+
+
+def propose(
+    conditional: AbstractLinearGaussian,
+    prior: Gaussian,
+    proposal: DiagonalGaussian | None = None,
+    weight: Bool[Tensor, "*#batch"] | None = None,
+    generator: torch.Generator | None = None,
+) -> tuple[Float[Tensor, "*batch out"], Float[Tensor, "*batch"], Gaussian]:
+    """Samples b from p(b) q(b), renormalised, where p is a marginal and q stands for the likelihood; p(a | b) with it.
+
+    With p(b) = N(mu, Sigma) and q = N(m, D), a sample is moved by Matheron's rule,
+
+        b = b_0 + Sigma (Sigma + D)^{-1} (m + sqrt(D) e - b_0),    b_0 ~ p,
+        log p(b) - log pi(b) = log N(m; mu, Sigma + D) - log q(b),
+
+    so neither p nor the proposal pi is evaluated, and the factor of Sigma serves the conditioning too.
+
+    Args:
+        conditional: p(b | a).
+        prior: Over `a`.
+        proposal: q(b); None for p itself.
+        weight: False where the proposal is ignored.
+        generator: Of random numbers.
+
+    Returns:
+        The sample; log p - log pi at the sample; p(a | b).
+    """
+    dense = conditional.dense()
+    mean = matvec(dense.matrix, prior.mean) + dense.offset
+    cross = dense.matrix @ prior.cov
+    cov = cross @ dense.matrix.mT + dense.noise
+    factor = cholesky(cov, "the predictive covariance of a switch or auxiliary")
+    mean = mean.expand(factor.shape[:-1])
+    sample = mean + matvec(factor, standard_noise(mean, generator))
+    log_ratio = torch.zeros_like(mean[..., 0])
+    if proposal is not None:
+        total = cholesky(add_diagonal(cov, proposal.variance), "the covariance of a proposal")
+        noisy = proposal.mean + proposal.variance.sqrt() * standard_noise(mean, generator) - sample
+        # cov (Sigma + D)^{-1} noisy as a product of whitened ones
+        columns = torch.stack([(proposal.mean - mean).expand(noisy.shape), noisy], -1)
+        white = whiten(total, torch.cat([columns, cov], -1))
+        shift = matvec(white[..., 2:].mT, white[..., 1])
+        log_total = -0.5 * (white[..., 0].square().sum(-1) + log_det(total) + mean.shape[-1] * LOG_2PI)
+        if weight is not None:
+            shift = torch.where(weight.unsqueeze(-1), shift, 0.0)
+        sample = sample + shift
+        log_ratio = log_total - proposal.log_prob(sample)
+        if weight is not None:
+            log_ratio = torch.where(weight, log_ratio, 0.0)
+    rhs = torch.cat([cross.expand(*factor.shape[:-1], -1), (sample - mean).unsqueeze(-1)], -1)
+    white = whiten(factor, rhs)
+    states = cross.shape[-1]
+    update = white[..., :states].mT @ white
+    posterior = Gaussian(prior.mean + update[..., states], prior.cov - update[..., :states])
+    return sample, log_ratio, posterior
+
+
+def propose_diagonal(
+    prior: DiagonalGaussian,
+    proposal: DiagonalGaussian | None = None,
+    weight: Bool[Tensor, "*#batch"] | None = None,
+    generator: torch.Generator | None = None,
+) -> tuple[Float[Tensor, "*batch out"], Float[Tensor, "*batch"]]:
+    """`propose` for a prior with independent components that tells nothing of `a`: sample, log p - log pi."""
+    product = prior
+    if proposal is not None:
+        total = prior.variance + proposal.variance
+        gain, rest = (
+            prior.variance / total,
+            proposal.variance / total,
+        )
+        # As 1 - gain the rest would be 0 for a proposal that is very sure.
+        if weight is not None:
+            gain, rest = torch.where(weight.unsqueeze(-1), gain, 0.0), torch.where(weight.unsqueeze(-1), rest, 1.0)
+        product = DiagonalGaussian(prior.mean + gain * (proposal.mean - prior.mean), prior.variance * rest)
+    sample = product.mean + product.variance.sqrt() * standard_noise(product.mean, generator)
+    if proposal is None:
+        return sample, torch.zeros_like(sample[..., 0])
+    log_ratio = prior.log_prob(sample) - product.log_prob(sample)
+    return sample, log_ratio if weight is None else torch.where(weight, log_ratio, 0.0)
+
+
+def standard_noise(like: Tensor, generator: torch.Generator | None) -> Tensor:
+    """Return standard normal numbers of the same shape, type and device."""
+    return torch.randn(like.shape, generator=generator, dtype=like.dtype, device=like.device)
