@@ -17,7 +17,8 @@ from typing import Any
 
 from tsforecast.data.folder import data_home
 from tsforecast.video.data import TRUTHS, Video, load_video, make_video, save_video
-from tsforecast.video.physics import WORLDS, constants, simulate_sequences
+from tsforecast.video.physics import simulate_sequences
+from tsforecast.video.worlds import WORLDS, constants
 
 log = logging.getLogger(__name__)
 PARTS = {"train": 20, "test": 60}  # frames of a sequence

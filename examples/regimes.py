@@ -17,7 +17,7 @@ import pandas as pd
 import torch
 
 from tsforecast import StateSpaceEstimator, load_task
-from tsforecast.data.transform import collate, cut
+from tsforecast.data.windows import collate, cut
 from tsforecast.plots import plot_regimes, save_figure
 
 QUICK = "--quick" in sys.argv  # a training that is too short, to try the script

@@ -5,7 +5,7 @@ from tqdm import tqdm
 from video_frames import pixels
 from video_runs import AHEAD, SEEN
 
-from tsforecast.video import physics
+from tsforecast.video import physics, worlds
 from tsforecast.video.data import Video
 from tsforecast.video.scores import FrameScores, repeat_last_frame, score_frames
 
@@ -30,13 +30,13 @@ def floors(video: Video, samples: int, workers: int) -> dict[str, FrameScores]:
     return found
 
 
-def perturbed(video: Video, generator: np.random.Generator) -> physics.States:
+def perturbed(video: Video, generator: np.random.Generator) -> worlds.States:
     """States of the last frame seen, known only about as well as frames can tell them."""
     exact, velocity = (video.truths[name][:, SEEN - 1] for name in ("position", "velocity"))
     position = exact + POSITION_ERROR * generator.normal(size=exact.shape)
     velocity = velocity + VELOCITY_ERROR * generator.normal(size=velocity.shape)
     world, inside = video.metadata["world"], np.ones(len(position), np.bool_)
     if video.truths["paddles"].shape[-1]:  # what has left the picture is not brought back
-        inside = np.abs(exact[:, 0] - physics.SIZE / 2) < physics.SIZE / 2 - physics.RADIUS
-    position = np.where(inside[:, None], physics.keep_inside(world, position, 0.0), exact)
-    return physics.States(position, velocity, video.truths["paddles"][:, SEEN - 1])
+        inside = np.abs(exact[:, 0] - worlds.SIZE / 2) < worlds.SIZE / 2 - worlds.RADIUS
+    position = np.where(inside[:, None], worlds.keep_inside(world, position, 0.0), exact)
+    return worlds.States(position, velocity, video.truths["paddles"][:, SEEN - 1])

@@ -15,7 +15,7 @@ from tsforecast.models import DATA_DECIDED, MODELS
 from tsforecast.models.kvae import AbstractKVAEForecaster
 from tsforecast.models.sgls import ARSGLSForecaster
 from tsforecast.video.data import Video, load_video
-from tsforecast.video.physics import WORLDS
+from tsforecast.video.worlds import WORLDS
 
 SEEN, AHEAD = 20, 40  # frames that are filtered, and forecast
 NAMES = ("arsgls", "kvae-rb", "kvae-mc")

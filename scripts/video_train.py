@@ -41,8 +41,9 @@ from video_runs import (
 )
 
 from tsforecast.cli import runs
+from tsforecast.cli.epochs import progress
 from tsforecast.cli.memory import keep_freed_memory
-from tsforecast.cli.train import progress
+from tsforecast.cli.run_log import log_file
 from tsforecast.forecasting.training import fit
 from tsforecast.plots import plot_learning_curve, save_figure
 from tsforecast.progress import is_watched
@@ -187,7 +188,7 @@ def train(folder: Path, record: dict[str, Any]) -> int:
     }
     if profile := settings.get("profile"):
         options["profiler"] = PROFILERS[profile](dirpath=folder.resolve(), filename="profile")
-    with runs.log_file(folder / "train.log"):
+    with log_file(folder / "train.log"):
         runs.keep_metrics(folder)
         log.info("%s: %s on %s, %d sequences", folder, record["model"], record["dataset"], len(data))
         try:

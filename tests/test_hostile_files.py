@@ -31,7 +31,7 @@ from tsforecast.forecasting.adaptation import Adaptation, AdaptivePredictor, loa
 from tsforecast.forecasting.beliefs import load_beliefs, save_beliefs
 from tsforecast.forecasting.predictor import StateSpacePredictor, load_predictor, save_predictor
 from tsforecast.forecasting.training import check_checkpoint
-from tsforecast.online import prequential
+from tsforecast.online import saved_progress
 from tsforecast.online.prequential import Setup, advance, begin
 from tsforecast.online.stream import Observation, read_stream
 from tsforecast.video.data import load_video
@@ -429,8 +429,8 @@ def state(tmp_path_factory):
         )
         progress, _ = advance(STREAMING, progress, item)
     path = tmp_path_factory.mktemp("stream") / "state.pt"
-    prequential.save(path, progress, {"bytes": 0})
-    assert prequential.load(path, STREAMING)[0].items == 5
+    saved_progress.save(path, progress, {"bytes": 0})
+    assert saved_progress.load(path, STREAMING)[0].items == 5
     return path
 
 
@@ -438,7 +438,7 @@ def state(tmp_path_factory):
 def test_states_of_streams_that_are_none(state, tmp_path, mark, content):
     path = tmp_path / "state.pt"
     path.write_bytes(TENSORS[content](state.read_bytes(), mark))
-    assert str(path) in refusal(prequential.load, path, STREAMING)
+    assert str(path) in refusal(saved_progress.load, path, STREAMING)
 
 
 STATES = {
@@ -469,7 +469,7 @@ def test_states_of_streams_that_are_changed(state, tmp_path, change):
     STATES[change](payload)
     path = tmp_path / "state.pt"
     torch.save(payload, path)
-    assert str(path) in refusal(prequential.load, path, STREAMING)
+    assert str(path) in refusal(saved_progress.load, path, STREAMING)
 
 
 LONG = 300 << 20  # more than may be hidden in a small file

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from tsforecast.data import files
-from tsforecast.data.files import append_rows, lock_folder, remove_leftovers, replace_file, replace_folder, save_tensors
+from tsforecast.data import files, locks
+from tsforecast.data.files import append_rows, remove_leftovers, replace_file, replace_folder, save_tensors
+from tsforecast.data.locks import lock_folder
 
 
 def start(work):
@@ -272,7 +273,7 @@ def test_a_folder_that_stays_empty_is_removed(tmp_path):
 
 def test_the_lock_of_a_new_file_is_taken_when_its_owner_removed_the_old_one(tmp_path, monkeypatch):
     """Who opened the file just before its owner removed it holds a file that nobody sees."""
-    real, opened = files._lock, []
+    real, opened = locks.lock_open_file, []
 
     def late(handle):
         if not opened:
@@ -280,7 +281,7 @@ def test_the_lock_of_a_new_file_is_taken_when_its_owner_removed_the_old_one(tmp_
         opened.append(handle)
         return real(handle)
 
-    monkeypatch.setattr(files, "_lock", late)
+    monkeypatch.setattr(locks, "lock_open_file", late)
     with lock_folder(tmp_path):
         assert len(opened) == 2
         assert (tmp_path / ".lock").is_file()

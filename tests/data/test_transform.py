@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from tsforecast.data.frequency import to_period
-from tsforecast.data.transform import EpochLoader, Prepare, collate, cut
+from tsforecast.data.transform import EpochLoader, Prepare
+from tsforecast.data.windows import collate, cut
 from tsforecast.seasons import SEASONS
 
 

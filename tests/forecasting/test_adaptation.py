@@ -14,7 +14,7 @@ import torch
 from tests.forecasting.test_estimator import HORIZON, make_entries, make_estimator
 from tests.learners.particles import make_particles
 from tsforecast.data import ForecastTask
-from tsforecast.data.transform import collate, cut
+from tsforecast.data.windows import collate, cut
 from tsforecast.evaluation import paired_difference, score
 from tsforecast.forecasting.adaptation import Adaptation, AdaptivePredictor, PeriodNetwork, load_adaptive, rolling
 from tsforecast.learners import LEARNERS, LogDensity, NamedLearner

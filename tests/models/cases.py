@@ -6,7 +6,8 @@ import numpy as np
 import pandas as pd
 import torch
 
-from tsforecast.data.transform import Prepare, collate, cut
+from tsforecast.data.transform import Prepare
+from tsforecast.data.windows import collate, cut
 from tsforecast.models import MODELS, AbstractForecaster, AbstractSwitchingForecaster
 
 HORIZON = 4

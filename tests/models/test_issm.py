@@ -14,7 +14,8 @@ from statsmodels.tsa.statespace.structural import UnobservedComponents
 
 from tests.models.cases import make_batch, make_entries, make_model
 from tsforecast.data import load_task
-from tsforecast.data.transform import Prepare, collate, cut
+from tsforecast.data.transform import Prepare
+from tsforecast.data.windows import collate, cut
 from tsforecast.models import ISSMForecaster
 
 HORIZON = 2

@@ -12,8 +12,9 @@ from tests.online.test_features import config
 from tests.online.test_stream import follow
 from tsforecast.learners import LEARNERS, CategoricalLikelihood, GaussianLikelihood, ModuleNetwork, NamedLearner
 from tsforecast.learners.layer_chain import as_network
-from tsforecast.online.prequential import Setup, advance, load, save
+from tsforecast.online.prequential import Setup, advance
 from tsforecast.online.river import OnlineClassifier, OnlineRegressor
+from tsforecast.online.saved_progress import load, save
 from tsforecast.online.stream import Observation
 
 # Of low rank is what both beliefs share, and not what each would have.

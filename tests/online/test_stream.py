@@ -20,7 +20,8 @@ from tsforecast import learners
 from tsforecast.cli import main
 from tsforecast.learners import LearnerConfig
 from tsforecast.online.config import OnlineConfig
-from tsforecast.online.prequential import Setup, advance, begin, load, save, scores
+from tsforecast.online.prequential import Setup, advance, begin, scores
+from tsforecast.online.saved_progress import load, save
 from tsforecast.online.stream import STREAMS, Observation, delayed, read_lines, read_stream
 from tsforecast.plots import plot_stream
 

@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from tests.data.test_datasets import script
-from tsforecast.data.transform import Prepare, collate, cut
+from tsforecast.data.transform import Prepare
+from tsforecast.data.windows import collate, cut
 from tsforecast.video.data import VideoDataset, load_video, make_batch, make_video, save_video
-from tsforecast.video.physics import WORLDS
+from tsforecast.video.worlds import WORLDS
 
 convert = script("video").main
 

@@ -10,7 +10,8 @@ import pytest
 from scipy import stats
 
 from tsforecast.video.data import make_video
-from tsforecast.video.physics import (
+from tsforecast.video.physics import rasterise, simulate, simulate_sequences
+from tsforecast.video.worlds import (
     PADDLE_HEIGHT,
     PADDLE_REACH,
     RADIUS,
@@ -21,9 +22,6 @@ from tsforecast.video.physics import (
     constants,
     initial_states,
     keep_inside,
-    rasterise,
-    simulate,
-    simulate_sequences,
 )
 
 LENGTH = 60

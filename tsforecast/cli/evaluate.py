@@ -19,7 +19,7 @@ from tsforecast.data import ForecastTask
 from tsforecast.data.files import replace_file, replace_together
 from tsforecast.data.frequency import expected_alias_warnings
 from tsforecast.data.task import instances
-from tsforecast.data.transform import collate, cut
+from tsforecast.data.windows import collate, cut
 from tsforecast.data.wording import listed, shortened, suggestion
 from tsforecast.evaluation import (
     Evaluation,

@@ -5,11 +5,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from gluonts.dataset.split import split as split_dataset
 from jsonargparse import Namespace
 
 from tsforecast.cli import parsing, runs
 from tsforecast.cli.parsers import COLUMNS
 from tsforecast.data import CATALOG, Columns, ForecastTask, load_task, read_task
+from tsforecast.data.frequency import expected_alias_warnings
 from tsforecast.data.task import with_windows
 
 
@@ -70,3 +72,26 @@ def task_of(options: Namespace, split: Mapping[str, Any] | None = None) -> Forec
         drop_unusable=options.drop_unusable,
     )
     return replace(task, unit=options.unit or "")
+
+
+def training_parts(task: ForecastTask, validation: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]] | None]:
+    """Series to train on, and those whose last window is to validate on.
+
+    Args:
+        task: Of a run.
+        validation: Whether there are such; else None.
+
+    Raises:
+        ValueError: If a series is too short to be divided.
+    """
+    train = task.train
+    if not validation:
+        return train, None
+    shortest = min(entry["target"].shape[-1] for entry in train)
+    if shortest <= task.prediction_length:
+        raise ValueError(
+            f"the shortest series has {shortest} steps before the test part, too few for a validation window of "
+            f"{task.prediction_length}; leave out --validation, or give a shorter --prediction_length"
+        )
+    with expected_alias_warnings():
+        return list(split_dataset(train, offset=-task.prediction_length)[0]), train

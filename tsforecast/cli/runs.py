@@ -15,7 +15,7 @@ import platform
 import re
 import shutil
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
@@ -29,7 +29,8 @@ import pandas as pd
 import tsforecast
 from tsforecast.cli import parsing
 from tsforecast.data import ForecastTask
-from tsforecast.data.files import LOCK, TOGETHER, lock_folder, remove_leftovers, replace_file, settle_together
+from tsforecast.data.files import TOGETHER, remove_leftovers, replace_file, settle_together
+from tsforecast.data.locks import LOCK, lock_folder
 from tsforecast.data.reading import fits, read_json
 
 FORMAT = 1  # of run folders; raised when older ones can no longer be read
@@ -45,9 +46,7 @@ REPORT = (
 LAST = Path("checkpoints", "last.ckpt")
 METRICS = "metrics.csv"
 EPOCHS = "epochs"  # where Lightning's logger writes: it wants a folder of its own, whose files it may delete
-
 _PACKAGES = ("tsforecast", "torch", "gluonts", "lightning", "numpy", "pandas")
-
 log = logging.getLogger(__name__)
 
 
@@ -244,54 +243,6 @@ def commit() -> str | None:
     except (OSError, subprocess.CalledProcessError):  # no git, or a tree without a commit
         return None
     return head + ("+" if status else "")
-
-
-class _Collector(logging.Handler):
-    def __init__(self, notes: list[logging.LogRecord]) -> None:
-        super().__init__()
-        self.notes = notes
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.notes.append(record)
-
-
-@contextmanager
-def collected_notes() -> Iterator[list[logging.LogRecord]]:
-    """What is logged before there is a run folder, for `log_file`."""
-    notes: list[logging.LogRecord] = []
-    handler = _Collector(notes)
-    logger = logging.getLogger("tsforecast")
-    logger.addHandler(handler)
-    try:
-        yield notes
-    finally:
-        logger.removeHandler(handler)
-
-
-@contextmanager
-def log_file(path: Path, notes: Iterable[logging.LogRecord] = ()) -> Iterator[None]:
-    """What anybody logs is written to a file, with its time; so are warnings, and what Lightning would print.
-
-    Args:
-        path: Of the file.
-        notes: What was logged before.
-    """
-    handler = logging.FileHandler(path, encoding="utf-8")
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    for note in notes:
-        handler.handle(note)
-    root, lightning = logging.getLogger(), logging.getLogger("lightning.pytorch")  # the second passes nothing on
-    to_terminal = lightning.handlers
-    root.addHandler(handler)
-    lightning.handlers = [handler]
-    logging.captureWarnings(True)
-    try:
-        yield
-    finally:
-        logging.captureWarnings(False)
-        lightning.handlers = to_terminal
-        root.removeHandler(handler)
-        handler.close()
 
 
 def read_metrics(folder: Path) -> pd.DataFrame:

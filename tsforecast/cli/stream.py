@@ -20,15 +20,16 @@ from tqdm import tqdm
 
 from tsforecast.cli import parsers, parsing, runs
 from tsforecast.cli.memory import check_learner_memory
+from tsforecast.cli.stream_source import are_classes, duration, observations, until_a_target
 from tsforecast.data.files import append_file, replace_file
 from tsforecast.online.config import OnlineConfig
-from tsforecast.online.prequential import Progress, Setup, advance, begin, load, movement, save, scores
-from tsforecast.online.stream import STREAMS, Observation, delayed, read_lines, read_stream
+from tsforecast.online.prequential import Progress, Setup, advance, begin, movement, scores
+from tsforecast.online.saved_progress import load, save
+from tsforecast.online.stream import Observation
 from tsforecast.plots import plot_stream, save_figure
 from tsforecast.progress import is_watched, quiet
 
 log = logging.getLogger(__name__)
-
 STATE = "state.pt"
 ITEMS = "items.csv"
 _COLUMNS: tuple[str, ...] = (
@@ -65,11 +66,11 @@ def run(argv: Sequence[str]) -> int:
             return _resume(folder, _recorded(command, folder, record["stream"]), record["stream"]["classes"])
     chosen.learner = chosen.learner or parsers.DEFAULT_LEARNER
     _check(chosen)
-    items = iter(_source(chosen))
+    items = iter(observations(chosen))
     ahead: list[Observation] = []
     if chosen.task == "auto":
-        ahead = _until_a_target(items)
-    classes = _is_classes(chosen, ahead)
+        ahead = until_a_target(items)
+    classes = are_classes(chosen, ahead)
     setup = _setup(chosen, chosen.expected_classes if classes else 0)
     begun = _begun(chosen, setup)
     name = "stdin" if chosen.data == "-" else Path(chosen.data).stem
@@ -99,7 +100,7 @@ def _check(chosen: Namespace) -> None:
         raise ValueError(f"expected --rank of at least 0, got {chosen.rank}")
     if chosen.task not in ("classes", "numbers", "auto"):
         raise ValueError(f"expected --task to be classes, numbers or auto, got {chosen.task!r}")
-    if chosen.unit is not None and _duration(chosen.unit, "--unit as a time") <= pd.Timedelta(0):
+    if chosen.unit is not None and duration(chosen.unit, "--unit as a time") <= pd.Timedelta(0):
         raise ValueError(f"expected --unit to be longer than no time, got {chosen.unit!r}")
 
 
@@ -177,69 +178,12 @@ def _resume(folder: Path, chosen: Namespace, classes: int) -> int:
     _cut(folder / ITEMS, extra["bytes"])
     if chosen.data == "-":
         log.info("going on with observation %d: give it and those after it on standard input", progress.items)
-    items = itertools.islice(_source(chosen), 0 if chosen.data == "-" else progress.items, None)
+    items = itertools.islice(observations(chosen), 0 if chosen.data == "-" else progress.items, None)
     return _stream(folder, chosen, setup, progress, items)
 
 
-def _source(chosen: Namespace) -> Iterator[Observation]:
-    """The observations that the options name."""
-    if chosen.id and chosen.delay:
-        raise ValueError("expected --id, for targets that come later, or --delay, which makes them late, not both")
-    if chosen.data == "-":
-        items = read_lines(sys.stdin, chosen.target, chosen.time, chosen.id)
-    elif chosen.data in STREAMS:
-        items = STREAMS[chosen.data][2]()
-    else:
-        items = read_stream(chosen.data, chosen.target, chosen.time, chosen.id)
-    return delayed(items, _delay(chosen.delay)) if chosen.delay else items
-
-
-def _delay(text: str) -> int | pd.Timedelta:
-    return int(text) if text.isdecimal() else _duration(text, "--delay as a number of observations or a time")
-
-
-def _duration(text: str, expected: str) -> pd.Timedelta:
-    try:
-        length = pd.to_timedelta([text])[0]  # pandas 2 reads a single text by units which NumPy 2.5 deprecates
-    except ValueError as error:
-        raise ValueError(f"expected {expected} such as 7D, got {text!r}") from error
-    if not isinstance(length, pd.Timedelta):
-        raise ValueError(f"expected {expected} such as 7D, got {text!r}")
-    return length
-
-
-def _until_a_target(items: Iterator[Observation]) -> list[Observation]:
-    """The first observations, up to one with a target."""
-    ahead = []
-    for item in items:
-        ahead.append(item)
-        if item.target is not None:
-            break
-    return ahead
-
-
-def _is_classes(chosen: Namespace, ahead: list[Observation]) -> bool:
-    if chosen.task in ("classes", "numbers"):
-        return chosen.task == "classes"
-    if chosen.data in STREAMS:
-        return STREAMS[chosen.data][1]
-    target = ahead[-1].target if ahead else None
-    if target is None:
-        raise ValueError(f"expected a target in {chosen.target!r} of some observation, got none; name it by --target")
-    classes = isinstance(target, str | bool)
-    if isinstance(target, int) and not classes:
-        log.warning(
-            "the target %d is taken as a number: if targets are labels, stop and begin again with --task classes; "
-            "with --task numbers this note does not come",
-            target,
-        )
-    else:
-        log.info("the target is taken as %s: %r", "a class" if classes else "a number", target)
-    return classes
-
-
 def _setup(chosen: Namespace, classes: int) -> Setup:
-    unit = 0.0 if chosen.unit is None else _duration(chosen.unit, "--unit as a time").total_seconds()
+    unit = 0.0 if chosen.unit is None else duration(chosen.unit, "--unit as a time").total_seconds()
     return Setup(OnlineConfig.of(chosen), classes, chosen.expected_features, chosen.noise, unit)
 
 

@@ -3,7 +3,6 @@
 import logging
 import shlex
 import shutil
-import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,23 +11,22 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 import yaml
-from gluonts.dataset.split import split
 from jsonargparse import ArgumentParser, Namespace
 from lightning.pytorch.callbacks import LambdaCallback, ModelCheckpoint, Timer
 from lightning.pytorch.loggers import CSVLogger
 
 from tsforecast.cli import options, parsers, parsing, recipes, runs
 from tsforecast.cli.choices import choices, tell
+from tsforecast.cli.epochs import progress
+from tsforecast.cli.run_log import collected_notes, log_file
 from tsforecast.data import ForecastTask
-from tsforecast.data.frequency import expected_alias_warnings
 from tsforecast.forecasting.estimator import DEFAULT_EPOCHS, StateSpaceEstimator
 from tsforecast.forecasting.predictor import StateSpacePredictor, save_predictor
 from tsforecast.models import DATA_DECIDED, MODELS, AbstractForecaster
 from tsforecast.plots import plot_learning_curve, save_figure
-from tsforecast.progress import LINE_EVERY, is_watched
+from tsforecast.progress import is_watched
 
 log = logging.getLogger(__name__)
-
 # Options of a run that are neither the model's nor the estimator's.
 _RUN = (
     "config",
@@ -146,7 +144,7 @@ def run(argv: Sequence[str]) -> int:
             raise ValueError(f"{folder} was moved, but its checkpoints name files in {record['folder']}; move it back")
         with runs.hold(folder):
             return _train(folder, record, chosen, task, runs.last_checkpoint(folder))
-    with runs.collected_notes() as notes:
+    with collected_notes() as notes:
         task = options.task_of(chosen)
     folder = Path(chosen.output) if chosen.output else runs.default_folder(parsed.model, task.name)
     record = _record(parsed.model, folder, chosen, task, argv)
@@ -270,9 +268,9 @@ def _train(
 
     if chosen.threads:
         torch.set_num_threads(chosen.threads)
-    with runs.log_file(folder / "train.log", notes):
+    with log_file(folder / "train.log", notes):
         runs.keep_metrics(folder)
-        training, validation = _parts(task, chosen.validation)
+        training, validation = options.training_parts(task, chosen.validation)
         log.info("%s: %s on %s, %d series", folder, record["model"], task.name, len(training))
         if checkpoint is not None:
             log.info("goes on after epoch %d", len(runs.read_metrics(folder)))
@@ -296,48 +294,3 @@ def _train(
         save_predictor(predictor, folder / runs.PREDICTOR)  # last: from then on the run counts as finished
         log.info("%s: finished after %.0f s; `%s %s` scores it", folder, seconds, parsing.typed("evaluate"), folder)
     return 0
-
-
-def _parts(task: ForecastTask, validation: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]] | None]:
-    """Series to train on, and those whose last window is to validate on."""
-    train = task.train
-    if not validation:
-        return train, None
-    shortest = min(entry["target"].shape[-1] for entry in train)
-    if shortest <= task.prediction_length:
-        raise ValueError(
-            f"the shortest series has {shortest} steps before the test part, too few for a validation window of "
-            f"{task.prediction_length}; leave out --validation, or give a shorter --prediction_length"
-        )
-    with expected_alias_warnings():
-        return list(split(train, offset=-task.prediction_length)[0]), train
-
-
-def progress(epochs: int) -> pl.Callback:
-    """Says now and then how far the training is."""
-    state = {"first": 0, "begin": 0.0, "said": 0.0}
-
-    def start(trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        state.update(first=trainer.current_epoch, begin=time.monotonic())
-
-    def epoch_end(trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        if "train_loss" in trainer.callback_metrics:  # else written after the checkpoint, and lost by a stop between
-            row = {"train_loss": float(trainer.callback_metrics["train_loss"]), "epoch": float(trainer.current_epoch)}
-            for logger in trainer.loggers:
-                logger.log_metrics(row, step=trainer.global_step - 1)
-        now, done = time.monotonic(), trainer.current_epoch + 1
-        left = (now - state["begin"]) / (done - state["first"]) * (epochs - done)
-        losses = ", ".join(f"{name} {trainer.callback_metrics[name]:.4f}" for name in _losses(trainer))
-        due = now - state["said"] >= LINE_EVERY or done == epochs
-        state["said"] = now if due else state["said"]
-        level = logging.INFO if due else logging.DEBUG
-        if trainer.progress_bar_callback is not None:  # which knows the current epoch only; lines go to the log file
-            level = logging.DEBUG
-            module.log("seconds_left", round(left), prog_bar=True, logger=False)
-        log.log(level, "epoch %d of %d: %s; %.0f s left", done, epochs, losses, left)
-
-    return LambdaCallback(on_train_start=start, on_train_epoch_end=epoch_end)
-
-
-def _losses(trainer: pl.Trainer) -> list[str]:
-    return [name for name in ("train_loss", "val_loss") if name in trainer.callback_metrics]

@@ -19,6 +19,7 @@ from lightning.pytorch import seed_everything
 from tqdm import tqdm
 
 from tsforecast.cli import options, parsers, parsing, runs, train
+from tsforecast.cli.run_log import log_file
 from tsforecast.data import ForecastTask
 from tsforecast.data.files import replace_file, scratch_folder
 from tsforecast.data.reading import MOST_RECORD, parse_json, read_text, read_yaml
@@ -225,7 +226,7 @@ def trial_crps(model: str, chosen: Namespace, task: ForecastTask, tried: Mapping
     settings.update(Namespace(**tried))
     split = {"freq": task.freq, "prediction_length": task.prediction_length}
     seed_everything(chosen.seed, verbose=False)
-    with runs.log_file(scratch / "train.log"):
+    with log_file(scratch / "train.log"):
         estimator = train.estimator(scratch, {"model": model, "split": split}, settings)
         predictor = estimator.train(task.train)
     assert isinstance(predictor, StateSpacePredictor)

@@ -1,4 +1,4 @@
-"""Files and folders that are written whole or not at all, and folders that one process at a time writes into."""
+"""Files and folders that are written whole or not at all."""
 
 import contextlib
 import csv
@@ -8,7 +8,6 @@ import os
 import re
 import secrets
 import shutil
-import socket
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,16 +15,12 @@ from typing import Any, TextIO
 
 import torch
 
-if sys.platform != "win32":
-    import fcntl
+from tsforecast.data.locks import claim, is_free, lock_open_file, release
 
-LOCK = ".lock"
 _LEFTOVER = re.compile(r"\..*\.part-[0-9a-f]{16}(\.\w+)?", re.DOTALL)
 TOGETHER = ".ready"  # the folder of files that are complete, but not all in their places
 _ASIDE = ".aside"  # the end of a folder's name while another takes its place
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EBADF)  # network file systems, and folders on some
-_held: set[int] = set()  # open lock files of this process
 
 
 @contextlib.contextmanager
@@ -43,7 +38,7 @@ def replace_file(path: str | Path) -> Iterator[Path]:
     """
     path = Path(path)
     temporary = _beside(path)
-    handle = _claim(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR)
+    handle = claim(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR)
     try:
         yield temporary
         _flush(temporary)
@@ -54,7 +49,7 @@ def replace_file(path: str | Path) -> Iterator[Path]:
             raise OSError(error.errno, error.strerror, str(path)) from error
         raise
     finally:
-        _close(handle)
+        release(handle)
         temporary.unlink(missing_ok=True)
 
 
@@ -73,7 +68,7 @@ def append_file(path: str | Path) -> Iterator[TextIO]:
     """
     path = Path(path)
     with path.open("a", encoding="utf-8", newline="") as guard:
-        _lock(guard.fileno(), wait=True)
+        lock_open_file(guard.fileno(), wait=True)
         size = path.stat().st_size
         try:
             with path.open("a", encoding="utf-8", newline="") as file:
@@ -139,11 +134,11 @@ def scratch_folder(parent: str | Path, name: str = "scratch") -> Iterator[Path]:
     """
     temporary = _beside(Path(parent, name))
     temporary.mkdir()
-    handle = None if sys.platform == "win32" else _claim(temporary, os.O_RDONLY)
+    handle = None if sys.platform == "win32" else claim(temporary, os.O_RDONLY)
     try:
         yield temporary
     finally:
-        _close(handle)
+        release(handle)
         shutil.rmtree(temporary, ignore_errors=True)
 
 
@@ -206,112 +201,8 @@ def remove_leftovers(folder: str | Path) -> None:
     for path in list(folder.iterdir()) if folder.is_dir() else []:
         if path.name.startswith(".") and path.name.endswith(_ASIDE) and path.is_dir():
             _restore(path.with_name(path.name[1 : -len(_ASIDE)]))
-        elif _LEFTOVER.fullmatch(path.name) and not path.is_symlink() and _is_free(path):
+        elif _LEFTOVER.fullmatch(path.name) and not path.is_symlink() and is_free(path):
             shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
-
-
-@contextlib.contextmanager
-def lock_folder(folder: str | Path) -> Iterator[None]:
-    """Holds a folder for the block, so that no other process writes into it; makes it where there is none.
-
-    The lock is the operating system's: it ends with the process, however that dies.
-
-    Args:
-        folder: Folder to hold. A new one that is still empty at the end is removed.
-
-    Raises:
-        ValueError: If another process holds the folder, or the path is that of a file.
-    """
-    folder = Path(folder)
-    if folder.exists() and not folder.is_dir():
-        raise ValueError(f"{folder} is a file; expected a folder")
-    is_new = not folder.exists()
-    folder.mkdir(parents=True, exist_ok=True)
-    handle = _hold(folder / LOCK)
-    _held.add(handle)
-    try:
-        yield
-    finally:
-        (folder / LOCK).unlink(missing_ok=True)  # before it is given up: whoever opened it looks for a new one
-        _held.discard(handle)
-        os.close(handle)
-        if is_new and folder.is_dir() and not any(folder.iterdir()):
-            folder.rmdir()
-
-
-def _hold(path: Path) -> int:
-    """Opens and locks a lock file, and writes into it who holds it."""
-    while True:
-        handle = os.open(path, os.O_CREAT | os.O_RDWR | getattr(os, "O_NOFOLLOW", 0), 0o666)
-        if _lock(handle) is False:
-            owner = os.read(handle, 1000).decode(errors="replace")
-            os.close(handle)
-            raise ValueError(
-                f"{path.parent} is in use by {owner or 'another process'}: wait until it has ended, or take another "
-                "folder"
-            )
-        try:
-            is_current = os.path.samestat(os.fstat(handle), os.stat(path))
-        except FileNotFoundError:
-            is_current = False
-        if is_current:
-            os.ftruncate(handle, 0)
-            os.write(handle, f"process {os.getpid()} on {socket.gethostname()}".encode())
-            return handle
-        os.close(handle)  # its owner removed it in the meantime
-
-
-def _forget_locks() -> None:
-    """A forked worker must not hold a folder when its parent is dead."""
-    for handle in _held:
-        os.close(handle)
-    _held.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_locks)
-
-
-def _lock(handle: int, *, wait: bool = False) -> bool | None:
-    """Whether an open file is locked now; None where the file system has no locks."""
-    if sys.platform == "win32":
-        return None
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except BlockingIOError:
-        return False
-    except OSError as error:
-        if error.errno not in _NO_LOCKS:
-            raise
-        return None
-    return True
-
-
-def _claim(path: Path, flags: int) -> int | None:
-    """Opens a temporary file or folder and locks it, so that nobody takes it for a leftover."""
-    handle = os.open(path, flags, 0o666)
-    if sys.platform == "win32":  # where nothing that is open can be renamed
-        os.close(handle)
-        return None
-    _lock(handle)
-    return handle
-
-
-def _close(handle: int | None) -> None:
-    if handle is not None:
-        os.close(handle)
-
-
-def _is_free(path: Path) -> bool:
-    """Whether a temporary file or folder is ours, and nobody writes it any more."""
-    try:
-        handle = os.open(path, os.O_RDONLY)
-    except (FileNotFoundError, PermissionError):  # it is removed already, or another user's
-        return False
-    try:
-        return _lock(handle) is True
-    finally:
-        os.close(handle)
 
 
 def _beside(path: Path) -> Path:

@@ -16,7 +16,7 @@ def find_exponents(windows: Sequence[dict[str, Any]], scaling_length: int) -> ND
     """Powers of two by which the targets of windows are to be divided, (series, target); 0 for most.
 
     Args:
-        windows: As `tsforecast.data.transform.cut` makes them.
+        windows: As `tsforecast.data.windows.cut` makes them.
         scaling_length: Values at the end of the past from which a model takes its scaling; 0 for all. Only these count:
             one value of long ago does not make the rest vanish.
     """

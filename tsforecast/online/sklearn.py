@@ -3,87 +3,21 @@
 Constructors take anything, as scikit-learn wants it, and have no types to be checked: `fit` looks at what they took.
 """
 
-import abc
-import numbers
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-from sklearn.utils import check_array
+from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets, unique_labels
-from sklearn.utils.validation import check_is_fitted, check_non_negative, validate_data
 from torch import Tensor
 
-from tsforecast.online.config import OnlineConfig, Stream
+from tsforecast.online.config import OnlineConfig
 from tsforecast.online.features import Statistics
+from tsforecast.online.matrices import AbstractMatrixLearner
 
 
-class _BayesianOnline(BaseEstimator, abc.ABC):
-    """What classifier and regressor share: matrices to tensors, and their blocks."""
-
-    passes: int
-    block: int
-    _stream: Stream
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
-        return tags
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "_stream")
-
-    def _data(
-        self, X: Any, y: Any, sample_weight: Any, reset: bool, empty: bool = False
-    ) -> tuple[Tensor, NDArray[Any], Tensor | None]:
-        """Rows that count, NaN where a value is missing, targets as they came, and how often each counts.
-
-        Args:
-            X: As for `fit`.
-            y: As for `fit`.
-            sample_weight: As for `fit`.
-            reset: Whether the features are those of the estimator from now on.
-            empty: Whether there may be nothing that counts.
-        """
-        X, y = validate_data(self, X, y, reset=reset, dtype=np.float64, ensure_all_finite="allow-nan")
-        rows = torch.tensor(np.ascontiguousarray(X))
-        if sample_weight is None:
-            return rows, y, None
-        if isinstance(sample_weight, numbers.Real):
-            sample_weight = np.full(len(rows), sample_weight)
-        counts = check_array(sample_weight, ensure_2d=False, dtype="float64", input_name="sample_weight")
-        check_non_negative(counts, "sample_weight")
-        if counts.shape != (len(rows),):
-            raise ValueError(f"expected a sample_weight for each of {len(rows)} rows, got shape {counts.shape}")
-        kept = counts > 0
-        if not (empty or kept.any()):
-            raise ValueError(
-                "expected a sample_weight that is not zero, got zeros alone: there is nothing to learn from"
-            )
-        return rows[kept], y[kept], torch.tensor(counts[kept])
-
-    def _rows(self, X: Any) -> Tensor:
-        check_is_fitted(self)
-        X = validate_data(self, X, reset=False, dtype=np.float64, ensure_all_finite="allow-nan")
-        return torch.tensor(np.ascontiguousarray(X))
-
-    def _blocks(
-        self, rows: Tensor, target: Tensor, counts: Tensor | None, passes: int
-    ) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
-        """Points that are learnt from together."""
-        for name, value in (("block", self.block), ("passes", passes)):
-            if value < 1:
-                raise ValueError(f"expected {name} to be at least 1, got {value}")
-        for _ in range(passes):
-            for start in range(0, len(rows), self.block):
-                part = slice(start, start + self.block)
-                yield rows[part], target[part], None if counts is None else counts[part]
-
-
-class BayesianOnlineClassifier(ClassifierMixin, _BayesianOnline):
+class BayesianOnlineClassifier(ClassifierMixin, AbstractMatrixLearner):
     """A Bayesian network that learns classes from rows, one after the other.
 
     Features are standardised by robust statistics so far (see `tsforecast.online.features.Statistics`) and cut at ten
@@ -221,7 +155,7 @@ class BayesianOnlineClassifier(ClassifierMixin, _BayesianOnline):
         return self.classes_[best]
 
 
-class BayesianOnlineRegressor(RegressorMixin, _BayesianOnline):
+class BayesianOnlineRegressor(RegressorMixin, AbstractMatrixLearner):
     """A Bayesian network that learns a number from rows, one after the other.
 
     Features are treated as `BayesianOnlineClassifier` does. Targets are standardised by their statistics so far, too.

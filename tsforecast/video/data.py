@@ -137,7 +137,7 @@ def load_video(path: str | Path) -> Video:
 
 
 def make_batch(frames: NDArray[Any], observed: NDArray[np.bool_], past_length: int | None = None) -> dict[str, Tensor]:
-    """A batch as `tsforecast.data.transform.collate` makes it: pixels are targets, of a series without covariates.
+    """A batch as `tsforecast.data.windows.collate` makes it: pixels are targets, of a series without covariates.
 
     Args:
         frames: (series, time, row, column) of bool, uint8 or float32, as in a `Video`.

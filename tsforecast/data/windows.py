@@ -1,0 +1,89 @@
+"""Windows of prepared entries, and batches of them."""
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+
+from tsforecast.data.frequency import expected_alias_warnings
+from tsforecast.data.magnitude import in_float32
+
+_PER_STEP = ("target", "observed", "time_feat", "season_index", "dynamic_real")
+_TARGETS = ("past_target", "future_target", "known_future")
+_PER_SERIES = ("series_index", "static_cat", "static_real", "known_future")
+
+
+@lru_cache(maxsize=4096)
+def _later(start: pd.Period, steps: int) -> pd.Period:
+    with expected_alias_warnings():
+        return start + steps
+
+
+def cut(entry: dict[str, Any], split: int, past: int | None, future: int) -> dict[str, Any]:
+    """The window of a prepared entry around `split`: at most `past` steps before it, `future` after it.
+
+    Args:
+        entry: As `Prepare` makes it.
+        split: Number of steps of the past.
+        past: None for the whole past.
+        future: Steps of the future; arrays which end at the split, as the target does at prediction, have none.
+    """
+    first = 0 if past is None else max(split - past, 0)
+    window = {name: entry[name] for name in _PER_SERIES}
+    for name in _PER_STEP:
+        window[f"past_{name}"] = entry[name][first:split]
+        if split < len(entry[name]):
+            window[f"future_{name}"] = entry[name][split : split + future]
+    window["forecast_start"] = _later(entry["start"], split)
+    return window | {name: entry[name] for name in ("item_id", "info") if name in entry}
+
+
+def since_first_value(window: dict[str, Any]) -> dict[str, Any]:
+    """The window without the steps before the first observed value of any target, which is where a series begins.
+
+    Of a past without a value its last step is left.
+
+    Args:
+        window: As `cut` makes it.
+    """
+    begin = first_value(window["past_observed"])
+    return window | {f"past_{name}": window[f"past_{name}"][begin:] for name in _PER_STEP} if begin else window
+
+
+def first_value(observed: np.ndarray) -> int:
+    """The first step with a value, of masks (time, target); the last step where there is none."""
+    seen = np.flatnonzero(observed.any(-1))
+    return int(seen[0]) if len(seen) else max(len(observed) - 1, 0)
+
+
+def collate(
+    windows: list[dict[str, Any]], device: torch.device | str = "cpu", exponents: NDArray[np.int64] | None = None
+) -> dict[str, Any]:
+    """A batch of windows as tensors (series, time, ...), their targets in float32.
+
+    Shorter pasts are padded at their beginning. Padding is unobserved and marked in `past_is_pad`, (series, time).
+
+    Args:
+        windows: As `cut` makes them.
+        device: Where the tensors are.
+        exponents: Powers of two by which targets are divided, see `find_exponents`; None for none.
+    """
+    length = max(len(window["past_target"]) for window in windows)
+    batch: dict[str, Any] = {}
+    for key in dict.fromkeys(name for window in windows for name in window):
+        values = [window.get(key) for window in windows]
+        if key in ("item_id", "info", "forecast_start"):
+            batch[key] = values
+        else:
+            if key.startswith("past_"):
+                values = [np.pad(v, [(length - len(v), 0), *[(0, 0)] * (v.ndim - 1)]) for v in values]  # pyright: ignore
+            stacked = np.stack(values)  # pyright: ignore
+            if key in _TARGETS:
+                stacked = in_float32(stacked, exponents)
+            batch[key] = torch.as_tensor(stacked, device=device)
+    pads = np.array([length - len(window["past_target"]) for window in windows])
+    batch["past_is_pad"] = torch.as_tensor(np.arange(length) < pads[:, None], device=device)
+    return batch

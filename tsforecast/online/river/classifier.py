@@ -1,0 +1,191 @@
+"""A Bayesian network that learns classes from one observation at a time."""
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import pandas as pd
+from river import base
+from torch import Tensor
+
+from tsforecast.online.config import OnlineConfig, Stream
+from tsforecast.online.features import FeatureColumns
+from tsforecast.online.river.observations import AbstractOnline, observations_of
+
+
+class OnlineClassifier(AbstractOnline, base.MiniBatchClassifier):
+    """A Bayesian network that learns classes from one observation at a time.
+
+    Features are standardised by robust statistics so far (see `Statistics`) and cut at ten standard deviations; missing
+    ones (absent, None, NaN) count as their mean. A new feature has had an input of 0 before, and weights of a new class
+    still have their prior; where more of them come than were expected the network grows, and keeps what it knows.
+    Labels may come at any time after predictions were made.
+
+    Args:
+        learner: A name in `tsforecast.learners.LEARNERS`; "adf" tells two classes apart.
+        hidden: Widths of the hidden layers; () is a linear model.
+        activation: "tanh", "relu" or "sigmoid".
+        variance: Of every weight in the prior.
+        prediction: Probabilities "plug-in" at the mean of the belief, or "moderated" by its variance.
+        drift: "auto" (Wiener, for learners that take a drift), "none" (or the learner's own), "wiener", "ou",
+            "forgetting", "exponential" or "shrink".
+        rate: Of the drift, for each label.
+        weight: "none" (or the learner's own), "imq" (outliers count less) or "gate" (outliers do not count).
+        threshold: From which on a label is an outlier, in standard deviations.
+        rank: Of lofi and lrkf.
+        expected_features: Inputs of the network to begin with; None for twice the features of the first observation, at
+            least 8.
+        expected_classes: Outputs of the network to begin with.
+        detector: A drift detector of river, of which a copy sees each error, 0 or 1, before the label is learnt from.
+        burst: Part of all evidence that is forgotten when the detector finds a drift.
+        seed: Of initial weights, and of what the learner draws.
+        settings: What else the learner's constructor takes, by name.
+
+    Raises:
+        ValueError: If a name is unknown, or a number outside of its range.
+    """
+
+    def __init__(
+        self,
+        learner: str = "lofi",
+        hidden: Sequence[int] = (20,),
+        activation: str = "tanh",
+        variance: float = 0.1,
+        prediction: str = "plug-in",
+        drift: str = "auto",
+        rate: float = 1e-3,
+        weight: str = "none",
+        threshold: float = 3.0,
+        rank: int = 10,
+        expected_features: int | None = None,
+        expected_classes: int = 10,
+        detector: base.DriftDetector | base.BinaryDriftDetector | None = None,
+        burst: float = 0.5,
+        seed: int = 0,
+        settings: dict[str, Any] | None = None,
+    ) -> None:
+        super().__init__()
+        self.learner = learner
+        self.hidden = tuple(hidden)
+        self.activation = activation
+        self.variance = variance
+        self.prediction = prediction
+        self.drift = drift
+        self.rate = rate
+        self.weight = weight
+        self.threshold = threshold
+        self.rank = rank
+        self.expected_features = expected_features
+        self.expected_classes = expected_classes
+        self.detector = detector
+        self.burst = burst
+        self.seed = seed
+        self.settings = settings
+        if expected_classes < 1:
+            raise ValueError(f"expected expected_classes to be at least 1, got {expected_classes}")
+        self._labels = FeatureColumns({}, expected_classes)
+        OnlineConfig.of(self).likelihood(prediction)
+
+    @property
+    def _multiclass(self) -> bool:
+        return not OnlineConfig.of(self).named.binary
+
+    def _unit_test_skips(self) -> set[str]:
+        # Classes have the names that labels give them, and none before.
+        return super()._unit_test_skips() | {"check_predict_proba_one_binary"}
+
+    def _begin(self, features: int) -> Stream:
+        config = OnlineConfig.of(self)
+        return config.begin(features, self.expected_classes, config.likelihood(self.prediction))
+
+    def learn_one(self, x: dict[Hashable, Any], y: Any, w: float = 1.0) -> None:
+        """Learns from a label.
+
+        Args:
+            x: Numbers by name.
+            y: The label.
+            w: How often it counts; nothing is learnt, and no time passes, if it is 0.
+
+        Raises:
+            ValueError: If the label is missing, the third for "adf", or a feature is infinite or not a number.
+        """
+        self._learn_one(x, y, w)
+
+    def learn_many(self, X: pd.DataFrame, y: pd.Series, w: float | pd.Series = 1.0) -> None:
+        """Learns from the rows of a frame together, in one step: faster than one at a time, and less exact.
+
+        The drift takes the time of all rows. A detector sees their errors, in order, before any is learnt from.
+
+        Args:
+            X: Numbers, a column for each feature; NaN and None are missing.
+            y: Labels.
+            w: How often rows count, one number or one for each; those that count 0 are left out.
+
+        Raises:
+            ValueError: As `learn_one`.
+        """
+        self._learn_many(X, y, w)
+
+    def _learn(self, xs: Sequence[dict[Hashable, Any]], ys: Sequence[Any], counts: Tensor | None) -> None:
+        labels = self._labels
+        for y in ys:
+            if y is None or y != y:
+                raise ValueError(f"expected a label, got {y!r}: leave observations without a label out")
+            labels = labels.reserve([y])
+        columns, rows = self._read(xs)
+        stream, places = self._started(columns), [labels.places[y] for y in ys]
+        if self._watching is not None and self._labels.places:
+            for guess, place in zip(stream.probabilities(rows).argmax(-1).tolist(), places, strict=True):
+                stream = self._watch(stream, guess != place)
+        if labels is not self._labels:
+            stream = stream.grow(columns.capacity, labels.capacity).with_outputs(len(labels.places))
+        target = rows.new_tensor(places).unsqueeze(-1)
+        self._columns, self._labels, self._stream = columns, labels, stream.learn(rows, target, counts=counts)
+
+    def predict_proba_one(self, x: dict[Hashable, Any], **kwargs: Any) -> dict[Any, float]:
+        """Probabilities of the classes seen so far; none before the first.
+
+        Args:
+            x: Numbers by name; features that no label has come with are not used.
+            kwargs: Not used.
+
+        Raises:
+            ValueError: If a feature is infinite or not a number.
+        """
+        found = self._probabilities([x])
+        return {} if found is None else dict(zip(self._labels.places, found[0].tolist(), strict=True))
+
+    def predict_proba_many(self, X: pd.DataFrame) -> pd.DataFrame:
+        """Probabilities of the classes seen so far, a column each; no column before the first.
+
+        Args:
+            X: Numbers, a column for each feature; those that no label has come with are not used.
+
+        Raises:
+            ValueError: If a feature is infinite or not a number.
+        """
+        found = self._probabilities(observations_of(X))
+        if found is None:
+            return pd.DataFrame(index=X.index)
+        names = pd.Index(list(self._labels.places), tupleize_cols=False)
+        return pd.DataFrame(found.numpy(), index=X.index, columns=names)
+
+    def predict_many(self, X: pd.DataFrame) -> pd.Series:
+        """The most probable class of each row; None before the first.
+
+        Args:
+            X: As for `predict_proba_many`.
+
+        Raises:
+            ValueError: If a feature is infinite or not a number.
+        """
+        found, names = self._probabilities(observations_of(X)), list(self._labels.places)
+        best = [None] * len(X) if found is None else [names[k] for k in found.argmax(-1).tolist()]
+        return pd.Series(best, X.index, object if found is None or X.empty else None)
+
+    def _probabilities(self, xs: Sequence[dict[Hashable, Any]]) -> Tensor | None:
+        """Of the classes seen so far; None before the first."""
+        rows = self._known(xs)
+        if rows is None or self._stream is None:
+            return None
+        mean = self._stream.probabilities(rows)[:, : len(self._labels.places)]
+        return mean / mean.sum(-1, keepdim=True)

@@ -1,0 +1,119 @@
+"""Progress of a stream in one file, from which the stream goes on."""
+
+import dataclasses
+import itertools
+from collections.abc import Hashable, Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from tsforecast.data.files import save_tensors
+from tsforecast.data.tensors import expect_like, load_tensors
+from tsforecast.online.config import Stream
+from tsforecast.online.features import FeatureColumns, Statistics
+from tsforecast.online.prequential import Progress, Setup, begin, start
+
+FORMAT = 3  # of saved states; raised when older ones can no longer be read
+
+
+def save(path: Path, progress: Progress, extra: dict[str, Any]) -> None:
+    """Writes the state into one file; an older one is replaced when all is written."""
+    stream, columns = progress.stream, progress.columns
+    payload = {"format": FORMAT, "extra": extra}
+    for name in ("items", "scored", "seconds", "time", "unit", "sums", "bins"):
+        payload[name] = getattr(progress, name)
+    payload["labels"], payload["classes"] = dict(progress.labels.places), progress.labels.capacity
+    payload["targets"] = _tensors(progress.targets)
+    payload["waiting"] = progress.waiting
+    if stream is not None and columns is not None:
+        payload["columns"] = (dict(columns.places), columns.capacity)
+        payload["belief"] = pytree.tree_leaves(stream.belief)
+        payload["statistics"] = _tensors(stream.statistics)
+        payload["steps"] = stream.steps
+        payload["sizes"] = [list(size) for size in stream.sizes]
+    save_tensors(payload, path)
+
+
+def _tensors(statistics: Statistics) -> list[Tensor]:
+    return [getattr(statistics, field.name) for field in dataclasses.fields(statistics)]
+
+
+def load(path: Path, setup: Setup) -> tuple[Progress, dict[str, Any]]:
+    """Reads what `save` wrote, and the extra; no code of the file is run.
+
+    Raises:
+        ValueError: If the file is damaged, or of another program or format.
+    """
+    try:
+        payload = load_tensors(path)
+        if payload["format"] != FORMAT:
+            raise ValueError(f"it has format {payload['format']}, this version of tsforecast reads {FORMAT}")
+        begun = begin(setup)
+        plain = {n: payload[n] for n in ("items", "scored", "seconds", "time", "unit", "sums", "bins")}
+        expect_like(plain, {name: getattr(begun, name) for name in plain}, "its counts")
+        expect_like(payload["classes"], 0, "number of classes")
+        labels = FeatureColumns(_places(payload["labels"]), payload["classes"])
+        expect_like(payload["targets"], _tensors(begun.targets), "statistics of targets")
+        stream = columns = None
+        if "belief" in payload:
+            places, capacity = payload["columns"]
+            columns = FeatureColumns(_places(places), capacity)
+            expect_like(payload["statistics"], _tensors(Statistics.empty(len(payload["statistics"][0]))), "statistics")
+            if capacity != len(payload["statistics"][0]):
+                raise ValueError(f"expected statistics of {capacity} columns")
+            stream = _grown(setup, columns, labels, payload["sizes"])
+            leaves, spec = pytree.tree_flatten(stream.belief)
+            expect_like(payload["belief"], leaves, "belief")
+            if setup.classes and labels.places:
+                stream = stream.with_outputs(len(labels.places))
+            stream = dataclasses.replace(
+                stream,
+                belief=pytree.tree_unflatten(payload["belief"], spec),
+                statistics=Statistics(*payload["statistics"]),
+                steps=payload["steps"],
+            )
+        waiting = payload["waiting"]
+        shapes = [] if stream is None else [(1, inputs) for inputs, _ in stream.sizes]
+        for row, made in waiting.values():
+            if row.shape not in shapes or made.dim() != 1:
+                raise ValueError("expected a row of features, and what was predicted, of all that waits")
+        targets = Statistics(*payload["targets"])
+        progress = Progress(stream=stream, columns=columns, labels=labels, targets=targets, waiting=waiting, **plain)
+        return progress, dict(payload["extra"])
+    except (KeyError, TypeError, AttributeError, RuntimeError, ArithmeticError, IndexError, ValueError) as error:
+        raise ValueError(f"{path} holds no readable state ({error}); start the stream anew") from error
+
+
+def _grown(setup: Setup, columns: FeatureColumns, labels: FeatureColumns, sizes: Any) -> Stream:
+    """The learner before any observation, with a network that has grown since.
+
+    Raises:
+        ValueError: If it cannot have grown so.
+    """
+    expect_like(sizes, [[0, 0]] * len(sizes), "sizes of the network")
+    fits = sizes[0] == [setup.features or sizes[0][0], max(setup.classes, 1)]
+    fits = fits and sizes[-1] == [columns.capacity, max(labels.capacity, 1)]
+    for before, after in itertools.pairwise(sizes):
+        ratios = [b / a for a, b in zip(before, after, strict=True)]
+        fits = fits and min(ratios) >= 1 and max(ratios) >= 2
+    for (places, capacity), first in zip(map(dataclasses.astuple, (columns, labels)), sizes[0], strict=True):
+        fits = fits and len(places) <= capacity <= max(first, 2 * len(places))
+    if not fits:
+        raise ValueError(f"expected sizes of a network that has grown, got {sizes!r:.80}")
+    stream = start(setup, FeatureColumns({}, sizes[0][0]))
+    for size in sizes[1:]:
+        stream = stream.grow(*size)
+    return stream
+
+
+def _places(places: Any) -> Mapping[Hashable, int]:
+    """Columns of names, each of its own.
+
+    Raises:
+        ValueError: If they are not.
+    """
+    if not isinstance(places, dict) or sorted(places.values()) != [*range(len(places))]:
+        raise ValueError(f"expected a column for each name, got {places!r:.80}")
+    return places
