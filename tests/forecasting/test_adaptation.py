@@ -131,6 +131,7 @@ def test_only_the_named_part_is_learnt(issm):
     ("settings", "message"),
     [
         ({"learner": "sgd"}, "expected learner to be one of"),
+        ({"learner": "adf"}, "expected a learner of numbers, such as 'lofi', got 'adf'"),
         ({"drift": "levy"}, "expected drift to be one of"),
         ({"evidence": "hearsay"}, "expected evidence to be one of"),
         ({"part": "no such name"}, "expected part to match parameters of the model"),
@@ -174,6 +175,24 @@ def test_a_belief_that_is_no_gaussian_learns_is_saved_and_goes_on(issm, tmp_path
     assert again.learn(make_entries()) == pytest.approx(adaptive.learn(make_entries()), rel=1e-4)
     result = rolling(adaptive, broken(windows=2), num_samples=4)
     assert result.windows["moved"].gt(0).all()
+
+
+def test_a_subspace_of_the_parameters_learns_is_saved_and_goes_on(issm, tmp_path):
+    """Parameters move along its directions alone, and the forecasts are those of the moved ones."""
+    adaptive = AdaptivePredictor(issm, Adaptation("subspace-ekf", settings={"dim": 3}))
+    subspace = adaptive.learner.network
+    assert torch.equal(adaptive.weights, adaptive.trained)
+    adaptive.learn(make_entries())
+    moved = adaptive.weights - adaptive.trained
+    assert moved.norm() > 1e-3
+    inside = subspace.basis @ torch.linalg.lstsq(subspace.basis, moved.unsqueeze(-1)).solution
+    torch.testing.assert_close(inside.squeeze(-1), moved, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(adaptive.network.weights(), adaptive.weights)
+    adaptive.save(tmp_path / "kept")
+    again = load_adaptive(tmp_path / "kept")
+    torch.testing.assert_close(again.network.weights(), adaptive.weights)
+    assert again.learn(make_entries()) == pytest.approx(adaptive.learn(make_entries()), rel=1e-4)
+    torch.testing.assert_close(again.weights, adaptive.weights)
 
 
 def broken(windows=24, horizon=HORIZON):

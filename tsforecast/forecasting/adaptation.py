@@ -26,7 +26,7 @@ from tsforecast.data.task import instances
 from tsforecast.data.tensors import expect_like, load_tensors
 from tsforecast.data.transform import collate, cut, since_first_value
 from tsforecast.forecasting.predictor import StateSpacePredictor, load_predictor, save_predictor, with_module
-from tsforecast.learners import AbstractNetwork, AbstractNetworkLearner, LearnerConfig, LogDensity
+from tsforecast.learners import LEARNERS, AbstractNetwork, AbstractNetworkLearner, LearnerConfig, LogDensity, Subspace
 from tsforecast.learners.loop import in_prior_units
 from tsforecast.models import AbstractForecaster
 from tsforecast.models.base import FORMAT, Batch
@@ -41,7 +41,7 @@ class Adaptation:
     """What a forecaster learns with, once it has been trained.
 
     Attributes:
-        learner: Of `tsforecast.learners.LEARNERS`.
+        learner: Of `tsforecast.learners.LEARNERS`, but "adf", which learns classes alone.
         drift: Between periods, of `DRIFTS`.
         rate: Of the drift, in a period.
         variance: Of every parameter in the prior, whose mean is what was trained.
@@ -69,6 +69,10 @@ class Adaptation:
         if self.evidence not in EVIDENCE:
             raise ValueError(f"expected evidence to be one of {', '.join(EVIDENCE)}, got {self.evidence!r}")
         _ = self.config  # which looks at the others
+        if not LEARNERS[self.learner].numbers:
+            raise ValueError(
+                f"expected a learner of numbers, such as 'lofi', got {self.learner!r}, which learns classes alone"
+            )
 
     @property
     def config(self) -> LearnerConfig:
@@ -218,7 +222,14 @@ class AdaptivePredictor(Predictor):
     @property
     def weights(self) -> Float[Tensor, " weight"]:
         """The mean of the belief over the parameters."""
-        return self.learner.weights(self.belief)
+        mean, network = self.learner.weights(self.belief), self.learner.network
+        return network.weights(mean) if isinstance(network, Subspace) else mean
+
+    def _over(self, batch: Batch) -> AbstractNetworkLearner[Any]:
+        """The learner of a period's windows, in a subspace of the parameters where it has one."""
+        network, learnt = dataclasses.replace(self.network, batch=batch), self.learner.network
+        inside = isinstance(learnt, Subspace)
+        return self.learner.with_network(dataclasses.replace(learnt, network=network) if inside else network)
 
     def learn(self, dataset: Iterable[dict[str, Any]]) -> float:
         """The belief drifts, then learns from the last `prediction_length` steps of every entry, some series at a time.
@@ -241,7 +252,7 @@ class AdaptivePredictor(Predictor):
             windows = [since_first_value(cut(e, len(e["target"]) - length, past, length)) for e in prepared]
             exponents = find_exponents(windows, self.module.scaling_length) if self.module.is_scale_free else None
             batch = collate(windows, predictor.device, exponents)
-            learner = self.learner.with_network(dataclasses.replace(self.network, batch=batch))
+            learner = self._over(batch)
             rows = torch.arange(len(windows), device=predictor.device, dtype=self.weights.dtype).unsqueeze(-1)
             passed = 0.0 if count else 1.0  # one period for all of them
             self.belief, prediction = learner.step(self.belief, rows, torch.zeros_like(rows), None, passed)
