@@ -235,6 +235,24 @@ def test_a_full_disk_ends_a_stream_with_one_line_and_it_can_go_on(tmp_path, hidd
     pd.testing.assert_frame_equal(without_clock(run / "items.csv"), without_clock(tmp_path / "whole" / "items.csv"))
 
 
+def test_a_network_that_outgrows_the_memory_ends_a_stream_with_one_line_and_it_can_go_on(tmp_path, monkeypatch, capsys):
+    few = [{"a": 1.0 * k, "target": 0.5 * k} for k in range(5)]
+    lines = [json.dumps(x) for x in (*few, {"target": 1.0} | dict.fromkeys(map(str, range(200_000)), 1.0), *few)]
+    run = tmp_path / "run"
+
+    def stream(arguments, given):
+        monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(given)))
+        return main(["stream", *arguments])
+
+    assert stream(["ekf", "--hidden", "--data", "-", "--output", str(run)], lines) == 2
+    *_, line = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: there is not enough memory for observation 5 (298 GiB at once)")
+    assert f"`tsforecast stream --resume {run}` goes on" in line
+    assert len(pd.read_csv(run / "items.csv")) == 5
+    assert stream(["--resume", str(run)], lines[6:]) == 0
+    assert json.loads((run / "scores.json").read_text())["items"] == 10
+
+
 def test_ctrl_c_saves(tmp_path, monkeypatch):
     make_table(tmp_path / "t.csv")
     whole, stopped = str(tmp_path / "whole"), str(tmp_path / "stopped")

@@ -3,6 +3,7 @@
 import ctypes
 import itertools
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -77,3 +78,15 @@ def check_learner_memory(widths: Sequence[int], rank: int) -> None:
             f"a network of {weights} weights needs at least {least // 2**30} GiB of memory, of which there are "
             f"{there / 2**30:.0f}; give smaller --hidden, --expected_features, --expected_classes or --rank"
         )
+
+
+def refused_memory(error: Exception) -> str | None:
+    """What there was not enough memory for, such as "298 GiB at once"; None where that is not the error.
+
+    Args:
+        error: Torch's are RuntimeErrors that say so, in several lines.
+    """
+    if not isinstance(error, MemoryError) and "DefaultCPUAllocator" not in str(error):
+        return None
+    found = re.search(r"allocate (\d+) bytes", str(error))
+    return f"{int(found[1]) / 2**30:.3g} GiB at once" if found else "a few bytes more"

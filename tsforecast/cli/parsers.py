@@ -93,7 +93,7 @@ def evaluate() -> ArgumentParser:
         "--part", type=str, default="", help="regular expression in the names of parameters; default: all"
     )
     group.add_argument("--evidence", type=str, default="objective", help=f"learnt from: {', '.join(names.EVIDENCE)}")
-    group.add_argument("--settings", type=dict, default=None, help="more of the learner's constructor, as JSON")
+    group.add_argument("--settings", type=parsing.JSON, default=None, help="more of the learner's constructor")
     command.add_argument("--workers", type=int, default=1, help="processes that fit baselines of statsforecast")
     command.add_argument("--threads", type=int, help="of the CPU; default: torch's choice")
     command.add_argument("--plot_series", type=int, default=6, help="series to draw; 0: no pictures")
@@ -198,7 +198,7 @@ def stream() -> ArgumentParser:
     group.add_argument("--noise", type=float, default=0.5, help="of standardised numbers around the output")
     group.add_argument("--rank", type=int, default=10, help="of lofi and lrkf")
     group.add_argument("--seed", type=int, default=0, help="of initial weights and of what is drawn")
-    group.add_argument("--settings", type=dict, default=None, help="more of the learner's constructor, as JSON")
+    group.add_argument("--settings", type=parsing.JSON, default=None, help="more of the learner's constructor")
     group = command.add_argument_group("drift")
     group.add_argument(
         "--drift",

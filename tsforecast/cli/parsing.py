@@ -6,7 +6,7 @@ import sys
 from argparse import ArgumentParser as PlainParser
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NewType
 
 from jsonargparse import (
     ActionConfigFile,  # pyright: ignore[reportPrivateImportUsage]
@@ -23,6 +23,9 @@ from tsforecast.data.wording import suggestion
 OUTPUT = ("--quiet", "--verbose")  # understood by every command, anywhere
 
 _EPILOG = "Everywhere: --quiet says warnings only, --verbose more; an option may have dashes for its underscores."
+
+# Type of options that take an object in JSON, under the name that help texts give it.
+JSON = NewType("JSON", dict)
 
 # What the parser's types are called.
 _TYPES = {

@@ -19,7 +19,7 @@ from jsonargparse import ArgumentParser, Namespace
 from tqdm import tqdm
 
 from tsforecast.cli import parsers, parsing, runs
-from tsforecast.cli.memory import check_learner_memory
+from tsforecast.cli.memory import check_learner_memory, refused_memory
 from tsforecast.cli.stream_source import are_classes, duration, observations, until_a_target
 from tsforecast.data.files import append_file, replace_file
 from tsforecast.online.config import OnlineConfig
@@ -243,6 +243,15 @@ def _stream(folder: Path, chosen: Namespace, setup: Setup, progress: Progress, i
             keep()
         log.info("stopped after %d observations; `tsforecast stream --resume %s` goes on", progress.items, folder)
         return 130
+    except (RuntimeError, MemoryError) as error:
+        if (asked := refused_memory(error)) is None:
+            raise
+        keep()
+        raise ValueError(
+            f"there is not enough memory for observation {progress.items} ({asked}), while networks grow with their "
+            f"features and classes; begin again with fewer columns, a learner such as 'vd-ekf' or smaller --hidden or "
+            f"--rank; where there is more memory, `tsforecast stream --resume {folder}` goes on"
+        ) from error
     found = scores(setup, progress)
     with replace_file(folder / "scores.json") as temporary:
         temporary.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
