@@ -101,17 +101,9 @@ def read_folder(
     horizon = prediction_length or meta.get("prediction_length")
     if (path / "test").is_dir():
         entries, steps, repeats = _longest(path, train, list(_read_part(path / "test", alias)))
-        if horizon is None and steps is not None and steps % repeats == 0:
-            horizon = steps // repeats
-        if windows is None:
-            windows = meta.get("windows")
-        if windows is None and horizon is not None and steps is not None and steps % horizon == 0:
-            windows = steps // horizon
-        if windows is None or horizon is None:
-            raise ValueError(
-                f"{path}: the test part does not tell the windows (it goes {steps} steps beyond the training part); "
-                f"give {option('prediction_length')} and {option('windows')}"
-            )
+        horizon, windows = _test_windows(
+            path, horizon, meta.get("windows") if windows is None else windows, steps, repeats
+        )
     else:
         entries, horizon = train, horizon or default_horizon(alias)
         windows = int(meta.get("windows", 0)) if windows is None else windows
@@ -120,6 +112,33 @@ def read_folder(
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     return ForecastTask(name or path.name, alias, horizon, windows, entries)
+
+
+def _test_windows(
+    path: Path, horizon: int | None, windows: int | None, steps: int | None, repeats: int
+) -> tuple[int, int]:
+    """Steps of a window and number of windows; what is not known follows from the test part.
+
+    Args:
+        path: For the message.
+        horizon: If it is known.
+        windows: If they are known.
+        steps: By which the test part goes beyond the training part; None if series differ in it.
+        repeats: How often the test part has each series.
+
+    Raises:
+        ValueError: If the test part does not tell them.
+    """
+    if horizon is None and steps is not None and steps % repeats == 0:
+        horizon = steps // repeats
+    if windows is None and horizon is not None and steps is not None and steps % horizon == 0:
+        windows = steps // horizon
+    if windows is None or horizon is None:
+        raise ValueError(
+            f"{path}: the test part does not tell the windows (it goes {steps} steps beyond the training part); "
+            f"give {option('prediction_length')} and {option('windows')}"
+        )
+    return horizon, windows
 
 
 def _read_metadata(path: Path) -> dict[str, Any]:

@@ -1,4 +1,25 @@
-"""A user's own data as a forecasting task: CSV and Parquet in long format, GluonTS folders."""
+"""A user's own data as a forecasting task: CSV and Parquet in long format, GluonTS folders.
+
+| in the file | what happens |
+| --- | --- |
+| rows in any order | sorted |
+| no row for a step, or an empty target | missing value (NaN); a covariate keeps its last value where no row is |
+| rows behind the last target, target empty, covariates given | the known future of the covariates |
+| the same without covariates | missing values at the end of the series |
+| time stamps with an offset or time zone | UTC; dates where all are midnight of their zone |
+| time stamps without one | taken as they are; a skipped hour is a missing value, a repeated one an error |
+| a constant series | fine, said in the log |
+| an item of letters and digits, e.g. 007 | text, as written |
+| duplicate or irregular time stamps, or beyond the years 1678 to 2261 | error |
+| a frequency that does not fit, or is not known | error |
+| a file that is missing, empty, or lacks a column | error |
+| text, infinity or more than 3.4e38 in a column of numbers; an empty covariate, item or time stamp | error |
+| a static column that changes within a series, a category which `categories` lacks | error |
+| a series without a value before its test windows, or not longer than these | error, or `drop_unusable` |
+| with `beyond`: covariates that end before the forecast does | error |
+| with `beyond`: a series without a value | kept, left out by `drop_unusable`; an error if it has covariates, since
+nothing tells where its forecast begins |
+"""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -39,27 +60,7 @@ def read_task(
 ) -> ForecastTask:
     """Reads a user's series: a table with one row for each item and time stamp, or a folder in GluonTS' layout.
 
-    | in the file | what happens |
-    | --- | --- |
-    | rows in any order | sorted |
-    | no row for a step, or an empty target | missing value (NaN); a covariate keeps its last value where no row is |
-    | rows behind the last target, target empty, covariates given | the known future of the covariates |
-    | the same without covariates | missing values at the end of the series |
-    | time stamps with an offset or time zone | UTC; dates where all are midnight of their zone |
-    | time stamps without one | taken as they are; a skipped hour is a missing value, a repeated one an error |
-    | a constant series | fine, said in the log |
-    | an item of letters and digits, e.g. 007 | text, as written |
-    | duplicate or irregular time stamps, or beyond the years 1678 to 2261 | error |
-    | a frequency that does not fit, or is not known | error |
-    | a file that is missing, empty, or lacks a column | error |
-    | text, infinity or more than 3.4e38 in a column of numbers; an empty covariate, item or time stamp | error |
-    | a static column that changes within a series, a category which `categories` lacks | error |
-    | a series without a value before its test windows, or not longer than these | error, or `drop_unusable` |
-    | with `beyond`: covariates that end before the forecast does | error |
-    | with `beyond`: a series without a value | kept, left out by `drop_unusable`; an error if it has covariates, since
-    nothing tells where its forecast begins |
-
-    Errors name the file, line and column, and a remedy.
+    The table of this module says what happens to what is in the file. Errors name file, line and column, and a remedy.
 
     Args:
         source: .csv (or any text with a header; comma, semicolon, tab or bar between cells), .parquet, a GluonTS folder
@@ -92,20 +93,9 @@ def read_task(
         if source.is_dir() or source.name.endswith(_FOLDER_SUFFIXES):
             return read_folder(source, alias, prediction_length, windows, all_missing=beyond)
     series = _read_series(source, alias, columns or Columns(), categories)
-    path = series.table.path
-    horizon, windows, reasons = _split_lengths(series, prediction_length, windows, drop_unusable)
-    kept = _usable(series, windows * horizon, beyond, drop_unusable)
-    for row, entry in kept:
-        if beyond and "feat_dynamic_real" in entry:
-            _check_future(series, row, entry, horizon)
-        if len(np.unique(entry["target"][~np.isnan(entry["target"])])) == 1:
-            log.info("%s: series %r is constant", path, entry["item_id"])
-    entries = [entry for _, entry in kept]
-    check_entries(entries, series.freq, min_length=windows * horizon + 1, all_missing=beyond)
-    targets = tuple(series.table.columns.targets)
-    if freq is None:
-        reasons["freq"] = "of most time stamps"
-    return ForecastTask(path.stem, series.freq, horizon, windows, entries, series.categories, targets, reasons=reasons)
+    lengths = _split_lengths(series, prediction_length, windows, drop_unusable)
+    task = _task_of(series, *lengths, beyond, drop_unusable)
+    return task if freq is not None else replace(task, reasons=task.reasons | {"freq": "of most time stamps"})
 
 
 @dataclass(frozen=True)
@@ -218,6 +208,27 @@ def _refuse_change(table: Table, name: str, values: NDArray[Any], bounds: NDArra
             f"{table.place(row, name)}: {values[row]!r} differs from the first value of its series; correct it, or "
             f"name the column under {option('covariates')} if it changes with time"
         )
+
+
+def _task_of(
+    series: _Series, horizon: int, windows: int, reasons: dict[str, str], beyond: bool, drop_unusable: bool
+) -> ForecastTask:
+    """The task of the series that can be used.
+
+    Raises:
+        ValueError: If one can not be used, and is not to be dropped.
+    """
+    path = series.table.path
+    kept = _usable(series, windows * horizon, beyond, drop_unusable)
+    for row, entry in kept:
+        if beyond and "feat_dynamic_real" in entry:
+            _check_future(series, row, entry, horizon)
+        if len(np.unique(entry["target"][~np.isnan(entry["target"])])) == 1:
+            log.info("%s: series %r is constant", path, entry["item_id"])
+    entries = [entry for _, entry in kept]
+    check_entries(entries, series.freq, min_length=windows * horizon + 1, all_missing=beyond)
+    targets = tuple(series.table.columns.targets)
+    return ForecastTask(path.stem, series.freq, horizon, windows, entries, series.categories, targets, reasons=reasons)
 
 
 def _split_lengths(

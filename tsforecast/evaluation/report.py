@@ -142,16 +142,8 @@ def evaluate(
         "rolling": task.prediction_length,
         "long_term": task.prediction_length * task.windows,
     }
-    scores: dict[str, dict[str, Scores]] = {model: {}}
-    for protocol in PROTOCOLS:
-        test = task.test(protocol)
-        predictor = (
-            with_prediction_length(predictor_for, horizons[protocol])
-            if isinstance(predictor_for, StateSpacePredictor)
-            else predictor_for(protocol)
-        )
-        forecasts = predictor.predict(test.input, num_samples=num_samples)
-        scores[model][protocol] = score(forecasts, test, season=season, progress=f"{model}, {protocol}")
+    make = lambda protocol: _predictor(predictor_for, protocol, horizons[protocol])  # noqa: E731
+    scores: dict[str, dict[str, Scores]] = {model: _scores_of(model, make, task, season, num_samples)}
     if adapted is not None:
         name, forecasts = adapted
         rolling = score(forecasts, task.test("rolling"), season=season, progress=f"{name}, rolling")
@@ -160,12 +152,30 @@ def evaluate(
     for name in baselines:
         fitted = fit_named(name, task, season, seed=seed, workers=workers)
         failed_fits[name] = fitted.failed_fits
-        scores[name] = {}
-        for protocol, horizon in horizons.items():
-            test = task.test(protocol)
-            forecasts = fitted.predictor(horizon).predict(test.input, num_samples=num_samples)
-            scores[name][protocol] = score(forecasts, test, season=season, progress=f"{name}, {protocol}")
+        make = lambda protocol, of=fitted: of.predictor(horizons[protocol])  # noqa: E731
+        scores[name] = _scores_of(name, make, task, season, num_samples)
     return Evaluation(task.name, model, scores, failed_fits, None if adapted is None else adapted[0])
+
+
+def _predictor(
+    predictor_for: Callable[[str], Predictor] | StateSpacePredictor, protocol: Protocol, horizon: int
+) -> Predictor:
+    """The predictor of a model for a protocol."""
+    if isinstance(predictor_for, StateSpacePredictor):
+        return with_prediction_length(predictor_for, horizon)
+    return predictor_for(protocol)
+
+
+def _scores_of(
+    name: str, predictor_for: Callable[[Protocol], Predictor], task: ForecastTask, season: int, num_samples: int
+) -> dict[str, Scores]:
+    """The scores of a model or baseline under every protocol."""
+    scores: dict[str, Scores] = {}
+    for protocol in PROTOCOLS:
+        test = task.test(protocol)
+        forecasts = predictor_for(protocol).predict(test.input, num_samples=num_samples)
+        scores[protocol] = score(forecasts, test, season=season, progress=f"{name}, {protocol}")
+    return scores
 
 
 def _task_of(predictor: Any, data: ForecastTask | pd.DataFrame, windows: int | None, columns: Any) -> ForecastTask:

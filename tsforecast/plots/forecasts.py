@@ -82,10 +82,7 @@ def plot_forecasts(
         item = str(entry["item_id"])
         values = np.atleast_2d(np.asarray(entry["target"], np.float64))[row]
         _draw_forecasts(axis, entry["start"], values, row, by_item[item], history, colour)
-        name = targets[row] if row < len(targets) else ""
-        axis.set_ylabel(measured(name, unit))
-        several = f", {name or f'target {row}'}" if np.ndim(entry["target"]) > 1 else ""
-        axis.set_title(shortened(item) + several, loc="left", fontsize=9)
+        _name_panel(axis, entry, row, targets, unit)
     for axis in axes[len(panels) :]:
         axis.remove()
     handles, labels = axes[0].get_legend_handles_labels()
@@ -95,6 +92,14 @@ def plot_forecasts(
     if title:
         figure.suptitle(title, fontsize=11)
     return figure
+
+
+def _name_panel(axis: Axes, entry: Mapping[str, Any], row: int, targets: Sequence[str], unit: str) -> None:
+    """Writes beside a panel what was measured, and above it of which series, and which target of several."""
+    name = targets[row] if row < len(targets) else ""
+    axis.set_ylabel(measured(name, unit))
+    several = f", {name or f'target {row}'}" if np.ndim(entry["target"]) > 1 else ""
+    axis.set_title(shortened(str(entry["item_id"])) + several, loc="left", fontsize=9)
 
 
 @expected_alias_warnings()

@@ -1,11 +1,12 @@
 """Figures of learning: over epochs, trials, windows and streams."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator, PercentFormatter
@@ -182,49 +183,14 @@ def plot_stream(items: pd.DataFrame, scores: Mapping[str, Any], *, title: str | 
     bottom, corner = figure.add_subplot(grid[2, :2]), figure.add_subplot(grid[2, 2])
     panels = ((top, scored["log_loss"], "log-loss (nats)"), (middle, error, "wrong" if classes else "absolute error"))
     for axis, values, label in panels:
-        least = min(window, max(len(values) // 4, 1))
-        recent = np.asarray(values.rolling(window, min_periods=least).mean(), np.float64)
-        so_far = np.asarray(values.expanding().mean(), np.float64)
-        axis.plot(scored["item"], recent, color=COLOURS[5], linewidth=1.2, label=f"last {window}")
-        axis.plot(scored["item"], so_far, color=MODEL, linewidth=1.8, label="all so far")
-        # The first predictions are of a learner that knows nothing, and would hide the others.
-        late = np.concatenate([recent[len(recent) // 20 :], so_far[len(recent) // 20 :]])
-        late = late[np.isfinite(late)]
-        if len(late):
-            low, high = min(late.min(), 0.0) if axis is middle else late.min(), late.max()
-            axis.set_ylim(low - 0.05 * (high - low + 1e-9), high + 0.1 * (high - low + 1e-9))
+        _draw_means(axis, scored["item"].to_numpy(), pd.Series(values), window, from_zero=axis is middle)
         axis.set_ylabel(label)
-        if axis is middle and classes:
-            axis.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    if classes:
+        middle.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     top.legend(frameon=False, fontsize=8, ncols=2)
-    weights = items.dropna(subset=["weights_moved"])
-    for column, label, colour in (
-        ("weights_moved", "moved from where they began", MODEL),
-        ("weights_sd", "standard deviation", COLOURS[1]),
-    ):
-        bottom.plot(
-            weights["item"], weights[column], color=colour, linewidth=1.5, label=label, marker="o", markersize=2
-        )
-    bottom.set_ylabel("weights (prior sd)")
-    bottom.set_ylim(bottom=0)
-    bottom.legend(frameon=False, fontsize=8, ncols=2)
+    _draw_weights(bottom, items.dropna(subset=["weights_moved"]))
     bottom.set_xlabel("observation")
-    rows = scores["calibration"]
-    corner.plot([0, 1], [0, 1], color=OBSERVED, linewidth=0.8, linestyle=DASHES)
-    corner.plot(
-        [row["expected"] for row in rows],
-        [row["observed"] for row in rows],
-        color=MODEL,
-        linewidth=1.5,
-        marker="o",
-        markersize=4,
-    )
-    corner.set(
-        xlabel="probability of the likeliest class" if classes else "width of the interval",
-        ylabel="share that was right" if classes else "share inside",
-        xlim=(0, 1),
-        ylim=(0, 1.02),
-    )
+    _draw_calibration(corner, scores["calibration"], classes)
     for axis in (top, middle, bottom, corner):
         style_axis(axis)
     top.tick_params(labelbottom=False)
@@ -233,3 +199,49 @@ def plot_stream(items: pd.DataFrame, scores: Mapping[str, Any], *, title: str | 
     said = f"{whole}, log-loss {{log_loss:.4g}}".format(**scores)
     figure.suptitle(f"{title}: {said}" if title else said, fontsize=11, x=0.02, ha="left")
     return figure
+
+
+def _draw_means(axis: Axes, places: np.ndarray, values: pd.Series, window: int, from_zero: bool) -> None:
+    """Draws the means of values over all so far, and over the last `window` of them."""
+    least = min(window, max(len(values) // 4, 1))
+    recent = np.asarray(values.rolling(window, min_periods=least).mean(), np.float64)
+    so_far = np.asarray(values.expanding().mean(), np.float64)
+    axis.plot(places, recent, color=COLOURS[5], linewidth=1.2, label=f"last {window}")
+    axis.plot(places, so_far, color=MODEL, linewidth=1.8, label="all so far")
+    # The first predictions are of a learner that knows nothing, and would hide the others.
+    late = np.concatenate([recent[len(recent) // 20 :], so_far[len(recent) // 20 :]])
+    late = late[np.isfinite(late)]
+    if len(late):
+        low, high = min(late.min(), 0.0) if from_zero else late.min(), late.max()
+        axis.set_ylim(low - 0.05 * (high - low + 1e-9), high + 0.1 * (high - low + 1e-9))
+
+
+def _draw_weights(axis: Axes, weights: pd.DataFrame) -> None:
+    """Draws how far the weights have moved, and how sure the belief is."""
+    for column, label, colour in (
+        ("weights_moved", "moved from where they began", MODEL),
+        ("weights_sd", "standard deviation", COLOURS[1]),
+    ):
+        axis.plot(weights["item"], weights[column], color=colour, linewidth=1.5, label=label, marker="o", markersize=2)
+    axis.set_ylabel("weights (prior sd)")
+    axis.set_ylim(bottom=0)
+    axis.legend(frameon=False, fontsize=8, ncols=2)
+
+
+def _draw_calibration(axis: Axes, rows: Sequence[Mapping[str, Any]], classes: bool) -> None:
+    """Draws how often predictions came true, against how sure they were."""
+    axis.plot([0, 1], [0, 1], color=OBSERVED, linewidth=0.8, linestyle=DASHES)
+    axis.plot(
+        [row["expected"] for row in rows],
+        [row["observed"] for row in rows],
+        color=MODEL,
+        linewidth=1.5,
+        marker="o",
+        markersize=4,
+    )
+    axis.set(
+        xlabel="probability of the likeliest class" if classes else "width of the interval",
+        ylabel="share that was right" if classes else "share inside",
+        xlim=(0, 1),
+        ylim=(0, 1.02),
+    )

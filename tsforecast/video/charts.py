@@ -116,16 +116,7 @@ def horizon_plot(
     for axis, (heading, part) in zip(axes, parts, strict=False):
         for name, line in part.groupby("model", sort=False):
             _draw_score(axis, line.sort_values("horizon"), metric, styles[name])
-        axis.spines[["top", "right"]].set_visible(False)
-        axis.grid(visible=True, color="#E5E5E5", linewidth=0.6)
-        axis.set_axisbelow(True)
-        axis.tick_params(labelsize=8)
-        axis.set_xlim(part["horizon"].min(), part["horizon"].max())
-        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axis.set_xlabel("steps ahead", fontsize=9)
-        axis.set_ylabel(_METRICS.get(metric, metric), fontsize=9)
-        if metric.endswith("wasserstein"):
-            axis.set_ylim(bottom=0)
+        _style_horizons(axis, part, metric)
         if heading is not None:
             axis.set_title(str(heading), loc="left", fontsize=9)
     for axis in axes[len(parts) :]:
@@ -141,6 +132,21 @@ def horizon_plot(
     if title:
         figure.suptitle(title, fontsize=11)
     return figure
+
+
+def _style_horizons(axis: Axes, table: pd.DataFrame, metric: str) -> None:
+    """Labels an axis of a score by horizon."""
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.grid(visible=True, color="#E5E5E5", linewidth=0.6)
+    axis.set_axisbelow(True)
+    axis.tick_params(labelsize=8)
+    horizons = np.asarray(table["horizon"])
+    axis.set_xlim(horizons.min(), horizons.max())
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axis.set_xlabel("steps ahead", fontsize=9)
+    axis.set_ylabel(_METRICS.get(metric, metric), fontsize=9)
+    if metric.endswith("wasserstein"):
+        axis.set_ylim(bottom=0)
 
 
 def _line_styles(names: Iterable[str], floors: Collection[str]) -> dict[Any, dict[str, Any]]:
