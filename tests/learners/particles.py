@@ -10,8 +10,8 @@ from torch.distributions import Categorical, Distribution, Independent, MixtureS
 from tsforecast.core.gaussian import register_record
 from tsforecast.learners import AbstractLikelihood, AbstractNetwork, AbstractNetworkLearner
 from tsforecast.learners.evidence import Points
+from tsforecast.learners.layer_chain import network_and_weights
 from tsforecast.learners.loop import Expectation, Prediction
-from tsforecast.learners.named import _network
 
 
 @register_record
@@ -90,6 +90,6 @@ class Particles(AbstractNetworkLearner[Cloud]):
 
 def make_particles(model, likelihood, variance=0.1, *, mean=None, count=400, forgetting=0.0) -> Particles:
     """As the constructors of `LEARNERS` are."""
-    network, mean = _network(model, mean)
+    network, mean = network_and_weights(model, mean)
     noise = torch.randn(count, len(mean), generator=torch.Generator().manual_seed(0), dtype=mean.dtype)
     return Particles(network, likelihood, mean + variance**0.5 * noise, forgetting)

@@ -18,6 +18,14 @@ from tsforecast.learners.drift import (
 )
 from tsforecast.learners.evidence import PseudoObservation
 from tsforecast.learners.evidence_estimators import EmpiricalFisher, Linearised, MonteCarloHessian
+from tsforecast.learners.extended_kalman import (
+    adf,
+    decoupled_ekf,
+    ekf,
+    iterated_ekf,
+    vd_ekf,
+    wolf_ekf,
+)
 from tsforecast.learners.family import AbstractFactorFamily, AbstractFamily
 from tsforecast.learners.full import Full
 from tsforecast.learners.gaussian_learner import GaussianLearner
@@ -26,31 +34,13 @@ from tsforecast.learners.likelihood import AbstractLikelihood, GaussianLikelihoo
 from tsforecast.learners.low_rank_covariance import LRKF, LowRankCovariance
 from tsforecast.learners.low_rank_precision import LOFI, LowRankPrecision
 from tsforecast.learners.moment_matching import MomentMatched
-from tsforecast.learners.named import (
-    DRIFTS,
-    LEARNERS,
-    NamedLearner,
-    adf,
-    bbb,
-    blr,
-    bog,
-    bong,
-    decoupled_ekf,
-    ekf,
-    ewma,
-    iterated_ekf,
-    lofi,
-    lrkf,
-    ogd,
-    rls,
-    subspace_ekf,
-    vd_ekf,
-    wolf_ekf,
-)
+from tsforecast.learners.named import DRIFTS, LEARNERS, NamedLearner, ewma, ogd, rls
 from tsforecast.learners.network import AbstractNetwork, ModuleNetwork, weights_of
 from tsforecast.learners.over_network import AbstractNetworkLearner
+from tsforecast.learners.reduced_kalman import lofi, lrkf, subspace_ekf
 from tsforecast.learners.rule import BBB, BLR, BOG, BONG, AbstractRule
 from tsforecast.learners.subspace import Subspace, basis_of_iterates, random_basis
+from tsforecast.learners.variational import bbb, blr, bog, bong
 from tsforecast.learners.weight import AbstractWeight, Gate, InverseMultiquadric, Unweighted
 
 __all__ = [

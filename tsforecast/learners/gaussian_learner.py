@@ -32,8 +32,8 @@ class GaussianLearner(AbstractNetworkLearner[Any]):
         mean: Weights to begin with.
         variance: Prior variance of each weight.
         family: Of the belief.
-        pseudo: How the evidence of an observation is found.
-        dynamics: The drift between observations.
+        evidence: How the evidence of an observation is found.
+        weight_drift: Of the weights between observations.
         weight: How much an outlier counts.
         rule: How the evidence is taken in.
 

@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from tsforecast.core.linalg import is_transformed
-from tsforecast.learners.network import AbstractNetwork, ModuleNetwork, places_within
+from tsforecast.learners.network import AbstractNetwork, ModuleNetwork, places_within, weights_of
 
 # Activations whose slope is a function of what they return.
 _SLOPES: dict[type[nn.Module], tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]] = {
@@ -148,3 +148,20 @@ def as_network(module: nn.Module) -> AbstractNetwork:
     chain = LayerChain(tuple(widths), tuple(activations), tuple(biases))
     shared = chain.size != sum(p.numel() for p in module.parameters())
     return ModuleNetwork(module) if shared else chain
+
+
+def network_and_weights(model: nn.Module | AbstractNetwork, mean: Tensor | None) -> tuple[AbstractNetwork, Tensor]:
+    """The network, and its weights to begin with.
+
+    Args:
+        model: A module, or a network as a function of its weights.
+        mean: Weights to begin with; None for those of the module.
+
+    Raises:
+        ValueError: If a network is given without weights to begin with.
+    """
+    if isinstance(model, nn.Module):
+        return as_network(model), weights_of(model) if mean is None else mean
+    if mean is None:
+        raise ValueError("expected weights to begin with, as mean=..., for a network that is not a module")
+    return model, mean
