@@ -13,6 +13,7 @@ from tqdm import tqdm
 
 from tsforecast import learners
 from tsforecast.core import Gaussian, LinearGaussian, LinearSystem, kalman
+from tsforecast.core.torch_internals import standard_gamma
 from tsforecast.plots import COLOURS, OBSERVED
 
 STEP, JOLT, BLUR = 0.1, 0.1, 10.0  # seconds; variances of what moves the state in a step, and of an observation
@@ -57,7 +58,7 @@ def make_paths(noise: str, runs: int, steps: int, seed: int) -> Paths:
     position = state[..., :2]
     if noise == "student":
         shape = torch.full((steps, runs), 2.01 / 2)
-        gamma = torch._standard_gamma(shape, generator=generator)  # pyright: ignore[reportPrivateImportUsage]
+        gamma = standard_gamma(shape, generator)
         factor = shape / gamma
         return Paths(state, position + factor.sqrt().unsqueeze(-1) * (seen - position), factor)
     wrong = torch.rand(steps, runs, generator=generator) < 0.05

@@ -19,5 +19,5 @@ def test_every_option_is_in_the_signature_and_the_table_says_the_same(name):
 
 
 def test_evidence_of_an_unknown_name_is_refused():
-    with pytest.raises(ValueError, match="expected evidence to be one of linearised, .*, got 'nothing'"):
+    with pytest.raises(ValueError, match=r"expected evidence to be one of linearised, .*, got 'nothing'"):
         bong(nn.Linear(1, 1), GaussianLikelihood(), evidence="nothing")

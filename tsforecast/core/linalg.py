@@ -8,8 +8,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-LOG_2PI = math.log(2 * math.pi)
+from tsforecast.core.torch_internals import is_transformed
 
+LOG_2PI = math.log(2 * math.pi)
 ADVICE = (
     "Try float64; scale the data so that the prior variance is at most 1e4 times the observation variance; "
     "raise the smallest noise variance; lower the learning rate; and look for NaN or inf in the parameters."
@@ -18,13 +19,6 @@ ADVICE = (
 
 class NotPositiveDefiniteError(ArithmeticError):
     """A covariance could not be factorised: it has a non-positive pivot, NaN or inf."""
-
-
-def is_transformed(x: Tensor) -> bool:
-    """Whether it is inside `torch.func.vmap` or `grad` or of a trace, so that its values cannot steer control flow."""
-    inside = torch._C._functorch.is_functorch_wrapped_tensor(x)  # pyright: ignore[reportAttributeAccessIssue]
-    tracing = torch._C._TorchDispatchModeKey.PROXY  # pyright: ignore[reportAttributeAccessIssue]
-    return inside or torch._C._get_dispatch_mode(tracing) is not None  # pyright: ignore[reportAttributeAccessIssue]
 
 
 @functools.lru_cache(maxsize=1024)

@@ -19,9 +19,10 @@ from torch import Tensor
 from tsforecast.core.components import Clock, Component, Season, Trend, one_hot
 from tsforecast.core.gaussian import register_record
 from tsforecast.core.innovation import ISSMEmission, ISSMTransition
-from tsforecast.core.linalg import broadcast_shapes, is_transformed
+from tsforecast.core.linalg import broadcast_shapes
 from tsforecast.core.series.blocks import Blocks
 from tsforecast.core.system import AbstractLinearSystem
+from tsforecast.core.torch_internals import is_transformed
 
 
 @register_record

@@ -10,6 +10,7 @@ from torch.distributions import Distribution, Independent, StudentT
 
 from tsforecast.core.gaussian import register_record
 from tsforecast.core.linalg import cholesky, matvec, symmetrise
+from tsforecast.core.torch_internals import standard_gamma
 from tsforecast.learners.loop import AbstractLearner, Expectation, Prediction
 
 
@@ -144,9 +145,7 @@ class ConjugateRegression(AbstractLearner[NormalInverseGamma]):
         self, belief: NormalInverseGamma, num_samples: int, generator: torch.Generator | None = None
     ) -> Float[Tensor, "sample weight"]:
         """s2 from the inverse gamma, then the weights."""
-        gammas = torch._standard_gamma(  # pyright: ignore[reportPrivateImportUsage]
-            belief.shape.expand(num_samples), generator=generator
-        )
+        gammas = standard_gamma(belief.shape.expand(num_samples), generator)
         factor = cholesky(belief.cov, "the covariance of regression weights", jitter=True)
         noise = torch.randn(
             num_samples, len(belief.mean), generator=generator, dtype=factor.dtype, device=factor.device

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from tsforecast.core.linalg import is_transformed
+from tsforecast.core.torch_internals import is_transformed
 from tsforecast.learners.network import AbstractNetwork, ModuleNetwork, places_within, weights_of
 
 # Activations whose slope is a function of what they return.

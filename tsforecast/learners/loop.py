@@ -13,8 +13,8 @@ from torch.distributions import Distribution
 from torch.utils import _pytree as pytree
 
 from tsforecast.core.gaussian import map_tensors, register_record
-from tsforecast.core.linalg import is_transformed
 from tsforecast.core.loop.scan import scan
+from tsforecast.core.torch_internals import is_transformed
 
 Belief = TypeVar("Belief")
 

@@ -9,7 +9,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from tsforecast.core.gaussian import register_record
-from tsforecast.core.linalg import cholesky, is_transformed
+from tsforecast.core.linalg import cholesky
+from tsforecast.core.torch_internals import is_transformed
 from tsforecast.learners.family import AbstractFamily, damped_factor
 
 # Weights at a time where a temporary of the size of the factor would be made: what is read of them stays in the cache.

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from tsforecast.core.linalg import LOG_2PI
 from tsforecast.core.linear import LinearGaussian
+from tsforecast.core.torch_internals import standard_gamma
 from tsforecast.nn.image import ImageDecoder, ImageSize
 from tsforecast.nn.mlp import mlp, resized, shrink_last
 
@@ -151,18 +152,13 @@ class StudentTDecoder(AbstractDecoder):
         """A normal divided by the root of a gamma; reparametrised."""
         mean, raw, freedom = self.raw(auxiliary)
         freedom = _freedom(freedom)
-        gamma = _gamma(0.5 * freedom, generator) / (0.5 * freedom)
+        gamma = standard_gamma(0.5 * freedom, generator) / (0.5 * freedom)
         noise = torch.randn(mean.shape, generator=generator, dtype=mean.dtype, device=mean.device)
         return mean + _scale(raw) * noise * gamma.clamp_min(1e-6).rsqrt()
 
     def mean(self, auxiliary: Tensor, location: Tensor, scale: Tensor) -> Tensor:
         """The first output: there are more than two degrees of freedom."""
         return self.raw(auxiliary)[0]
-
-
-def _gamma(shape: Tensor, generator: torch.Generator | None) -> Tensor:
-    """Of unit rate; torch.distributions takes no generator."""
-    return torch._standard_gamma(shape, generator=generator)  # pyright: ignore[reportPrivateImportUsage]
 
 
 def _freedom(raw: Tensor) -> Tensor:
@@ -204,7 +200,7 @@ class NegativeBinomialDecoder(AbstractDecoder):
         """A Poisson count whose rate is drawn from a gamma distribution."""
         mean, dispersion = self.distribution(auxiliary, location, scale)
         size = 1 / dispersion
-        rate = _gamma(size, generator) * mean * dispersion
+        rate = standard_gamma(size, generator) * mean * dispersion
         return (torch.poisson(rate.detach(), generator=generator) - location) / scale
 
     def mean(self, auxiliary: Tensor, location: Tensor, scale: Tensor) -> Tensor:

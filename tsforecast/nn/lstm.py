@@ -4,8 +4,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from tsforecast.core.linalg import is_transformed
 from tsforecast.core.loop.scan import scan
+from tsforecast.core.torch_internals import is_transformed
 
 
 class LSTM(nn.Module):

@@ -1,1 +1,1 @@
-"""Loops over time: the only files that touch private parts of torch."""
+"""Loops over time."""

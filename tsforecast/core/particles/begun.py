@@ -5,9 +5,9 @@ from jaxtyping import Bool
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from tsforecast.core.linalg import is_transformed
 from tsforecast.core.linear import LinearGaussian
 from tsforecast.core.particles.filtering import ParticleState
+from tsforecast.core.torch_internals import is_transformed
 
 
 def choose(mask: Tensor, new: ParticleState, old: ParticleState) -> ParticleState:

@@ -13,10 +13,11 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from tsforecast.core.gaussian import Gaussian, map_tensors, register_record
-from tsforecast.core.linalg import ADVICE, NotPositiveDefiniteError, is_transformed
+from tsforecast.core.linalg import ADVICE, NotPositiveDefiniteError
 from tsforecast.core.linear import AbstractLinearGaussian, LinearGaussian
 from tsforecast.core.loop.scan import scan
 from tsforecast.core.mixture import GaussianMixture
+from tsforecast.core.torch_internals import is_transformed
 
 GRADIENTS = ("fivo", "stop-gradient")
 

@@ -8,11 +8,12 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from tsforecast.core.gaussian import Gaussian, map_tensors
-from tsforecast.core.linalg import is_transformed, matvec
+from tsforecast.core.linalg import matvec
 from tsforecast.core.linear import LinearGaussian
 from tsforecast.core.particles.begun import choose
 from tsforecast.core.particles.filtering import AbstractSwitchingSystem, ParticleState, Regime, initial_particles
 from tsforecast.core.particles.proposals import DiagonalGaussian, Likelihood, propose, propose_diagonal, standard_noise
+from tsforecast.core.torch_internals import is_transformed
 
 
 @dataclasses.dataclass(frozen=True)

@@ -18,8 +18,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from tsforecast.core.gaussian import Gaussian, register_record
-from tsforecast.core.linalg import ADVICE, NotPositiveDefiniteError, broadcast_shapes, is_transformed
+from tsforecast.core.linalg import ADVICE, NotPositiveDefiniteError, broadcast_shapes
 from tsforecast.core.series.chain import Chain
+from tsforecast.core.torch_internals import is_transformed
 
 
 @register_record

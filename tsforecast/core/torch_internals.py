@@ -1,0 +1,22 @@
+"""Private parts of torch for which it has no public way; those of its compiler are in `core.loop.compiled`."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+
+def is_transformed(x: Tensor) -> bool:
+    """Whether it is inside `torch.func.vmap` or `grad` or of a trace, so that its values cannot steer control flow."""
+    inside = torch._C._functorch.is_functorch_wrapped_tensor(x)  # pyright: ignore[reportAttributeAccessIssue]
+    tracing = torch._C._TorchDispatchModeKey.PROXY  # pyright: ignore[reportAttributeAccessIssue]
+    return inside or torch._C._get_dispatch_mode(tracing) is not None  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def standard_gamma(shape: Float[Tensor, "*batch"], generator: torch.Generator | None = None) -> Float[Tensor, "*batch"]:
+    """Gamma numbers of unit rate, reparametrised; `torch.distributions` takes no generator.
+
+    Args:
+        shape: Parameter of the distribution, positive.
+        generator: Of random numbers.
+    """
+    return torch._standard_gamma(shape, generator=generator)  # pyright: ignore[reportPrivateImportUsage]
