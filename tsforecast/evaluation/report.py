@@ -138,10 +138,8 @@ def evaluate(
     names = [model, *baselines] if adapted is None else [model, adapted[0], *baselines]
     if len({*names}) != len(names):
         raise ValueError(f"expected names that differ, but got {', '.join(names)}")
-    horizons: dict[Protocol, int] = {
-        "rolling": task.prediction_length,
-        "long_term": task.prediction_length * task.windows,
-    }
+    steps = task.prediction_length
+    horizons: dict[Protocol, int] = {"rolling": steps, "long_term": steps * task.windows}
     make = lambda protocol: _predictor(predictor_for, protocol, horizons[protocol])  # noqa: E731
     scores: dict[str, dict[str, Scores]] = {model: _scores_of(model, make, task, season, num_samples)}
     if adapted is not None:
