@@ -38,7 +38,7 @@ class Component(abc.ABC):
 
     @property
     def noises(self) -> tuple[str, ...]:
-        """Names of its noise sources."""
+        """Return the names of its noise sources."""
         return ("level",)
 
     @property
@@ -48,7 +48,7 @@ class Component(abc.ABC):
 
     @abc.abstractmethod
     def block(self, noise: Tensor, damping: Tensor | None, index: Tensor | None, clock: "Clock") -> BlockParts:
-        """Its part of a block.
+        """Return its part of a block.
 
         Args:
             noise: Variances, (block, *batch, step, source).
@@ -72,7 +72,7 @@ class Clock:
 
     @classmethod
     def of(cls, steps: int, moving: Tensor | None, device: torch.device) -> "Clock":
-        """From which steps move, (block, *batch, step); None if all do."""
+        """Return the clock of a block, given which steps move, (block, *batch, step); None if all do."""
         taken = torch.arange(1, steps + 1, device=device) if moving is None else moving.cumsum(-1)
         return cls(taken, (taken.unsqueeze(-1) - taken.unsqueeze(-2)).abs())
 
@@ -118,7 +118,7 @@ class Level(Component):
         return self.damped
 
     def block(self, noise: Tensor, damping: Tensor | None, index: Tensor | None, clock: Clock) -> BlockParts:
-        """With c_s the variance of x_s: Cov(x_s, x_t) = c_s phi^(t-s) for s <= t."""
+        """Return its part of a block. With c_s the variance of x_s, Cov(x_s, x_t) = c_s phi^(t-s) for s <= t."""
         _, taken, by_lag, left = clock.powers(damping, noise)
         variance = _apply(by_lag.square().tril(), noise[..., 0])
         return BlockParts(
@@ -144,7 +144,7 @@ class Trend(Component):
 
     @property
     def noises(self) -> tuple[str, ...]:
-        """Of the level and of the slope."""
+        """Return the names: one noise moves the level, one the slope."""
         return ("level", "slope")
 
     @property
@@ -191,7 +191,7 @@ class Season(Component):
 
     @property
     def noises(self) -> tuple[str, ...]:
-        """One, of the active factor."""
+        """Return one name: only the active factor moves."""
         return (self.name,)
 
     def block(self, noise: Tensor, damping: Tensor | None, index: Tensor | None, clock: Clock) -> BlockParts:
@@ -214,7 +214,7 @@ class Season(Component):
 
 
 def one_hot(index: Tensor, size: int, like: Tensor) -> Tensor:
-    """As in torch.nn.functional, whose check of the range does not work under `vmap`."""
+    """Return what torch.nn.functional returns, whose check of the range does not work under `vmap`."""
     return (index.unsqueeze(-1) == torch.arange(size, device=index.device)).to(like.dtype)
 
 

@@ -80,7 +80,7 @@ class Gaussian:
 
     @property
     def batch_shape(self) -> torch.Size:
-        """Broadcast shape of the batch."""
+        """Return the shape of the batch, after broadcasting."""
         return broadcast_shapes(self.mean.shape[:-1], self.cov.shape[:-2])
 
     @property
@@ -89,7 +89,7 @@ class Gaussian:
         return self.cov.diagonal(dim1=-2, dim2=-1).expand(*self.batch_shape, -1)
 
     def log_prob(self, value: Float[Tensor, "*#batch dim"]) -> Float[Tensor, "*batch"]:
-        """Log-density.
+        """Return the log-density.
 
         Raises:
             NotPositiveDefiniteError: If the covariance is singular.
@@ -99,7 +99,7 @@ class Gaussian:
         return -0.5 * (white.square().sum(-1) + log_det(factor) + value.shape[-1] * LOG_2PI)
 
     def entropy(self) -> Float[Tensor, "*batch"]:
-        """Differential entropy in nats."""
+        """Return the differential entropy in nats."""
         factor = cholesky(self.cov, "the covariance of a Gaussian")
         return 0.5 * (log_det(factor) + self.cov.shape[-1] * (1 + LOG_2PI)).expand(self.batch_shape)
 
@@ -116,7 +116,7 @@ class Gaussian:
         return self.mean + moved
 
     def marginal(self, index: Tensor | slice | list[int]) -> "Gaussian":
-        """The marginal of some of the dimensions."""
+        """Return the marginal of some of the dimensions."""
         return Gaussian(self.mean[..., index], self.cov[..., index, :][..., :, index])
 
     def condition(self, value: Float[Tensor, "*#batch dim"], observed: Bool[Tensor, "*#batch dim"]) -> "Gaussian":

@@ -51,13 +51,13 @@ class ISSMTransition(AbstractLinearGaussian):
     def posterior(
         self, prior: Gaussian, value: Float[Tensor, "*#batch out"], observed: Bool[Tensor, "*#batch out"] | None = None
     ) -> tuple[Gaussian, Float[Tensor, "*batch"]]:
-        """The earlier state given the later one, by the dense form."""
+        """Return the earlier state given the later one, by the dense form."""
         return self.dense().posterior(prior, value, observed)
 
     def sample(
         self, value: Float[Tensor, "*#batch in"], generator: torch.Generator | None = None
     ) -> Float[Tensor, "*batch out"]:
-        """The state moved on, with noise."""
+        """Return the state moved on, with noise."""
         mean = self._move(value.unsqueeze(-1)).squeeze(-1)
         mean = mean.expand(broadcast_shapes(mean.shape, self.noise.shape))
         noise = torch.randn(mean.shape, generator=generator, dtype=mean.dtype, device=mean.device)
@@ -65,7 +65,7 @@ class ISSMTransition(AbstractLinearGaussian):
         return mean + torch.where(noisy, torch.where(noisy, self.noise, 1.0).sqrt(), 0.0) * noise
 
     def dense(self) -> LinearGaussian:
-        """The same conditional by its matrices."""
+        """Return the same conditional by its matrices."""
         eye = torch.eye(self.noise.shape[-1], dtype=self.noise.dtype, device=self.noise.device)
         return LinearGaussian(self._move(eye), torch.zeros_like(self.noise), torch.diag_embed(self.noise))
 
@@ -101,14 +101,14 @@ class ISSMEmission(AbstractLinearGaussian):
         return mean, cross, self._rows(cross.unsqueeze(-1)).squeeze(-1) + self.noise
 
     def marginal(self, prior: Gaussian) -> Gaussian:
-        """Predictive of the observation."""
+        """Return the predictive density of the observation."""
         mean, _, variance = self._predict(prior)
         return Gaussian(mean.unsqueeze(-1), variance[..., None, None])
 
     def posterior(
         self, prior: Gaussian, value: Float[Tensor, "*#batch out"], observed: Bool[Tensor, "*#batch out"] | None = None
     ) -> tuple[Gaussian, Float[Tensor, "*batch"]]:
-        """Update by a scalar division and an outer product."""
+        """Return the belief after an update by a scalar division and an outer product."""
         mean, cross, variance = self._predict(prior)
         check_factor((~(variance > 0)).int(), ("series",), "the predictive variance of an observation")
         residual = value[..., 0] - mean
@@ -125,13 +125,13 @@ class ISSMEmission(AbstractLinearGaussian):
     def sample(
         self, value: Float[Tensor, "*#batch in"], generator: torch.Generator | None = None
     ) -> Float[Tensor, "*batch out"]:
-        """The sum of the active states, with noise."""
+        """Return the sum of the active states, with noise."""
         mean = self._rows(value.unsqueeze(-1)).squeeze(-1) + self.offset
         mean = mean.expand(broadcast_shapes(mean.shape, self.noise.shape))
         noise = torch.randn(mean.shape, generator=generator, dtype=mean.dtype, device=mean.device)
         return (mean + self.noise.sqrt() * noise).unsqueeze(-1)
 
     def dense(self) -> LinearGaussian:
-        """The same conditional by its matrices."""
+        """Return the same conditional by its matrices."""
         matrix = one_hot(self.index, self.num_states, self.noise).sum(-2)
         return LinearGaussian(matrix.unsqueeze(-2), self.offset.unsqueeze(-1), self.noise[..., None, None])

@@ -80,7 +80,7 @@ def filter(
     observed: Bool[Tensor, "time *#batch target"] | None = None,
     first: int = 0,
 ) -> Filtered:
-    """The Kalman filter.
+    """Return the moments of every step given what was observed until then: the Kalman filter.
 
     Args:
         system: Its steps `first`, `first + 1`, ... are taken.

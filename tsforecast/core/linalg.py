@@ -23,12 +23,12 @@ class NotPositiveDefiniteError(ArithmeticError):
 
 @functools.lru_cache(maxsize=1024)
 def broadcast_shapes(*shapes: tuple[int, ...]) -> torch.Size:
-    """As torch's, which takes longer than a product of small matrices, remembered."""
+    """Return what torch's function returns, remembered: it takes longer than a product of small matrices."""
     return torch.broadcast_shapes(*shapes)
 
 
 def check_factor(info: Int[Tensor, "*index"], names: tuple[str, ...], what: str) -> None:
-    """Raises if any factorisation failed.
+    """Raise an error if any factorisation failed.
 
     Args:
         info: Zero where the factorisation went well (as `torch.linalg.cholesky_ex` returns it).
@@ -74,7 +74,7 @@ class _SolveLower(torch.autograd.Function):
 def cholesky(
     matrix: Float[Tensor, "*batch dim dim"], what: str = "a covariance", jitter: bool = False
 ) -> Float[Tensor, "*batch dim dim"]:
-    """Lower Cholesky factor, checked.
+    """Return the lower Cholesky factor, after a check.
 
     Args:
         matrix: Symmetric; only the lower triangle is read.
@@ -142,14 +142,14 @@ def matvec(matrix: Float[Tensor, "*#batch out in"], vector: Float[Tensor, "*#bat
 
 
 def symmetrise(matrix: Float[Tensor, "*batch dim dim"]) -> Float[Tensor, "*batch dim dim"]:
-    """The symmetric part: what rounding adds to a covariance beside it grows over many steps."""
+    """Return the symmetric part: what rounding adds to a covariance beside it grows over many steps."""
     return 0.5 * (matrix + matrix.mT)
 
 
 def add_diagonal(
     matrix: Float[Tensor, "*#batch dim dim"], diagonal: Float[Tensor, "*#batch dim"], in_place: bool = False
 ) -> Float[Tensor, "*batch dim dim"]:
-    """The matrix plus a diagonal one.
+    """Return the matrix plus a diagonal one.
 
     Args:
         matrix: To which it is added.

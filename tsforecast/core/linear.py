@@ -26,7 +26,7 @@ class AbstractLinearGaussian(abc.ABC):
 
     @abc.abstractmethod
     def marginal(self, prior: Gaussian) -> Gaussian:
-        """p(b), the prior over `a` pushed through."""
+        """Return p(b), the prior over `a` pushed through."""
 
     @abc.abstractmethod
     def posterior(
@@ -52,7 +52,7 @@ class AbstractLinearGaussian(abc.ABC):
 
     @abc.abstractmethod
     def dense(self) -> "LinearGaussian":
-        """The same conditional by its matrices."""
+        """Return the same conditional by its matrices."""
 
 
 @register_record
@@ -71,7 +71,7 @@ class LinearGaussian(AbstractLinearGaussian):
     noise: Float[Tensor, "*#batch out out"]
 
     def marginal(self, prior: Gaussian) -> Gaussian:
-        """p(b) = N(matrix m + offset, matrix V matrix' + noise)."""
+        """Return p(b) = N(matrix m + offset, matrix V matrix' + noise)."""
         cov = self.matrix @ prior.cov @ self.matrix.mT + self.noise
         return Gaussian(matvec(self.matrix, prior.mean) + self.offset, symmetrise(cov))
 
@@ -101,7 +101,7 @@ class LinearGaussian(AbstractLinearGaussian):
     def sample(
         self, value: Float[Tensor, "*#batch in"], generator: torch.Generator | None = None
     ) -> Float[Tensor, "*batch out"]:
-        """What the matrix makes of the value, plus offset and noise."""
+        """Return what the matrix makes of the value, plus offset and noise."""
         mean = matvec(self.matrix, value) + self.offset
         factor = cholesky(self.noise, "the noise of a conditional to sample from", jitter=True)
         mean = mean.expand(broadcast_shapes(mean.shape, factor.shape[:-1]))
@@ -128,20 +128,20 @@ class DiagonalLinearGaussian(AbstractLinearGaussian):
     variance: Float[Tensor, "*#batch out"]
 
     def marginal(self, prior: Gaussian) -> Gaussian:
-        """p(b) = N(matrix m + offset, matrix V matrix' + diag(variance))."""
+        """Return p(b) = N(matrix m + offset, matrix V matrix' + diag(variance))."""
         cov = add_diagonal(symmetrise(self.matrix @ prior.cov @ self.matrix.mT), self.variance, in_place=True)
         return Gaussian(matvec(self.matrix, prior.mean) + self.offset, cov)
 
     def posterior(
         self, prior: Gaussian, value: Float[Tensor, "*#batch out"], observed: Bool[Tensor, "*#batch out"] | None = None
     ) -> tuple[Gaussian, Float[Tensor, "*batch"]]:
-        """That of the same conditional by its matrices."""
+        """Return the posterior of the same conditional by its matrices."""
         return self.dense().posterior(prior, value, observed)
 
     def sample(
         self, value: Float[Tensor, "*#batch in"], generator: torch.Generator | None = None
     ) -> Float[Tensor, "*batch out"]:
-        """What the matrix makes of the value, plus offset and noise."""
+        """Return what the matrix makes of the value, plus offset and noise."""
         mean = matvec(self.matrix, value) + self.offset
         mean = mean.expand(broadcast_shapes(mean.shape, self.variance.shape))
         positive = self.variance > 0  # the derivative of a root at zero is infinite
@@ -149,5 +149,5 @@ class DiagonalLinearGaussian(AbstractLinearGaussian):
         return mean + deviation * torch.randn(mean.shape, generator=generator, dtype=mean.dtype, device=mean.device)
 
     def dense(self) -> LinearGaussian:
-        """With the noise as a matrix."""
+        """Return the conditional with its noise as a matrix."""
         return LinearGaussian(self.matrix, self.offset, torch.diag_embed(self.variance))

@@ -26,7 +26,7 @@ class GaussianMixture:
 
     @property
     def mean(self) -> Float[Tensor, "*batch dim"]:
-        """Weighted mean of the means."""
+        """Return the weighted mean of the means."""
         return (self.log_weight.exp().unsqueeze(-1) * self.components.mean).sum(0)
 
     @property

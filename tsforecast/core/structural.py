@@ -60,12 +60,12 @@ class ISSM(AbstractLinearSystem):
         return sum(c.size for c in self.components)
 
     def slices(self) -> list[slice]:
-        """Where the states of each component lie."""
+        """Return where the states of each component lie."""
         ends = itertools.accumulate((c.size for c in self.components), initial=0)
         return [slice(first, end) for first, end in itertools.pairwise(ends)]
 
     def at(self, time: int) -> tuple[ISSMTransition, ISSMEmission]:
-        """Transition into and emission from step `time`."""
+        """Return the transition into and the emission from step `time`."""
         pick = lambda x: x[time if x.shape[0] > 1 else 0]  # noqa: E731
         source, index = pick(self.state_noise), pick(self.index)
         noises, diagonal, active, slopes = [], [], [], []
@@ -109,7 +109,7 @@ class ISSM(AbstractLinearSystem):
         return length, max(1, 2**21 // (num_series * length * self.num_states))
 
     def blocks(self, first: int, length: int, count: int) -> Blocks:
-        """By structure, for all blocks at once."""
+        """Return all blocks at once, made by structure."""
         ndim = max(self.state_noise.ndim - 2, self.emission_noise.ndim - 1, self.index.ndim - 2, self.offset.ndim - 1)
         ndim = max(ndim, self.damping.ndim - 1, 0 if self.active is None else self.active.ndim - 1)
 
@@ -179,7 +179,7 @@ class ISSM(AbstractLinearSystem):
 
 
 def _lead(x: Tensor, event_ndim: int, ndim: int) -> Tensor:
-    """With as many leading dimensions as `ndim`."""
+    """Return a tensor with as many leading dimensions as `ndim`."""
     return x.reshape(*[1] * (ndim + event_ndim - x.ndim), *x.shape)
 
 

@@ -29,10 +29,10 @@ class AbstractLinearSystem(abc.ABC):
 
     @abc.abstractmethod
     def at(self, time: int) -> tuple[AbstractLinearGaussian, AbstractLinearGaussian]:
-        """Transition into and emission from step `time`."""
+        """Return the transition into and the emission from step `time`."""
 
     def by_step(self) -> Callable[[int], tuple[AbstractLinearGaussian, AbstractLinearGaussian]]:
-        """`at`, for loops over many steps."""
+        """Return what `at` does, for loops over many steps."""
         return self.at
 
     @abc.abstractmethod
@@ -50,7 +50,7 @@ class AbstractLinearSystem(abc.ABC):
     @property
     @abc.abstractmethod
     def num_targets(self) -> int:
-        """Dimension of one observation."""
+        """Return the dimension of one observation."""
 
     def posterior(
         self,
@@ -141,16 +141,16 @@ class LinearSystem(AbstractLinearSystem):
 
     @property
     def num_targets(self) -> int:
-        """Dimension of one observation."""
+        """Return the dimension of one observation."""
         return self.emission.offset.shape[-1]
 
     def at(self, time: int) -> tuple[LinearGaussian, LinearGaussian]:
-        """Transition into and emission from step `time`."""
+        """Return the transition into and the emission from step `time`."""
         pick = lambda x: x[time if x.shape[0] > 1 else 0]  # noqa: E731
         return map_tensors(pick, self.transition), map_tensors(pick, self.emission)
 
     def by_step(self) -> Callable[[int], tuple[LinearGaussian, LinearGaussian]]:
-        """`at`, without an adjoint as large as the system for each step."""
+        """Return what `at` does, without an adjoint as large as the system for each step."""
         return unbind((self.transition, self.emission))
 
     def block_shape(self, num_steps: int, num_series: int = 1) -> tuple[int, int]:
@@ -178,7 +178,7 @@ class LinearSystem(AbstractLinearSystem):
         return Gaussian(torch.stack([y.mean for y in emitted]), torch.stack([y.cov for y in emitted]))
 
     def blocks(self, first: int, length: int, count: int) -> Blocks:
-        """By recursion over the `length` steps, for all blocks at once.
+        """Return all blocks at once, by recursion over the `length` steps.
 
         With Phi_s = A_s ... A_1: y_s = C_s Phi_s x + noise, and the noise of x_s is carried forward by A.
         """

@@ -34,7 +34,7 @@ class BernoulliLikelihood(AbstractLikelihood):
 
     @property
     def needs_covariance(self) -> bool:
-        """Where predictions are moderated."""
+        """Say whether predictions are moderated."""
         return self.moderated
 
     def whiten(
@@ -44,7 +44,7 @@ class BernoulliLikelihood(AbstractLikelihood):
         target: Float[Tensor, "point target"],
         observed: Bool[Tensor, "point target"] | None,
     ) -> tuple[Float[Tensor, "point row weight"], Float[Tensor, "point row"]]:
-        """sqrt(p (1 - p)) J and (y - p) / sqrt(p (1 - p))."""
+        """Return sqrt(p (1 - p)) J and (y - p) / sqrt(p (1 - p))."""
         p = outputs.sigmoid()
         root = (p * (1 - p)).clamp_min(self.floor).sqrt()
         residual = (target - p) / root
@@ -120,7 +120,7 @@ class CategoricalLikelihood(AbstractLikelihood):
 
     @property
     def needs_covariance(self) -> bool:
-        """Where predictions are moderated."""
+        """Say whether predictions are moderated."""
         return self.moderated
 
     def whiten(
@@ -130,7 +130,7 @@ class CategoricalLikelihood(AbstractLikelihood):
         target: Float[Tensor, "point target"],
         observed: Bool[Tensor, "point target"] | None,
     ) -> tuple[Float[Tensor, "point row weight"], Float[Tensor, "point row"]]:
-        """B' J and (y - p) / sqrt p, or the whitened form with jitter."""
+        """Return B' J and (y - p) / sqrt p, or the whitened form with jitter."""
         p = outputs.softmax(-1)
         residual = _came(target, p).to(p.dtype) - p
         if observed is not None:
@@ -179,7 +179,7 @@ class CategoricalLikelihood(AbstractLikelihood):
         return Categorical(logits=_logits(self.prediction, outputs, cov))
 
     def expect(self, outputs: Float[Tensor, "point output"], cov: Float[Tensor, "point output output"]) -> Expectation:
-        """Probabilities of the classes."""
+        """Return the probabilities of the classes."""
         p = _logits(self.prediction, outputs, cov).softmax(-1)
         return Expectation(p, p * (1 - p))
 
@@ -190,13 +190,13 @@ class CategoricalLikelihood(AbstractLikelihood):
         target: Float[Tensor, "point target"],
         observed: Bool[Tensor, "point target"] | None,
     ) -> Prediction:
-        """Probabilities of the classes."""
+        """Return the probabilities of the classes."""
         logits = _logits(self.prediction, outputs, cov)
         p = logits.softmax(-1)
         return Prediction(p, p * (1 - p), self.log_prob(logits, target, observed))
 
     def check(self, target: Float[Tensor, "*any target"], observed: Bool[Tensor, "*any target"] | None) -> None:
-        """Targets are whole numbers from 0 on."""
+        """Refuse targets that are no whole numbers from 0 on."""
         check_that((target >= 0) & (target == target.round()), target, observed, "to be a class 0, 1, ...")
 
 

@@ -105,12 +105,12 @@ class ConjugateRegression(AbstractLearner[NormalInverseGamma]):
         return belief.mean
 
     def variances(self, belief: NormalInverseGamma) -> Float[Tensor, " weight"]:
-        """Of the Student-t that each weight has on its own."""
+        """Return the variances of the Student-t that each weight has on its own."""
         scale = (belief.rate / belief.shape * belief.cov.diagonal()).sqrt()
         return _variance(scale, 2 * belief.shape)
 
     def _moments(self, belief: NormalInverseGamma, inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """Location and scale of each point."""
+        """Return location and scale of each point."""
         extent = 1 + ((inputs @ belief.cov) * inputs).sum(-1)
         return inputs @ belief.mean, (belief.rate / belief.shape * extent).sqrt()
 
@@ -144,7 +144,7 @@ class ConjugateRegression(AbstractLearner[NormalInverseGamma]):
     def sample(
         self, belief: NormalInverseGamma, num_samples: int, generator: torch.Generator | None = None
     ) -> Float[Tensor, "sample weight"]:
-        """s2 from the inverse gamma, then the weights."""
+        """Draw s2 from the inverse gamma, then the weights."""
         gammas = standard_gamma(belief.shape.expand(num_samples), generator)
         factor = cholesky(belief.cov, "the covariance of regression weights", jitter=True)
         noise = torch.randn(

@@ -1,4 +1,4 @@
-"""The likelihood of counts."""
+"""The likelihood of counts, Poisson with a log-rate."""
 
 import dataclasses
 
@@ -33,7 +33,7 @@ class PoissonLikelihood(AbstractLikelihood):
 
     @property
     def needs_covariance(self) -> bool:
-        """Where predictions are moderated."""
+        """Say whether predictions are moderated."""
         return self.moderated
 
     def whiten(
@@ -43,7 +43,7 @@ class PoissonLikelihood(AbstractLikelihood):
         target: Float[Tensor, "point target"],
         observed: Bool[Tensor, "point target"] | None,
     ) -> tuple[Float[Tensor, "point row weight"], Float[Tensor, "point row"]]:
-        """sqrt(r) J and (y - r) / sqrt(r)."""
+        """Return sqrt(r) J and (y - r) / sqrt(r)."""
         rate = outputs.clamp(-self.largest, self.largest).exp()
         root = rate.sqrt()
         residual = (target - rate) / root
@@ -90,5 +90,5 @@ class PoissonLikelihood(AbstractLikelihood):
         return Prediction(log_rate.exp(), log_rate.exp(), self.log_prob(log_rate, target, observed))
 
     def check(self, target: Float[Tensor, "*any target"], observed: Bool[Tensor, "*any target"] | None) -> None:
-        """Targets are whole numbers from 0 on."""
+        """Refuse targets that are no whole numbers from 0 on."""
         check_that((target >= 0) & (target == target.round()), target, observed, "to be a count 0, 1, ...")

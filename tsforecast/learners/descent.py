@@ -19,7 +19,7 @@ from tsforecast.learners.over_network import AbstractNetworkLearner
 @register_record
 @dataclasses.dataclass(frozen=True)
 class Point:
-    """All that is known: weights.
+    """A belief in one point: weights, and no doubt of them.
 
     Attributes:
         mean: Of the network.
@@ -52,7 +52,7 @@ class GradientDescent(AbstractNetworkLearner[Point]):
             raise ValueError(f"expected rate to be positive, got {self.rate}")
 
     def init(self) -> Point:
-        """The weights to begin with."""
+        """Return the weights to begin with."""
         return Point(self.mean)
 
     def drift(self, belief: Point, dt: Float[Tensor, ""] | float) -> Point:
@@ -60,7 +60,7 @@ class GradientDescent(AbstractNetworkLearner[Point]):
         return belief
 
     def predict(self, belief: Point, inputs: Float[Tensor, "point *feature"]) -> Distribution:
-        """The likelihood at the weights."""
+        """Return the likelihood at the weights."""
         outputs = self.network(belief.mean, inputs)
         return self.likelihood.predictive(outputs, outputs.new_zeros(*outputs.shape, outputs.shape[-1]))
 
@@ -84,7 +84,7 @@ class GradientDescent(AbstractNetworkLearner[Point]):
         return Point(belief.mean + self.rate * gradient)
 
     def forget(self, belief: Point, rate: float) -> Point:
-        """Not possible: nothing is known of a prior.
+        """Refuse: nothing is known of a prior.
 
         Raises:
             ValueError: Always.
@@ -109,7 +109,7 @@ class GradientDescent(AbstractNetworkLearner[Point]):
     def sample(
         self, belief: Point, num_samples: int, generator: torch.Generator | None = None
     ) -> Float[Tensor, "sample weight"]:
-        """The weights, again and again."""
+        """Return the weights, again and again."""
         return belief.mean.expand(num_samples, -1)
 
     def step(

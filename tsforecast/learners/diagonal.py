@@ -58,7 +58,7 @@ class Diagonal(AbstractFactorFamily[Independent]):
 
     @property
     def by_curvature(self) -> bool:
-        """Whether the gain is the projected one."""
+        """Say whether the gain is the projected one."""
         return self.gain == "projected"
 
     def init(self, mean: Float[Tensor, " weight"], variance: Float[Tensor, " weight"]) -> Independent:
@@ -108,7 +108,7 @@ class Diagonal(AbstractFactorFamily[Independent]):
         return Independent(variance * (mine * belief.mean + its * prior.mean), variance)
 
     def inflate(self, belief: Independent, factor: Float[Tensor, ""] | float) -> Independent:
-        """The variances times a factor."""
+        """Return the belief with its variances times a factor."""
         return Independent(belief.mean, belief.variance * factor)
 
     def bound(self, belief: Independent, most: Float[Tensor, " weight"]) -> Independent:
@@ -175,7 +175,7 @@ class Diagonal(AbstractFactorFamily[Independent]):
         return Independent(belief.mean + change - step * matvec(scaled.mT, seen), variance)
 
     def outer(self, matrix: Float[Tensor, "row weight"]) -> Float[Tensor, " weight"]:
-        """The diagonal of matrix' matrix."""
+        """Return the diagonal of matrix' matrix."""
         return matrix.square().sum(0)
 
 
@@ -257,7 +257,7 @@ class BlockDiagonal(AbstractFamily[Blocked]):
         return Blocked(torch.cat(means), tuple(covs))
 
     def inflate(self, belief: Blocked, factor: Float[Tensor, ""] | float) -> Blocked:
-        """Each block times a factor."""
+        """Return the belief with each block times a factor."""
         return Blocked(belief.mean, tuple(cov * factor for cov in belief.covs))
 
     def bound(self, belief: Blocked, most: Float[Tensor, " weight"]) -> Blocked:
@@ -276,7 +276,7 @@ class BlockDiagonal(AbstractFamily[Blocked]):
         return belief.mean
 
     def variance(self, belief: Blocked) -> Float[Tensor, " weight"]:
-        """The diagonals of the blocks."""
+        """Return the diagonals of the blocks."""
         return torch.cat([cov.diagonal() for cov in belief.covs])
 
     def sample(
@@ -288,7 +288,7 @@ class BlockDiagonal(AbstractFamily[Blocked]):
         return belief.mean + torch.cat([x @ factor.mT for x, factor in zip(noise, factors, strict=True)], -1)
 
     def embed(self, belief: Blocked, prior: Blocked, places: Int[Tensor, " weight"]) -> Blocked:
-        """Each block in the block of the same number."""
+        """Put each block into the block of the same number."""
         starts = itertools.accumulate(self.sizes, initial=0)
         parts = zip(belief.covs, prior.covs, places.split([len(cov) for cov in belief.covs]), starts, strict=False)
         covs = tuple(embed(cov, its_prior, own - start) for cov, its_prior, own, start in parts)

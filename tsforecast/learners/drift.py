@@ -20,7 +20,7 @@ class AbstractDrift(abc.ABC):
 
     @abc.abstractmethod
     def __call__(self, family: AbstractFamily, belief: Any, prior: Any, dt: Float[Tensor, ""] | float) -> Any:
-        """The belief after a time.
+        """Return the belief after a time.
 
         Args:
             family: Of the belief.
@@ -32,7 +32,7 @@ class AbstractDrift(abc.ABC):
 
 @dataclasses.dataclass(frozen=True)
 class NoDrift(AbstractDrift):
-    """The weights stay as they are."""
+    """No drift: the weights stay as they are."""
 
     def __call__(self, family: AbstractFamily, belief: Any, prior: Any, dt: Float[Tensor, ""] | float) -> Any:
         """Return the belief as it is."""
@@ -126,7 +126,7 @@ class ExponentialForgetting(AbstractDrift):
         _check("floor", self.floor, 0, 1)
 
     def __call__(self, family: AbstractFamily, belief: Any, prior: Any, dt: Float[Tensor, ""] | float) -> Any:
-        """Divides the covariance, up to the floor."""
+        """Divide the covariance, up to the floor."""
         if not self.floor:
             return family.inflate(belief, self.factor**-dt)
         growth = -math.log(self.factor) * dt

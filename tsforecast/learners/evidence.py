@@ -59,7 +59,7 @@ class Model:
     family: AbstractFamily
 
     def log_prob(self, weights: Float[Tensor, " weight"], points: Points) -> Float[Tensor, ""]:
-        """Log-likelihood of all points together."""
+        """Return the log-likelihood of all points together."""
         outputs = self.network(weights, points.inputs)
         log_prob = self.likelihood.log_prob(outputs, points.target, points.observed)
         return (log_prob if points.counts is None else log_prob * points.counts).sum()
@@ -70,23 +70,23 @@ class AbstractEvidence(abc.ABC):
 
     @abc.abstractmethod
     def seen_from(self, change: Float[Tensor, " weight"]) -> "AbstractEvidence":
-        """The same quadratic where the mean is less by `change`."""
+        """Return the same quadratic where the mean is less by `change`."""
 
     @abc.abstractmethod
     def as_taken_by(self, family: AbstractFamily) -> "AbstractEvidence":
-        """In the form by which the family moves its mean."""
+        """Return it in the form by which the family moves its mean."""
 
     @abc.abstractmethod
     def scaled(self, factor: Float[Tensor, ""] | float) -> "AbstractEvidence":
-        """The log-likelihood times a factor."""
+        """Return the evidence of the log-likelihood times a factor."""
 
     @abc.abstractmethod
     def absorb(self, family: AbstractFamily, belief: Any) -> Any:
-        """The belief at whose mean this is, conditioned on it."""
+        """Return the belief at whose mean this is, conditioned on it."""
 
     @abc.abstractmethod
     def descend(self, family: AbstractFactorFamily, belief: Any, step: float, anchor: Any | None) -> Any:
-        """A plain gradient step of the belief."""
+        """Return the belief after a plain gradient step."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,26 +102,26 @@ class PseudoObservation(AbstractEvidence):
     residual: Float[Tensor, " row"]
 
     def seen_from(self, change: Float[Tensor, " weight"]) -> "PseudoObservation":
-        """The residual moves, the matrix stays."""
+        """Return evidence with the residual moved; the matrix stays."""
         return PseudoObservation(self.matrix, self.residual + self.matrix @ change)
 
     def as_taken_by(self, family: AbstractFamily) -> AbstractEvidence:
-        """As it is, or as curvature: of H' H what the family keeps, where the mean moves by the new precision."""
+        """Return it as it is, or, where the mean moves by the new precision, what the family keeps of H' H."""
         if not family.by_curvature:
             return self
         assert isinstance(family, AbstractFactorFamily)
         return Curvature(family.outer(self.matrix), self.matrix.T @ self.residual)
 
     def scaled(self, factor: Float[Tensor, ""] | float) -> "PseudoObservation":
-        """Both times the square root."""
+        """Return matrix and residual times the square root."""
         return PseudoObservation(self.matrix * factor**0.5, self.residual * factor**0.5)
 
     def absorb(self, family: AbstractFamily, belief: Any) -> Any:
-        """By the family's Kalman update."""
+        """Return the belief after the family's Kalman update."""
         return family.condition(belief, self.matrix, self.residual)
 
     def descend(self, family: AbstractFactorFamily, belief: Any, step: float, anchor: Any | None) -> Any:
-        """With gradient H' e and curvature H' H."""
+        """Take a plain step with gradient H' e and curvature H' H."""
         gradient = self.matrix.T @ self.residual
         return family.descend(belief, gradient, family.outer(self.matrix), step, anchor, self.matrix)
 
@@ -142,7 +142,7 @@ class Curvature(AbstractEvidence):
         return self.increment @ vector if self.increment.ndim == 2 else self.increment * vector
 
     def seen_from(self, change: Float[Tensor, " weight"]) -> "Curvature":
-        """The gradient moves, the curvature stays."""
+        """Return evidence with the gradient moved; the curvature stays."""
         return Curvature(self.increment, self.gradient + self._times(change))
 
     def as_taken_by(self, family: AbstractFamily) -> AbstractEvidence:
@@ -154,7 +154,7 @@ class Curvature(AbstractEvidence):
         return Curvature(self.increment * factor, self.gradient * factor)
 
     def absorb(self, family: AbstractFamily, belief: Any) -> Any:
-        """By adding to the precision."""
+        """Return the belief whose precision has gained the curvature."""
         assert isinstance(family, AbstractFactorFamily)
         return family.shift(belief, self.increment, self.gradient)
 

@@ -21,7 +21,7 @@ class AbstractEvidenceEstimator(abc.ABC):
 
     @property
     def pointwise(self) -> bool:
-        """Whether points have to be learnt from one after the other."""
+        """Say whether points have to be learnt from one after the other."""
         return False
 
     @abc.abstractmethod
@@ -34,7 +34,7 @@ class AbstractEvidenceEstimator(abc.ABC):
         generator: torch.Generator | None,
         linearised: tuple[Tensor, Tensor] | None,
     ) -> AbstractEvidence:
-        """The evidence of some points.
+        """Return the evidence of some points.
 
         Args:
             model: Network, likelihood and family.
@@ -59,7 +59,7 @@ class Linearised(AbstractEvidenceEstimator):
         generator: torch.Generator | None,
         linearised: tuple[Tensor, Tensor] | None,
     ) -> PseudoObservation:
-        """One row for each output of each point."""
+        """Return one row for each output of each point."""
         matrix, residual = whitened(model, belief, points, weight, linearised)
         return PseudoObservation(matrix.flatten(0, 1), residual.flatten())
 
@@ -92,7 +92,7 @@ class EmpiricalFisher(AbstractEvidenceEstimator):
         generator: torch.Generator | None,
         linearised: tuple[Tensor, Tensor] | None,
     ) -> PseudoObservation:
-        """One row for each draw: g_k / sqrt(K), with residuals 1 / sqrt(K)."""
+        """Return one row for each draw: g_k / sqrt(K), with residuals 1 / sqrt(K)."""
         if not self.num_samples:
             matrix, residual = whitened(model, belief, points, Unweighted(), linearised)
             gradient = matrix.flatten(0, 1).T @ residual.flatten()

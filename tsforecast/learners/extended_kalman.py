@@ -33,7 +33,7 @@ def ekf(
     weight: AbstractWeight | None = None,
     rule: AbstractRule | None = None,
 ) -> GaussianLearner:
-    """Extended Kalman filter with all covariances.
+    """Return an extended Kalman filter with all covariances.
 
     Args:
         model: A module, or a network as a function of its weights.

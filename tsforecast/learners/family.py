@@ -20,12 +20,12 @@ class AbstractFamily(abc.ABC, Generic[Belief]):
 
     @property
     def by_curvature(self) -> bool:
-        """Whether the mean moves by the new precision, after the projection: m+ = m + Lambda+^{-1} g."""
+        """Say whether the mean moves by the new precision, after the projection: m+ = m + Lambda+^{-1} g."""
         return False
 
     @abc.abstractmethod
     def init(self, mean: Float[Tensor, " weight"], variance: Float[Tensor, " weight"]) -> Belief:
-        """The belief with independent weights."""
+        """Return the belief with independent weights."""
 
     @abc.abstractmethod
     def condition(self, belief: Belief, matrix: Float[Tensor, "row weight"], residual: Float[Tensor, " row"]) -> Belief:
@@ -58,7 +58,7 @@ class AbstractFamily(abc.ABC, Generic[Belief]):
 
     @abc.abstractmethod
     def inflate(self, belief: Belief, factor: Float[Tensor, ""] | float) -> Belief:
-        """The covariance times a factor."""
+        """Return the belief with its covariance times a factor."""
 
     @abc.abstractmethod
     def bound(self, belief: Belief, most: Float[Tensor, " weight"]) -> Belief:
@@ -66,7 +66,7 @@ class AbstractFamily(abc.ABC, Generic[Belief]):
 
     @abc.abstractmethod
     def spread(self, belief: Belief) -> Float[Tensor, "*spread"]:
-        """The covariance as `push` takes it."""
+        """Return the covariance as `push` takes it."""
 
     @abc.abstractmethod
     def mean(self, belief: Belief) -> Float[Tensor, " weight"]:
@@ -84,7 +84,7 @@ class AbstractFamily(abc.ABC, Generic[Belief]):
 
     @abc.abstractmethod
     def embed(self, belief: Belief, prior: Belief, places: Int[Tensor, " weight"]) -> Belief:
-        """The belief among those over more weights.
+        """Return the belief as one over more weights.
 
         Args:
             belief: Over some of the weights.
@@ -153,7 +153,7 @@ def plus_one(matrix: Float[Tensor, "row row"]) -> Float[Tensor, "row row"]:
 
 
 def damped_factor(matrix: Float[Tensor, "row row"], what: str) -> Float[Tensor, "row row"]:
-    """Lower Cholesky factor of matrix + I.
+    """Return the lower Cholesky factor of matrix + I.
 
     Only its success is checked: on a small matrix, looking for inf as well takes several times as long.
     """

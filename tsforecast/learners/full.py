@@ -23,7 +23,7 @@ class Full(AbstractFactorFamily[Gaussian]):
     def condition(
         self, belief: Gaussian, matrix: Float[Tensor, "row weight"], residual: Float[Tensor, " row"]
     ) -> Gaussian:
-        """By `LinearGaussian.posterior`, as a state is conditioned."""
+        """Condition by `LinearGaussian.posterior`, as for a state."""
         noise = torch.eye(len(matrix), dtype=matrix.dtype, device=matrix.device)
         emission = LinearGaussian(matrix, -matvec(matrix, belief.mean), noise)
         return emission.posterior(belief, residual)[0]
@@ -41,7 +41,7 @@ class Full(AbstractFactorFamily[Gaussian]):
         offset: Float[Tensor, " weight"] | float,
         noise: Float[Tensor, "*noise"] | float,
     ) -> Gaussian:
-        """Decay and noise may be matrices, too."""
+        """Move the belief; decay and noise may be matrices, too."""
         if isinstance(decay, Tensor) and decay.ndim == 2:
             moved = Gaussian(matvec(decay, belief.mean) + offset, symmetrise(decay @ belief.cov @ decay.mT))
         else:
@@ -54,14 +54,14 @@ class Full(AbstractFactorFamily[Gaussian]):
         return Gaussian(moved.mean, moved.cov + noise)
 
     def temper(self, belief: Gaussian, keep: Float[Tensor, ""] | float, prior: Gaussian) -> Gaussian:
-        """With one inversion of each covariance and of the mixed precision."""
+        """Mix by one inversion of each covariance, and of the mixed precision."""
         mine, its = _inverse(belief.cov), _inverse(prior.cov)
         cov = _inverse(keep * mine + (1 - keep) * its)
         natural = keep * matvec(mine, belief.mean) + (1 - keep) * matvec(its, prior.mean)
         return Gaussian(matvec(cov, natural), cov)
 
     def inflate(self, belief: Gaussian, factor: Float[Tensor, ""] | float) -> Gaussian:
-        """The covariance times a factor.
+        """Return the belief with its covariance times a factor.
 
         It multiplies what rounding has made unsymmetric, too, and conditioning takes none of that away.
         """
@@ -81,7 +81,7 @@ class Full(AbstractFactorFamily[Gaussian]):
         return belief.mean
 
     def variance(self, belief: Gaussian) -> Float[Tensor, " weight"]:
-        """The diagonal of the covariance."""
+        """Return the diagonal of the covariance."""
         return belief.variance
 
     def sample(

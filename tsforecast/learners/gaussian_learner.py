@@ -73,12 +73,12 @@ class GaussianLearner(AbstractNetworkLearner[Any]):
             return self.family.prior(self.mean, self.variance)
 
     def predict(self, belief: Any, inputs: Float[Tensor, "point *feature"]) -> Distribution:
-        """By the linearised network."""
+        """Return the distribution of the target, by the linearised network."""
         outputs, jacobian = self.network.linearise(self.family.mean(belief), inputs)
         return self.likelihood.predictive(outputs, self.family.covariance(belief, jacobian))
 
     def expect(self, belief: Any, inputs: Float[Tensor, "point *feature"], spread: bool = True) -> Expectation:
-        """By the network linearised, where the covariance of its outputs matters, else by the network alone."""
+        """Linearise the network where the covariance of its outputs matters; else take the network alone."""
         mean = self.family.mean(belief)
         if spread or self.likelihood.moderated:
             outputs, jacobian = self.network.linearise(mean, inputs)

@@ -38,13 +38,13 @@ class LayerChain(AbstractNetwork):
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Number of weights of each layer."""
+        """Return the number of weights of each layer."""
         pairs = zip(self.widths, self.widths[1:], self.biases, strict=False)
         return tuple((fan_in + bias) * fan_out for fan_in, fan_out, bias in pairs)
 
     @functools.cached_property
     def _shapes(self) -> list[tuple[int, ...]]:
-        """Of all matrices and biases."""
+        """Return the shapes of all matrices and biases."""
         triples = zip(self.widths, self.widths[1:], self.biases, strict=False)
         return [shape for i, o, bias in triples for shape in (((o, i), (o,)) if bias else ((o, i),))]
 
@@ -53,7 +53,7 @@ class LayerChain(AbstractNetwork):
         return [math.prod(shape) for shape in self._shapes]
 
     def _layers(self, weights: Tensor) -> list[tuple[Tensor, Tensor | None]]:
-        """Matrix and bias of each layer."""
+        """Return matrix and bias of each layer."""
         flat = zip(weights.split_with_sizes(self._lengths), self._shapes, strict=True)
         parts = iter([part.view(shape) if len(shape) > 1 else part for part, shape in flat])
         return [(next(parts), next(parts) if bias else None) for bias in self.biases]
@@ -65,7 +65,7 @@ class LayerChain(AbstractNetwork):
         return self._forward(self._layers(weights), inputs)[-1]
 
     def _forward(self, layers: list[tuple[Tensor, Tensor | None]], inputs: Tensor) -> list[Tensor]:
-        """The inputs, and what every layer makes of them."""
+        """Return the inputs, and what every layer makes of them."""
         values = [inputs]
         for (matrix, bias), activation in zip(layers, self.activations, strict=True):
             x = nn.functional.linear(values[-1], matrix, bias)
@@ -75,7 +75,7 @@ class LayerChain(AbstractNetwork):
     def linearise(
         self, weights: Float[Tensor, " weight"], inputs: Float[Tensor, "point *feature"]
     ) -> tuple[Float[Tensor, "point output"], Float[Tensor, "point output weight"]]:
-        """From the last layer to the first, all outputs at once."""
+        """Go from the last layer to the first, with all outputs at once."""
         layers = self._layers(weights)
         values = self._forward(layers, inputs)
         count, outputs = values[-1].shape
@@ -151,7 +151,7 @@ def as_network(module: nn.Module) -> AbstractNetwork:
 
 
 def network_and_weights(model: nn.Module | AbstractNetwork, mean: Tensor | None) -> tuple[AbstractNetwork, Tensor]:
-    """The network, and its weights to begin with.
+    """Return the network, and its weights to begin with.
 
     Args:
         model: A module, or a network as a function of its weights.

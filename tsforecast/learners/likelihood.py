@@ -30,7 +30,7 @@ class AbstractLikelihood(abc.ABC):
         target: Float[Tensor, "point target"],
         observed: Bool[Tensor, "point target"] | None,
     ) -> tuple[Float[Tensor, "point row weight"], Float[Tensor, "point row"]]:
-        """Matrix H and residual e of the pseudo-observation."""
+        """Return matrix H and residual e of the pseudo-observation."""
 
     @abc.abstractmethod
     def log_prob(
@@ -39,17 +39,17 @@ class AbstractLikelihood(abc.ABC):
         target: Float[Tensor, "point target"],
         observed: Bool[Tensor, "point target"] | None,
     ) -> Float[Tensor, " point"]:
-        """Of the observed components; differentiable."""
+        """Return the log-density of the observed components; it is differentiable."""
 
     @abc.abstractmethod
     def predictive(
         self, outputs: Float[Tensor, "point output"], cov: Float[Tensor, "point output output"]
     ) -> Distribution:
-        """Of the target, given mean and covariance of the outputs."""
+        """Return the distribution of the target, given mean and covariance of the outputs."""
 
     @abc.abstractmethod
     def expect(self, outputs: Float[Tensor, "point output"], cov: Float[Tensor, "point output output"]) -> Expectation:
-        """Mean and variance of `predictive`."""
+        """Return mean and variance of `predictive`."""
 
     @abc.abstractmethod
     def predict(
@@ -59,11 +59,11 @@ class AbstractLikelihood(abc.ABC):
         target: Float[Tensor, "point target"],
         observed: Bool[Tensor, "point target"] | None,
     ) -> Prediction:
-        """What `predictive` says about a target."""
+        """Return what `predictive` says about a target."""
 
     @abc.abstractmethod
     def check(self, target: Float[Tensor, "*any target"], observed: Bool[Tensor, "*any target"] | None) -> None:
-        """Looks at data that arrive.
+        """Look at data that arrive.
 
         Raises:
             ValueError: If an observed target cannot come from this likelihood.
@@ -71,12 +71,12 @@ class AbstractLikelihood(abc.ABC):
 
     @property
     def needs_covariance(self) -> bool:
-        """Whether `predictive` reads the covariance of the outputs."""
+        """Say whether `predictive` reads the covariance of the outputs."""
         return True
 
     @property
     def moderated(self) -> bool:
-        """Whether the mean of `predictive` does, too."""
+        """Say whether the mean of `predictive` reads it, too."""
         return False
 
 
@@ -101,7 +101,7 @@ class GaussianLikelihood(AbstractLikelihood):
         target: Float[Tensor, "point target"],
         observed: Bool[Tensor, "point target"] | None,
     ) -> tuple[Float[Tensor, "point row weight"], Float[Tensor, "point row"]]:
-        """R^{-1/2} J and R^{-1/2} (y - f)."""
+        """Return R^{-1/2} J and R^{-1/2} (y - f)."""
         residual = target - outputs
         if observed is not None:
             residual = torch.where(observed, residual, 0.0)
@@ -136,7 +136,7 @@ class GaussianLikelihood(AbstractLikelihood):
         return MultivariateNormal(outputs, cov + self._covariance(outputs))
 
     def expect(self, outputs: Float[Tensor, "point output"], cov: Float[Tensor, "point output output"]) -> Expectation:
-        """The outputs, and the diagonal of J S J' + R."""
+        """Return the outputs, and the diagonal of J S J' + R."""
         return Expectation(outputs, (cov + self._covariance(outputs)).diagonal(dim1=-2, dim2=-1))
 
     def predict(
@@ -146,7 +146,7 @@ class GaussianLikelihood(AbstractLikelihood):
         target: Float[Tensor, "point target"],
         observed: Bool[Tensor, "point target"] | None,
     ) -> Prediction:
-        """Mean and variance of the Gaussian."""
+        """Return mean and variance of the Gaussian, and the score of the target."""
         if outputs.shape[-1] == 1 and observed is None:  # no factorisation
             variance = cov[..., 0] + self.noise
             log_prob = -0.5 * ((target - outputs).square() / variance + variance.log() + LOG_2PI)
@@ -155,7 +155,7 @@ class GaussianLikelihood(AbstractLikelihood):
         return Prediction(outputs, total.diagonal(dim1=-2, dim2=-1), _log_normal(target - outputs, total, observed))
 
     def check(self, target: Float[Tensor, "*any target"], observed: Bool[Tensor, "*any target"] | None) -> None:
-        """Numbers must be finite where observed."""
+        """Refuse observed numbers that are not finite."""
         _check_finite(target, observed)
 
 
@@ -194,7 +194,7 @@ class LogDensity(AbstractLikelihood):
         raise TypeError("expected a likelihood of targets: of a log-density alone there is no predictive distribution")
 
     def expect(self, outputs: Float[Tensor, "point 1"], cov: Float[Tensor, "point 1 1"]) -> Expectation:
-        """The log-density at the mean of the belief."""
+        """Return the log-density at the mean of the belief."""
         return Expectation(outputs, torch.zeros_like(outputs))
 
     def predict(
@@ -204,15 +204,15 @@ class LogDensity(AbstractLikelihood):
         target: Float[Tensor, "point target"],
         observed: Bool[Tensor, "point target"] | None,
     ) -> Prediction:
-        """The log-density at the mean of the belief."""
+        """Return the log-density at the mean of the belief."""
         return Prediction(outputs, torch.zeros_like(outputs), outputs.squeeze(-1))
 
     def check(self, target: Float[Tensor, "*any target"], observed: Bool[Tensor, "*any target"] | None) -> None:
-        """Everything is fine: targets are not read."""
+        """Accept everything: targets are not read."""
 
     @property
     def needs_covariance(self) -> bool:
-        """A log-density is taken at the mean."""
+        """Say no: a log-density is taken at the mean."""
         return False
 
 
@@ -229,7 +229,7 @@ def _log_normal(residual: Tensor, cov: Tensor, observed: Tensor | None) -> Tenso
 
 
 def sum_observed(terms: Tensor, observed: Tensor | None) -> Tensor:
-    """Over the last dimension, of what is observed."""
+    """Sum over the last dimension what is observed."""
     return (terms if observed is None else torch.where(observed, terms, 0.0)).sum(-1)
 
 

@@ -59,11 +59,11 @@ class AbstractLearner(abc.ABC, Generic[Belief]):
 
     @abc.abstractmethod
     def init(self) -> Belief:
-        """The belief before any observation."""
+        """Return the belief before any observation."""
 
     @abc.abstractmethod
     def drift(self, belief: Belief, dt: Float[Tensor, ""] | float) -> Belief:
-        """The belief after a time without observations.
+        """Return the belief after a time without observations.
 
         Args:
             belief: Before.
@@ -95,7 +95,7 @@ class AbstractLearner(abc.ABC, Generic[Belief]):
         generator: torch.Generator | None = None,
         counts: Float[Tensor, " point"] | None = None,
     ) -> Belief:
-        """The belief given targets.
+        """Return the belief given targets.
 
         Args:
             belief: Before.
@@ -131,7 +131,7 @@ class AbstractLearner(abc.ABC, Generic[Belief]):
     def sample(
         self, belief: Belief, num_samples: int, generator: torch.Generator | None = None
     ) -> Float[Tensor, "sample weight"]:
-        """Weights drawn from the belief."""
+        """Return weights drawn from the belief."""
 
     @abc.abstractmethod
     def step(
@@ -253,7 +253,7 @@ def in_prior_units(
 def _fold(
     step: Callable[[Any, Any], Any], belief: Any, xs: tuple[Tensor | None, ...], compiled: bool, unroll: int
 ) -> Any:
-    """By `scan`, without a record of each tensor where none is needed."""
+    """Run by `scan`, without a record of each tensor where none is needed."""
     tensors = [leaf for leaf in pytree.tree_leaves((belief, xs)) if isinstance(leaf, Tensor)]
     if compiled or torch.is_grad_enabled() or any(map(is_transformed, tensors)):
         return scan(step, belief, xs, compiled=compiled, unroll=unroll)

@@ -91,7 +91,7 @@ class LRKF(AbstractFamily[LowRankCovariance]):
     def covariance(
         self, belief: LowRankCovariance, matrix: Float[Tensor, "*batch row weight"]
     ) -> Float[Tensor, "*batch row row"]:
-        """Matrix (W' W + diag(q)) matrix'."""
+        """Return matrix (W' W + diag(q)) matrix'."""
         cross = matrix @ belief.factor.T
         return cross @ cross.mT + (matrix * belief.noise) @ matrix.mT
 
@@ -102,14 +102,14 @@ class LRKF(AbstractFamily[LowRankCovariance]):
         offset: Float[Tensor, " weight"] | float,
         noise: Float[Tensor, "*noise"] | float,
     ) -> LowRankCovariance:
-        """The noise waits for the next observation."""
+        """Keep the noise until the next observation."""
         kept = decay * decay * belief.noise + noise
         return LowRankCovariance(decay * belief.mean + offset, decay * belief.factor, kept)
 
     def temper(
         self, belief: LowRankCovariance, keep: Float[Tensor, ""] | float, prior: LowRankCovariance
     ) -> LowRankCovariance:
-        """Not closed.
+        """Refuse: beliefs of low rank are not closed under mixing.
 
         Raises:
             TypeError: Always.
@@ -143,7 +143,7 @@ class LRKF(AbstractFamily[LowRankCovariance]):
     def sample(
         self, belief: LowRankCovariance, num_samples: int, generator: torch.Generator | None = None
     ) -> Float[Tensor, "sample weight"]:
-        """Along the rows, and independent noise."""
+        """Draw along the rows, and add independent noise."""
         like = {"dtype": belief.mean.dtype, "device": belief.mean.device}
         along = torch.randn(num_samples, len(belief.factor), generator=generator, **like) @ belief.factor
         noise = torch.randn(num_samples, len(belief.mean), generator=generator, **like) * belief.noise.sqrt()

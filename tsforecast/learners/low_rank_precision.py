@@ -81,7 +81,7 @@ class LOFI(AbstractFamily[LowRankPrecision]):
     def _truncate(
         self, belief: LowRankPrecision, columns: Iterable[Tensor], gram: Tensor, change: Tensor | None = None
     ) -> LowRankPrecision:
-        """Of all columns F, made orthogonal, the longest are kept.
+        """Keep the longest of all columns F, made orthogonal.
 
         Args:
             belief: Whose factor is not read.
@@ -157,7 +157,7 @@ class LOFI(AbstractFamily[LowRankPrecision]):
         return self._truncate(after, _columns(mixed.factor.T), mixed.factor.T @ mixed.factor)
 
     def inflate(self, belief: LowRankPrecision, factor: Float[Tensor, ""] | float) -> LowRankPrecision:
-        """The precision divided by the factor."""
+        """Return the belief with its precision divided by the factor."""
         return LowRankPrecision(belief.mean, belief.diagonal / factor, belief.factor / factor**0.5)
 
     def bound(self, belief: LowRankPrecision, most: Float[Tensor, " weight"]) -> LowRankPrecision:
@@ -173,7 +173,7 @@ class LOFI(AbstractFamily[LowRankPrecision]):
         return belief.mean
 
     def variance(self, belief: LowRankPrecision) -> Float[Tensor, " weight"]:
-        """diag(Lambda^{-1}), by Woodbury's identity."""
+        """Return diag(Lambda^{-1}), by Woodbury's identity."""
         if not belief.factor.shape[-1]:
             return 1 / belief.diagonal
         scaled = belief.factor / belief.diagonal.unsqueeze(-1)
@@ -213,7 +213,7 @@ def solve(belief: LowRankPrecision, vector: Float[Tensor, " weight"]) -> Float[T
 
 
 def _inner(belief: LowRankPrecision) -> Tensor:
-    """Lower factor of I + W' U^{-1} W."""
+    """Return the lower factor of I + W' U^{-1} W."""
     pieces = zip(_split(belief.factor.T), _split(belief.diagonal), strict=True)
     grams = [(rows / precision) @ rows.T for rows, precision in pieces]
     return damped_factor(functools.reduce(torch.add, grams), _INNER)
@@ -238,7 +238,7 @@ class _Pieces:
 
 
 def _columns(*parts: Tensor) -> Iterable[Tensor]:
-    """All rows below each other, in pieces."""
+    """Put all rows below each other, in pieces."""
     return _Pieces(parts) if _in_pieces(parts[0]) else (torch.cat(parts),)
 
 
@@ -248,5 +248,5 @@ def _split(x: Tensor) -> tuple[Tensor, ...]:
 
 
 def _in_pieces(x: Tensor) -> bool:
-    """Whether pieces of a result are written one by one, which transformations do not allow."""
+    """Say whether pieces of a result are written one by one, which transformations do not allow."""
     return x.shape[-1] > _CHUNK and not is_transformed(x)

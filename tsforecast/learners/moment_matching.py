@@ -38,7 +38,7 @@ class MomentMatched(AbstractEvidenceEstimator):
 
     @property
     def pointwise(self) -> bool:
-        """Every point needs the belief after the one before."""
+        """Say yes: every point needs the belief after the one before."""
         return True
 
     def __call__(
@@ -50,7 +50,7 @@ class MomentMatched(AbstractEvidenceEstimator):
         generator: torch.Generator | None,
         linearised: tuple[Tensor, Tensor] | None,
     ) -> PseudoObservation:
-        """A row sqrt(tau) h' with residual (nu - tau a) / sqrt(tau)."""
+        """Return a row sqrt(tau) h' with residual (nu - tau a) / sqrt(tau)."""
         if not isinstance(model.likelihood, BernoulliLikelihood):
             raise TypeError(
                 f"expected a Bernoulli likelihood for matching moments, got {type(model.likelihood).__name__}"
@@ -122,8 +122,9 @@ def probit_moments(
 def mackay_moments(
     mean: Float[Tensor, "*batch"], variance: Float[Tensor, "*batch"], label: Float[Tensor, "*batch"]
 ) -> tuple[Float[Tensor, "*batch"], Float[Tensor, "*batch"]]:
-    """Of N(f; mean, variance) sigmoid(label f), with Z = sigmoid(label k mean), k = (1 + pi variance / 8)^{-1/2}.
+    """Mean and variance of N(f; mean, variance) sigmoid(label f), by the approximation of MacKay (1992).
 
+    With k = (1 + pi variance / 8)^{-1/2}, Z = sigmoid(label k mean).
     The variance is that of -d^2 log Z / d mean^2 = k^2 sigmoid(k a) sigmoid(-k a), which never grows.
     """
     shrink = (1 + math.pi * variance / 8).rsqrt()

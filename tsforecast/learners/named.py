@@ -128,7 +128,7 @@ DRIFTS: dict[str, Callable[[float], drifts.AbstractDrift] | None] = {
 
 @dataclasses.dataclass(frozen=True)
 class NamedLearner:
-    """A constructor, and what it takes.
+    """A constructor of learners, and what it takes.
 
     Attributes:
         make: From a module or network, a likelihood and a prior variance, with settings by keyword; a network comes
@@ -149,7 +149,7 @@ class NamedLearner:
 
     @property
     def binary(self) -> bool:
-        """Whether it tells two classes apart, and no more."""
+        """Say whether it tells two classes apart, and no more."""
         return self.classes is BernoulliLikelihood
 
 

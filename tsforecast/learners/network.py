@@ -26,16 +26,16 @@ class AbstractNetwork(abc.ABC):
     def __call__(
         self, weights: Float[Tensor, " weight"], inputs: Float[Tensor, "point *feature"]
     ) -> Float[Tensor, "point output"]:
-        """Outputs: means, log-rates or logits."""
+        """Return the outputs: means, log-rates or logits."""
 
     @abc.abstractmethod
     def linearise(
         self, weights: Float[Tensor, " weight"], inputs: Float[Tensor, "point *feature"]
     ) -> tuple[Float[Tensor, "point output"], Float[Tensor, "point output weight"]]:
-        """Outputs, and their Jacobian with respect to the weights."""
+        """Return the outputs, and their Jacobian with respect to the weights."""
 
     def adopt(self, smaller: "AbstractNetwork") -> tuple["AbstractNetwork", Int[Tensor, " weight"]]:
-        """Where the weights of a smaller network belong in this one, which has more inputs, outputs or units.
+        """Return where the weights of a smaller network belong in this one, which has more inputs, outputs or units.
 
         Args:
             smaller: The same layers, of which none is larger.
@@ -70,7 +70,7 @@ class ModuleNetwork(AbstractNetwork):
     def __call__(
         self, weights: Float[Tensor, " weight"], inputs: Float[Tensor, "point *feature"]
     ) -> Float[Tensor, "point output"]:
-        """By `torch.func.functional_call`."""
+        """Return the outputs, by `torch.func.functional_call`."""
         named = dict(self.module.named_parameters())
         parts = weights.split([p.numel() for p in named.values()])
         values = {name: part.view_as(p) for (name, p), part in zip(named.items(), parts, strict=True)}
@@ -80,7 +80,7 @@ class ModuleNetwork(AbstractNetwork):
     def linearise(
         self, weights: Float[Tensor, " weight"], inputs: Float[Tensor, "point *feature"]
     ) -> tuple[Float[Tensor, "point output"], Float[Tensor, "point output weight"]]:
-        """By reverse-mode differentiation, one pass for each output."""
+        """Differentiate in reverse mode, with one pass for each output."""
 
         def one(theta: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
             outputs = self(theta, x.unsqueeze(0)).squeeze(0)
@@ -90,7 +90,7 @@ class ModuleNetwork(AbstractNetwork):
         return outputs, jacobian
 
     def adopt(self, smaller: AbstractNetwork) -> tuple["ModuleNetwork", Int[Tensor, " weight"]]:
-        """By the names of the parameters; buffers are those of this module."""
+        """Match the names of the parameters; buffers are those of this module."""
         mine = {name: tuple(p.shape) for name, p in self.module.named_parameters()}
         its = {}
         if isinstance(smaller, ModuleNetwork):
@@ -101,7 +101,7 @@ class ModuleNetwork(AbstractNetwork):
 
 
 def places_within(smaller: list[tuple[int, ...]], larger: list[tuple[int, ...]]) -> Tensor:
-    """Of arrays in others of the same number of dimensions, one after the other: all begin in the same corner."""
+    """Return the places of arrays in larger ones, one after the other: all begin in the same corner."""
     places, start = [], 0
     for its, mine in zip(smaller, larger, strict=True):
         if len(its) != len(mine) or any(a > b for a, b in zip(its, mine, strict=True)):

@@ -17,7 +17,7 @@ class AbstractRule(abc.ABC):
 
     @abc.abstractmethod
     def __call__(self, family: AbstractFamily, belief: Any, evidence: EvidenceAt) -> Any:
-        """The belief after the evidence.
+        """Return the belief after the evidence.
 
         Args:
             family: Of the belief.
@@ -41,7 +41,7 @@ class BONG(AbstractRule):
         _check("passes", self.passes)
 
     def __call__(self, family: AbstractFamily, belief: Any, evidence: EvidenceAt) -> Any:
-        """Conditions q_0 on the last evidence."""
+        """Condition q_0 on the last evidence."""
         result = evidence(belief).absorb(family, belief)
         for _ in range(self.passes - 1):
             change = family.mean(result) - family.mean(belief)

@@ -25,23 +25,23 @@ class Subspace(AbstractNetwork):
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """All coordinates are one layer."""
+        """Return one number: all coordinates are one layer."""
         return (self.basis.shape[-1],)
 
     def weights(self, coordinates: Float[Tensor, " coordinate"]) -> Float[Tensor, " weight"]:
-        """The point in the space of the network's weights."""
+        """Return the point in the space of the network's weights."""
         return self.origin + self.basis @ coordinates
 
     def __call__(
         self, weights: Float[Tensor, " coordinate"], inputs: Float[Tensor, "point *feature"]
     ) -> Float[Tensor, "point output"]:
-        """The network at the point that the coordinates name."""
+        """Return the outputs at the point that the coordinates name."""
         return self.network(self.weights(weights), inputs)
 
     def linearise(
         self, weights: Float[Tensor, " coordinate"], inputs: Float[Tensor, "point *feature"]
     ) -> tuple[Float[Tensor, "point output"], Float[Tensor, "point output coordinate"]]:
-        """The network's Jacobian, along the directions."""
+        """Return the network's Jacobian along the directions."""
         outputs, jacobian = self.network.linearise(self.weights(weights), inputs)
         return outputs, jacobian @ self.basis
 
@@ -63,7 +63,7 @@ def random_basis(
     dtype: torch.dtype | None = None,
     device: torch.device | None = None,
 ) -> Float[Tensor, "weight coordinate"]:
-    """Random Gaussian directions of length one."""
+    """Return random Gaussian directions of length one."""
     basis = torch.randn(size, dim, generator=generator, dtype=dtype, device=device)
     return basis / basis.norm(dim=0)
 

@@ -39,7 +39,7 @@ def _evidence(name: str) -> AbstractEvidenceEstimator:
 
 
 def _moved_by_new_variances(family: AbstractFamily | None) -> AbstractFamily | None:
-    """With the gain that is published for natural-gradient steps of a diagonal belief, unless one is chosen."""
+    """Give a diagonal belief the gain that is published for natural-gradient steps, unless one is chosen."""
     if isinstance(family, Diagonal) and family.gain is None:
         return dataclasses.replace(family, gain="projected")
     return family

@@ -16,7 +16,7 @@ class AbstractWeight(abc.ABC):
 
     @abc.abstractmethod
     def __call__(self, distance: Float[Tensor, " point"]) -> Float[Tensor, " point"]:
-        """Weights from squared Mahalanobis distances."""
+        """Return weights from squared Mahalanobis distances."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -70,7 +70,7 @@ def compiled_scan(
 
 
 def _laid_out(columns: list[Tensor]) -> list[Tensor]:
-    """Each in one piece, from the beginning of its own memory, and no view: copied only where it is not."""
+    """Return each in one piece, from the beginning of its own memory, and no view: copied only where it is not."""
     found: list[Tensor] = []
     for x in columns:
         x = x.contiguous().detach()
@@ -93,7 +93,7 @@ def _compile(
     order = -1 if reverse else 1
 
     def several(state: list[Tensor], columns: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-        """As many steps as the columns are long, written out."""
+        """Take as many steps as the columns are long, written out."""
         outputs: list[list[Tensor]] = []
         for time in range(len(columns[0]))[::order]:
             state, output = flat(state, [column[time] for column in columns])
@@ -101,7 +101,7 @@ def _compile(
         return state, [torch.stack(parts) for parts in zip(*outputs[::order], strict=True)]
 
     def graph(columns: list[Tensor]) -> Callable[..., Any]:
-        """Of tensor operations alone: the compiler does not know records."""
+        """Return a graph of tensor operations alone: the compiler does not know records."""
         return make_fx(several, FUSED)(carries, columns)
 
     of_round = graph([column[:unroll] for column in columns])
@@ -131,7 +131,7 @@ def _compile(
 
 @contextmanager
 def _small_kernels(unroll: int) -> Iterator[None]:
-    """The steps of a round as kernels of their own, so that each uses the memory of those before."""
+    """Make the steps of a round kernels of their own, so that each uses the memory of those before."""
     from torch._inductor.codegen import cpp
 
     settings: Any = cpp.CppScheduling
@@ -145,7 +145,7 @@ def _small_kernels(unroll: int) -> Iterator[None]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without what torch says of its own parts, and of operations that stay calls, as factorisations must."""
+    """Silence what torch says of its own parts, and of operations that stay calls, as factorisations must."""
     logger = logging.getLogger("torch._inductor.ir")
     level = logger.level
     logger.setLevel(logging.ERROR)

@@ -61,7 +61,7 @@ def cholesky(matrix: Tensor, upper: bool = False, check_errors: bool = False) ->
 
 
 def triangular(matrix: Tensor, rhs: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False) -> Any:
-    """X with A X = B, or X A = B, by substitution."""
+    """Return X with A X = B, or X A = B, by substitution."""
     size = matrix.shape[-1]
     if size > _LARGEST or unitriangular:
         return NotImplemented
@@ -99,7 +99,7 @@ def joined(parts: list[Tensor], dim: int = 0) -> Any:
 
 
 def stacked(parts: list[Tensor], dim: int = 0) -> Any:
-    """Parts along a dimension of their own."""
+    """Return the parts along a dimension of their own."""
     return joined([part.unsqueeze(dim) for part in parts], dim)
 
 

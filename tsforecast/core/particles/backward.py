@@ -77,7 +77,7 @@ def _take(record, index: Tensor):
 
 
 def _observe(conditional: LinearGaussian, value: Tensor, observed: Tensor | None, later: _Later) -> _Later:
-    """With what an observation of x says: C' Q^{-1} C and C' Q^{-1} (y - d)."""
+    """Add what an observation of x says: C' Q^{-1} C and C' Q^{-1} (y - d)."""
     matrix, noise = conditional.matrix, conditional.noise
     residual = value - conditional.offset
     if observed is not None:

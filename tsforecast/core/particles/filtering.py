@@ -89,7 +89,7 @@ class AbstractSwitchingSystem(abc.ABC):
 
     @abc.abstractmethod
     def begin(self, num_particles: int, prior: Gaussian) -> ParticleState:
-        """Particles before the first step, all alike.
+        """Return particles before the first step, all alike.
 
         Args:
             num_particles: At least 1.
@@ -124,7 +124,7 @@ class AbstractSwitchingSystem(abc.ABC):
 
     @abc.abstractmethod
     def regime(self, switch: Float[Tensor, "*batch switch"], time: int) -> Regime:
-        """The step that a switch chooses."""
+        """Return the step that a switch chooses."""
 
     @abc.abstractmethod
     def simulate_switch(

@@ -33,16 +33,16 @@ class DiagonalGaussian:
 
 @runtime_checkable
 class Likelihood(Protocol):
-    """p(y_t | z_t): the decoder of an auxiliary."""
+    """A decoder of an auxiliary has this density p(y_t | z_t)."""
 
     def log_prob(
         self, auxiliary: Tensor, value: Tensor, observed: Tensor | None, time: int
     ) -> Float[Tensor, "particle series"]:
-        """Log-density of the observed components."""
+        """Return the log-density of the observed components."""
         ...
 
     def sample(self, auxiliary: Tensor, time: int, generator: torch.Generator | None) -> Tensor:
-        """Observations given auxiliaries."""
+        """Return observations given auxiliaries."""
         ...
 
 

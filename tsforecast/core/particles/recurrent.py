@@ -49,7 +49,7 @@ class RecurrentSwitching(AbstractSwitchingSystem):
     weighs = False
 
     def begin(self, num_particles: int, prior: Gaussian) -> ParticleState:
-        """Particles before the first step, all alike; what was emitted before it is zero."""
+        """Return particles before the first step, all alike; what was emitted before it is zero."""
         return initial_particles(num_particles, prior, self.switch_dim, self.auxiliary_dim)
 
     def extend(
@@ -101,7 +101,7 @@ class RecurrentSwitching(AbstractSwitchingSystem):
         return None, never.scatter(1, nearest, 0.0)
 
     def regime(self, switch: Float[Tensor, "*batch switch"], time: int) -> Regime:
-        """The step that a memory chooses."""
+        """Return the step that a memory chooses."""
         return self.parameters(switch, time)
 
     def simulate_switch(
@@ -111,12 +111,12 @@ class RecurrentSwitching(AbstractSwitchingSystem):
         time: int,
         generator: torch.Generator | None = None,
     ) -> Float[Tensor, "particle series switch"]:
-        """The memory after what the particles emitted last."""
+        """Return the memory after what the particles emitted last."""
         assert particles.auxiliary is not None
         return self.memory(particles.switch, particles.auxiliary, time)
 
     def simulate_value(
         self, emitted: Float[Tensor, "particle series emitted"], time: int, generator: torch.Generator | None = None
     ) -> Float[Tensor, "particle series target"]:
-        """Through the likelihood where there is one."""
+        """Draw through the likelihood where there is one."""
         return emitted if self.likelihood is None else self.likelihood.sample(emitted, time, generator)

@@ -48,7 +48,7 @@ class ParticleSmoothed:
 
     @property
     def cov(self) -> Float[Tensor, "time series state state"]:
-        """Of the states: within the paths, and between their means."""
+        """Return the covariances of the states: within the paths, and between their means."""
         spread = self.states.states.mean - self.mean.unsqueeze(1)
         between = spread.unsqueeze(-1) * spread.unsqueeze(-2)
         return symmetrise((self.states.states.cov + between).mean(1))

@@ -52,7 +52,7 @@ class GaussianSwitching(AbstractSwitchingSystem):
     auxiliary_dim: int = 0
 
     def begin(self, num_particles: int, prior: Gaussian) -> ParticleState:
-        """Particles before the first step, all alike."""
+        """Return particles before the first step, all alike."""
         switches = self.initial.mean.shape[-1]
         particles = initial_particles(num_particles, prior, switches, self.auxiliary_dim, self.recurrent)
         return dataclasses.replace(particles, switch_noise=torch.zeros_like(particles.switch))
@@ -136,7 +136,7 @@ class GaussianSwitching(AbstractSwitchingSystem):
     def recall(
         self, particles: ParticleState, switch: Float[Tensor, "sample series switch"], time: int
     ) -> tuple[LinearGaussian | None, Float[Tensor, "#sample particle series"]]:
-        """Of recurrent systems the conditional, of others the log-densities."""
+        """Return the conditional of a recurrent system, the log-densities of others."""
         matrix, mean, variance = self._conditional(particles, time)
         if matrix is None:
             return None, DiagonalGaussian(mean, variance).log_prob(switch.unsqueeze(1))
@@ -144,7 +144,7 @@ class GaussianSwitching(AbstractSwitchingSystem):
         return LinearGaussian(matrix, mean, torch.diag_embed(variance)), nothing
 
     def regime(self, switch: Float[Tensor, "*batch switch"], time: int) -> Regime:
-        """The step that a switch chooses."""
+        """Return the step that a switch chooses."""
         return self.parameters(switch, time)
 
     def simulate_switch(
@@ -154,7 +154,7 @@ class GaussianSwitching(AbstractSwitchingSystem):
         time: int,
         generator: torch.Generator | None = None,
     ) -> Float[Tensor, "particle series switch"]:
-        """s_t ~ N(F x_{t-1} + f, S)."""
+        """Draw s_t ~ N(F x_{t-1} + f, S)."""
         matrix, mean, variance = self._conditional(particles, time)
         if matrix is not None:
             mean = mean + matvec(matrix, state)
@@ -163,7 +163,7 @@ class GaussianSwitching(AbstractSwitchingSystem):
     def simulate_value(
         self, emitted: Float[Tensor, "particle series emitted"], time: int, generator: torch.Generator | None = None
     ) -> Float[Tensor, "particle series target"]:
-        """Through the likelihood where there is one."""
+        """Draw through the likelihood where there is one."""
         return emitted if self.likelihood is None else self.likelihood.sample(emitted, time, generator)
 
 
@@ -194,7 +194,7 @@ class CategoricalSwitching(AbstractSwitchingSystem):
     active: Bool[Tensor, "time series"] | None = None
 
     def begin(self, num_particles: int, prior: Gaussian) -> ParticleState:
-        """Particles before the first step, all alike."""
+        """Return particles before the first step, all alike."""
         return initial_particles(num_particles, prior, self.initial.shape[-1])
 
     def extend(
@@ -256,13 +256,13 @@ class CategoricalSwitching(AbstractSwitchingSystem):
     def recall(
         self, particles: ParticleState, switch: Float[Tensor, "sample series switch"], time: int
     ) -> tuple[LinearGaussian | None, Float[Tensor, "#sample particle series"]]:
-        """The chain's log-probabilities."""
+        """Return the chain's log-probabilities."""
         log_prior = self._log_prior(particles, time)
         index = switch.argmax(-1)[:, None, :, None].expand(-1, log_prior.shape[0], -1, 1)
         return None, log_prior.expand(len(switch), *log_prior.shape).gather(-1, index).squeeze(-1)
 
     def regime(self, switch: Float[Tensor, "*batch switch"], time: int) -> Regime:
-        """The step that a switch chooses."""
+        """Return the step that a switch chooses."""
         return self.parameters(switch, time)
 
     def simulate_switch(

@@ -36,7 +36,7 @@ class Chain(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple, output: tuple) -> None:
-        """Keeps parameters and tape."""
+        """Keep parameters and tape."""
         _, ctx.keep_moments, _, *saved = inputs
         terms, _, _, info, *tape = output
         ctx.set_materialize_grads(False)  # else a zero would be made for every tensor of the tape
