@@ -35,9 +35,9 @@ for path in sys.argv[1:]:
 """
 
 
-def run(*command):
+def run(*command, **environment):
     """A command that ends at once, and what it says; one that starts its work instead runs into the time limit."""
-    environment = {**os.environ, "PYTHON": sys.executable, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHON": sys.executable, "PYTHONPATH": str(ROOT)} | environment
     return subprocess.run(command, capture_output=True, text=True, timeout=200, env=environment)
 
 
@@ -52,10 +52,17 @@ def test_every_python_script_answers_help():
 
 
 @pytest.mark.parametrize("path", SHELL, ids=lambda path: path.name)
-def test_every_shell_script_answers_help(path):
-    done = run("bash", path, "--help")
+def test_every_shell_script_answers_help_or_asks_a_python_script_that_does(path, tmp_path):
+    stand_in = tmp_path / "python"
+    stand_in.write_text('#!/bin/sh\necho "asked: $*"\n')
+    stand_in.chmod(0o755)
+    done = run("bash", path, "--help", PYTHON=str(stand_in))
     assert done.returncode == 0, done.stderr
-    assert len(done.stdout.split()) > 10
+    script = path.with_suffix(".py")
+    if script in PYTHON:
+        assert done.stdout == f"asked: runs/{script.name} --help\n"
+    else:
+        assert len(done.stdout.split()) > 10
 
 
 def test_a_script_without_options_refuses_them():

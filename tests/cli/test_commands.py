@@ -1,5 +1,6 @@
 import functools
 import json
+import logging
 import os
 import platform
 import shutil
@@ -165,8 +166,8 @@ def weights(run: Path) -> dict[str, torch.Tensor]:
 LONG = ["--max_epochs=12", "--batch_size=8", "--num_batches_per_epoch=8", "--accelerator=cpu", "--threads=1"]
 
 
-def stop(arguments: list[str], run: Path, epoch: int, number: signal.Signals) -> tuple[int, str]:
-    """Starts `train.py`, sends it a signal when an epoch is over, and gives its exit status and what it said."""
+def stop(arguments: list[str], run: Path, epoch: int) -> tuple[int, str]:
+    """Starts `train.py`, presses Ctrl-C when an epoch is over, and gives its exit status and what it said."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, str(ROOT / "train.py"), *arguments]
     # A shell's background jobs ignore Ctrl-C, and what they start inherits that: this process shall not.
@@ -177,11 +178,23 @@ def stop(arguments: list[str], run: Path, epoch: int, number: signal.Signals) ->
         deadline = time.monotonic() + 120
         while process.poll() is None and time.monotonic() < deadline:
             if f"epoch {epoch} of" in ((run / "train.log").read_text() if (run / "train.log").exists() else ""):
-                process.send_signal(number)
+                process.send_signal(signal.SIGINT)
                 break
             time.sleep(0.02)
         _, err = process.communicate(timeout=60)
     return process.returncode, err
+
+
+class Stop(logging.Handler):
+    """Stops a training in this process when an epoch is over."""
+
+    def __init__(self, epoch: int) -> None:
+        super().__init__(logging.DEBUG)
+        self.words = f"epoch {epoch} of"
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self.words in record.getMessage():
+            raise KeyboardInterrupt
 
 
 def test_a_run_that_was_stopped_twice_ends_as_if_it_had_not(csv, tmp_path, capsys):
@@ -189,18 +202,24 @@ def test_a_run_that_was_stopped_twice_ends_as_if_it_had_not(csv, tmp_path, capsy
     options = ["issm", *data(csv), *LONG, "--validation", "--learning_rate", "0.5"]
     assert main(["train", *options, "--output", str(whole)]) == 0
 
-    status, said = stop([*options, "--output", str(run)], run, 2, signal.SIGKILL)
-    assert status == -signal.SIGKILL, said
+    status, said = stop([*options, "--output", str(run)], run, 2)
+    assert status == 130, said
+    assert f"--resume {run}" in said
+    assert "Traceback" not in said
     assert not (run / "predictor").exists()
     assert "not finished" in refused(capsys, "evaluate", run)
     kept = torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)  # at the latest when the next epoch ends
     assert kept["epoch"] >= 0
     assert kept["global_step"] == 8 * (kept["epoch"] + 1)
 
-    status, said = stop(["--resume", str(run)], run, 4, signal.SIGINT)
-    assert status == 130, said
+    log, handler = logging.getLogger("tsforecast.cli.epochs"), Stop(kept["epoch"] + 4)
+    log.addHandler(handler)
+    try:
+        assert main(["train", "--resume", str(run)]) == 130
+    finally:
+        log.removeHandler(handler)
+    said = capsys.readouterr().err
     assert f"--resume {run}" in said
-    assert "Traceback" not in said
     assert "epoch 1 of" not in said
     spent = torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)["callbacks"]["Timer"]["time_elapsed"]
     assert main(["train", "--resume", str(run)]) == 0

@@ -88,7 +88,14 @@ BARE = {"cardinality": [], "num_static_real": 0, "num_dynamic_real": 0}
 YEARS = {**UNNAMED, **BARE, "freq": "Y-DEC", "num_time_features": 0}
 
 
-@pytest.mark.parametrize("sizes", [UNNAMED, BARE, YEARS], ids=["unnamed", "bare", "years"])
+UNUSED = [
+    *(pytest.param(case, YEARS, id=f"{case}-years") for case in CASES),
+    *(pytest.param(case, UNNAMED, id=f"{case}-unnamed") for case in (*FEW, "kvae-rb")),
+    *(pytest.param(case, BARE, id=f"{case}-bare") for case in (*FEW, "kvae-rb")),
+]
+
+
+@pytest.mark.parametrize(("case", "sizes"), UNUSED)
 def test_parameters_that_are_not_used_are_not_made(case, sizes):
     """Series without names, without covariates, and with neither a calendar nor seasons."""
     with warnings.catch_warnings():

@@ -5,6 +5,7 @@ import io
 import json
 import math
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -214,22 +215,20 @@ def test_rows_without_a_state_are_kept(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(("hidden", "name"), [([], "items.csv"), (["300"], "state.pt")])
-def test_a_full_disk_ends_a_stream_with_one_line_and_it_can_go_on(tmp_path, hidden, name):
+def test_a_full_disk_ends_a_stream_with_one_line_and_it_can_go_on(tmp_path, hidden, name, capsys):
     make_table(tmp_path / "t.csv", count=150)
     options = ["vd-ekf", "--hidden", *hidden, "--data", str(tmp_path / "t.csv"), "--time", "when", "--save_every", "10"]
-    code = (
-        "import resource, sys; from tsforecast.cli import main;"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (12_000, 12_000)); sys.exit(main(sys.argv[1:]))"
-    )
     run = tmp_path / "run"
-    command = [sys.executable, "-c", code, "stream", *options, "--output", str(run)]
-    ended = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
-    assert ended.returncode == 2
-    assert "Traceback" not in ended.stderr
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (12_000, before[1]))
+    try:
+        assert main(["stream", *options, "--output", str(run)]) == 2
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
     line = (
         f"error: [Errno 27] File too large: '{run / name}': mend this, then `tsforecast stream --resume {run}` goes on"
     )
-    assert ended.stderr.splitlines()[-1] == line
+    assert capsys.readouterr().err.splitlines()[-1] == line
     assert main(["stream", "--resume", str(run)]) == 0
     assert main(["stream", *options, "--output", str(tmp_path / "whole")]) == 0
     pd.testing.assert_frame_equal(without_clock(run / "items.csv"), without_clock(tmp_path / "whole" / "items.csv"))
