@@ -18,6 +18,8 @@ from tsforecast.video import physics
 from tsforecast.video.data import load_video, make_video, save_video
 from tsforecast.video.scores import FrameScores
 
+pytestmark = pytest.mark.usefixtures("unchecked_module")
+
 FOLDER = Path(__file__).resolve().parents[2] / "scripts"
 TINY = (
     "--filters 2 --state_dim 3 --hidden 4 --num_bases 2 --num_particles 2 --batch_size 4 --threads 1 --accelerator cpu"

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.usefixtures("unchecked_module")
+
 FOLDER = Path(__file__).resolve().parents[2]
 TINY = {"filters": 2, "state_dim": 3, "hidden": 4, "num_bases": 2, "num_particles": 2, "batch_size": 4}
 
