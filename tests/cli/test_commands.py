@@ -197,6 +197,7 @@ class Stop(logging.Handler):
             raise KeyboardInterrupt
 
 
+@pytest.mark.usefixtures("unchecked_types")
 def test_a_run_that_was_stopped_twice_ends_as_if_it_had_not(csv, tmp_path, capsys):
     whole, run = tmp_path / "whole", tmp_path / "stopped"
     options = ["issm", *data(csv), *LONG, "--validation", "--learning_rate", "0.5"]
@@ -289,6 +290,7 @@ def test_checkpoints_never_run_code(run, capsys):
     assert not (run / "mischief").exists()
 
 
+@pytest.mark.usefixtures("unchecked_types")
 def test_evaluate_writes_scores_tables_and_pictures(run, capsys):
     assert (
         main(["evaluate", str(run), "--baselines", "seasonal_naive", "--num_samples", "20", "--plot_series", "2"]) == 0
@@ -346,6 +348,7 @@ def test_evaluate_scores_the_model_that_goes_on_learning(run, capsys):
     assert "--adapt: there is no learner 'sgd'; did you mean 'ogd'?" in refused(capsys, *command, "--adapt", "sgd")
 
 
+@pytest.mark.usefixtures("unchecked_types")
 def test_pictures_have_the_target_its_unit_and_named_dates(csv, tmp_path, monkeypatch, capsys):
     run, figures = tmp_path / "run", {}
     options = [*data(csv), *SHORT, *TINY, "--unit", "pieces"]

@@ -151,6 +151,7 @@ def test_without_excitation_exponential_forgetting_winds_up_and_bayesian_forgett
 
 @pytest.mark.parametrize("family", list(FAMILIES))
 @pytest.mark.parametrize(("factor", "dt", "steps"), [(0.9, 4.0, 500), (0.99, 5000.0, 200), (0.99, 1e6, 3)])
+@pytest.mark.usefixtures("unchecked_types")
 def test_beliefs_stay_proper_for_ever_under_exponential_forgetting(family, factor, dt, steps):
     """In float32, and where some inputs never come: over 2000 units of time at a rate of .1, and a million at .01."""
     drift, chosen = ExponentialForgetting(factor), FAMILIES[family]

@@ -248,6 +248,7 @@ def test_plain_steps_follow_the_gradient_of_the_objective(family, anchored):
 
 
 @pytest.mark.parametrize("family", ["full", "diagonal"])
+@pytest.mark.usefixtures("unchecked_types")
 def test_plain_steps_on_the_whole_objective_end_at_its_maximum(family):
     """Of a linear model that is the posterior; with independent weights that with the diagonal of its precision."""
     matrix, residual = randn(3, 4), randn(3, seed=1)
@@ -263,6 +264,7 @@ def test_plain_steps_on_the_whole_objective_end_at_its_maximum(family):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("family", ["full", "diagonal"])
 @pytest.mark.parametrize("rule", [BOG(0.01), BOG(1.0), BBB(10, 0.01), BBB(3, 1.0)], ids=str)
+@pytest.mark.usefixtures("unchecked_types")
 def test_plain_steps_keep_beliefs_positive_and_finite_whatever_comes(rule, family, dtype):
     """Inputs of a few, and of thousands; targets far from what is expected; the same observation again and again."""
     network = mlp(3, 4, 1).to(dtype)

@@ -217,6 +217,7 @@ RECURRENT = ["rsgls", "arsgls", "arsgls-encoder", "arsgls-bootstrap", "arsgls-ta
 
 
 @pytest.mark.parametrize("case", RECURRENT)
+@pytest.mark.usefixtures("unchecked_types")
 def test_the_likelihood_is_unbiased(case):
     """Where it is known exactly though switches depend on states, and states are learnt of from switches."""
     model = one_base(case, 2 if case.endswith("targets") else 1)
@@ -679,6 +680,7 @@ def test_dense_models_are_trained_as_linear_ones_first(case):
 
 
 @pytest.mark.parametrize("log_inverse_scale", [0.0, 4.0])
+@pytest.mark.usefixtures("unchecked_types")
 def test_what_is_linear_is_filtered_as_such(log_inverse_scale):
     """However small the decoder's noise has become, and whatever an untrained encoder says beside it.
 
@@ -807,6 +809,7 @@ def test_transitions_that_expand_are_named_where_the_filter_fails():
     assert seeded(batches[True][0].filter, batches[True][1])[1].isfinite().all()
 
 
+@pytest.mark.usefixtures("unchecked_types")
 def test_imputation_without_a_choice_is_that_of_the_issm():
     model = make_model("rsgls-issm-open")
     entries = entries_of("rsgls-issm-open", lengths=(10,))
@@ -909,6 +912,7 @@ def test_what_is_tracked_is_the_filter_step_by_step(case):
 
 
 @pytest.mark.parametrize("case", ["sgls-categorical", "rsgls", "rsgls-issm", "arsgls"])
+@pytest.mark.usefixtures("unchecked_types")
 def test_sums_over_the_horizon_are_calibrated(case):
     """Of data drawn from the model itself the sum over four steps is anywhere among the sums of its forecasts' paths.
 
