@@ -27,6 +27,7 @@ from tsforecast.plots import plot_learning_curve, save_figure
 from tsforecast.progress import is_watched
 
 log = logging.getLogger(__name__)
+
 # Options of a run that are neither the model's nor the estimator's.
 _RUN = (
     "config",

@@ -18,6 +18,7 @@ _SLOPES: dict[type[nn.Module], tuple[Callable[[Tensor], Tensor], Callable[[Tenso
     nn.ReLU: (torch.relu, torch.sign),
     nn.Sigmoid: (torch.sigmoid, lambda a: a * (1 - a)),
 }
+
 # Weights from which on a Jacobian is written into one piece of memory.
 _MANY = 1 << 15
 

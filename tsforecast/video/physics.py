@@ -9,12 +9,6 @@ Recognition and Nonlinear Dynamics Model for Unsupervised Learning*, 2017). Leng
 is the lower left corner of the picture; a frame is taken every 0.2 s. The pixels are not theirs: walls are not drawn, a
 pixel is either black or white, the engine makes smaller steps, and floor, roof and paddles of pong lie symmetrically,
 floor and roof where they are in the box.
-
-Pong: a paddle is 2 px wide and 6 px high; it stands at the edge of the picture, so that its face is where the box has
-its wall. In every step it moves towards the height at which the ball was when the step began. A ball that passes a
-paddle leaves the picture and does not come back: the frames after that show the paddles alone, and the ball's position
-lies outside the picture. From the starts drawn here that hardly ever happens (in none of 5000 sequences of 60 frames):
-paddles are as fast as the ball. Bounces cost energy; the end of a moving paddle, seldom hit, may give some back.
 """
 
 import dataclasses

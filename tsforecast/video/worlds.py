@@ -1,4 +1,11 @@
-"""The worlds in which a ball moves: walls, paddles, and the states from which a sequence begins."""
+"""The worlds in which a ball moves: walls, paddles, and the states from which a sequence begins.
+
+Pong: a paddle is 2 px wide and 6 px high; it stands at the edge of the picture, so that its face is where the box has
+its wall. In every step it moves towards the height at which the ball was when the step began. A ball that passes a
+paddle leaves the picture and does not come back: the frames after that show the paddles alone, and the ball's position
+lies outside the picture. From the starts drawn here that hardly ever happens (in none of 5000 sequences of 60 frames):
+paddles are as fast as the ball. Bounces cost energy; the end of a moving paddle, seldom hit, may give some back.
+"""
 
 import dataclasses
 from collections.abc import Sequence
