@@ -46,7 +46,9 @@ REPORT = (
 LAST = Path("checkpoints", "last.ckpt")
 METRICS = "metrics.csv"
 EPOCHS = "epochs"  # where Lightning's logger writes: it wants a folder of its own, whose files it may delete
+
 _PACKAGES = ("tsforecast", "torch", "gluonts", "lightning", "numpy", "pandas")
+
 log = logging.getLogger(__name__)
 
 

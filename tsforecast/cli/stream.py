@@ -30,6 +30,7 @@ from tsforecast.plots import plot_stream, save_figure
 from tsforecast.progress import is_watched, quiet
 
 log = logging.getLogger(__name__)
+
 STATE = "state.pt"
 ITEMS = "items.csv"
 _COLUMNS: tuple[str, ...] = (
