@@ -57,6 +57,7 @@ def test_help_and_errors_of_usage_import_no_torch():
         (names.STREAMS, STREAMS),
         (names.PREPARED, PREPARED),
         (names.LEARNERS, LEARNERS),
+        (names.OF_NUMBERS, [name for name, learner in LEARNERS.items() if learner.numbers]),
         (names.DRIFTS, DRIFTS),
         (names.ACTIVATIONS, ACTIVATIONS),
         (names.WEIGHTS, WEIGHTS),

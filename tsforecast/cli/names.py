@@ -16,6 +16,7 @@ LEARNERS = (
     "ekf", "iterated-ekf", "subspace-ekf", "decoupled-ekf", "vd-ekf", "lofi", "lrkf", "bong", "blr", "bog", "bbb",
     "wolf-ekf", "adf", "ogd",
 )  # fmt: skip
+OF_NUMBERS = tuple(name for name in LEARNERS if name != "adf")
 DRIFTS = ("none", "wiener", "ou", "forgetting", "exponential", "shrink")
 ACTIVATIONS = ("tanh", "relu", "sigmoid")
 WEIGHTS = ("none", "imq", "gate")

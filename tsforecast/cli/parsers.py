@@ -83,7 +83,7 @@ def evaluate() -> ArgumentParser:
     add_forecast(command)
     group = command.add_argument_group("learning on (see docs/learners.md)")
     group.add_argument(
-        "--adapt", metavar="LEARNER", type=str, help=f"score also the model that learns: {', '.join(names.LEARNERS)}"
+        "--adapt", metavar="LEARNER", type=str, help=f"score also the model that learns: {', '.join(names.OF_NUMBERS)}"
     )
     group.add_argument("--drift", type=str, default="wiener", help=f"between periods: {', '.join(names.DRIFTS)}")
     group.add_argument("--rate", type=float, default=0.02, help="of the drift, in a period")
