@@ -90,6 +90,7 @@ def refused(capsys, *arguments: object) -> str:
 
 
 @pytest.mark.parametrize("model", MODELS)
+@pytest.mark.usefixtures("unchecked_types")
 def test_every_model_trains_two_steps_and_is_scored(model, csv, tmp_path, capsys):
     run = tmp_path / "run"
     options = TINY if issubclass(MODELS[model], AbstractSwitchingForecaster) else []
@@ -329,6 +330,7 @@ def test_evaluate_writes_scores_tables_and_pictures(run, capsys):
     assert json.loads((run / "scores.json").read_text())["rolling"]["crps"] != scores["rolling"]["crps"]
 
 
+@pytest.mark.usefixtures("unchecked_types")
 def test_evaluate_scores_the_model_that_goes_on_learning(run, capsys):
     command = ["evaluate", str(run), "--baselines", "none", "--num_samples", "20", "--plot_series", "1"]
     assert main([*command, "--adapt", "lofi", "--drift", "ou"]) == 0
