@@ -18,8 +18,8 @@ import torch
 from measure import _resident, hardware
 from torch import Tensor
 
-from tsforecast.models import MODELS
-from tsforecast.models.base import Batch
+from tsforecast.models import MODELS, Batch
+from tsforecast.models import make_model as build
 
 HORIZON = 24
 PATHS = 100
@@ -37,8 +37,8 @@ Functions = dict[str, Callable[[], Any]]
 def make_model(job: dict[str, Any], dtype: torch.dtype = torch.float32) -> textbook.Forecaster:
     """The forecaster with its initial parameters."""
     torch.manual_seed(0)
-    build: Any = MODELS[job["model"]]
     model = build(
+        MODELS[job["model"]],
         freq="h", prediction_length=HORIZON, season=24, num_series=job["series"], num_time_features=TIME_FEATURES,
         transformation="none", clip="none", objective="likelihood", num_particles=job["particles"],
         **MODEL_OPTIONS[job["model"]],

@@ -16,11 +16,12 @@ from torch import Tensor
 from tsforecast.core.components import Level, Season
 from tsforecast.core.particles.filtering import ParticleState
 from tsforecast.core.structural import ISSM
-from tsforecast.models.base import Batch, Belief, TimeSlice, scaled
-from tsforecast.models.issm import ISSMForecaster
-from tsforecast.models.particle_based import diagonal, variance
-from tsforecast.models.rsgls_issm import RSGLSISSMForecaster
-from tsforecast.models.sgls import ARSGLSForecaster
+from tsforecast.models import ARSGLSForecaster, RSGLSISSMForecaster
+from tsforecast.models.parts.log_scales import diagonal, variance
+from tsforecast.models.parts.switching_bases import SwitchingBases
+from tsforecast.models.parts.units import scaled
+from tsforecast.models.records import Batch, Belief, Series, TimeSlice
+from tsforecast.models.rsgls_issm import SwitchingISSMDynamics
 from tsforecast.nn.decoders import ScaledLikelihood
 
 LOG_2PI = math.log(2 * math.pi)
@@ -88,7 +89,7 @@ class Textbook:
     """A library model on a time slice of a batch, read as a table of parameters.
 
     Attributes:
-        model: Its networks are called as they are, once a step.
+        dynamics: Of the model; its networks are called as they are, once a step.
         features: u_t, (time, series, hidden).
         values: In scaled units, (time, series, target).
         prior: Over x_0, of every series.
@@ -96,7 +97,7 @@ class Textbook:
         likelihood: p(y_t | z_t) of the model with an auxiliary, else None.
     """
 
-    model: Forecaster
+    dynamics: SwitchingBases | SwitchingISSMDynamics
     features: Tensor
     values: Tensor
     prior: Normal
@@ -105,11 +106,11 @@ class Textbook:
 
     def weights(self, switch: Tensor) -> Tensor:
         """a(s), of the base matrices."""
-        return self.model.mixture.mix(switch)
+        return self.dynamics.mixture.mix(switch)
 
     def mixed(self, name: str, weights: Tensor) -> Tensor:
         """sum_k a_k B_k, of one kind of base matrices."""
-        return torch.einsum("pbk,k...->pb...", weights, self.model.mixture.bases[name])
+        return torch.einsum("pbk,k...->pb...", weights, self.dynamics.mixture.bases[name])
 
     def recurrence(self, weights: Tensor) -> tuple[Tensor, Tensor]:
         """F and S of the next switch."""
@@ -117,22 +118,22 @@ class Textbook:
 
     def drift(self, switch: Tensor, time: int) -> Tensor:
         """f(s_{t-1}, u_t)."""
-        network = self.model.dynamics
+        network = self.dynamics.dynamics
         hidden = network.of_switch(switch) + network.of_inputs(self.features[time])
         said = network.head(torch.nn.functional.leaky_relu(hidden))
         return said / (1 + said.abs() / 5)  # bounded by 5, lest the switch run away
 
     def first_switch(self, num_particles: int) -> Normal:
         """p(s_1)."""
-        first = diagonal(self.model.dynamics.first(self.features[0]))
+        first = diagonal(self.dynamics.dynamics.first(self.features[0]))
         mean = first.mean.expand(num_particles, -1, -1)
         return Normal(mean, torch.diag_embed(first.variance).expand(num_particles, -1, -1, -1))
 
     def guesses(self, time: int) -> list[Normal]:
         """q(s_t), and q(z_t) of models with an auxiliary."""
-        assert self.model.proposal_network is not None
+        assert self.dynamics.proposal_network is not None
         step = slice(time, time + 1)
-        raw = self.model.proposal_network(torch.cat([self.values[step].clamp(-50.0, 50.0), self.features[step]], -1))
+        raw = self.dynamics.proposal_network(torch.cat([self.values[step].clamp(-50.0, 50.0), self.features[step]], -1))
         guesses = [diagonal(x.squeeze(0)) for x in raw if x is not None]
         return [Normal(guess.mean, torch.diag_embed(guess.variance)) for guess in guesses]
 
@@ -150,8 +151,8 @@ class Textbook:
                 emission.new_zeros(1),
                 (self.noises.emission_variance * factor[..., -1])[..., None, None],
             )
-        assert isinstance(self.model, ARSGLSForecaster)
-        inputs = torch.einsum("pbk,kdu->pbdu", weights, self.model.emission_inputs)
+        assert isinstance(self.dynamics, SwitchingBases)
+        inputs = torch.einsum("pbk,kdu->pbdu", weights, self.dynamics.emission_inputs)
         offset = (inputs @ self.features[time].unsqueeze(-1)).squeeze(-1)
         return Parameters(
             self.mixed("transition", weights),
@@ -162,19 +163,21 @@ class Textbook:
         )
 
 
-def read(model: Forecaster, time_slice: TimeSlice, batch: Batch | Belief, location: Tensor, scale: Tensor) -> Textbook:
+def read(model: Forecaster, time_slice: TimeSlice, series: Series, location: Tensor, scale: Tensor) -> Textbook:
     """The parameters of a model on a time slice of time."""
     values, _ = scaled(time_slice, location, scale)
     noises = likelihood = None
-    if isinstance(model, RSGLSISSMForecaster):
-        assert isinstance(model.linear, ISSMForecaster)
-        issm, gaussian = model.linear.system(time_slice, batch)
-        prior = Normal(gaussian.mean, gaussian.cov)
-        noises = _noises(issm, values)
+    dynamics = model.dynamics
+    if isinstance(dynamics, SwitchingISSMDynamics):
+        linear = dynamics.linear(time_slice, series)
+        assert isinstance(linear.system, ISSM)
+        prior = Normal(linear.prior.mean, linear.prior.cov)
+        noises = _noises(linear.system, values)
     else:
-        likelihood = model.likelihood(location, scale)
-        prior = Normal(model.prior_mean, torch.diag_embed(variance(model.prior_log_inverse_scale)))
-    return Textbook(model, model.features(model.inputs, time_slice, batch), values, prior, noises, likelihood)
+        likelihood = dynamics.likelihood(location, scale)
+        prior = Normal(dynamics.prior_mean, torch.diag_embed(variance(dynamics.prior_log_inverse_scale)))
+    features = dynamics.inputs(dynamics.step_inputs.read(time_slice, series), series.index)
+    return Textbook(dynamics, features, values, prior, noises, likelihood)
 
 
 def _noises(issm: ISSM, like: Tensor) -> Noises:
@@ -258,18 +261,19 @@ def log_likelihood(model: Forecaster, batch: Batch, draw: Draw = draw) -> Tensor
         batch: Without missing values.
         draw: How a proposal is drawn from; for the check against the library.
     """
-    time_slice = model.time_slice(batch, "both")
+    time_slice = model.inference.slice_of(batch, "both")
     if not bool(time_slice.observed.all()) or time_slice.active is not None:
         raise ValueError("expected series of one length without missing values")
-    book = read(model, time_slice, batch, *model.location_and_scale(batch))
-    shape = (model.num_particles, book.values.shape[1])
+    book = read(model, time_slice, Series.of(batch), *model.inference.scale_of(batch))
+    options = model.inference.particles
+    shape = (options.num_particles, book.values.shape[1])
     state = Normal(book.prior.mean.expand(*shape, -1), book.prior.cov.expand(*shape, -1, -1))
-    log_weight = state.mean.new_full(shape, -math.log(model.num_particles))
+    log_weight = state.mean.new_full(shape, -math.log(options.num_particles))
     switch = weights = state.mean.new_zeros(*shape, 1)
     increments = []
     for time, value in enumerate(book.values):
         log_weight, switch, weights, mean, cov = resample(
-            log_weight, model.resample_below, switch, weights, state.mean, state.cov
+            log_weight, options.resample_below, switch, weights, state.mean, state.cov
         )
         state = Normal(mean, cov)
         guess, *auxiliary_guess = book.guesses(time)
@@ -277,7 +281,7 @@ def log_likelihood(model: Forecaster, batch: Batch, draw: Draw = draw) -> Tensor
         # The switch, and what it says of the state before.
         before = None
         if time == 0:
-            predictive = book.first_switch(model.num_particles)
+            predictive = book.first_switch(options.num_particles)
         else:
             recurrence, switch_noise = book.recurrence(weights)
             predictive, cross = pushed(state, recurrence, book.drift(switch, time), switch_noise)
@@ -311,14 +315,14 @@ def log_likelihood(model: Forecaster, batch: Batch, draw: Draw = draw) -> Tensor
 def loss(model: Forecaster, batch: Batch, draw: Draw = draw) -> Tensor:
     """What the library's `loss` is: the negative objective per value, of every series."""
     terms = log_likelihood(model, batch, draw)
-    return -terms.sum(0) / (len(terms) * model.num_targets)
+    return -terms.sum(0) / (len(terms) * model.data.num_targets)
 
 
 def forecast(model: Forecaster, belief: Belief, batch: Batch, num_samples: int) -> Tensor:
     """Sample paths of the future of a batch, (series, sample, horizon, target)."""
     particles = belief.state
     assert isinstance(particles, ParticleState)
-    book = read(model, model.time_slice(batch, "future"), belief, belief.location, belief.scale)
+    book = read(model, model.inference.slice_of(batch, "future"), belief.series, belief.location, belief.scale)
     ancestor = _ancestors(torch.softmax(particles.log_weight, 0), num_samples)
     series = torch.arange(ancestor.shape[1], device=ancestor.device)
     switch = particles.switch[ancestor, series]
@@ -334,7 +338,7 @@ def forecast(model: Forecaster, belief: Belief, batch: Batch, num_samples: int) 
         value = _move(step.emission, step.emission_noise, state, step.offset)
         paths.append(value if book.likelihood is None else book.likelihood.sample(value, time, None))
     scaled_paths = torch.stack(paths) * belief.scale + belief.location
-    return model.restore(scaled_paths.permute(2, 1, 0, 3))
+    return model.units.restore(scaled_paths.permute(2, 1, 0, 3))
 
 
 def _move(matrix: Tensor, noise: Tensor, state: Tensor, offset: Tensor) -> Tensor:

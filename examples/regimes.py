@@ -58,20 +58,20 @@ predictor = estimator.train(series)
 # The weights of the regimes are means over paths of switches, drawn given the whole series.
 
 # %%
-net = predictor.prediction_net.eval()
+inference = predictor.prediction_net.eval().inference
 entry, steps = series[2], 72 if QUICK else 1008  # six weeks
 (prepared,) = predictor.input_transform(iter([entry]), is_train=True)
 batch = collate([cut(prepared, len(entry["target"]), steps, predictor.prediction_length)], predictor.device)
 torch.manual_seed(0)
 with torch.no_grad():
-    weights = net.regime_weights(net.regimes(batch, num_samples=10))[:, 0]
+    weights = inference.regime_weights(inference.regimes(batch, num_samples=10))[:, 0]
 
 # %%
 times = pd.period_range(entry["start"], periods=len(entry["target"]), freq="h")[-steps:]
 figure = plot_regimes(
     pd.Series(np.asarray(entry["target"])[-steps:], times, name=entry["item_id"]),
     weights.numpy(),
-    scales=net.regime_scales().detach().numpy(),
+    scales=inference.dynamics.regime_scales().detach().numpy(),
     ordered=True,
     marks={"New Year": pd.Timestamp("2016-01-01"), "blizzard": pd.Timestamp("2016-01-23")},
     label="taxi trips per hour",

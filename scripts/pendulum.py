@@ -31,7 +31,7 @@ import pandas as pd
 import torch
 from lightning.pytorch.callbacks import LambdaCallback
 from pendulum_figures import draw_forecasts, draw_scores
-from pendulum_forecasts import FILTERED, FORECAST, MODELS, ScoreTable, make_batch, make_model, score
+from pendulum_forecasts import FILTERED, FORECAST, MODELS, Model, ScoreTable, make_batch, make_model, score
 from pendulum_simulation import simulate
 from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
@@ -40,7 +40,6 @@ from tqdm import tqdm
 from tsforecast.cli.runs import commit
 from tsforecast.data.files import replace_file, save_tensors
 from tsforecast.forecasting.training import fit
-from tsforecast.models.sgls import AbstractSGLSForecaster
 from tsforecast.plots import save_figure
 from tsforecast.progress import is_watched
 
@@ -81,7 +80,7 @@ REDUCED = Settings(
 )
 
 
-def train(model: AbstractSGLSForecaster, observed: Tensor, settings: Settings, seed: int, name: str) -> None:
+def train(model: Model, observed: Tensor, settings: Settings, seed: int, name: str) -> None:
     """Trains the model in place, with a progress bar over all iterations."""
     loader = DataLoader(
         TensorDataset(observed),

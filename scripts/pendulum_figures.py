@@ -6,18 +6,15 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
-from pendulum_forecasts import FILTERED, MODELS, sample_futures, track
+from pendulum_forecasts import FILTERED, MODELS, Model, sample_futures, track
 from torch import Tensor
 
-from tsforecast.models.sgls import AbstractSGLSForecaster
 from tsforecast.plots import COLOURS, OBSERVED
 
 _DASHES = (0, (4, 3))
 
 
-def draw_forecasts(
-    models: dict[str, AbstractSGLSForecaster], truth: Tensor, observed: Tensor, seed: int = 0, paths: int = 5
-) -> Figure:
+def draw_forecasts(models: dict[str, Model], truth: Tensor, observed: Tensor, seed: int = 0, paths: int = 5) -> Figure:
     """One sequence: truth, what was observed, filter and forecast distribution, and some sampled futures.
 
     Args:

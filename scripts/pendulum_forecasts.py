@@ -9,10 +9,12 @@ from torch import Tensor
 
 from tsforecast.core import Gaussian, particles
 from tsforecast.core.mixture import GaussianMixture
-from tsforecast.models.base import Batch, scaled
-from tsforecast.models.sgls import AbstractSGLSForecaster, RSGLSForecaster, SGLSForecaster
+from tsforecast.models import Batch, RSGLSForecaster, Series, SGLSForecaster
+from tsforecast.models import make_model as build
+from tsforecast.models.parts.units import scaled
 
-MODELS: dict[str, type[AbstractSGLSForecaster]] = {"rsgls": RSGLSForecaster, "sgls": SGLSForecaster}
+Model = RSGLSForecaster | SGLSForecaster
+MODELS: dict[str, type[Model]] = {"rsgls": RSGLSForecaster, "sgls": SGLSForecaster}
 FILTERED, FORECAST = 50, 100  # steps
 PARTICLES = 100  # to evaluate with
 # The models see positions in this unit, about the movement of a step, for which their initial noises are meant.
@@ -46,9 +48,10 @@ def make_batch(positions: Tensor, num_ahead: int = 0) -> Batch:
     return batch
 
 
-def make_model(name: str, num_particles: int, learning_rate: float = 1e-2) -> AbstractSGLSForecaster:
+def make_model(name: str, num_particles: int, learning_rate: float = 1e-2) -> Model:
     """The model in the size of the paper."""
-    return MODELS[name](
+    return build(
+        MODELS[name],
         freq="100ms",
         prediction_length=FORECAST,
         num_targets=2,
@@ -71,7 +74,7 @@ def make_model(name: str, num_particles: int, learning_rate: float = 1e-2) -> Ab
 
 @torch.no_grad()
 def track(
-    model: AbstractSGLSForecaster,
+    model: Model,
     observed: Tensor,
     num_ahead: int,
     generator: torch.Generator,
@@ -87,8 +90,8 @@ def track(
         num_particles: Components of the mixture.
     """
     batch = make_batch(observed, num_ahead)
-    time_slice, (location, scale) = model.time_slice(batch, "past"), model.location_and_scale(batch)
-    system, prior = model.system(time_slice, batch, location, scale, proposing=True)
+    time_slice, (location, scale) = model.inference.slice_of(batch, "past"), model.inference.scale_of(batch)
+    system, prior = model.dynamics.switching(time_slice, Series.of(batch), location, scale, proposing=True)
     values, mask = scaled(time_slice, location, scale)
     start = system.begin(num_particles, prior)
     history = particles.filter(system, start, values, mask, keep_history=True, generator=generator).history
@@ -124,7 +127,7 @@ def _mean_size(mean: Tensor, variance: Tensor) -> Tensor:
     return mean * torch.special.erf(ratio / math.sqrt(2)) + deviation * math.sqrt(2 / math.pi) * (-0.5 * ratio**2).exp()
 
 
-def score(model: AbstractSGLSForecaster, truth: Tensor, observed: Tensor, seed: int) -> ScoreTable:
+def score(model: Model, truth: Tensor, observed: Tensor, seed: int) -> ScoreTable:
     """RMSE, CRPS and log-likelihood by forecast step, over all sequences; see the module.
 
     Args:
@@ -157,7 +160,7 @@ def _from_step(mixture: GaussianMixture, first: int, last: int | None = None) ->
 
 @torch.no_grad()
 def sample_futures(
-    model: AbstractSGLSForecaster, observed: Tensor, num_ahead: int, paths: int, generator: torch.Generator
+    model: Model, observed: Tensor, num_ahead: int, paths: int, generator: torch.Generator
 ) -> NDArray[np.float64]:
     """Sampled positions after the observed ones in metres, (sequence, path, time, 2)."""
     batch = make_batch(observed)

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from video_costs import Stopwatch, peak_memory
 from video_floors import FLOORS, floors
 from video_frames import batches, filled, filtered, futures, hide, pixels, tracks, whiten
-from video_runs import AHEAD, SEEN, Model, check_forecast, find_video, load_model, of_sequences
+from video_runs import AHEAD, SEEN, Model, check_forecast, find_video, load_model, of_sequences, use_particles
 
 from tsforecast.cli.memory import keep_freed_memory
 from tsforecast.data.files import replace_file
@@ -148,7 +148,8 @@ def draw(model: Model, video: Video, folder: Path, name: str, options: argparse.
         return
     batch = next(batches(one, SEEN + AHEAD, model.device))
     with torch.no_grad():
-        weights = model.regime_weights(model.regimes(batch, num_samples=20, generator=generator))[:, 0].cpu().numpy()
+        weights = model.inference.regime_weights(model.inference.regimes(batch, num_samples=20, generator=generator))
+        weights = weights[:, 0].cpu().numpy()
     figure = switch_plot(
         weights, one.truths["collision"][0, : len(weights)], title=f"{title}: smoothed, all frames seen"
     )
@@ -186,7 +187,7 @@ def evaluate(
     device = torch.device(options.device or ("cuda" if torch.cuda.is_available() else "cpu"))
     model.to(device)
     if options.particles:
-        model.num_particles = options.particles
+        use_particles(model, options.particles)
     watch = Stopwatch()
     if (data := record["checksum"]) not in known:
         with watch.on("floors"):

@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from tqdm import tqdm
-from video_runs import AHEAD, SEEN, Model
+from video_runs import AHEAD, SEEN, Model, use_particles
 
 from tsforecast.core.particles.filtering import ParticleState
-from tsforecast.models.base import Batch
+from tsforecast.models import Batch
 from tsforecast.models.frame_paths import decode, forecast_paths, smoothed_paths
 from tsforecast.video.data import Video, make_batch
 
@@ -57,8 +57,8 @@ def filled(
     model: Model, video: Video, samples: int, generator: torch.Generator
 ) -> Iterator[tuple[NDArray[Any], NDArray[np.float32]]]:
     """The same of the frames that are filtered, given all of them which are observed (smoothed)."""
-    particles = model.num_particles
-    model.num_particles = max(particles, _AT_LEAST)
+    before = model.inference
+    use_particles(model, max(before.particles.num_particles, _AT_LEAST))
     try:
         with _bar(video, "filling in") as bar:
             for batch in batches(video, SEEN, model.device):
@@ -67,7 +67,7 @@ def filled(
                     bar.update()
                     yield pair
     finally:
-        model.num_particles = particles
+        model.inference = before
 
 
 @torch.no_grad()
@@ -96,7 +96,7 @@ def tracks(model: Model, video: Video, generator: torch.Generator) -> dict[str, 
 
 def _histories(model: Model, video: Video, generator: torch.Generator) -> Iterator[ParticleState]:
     for batch in batches(video, SEEN, model.device):
-        yield model.track(batch, generator)
+        yield model.inference.track(batch, generator)
 
 
 def whiten(expected: NDArray[np.float32], video: Video) -> Frames:

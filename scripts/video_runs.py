@@ -10,10 +10,10 @@ from jsonargparse import ArgumentParser, Namespace
 
 from tsforecast.cli import runs
 from tsforecast.data.folder import data_home
+from tsforecast.forecasting.arguments import add_options
 from tsforecast.forecasting.training import check_checkpoint
-from tsforecast.models import DATA_DECIDED, MODELS
-from tsforecast.models.kvae import AbstractKVAEForecaster
-from tsforecast.models.sgls import ARSGLSForecaster
+from tsforecast.models import MODELS, ARSGLSForecaster, KVAEMCForecaster, KVAERBForecaster
+from tsforecast.models import make_model as build
 from tsforecast.video.data import Video, load_video
 from tsforecast.video.worlds import WORLDS
 
@@ -36,7 +36,7 @@ OWN: dict[str, dict[str, Any]] = {
 }
 # What does not concern frames, or follows from them.
 _FIXED = {"scaling": "none", "transformation": "none", "clip": "none", "skip": False, "objective": "likelihood"}
-Model = ARSGLSForecaster | AbstractKVAEForecaster
+Model = ARSGLSForecaster | KVAERBForecaster | KVAEMCForecaster
 
 
 def add_data(parser: ArgumentParser) -> None:
@@ -54,8 +54,7 @@ def add_data(parser: ArgumentParser) -> None:
 
 def add_model(parser: ArgumentParser, name: str) -> None:
     """Adds the hyperparameters of a model, with the papers' sizes as defaults."""
-    skip = {*DATA_DECIDED, "num_samples", *_FIXED}
-    parser.add_class_arguments(MODELS[name], skip=skip)  # pyright: ignore[reportArgumentType]
+    add_options(parser, MODELS[name], frozenset(_FIXED))
     parser.set_defaults({**SIZES, **OWN[name]})
 
 
@@ -132,20 +131,26 @@ def make_model(name: str, chosen: Namespace | dict[str, Any], shape: tuple[int, 
     parser = ArgumentParser()
     add_model(parser, name)
     own = {key: taken[key] for key in vars(parser.get_defaults()) if key in taken}
-    fixed = {key: value for key, value in _FIXED.items() if name == "arsgls" or key != "skip"}
     torch.manual_seed(seed)
-    model = MODELS[name](
+    model = build(
+        MODELS[name],
         **own,
-        **fixed,
+        **_FIXED,
         freq="200ms",  # without a season
         prediction_length=AHEAD,
         num_targets=int(np.prod(shape)),
         num_time_features=1,
-        image_shape=list(shape),  # pyright: ignore[reportCallIssue]
+        image_shape=list(shape),
         seed=seed,
     )
     assert isinstance(model, Model)
     return model
+
+
+def use_particles(model: Model, count: int) -> None:
+    """Has a model filter with so many particles."""
+    particles = dataclasses.replace(model.inference.particles, num_particles=count)
+    model.inference = dataclasses.replace(model.inference, particles=particles)
 
 
 def load_model(folder: Path) -> tuple[Model, dict[str, Any]]:

@@ -309,7 +309,7 @@ BELIEFS = {
     "a large covariance": lambda p: within(p["beliefs"][0]["belief"], "cov").update(
         cov=torch.zeros(1).expand(1, 10**5, 10**5)),
     "a scale of zero": lambda p: p["beliefs"][0]["belief"]["scale"].zero_(),
-    "a series that is not there": lambda p: p["beliefs"][0]["belief"]["series"].fill_(10**6),
+    "a series that is not there": lambda p: p["beliefs"][0]["belief"]["series"]["index"].fill_(10**6),
     "static features that are none": lambda p: p["beliefs"][0].update(static=3),
     "static features of another name": lambda p: p["beliefs"][0].update(static={"target": torch.zeros(2)}),
     "static features that are text": lambda p: p["beliefs"][0].update(static={"feat_static_real": "high"}),

@@ -19,7 +19,7 @@ import yaml
 from tsforecast.cli import main
 from tsforecast.cli.memory import keep_freed_memory
 from tsforecast.data import quantiles as forecasts
-from tsforecast.models import DATA_DECIDED, MODELS, AbstractSwitchingForecaster
+from tsforecast.models import DATA_DECIDED, MODELS, options_of
 
 ROOT = Path(__file__).parents[2]
 # Of models with particles, whose steps are slow.
@@ -93,7 +93,7 @@ def refused(capsys, *arguments: object) -> str:
 @pytest.mark.usefixtures("unchecked_types")
 def test_every_model_trains_two_steps_and_is_scored(model, csv, tmp_path, capsys):
     run = tmp_path / "run"
-    options = TINY if issubclass(MODELS[model], AbstractSwitchingForecaster) else []
+    options = TINY if "num_particles" in options_of(MODELS[model]) else []
     if model.startswith("kvae"):  # its switch is the memory of a network
         options = [option.replace("--switch_dim", "--memory_dim") for option in options]
     assert main(["train", model, *data(csv), *SHORT, *options, "--output", str(run), "--validation"]) == 0

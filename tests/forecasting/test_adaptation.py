@@ -18,7 +18,7 @@ from tsforecast.data.windows import collate, cut
 from tsforecast.evaluation import paired_difference, score
 from tsforecast.forecasting.adaptation import Adaptation, AdaptivePredictor, PeriodNetwork, load_adaptive, rolling
 from tsforecast.learners import LEARNERS, LogDensity, NamedLearner
-from tsforecast.models import MODELS
+from tsforecast.models import MODELS, Series
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*logging interval", "ignore:.*does not have many workers")
 
@@ -37,7 +37,7 @@ def network_of(predictor, entries, adaptation=None):
     """As `AdaptivePredictor.learn` builds it, over one batch."""
     adaptive = AdaptivePredictor(predictor, adaptation)
     prepared = predictor.input_transform(iter(entries), is_train=True)
-    length, past = predictor.prediction_length, adaptive.module.scaling_length or None
+    length, past = predictor.prediction_length, adaptive.module.data.scaling_length or None
     batch = collate([cut(e, len(e["target"]) - length, past, length) for e in prepared])
     return dataclasses.replace(adaptive.learner.network, batch=batch), adaptive
 
@@ -67,9 +67,10 @@ def test_the_evidence_of_a_period_is_what_is_left_of_that_of_everything(issm):
     """Log p(future | past) = log p(past, future) - log p(past), with the scales of the past."""
     network, adaptive = network_of(issm, make_entries())
     batch, net = network.batch, adaptive.module
-    location, scale = net.location_and_scale(batch)
-    time_slice = net.time_slice(batch, "both")
-    system, prior = net.system(time_slice, batch)
+    location, scale = net.inference.scale_of(batch)
+    time_slice = net.inference.slice_of(batch, "both")
+    model = net.dynamics.linear(time_slice, Series.of(batch))
+    system, prior = model.system, model.prior
     values = torch.where(time_slice.observed, (time_slice.values - location) / scale, 0.0)
     terms = system.log_likelihood(prior, values, time_slice.observed)
     torch.testing.assert_close(net.log_likelihood(batch), terms[-HORIZON:].sum(0), rtol=1e-4, atol=1e-3)

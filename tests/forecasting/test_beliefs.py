@@ -12,9 +12,8 @@ from tests.forecasting.test_estimator import HORIZON, SMALL, make_entries, make_
 from tsforecast.core import Gaussian
 from tsforecast.data.frequency import expected_alias_warnings
 from tsforecast.forecasting.beliefs import LiveBelief, continued, load_beliefs, missing_steps, save_beliefs
-from tsforecast.models import MODELS, Belief
-from tsforecast.models.base import AbstractForecaster
-from tsforecast.models.closed_form import AbstractLinearForecaster
+from tsforecast.models import MODELS, Belief, ExactInference, Series
+from tsforecast.models.parts.units import Units
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*logging interval", "ignore:.*does not have many workers")
 
@@ -45,11 +44,11 @@ def freeze_scales(monkeypatch, predictor, entries):
     begun = {item: (b.belief.location, b.belief.scale) for item, b in predictor.filter(entries).items()}
     names = {k + 1: e["item_id"] for k, e in enumerate(entries)}
 
-    def location_and_scale(self, batch):
+    def of_past(self, batch, dtype):
         parts = [begun[names[int(k)]] for k in batch["series_index"]]
         return torch.cat([p[0] for p in parts]), torch.cat([p[1] for p in parts])
 
-    monkeypatch.setattr(AbstractForecaster, "location_and_scale", location_and_scale)
+    monkeypatch.setattr(Units, "of_past", of_past)
 
 
 def same_beliefs(some, others):
@@ -84,7 +83,7 @@ def test_a_kept_belief_forecasts_as_its_history_does(trained):
     kept = seeded(lambda: trained.forecast_from(trained.filter(entries)))
     for a, b in zip(direct, kept, strict=True):
         assert (a.item_id, a.start_date, a.samples.shape) == (b.item_id, b.start_date, b.samples.shape)
-        if isinstance(trained.prediction_net, AbstractLinearForecaster):  # filtering particles draws numbers, too
+        if isinstance(trained.prediction_net.inference, ExactInference):  # filtering particles draws numbers, too
             np.testing.assert_allclose(a.samples, b.samples, rtol=1e-3, atol=1e-3)
 
 
@@ -187,7 +186,7 @@ def test_bad_input_and_foreign_files(tmp_path):
 def test_steps_left_out_are_counted_in_steps_of_the_frequency(freq):
     state = Gaussian(torch.zeros(1, 1), torch.eye(1).unsqueeze(0))
     code = torch.zeros(1, dtype=torch.long)
-    belief = Belief(state, torch.zeros(1, 1), torch.ones(1, 1), code, code[:, None], torch.zeros(1, 0))
+    belief = Belief(state, torch.zeros(1, 1), torch.ones(1, 1), Series(code, code[:, None], torch.zeros(1, 0)))
     with expected_alias_warnings():
         end = pd.Period("2024-01-02", freq)
         known = LiveBelief("a", end, belief, {})

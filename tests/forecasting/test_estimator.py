@@ -22,11 +22,11 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from tsforecast import StateSpaceEstimator, StateSpacePredictor
 from tsforecast.data.frequency import expected_alias_warnings
 from tsforecast.forecasting.predictor import load_predictor, save_predictor, with_prediction_length
-from tsforecast.models import MODELS, AbstractSwitchingForecaster
+from tsforecast.models import MODELS, ExactInference, options_of
 
 QUIET = {"accelerator": "cpu", "enable_progress_bar": False}
 HORIZON = 4
-PARTICLES = [name for name, kind in MODELS.items() if issubclass(kind, AbstractSwitchingForecaster)]
+PARTICLES = [name for name, kind in MODELS.items() if "num_particles" in options_of(kind)]
 LINEAR = [name for name in MODELS if name not in PARTICLES]
 _TINY = {
     "switch_dim": 2, "num_bases": 2, "hidden": 4, "embedding_dim": 2, "num_particles": 3, "context_length": 5,
@@ -312,7 +312,7 @@ def test_exact_marginals_agree_with_samples():
 
 def test_known_future_values(trained):
     entries, predictor = make_entries(), trained
-    linear = not isinstance(trained.network, AbstractSwitchingForecaster)
+    linear = isinstance(trained.network.inference, ExactInference)
     known = np.array([np.nan, np.nan, 2.5, np.nan])
     (free,), (given,) = (
         seeded(predictor, [{**entries[0], **extra}], num_samples=500 if linear else 50)
@@ -424,13 +424,15 @@ def test_matrices_have_a_learning_rate_of_their_own(model):
             {name: g["lr"] for name, p in module.named_parameters() for g in groups for q in g["params"] if p is q}
         )
 
-    options = {"learning_rate": 0.3, "matrix_learning_rate": 0.02, "network_learning_rate": 0.1}
+    options = {"learning_rate": 0.3, "matrix_learning_rate": 0.02}
+    options |= {} if model == "gls" else {"network_learning_rate": 0.1}
     callback = pl.callbacks.LambdaCallback(on_train_batch_start=look)
     trained = make_estimator(model, epochs=1, trainer_kwargs={"callbacks": [callback]}, **options).train(make_entries())
     first = rates[0]
     assert {*first} == {name for name, _ in trained.network.named_parameters()}
     bases = "" if model == "gls" else "mixture.bases."
-    for name, rate in first.items():
+    for whole, rate in first.items():
+        name = whole.removeprefix("dynamics.")
         if name in (f"{bases}transition", f"{bases}emission", "mixture.bases.recurrence", "emission_inputs"):
             assert rate == 0.02, name
         elif name in ("prior_mean", "log_inverse_noises") or name.endswith("_noise"):
@@ -461,7 +463,7 @@ def test_the_linear_model_inside_is_trained_first():
     )
     for name, start in untrained.network.named_parameters():
         moved = [not torch.equal(start, dict(p.network.named_parameters())[name]) for p in (alone, both)]
-        assert moved == [name.startswith("linear."), True], name
+        assert moved == [name.startswith("dynamics.issm."), True], name
 
 
 class Failing(pl.Callback):
@@ -508,7 +510,7 @@ def test_validation_keeps_the_best_weights(tmp_path):
     def spoil(trainer, module):
         if trainer.current_epoch == 2:
             with torch.no_grad():
-                module.parameters_of_series.population += 4.0
+                module.dynamics.parameters_of_series.population += 4.0
 
     def remember(trainer, module):
         seen[float(trainer.callback_metrics["val_loss"])] = flat(module)

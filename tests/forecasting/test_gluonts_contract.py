@@ -89,7 +89,7 @@ def test_a_series_without_its_category_is_of_an_unknown_one(model, caplog):
         known = seeded(predictor, [{**e, "feat_static_cat": [category]} for e in entries])
         assert not np.array_equal(known[0].samples, unknown[0].samples)
     if model == "issm":  # an unknown category deviates in nothing
-        for table in predictor.network.parameters_of_series.categories:
+        for table in predictor.network.dynamics.parameters_of_series.categories:
             table.data.zero_()
         same_forecasts(seeded(predictor, with_categories(entries)), unknown)
 

@@ -6,9 +6,12 @@ import numpy as np
 import pandas as pd
 import torch
 
+from tsforecast.core import Gaussian
 from tsforecast.data.transform import Prepare
 from tsforecast.data.windows import collate, cut
-from tsforecast.models import MODELS, AbstractForecaster, AbstractSwitchingForecaster
+from tsforecast.models import MODELS, AbstractForecaster, ExactInference, Series
+from tsforecast.models import make_model as build
+from tsforecast.models.records import TimeSlice
 
 HORIZON = 4
 CARDINALITY = [3, 2]
@@ -70,8 +73,8 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "kvae-image": ("kvae-rb", {**_KVAE, **_IMAGE, "reconstruction_weight": 0.3}),
     "kvae-targets": ("kvae-rb", {**_KVAE, "num_targets": 2, "objective": "crps"}),
 }
-SWITCHING = [case for case, (name, _) in CASES.items() if issubclass(MODELS[name], AbstractSwitchingForecaster)]
-LINEAR = [case for case in CASES if case not in SWITCHING]
+LINEAR = [case for case, (name, _) in CASES.items() if name in ("issm", "gls", "deepstate")]
+SWITCHING = [case for case in CASES if case not in LINEAR]
 _KINDS = {"negative-binomial": "counts", "bernoulli": "binary"}
 # Without those which differ from another case in proposal, recurrence or gradient alone.
 DISTINCT = [case for case in CASES if case not in ("rsgls-paper", "arsgls-encoder", "arsgls-bootstrap")]
@@ -98,7 +101,7 @@ def make_model(case: str, seed: int = 0, **options: Any) -> AbstractForecaster:
         "objective": "likelihood",
         "clip": "none",
     }
-    model = MODELS[name](**{**fixed, **chosen, **options}).double()
+    model = build(MODELS[name], **{**fixed, **chosen, **options}).double()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter += 0.3 * torch.randn_like(parameter)
@@ -147,12 +150,25 @@ def make_batch(
     model: AbstractForecaster, entries: list[dict[str, Any]], train: bool = True, past: int | None = None
 ) -> dict[str, Any]:
     """A batch as training sees it (the last steps are the future), or as prediction does."""
-    units = [[[0.0, 1.0]] * model.hparams[name] for name in ("num_static_real", "num_dynamic_real")]
-    items = ["s0", "s1", "s2"][: model.num_series]
-    prepare = Prepare(HORIZON, model.season_names, items, model.cardinality, *units, model.num_targets)
+    data = model.data
+    units = [[[0.0, 1.0]] * count for count in (data.num_static_real, data.num_dynamic_real)]
+    items = ["s0", "s1", "s2"][: data.num_series]
+    seasons = list(model.dynamics.season_names)
+    prepare = Prepare(HORIZON, seasons, items, data.cardinality, *units, data.num_targets)
     prepared = [prepare.map_transform(dict(entry), train) for entry in entries]
     ends = [len(entry["target"]) - (HORIZON if train else 0) for entry in prepared]
     return collate([cut(entry, end, past, HORIZON) for entry, end in zip(prepared, ends, strict=True)])
+
+
+def linear_of(inference: Any, time_slice: TimeSlice, batch: dict[str, Any]) -> tuple[Any, Gaussian]:
+    """The linear system of a time slice, and its prior."""
+    model = inference.dynamics.linear(time_slice, Series.of(batch))
+    return model.system, model.prior
+
+
+def issm_inside(model: AbstractForecaster, objective: str = "likelihood") -> ExactInference:
+    """Exact inference in the ISSM of a model whose noises switch."""
+    return ExactInference(model.dynamics.issm, model.units, objective)
 
 
 def without(entry: dict[str, Any], *steps: int) -> dict[str, Any]:

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from tests.models.cases import HORIZON, LINEAR, make_batch, make_entries, make_model, without
+from tests.models.cases import HORIZON, LINEAR, linear_of, make_batch, make_entries, make_model, without
 from tsforecast.core import Gaussian
-from tsforecast.models.base import scaled
-from tsforecast.models.closed_form import AbstractLinearForecaster
+from tsforecast.models import ExactInference
+from tsforecast.models.parts.units import scaled
 
 EXACT = {"rtol": 1e-9, "atol": 1e-9}
 
@@ -21,7 +21,7 @@ def case(request):
 
 def model_and_entries(case, **options):
     model = make_model(case, **options)
-    return model, make_entries(model.num_targets)
+    return model, make_entries(model.data.num_targets)
 
 
 @pytest.mark.parametrize("case", [name for name in LINEAR if not name.endswith("crps")])
@@ -29,10 +29,10 @@ def test_the_loss_is_that_of_the_joint_gaussian_of_what_is_observed(case):
     model, entries = model_and_entries(case)
     for entry in entries:
         batch = make_batch(model, [entry])
-        time_slice = model.time_slice(batch, "both")
-        system, prior = model.system(time_slice, batch)
+        time_slice = model.inference.slice_of(batch, "both")
+        system, prior = linear_of(model.inference, time_slice, batch)
         joint = system.predictive(prior, len(time_slice.values))
-        values, observed = scaled(time_slice, *model.location_and_scale(batch))
+        values, observed = scaled(time_slice, *model.inference.scale_of(batch))
         seen = observed.flatten()
         assert 0 < seen.sum() < len(seen)
         marginal = Gaussian(joint.mean[0, seen], joint.cov[0][seen][:, seen])
@@ -43,10 +43,10 @@ def test_the_loss_is_that_of_the_joint_gaussian_of_what_is_observed(case):
 def test_the_predictive_of_a_series_alone_is_that_in_a_batch(case):
     model, entries = model_and_entries(case)
     together = make_batch(model, entries)
-    joint = model.predictive(model.filter(together)[0], together)
+    joint = model.inference.predictive(model.filter(together)[0], together)
     for k, entry in enumerate(entries):
         alone = make_batch(model, [entry])
-        predictive = model.predictive(model.filter(alone)[0], alone)
+        predictive = model.inference.predictive(model.filter(alone)[0], alone)
         torch.testing.assert_close(predictive.mean[0], joint.mean[k], **EXACT)
         torch.testing.assert_close(predictive.cov[0], joint.cov[k], **EXACT)
 
@@ -56,7 +56,7 @@ def test_samples_have_the_moments_of_the_predictive(case):
     batch = make_batch(model, entries, train=False)
     with torch.no_grad():
         belief, _ = model.filter(batch)
-        joint = model.predictive(belief, batch)
+        joint = model.inference.predictive(belief, batch)
         count = 4000
         samples = model.forecast(belief, batch, count, torch.Generator().manual_seed(1)).flatten(2)
     error = (samples.mean(1) - joint.mean) / (joint.variance / count).sqrt()
@@ -79,8 +79,9 @@ def test_what_is_known_of_the_future_is_conditioned_on(case):
     batch = make_batch(model, [{**past, "known_future": known}], train=False)
     with torch.no_grad():
         belief, _ = model.filter(batch)
-        given = model.predictive(belief, batch)
-        free = model.predictive(belief, {**batch, "known_future": torch.full_like(batch["known_future"], torch.nan)})
+        given = model.inference.predictive(belief, batch)
+        nothing = torch.full_like(batch["known_future"], torch.nan)
+        free = model.inference.predictive(belief, {**batch, "known_future": nothing})
         on = {
             **batch,
             **{f"past_{n}": batch[f"future_{n}"][:, :2] for n in ("time_feat", "season_index", "dynamic_real")},
@@ -90,14 +91,14 @@ def test_what_is_known_of_the_future_is_conditioned_on(case):
         on["past_is_pad"] = torch.zeros(1, 2, dtype=torch.bool)
         on |= {f"future_{n}": batch[f"future_{n}"][:, 2:] for n in ("time_feat", "season_index", "dynamic_real")}
         on["known_future"] = torch.full_like(batch["known_future"][:, 2:], torch.nan)
-        later = model.predictive(model.filter(on, belief)[0], on)
-    size = 2 * model.num_targets
+        later = model.inference.predictive(model.filter(on, belief)[0], on)
+    size = 2 * model.data.num_targets
     torch.testing.assert_close(given.mean[:, size:], later.mean, **EXACT)
     torch.testing.assert_close(given.cov[:, size:, size:], later.cov, **EXACT)
     seen = ~batch["known_future"].flatten().isnan()
     cross = free.cov[0][~seen][:, seen]
     gain = torch.linalg.solve(free.cov[0][seen][:, seen], cross.T).T
-    residual = model.transform(batch["known_future"].flatten()[seen].double()) - free.mean[0, seen]
+    residual = model.units.transform(batch["known_future"].flatten()[seen].double()) - free.mean[0, seen]
     torch.testing.assert_close(given.mean[0, ~seen], free.mean[0, ~seen] + gain @ residual, **EXACT)
     torch.testing.assert_close(given.cov[0][~seen][:, ~seen], free.cov[0][~seen][:, ~seen] - gain @ cross.T, **EXACT)
 
@@ -110,18 +111,18 @@ def test_marginals_agree_with_samples(case, transformation):
         belief, _ = model.filter(batch)
         count = 4000
         samples = model.forecast(belief, batch, count, torch.Generator().manual_seed(2))
-        marginals = model.marginals(belief, batch)
+        marginals = model.inference.marginals(belief, batch)
     for distribution, paths in zip(marginals, samples, strict=True):
-        paths = paths if model.num_targets > 1 else paths.squeeze(-1)
+        paths = paths if model.data.num_targets > 1 else paths.squeeze(-1)
         for level in (0.1, 0.5, 0.9):
             below = (paths < distribution.icdf(torch.tensor(level))).double().mean(0)
             assert ((below - level).abs() < 4.5 * (level * (1 - level) / count) ** 0.5).all()
     if transformation == "none":
         torch.testing.assert_close(
-            torch.stack([m.mean for m in marginals]).flatten(1), model.predictive(belief, batch).mean
+            torch.stack([m.mean for m in marginals]).flatten(1), model.inference.predictive(belief, batch).mean
         )
     else:  # moments of a shifted log-normal
-        joint = model.predictive(belief, batch)
+        joint = model.inference.predictive(belief, batch)
         mean = (joint.mean + joint.variance / 2).exp() - 1
         torch.testing.assert_close(torch.stack([m.mean for m in marginals]).flatten(1), mean)
 
@@ -132,7 +133,7 @@ def test_marginals_of_known_values_have_no_variance(case, transformation):
     known = np.full((*entries[0]["target"].shape[:-1], HORIZON), np.nan, np.float32)
     known[..., 1], known[..., 3] = 1.7, 0.3
     batch = make_batch(model, [{**entries[1], "known_future": known}], train=False)
-    quantile = model.marginals(model.filter(batch)[0], batch)[0].icdf(torch.tensor([0.9]))
+    quantile = model.inference.marginals(model.filter(batch)[0], batch)[0].icdf(torch.tensor([0.9]))
     fixed = torch.as_tensor(np.atleast_2d(known).T)[[1, 3]].double()
     torch.testing.assert_close(quantile.reshape(HORIZON, -1)[[1, 3]], fixed, rtol=1e-6, atol=1e-6)
 
@@ -141,14 +142,14 @@ def test_marginals_behind_asinh_are_refused(case):
     model, entries = model_and_entries(case, transformation="asinh")
     batch = make_batch(model, entries, train=False)
     with pytest.raises(ValueError, match="take samples"):
-        model.marginals(model.filter(batch)[0], batch)
+        model.inference.marginals(model.filter(batch)[0], batch)
 
 
 @pytest.mark.parametrize("over", ["series", "parameters"])
 def test_gradients_of_each_series_by_vmap(case, over):
     """What online adaptation needs: one gradient a series, or a set of parameters, at once."""
     model, entries = model_and_entries(case)
-    assert isinstance(model, AbstractLinearForecaster)
+    assert isinstance(model.inference, ExactInference)
     batch = {name: value for name, value in make_batch(model, entries).items() if isinstance(value, torch.Tensor)}
     parameters = {name: p.detach() for name, p in model.named_parameters()}
 
@@ -183,7 +184,8 @@ def test_the_crps_is_that_of_the_forecast(case, transformation):
     with torch.no_grad():
         loss = model.loss(batch).item()
         belief, _ = model.filter(batch)
-        joint = model.predictive(belief, {**batch, "known_future": torch.full_like(batch["future_target"], torch.nan)})
+        nothing = torch.full_like(batch["future_target"], torch.nan)
+        joint = model.inference.predictive(belief, {**batch, "known_future": nothing})
     value, seen = batch["future_target"].flatten(), batch["future_observed"].flatten()
     normal = torch.distributions.Normal(joint.mean[0], joint.variance[0].sqrt())
     if transformation == "none":
@@ -203,20 +205,20 @@ def test_imputed_values_are_those_of_the_joint_gaussian_given_what_is_there(case
     model, entries = model_and_entries(case)
     entry = without(entries[0], 3, 4, 9)
     batch = make_batch(model, [{**entry, "target": entry["target"][..., :12]}], train=False)
-    location, scale = model.location_and_scale(batch)
+    location, scale = model.inference.scale_of(batch)
     with torch.no_grad():
-        system, prior = model.system(model.time_slice(batch, "past"), batch)
+        system, prior = linear_of(model.inference, model.inference.slice_of(batch, "past"), batch)
         joint = system.predictive(prior, batch["past_target"].shape[1])
         seen = batch["past_observed"].flatten(1)
         steps = batch["past_target"].shape[1]
         units = location.repeat(1, steps), scale.repeat(1, steps)
-        value = (model.transform(torch.where(seen, batch["past_target"].flatten(1), 0.0)) - units[0]) / units[1]
+        value = (model.units.transform(torch.where(seen, batch["past_target"].flatten(1), 0.0)) - units[0]) / units[1]
         given = joint.condition(torch.where(seen, value, 0.0), seen)
         count = 3000
         samples = model.impute(batch, count, torch.Generator().manual_seed(0)).flatten(2)
-        values = (model.transform(samples.squeeze(0)) - units[0]) / units[1]
+        values = (model.units.transform(samples.squeeze(0)) - units[0]) / units[1]
     missing = ~seen[0]
-    assert missing.sum() >= 3 * model.num_targets
+    assert missing.sum() >= 3 * model.data.num_targets
     error = (values.mean(0) - given.mean[0])[missing] / (given.variance[0][missing] / count).sqrt()
     assert error.abs().max() < 4.5
     spread = values.var(0)[missing] / given.variance[0][missing] - 1

@@ -1,7 +1,7 @@
 import pytest
 
 from tsforecast.core.components import Level, Season, Trend
-from tsforecast.models.component_names import component_names, parse_component
+from tsforecast.models.parts.component_names import component_names, parse_component
 
 
 def test_names():

@@ -19,13 +19,14 @@ from tests.models.cases import (
     REAL,
     SWITCHING,
     entries_of,
+    linear_of,
     make_batch,
     make_model,
     without,
 )
 from tests.models.noise import no_noise, shared_noise
 from tsforecast.core import Gaussian
-from tsforecast.models import INPUT_NAMES, MODELS
+from tsforecast.models import FORMAT, INPUT_NAMES, MODELS, Belief, Series
 
 EXACT = {"rtol": 1e-9, "atol": 1e-9}
 
@@ -46,9 +47,9 @@ def seeded(function, *arguments, seed=0):
 
 def known_future(model, case, steps=(1, 3)):
     """Some steps of the horizon, with values that the data could have."""
-    known = np.full((model.num_targets, HORIZON), np.nan, np.float32)
+    known = np.full((model.data.num_targets, HORIZON), np.nan, np.float32)
     known[:, steps] = np.where(np.arange(len(steps)) % 2, 0.3, 1.7) if case in REAL else np.arange(len(steps)) % 2
-    return known if model.num_targets > 1 else known[0]
+    return known if model.data.num_targets > 1 else known[0]
 
 
 def compare_series(mine, its, k):
@@ -101,7 +102,7 @@ def test_parameters_that_are_not_used_are_not_made(case, sizes):
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # torch's, of layers without inputs
         model = make_model(case, **sizes)
-    entries = [{**e, "start": pd.Period("2000", model.freq)} for e in entries_of(case)]
+    entries = [{**e, "start": pd.Period("2000", model.data.freq)} for e in entries_of(case)]
     seeded(model.loss, make_batch(model, entries)).sum().backward()
     for name, parameter in model.named_parameters():
         assert parameter.numel() > 0, name
@@ -154,9 +155,9 @@ def test_a_history_shorter_than_a_season_is_scaled_as_if_alone(case):
     model = make_model(case)
     entries = entries_of(case, lengths=(30, 13))
     entries[1]["target"] = np.random.default_rng(0).normal(size=entries[1]["target"].shape).astype(np.float32)
-    _, scale = model.location_and_scale(make_batch(model, entries))
-    torch.testing.assert_close(model.location_and_scale(make_batch(model, entries[1:]))[1][0], scale[1], **EXACT)
-    values = model.transform(torch.as_tensor(np.atleast_2d(entries[1]["target"])[:, :-HORIZON]).double())
+    _, scale = model.inference.scale_of(make_batch(model, entries))
+    torch.testing.assert_close(model.inference.scale_of(make_batch(model, entries[1:]))[1][0], scale[1], **EXACT)
+    values = model.units.transform(torch.as_tensor(np.atleast_2d(entries[1]["target"])[:, :-HORIZON]).double())
     torch.testing.assert_close(scale[1], values.diff().abs().mean(1), rtol=1e-6, atol=0)
 
 
@@ -175,14 +176,14 @@ def test_what_stands_at_a_missing_value_has_no_influence(case):
 
 def start_of(case, model, batch):
     """The belief before the first step."""
-    location, scale = model.location_and_scale(batch)
-    time_slice = model.time_slice(batch, "past")
+    location, scale = model.inference.scale_of(batch)
+    time_slice = model.inference.slice_of(batch, "past")
     if case in LINEAR:
-        _, state = model.system(time_slice, batch)
+        _, state = linear_of(model.inference, time_slice, batch)
     else:
-        system, prior = model.system(time_slice, batch, location, scale, proposing=False)
-        state = system.begin(model.num_particles, prior)
-    return model.belief_over(state, batch, location, scale)
+        system, prior = model.dynamics.switching(time_slice, Series.of(batch), location, scale, proposing=False)
+        state = system.begin(model.inference.particles.num_particles, prior)
+    return Belief(state, location, scale, Series.of(batch))
 
 
 def test_filtering_on_equals_filtering_at_once(case):
@@ -237,12 +238,12 @@ def test_difficult_histories_give_finite_forecasts(case, dtype):
         belief, terms = seeded(model.filter, batch)
         samples = model.forecast(belief, batch, 20)
         alone = model.forecast(model.filter(single)[0], single, 20)
-    assert samples.shape == (len(histories), 20, HORIZON, model.num_targets)
+    assert samples.shape == (len(histories), 20, HORIZON, model.data.num_targets)
     assert samples.dtype == dtype
     for name, paths, term in zip(histories, samples, terms.T, strict=True):
         assert torch.isfinite(paths).all(), name
         assert torch.isfinite(term).all(), name
-        if name == "constant" and case in LINEAR and model.transformation == "none":
+        if name == "constant" and case in LINEAR and model.units.transformation == "none":
             assert ((paths - 5).abs() < 50).all()  # far from the units' origin, it stays near its level
         if name.endswith("missing"):
             torch.testing.assert_close(term, torch.zeros_like(term), rtol=0, atol=1e-5)
@@ -272,7 +273,7 @@ def test_forward_gives_what_gluonts_expects(case):
     samples = model(**{name: batch[name] for name in INPUT_NAMES}, num_samples=7)
     torch.manual_seed(3)
     expected = model.forecast(model.filter(batch)[0], batch, 7)
-    assert torch.equal(samples, expected if model.num_targets > 1 else expected[..., 0])
+    assert torch.equal(samples, expected if model.data.num_targets > 1 else expected[..., 0])
 
 
 @pytest.mark.parametrize(
@@ -328,20 +329,21 @@ def test_transformations(case, transformation):
     model, entries = model_and_entries(case, transformation=transformation)
     values = torch.tensor([-0.5, 0.0, 1e-3, 7.0, 1e6], dtype=torch.float64)
     expected = torch.log1p(values) if transformation == "log1p" else torch.asinh(values)
-    torch.testing.assert_close(model.transform(values), expected)
-    torch.testing.assert_close(model.restore(model.transform(values)), values)
-    assert torch.isfinite(model.restore(torch.tensor([-1e9, 1e9]))).all()
+    torch.testing.assert_close(model.units.transform(values), expected)
+    torch.testing.assert_close(model.units.restore(model.units.transform(values)), values)
+    assert torch.isfinite(model.units.restore(torch.tensor([-1e9, 1e9]))).all()
     one = torch.ones((), dtype=torch.float64)
-    torch.testing.assert_close(model.restore(model.transform(values), one), values)
+    torch.testing.assert_close(model.units.restore(model.units.transform(values), one), values)
     bound = math.log(2e6)
     inverse, slope = (math.expm1, math.exp) if transformation == "log1p" else (math.sinh, math.cosh)
     far = torch.tensor([20.0, 60.0], dtype=torch.float64)
-    torch.testing.assert_close(model.restore(far, one), inverse(bound) + slope(bound) * (far - bound))
+    torch.testing.assert_close(model.units.restore(far, one), inverse(bound) + slope(bound) * (far - bound))
     shifted = [{**entry, "target": np.abs(entry["target"])} for entry in entries]
     other = make_model(case, transformation="none")
     batch = make_batch(model, shifted)
-    changed = {**batch, **{f"{p}_target": model.transform(batch[f"{p}_target"].double()) for p in ("past", "future")}}
-    for mine, its in zip(model.location_and_scale(batch), other.location_and_scale(changed), strict=True):
+    transform, names = model.units.transform, ("past_target", "future_target")
+    changed = {**batch, **{name: transform(batch[name].double()) for name in names}}
+    for mine, its in zip(model.inference.scale_of(batch), other.inference.scale_of(changed), strict=True):
         torch.testing.assert_close(mine, its, **EXACT)
     mine, its = (seeded(m.filter, b)[1] for m, b in ((model, batch), (other, changed)))
     torch.testing.assert_close(mine, its, **EXACT)
@@ -369,12 +371,12 @@ def test_without_scaling_the_values_stay_as_they_are(case):
     model, entries = model_and_entries(case, transformation="none")
     plain = make_model(case, transformation="none", scaling="none")
     batch = make_batch(model, entries)
-    location, scale = (x.unsqueeze(1) for x in model.location_and_scale(batch))
+    location, scale = (x.unsqueeze(1) for x in model.inference.scale_of(batch))
     targets = {name: batch[name] for name in ("past_target", "future_target")}
     shape = location.shape if batch["past_target"].dim() == 3 else location.shape[:2]
     standard = {name: (value - location.view(shape)) / scale.view(shape) for name, value in targets.items()}
     standard = {**batch, **standard}
-    assert all((x == y).all() for x, y in zip(plain.location_and_scale(batch), (0, 1), strict=True))
+    assert all((x == y).all() for x, y in zip(plain.inference.scale_of(batch), (0, 1), strict=True))
     with torch.no_grad():
         torch.testing.assert_close(seeded(plain.loss, standard), seeded(model.loss, batch), **EXACT)
         assert not torch.allclose(seeded(plain.loss, batch), seeded(model.loss, batch))
@@ -389,8 +391,7 @@ def test_clipping(case):
     batch = make_batch(model, [{**entries[0], "target": entries[0]["target"] - 1}], train=False)
     belief, _ = seeded(model.filter, batch)
     clipped = seeded(model.forecast, belief, batch, 50)
-    model.clip = "none"
-    free = seeded(model.forecast, belief, batch, 50)
+    free = seeded(make_model(case).forecast, belief, batch, 50)
     assert (free < 0).any()
     assert torch.equal(clipped, free.clamp_min(0))
 
@@ -425,9 +426,9 @@ def test_checkpoints_load_without_running_code(case, tmp_path):
     batch = {name: value for name, value in make_batch(model, entries).items() if isinstance(value, torch.Tensor)}
     trainer.fit(model, torch.utils.data.DataLoader([batch], batch_size=None))
     trainer.save_checkpoint(tmp_path / "some.ckpt")
-    assert torch.load(tmp_path / "some.ckpt", weights_only=True)["tsforecast_format"] == 3
-    again = type(model).load_from_checkpoint(tmp_path / "some.ckpt", weights_only=True)
-    assert again.hparams == model.hparams
+    assert torch.load(tmp_path / "some.ckpt", weights_only=True)["tsforecast_format"] == FORMAT
+    again = type(model).load_from_checkpoint(tmp_path / "some.ckpt")
+    assert again.hyperparameters == model.hyperparameters
     model.train(again.training)
     assert torch.equal(seeded(again.loss, batch), seeded(model.loss, batch))
     paths = [seeded(lambda m: m.forecast(m.filter(batch)[0], batch, 3), m) for m in (model, again)]
@@ -473,7 +474,7 @@ def test_a_gradient_that_is_not_finite_stops_the_training_before_it_is_taken():
     model.training_step(make_batch(model, entries), 0).backward()
     optimizer = torch.optim.SGD(model.parameters())
     model.on_before_optimizer_step(optimizer)
-    model.emission.grad[0, 0] = torch.inf
+    model.dynamics.emission.grad[0, 0] = torch.inf
     with pytest.raises(FloatingPointError, match="gradient of the training loss became inf at step 0"):
         model.on_before_optimizer_step(optimizer)
 
@@ -526,7 +527,7 @@ def test_location_and_scale_by_the_formula(season):
         values, seen = batch["past_target"][0, :, 0].double().numpy(), batch["past_observed"][0, :, 0].numpy().copy()
         assert not seen.all()
         seen[: np.flatnonzero(seen)[-scaling_length]] = False
-        location, scale = model.location_and_scale(batch)
+        location, scale = model.inference.scale_of(batch)
         observed = values[seen]
         np.testing.assert_allclose(location[0, 0], observed[:season].mean(), rtol=1e-12)
         assert abs(observed[:season].mean() - observed[: season + 1].mean()) > 0.01

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from tests.models.cases import entries_of, make_batch, make_model
+from tsforecast.models import Series
 from tsforecast.models.frame_paths import decode, forecast_paths, smoothed_paths
 from tsforecast.nn.decoders import BernoulliDecoder
 from tsforecast.nn.image import principal_components
@@ -43,7 +44,7 @@ def test_training_weighs_the_reconstruction(name):
     """At one particle the objective is linear in the weight, with log p(y | z) as its slope; scores do not know it."""
     model = make_model(name, num_particles=1)
     batch = make_batch(model, entries_of(name))
-    time_slice, (location, scale) = model.time_slice(batch, "both"), model.location_and_scale(batch)
+    time_slice, (location, scale) = model.inference.slice_of(batch, "both"), model.inference.scale_of(batch)
     count = time_slice.observed.sum((0, 2))
 
     def objective():
@@ -52,14 +53,14 @@ def test_training_weighs_the_reconstruction(name):
 
     found, whole = {}, {}
     for weight in (0.3, 0.6, 1.0):
-        model.reconstruction_weight = weight
+        model.dynamics.reconstruction_weight = weight
         found[weight], whole[weight] = model.train() and objective(), model.eval() and objective()
         torch.testing.assert_close(whole[weight], whole[0.3], **EXACT)
     slope = (found[0.6] - found[0.3]) / 0.3
     torch.testing.assert_close((found[1.0] - found[0.6]) / 0.4, slope, **EXACT)
     torch.testing.assert_close(found[1.0], whole[1.0], **EXACT)
     torch.manual_seed(0)
-    filtered, system, _ = model._filter(time_slice, batch, location, scale, keep_history=True)
+    filtered, system, _ = model.inference.run(time_slice, Series.of(batch), location, scale, keep_history=True)
     steps = zip(filtered.history.auxiliary, time_slice.values, time_slice.observed, strict=True)
     terms = [system.likelihood.log_prob(z, value, seen, t)[0] for t, (z, value, seen) in enumerate(steps)]
     torch.testing.assert_close(torch.stack(terms).sum(0), slope, **EXACT)
@@ -75,7 +76,7 @@ def test_drawn_frames_are_of_the_expected_probabilities(case):
     p = expected[0]
     score = (drawn.mean(0) - p) / (p * (1 - p) / len(drawn)).sqrt()
     assert score.square().mean() < 1 + 4 * (2 / score.numel()) ** 0.5
-    ours = model.decoder.sample(auxiliary, torch.zeros(64).double(), torch.ones(64).double(), generator(2))
+    ours = model.dynamics.decoder.sample(auxiliary, torch.zeros(64).double(), torch.ones(64).double(), generator(2))
     torch.testing.assert_close(decode(model, auxiliary, generator(2))[0], ours, **EXACT)
 
 
@@ -85,8 +86,8 @@ def test_grey_frames_are_drawn_by_their_decoder():
     auxiliary = torch.randn(5, 2, generator=generator(), dtype=torch.float64)
     zeros, ones = torch.zeros(64).double(), torch.ones(64).double()
     drawn, expected = decode(model, auxiliary, generator(1))
-    torch.testing.assert_close(drawn, model.decoder.sample(auxiliary, zeros, ones, generator(1)), **EXACT)
-    torch.testing.assert_close(expected, model.decoder.mean(auxiliary, zeros, ones), **EXACT)
+    torch.testing.assert_close(drawn, model.dynamics.decoder.sample(auxiliary, zeros, ones, generator(1)), **EXACT)
+    torch.testing.assert_close(expected, model.dynamics.decoder.mean(auxiliary, zeros, ones), **EXACT)
 
 
 @torch.no_grad()
@@ -111,12 +112,12 @@ def test_auxiliaries_begin_as_principal_components(name):
         model.on_train_start()
         torch.testing.assert_close(model.state_dict(), before, rtol=0.0, atol=0.0)
         return
-    model.begin_at_components(batch)
-    time_slice = model.time_slice(batch, "both")
+    model.begin(model.inference, batch)
+    time_slice = model.inference.slice_of(batch, "both")
     observed = time_slice.observed.any(-1)
-    system, _ = model.system(time_slice, batch, *model.location_and_scale(batch), proposing=True)
+    system, _ = model.dynamics.switching(time_slice, Series.of(batch), *model.inference.scale_of(batch), proposing=True)
     mean = (system.proposal if name == "kvae-image" else system.auxiliary_proposal).mean[observed]
-    features = model.encoder(time_slice.values[observed])
+    features = model.dynamics.encoder(time_slice.values[observed])
     expected = principal_components(features, 2)
     # As far as layers between them allow.
     assert ((mean - expected).square().sum(0) < 0.9 * expected.square().sum(0)).all()

@@ -17,6 +17,7 @@ from tsforecast.data import load_task
 from tsforecast.data.transform import Prepare
 from tsforecast.data.windows import collate, cut
 from tsforecast.models import ISSMForecaster
+from tsforecast.models import make_model as build
 
 HORIZON = 2
 
@@ -99,7 +100,8 @@ def ours(name, components, freq, steps, item=0, transformation="none"):
     """The model of one bundled series, its batch, and the series in scaled units."""
     entry = load_task(name).entries[item]
     season = 24 if freq == "h" else 7
-    model = ISSMForecaster(
+    model = build(
+        ISSMForecaster,
         components=components,
         freq=freq,
         season=season,
@@ -107,19 +109,19 @@ def ours(name, components, freq, steps, item=0, transformation="none"):
         transformation=transformation,
         objective="likelihood",
     ).double()
-    prepare = Prepare(HORIZON, model.season_names, [], [])
+    prepare = Prepare(HORIZON, list(model.dynamics.season_names), [], [])
     prepared = prepare.map_transform({**entry, "target": entry["target"][:steps]}, is_train=True)
     batch = collate([cut(prepared, steps - HORIZON, None, HORIZON)])
-    location, scale = model.location_and_scale(batch)
-    values = model.transform(torch.as_tensor(entry["target"][:steps], dtype=torch.float64))
-    index = prepared["season_index"][:, 0] if model.season_names else None
+    location, scale = model.inference.scale_of(batch)
+    values = model.units.transform(torch.as_tensor(entry["target"][:steps], dtype=torch.float64))
+    index = prepared["season_index"][:, 0] if model.dynamics.season_names else None
     return model, batch, ((values - location) / scale)[0].numpy(), index
 
 
 def log_likelihood(model, batch, raw):
     """At log standard deviations and damping logits, observation noise first as in statsmodels."""
-    noises = len(model.noise_names)
-    population = model.parameters_of_series.population
+    noises = len(model.dynamics.structure.noise_names)
+    population = model.dynamics.parameters_of_series.population
     with torch.no_grad():
         order = [*range(1, noises), 0, *range(noises, len(raw))]
         population.zero_()
@@ -133,9 +135,9 @@ def log_likelihood(model, batch, raw):
 
 def constrained(model, raw):
     """Variances and dampings. A floor keeps the observation's variance above 1e-5 of the prior's."""
-    noises = len(model.noise_names)
+    noises = len(model.dynamics.structure.noise_names)
     variances = np.exp(2 * np.asarray(raw[:noises]))
-    variances[0] += 1e-5 * len(model.components)
+    variances[0] += 1e-5 * len(model.dynamics.structure.components)
     return np.concatenate([variances, 1 / (1 + np.exp(-np.asarray(raw[noises:])))])
 
 
@@ -207,7 +209,7 @@ def test_missing_values_agree_with_statsmodels():
     observed = np.random.default_rng(0).random(len(values)) > 0.2
     seen = torch.as_tensor(observed)[None, :, None]
     batch["past_observed"], batch["future_observed"] = seen[:, :-HORIZON], seen[:, -HORIZON:]
-    location, scale = model.location_and_scale(batch)
+    location, scale = model.inference.scale_of(batch)
     target = load_task("exchange").entries[0]["target"][:200].astype(np.float64)
     values = np.where(observed, (target - location.item()) / scale.item(), np.nan)
     other = KnownStart(values, level="llevel")
@@ -218,8 +220,8 @@ def test_missing_values_agree_with_statsmodels():
 def test_the_decomposition_adds_up_and_follows_the_data():
     model = make_model("issm")
     batch = make_batch(model, make_entries())
-    parts = model.decompose(batch)
-    assert [*parts] == [*model.component_names, "covariates", "fit"]
+    parts = model.inference.decompose(batch)
+    assert [*parts] == [*model.dynamics.structure.names, "covariates", "fit"]
     total = sum(mean for name, (mean, _) in parts.items() if name != "fit")
     active = ~batch["past_is_pad"]
     torch.testing.assert_close(total[active], parts["fit"][0][active])
@@ -240,8 +242,8 @@ def test_the_network_starts_from_constant_scales():
         "num_static_real": 1,
     }
     options |= {"cardinality": [3, 2], "num_dynamic_real": 2, "freq": "D"}
-    network = ISSMForecaster(scales="network", **options)
-    free = ISSMForecaster(scales="free", **options)
+    network = build(ISSMForecaster, scales="network", **options)
+    free = build(ISSMForecaster, scales="free", **options)
     batch = make_batch(free, make_entries())
     assert torch.equal(network.loss(batch), free.loss(batch))
 
@@ -257,21 +259,26 @@ def test_the_network_starts_from_constant_scales():
 )
 def test_bad_options(options, message):
     with pytest.raises(ValueError, match=message):
-        ISSMForecaster(**options)
+        build(ISSMForecaster, **options)
 
 
 def test_seasons_are_read_from_the_calendar():
     """A season that is known exactly is forecast exactly, whatever the phase at which the series begins."""
     for begin in ("2024-01-01", "2024-01-04"):
-        model = ISSMForecaster(
-            components="level+day_of_week", freq="D", season=7, prediction_length=7, transformation="none"
+        model = build(
+            ISSMForecaster,
+            components="level+day_of_week",
+            freq="D",
+            season=7,
+            prediction_length=7,
+            transformation="none",
         )
         with torch.no_grad():
-            model.parameters_of_series.population[:3] = -7.0
+            model.dynamics.parameters_of_series.population[:3] = -7.0
         times = pd.period_range(begin, periods=70, freq="D")
         target = np.array([3.0, 1, 4, 1, 5, 9, 2])[times.dayofweek]
-        prepare = Prepare(7, model.season_names, [], [])
+        prepare = Prepare(7, list(model.dynamics.season_names), [], [])
         prepared = prepare.map_transform({"start": times[0], "target": target[:63]}, is_train=False)
         batch = collate([cut(prepared, 63, None, 7)])
-        mean = model.predictive(model.filter(batch)[0], batch).mean[0]
+        mean = model.inference.predictive(model.filter(batch)[0], batch).mean[0]
         np.testing.assert_allclose(mean.detach(), target[63:], atol=0.05)

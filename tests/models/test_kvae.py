@@ -9,26 +9,34 @@ from tests.models.cases import make_batch, make_entries, make_model, without
 from tsforecast.core import kalman
 from tsforecast.core.gaussian import map_tensors
 from tsforecast.core.particles.smoothing import linear_given_switches
-from tsforecast.models import KVAERBForecaster
-from tsforecast.models.base import scaled
+from tsforecast.models import KVAERBForecaster, Series
+from tsforecast.models import make_model as build
+from tsforecast.models.parts.units import scaled
 
 EXACT = {"rtol": 1e-9, "atol": 1e-9}
 
 
 def filtered_by(model, batch, num_particles=1, seed=0):
-    location, scale = model.location_and_scale(batch)
-    time_slice = model.time_slice(batch, "both")
+    location, scale = model.inference.scale_of(batch)
+    time_slice = model.inference.slice_of(batch, "both")
     torch.manual_seed(seed)
-    filtered, system, start = model._filter(
-        time_slice, batch, location, scale, num_particles=num_particles, keep_history=True
+    filtered, system, start = model.inference.run(
+        time_slice, Series.of(batch), location, scale, num_particles=num_particles, keep_history=True
     )
     values, observed = scaled(time_slice, location, scale)
     return filtered, system, start, values, observed
 
 
+def bound(model, batch):
+    """The bound on the log-likelihood of past and future."""
+    return -model.inference.likelihood(model.inference, batch) * (
+        batch["past_observed"].sum((1, 2)) + batch["future_observed"].sum((1, 2))
+    )
+
+
 def make_case(case="kvae-rb", lengths=(9, 7)):
     model = make_model(case)
-    return model, make_batch(model, make_entries(model.num_targets, lengths))
+    return model, make_batch(model, make_entries(model.data.num_targets, lengths))
 
 
 @pytest.mark.parametrize("case", ["kvae-rb", "kvae-targets"])
@@ -46,7 +54,7 @@ def test_the_bound_is_reconstruction_minus_encoder_plus_the_kalman_likelihood_of
             expected = expected + torch.where(seen, decoded - proposal.log_prob(z[time, 0]).sum(-1), 0.0)
         torch.testing.assert_close(filtered.log_likelihood.sum(0), expected, **EXACT)
         torch.manual_seed(0)
-        torch.testing.assert_close(model.bound(batch), expected, **EXACT)
+        torch.testing.assert_close(bound(model, batch), expected, **EXACT)
 
 
 @pytest.mark.parametrize("name", ["kvae-rb", "kvae-mc"])
@@ -57,7 +65,7 @@ def test_the_bound_is_of_the_whole_history(name):
         model = make_model(name, skip=True, particle_length=length)
         batch = make_batch(model, make_entries(lengths=(9, 7)))
         torch.manual_seed(0)
-        bounds.append(model.bound(batch))
+        bounds.append(bound(model, batch))
     assert torch.equal(*bounds)
 
 
@@ -118,7 +126,7 @@ def test_its_gradient_is_unbiased_and_has_a_variance_that_the_exact_one_has_not(
     given = given_repeated(model, batch, 240)
     groups = kalman.sampled_evidence(*given).unflatten(0, (12, 20)).mean(1).sum(-1)
     expected = given[0].log_likelihood(*given[1:]).sum(0).mean(0).sum()
-    parameter = model.log_inverse_noises
+    parameter = model.dynamics.log_inverse_noises
     gradients = torch.stack([torch.autograd.grad(x, parameter, retain_graph=True)[0] for x in groups])
     (exact,) = torch.autograd.grad(expected, parameter)
     spread = gradients.std(0)
@@ -135,7 +143,7 @@ def test_the_sampled_bound_is_the_exact_one_plus_noise():
     found = []
     for model in (exact, sampled):
         torch.manual_seed(0)
-        found.append(model.bound(batch))
+        found.append(bound(model, batch))
     assert (found[0] != found[1]).all()
     torch.manual_seed(0)
     filtered, system, start, values, observed = filtered_by(sampled, batch)
@@ -167,4 +175,4 @@ def test_the_crps_of_paths_teaches_nothing_by_weights_that_never_differ():
 )
 def test_bad_options(options, message):
     with pytest.raises(ValueError, match=message):
-        KVAERBForecaster(**options)
+        build(KVAERBForecaster, **options)

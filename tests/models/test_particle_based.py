@@ -9,13 +9,23 @@ import pytest
 import torch
 from torch.utils import _pytree as pytree
 
-from tests.models.cases import CARDINALITY, HORIZON, SWITCHING, entries_of, make_batch, make_entries, make_model
+from tests.models.cases import (
+    CARDINALITY,
+    HORIZON,
+    SWITCHING,
+    entries_of,
+    issm_inside,
+    linear_of,
+    make_batch,
+    make_entries,
+    make_model,
+)
 from tsforecast.core import Gaussian, LinearGaussian, LinearSystem, kalman, particles
 from tsforecast.core.linalg import NotPositiveDefiniteError
-from tsforecast.models import MODELS, ISSMForecaster
-from tsforecast.models.base import scaled
-from tsforecast.models.closed_form import crps_of_forecast
-from tsforecast.models.particle_based import weighted_crps
+from tsforecast.models import MODELS, Belief, Series
+from tsforecast.models import make_model as build
+from tsforecast.models.parts.objectives import crps_of_marginals, weighted_crps
+from tsforecast.models.parts.units import scaled
 from tsforecast.nn.mlp import resized
 
 EXACT = {"rtol": 1e-9, "atol": 1e-9}
@@ -58,7 +68,7 @@ def inputs_by_hand(model, batch):
     fixed = [batch["static_real"], *(torch.eye(n)[batch["static_cat"][:, i]] for i, n in enumerate((3, 2)))]
     parts += [fixed[0].unsqueeze(1).expand(-1, steps, -1), torch.eye(7)[season]]
     parts += [x.unsqueeze(1).expand(-1, steps, -1) for x in fixed[1:]]
-    network = model.inputs
+    network = model.dynamics.inputs
     hidden = torch.cat(parts, -1).double() @ network.of_time.weight.T + network.of_time.bias
     hidden = hidden + (network.embedding.weight[batch["series_index"]] @ network.of_series.weight.T).unsqueeze(1)
     return torch.where(hidden > 0, hidden, 0.01 * hidden).transpose(0, 1)
@@ -66,25 +76,25 @@ def inputs_by_hand(model, batch):
 
 def linear_system(model, batch):
     """The system of a dense model with one base matrix, and its prior; the auxiliary integrated out."""
-    bases = {name: value[0] for name, value in model.mixture.bases.items()}
+    bases = {name: value[0] for name, value in model.dynamics.mixture.bases.items()}
     noises = {name: torch.diag((-2 * bases[name]).exp()) for name in ("state_noise", "emission_noise")}
-    offset = inputs_by_hand(model, batch) @ model.emission_inputs[0].T
+    offset = inputs_by_hand(model, batch) @ model.dynamics.emission_inputs[0].T
     matrix, noise = bases["emission"], noises["emission_noise"]
-    if model.auxiliary_dim:
-        layer, targets = model.decoder.layers, model.num_targets
+    if model.dynamics.emits.size:
+        layer, targets = model.dynamics.decoder.layers, model.data.num_targets
         weight = layer.weight[:targets]
-        if model.has_skip:
-            weight = weight + torch.eye(targets, model.auxiliary_dim)
+        if model.dynamics.emits.skip:
+            weight = weight + torch.eye(targets, model.dynamics.emits.size)
         offset = offset @ weight.T + layer.bias[:targets]
         matrix, noise = weight @ matrix, weight @ noise @ weight.T + torch.diag((-2 * layer.bias[targets:]).exp())
-    zeros = torch.zeros(1, 1, model.state_dim)
+    zeros = torch.zeros(1, 1, model.dynamics.bases.state_dim)
     system = LinearSystem(
         LinearGaussian(bases["transition"][None, None], zeros.double(), noises["state_noise"][None, None]),
         LinearGaussian(matrix[None, None], offset, noise[None, None]),
     )
-    cov = torch.diag((-2 * model.prior_log_inverse_scale).exp())
+    cov = torch.diag((-2 * model.dynamics.prior_log_inverse_scale).exp())
     count = len(batch["series_index"])
-    return system, Gaussian(model.prior_mean.expand(count, -1), cov.expand(count, -1, -1))
+    return system, Gaussian(model.dynamics.prior_mean.expand(count, -1), cov.expand(count, -1, -1))
 
 
 @pytest.mark.parametrize("targets", [1, 2])
@@ -93,22 +103,23 @@ def test_the_linear_model_inside_is_that_of_the_matrices_by_hand(case, targets):
     """Of one base, or of two equal ones; the decoder's network has no say but its biases'."""
     model = make_model(case, num_targets=targets, num_bases=2, stable=False)
     with torch.no_grad():
-        for base in model.mixture.bases.values():
+        for base in model.dynamics.mixture.bases.values():
             base[1] = base[0]
         if case == "kvae-skip":
-            state, emitted = model.log_inverse_noises.split([model.state_dim, model.auxiliary_dim])
+            sizes = [model.dynamics.bases.state_dim, model.dynamics.emits.size]
+            state, emitted = model.dynamics.log_inverse_noises.split(sizes)
             extra = {"state_noise": state, "emission_noise": emitted}
-            model.mixture.bases |= {name: torch.nn.Parameter(x.repeat(2, 1)) for name, x in extra.items()}
-            model.emission_inputs = model.mixture.bases["inputs"]
+            model.dynamics.mixture.bases |= {name: torch.nn.Parameter(x.repeat(2, 1)) for name, x in extra.items()}
+            model.dynamics.emission_inputs = model.dynamics.mixture.bases["inputs"]
         else:
-            model.emission_inputs[1] = model.emission_inputs[0]
+            model.dynamics.emission_inputs[1] = model.dynamics.emission_inputs[0]
         if case.endswith("skip"):
             linear_decoder(model)
-            model.decoder.layers.weight.zero_()
+            model.dynamics.decoder.layers.weight.zero_()
     batch = make_batch(model, make_entries(targets, lengths=(12, 12)))
-    found, prior = model.linear_system(model.time_slice(batch, "both"), batch)
+    found, prior = linear_of(model.inference, model.inference.slice_of(batch, "both"), batch)
     expected, expected_prior = linear_system(model, batch)
-    emission = model.mixture.bases["emission"][0]
+    emission = model.dynamics.mixture.bases["emission"][0]
     floor = torch.diag(1e-5 * emission.square() @ expected_prior.variance[0])[:targets, :targets]
     torch.testing.assert_close(found.transition.matrix, expected.transition.matrix, **EXACT)
     torch.testing.assert_close(found.transition.noise, expected.transition.noise, **EXACT)
@@ -121,12 +132,12 @@ def test_the_linear_model_inside_is_that_of_the_matrices_by_hand(case, targets):
 
 def linear_decoder(model):
     """Replaces the network of a Gaussian decoder by one layer, with noises that do not depend on the auxiliary."""
-    targets = model.num_targets
-    layer = torch.nn.Linear(model.auxiliary_dim, 2 * targets).double()
+    targets = model.data.num_targets
+    layer = torch.nn.Linear(model.dynamics.emits.size, 2 * targets).double()
     with torch.no_grad():
         layer.weight[targets:] = 0.0
         layer.bias[targets:] = -1.0
-    model.decoder.layers = layer
+    model.dynamics.decoder.layers = layer
 
 
 @pytest.mark.parametrize("targets", [1, 2])
@@ -136,7 +147,7 @@ def test_a_model_without_a_choice_is_a_kalman_filter(case, targets):
     model = make_model(case, num_targets=targets, **NO_CHOICE[case])
     batch = make_batch(model, make_entries(targets, lengths=(12, 12)))
     system, prior = linear_system(model, batch)
-    values, observed = scaled(model.time_slice(batch, "both"), *model.location_and_scale(batch))
+    values, observed = scaled(model.inference.slice_of(batch, "both"), *model.inference.scale_of(batch))
     exact = system.log_likelihood(prior, values, observed)
     torch.testing.assert_close(seeded(model.loss, batch), -exact.sum(0) / observed.sum((0, 2)), **EXACT)
     past = batch["past_target"].shape[1]
@@ -146,7 +157,7 @@ def test_a_model_without_a_choice_is_a_kalman_filter(case, targets):
     torch.testing.assert_close(belief.state.marginal.mean, state.mean, **EXACT)
     torch.testing.assert_close(belief.state.marginal.cov, state.cov, **EXACT)
     smoothed = kalman.smooth(system, prior, values[:past], observed[:past]).states
-    found = model.regimes(batch, 3)
+    found = model.inference.regimes(batch, 3)
     torch.testing.assert_close(found.mean, smoothed.mean, **EXACT)
     torch.testing.assert_close(found.cov, smoothed.cov, **EXACT)
 
@@ -155,7 +166,7 @@ def test_a_model_without_a_choice_is_a_kalman_filter(case, targets):
 def test_without_a_choice_regimes_of_a_padded_series_are_its_own(case):
     model = make_model(case, **NO_CHOICE[case])
     entries = entries_of(case)
-    together, alone = (model.regimes(make_batch(model, part), 3) for part in (entries, entries[2:]))
+    together, alone = (model.inference.regimes(make_batch(model, part), 3) for part in (entries, entries[2:]))
     steps = len(alone.mean)
     assert steps < len(together.mean)
     torch.testing.assert_close(together.mean[-steps:, 2:], alone.mean, **EXACT)
@@ -200,12 +211,12 @@ def one_base(case, targets=1, **options):
     options = {"num_particles": 16, "num_targets": targets, "num_bases": 1, **options}
     model = make_model(case, **options)
     with torch.no_grad():
-        model.mixture.bases["recurrence"].mul_(0.3)
+        model.dynamics.mixture.bases["recurrence"].mul_(0.3)
         if case == "rsgls-issm":
-            model.mixture.bases["factor"].zero_()
+            model.dynamics.mixture.bases["factor"].zero_()
         for name, parameter in model.named_parameters():
             if (
-                name.startswith("proposal") and name.endswith("bias") and len(parameter) == 4
+                name.startswith("dynamics.proposal") and name.endswith("bias") and len(parameter) == 4
             ):  # means, log inverse scales
                 parameter[2:] -= 2.0
     if case.startswith("arsgls"):
@@ -221,12 +232,11 @@ RECURRENT = ["rsgls", "arsgls", "arsgls-encoder", "arsgls-bootstrap", "arsgls-ta
 def test_the_likelihood_is_unbiased(case):
     """Where it is known exactly though switches depend on states, and states are learnt of from switches."""
     model = one_base(case, 2 if case.endswith("targets") else 1)
-    batch = make_batch(model, make_entries(model.num_targets, lengths=(8,)))
+    batch = make_batch(model, make_entries(model.data.num_targets, lengths=(8,)))
     with torch.no_grad():
-        values, observed = scaled(model.time_slice(batch, "both"), *model.location_and_scale(batch))
+        values, observed = scaled(model.inference.slice_of(batch, "both"), *model.inference.scale_of(batch))
         if case == "rsgls-issm":
-            model.linear.objective = "likelihood"
-            exact = -model.linear.loss(batch) * observed.sum()
+            exact = -issm_inside(model).loss(batch, True) * observed.sum()
         else:
             system, prior = linear_system(model, batch)
             exact = system.log_likelihood(prior, values, observed).sum()
@@ -250,8 +260,8 @@ def test_forecasts_given_a_part_of_the_future_are_those_of_the_joint_gaussian(ca
         system, prior = linear_system(model, batch)
         steps = system.emission.offset.shape[0]
         joint = system.predictive(prior, steps)
-        location, scale = (x[0] for x in model.location_and_scale(batch))
-        values, observed = scaled(model.time_slice(batch, "past"), location, scale)
+        location, scale = (x[0] for x in model.inference.scale_of(batch))
+        values, observed = scaled(model.inference.slice_of(batch, "past"), location, scale)
         future = ((known[0] - location) / scale).flatten()
         given = torch.cat([observed.flatten(), ~future.isnan()])
         value = torch.cat([values.flatten(), torch.where(future.isnan(), 0.0, future)])
@@ -265,18 +275,17 @@ def test_forecasts_given_a_part_of_the_future_are_those_of_the_joint_gaussian(ca
 
 def test_each_factor_is_that_of_its_noise():
     model = make_model("rsgls-issm", proposal="bootstrap", num_bases=1)
-    model.linear.objective = "likelihood"
     batch = make_batch(model, entries_of("rsgls-issm"))
-    for position in range(len(model.linear.noise_names)):
+    for position in range(len(model.dynamics.structure.noise_names)):
         with torch.no_grad():
-            model.mixture.bases["recurrence"].zero_()
-            factor = model.mixture.bases["factor"].zero_()
+            model.dynamics.mixture.bases["recurrence"].zero_()
+            factor = model.dynamics.mixture.bases["factor"].zero_()
             factor[0, position] = 0.7
             loss = seeded(model.loss, batch)
-            assert not torch.allclose(loss, model.linear.loss(batch))
-            location, scale = model.location_and_scale(batch)
-            time_slice = model.time_slice(batch, "both")
-            system, prior = model.linear.system(time_slice, batch)
+            assert not torch.allclose(loss, issm_inside(model).loss(batch, True))
+            location, scale = model.inference.scale_of(batch)
+            time_slice = model.inference.slice_of(batch, "both")
+            system, prior = linear_of(issm_inside(model), time_slice, batch)
             noises = torch.cat([system.state_noise, system.emission_noise.unsqueeze(-1)], -1)
             noises[..., position] *= math.exp(2 * 0.7)
             system = dataclasses.replace(system, state_noise=noises[..., :-1], emission_noise=noises[..., -1])
@@ -287,13 +296,12 @@ def test_each_factor_is_that_of_its_noise():
 def test_an_issm_with_switches_that_change_nothing_is_the_issm():
     model = make_model("rsgls-issm", proposal="bootstrap")
     with torch.no_grad():
-        model.mixture.bases["factor"].zero_()
-        model.mixture.bases["recurrence"].zero_()
+        model.dynamics.mixture.bases["factor"].zero_()
+        model.dynamics.mixture.bases["recurrence"].zero_()
     batch = make_batch(model, entries_of("rsgls-issm"))
-    model.linear.objective = "likelihood"
-    torch.testing.assert_close(seeded(model.loss, batch), model.linear.loss(batch), **EXACT)
-    expected = model.linear.decompose(batch)
-    found = seeded(model.decompose, batch)
+    torch.testing.assert_close(seeded(model.loss, batch), issm_inside(model).loss(batch, True), **EXACT)
+    expected = issm_inside(model).decompose(batch)
+    found = seeded(model.inference.decompose, batch)
     assert found.keys() == expected.keys()
     active = ~batch["past_is_pad"]
     for name, parts in expected.items():
@@ -304,7 +312,7 @@ def test_an_issm_with_switches_that_change_nothing_is_the_issm():
 def test_the_decomposition_by_regimes_adds_up():
     model = make_model("rsgls-issm")
     batch = make_batch(model, entries_of("rsgls-issm"))
-    parts = seeded(model.decompose, batch)
+    parts = seeded(model.inference.decompose, batch)
     total = sum(mean for name, (mean, _) in parts.items() if name != "fit")
     torch.testing.assert_close(total, parts["fit"][0])
     assert all((deviation > 0).all() for name, (_, deviation) in parts.items() if name != "covariates")
@@ -318,20 +326,21 @@ def test_the_scale_of_a_regime_is_that_of_the_noises_of_its_system(name):
     """Bases of which each is the only one: its noises beside those of the model in which all are mixed evenly."""
     model = make_model(name, num_bases=3)
     if name == "rsgls-issm":
-        factors = model.mixture.bases["factor"]
-        assert (model.regime_scales().diff() > 0).all()  # calm to wild, as they begin
+        factors = model.dynamics.mixture.bases["factor"]
+        assert (model.dynamics.regime_scales().diff() > 0).all()  # calm to wild, as they begin
         with torch.no_grad():
             factors.copy_(torch.tensor([[0.5], [-1.0], [9.0]]).expand_as(factors))  # the last beyond the largest
-        torch.testing.assert_close(model.regime_scales(), torch.tensor([0.5, -1.0, 4.0]).exp().to(factors))
+        torch.testing.assert_close(model.dynamics.regime_scales(), torch.tensor([0.5, -1.0, 4.0]).exp().to(factors))
         return
     with torch.no_grad():
         for part in ("state_noise", "emission_noise"):  # logarithms of inverse scales
-            model.mixture.bases[part].copy_(torch.log(torch.tensor([1.0, 2.0, 0.5])).unsqueeze(-1) + 0.7)
-    torch.testing.assert_close(model.regime_scales(), torch.tensor([1.0, 0.5, 2.0]).to(model.regime_scales()))
+            model.dynamics.mixture.bases[part].copy_(torch.log(torch.tensor([1.0, 2.0, 0.5])).unsqueeze(-1) + 0.7)
+    found = model.dynamics.regime_scales()
+    torch.testing.assert_close(found, torch.tensor([1.0, 0.5, 2.0]).to(found))
 
 
 def test_the_noise_of_kvae_does_not_switch():
-    assert make_model("kvae-rb").regime_scales() is None
+    assert make_model("kvae-rb").dynamics.regime_scales() is None
 
 
 @pytest.mark.parametrize("case", SYSTEMS)
@@ -349,12 +358,12 @@ def test_a_forecast_is_filtering_over_missing_values(case):
         belief, _ = seeded(model.filter, batch)
         paths = model.forecast(belief, batch, 20)[:, :, -1]
         later, terms = model.filter(on, belief)
-        time_slice = model.time_slice(batch, "future")
-        system, _ = model.system(time_slice, belief, belief.location, belief.scale, proposing=False)
+        time_slice = model.inference.slice_of(batch, "future")
+        system, _ = model.dynamics.switching(time_slice, belief.series, belief.location, belief.scale, proposing=False)
         reached = later.state
         emission = system.regime(reached.switch, steps - 1).emission
         value = system.simulate_value(emission.sample(reached.state.sample()), steps - 1)
-        value = model.restore(value * belief.scale + belief.location)
+        value = model.units.restore(value * belief.scale + belief.location)
     assert terms.abs().max() < 1e-12
     weight = reached.log_weight.exp().unsqueeze(-1)
     for power in (1, 2):
@@ -392,13 +401,13 @@ def test_a_held_regime_stays(case):
     count = 4000
     with torch.no_grad():
         belief, _ = seeded(model.filter, batch)
-        time_slice = model.time_slice(batch, "future")
-        system, _ = model.system(time_slice, belief, belief.location, belief.scale, proposing=False)
+        time_slice = model.inference.slice_of(batch, "future")
+        system, _ = model.dynamics.switching(time_slice, belief.series, belief.location, belief.scale, proposing=False)
         regimes = [system.regime(belief.state.switch[0], time) for time in range(HORIZON)]
         held = LinearSystem(stacked(r.transition for r in regimes), stacked(r.emission for r in regimes))
         start = belief.state.state
         joint = held.predictive(Gaussian(start.mean[0], start.cov[0]), HORIZON)
-        samples = seeded(model.forecast, belief, batch, count, hold_switch=True)[0, ..., 0]
+        samples = seeded(model.inference.forecast, belief, batch, count, hold_switch=True)[0, ..., 0]
         free = seeded(model.forecast, belief, batch, count)[0, ..., 0]
     centred = (samples - belief.location) / belief.scale - joint.mean
     assert errors_from(centred, 0.0) < 4.5
@@ -409,7 +418,7 @@ def test_a_held_regime_stays(case):
         assert errors_from(moved.unsqueeze(-1) * moved.unsqueeze(-2), joint.cov[0]) > 4.5
     batch["known_future"][:, 1] = 1.0
     with pytest.raises(ValueError, match="known values or a held switch"):
-        model.forecast(belief, batch, 3, hold_switch=True)
+        model.inference.forecast(belief, batch, 3, hold_switch=True)
 
 
 @pytest.mark.parametrize("case", SYSTEMS)
@@ -418,12 +427,12 @@ def test_regimes(case):
     batch = make_batch(model, entries_of(case))
     with torch.no_grad():
         state = torch.get_rng_state()
-        found, again = (model.regimes(batch, 9, torch.Generator().manual_seed(2)) for _ in range(2))
+        found, again = (model.inference.regimes(batch, 9, torch.Generator().manual_seed(2)) for _ in range(2))
         assert torch.equal(state, torch.get_rng_state())
-        weights = model.regime_weights(found)
+        weights = model.inference.regime_weights(found)
     assert torch.equal(found.switches, again.switches)
     steps, states = batch["past_target"].shape[1], found.mean.shape[-1]
-    assert found.switches.shape == (steps, 9, 3, model.switch_dim)
+    assert found.switches.shape == (steps, 9, 3, model.dynamics.switch_dim)
     assert found.states.states.mean.shape == (steps, 9, 3, states)
     assert found.cov.shape == (steps, 3, states, states)
     assert weights.shape == (steps, 3, 3)
@@ -466,10 +475,10 @@ def test_paths_that_explode_are_called_back(transformation, monkeypatch):
     model = make_model("arsgls-targets", objective="crps", transformation=transformation).float()
     batch = make_batch(model, entries_of("arsgls-targets"))
     added = torch.full((20, 1, 1), 0.0)
-    paths_of = model._paths
-    monkeypatch.setattr(model, "_paths", lambda *given: paths_of(*given) + added)
+    paths_of = model.inference.paths
+    monkeypatch.setattr(type(model.inference), "paths", lambda _, *given: paths_of(*given) + added)
     calm = seeded(model.loss, batch)
-    added[:10] = 90 / model.location_and_scale(batch)[1].min()
+    added[:10] = 90 / model.inference.scale_of(batch)[1].min()
     added.requires_grad_()
     loss = seeded(model.loss, batch)
     assert torch.isfinite(loss).all()
@@ -517,13 +526,14 @@ def test_a_cut_gradient_leaves_the_score_as_it_is(length):
         losses[cut].backward()
         gradients[cut] = {name: p.grad for name, p in model.named_parameters() if p.numel()}
     torch.testing.assert_close(losses[length], losses[0], **EXACT)
-    assert gradients[0]["dynamics.first.weight"].abs().max() > 0
+    assert gradients[0]["dynamics.dynamics.first.weight"].abs().max() > 0
     if length == 100:
         torch.testing.assert_close(gradients[length], gradients[0], **EXACT)
     else:
-        assert gradients[length]["dynamics.first.weight"] is None
-        assert gradients[length]["mixture.bases.factor"].abs().max() > 0
-        assert not torch.allclose(gradients[length]["mixture.bases.factor"], gradients[0]["mixture.bases.factor"])
+        assert gradients[length]["dynamics.dynamics.first.weight"] is None
+        cut, whole = (gradients[length]["dynamics.mixture.bases.factor"] for length in (length, 0))
+        assert cut.abs().max() > 0
+        assert not torch.allclose(cut, whole)
 
 
 def test_without_recurrence_an_rsgls_is_an_sgls():
@@ -537,15 +547,12 @@ def test_without_recurrence_an_rsgls_is_an_sgls():
 
 def test_the_form_of_the_paper_differs_from_the_second_step_on():
     terms = {}
-    for case in ("rsgls", "sgls"):
-        for recurrence in ("exact", "paper"):
-            model = make_model(case, recurrence=recurrence)
-            with torch.no_grad():
-                terms[case, recurrence] = seeded(model.filter, make_batch(model, make_entries(lengths=(12,)), past=6))[
-                    1
-                ]
-    assert torch.equal(terms["sgls", "exact"], terms["sgls", "paper"])
-    different = (terms["rsgls", "exact"] - terms["rsgls", "paper"])[:, 0].abs() > 1e-6
+    for recurrence in ("exact", "paper"):
+        model = make_model("rsgls", recurrence=recurrence)
+        batch = make_batch(model, make_entries(lengths=(12,)), past=6)
+        with torch.no_grad():
+            terms[recurrence] = seeded(model.filter, batch)[1]
+    different = (terms["exact"] - terms["paper"])[:, 0].abs() > 1e-6
     observed = make_batch(make_model("rsgls"), make_entries(lengths=(12,)), past=6)["past_observed"].flatten()
     assert not different[0]
     assert torch.equal(different[1:], observed[1:])
@@ -560,13 +567,13 @@ def test_the_gradient_of_resampling(resample_below, same):
         loss = seeded(model.loss, make_batch(model, entries_of("rsgls"))).sum()
         loss.backward()
         losses.append(loss.detach())
-        gradients.append(model.mixture.bases["transition"].grad)
+        gradients.append(model.dynamics.mixture.bases["transition"].grad)
     torch.testing.assert_close(*losses, **EXACT)
     assert torch.allclose(*gradients, rtol=1e-9) == same
 
 
 def test_proposals_have_their_networks():
-    names = {case: {name for name, _ in make_model(case).named_modules()} for case in SWITCHING}
+    names = {case: {name for name, _ in make_model(case).dynamics.named_modules()} for case in SWITCHING}
     assert "proposal_network.lower" in names["arsgls"]
     assert "proposal_network.switch" in names["arsgls-encoder"]
     assert "proposal_network.lower" not in names["arsgls-encoder"]
@@ -580,10 +587,10 @@ def test_what_comes_before_the_particles_is_filtered_by_the_issm(particle_length
     """Where the switch changes nothing all of it is the ISSM, also for series that begin among the particles."""
     model = make_model("rsgls-issm-open", particle_length=particle_length)
     with torch.no_grad():
-        model.mixture.bases["factor"].zero_()
+        model.dynamics.mixture.bases["factor"].zero_()
         batch = make_batch(model, make_entries(lengths=(14, 11, 6)))
         belief, terms = model.filter(batch)
-        expected, its = model.linear.filter(batch)
+        expected, its = issm_inside(model).filter(batch)
     torch.testing.assert_close(terms.sum(0), its.sum(0), **EXACT)
     weights = belief.state.log_weight.exp().unsqueeze(-1)
     torch.testing.assert_close((weights * belief.state.state.mean).sum(0), expected.state.mean, **EXACT)
@@ -602,14 +609,14 @@ def test_particles_read_the_end_of_a_history_alone(case, options):
     """Their forecast forgets what came before but for what the linear model inside keeps of it."""
     model = make_model(case, particle_length=3, **options)
     batch = make_batch(model, make_entries(lengths=(14, 11, 6)))
-    location, scale = model.location_and_scale(batch)
-    past = model.time_slice(batch, "past")
-    filtered, _, start = seeded(model._filter, past, batch, location, scale)
+    location, scale = model.inference.scale_of(batch)
+    past = model.inference.slice_of(batch, "past")
+    filtered, _, start = seeded(model.inference.run, past, Series.of(batch), location, scale)
     assert len(filtered.log_likelihood) == len(past.values)
-    assert (filtered.effective_sample_size[:-3] == model.num_particles).all()
+    assert (filtered.effective_sample_size[:-3] == model.inference.particles.num_particles).all()
     if case != "kvae-rb":  # whose weights never differ
-        assert (filtered.effective_sample_size[-3:] < model.num_particles).any()
-    system, prior = model.linear_system(past, batch)
+        assert (filtered.effective_sample_size[-3:] < model.inference.particles.num_particles).any()
+    system, prior = linear_of(model.inference, past, batch)
     head = past.values[:-3]
     belief, _ = system.posterior(prior, (head - location) / scale, past.observed[:-3])
     torch.testing.assert_close(start.state.mean[0], belief.mean, **EXACT)
@@ -617,44 +624,44 @@ def test_particles_read_the_end_of_a_history_alone(case, options):
     losses.sum().backward()
     assert torch.isfinite(losses).all()
     name = "factor" if case == "rsgls-issm" else "transition"
-    assert model.mixture.bases[name].grad.abs().sum() > 0
+    assert model.dynamics.mixture.bases[name].grad.abs().sum() > 0
 
 
 def test_a_linear_model_is_trained_first_where_one_is_inside():
     model = make_model("rsgls-issm", linear_epochs=1)
     batch = make_batch(model, entries_of("rsgls-issm"))
-    assert isinstance(model.linear, ISSMForecaster)
     model.train()
-    assert torch.equal(model.loss(batch), model.linear.loss(batch))
+    assert torch.equal(model.loss(batch), issm_inside(model, "crps").loss(batch, True))
     model.loss(batch).sum().backward()
     trained = {name for name, parameter in model.named_parameters() if parameter.grad is not None}
-    assert trained == {name for name, _ in model.named_parameters() if name.startswith("linear.")}
+    assert trained == {name for name, _ in model.named_parameters() if name.startswith("dynamics.issm.")}
     model.eval()
     later = make_model("rsgls-issm", linear_epochs=0).train()
     assert torch.equal(seeded(model.loss, batch), seeded(later.loss, batch))
-    assert not torch.equal(seeded(model.loss, batch), model.linear.loss(batch))
+    assert not torch.equal(seeded(model.loss, batch), issm_inside(model, "crps").loss(batch, True))
 
 
 @pytest.mark.parametrize("case", ["sgls", "rsgls", "arsgls-skip", "kvae-rb"])
 def test_scales_of_a_series_are_added_to_those_of_all_bases(case):
     model, other = make_model(case, series_scales=True), make_model(case)
-    other.load_state_dict({name: x for name, x in model.state_dict().items() if not name.startswith("log_scales")})
+    kept = {name: x for name, x in model.state_dict().items() if "log_scales" not in name}
+    other.load_state_dict(kept)
     batch = copies(make_batch(model, entries_of(case)[:1]), 2)
-    added = model.log_scales(batch["series_index"], batch["static_cat"])[0].detach()
+    added = model.dynamics.log_scales(batch["series_index"], batch["static_cat"])[0].detach()
     assert added.abs().min() > 0
     assert not torch.allclose(seeded(model.loss, batch), seeded(other.loss, batch))
     with torch.no_grad():  # these are inverse
         if case == "kvae-rb":
-            other.log_inverse_noises -= added
+            other.dynamics.log_inverse_noises -= added
         else:
-            other.mixture.bases["state_noise"] -= added[: model.state_dim]
-            other.mixture.bases["emission_noise"] -= added[model.state_dim :]
+            other.dynamics.mixture.bases["state_noise"] -= added[: model.dynamics.bases.state_dim]
+            other.dynamics.mixture.bases["emission_noise"] -= added[model.dynamics.bases.state_dim :]
     torch.testing.assert_close(seeded(model.loss, batch), seeded(other.loss, batch), **EXACT)
     if case == "kvae-rb":
         return  # its linear model is of the skip
     for one, two in zip(
-        pytree.tree_leaves(model.linear_system(model.time_slice(batch, "past"), batch)),
-        pytree.tree_leaves(other.linear_system(other.time_slice(batch, "past"), batch)),
+        pytree.tree_leaves(linear_of(model.inference, model.inference.slice_of(batch, "past"), batch)),
+        pytree.tree_leaves(linear_of(other.inference, other.inference.slice_of(batch, "past"), batch)),
         strict=True,
     ):
         torch.testing.assert_close(one, two.expand_as(one), **EXACT)
@@ -665,15 +672,16 @@ def test_dense_models_are_trained_as_linear_ones_first(case):
     model = make_model(case, linear_epochs=1, objective="crps").train()
     batch = make_batch(model, entries_of(case))
     loss = model.loss(batch)
-    past, (location, scale) = model.time_slice(batch, "past"), model.location_and_scale(batch)
-    system, prior = model.linear_system(past, batch)
+    past, (location, scale) = model.inference.slice_of(batch, "past"), model.inference.scale_of(batch)
+    system, prior = linear_of(model.inference, past, batch)
     state, _ = system.posterior(prior, *scaled(past, location, scale))
-    belief = model.belief_over(state, batch, location, scale)
-    torch.testing.assert_close(loss, crps_of_forecast(model, model.linear_system, belief, batch), **EXACT)
+    belief, future = Belief(state, location, scale, Series.of(batch)), model.inference.slice_of(batch, "future")
+    ahead, _ = linear_of(model.inference, future, batch)
+    torch.testing.assert_close(loss, crps_of_marginals(ahead, belief, future, batch, model.units), **EXACT)
     loss.sum().backward()
-    assert model.mixture.bases["transition"].grad.abs().sum() > 0
+    assert model.dynamics.mixture.bases["transition"].grad.abs().sum() > 0
     trained = seeded(model.eval().loss, batch)
-    model.linear_epochs = 0
+    model.groups = dataclasses.replace(model.groups, linear_epochs=0)
     assert torch.equal(seeded(model.eval().loss, batch), trained)
     assert torch.equal(seeded(model.train().loss, batch), trained)
     assert not torch.equal(trained, loss)
@@ -689,12 +697,12 @@ def test_what_is_linear_is_filtered_as_such(log_inverse_scale):
     model = make_model("arsgls-skip", num_particles=16)
     with torch.no_grad():
         linear_decoder(model)
-        model.decoder.layers.weight.zero_()
-        model.decoder.layers.bias[1:] = log_inverse_scale
+        model.dynamics.decoder.layers.weight.zero_()
+        model.dynamics.decoder.layers.bias[1:] = log_inverse_scale
         batch = make_batch(model, make_entries(lengths=(60, 60)))
-        time_slice = model.time_slice(batch, "past")
-        system, prior = model.linear_system(time_slice, batch)
-        exact = system.log_likelihood(prior, *scaled(time_slice, *model.location_and_scale(batch))).sum(0)
+        time_slice = model.inference.slice_of(batch, "past")
+        system, prior = linear_of(model.inference, time_slice, batch)
+        exact = system.log_likelihood(prior, *scaled(time_slice, *model.inference.scale_of(batch))).sum(0)
         found = torch.stack([seeded(model.filter, batch, seed=seed)[1].sum(0) for seed in range(10)])
     assert ((found.mean(0) / exact - 1).abs() < 0.1).all(), (found.mean(0), exact)
 
@@ -721,9 +729,9 @@ def test_smallest_sizes(case):
         batch["known_future"][0, 1] = 1.0
         for future in (batch, {**batch, "known_future": torch.full_like(batch["known_future"], torch.nan)}):
             samples = model.forecast(belief, future, 1)
-            assert samples.shape == (3, 1, HORIZON, model.num_targets)
+            assert samples.shape == (3, 1, HORIZON, model.data.num_targets)
             assert torch.isfinite(samples).all()
-        assert torch.isfinite(model.regimes(batch, 1).mean).all()
+        assert torch.isfinite(model.inference.regimes(batch, 1).mean).all()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -734,7 +742,7 @@ def test_an_outlier_of_a_million_scales(case, dtype):
     entry = entries_of(case, lengths=(12,))[0]
     entry["target"][..., 3] = 1e6
     batch = make_batch(model, [entry], train=False)
-    assert 1e6 / model.location_and_scale(batch)[1].max() > 1e5
+    assert 1e6 / model.inference.scale_of(batch)[1].max() > 1e5
     with torch.no_grad():
         belief, terms = seeded(model.filter, batch)
         assert torch.isfinite(terms).all()
@@ -751,7 +759,7 @@ def test_an_outlier_of_a_million_scales(case, dtype):
         ("rsgls-issm", {"recurrence": "both"}, "recurrence to be one of exact, paper, none, got 'both'"),
         ("rsgls-issm", {"gradient_length": -1}, "gradient_length to be at least 0, got -1"),
         ("rsgls-issm", {"persistence": 1.0}, "persistence to be at least 0 and below 1, got 1.0"),
-        ("sgls", {"switch": "binary"}, "'gaussian' or 'categorical', got 'binary'"),
+        ("sgls", {"switch": "binary"}, "gaussian, categorical, got 'binary'"),
         ("arsgls", {"likelihood": "poisson"}, "gaussian, student-t, negative-binomial, bernoulli, got 'poisson'"),
         ("arsgls-counts", {"transformation": "log1p"}, "take transformation 'none'"),
         ("arsgls-binary", {"transformation": "asinh"}, "take transformation 'none'"),
@@ -800,7 +808,7 @@ def test_transitions_that_expand_are_named_where_the_filter_fails():
     for stable in (False, True):
         model = make_model("arsgls", stable=stable)
         with torch.no_grad():
-            model.mixture.bases["transition"].copy_(100 * torch.eye(model.state_dim))
+            model.dynamics.mixture.bases["transition"].copy_(100 * torch.eye(model.dynamics.bases.state_dim))
         batches[stable] = model, make_batch(model, entries_of("arsgls", lengths=(400, 400)), train=False)
     with pytest.raises(
         NotPositiveDefiniteError, match=r"train with stable=True, or filter less of it \(history_length"
@@ -815,10 +823,10 @@ def test_imputation_without_a_choice_is_that_of_the_issm():
     entries = entries_of("rsgls-issm-open", lengths=(10,))
     entries[0]["target"][[3, 4]] = np.nan
     with torch.no_grad():
-        model.mixture.bases["factor"].zero_()
+        model.dynamics.mixture.bases["factor"].zero_()
         batch = make_batch(model, entries, train=False)
         generator = torch.Generator().manual_seed(0)
-        mine, its = (found.impute(batch, 1500, generator)[0, ..., 0] for found in (model, model.linear))
+        mine, its = (found.impute(batch, 1500, generator)[0, ..., 0] for found in (model, issm_inside(model)))
     error = (mine.mean(0) - its.mean(0)) / ((mine.var(0) + its.var(0)) / 1500).sqrt().clamp_min(1e-12)
     missing = ~batch["past_observed"][0, :, 0]
     assert error[missing].abs().max() < 4.5
@@ -835,8 +843,15 @@ def test_a_model_with_linear_epochs_begins_with_the_level_and_the_season():
     begun = {"linear_epochs": 1, "stable": True}
     for name, options in {"gls": {}, "sgls": begun, "rsgls": begun}.items():
         torch.manual_seed(0)
-        model = MODELS[name](
-            freq="D", season=7, prediction_length=HORIZON, num_series=3, objective="crps", **options, **fields
+        model = build(
+            MODELS[name],
+            freq="D",
+            season=7,
+            prediction_length=HORIZON,
+            num_series=3,
+            objective="crps",
+            **options,
+            **fields,
         ).train()
         losses[name] = model.loss(make_batch(model, [seasonal_entry()])).item()
     assert losses["sgls"] < 1.5 * losses["gls"], losses
@@ -854,11 +869,15 @@ def seasonal_entry():
 def test_with_skips_a_model_begins_with_the_level_and_the_season(name):
     torch.manual_seed(0)
     fields = {"cardinality": CARDINALITY, "num_static_real": 1, "num_dynamic_real": 2, "num_time_features": 3}
-    model = MODELS[name](freq="D", season=7, prediction_length=HORIZON, num_series=3, stable=True, skip=True, **fields)
+    model = build(
+        MODELS[name], freq="D", season=7, prediction_length=HORIZON, num_series=3, stable=True, skip=True, **fields
+    )
     batch = make_batch(model, [seasonal_entry()])
     with torch.no_grad():
-        noise = model.mixture.even()["emission_noise"] if name == "arsgls" else model.noises(batch)[1].log() / -2
-        assert (model.decoder.log_inverse_scale() > noise[0] + 1).all()  # what is noise is the emission's
+        of_kvae = name != "arsgls"
+        noise = model.dynamics.mixture.even().get("emission_noise")
+        noise = model.dynamics.noises(Series.of(batch))[1].log() / -2 if of_kvae else noise
+        assert (model.dynamics.decoder.log_inverse_scale() > noise[0] + 1).all()  # what is noise is the emission's
         belief, _ = model.filter(batch)
         free = {**batch, "known_future": torch.full_like(batch["future_target"], torch.nan)}
         expected = model.forecast(belief, free, 200)[0].mean(0)
@@ -875,19 +894,19 @@ def test_what_skips_the_encoder_is_not_bounded(case):
     batch = make_batch(model, entries, train=False)
     found = []
     with torch.no_grad():
-        location, scale = model.location_and_scale(batch)
-        time_slice = model.time_slice(batch, "past")
+        location, scale = model.inference.scale_of(batch)
+        time_slice = model.inference.slice_of(batch, "past")
         for skip in (False, True):
-            model.has_skip = skip
-            system, _ = model.system(time_slice, batch, location, scale, proposing=True)
+            model.dynamics.emits = dataclasses.replace(model.dynamics.emits, skip=skip)
+            system, _ = model.dynamics.switching(time_slice, Series.of(batch), location, scale, proposing=True)
             found.append(system.auxiliary_proposal if case == "arsgls-skip" else system.proposal)
     values, _ = scaled(time_slice, location, scale)
     assert values.max() > 100
-    unit = (-model.decoder.origin()[1]).exp()
+    unit = (-model.dynamics.decoder.origin()[1]).exp()
     torch.testing.assert_close(found[1].mean[..., :1], values + unit * found[0].mean[..., :1], **EXACT)
     assert torch.equal(found[1].mean[..., 1:], found[0].mean[..., 1:])
     before, after = (-x.variance.log() / 2 for x in found)
-    noise = resized(model.decoder.origin()[1], model.auxiliary_dim)
+    noise = resized(model.dynamics.decoder.origin()[1], model.dynamics.emits.size)
     inside = before.abs() < 5 - 1e-9
     assert inside.float().mean() > 0.5
     torch.testing.assert_close(after[inside], (before + noise).clamp(-5, 5)[inside], **EXACT)
@@ -899,13 +918,17 @@ def test_what_is_tracked_is_the_filter_step_by_step(case):
     model = make_model(case)
     batch = make_batch(model, entries_of(case, lengths=(10, 10, 10)), train=False)
     with torch.no_grad():
-        history = model.track(batch, torch.Generator().manual_seed(0))
+        history = model.inference.track(batch, torch.Generator().manual_seed(0))
         assert history.log_weight.shape[0] == batch["past_target"].shape[1]
         for steps in (3, history.log_weight.shape[0]):
             cut = {key: x[:, :steps] if key.startswith("past_") else x for key, x in batch.items()}
-            location, scale = model.location_and_scale(batch)
-            stop = model._filter(
-                model.time_slice(cut, "past"), batch, location, scale, generator=torch.Generator().manual_seed(0)
+            location, scale = model.inference.scale_of(batch)
+            stop = model.inference.run(
+                model.inference.slice_of(cut, "past"),
+                Series.of(batch),
+                location,
+                scale,
+                generator=torch.Generator().manual_seed(0),
             )[0].particles
             torch.testing.assert_close(history.state.mean[steps - 1], stop.state.mean, rtol=1e-9, atol=1e-9)
             torch.testing.assert_close(history.log_weight[steps - 1], stop.log_weight, rtol=1e-9, atol=1e-9)
@@ -921,12 +944,12 @@ def test_sums_over_the_horizon_are_calibrated(case):
     series, paths, particles_count, seen, ahead = 600, 99, 200, 4, 4
     model = make_model(case, num_particles=particles_count, proposal="bootstrap")  # an untrained encoder is no guide
     batch = copies(make_batch(model, entries_of(case, lengths=(seen + ahead + 1,))), series)
-    time_slice = model.time_slice(batch, "both")
+    time_slice = model.inference.slice_of(batch, "both")
     time_slice = dataclasses.replace(time_slice, active=None, observed=torch.ones_like(time_slice.observed))
     ones = torch.ones(series, 1, dtype=torch.float64)
     with torch.no_grad():
         torch.manual_seed(0)
-        system, prior = model.system(time_slice, batch, 0 * ones, ones, proposing=False)
+        system, prior = model.dynamics.switching(time_slice, Series.of(batch), 0 * ones, ones, proposing=False)
         truth, _, _ = particles.forecast(system, system.begin(1, prior), seen + ahead, 1)
         truth = truth[:, 0]
         filtered = particles.filter(system, system.begin(particles_count, prior), truth[:seen])
@@ -948,7 +971,7 @@ def test_more_particles_for_forecasts_than_in_training():
     assert torch.equal(seeded(model.loss, batch), seeded(few.loss, batch))
     belief, _ = seeded(model.filter, batch)
     assert len(belief.state.log_weight) == 9
-    assert len(seeded(few.filter, batch)[0].state.log_weight) == few.num_particles
+    assert len(seeded(few.filter, batch)[0].state.log_weight) == few.inference.particles.num_particles
     assert model.forecast(belief, batch, 5).shape[1] == 5
 
 

@@ -32,14 +32,14 @@ def choices(
     """
     found = {name: (getattr(task, name), task.reasons[name]) for name in _SPLIT if name in task.reasons}
     if options.get("components") == "auto":
-        names = getattr(net, "component_names", None)
-        if names is not None:
-            found["components"] = ("+".join(names), f"by the frequency {task.freq}")
+        structure = net.dynamics.structure
+        if structure is not None:
+            found["components"] = ("+".join(structure.names), f"by the frequency {task.freq}")
     summary = estimator.training_summary
     if options.get("transformation") == "auto":
-        found["transformation"] = (net.transformation, _of_transformation(net.transformation, summary))
+        found["transformation"] = (net.units.transformation, _of_transformation(net.units.transformation, summary))
     if options.get("clip") == "auto":
-        found["clip"] = (net.clip, _lowest(summary))
+        found["clip"] = (net.units.options.clip, _lowest(summary))
     for name, value in (("context_length", estimator.context_length), ("train_length", estimator.train_length)):
         if options.get(name) is None:
             found[name] = (value or "all", f"by the frequency {task.freq}")

@@ -32,7 +32,7 @@ from tsforecast.evaluation import (
 from tsforecast.evaluation.report import PROTOCOLS
 from tsforecast.forecasting.adaptation import Adaptation, AdaptationResult, AdaptivePredictor, rolling
 from tsforecast.forecasting.predictor import StateSpacePredictor, load_predictor, with_prediction_length
-from tsforecast.models import AbstractISSMForecaster, AbstractSwitchingForecaster, RSGLSISSMForecaster
+from tsforecast.models import AbstractForecaster, ExactInference, ParticleInference
 from tsforecast.plots import (
     colour_of,
     measured,
@@ -224,7 +224,9 @@ def _draw_insights(
 ) -> list[Path]:
     """Pictures of what the model sees in the first series, where it can tell: its components, its regimes."""
     net = predictor.prediction_net
-    if not isinstance(net, AbstractISSMForecaster | AbstractSwitchingForecaster):
+    assert isinstance(net, AbstractForecaster)
+    structure, inference = net.dynamics.structure, net.inference
+    if structure is None and not isinstance(inference, ParticleInference):
         return []
     entry = task.train[0]
     prepared = next(iter(predictor.input_transform(iter([entry]), is_train=False)))
@@ -235,36 +237,36 @@ def _draw_insights(
         past = min(length, shown + burn_in)
         shown = min(past, shown)
         batch = collate([cut(prepared, length, past, predictor.prediction_length)], predictor.device)
-        values = net.transform(batch["past_target"][0].reshape(past, -1)[:, 0])
+        values = net.units.transform(batch["past_target"][0].reshape(past, -1)[:, 0])
         values = torch.where(batch["past_observed"][0].reshape(past, -1)[:, 0], values, torch.nan)
         with expected_alias_warnings():
             times = pd.period_range(entry["start"], periods=length, freq=entry["start"].freq)[-shown:]
             return batch, pd.Series(values[-shown:].cpu().numpy(), index=times, name=shortened(entry["item_id"]))
 
-    scale = "" if net.transformation == "none" else f", {net.transformation} of the data"
+    scale = "" if net.units.transformation == "none" else f", {net.units.transformation} of the data"
     target = next(iter(task.targets), "")
-    label = f"{net.transformation} of {target or 'the data'}" if scale else measured(target, task.unit)
+    label = f"{net.units.transformation} of {target or 'the data'}" if scale else measured(target, task.unit)
     with torch.no_grad():
-        if isinstance(net, AbstractISSMForecaster | RSGLSISSMForecaster):
+        if structure is not None:
             shown = max(200, 20 * task.season)
             # Smoothing of particles takes many paths: no more of the history than helps what is shown.
-            batch, observed = past_of(shown, _HISTORY if isinstance(net, AbstractISSMForecaster) else shown)
+            batch, observed = past_of(shown, _HISTORY if isinstance(inference, ExactInference) else shown)
             components = {
                 name.replace("_", " "): (mean[0, -len(observed) :].cpu().numpy(), sd[0, -len(observed) :].cpu().numpy())
-                for name, (mean, sd) in net.decompose(batch).items()
+                for name, (mean, sd) in inference.decompose(batch).items()
             }
             title = f"{shortened(entry['item_id'])}: components{scale}, mean ± 2 standard deviations"
             figure = plot_decomposition(observed, components, label=label, colour=colour_of(model), title=title)
             written.append(save_figure(figure, folder / "decomposition.png"))
-        if isinstance(net, AbstractSwitchingForecaster):
+        if isinstance(inference, ParticleInference):
             batch, observed = past_of(_REGIMES_SHOWN, 0)
-            weights = net.regime_weights(net.regimes(batch, num_samples=20))[:, 0]
-            scales = net.regime_scales()
+            weights = inference.regime_weights(inference.regimes(batch, num_samples=20))[:, 0]
+            scales = inference.dynamics.regime_scales()
             figure = plot_regimes(
                 observed,
                 weights.cpu().numpy(),
                 scales=None if scales is None else scales.cpu().numpy(),
-                ordered=isinstance(net, RSGLSISSMForecaster),  # regimes of others differ in more than their noise
+                ordered=structure is not None,  # regimes of others differ in more than their noise
                 marks=marks,
                 label=label,
                 title=f"{shortened(entry['item_id'])}: inferred regimes{scale}",

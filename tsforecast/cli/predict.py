@@ -20,8 +20,7 @@ from tsforecast.data import Columns, ForecastTask, attach_known, read_task
 from tsforecast.data.files import remove_leftovers, replace_file
 from tsforecast.data.quantiles import check_levels, forecast_frame
 from tsforecast.forecasting.predictor import load_predictor, with_prediction_length
-from tsforecast.models import AbstractForecaster
-from tsforecast.models.closed_form import AbstractLinearForecaster
+from tsforecast.models import AbstractForecaster, ExactInference
 from tsforecast.progress import follow
 
 log = logging.getLogger(__name__)
@@ -60,8 +59,8 @@ def run(argv: Sequence[str]) -> int:
         predictor = with_prediction_length(predictor, length)
     net = predictor.prediction_net
     assert isinstance(net, AbstractForecaster)
-    batch, joint = min(predictor.batch_size, len(entries)), isinstance(net, AbstractLinearForecaster)
-    check_forecast_memory(batch, length * net.num_targets, chosen.num_samples, joint)
+    batch, joint = min(predictor.batch_size, len(entries)), isinstance(net.inference, ExactInference)
+    check_forecast_memory(batch, length * net.data.num_targets, chosen.num_samples, joint)
     torch.manual_seed(chosen.seed)
     forecasts = predictor.predict(entries, num_samples=chosen.num_samples)
     shown = follow(forecasts, "forecasts", len(entries), "series")

@@ -20,9 +20,10 @@ from tsforecast.cli.choices import choices, tell
 from tsforecast.cli.epochs import progress
 from tsforecast.cli.run_log import collected_notes, log_file
 from tsforecast.data import ForecastTask
+from tsforecast.forecasting.arguments import add_options
 from tsforecast.forecasting.estimator import DEFAULT_EPOCHS, StateSpaceEstimator
 from tsforecast.forecasting.predictor import StateSpacePredictor, save_predictor
-from tsforecast.models import DATA_DECIDED, MODELS, AbstractForecaster
+from tsforecast.models import MODELS, AbstractForecaster
 from tsforecast.plots import plot_learning_curve, save_figure
 from tsforecast.progress import is_watched
 
@@ -63,7 +64,7 @@ def parser() -> ArgumentParser:
         _add_run(command)
         skip: set[str | int] = {"model", "freq", "prediction_length", "seed", "trainer_kwargs", "num_samples"}
         command.add_class_arguments(StateSpaceEstimator, skip=skip)
-        command.add_class_arguments(model, skip={*DATA_DECIDED, "num_samples"})
+        add_options(command, model)
         models.add_subcommand(name, command)
     return train
 

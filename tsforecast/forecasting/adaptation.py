@@ -28,8 +28,7 @@ from tsforecast.data.transform import collate, cut, since_first_value
 from tsforecast.forecasting.predictor import StateSpacePredictor, load_predictor, save_predictor, with_module
 from tsforecast.learners import LEARNERS, AbstractNetwork, AbstractNetworkLearner, LearnerConfig, LogDensity, Subspace
 from tsforecast.learners.loop import in_prior_units
-from tsforecast.models import AbstractForecaster
-from tsforecast.models.base import FORMAT, Batch
+from tsforecast.models import FORMAT, AbstractForecaster, Batch
 from tsforecast.progress import follow
 
 _BELIEF = "belief.pt"
@@ -248,9 +247,10 @@ class AdaptivePredictor(Predictor):
         for entries in batcher(dataset, predictor.batch_size):
             check_entries(entries, predictor.freq, min_length=length + 1, all_missing=True)
             prepared = predictor.input_transform(iter(entries), is_train=True)
-            past = self.module.scaling_length or None
+            past = self.module.data.scaling_length or None
             windows = [since_first_value(cut(e, len(e["target"]) - length, past, length)) for e in prepared]
-            exponents = find_exponents(windows, self.module.scaling_length) if self.module.is_scale_free else None
+            free = self.module.units.is_scale_free
+            exponents = find_exponents(windows, self.module.data.scaling_length) if free else None
             batch = collate(windows, predictor.device, exponents)
             learner = self._over(batch)
             rows = torch.arange(len(windows), device=predictor.device, dtype=self.weights.dtype).unsqueeze(-1)

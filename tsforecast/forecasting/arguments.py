@@ -11,8 +11,8 @@ from typing import Any, ParamSpec
 import numpy as np
 from jsonargparse import ArgumentParser
 
-from tsforecast.forecasting.serialization import declared, fits
-from tsforecast.models import DATA_DECIDED, MODELS
+from tsforecast.data.reading import fits
+from tsforecast.models import DATA_DECIDED, MODELS, AbstractForecaster, options_of, records_of
 
 Given = ParamSpec("Given")
 
@@ -87,17 +87,27 @@ def _of_model(model: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """
     if model not in MODELS:
         raise ValueError(f"expected model to be one of {', '.join(MODELS)}, got {model!r}")
-    known = hyperparameters_of(model)
+    known = {name: option for name, option in options_of(MODELS[model]).items() if name not in DATA_DECIDED}
     for name in given:
         if name not in known:
             raise ValueError(f"model {model!r} has no hyperparameter {name!r}; it has {', '.join(sorted(known))}")
-    annotations = {name: parameter.annotation for name, parameter in declared(MODELS[model]).items()}
-    return {name: of_type(name, value, annotations[name]) for name, value in given.items()}
+    return {name: of_type(name, value, known[name].annotation) for name, value in given.items()}
 
 
-@functools.cache
-def hyperparameters_of(model: str) -> frozenset[str]:
-    """Names of the hyperparameters of a model: those that its subcommand of `tsforecast train` has."""
-    parser = ArgumentParser(exit_on_error=False)
-    parser.add_class_arguments(MODELS[model], skip={*DATA_DECIDED, "num_samples"})
-    return frozenset(vars(parser.get_defaults()))
+def add_options(parser: ArgumentParser, model: type[AbstractForecaster], skip: frozenset[str] = frozenset()) -> None:
+    """Adds the options of a model side by side: those of its records, and its own.
+
+    Args:
+        parser: Of a command.
+        model: Class of the model.
+        skip: More options that are left out, beside those which data decide.
+    """
+    left_out: set[str | int] = {*DATA_DECIDED, *skip}
+    for name, record in records_of(model).items():
+        if name == "data":
+            continue
+        kind = type(record)
+        parser.add_class_arguments(kind, skip={option for option in left_out if option in kind.__dataclass_fields__})
+        parser.set_defaults({key: value for key, value in vars(record).items() if key not in left_out})
+    own = inspect.signature(model).parameters
+    parser.add_class_arguments(model, skip={name for name in own if name in left_out or name in records_of(model)})

@@ -19,8 +19,7 @@ from tsforecast.data.checks import as_numbers
 from tsforecast.data.files import save_tensors
 from tsforecast.data.frequency import expected_alias_warnings
 from tsforecast.data.tensors import expect_like, load_tensors
-from tsforecast.models import AbstractForecaster, Belief
-from tsforecast.models.base import FORMAT
+from tsforecast.models import FORMAT, AbstractForecaster, Belief, Series
 
 _LARGEST_EXPONENT = 1075  # of float64
 _STATIC = ("feat_static_cat", "feat_static_real")
@@ -121,13 +120,14 @@ def _map(function: Callable[[list[Tensor], int], Tensor], beliefs: list[Belief])
         names = [field.name for field in fields(ParticleState) if field.name not in ("state", "begun")]
         parts = {name: of([getattr(s, name) for s in states], 1) for name in names}
         state = ParticleState(**parts, state=given, begun=of([s.begun for s in states], 0))
-    names = [field.name for field in fields(Belief) if field.name != "state"]
-    return Belief(state=state, **{name: of([getattr(b, name) for b in beliefs], 0) for name in names})
+    kept = {field.name: of([getattr(b.series, field.name) for b in beliefs], 0) for field in fields(Series)}
+    others = {name: of([getattr(b, name) for b in beliefs], 0) for name in ("location", "scale", "memory")}
+    return Belief(state=state, series=Series(**kept), **others)
 
 
 def signature(net: AbstractForecaster) -> str:
     """Of a trained model: beliefs of one are not of use to another."""
-    digest = hashlib.sha256(f"{type(net).__name__} {sorted(dict(net.hparams).items())}".encode())
+    digest = hashlib.sha256(f"{type(net).__name__} {sorted(net.hyperparameters.items())}".encode())
     for name, parameter in net.named_parameters():
         digest.update(name.encode() + parameter.detach().cpu().numpy().tobytes())
     return digest.hexdigest()
@@ -181,18 +181,18 @@ def load_beliefs(path: str | Path, net: AbstractForecaster) -> dict[str, LiveBel
 
 def _any_belief(net: AbstractForecaster) -> Belief:
     """What the model knows of a series after one missing step: its tensors are as large as those of all beliefs."""
-    sizes = {name: net.hparams.get(name, 0) for name in ("num_time_features", "num_dynamic_real", "num_static_real")}
+    data = net.data
     zeros = partial(torch.zeros, device=net.device)
     batch = {
-        "past_target": zeros(1, 1, net.num_targets),
-        "past_observed": zeros(1, 1, net.num_targets, dtype=torch.bool),
+        "past_target": zeros(1, 1, data.num_targets),
+        "past_observed": zeros(1, 1, data.num_targets, dtype=torch.bool),
         "past_is_pad": zeros(1, 1, dtype=torch.bool),
-        "past_time_feat": zeros(1, 1, sizes["num_time_features"]),
-        "past_season_index": zeros(1, 1, len(net.season_names), dtype=torch.long),
-        "past_dynamic_real": zeros(1, 1, sizes["num_dynamic_real"]),
+        "past_time_feat": zeros(1, 1, data.num_time_features),
+        "past_season_index": zeros(1, 1, len(net.dynamics.season_names), dtype=torch.long),
+        "past_dynamic_real": zeros(1, 1, data.num_dynamic_real),
         "series_index": zeros(1, dtype=torch.long),
-        "static_cat": zeros(1, len(net.cardinality), dtype=torch.long),
-        "static_real": zeros(1, sizes["num_static_real"]),
+        "static_cat": zeros(1, len(data.cardinality), dtype=torch.long),
+        "static_real": zeros(1, data.num_static_real),
     }
     devices = [net.device] if net.device.type == "cuda" else []
     with torch.no_grad(), torch.random.fork_rng(devices):
@@ -209,10 +209,11 @@ def _read_row(row: Any, like: dict[str, Any], net: AbstractForecaster) -> LiveBe
     if not isinstance(item, str) or type(row["end"]) is not int or not isinstance(row["freq"], str):
         raise ValueError(f"expected a name and an end of each series, got {item!r:.80} and {row['end']!r:.80}")
     expect_like(belief, like, f"series {item!r:.80}")
-    if not ((belief["series"] >= 0) & (belief["series"] <= net.num_series)).all():
-        raise ValueError(f"series {item!r:.80}: expected a number up to {net.num_series}")
-    if not (belief["static_cat"] < torch.tensor(net.cardinality, device=net.device)).all():
-        raise ValueError(f"series {item!r:.80}: expected static categories below {net.cardinality}")
+    index, cardinality = belief["series"]["index"], net.data.cardinality
+    if not ((index >= 0) & (index <= net.data.num_series)).all():
+        raise ValueError(f"series {item!r:.80}: expected a number up to {net.data.num_series}")
+    if not (belief["series"]["static_cat"] < torch.tensor(cardinality, device=net.device)).all():
+        raise ValueError(f"series {item!r:.80}: expected static categories below {cardinality}")
     tensors = [values for values in pytree.tree_leaves(belief) if values is not None]
     if any(bool(values.isnan().any()) for values in tensors) or not (belief["scale"] > 0).all():
         raise ValueError(f"series {item!r:.80}: expected numbers, and scales above 0")
@@ -224,7 +225,7 @@ def _read_row(row: Any, like: dict[str, Any], net: AbstractForecaster) -> LiveBe
     if type(begun) is not bool:
         raise ValueError(f"series {item!r:.80}: expected whether it has begun, got {begun!r:.80}")
     exponents = row.get("exponents", [0])
-    if type(exponents) is not list or len(exponents) not in (1, net.num_targets):
+    if type(exponents) is not list or len(exponents) not in (1, net.data.num_targets):
         raise ValueError(f"series {item!r:.80}: expected a power of two for each target, got {exponents!r:.80}")
     if not all(type(power) is int and abs(power) < _LARGEST_EXPONENT for power in exponents):
         raise ValueError(f"series {item!r:.80}: expected powers of two, got {exponents!r:.80}")
@@ -234,13 +235,14 @@ def _read_row(row: Any, like: dict[str, Any], net: AbstractForecaster) -> LiveBe
 
 def _plain(record: Any) -> Any:
     """Records as dictionaries of tensors."""
-    if isinstance(record, Belief | ParticleState | Gaussian):
+    if isinstance(record, Belief | Series | ParticleState | Gaussian):
         return {field.name: _plain(getattr(record, field.name)) for field in fields(record)}
     return record
 
 
 def _belief(plain: dict[str, Any]) -> Belief:
-    state = plain["state"]
+    state, series = plain["state"], Series(**plain["series"])
     if "mean" in state:
-        return Belief(**{**plain, "state": Gaussian(**state)})
-    return Belief(**{**plain, "state": ParticleState(**{**state, "state": Gaussian(**state["state"])})})
+        return Belief(**{**plain, "state": Gaussian(**state), "series": series})
+    particles = ParticleState(**{**state, "state": Gaussian(**state["state"])})
+    return Belief(**{**plain, "state": particles, "series": series})

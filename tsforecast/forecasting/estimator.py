@@ -24,10 +24,9 @@ from tsforecast.forecasting.arguments import recorded
 from tsforecast.forecasting.data_summary import DataSummary, adopt, summarise
 from tsforecast.forecasting.predictor import StateSpacePredictor
 from tsforecast.forecasting.training import fit
-from tsforecast.models import MODELS, AbstractForecaster
-from tsforecast.models.base import largest_value
-from tsforecast.models.bounds import at_least
-from tsforecast.models.closed_form import AbstractLinearForecaster
+from tsforecast.models import MODELS, AbstractForecaster, ExactInference, make_model
+from tsforecast.models.parts.bounds import at_least
+from tsforecast.models.parts.units import largest_value
 from tsforecast.nn.decoders import DECODERS
 
 log = logging.getLogger(__name__)
@@ -102,10 +101,6 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         super().__init__(trainer_kwargs={} if trainer_kwargs is None else trainer_kwargs)
         if forecast not in FORECASTS:
             raise ValueError(f"expected forecast to be one of {', '.join(FORECASTS)}, got {forecast!r}")
-        if forecast == "distribution" and not issubclass(MODELS[model], AbstractLinearForecaster):
-            raise ValueError(f"model {model!r} has no marginal distributions in closed form: take forecast='samples'")
-        if forecast == "distribution" and hyperparameters.get("transformation") == "asinh":
-            raise ValueError("marginal distributions are not available behind 'asinh': take forecast='samples'")
         at_least(1, train_horizon=train_horizon, history_length=history_length, batch_size=batch_size)
         at_least(1, num_batches_per_epoch=num_batches_per_epoch)
         at_least(0, context_length=context_length, train_length=train_length)
@@ -123,7 +118,12 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         self.use_feat_static_cat = use_feat_static_cat
         self.hyperparameters = {**hyperparameters, "num_samples": num_samples}
         with torch.device("meta"):  # refuses what is not as expected before data are read, and makes nothing
-            MODELS[model](freq=self.freq, prediction_length=prediction_length, **self.hyperparameters)
+            options = {**self.hyperparameters, "freq": self.freq, "prediction_length": prediction_length}
+            net = make_model(MODELS[model], **options)
+        if forecast == "distribution" and not isinstance(net.inference, ExactInference):
+            raise ValueError(f"model {model!r} has no marginal distributions in closed form: take forecast='samples'")
+        if forecast == "distribution" and net.units.transformation == "asinh":
+            raise ValueError("marginal distributions are not available behind 'asinh': take forecast='samples'")
 
     def __repr__(self) -> str:
         arguments = ", ".join(f"{name}={value!r}" for name, value in self.__init_args__.items())
@@ -288,7 +288,7 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         """Return the transformation from entries to arrays."""
         found = self.training_summary
         with torch.random.fork_rng(devices=[]):  # a model by whose weights nothing is done
-            seasons = self.create_lightning_module().season_names
+            seasons = list(self.create_lightning_module().dynamics.season_names)
         return Prepare(
             self.prediction_length,
             seasons,
@@ -310,7 +310,7 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
             "season": default_season(self.freq),
             **{name: value for name, value in found.auto.items() if self.hyperparameters.get(name, "auto") == "auto"},
         }
-        return MODELS[self.model](**{**self.hyperparameters, **options, "seed": self.seed})
+        return make_model(MODELS[self.model], **{**self.hyperparameters, **options, "seed": self.seed})
 
     def create_training_data_loader(
         self, data: Any, module: Any, shuffle_buffer_length: int | None = None, **kwargs: Any
@@ -390,7 +390,7 @@ def _refuse_endless(data: Any) -> None:
 
 def _free_scaling(module: AbstractForecaster) -> int | None:
     """Values from which the scaling is taken, of a model for which the unit of the data does not matter."""
-    return module.scaling_length if module.is_scale_free else None
+    return module.data.scaling_length if module.units.is_scale_free else None
 
 
 def _context(freq: str) -> int:

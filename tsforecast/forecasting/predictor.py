@@ -30,8 +30,8 @@ from tsforecast.data.transform import Prepare, collate, cut, since_first_value
 from tsforecast.forecasting.beliefs import LiveBelief, continued, join, split, static_features
 from tsforecast.forecasting.serialization import NOT_SAVED, declared, read_parts, write_parts
 from tsforecast.models import INPUT_NAMES, AbstractForecaster, Belief
-from tsforecast.models.base import FARTHEST
-from tsforecast.models.closed_form import distribution_in_units
+from tsforecast.models.parts.exact import ExactInference, distribution_in_units
+from tsforecast.models.parts.units import FARTHEST
 
 log = logging.getLogger(__name__)
 
@@ -185,9 +185,9 @@ class StateSpacePredictor(PyTorchPredictor):
 
     def _exponents(self, net: AbstractForecaster, windows: list[dict[str, Any]]) -> NDArray[np.int64]:
         """Powers of two by which targets are divided, (series, target); none where the unit matters to the model."""
-        if net.is_scale_free:
-            return find_exponents(windows, net.scaling_length)
-        return np.zeros((len(windows), net.num_targets), np.int64)
+        if net.units.is_scale_free:
+            return find_exponents(windows, net.data.scaling_length)
+        return np.zeros((len(windows), net.data.num_targets), np.int64)
 
     def predict_frame(
         self,
@@ -259,8 +259,8 @@ class StateSpacePredictor(PyTorchPredictor):
             exponents = self._exponents(net, windows)
             with torch.no_grad():
                 batch = collate(windows, self.device, exponents)
-                samples = net.impute(batch, num_samples or net.num_samples)[0].cpu().numpy()
-            paths = in_units(samples[..., 0] if net.num_targets == 1 else samples, exponents[0])
+                samples = net.impute(batch, num_samples or net.data.num_samples)[0].cpu().numpy()
+            paths = in_units(samples[..., 0] if net.data.num_targets == 1 else samples, exponents[0])
             values = compact(prepared["target"])
             if values.dtype == np.float64:  # float32 has not kept them
                 seen = prepared["observed"]
@@ -374,7 +374,7 @@ class StateSpacePredictor(PyTorchPredictor):
                 if item not in beliefs:
                     raise ValueError(f"series {item!r} is not among the beliefs; filter its history first")
                 known.append(beliefs[item])
-                empty = np.zeros((net.num_targets, 0), np.float32)
+                empty = np.zeros((net.data.num_targets, 0), np.float32)
                 whole = {**known[-1].static, **entry, "start": known[-1].end, "target": empty, "item_id": item}
                 (prepared,) = self.input_transform(iter([whole]), is_train=False)
                 if len(prepared["dynamic_real"]) < self.prediction_length:
@@ -397,7 +397,12 @@ class StateSpacePredictor(PyTorchPredictor):
     def _check(self, entry: dict[str, Any], future: int = 0) -> None:
         net = self._net()
         check_entries(
-            [entry], self.freq, future=future, all_missing=True, support=net.support, largest=net.largest_value
+            [entry],
+            self.freq,
+            future=future,
+            all_missing=True,
+            support=net.units.support,
+            largest=net.units.largest_value,
         )
 
     def _checked(self, dataset: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -420,7 +425,7 @@ class StateSpacePredictor(PyTorchPredictor):
 
     def _forecasts(
         self,
-        net: Any,
+        net: AbstractForecaster,
         belief: Belief,
         batch: dict[str, Any],
         num_samples: int | None,
@@ -435,11 +440,12 @@ class StateSpacePredictor(PyTorchPredictor):
         ]
         _refuse_far_future(net, batch, belief, names)
         if self.forecast == "distribution":
-            marginals = zip(net.marginals(belief, batch), exponents, strict=True)
+            assert isinstance(net.inference, ExactInference)
+            marginals = zip(net.inference.marginals(belief, batch), exponents, strict=True)
             found = [distribution_in_units(marginal, powers) for marginal, powers in marginals]
             return [DistributionForecast(distribution=d, **c) for d, c in zip(found, common, strict=True)]
-        samples = net.forecast(belief, batch, num_samples or net.num_samples)
-        if net.num_targets == 1:
+        samples = net.forecast(belief, batch, num_samples or net.data.num_samples)
+        if net.data.num_targets == 1:
             samples = samples.squeeze(-1)
         paths = [in_units(one, powers) for one, powers in zip(samples.cpu().numpy(), exponents, strict=True)]
         return [SampleForecast(samples=one, **c) for one, c in zip(paths, common, strict=True)]
@@ -449,7 +455,7 @@ def _far_values(
     net: AbstractForecaster, batch: dict[str, Any], belief: Belief, windows: list[dict[str, Any]]
 ) -> dict[str, None]:
     """The first value of each series that is too far from the others, by name, value and time."""
-    far = (net.too_far(batch, belief) & batch["past_observed"]).cpu().numpy()
+    far = (net.units.too_far(batch, belief) & batch["past_observed"]).cpu().numpy()
     found = {}
     for series in np.flatnonzero(far.any((1, 2))):
         window = windows[series]
@@ -473,7 +479,7 @@ def _warn_far(far: Mapping[str, None]) -> None:
 
 
 def _refuse_far_future(net: AbstractForecaster, batch: dict[str, Any], belief: Belief, names: list[Any]) -> None:
-    far = net.too_far(batch, belief, "known_future").any((1, 2))
+    far = net.units.too_far(batch, belief, "known_future").any((1, 2))
     if bool(far.any()):
         raise ValueError(
             f"series {names[int(far.int().argmax())]!r}: a value of known_future is more than {FARTHEST:g} times the "

@@ -21,9 +21,9 @@ from tsforecast.data.files import replace_file, save_tensors
 from tsforecast.data.reading import fits, read_json
 from tsforecast.data.tensors import load_tensors
 from tsforecast.data.transform import Prepare
-from tsforecast.models import MODELS, AbstractForecaster
+from tsforecast.models import MODELS, AbstractForecaster, make_model, options_of
 
-FORMAT = 2  # of these folders; raised when older ones can no longer be read
+FORMAT = 3  # of these folders; raised when older ones can no longer be read
 RECORD = "predictor.json"
 WEIGHTS = "prediction-net-state.pt"
 
@@ -55,7 +55,7 @@ def write_parts(folder: Path, net: torch.nn.Module, preparation: Any, predictor:
     record = {
         "tsforecast_format": FORMAT,
         "model": names[type(net)],
-        "hyperparameters": _plain(dict(net.hparams)),
+        "hyperparameters": _plain(net.hyperparameters),
         "preparation": _plain(preparation.__init_args__),  # pyright: ignore[reportAttributeAccessIssue]
         "predictor": _plain(dict(predictor)),
     }
@@ -83,17 +83,18 @@ def read_parts(
         raise FileNotFoundError(f"expected a saved predictor in {folder}: there is no {path}")
     record = _checked_record(path)
     model = MODELS[record["model"]]
-    _check_arguments(path, "hyperparameters", record["hyperparameters"], model)
-    _check_arguments(path, "preparation", record["preparation"], Prepare)
-    _check_arguments(path, "predictor", record["predictor"], predictor, NOT_SAVED)
+    _check_arguments(path, "hyperparameters", record["hyperparameters"], model.__name__, options_of(model))
+    _check_arguments(path, "preparation", record["preparation"], "Prepare", declared(Prepare))
+    kept = {name: parameter for name, parameter in declared(predictor).items() if name not in NOT_SAVED}
+    _check_arguments(path, "predictor", record["predictor"], predictor.__name__, kept)
     weights = load_tensors(folder / WEIGHTS, device)
     try:
         with torch.device("meta"):  # sizes that no memory has cost nothing there
-            expected = model(**record["hyperparameters"]).state_dict()
+            expected = make_model(model, **record["hyperparameters"]).state_dict()
         given = {name: getattr(values, "shape", None) for name, values in weights.items()}
         if given != {name: values.shape for name, values in expected.items()}:
             raise ValueError("the weights do not fit the hyperparameters")
-        net = model(**record["hyperparameters"]).to(device)
+        net = make_model(model, **record["hyperparameters"]).to(device)
         net.load_state_dict(weights)
         preparation = Prepare(**record["preparation"])
         _check_together(net, preparation, record["predictor"])
@@ -124,34 +125,26 @@ def _checked_record(path: Path) -> dict[str, Any]:
 
 
 def declared(cls: type) -> dict[str, inspect.Parameter]:
-    """The arguments of a constructor, with those that it passes on to the classes which it is derived from."""
-    found: dict[str, inspect.Parameter] = {}
-    for ancestor in cls.__mro__:
-        if "__init__" not in vars(ancestor):
-            continue
-        parameters = list(inspect.signature(vars(ancestor)["__init__"]).parameters.values())[1:]
-        found |= {p.name: p for p in parameters if p.kind is not p.VAR_KEYWORD and p.name not in found}
-        if all(p.kind is not p.VAR_KEYWORD for p in parameters):
-            break
-    return found
+    """The arguments of a constructor, by name."""
+    parameters = inspect.signature(vars(cls)["__init__"]).parameters
+    return {name: parameter for name, parameter in parameters.items() if name != "self"}
 
 
-def _check_arguments(path: Path, part: str, values: Any, cls: type, given: frozenset[str] = frozenset()) -> None:
+def _check_arguments(path: Path, part: str, values: Any, taker: str, parameters: Mapping[str, Any]) -> None:
     """Refuses arguments which a constructor does not declare, lacks, or declares with another type.
 
     Args:
         path: Of the record, for messages.
         part: Its part.
         values: Of the part.
-        cls: Class whose constructor takes them.
-        given: Arguments which do not come from the file.
+        taker: Name of what takes them, for messages.
+        parameters: What it declares, by name.
     """
     if not isinstance(values, dict):
         raise ValueError(f"{path}, {part}: expected an object, got {type(values).__name__}")
-    parameters = {name: p for name, p in declared(cls).items() if name not in given}
     for name, value in values.items():
         if name not in parameters:
-            raise ValueError(f"{path}, {part}: {cls.__name__} has no argument {name!r}")
+            raise ValueError(f"{path}, {part}: {taker} has no argument {name!r}")
         if not fits(value, parameters[name].annotation):
             shown = repr(value)[:80]
             raise ValueError(f"{path}, {part}: expected {name} of type {parameters[name].annotation}, got {shown}")
@@ -173,11 +166,11 @@ def _check_together(net: AbstractForecaster, preparation: Prepare, predictor: Ma
     """Refuses parts which do not fit each other: what is prepared is what the network takes."""
     pairs = {
         "prediction_length": (predictor["prediction_length"], preparation.prediction_length),
-        "num_targets": (net.num_targets, preparation.num_targets),
-        "cardinality": (list(net.cardinality), preparation.cardinality.tolist()),
-        "seasons": (list(net.season_names), list(preparation.seasons)),
-        "num_dynamic_real": (net.hparams.get("num_dynamic_real", 0), len(preparation.dynamic_units)),
-        "num_static_real": (net.hparams.get("num_static_real", 0), len(preparation.static_units)),
+        "num_targets": (net.data.num_targets, preparation.num_targets),
+        "cardinality": (list(net.data.cardinality), preparation.cardinality.tolist()),
+        "seasons": (list(net.dynamics.season_names), list(preparation.seasons)),
+        "num_dynamic_real": (net.data.num_dynamic_real, len(preparation.dynamic_units)),
+        "num_static_real": (net.data.num_static_real, len(preparation.static_units)),
     }
     for name, (one, other) in pairs.items():
         if one != other:

@@ -16,8 +16,7 @@ from lightning.pytorch.plugins.io import CheckpointIO, TorchCheckpointIO
 from tsforecast.data.files import save_tensors
 from tsforecast.data.tensors import load_tensors
 from tsforecast.forecasting.checkpoint import CheckOptimizers, check_callbacks
-from tsforecast.models import AbstractForecaster
-from tsforecast.models.base import FORMAT
+from tsforecast.models import FORMAT, AbstractForecaster
 
 
 def fit(

@@ -1,11 +1,14 @@
 """Forecasters by name."""
 
-from tsforecast.models.base import DATA_DECIDED, INPUT_NAMES, AbstractForecaster, Belief
+from tsforecast.models.base import FORMAT, AbstractForecaster
 from tsforecast.models.deepstate import DeepStateForecaster
 from tsforecast.models.gls import GLSForecaster
-from tsforecast.models.issm import AbstractISSMForecaster, ISSMForecaster
+from tsforecast.models.issm import ISSMForecaster
 from tsforecast.models.kvae import KVAEMCForecaster, KVAERBForecaster
-from tsforecast.models.particle_based import AbstractSwitchingForecaster
+from tsforecast.models.options import DATA_DECIDED, RECORDS, make_model, options_of, records_of
+from tsforecast.models.parts.exact import ExactInference
+from tsforecast.models.parts.monte_carlo import ParticleInference
+from tsforecast.models.records import INPUT_NAMES, Batch, Belief, DataSpec, Series
 from tsforecast.models.rsgls_issm import RSGLSISSMForecaster
 from tsforecast.models.sgls import ARSGLSForecaster, RSGLSForecaster, SGLSForecaster
 
@@ -23,19 +26,27 @@ MODELS: dict[str, type[AbstractForecaster]] = {
 
 __all__ = [
     "DATA_DECIDED",
+    "FORMAT",
     "INPUT_NAMES",
     "MODELS",
+    "RECORDS",
     "ARSGLSForecaster",
     "AbstractForecaster",
-    "AbstractISSMForecaster",
-    "AbstractSwitchingForecaster",
+    "Batch",
     "Belief",
+    "DataSpec",
     "DeepStateForecaster",
+    "ExactInference",
     "GLSForecaster",
     "ISSMForecaster",
     "KVAEMCForecaster",
     "KVAERBForecaster",
+    "ParticleInference",
     "RSGLSForecaster",
     "RSGLSISSMForecaster",
     "SGLSForecaster",
+    "Series",
+    "make_model",
+    "options_of",
+    "records_of",
 ]

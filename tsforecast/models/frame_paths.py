@@ -11,15 +11,15 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tsforecast.core import particles
-from tsforecast.core.particles.filtering import ParticleState
 from tsforecast.core.particles.recurrent import RecurrentSwitching
 from tsforecast.core.particles.switching import GaussianSwitching
-from tsforecast.models.base import Batch, Belief
-from tsforecast.models.kvae import AbstractKVAEForecaster
+from tsforecast.models.kvae import KVAEDynamics, KVAEMCForecaster, KVAERBForecaster
+from tsforecast.models.parts.switching_bases import SwitchingBases
+from tsforecast.models.records import Batch, Belief
 from tsforecast.models.sgls import ARSGLSForecaster
 from tsforecast.nn.decoders import BernoulliDecoder
 
-FrameForecaster = ARSGLSForecaster | AbstractKVAEForecaster
+FrameForecaster = ARSGLSForecaster | KVAERBForecaster | KVAEMCForecaster
 
 
 def forecast_paths(
@@ -38,12 +38,13 @@ def forecast_paths(
         num_samples: Paths.
         generator: Of random numbers.
     """
-    assert isinstance(belief.state, ParticleState)
-    time_slice = model.time_slice(future, "future")
-    system, _ = model.system(time_slice, belief, belief.location, belief.scale, proposing=False)
+    inference = model.inference
+    time_slice = inference.slice_of(future, "future")
+    scaling = belief.location, belief.scale
+    system, _ = inference.dynamics.switching(time_slice, belief.series, *scaling, proposing=False)
     assert isinstance(system, GaussianSwitching | RecurrentSwitching)
     undecoded = dataclasses.replace(system, likelihood=None)  # what is emitted is shown
-    return particles.forecast(undecoded, belief.state, len(time_slice.time_feat), num_samples, generator)[0]
+    return particles.forecast(undecoded, belief.particles, len(time_slice.time_feat), num_samples, generator)[0]
 
 
 def smoothed_paths(
@@ -57,7 +58,7 @@ def smoothed_paths(
         num_samples: Paths.
         generator: Of random numbers.
     """
-    auxiliaries = model.regimes(batch, num_samples, generator).auxiliaries
+    auxiliaries = model.inference.regimes(batch, num_samples, generator).auxiliaries
     assert auxiliaries is not None
     return auxiliaries
 
@@ -72,9 +73,12 @@ def decode(
         auxiliary: z.
         generator: Of random numbers.
     """
-    location = auxiliary.new_zeros(model.num_targets)
+    dynamics = model.dynamics
+    assert isinstance(dynamics, SwitchingBases | KVAEDynamics)
+    assert dynamics.decoder is not None
+    location = auxiliary.new_zeros(model.data.num_targets)
     scale = torch.ones_like(location)
-    expected = model.decoder.mean(auxiliary, location, scale)
-    if isinstance(model.decoder, BernoulliDecoder):  # one pass of the network for both
+    expected = dynamics.decoder.mean(auxiliary, location, scale)
+    if isinstance(dynamics.decoder, BernoulliDecoder):  # one pass of the network for both
         return torch.bernoulli(expected, generator=generator), expected
-    return model.decoder.sample(auxiliary, location, scale, generator), expected
+    return dynamics.decoder.sample(auxiliary, location, scale, generator), expected

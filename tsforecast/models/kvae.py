@@ -1,119 +1,102 @@
 """Kalman variational auto-encoders (Fraccaro et al. 2017), by sampled and by exact state objective."""
 
+from collections.abc import Callable
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tsforecast.core import Gaussian, LinearSystem, kalman
+from tsforecast.core import Gaussian, kalman
 from tsforecast.core.linear import DiagonalLinearGaussian
 from tsforecast.core.particles.filtering import AbstractSwitchingSystem, Regime
 from tsforecast.core.particles.recurrent import RecurrentSwitching
-from tsforecast.core.particles.smoothing import ParticleSmoothed, linear_given_switches
-from tsforecast.models.base import Batch, Belief, TimeSlice, scaled
-from tsforecast.models.bounds import at_least
-from tsforecast.models.dense import BASE_MATRICES, AbstractDenseForecaster
-from tsforecast.models.particle_based import variance
-from tsforecast.nn import LSTM, BaseMixture
+from tsforecast.core.particles.smoothing import linear_given_switches
+from tsforecast.models.base import AbstractForecaster
+from tsforecast.models.options import RECORDS
+from tsforecast.models.parts.auxiliary import check_auxiliary, make_auxiliary
+from tsforecast.models.parts.bounds import at_least
+from tsforecast.models.parts.dense import ADVICE, BASE_MATRICES, DenseBases, linear_part, prior_over
+from tsforecast.models.parts.frames import begin_at_components
+from tsforecast.models.parts.inference import LinearModel
+from tsforecast.models.parts.log_scales import variance
+from tsforecast.models.parts.monte_carlo import AbstractSwitchingDynamics, ParticleInference, Particles
+from tsforecast.models.parts.optimisation import AuxiliaryTraining, ParameterGroups
+from tsforecast.models.parts.step_inputs import StepInputs
+from tsforecast.models.parts.units import Scaling, Units, scaled
+from tsforecast.models.records import Batch, DataSpec, Series, TimeSlice
+from tsforecast.nn import DECODERS, LSTM, BaseMixture, ImageEncoder, ScaledLikelihood
 from tsforecast.nn.mlp import mlp
 
 
-class AbstractKVAEForecaster(AbstractDenseForecaster):
+class KVAEDynamics(AbstractSwitchingDynamics):
     """An encoder makes z_t of y_t, a decoder y_t of z_t, and z follows a linear system that an LSTM over past z steers.
 
         s_t = LSTM(s_{t-1}, z_{t-1}, u_t),    x_t ~ N(A(s_t) x_{t-1}, R),   z_t ~ N(C(s_t) x_t + D(s_t) u_t, Q),
         y_t ~ p(y_t | z_t),    q(z_t | y_t, u_t)
 
-    A, C and D are mixtures of base matrices with softmax weights from the LSTM's output; the noises are constant. The
-    objective is the evidence lower bound, per observed value.
+    A, C and D are mixtures of base matrices with softmax weights from the LSTM's output; the noises are constant.
 
     Args:
-        auxiliary_dim: Size of z.
+        bases: Sizes of state, auxiliary and base matrices.
         memory_dim: Cells of the LSTM.
         hidden: Width of the networks' layers.
         embedding_dim: Size of the embedding of the series.
-        likelihood: "gaussian", "student-t", "negative-binomial" (counts) or "bernoulli" (zeros and ones).
-        skip: Whether networks between targets and auxiliaries only say what differs from the first auxiliaries being
-            the targets: the model begins as a linear one.
-        image_shape: Height and width of frames, whose pixels are the targets row by row: encoder and decoder are
-            convolutions then, and the base transitions begin near identity.
-        filters: Channels of these convolutions.
-        reconstruction_weight: Of log p(y_t | z_t) in the bound.
-        num_particles: Samples of z for filtering and forecasts; training has one.
-        objective: "likelihood" (the bound) or "crps".
-        learning_rate: Of scales and prior.
-        network_learning_rate: Of everything else.
-        kwargs: Arguments of every forecaster with dense base matrices.
+        stable: Whether base transitions are kept from expanding.
+        series_scales: Whether the noises have factors of each category and series.
+        reconstruction_weight: Of log p(y_t | z_t) in training.
     """
-
-    network_names = ("inputs.", "mixture.weights.", "lstm.", "proposal_network.", "decoder.", "encoder.")
-    matrix_names = BASE_MATRICES
-    # Whether the state is integrated out of the bound, or sampled.
-    rao_blackwellised = True
 
     def __init__(
         self,
+        bases: DenseBases,
         *,
-        auxiliary_dim: int = 10,
-        memory_dim: int = 50,
-        hidden: int = 64,
-        embedding_dim: int = 50,
-        likelihood: str = "gaussian",
-        skip: bool = False,
-        image_shape: list[int] | None = None,
-        filters: int = 32,
-        reconstruction_weight: float = 1.0,
-        num_particles: int = 10,
-        objective: str = "likelihood",
-        learning_rate: float = 5e-3,
-        network_learning_rate: float = 5e-3,
-        **kwargs,
+        memory_dim: int,
+        hidden: int,
+        embedding_dim: int,
+        stable: bool,
+        series_scales: bool,
+        reconstruction_weight: float,
     ) -> None:
-        at_least(1, memory_dim=memory_dim)
-        self.emit_auxiliary(auxiliary_dim, skip, image_shape, filters)
-        super().__init__(
-            switch_dim=2 * memory_dim,
-            hidden=hidden,
-            embedding_dim=embedding_dim,
-            num_particles=num_particles,
-            proposal="encoder",
-            persistence=0.0,
-            forecast_particles=0,
-            resample_below=0.0,
-            resampling_gradient="fivo",
-            recurrence="none",
-            objective=objective,
-            learning_rate=learning_rate,
-            network_learning_rate=network_learning_rate,
-            **kwargs,
-        )
-        self.memory_dim = memory_dim
-        bases = {
-            **self.initial_matrices(self.num_bases),
-            "inputs": 0.01 * torch.randn(self.num_bases, auxiliary_dim, hidden),
+        super().__init__()
+        at_least(1, memory_dim=memory_dim, hidden=hidden, embedding_dim=embedding_dim)
+        self.bases, self.emits = bases, bases.emits
+        self.memory_dim, self.switch_dim = memory_dim, 2 * memory_dim
+        self.reconstruction_weight = reconstruction_weight
+        self.season_names = bases.season_names
+        self.step_inputs = StepInputs(bases.data, self.season_names)
+        self.inputs = self.step_inputs.network(embedding_dim, hidden)
+        image, auxiliary_dim = self.emits.image, self.emits.size
+        self.encoder = None if image is None else ImageEncoder(image)
+        self.log_scales = bases.log_scales() if series_scales else None
+        state_scale, emission_scale, prior_scale = bases.initial_log_inverse_scales
+        self.prior_mean = torch.nn.Parameter(torch.zeros(bases.state_dim))
+        self.prior_log_inverse_scale = torch.nn.Parameter(torch.full((bases.state_dim,), prior_scale))
+        initial = {
+            **bases.matrices(bases.num_bases),
+            "inputs": 0.01 * torch.randn(bases.num_bases, auxiliary_dim, hidden),
         }
-        self.mixture = BaseMixture(memory_dim, bases, hidden, self.stable_names)
-        state_scale, emission_scale, _ = self.initial_log_inverse_scales
+        self.mixture = BaseMixture(memory_dim, initial, hidden, ("transition",) if stable else ())
         self.log_inverse_noises = torch.nn.Parameter(
-            torch.cat([torch.full((self.state_dim,), state_scale), torch.full((auxiliary_dim,), emission_scale)])
+            torch.cat([torch.full((bases.state_dim,), state_scale), torch.full((auxiliary_dim,), emission_scale)])
         )
         self.lstm = LSTM(auxiliary_dim + hidden, memory_dim)
-        widths = (hidden,) if self.image_size is None else ()
-        self.proposal_network = mlp(self.encoder_input_dim + hidden, *widths, 2 * auxiliary_dim)
-        self.make_decoder(likelihood, reconstruction_weight)
+        widths = (hidden,) if image is None else ()
+        self.proposal_network = mlp(self.emits.encoder_input_dim + hidden, *widths, 2 * auxiliary_dim)
+        self.decoder = self.emits.decoder(hidden)
 
     @property
-    def auxiliary_layer(self) -> torch.nn.Linear:
+    def auxiliary_layer(self) -> torch.nn.Linear | None:
         """The last layer of the encoder."""
         layer = self.proposal_network[-1]
         assert isinstance(layer, torch.nn.Linear)
         return layer
 
-    def system(
-        self, time_slice: TimeSlice, batch: Batch | Belief, location: Tensor, scale: Tensor, proposing: bool
+    def switching(
+        self, time_slice: TimeSlice, series: Series, location: Tensor, scale: Tensor, proposing: bool
     ) -> tuple[AbstractSwitchingSystem, Gaussian]:
-        """The system of a time slice of time in scaled units, and the prior over the state before it."""
-        features = self.features(self.inputs, time_slice, batch)
-        state_noise, emission_noise = self.noises(batch)
+        """The system of a slice of time in scaled units, and the prior over the state before it."""
+        features = self.inputs(self.step_inputs.read(time_slice, series), series.index)
+        state_noise, emission_noise = self.noises(series)
         bases = self.mixture.joined()
         steps = features.unbind()  # see `gaussian.unbind`
 
@@ -123,104 +106,258 @@ class AbstractKVAEForecaster(AbstractDenseForecaster):
             return after.flatten(-3)
 
         def parameters(switch: Tensor, time: int) -> Regime:
-            mixed = self.mixture.split(self.mixture.mix(self._output(switch)) @ bases)
+            mixed = self.mixture.split(self.mixing_weights(switch) @ bases)
             offset = torch.einsum("...bdu,bu->...bd", mixed["inputs"], steps[time])
             return Regime(
-                DiagonalLinearGaussian(mixed["transition"], offset.new_zeros(self.state_dim), state_noise),
+                DiagonalLinearGaussian(mixed["transition"], offset.new_zeros(self.bases.state_dim), state_noise),
                 DiagonalLinearGaussian(mixed["emission"], offset, emission_noise),
             )
 
-        likelihood = self.likelihood(location, scale)
-        assert likelihood is not None
+        assert self.decoder is not None
+        weight = self.reconstruction_weight if self.training else 1.0
         proposal = None
         if proposing:
             values, _ = scaled(time_slice, location, scale)
-            proposal = self.read_proposal(
-                self.proposal_network(torch.cat([self.encoder_inputs(time_slice, values), features], -1)), values
-            )
+            seen = self.emits.encoder_inputs(self.encoder, time_slice, values)
+            raw = self.proposal_network(torch.cat([seen, features], -1))
+            proposal = self.emits.read_proposal(self.decoder, raw, values)
         system = RecurrentSwitching(
             memory,
             parameters,
             proposal,
-            likelihood,
+            ScaledLikelihood(self.decoder, location, scale, weight),
             self.switch_dim,
-            self.auxiliary_dim,
+            self.emits.size,
             time_slice.active,
         )
-        return system, self.prior(features.shape[1])
+        return system, prior_over(self.prior_mean, self.prior_log_inverse_scale, features.shape[1])
 
-    def linear_system(self, time_slice: TimeSlice, batch: Batch | Belief) -> tuple[LinearSystem, Gaussian]:
+    def linear(self, time_slice: TimeSlice, series: Series) -> LinearModel:
         """All bases mixed evenly; the encoder has no noise here."""
-        features = self.features(self.inputs, time_slice, batch)
-        state_noise, emission_noise = self.noises(batch)
+        features = self.inputs(self.step_inputs.read(time_slice, series), series.index)
+        state_noise, emission_noise = self.noises(series)
         mixed = self.mixture.even()
         offset = torch.einsum("tbu,du->tbd", features, mixed["inputs"])
-        return self.linear_part(
+        return linear_part(
             time_slice,
-            DiagonalLinearGaussian(mixed["transition"], offset.new_zeros(self.state_dim), state_noise),
+            DiagonalLinearGaussian(mixed["transition"], offset.new_zeros(self.bases.state_dim), state_noise),
             DiagonalLinearGaussian(mixed["emission"], offset, emission_noise),
+            self.prior_mean,
+            self.prior_log_inverse_scale,
+            self.decoder,
         )
 
-    def noises(self, batch: Batch | Belief) -> tuple[Tensor, Tensor]:
+    def noises(self, series: Series) -> tuple[Tensor, Tensor]:
         """Variances of the noises of state and emission."""
-        of_state, of_emission = self.noise_factors(batch)
-        state, emission = variance(self.log_inverse_noises).split([self.state_dim, self.auxiliary_dim])
+        of_state, of_emission = self.bases.noise_factors(self.log_scales, series)
+        state, emission = variance(self.log_inverse_noises).split([self.bases.state_dim, self.emits.size])
         return state * of_state, emission * of_emission
 
-    def _output(self, switch: Float[Tensor, "*batch switch"]) -> Float[Tensor, "*batch memory"]:
-        """What the LSTM shows of its memory."""
-        return switch[..., : self.memory_dim]
+    def mixing_weights(self, switches: Float[Tensor, "*batch switch"]) -> Float[Tensor, "*batch basis"]:
+        """Return the weights of the base matrices, from what the LSTM shows of its memory."""
+        return self.mixture.mix(switches[..., : self.memory_dim])
 
-    def bound(self, batch: Batch) -> Float[Tensor, " series"]:
-        """The evidence lower bound of past and future, at one sample of z (and, if not integrated out, of x)."""
-        location, scale = self.location_and_scale(batch)
-        time_slice = self.time_slice(batch, "both")
-        keep = not self.rao_blackwellised
-        options = {"whole": True, "num_particles": 1, "keep_history": keep}
-        filtered, system, start = self._filter(time_slice, batch, location, scale, **options)
-        bound = filtered.log_likelihood.sum(0)
-        if keep:
-            assert filtered.history is not None
-            given = linear_given_switches(system, start, filtered.history, *scaled(time_slice, location, scale))
-            sampled, exact = kalman.sampled_evidence(*given), given[0].log_likelihood(*given[1:]).sum(0)
-            bound = bound + (sampled - exact).squeeze(0)
-        return bound
-
-    def loss(self, batch: Batch) -> Float[Tensor, " series"]:
-        """The negative bound per observed value; or the CRPS of sample paths."""
-        if self.objective == "crps" or self.is_linear:
-            return super().loss(batch)
-        count = (batch["past_observed"].sum((1, 2)) + batch["future_observed"].sum((1, 2))).clamp_min(1)
-        return -self.bound(batch) / count
-
-    def regime_weights(self, smoothed: ParticleSmoothed) -> Float[Tensor, "time series basis"]:
-        """Expected mixing weights of the base matrices."""
-        return self.mixture.mix(self._output(smoothed.switches)).mean(1)
+    def regime_scales(self) -> Float[Tensor, " basis"] | None:
+        """None: the noise does not switch."""
+        return None
 
 
-class KVAERBForecaster(AbstractKVAEForecaster):
-    """KVAE-RB (Kurle et al. 2020): the bound has the Kalman filter's exact likelihood of z.
+def exact_bound(inference: ParticleInference, batch: Batch) -> Float[Tensor, " series"]:
+    """The negative evidence lower bound of past and future at one sample of z, the state integrated out.
 
     Args:
-        kwargs: See below.
+        inference: In a Kalman VAE.
+        batch: Its past and future are read.
+    """
+    location, scale = inference.scale_of(batch)
+    time_slice = inference.slice_of(batch, "both")
+    filtered, _, _ = inference.run(time_slice, Series.of(batch), location, scale, whole=True, num_particles=1)
+    return -filtered.log_likelihood.sum(0) / _count(batch)
+
+
+def sampled_bound(inference: ParticleInference, batch: Batch) -> Float[Tensor, " series"]:
+    """The negative evidence lower bound of past and future at one sample of z, and of the smoothed states given it.
+
+    Args:
+        inference: In a Kalman VAE.
+        batch: Its past and future are read.
+    """
+    location, scale = inference.scale_of(batch)
+    time_slice = inference.slice_of(batch, "both")
+    filtered, system, start = inference.run(
+        time_slice, Series.of(batch), location, scale, whole=True, num_particles=1, keep_history=True
+    )
+    assert filtered.history is not None
+    given = linear_given_switches(system, start, filtered.history, *scaled(time_slice, location, scale))
+    sampled, exact = kalman.sampled_evidence(*given), given[0].log_likelihood(*given[1:]).sum(0)
+    bound = filtered.log_likelihood.sum(0) + (sampled - exact).squeeze(0)
+    return -bound / _count(batch)
+
+
+def _count(batch: Batch) -> Tensor:
+    """Observed values of past and future."""
+    return (batch["past_observed"].sum((1, 2)) + batch["future_observed"].sum((1, 2))).clamp_min(1)
+
+
+_NETWORKS = ("inputs.", "mixture.weights.", "lstm.", "proposal_network.", "decoder.", "encoder.")
+
+
+def _groups(training: AuxiliaryTraining, frames: bool) -> ParameterGroups:
+    """Of networks, base matrices, and the rest."""
+    return ParameterGroups(
+        training.learning_rate,
+        _NETWORKS,
+        training.network_learning_rate,
+        BASE_MATRICES,
+        training.matrix_learning_rate,
+        network_rise=0.0 if frames else 0.2,  # of frames nothing can be learnt before there is a picture
+        linear_epochs=training.linear_epochs,
+        linear_share=training.linear_share,
+    )
+
+
+def _inference(
+    dynamics: KVAEDynamics,
+    scaling: Scaling,
+    particles: Particles,
+    training: AuxiliaryTraining,
+    bound: Callable[[ParticleInference, Batch], Tensor],
+) -> ParticleInference:
+    """By samples of z, whose likelihood is a bound."""
+    auxiliary = dynamics.emits
+    units = Units(dynamics.bases.data, scaling, DECODERS[auxiliary.likelihood].support)
+    check_auxiliary(auxiliary, units, training, particles.particle_length)
+    advice = "" if dynamics.mixture.stable else ADVICE
+    return ParticleInference(dynamics, units, particles, training.objective, training.gradient_length, bound, advice)
+
+
+class KVAERBForecaster(AbstractForecaster[ParticleInference]):
+    """KVAE-RB (Kurle et al. 2020): the bound has the Kalman filter's exact likelihood of z; see `KVAEDynamics`.
+
+    Args:
+        data: What the estimator finds.
+        training: How it is trained.
+        scaling: In which units it sees the targets.
+        auxiliary_dim: Size of z.
+        likelihood: "gaussian", "student-t", "negative-binomial" (counts) or "bernoulli" (zeros and ones).
+        skip: Whether networks between targets and auxiliaries only say what differs from the first auxiliaries being
+            the targets: the model begins as a linear one.
+        image_shape: Height and width of frames, whose pixels are the targets row by row: encoder and decoder are
+            convolutions then, and the base transitions begin near identity.
+        filters: Channels of these convolutions.
+        memory_dim: Cells of the LSTM.
+        hidden: Width of the networks' layers.
+        embedding_dim: Size of the embedding of the series.
+        state_dim: Size of the state. The transition starts as a level and damped rotations at the harmonics of the
+            season.
+        num_bases: Number of base matrices.
+        stable: Whether base transitions are kept from expanding, as in `gls`: no forecast then grows without bound.
+        series_scales: Whether the noises of state and emission have factors of each category and series.
+        num_particles: Samples of z for filtering and forecasts; training has one.
+        particle_length: Steps at the end of a history that are filtered with samples; those before by the linear model
+            inside. 0 for all.
     """
 
-    def __init__(self, **kwargs) -> None:
-        super().__init__(**kwargs)
-        self.save_hyperparameters()
+    def __init__(
+        self,
+        data: DataSpec,
+        training: AuxiliaryTraining = AuxiliaryTraining(),
+        scaling: Scaling = Scaling(),
+        *,
+        auxiliary_dim: int = 10,
+        likelihood: str = "gaussian",
+        skip: bool = False,
+        image_shape: list[int] | None = None,
+        filters: int = 32,
+        memory_dim: int = 50,
+        hidden: int = 64,
+        embedding_dim: int = 50,
+        state_dim: int = 16,
+        num_bases: int = 20,
+        stable: bool = False,
+        series_scales: bool = False,
+        num_particles: int = 10,
+        particle_length: int = 0,
+    ) -> None:
+        auxiliary = make_auxiliary(data.num_targets, auxiliary_dim, likelihood, skip, image_shape, filters)
+        dynamics = KVAEDynamics(
+            DenseBases(data, auxiliary, state_dim, num_bases, begins_linear=skip),
+            memory_dim=memory_dim,
+            hidden=hidden,
+            embedding_dim=embedding_dim,
+            stable=stable,
+            series_scales=series_scales,
+            reconstruction_weight=training.reconstruction_weight,
+        )
+        particles = Particles(num_particles, resample_below=0.0, particle_length=particle_length)
+        inference = _inference(dynamics, scaling, particles, training, exact_bound)
+        begin = None if image_shape is None else begin_at_components
+        super().__init__(data, (training, scaling), inference, _groups(training, image_shape is not None), begin)
+        self.save_hyperparameters(ignore=RECORDS)
 
 
-class KVAEMCForecaster(AbstractKVAEForecaster):
-    """KVAE-MC: the bound has log p(z, x) + H[p(x | z)] at a joint sample x of the smoothed states.
+class KVAEMCForecaster(AbstractForecaster[ParticleInference]):
+    """KVAE-MC: the bound has log p(z, x) + H[p(x | z)] at a joint sample x of the smoothed states; see `KVAEDynamics`.
 
     Its mean is KVAE-RB's.
 
     Args:
-        kwargs: See below.
+        data: What the estimator finds.
+        training: How it is trained.
+        scaling: In which units it sees the targets.
+        auxiliary_dim: Size of z.
+        likelihood: "gaussian", "student-t", "negative-binomial" (counts) or "bernoulli" (zeros and ones).
+        skip: Whether networks between targets and auxiliaries only say what differs from the first auxiliaries being
+            the targets: the model begins as a linear one.
+        image_shape: Height and width of frames, whose pixels are the targets row by row: encoder and decoder are
+            convolutions then, and the base transitions begin near identity.
+        filters: Channels of these convolutions.
+        memory_dim: Cells of the LSTM.
+        hidden: Width of the networks' layers.
+        embedding_dim: Size of the embedding of the series.
+        state_dim: Size of the state. The transition starts as a level and damped rotations at the harmonics of the
+            season.
+        num_bases: Number of base matrices.
+        stable: Whether base transitions are kept from expanding, as in `gls`: no forecast then grows without bound.
+        series_scales: Whether the noises of state and emission have factors of each category and series.
+        num_particles: Samples of z for filtering and forecasts; training has one.
+        particle_length: Steps at the end of a history that are filtered with samples; those before by the linear model
+            inside. 0 for all.
     """
 
-    rao_blackwellised = False
-
-    def __init__(self, **kwargs) -> None:
-        super().__init__(**kwargs)
-        self.save_hyperparameters()
+    def __init__(
+        self,
+        data: DataSpec,
+        training: AuxiliaryTraining = AuxiliaryTraining(),
+        scaling: Scaling = Scaling(),
+        *,
+        auxiliary_dim: int = 10,
+        likelihood: str = "gaussian",
+        skip: bool = False,
+        image_shape: list[int] | None = None,
+        filters: int = 32,
+        memory_dim: int = 50,
+        hidden: int = 64,
+        embedding_dim: int = 50,
+        state_dim: int = 16,
+        num_bases: int = 20,
+        stable: bool = False,
+        series_scales: bool = False,
+        num_particles: int = 10,
+        particle_length: int = 0,
+    ) -> None:
+        auxiliary = make_auxiliary(data.num_targets, auxiliary_dim, likelihood, skip, image_shape, filters)
+        dynamics = KVAEDynamics(
+            DenseBases(data, auxiliary, state_dim, num_bases, begins_linear=skip),
+            memory_dim=memory_dim,
+            hidden=hidden,
+            embedding_dim=embedding_dim,
+            stable=stable,
+            series_scales=series_scales,
+            reconstruction_weight=training.reconstruction_weight,
+        )
+        particles = Particles(num_particles, resample_below=0.0, particle_length=particle_length)
+        inference = _inference(dynamics, scaling, particles, training, sampled_bound)
+        begin = None if image_shape is None else begin_at_components
+        super().__init__(data, (training, scaling), inference, _groups(training, image_shape is not None), begin)
+        self.save_hyperparameters(ignore=RECORDS)

@@ -7,96 +7,109 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tsforecast.core import AbstractLinearSystem, Gaussian
+from tsforecast.core import Gaussian
 from tsforecast.core.particles.filtering import AbstractSwitchingSystem, Regime
 from tsforecast.core.particles.switching import GaussianSwitching
-from tsforecast.models.base import DATA_DECIDED, Batch, Belief, TimeSlice
-from tsforecast.models.bounds import at_least
-from tsforecast.models.issm import ISSMForecaster
-from tsforecast.models.particle_based import AbstractSwitchingForecaster, diagonal, variance
+from tsforecast.core.structural import ISSM
+from tsforecast.models.base import AbstractForecaster
+from tsforecast.models.issm import ISSMDynamics
+from tsforecast.models.options import RECORDS
+from tsforecast.models.parts.auxiliary import Auxiliary
+from tsforecast.models.parts.bounds import at_least, one_of
+from tsforecast.models.parts.inference import LinearModel
+from tsforecast.models.parts.log_scales import diagonal, variance
+from tsforecast.models.parts.monte_carlo import AbstractSwitchingDynamics, ParticleInference, Particles
+from tsforecast.models.parts.optimisation import ParameterGroups, SwitchingTraining
+from tsforecast.models.parts.step_inputs import StepInputs
+from tsforecast.models.parts.switching_bases import check_switch
+from tsforecast.models.parts.units import Scaling, Units, scaled
+from tsforecast.models.records import DataSpec, Series, TimeSlice
+from tsforecast.nn import ProposalNetwork
 from tsforecast.nn.mlp import BaseMixture, SwitchDynamics
 
 # Scales are multiplied by at most e to this power, and divided by as much.
 _LARGEST_FACTOR = 4.0
-# Of the arguments of every forecaster those which the ISSM inside takes too.
-_OF_THE_ISSM = DATA_DECIDED | {"transformation", "scaling", "clip", "num_samples"}
 
 
-class RSGLSISSMForecaster(AbstractSwitchingForecaster):
-    """RSGLS-ISSM: an ISSM whose transition and emission are fixed by its components, and whose noises switch.
-
-    The switch s_t = F(s_{t-1}) x_{t-1} + f(s_{t-1}, u_t) + noise multiplies the scales of all noise sources by a
-    mixture of base factors. Scales, dampings and prior of each series are those of an ISSM (see `ISSMForecaster`),
-    which it equals while the factors are one; as such it may be trained, in closed form, for its first epochs.
+class SwitchingISSMDynamics(AbstractSwitchingDynamics):
+    """An ISSM, and base factors of its noises that a switch mixes; see `RSGLSISSMForecaster`.
 
     Args:
-        components: Names joined by "+", see `ISSMForecaster`.
+        data: Of the model.
+        components: Names joined by "+", see `component_names`.
         num_bases: Number of base factors.
-        learning_rate: Of the ISSM's parameters.
-        network_learning_rate: Of everything else.
-        kwargs: Arguments of every forecaster with switches.
+        switch_dim: Size of the switch.
+        hidden: Width of the networks' layers.
+        embedding_dim: Size of the embedding of the series.
+        proposal: "encoder" or "bootstrap".
+        persistence: Initial share of the switch that stays.
+        recurrence: Of the state into the next switch.
     """
-
-    network_names = ("inputs.", "mixture.", "dynamics.", "proposal_network.")
 
     def __init__(
         self,
+        data: DataSpec,
         *,
-        components: str = "auto",
-        num_bases: int = 20,
-        learning_rate: float = 0.1,
-        network_learning_rate: float = 5e-3,
-        **kwargs,
+        components: str,
+        num_bases: int,
+        switch_dim: int,
+        hidden: int,
+        embedding_dim: int,
+        proposal: str,
+        persistence: float,
+        recurrence: str,
     ) -> None:
-        shared = {name: value for name, value in kwargs.items() if name in _OF_THE_ISSM}
-        issm = ISSMForecaster(components=components, **shared)
-        self._season_names = issm.season_names
-        super().__init__(learning_rate=learning_rate, network_learning_rate=network_learning_rate, **kwargs)
-        self.save_hyperparameters()
+        super().__init__()
+        check_switch(switch_dim, hidden, embedding_dim, persistence, recurrence)
         at_least(1, num_bases=num_bases)
-        self.linear = issm
-        states = sum(c.size for c in issm.components)
+        issm = ISSMDynamics(data, components)
+        assert issm.structure is not None
+        self.structure, self.season_names = issm.structure, issm.season_names
+        self.switch_dim, self.recurrence = switch_dim, recurrence
+        self.sees = Auxiliary(data.num_targets)
+        self.step_inputs = StepInputs(data, self.season_names)
+        self.inputs = self.step_inputs.network(embedding_dim, hidden)
+        self.issm = issm
+        states = sum(component.size for component in issm.structure.components)
         # Noises with which a switch that persists has variance one.
-        steady = -0.5 * math.log(max(1 - self.persistence**2, 1e-4))
+        steady = -0.5 * math.log(max(1 - persistence**2, 1e-4))
         # Logarithms of factors; mixed evenly they are zero, and the model is the ISSM.
         calm_to_wild = 4 * (torch.arange(num_bases) + 0.5) / num_bases - 2
+        noises = len(issm.structure.noise_names)
         bases = {
-            "factor": calm_to_wild.unsqueeze(-1) + 0.1 * torch.randn(num_bases, len(issm.noise_names)),
-            "switch_noise": steady + 0.1 * torch.randn(num_bases, self.switch_dim),
+            "factor": calm_to_wild.unsqueeze(-1) + 0.1 * torch.randn(num_bases, noises),
+            "switch_noise": steady + 0.1 * torch.randn(num_bases, switch_dim),
         }
-        if self.has_recurrence:
-            bases["recurrence"] = 0.1 * torch.randn(num_bases, self.switch_dim, states)
-        self.mixture = BaseMixture(self.switch_dim, bases, self.hidden)
-        self.dynamics = SwitchDynamics(self.switch_dim, self.hidden, persistence=self.persistence)
-        self.proposal_network = self.make_proposal_network(0)
+        if recurrence != "none":
+            bases["recurrence"] = 0.1 * torch.randn(num_bases, switch_dim, states)
+        self.mixture = BaseMixture(switch_dim, bases, hidden)
+        self.dynamics = SwitchDynamics(switch_dim, hidden, persistence=persistence)
+        self.proposal_network: ProposalNetwork | None = None
+        if proposal != "bootstrap":
+            self.proposal_network = ProposalNetwork(self.sees.encoder_input_dim + hidden, switch_dim, 0, hidden, False)
 
-    @property
-    def season_names(self) -> list[str]:
-        """Names of the seasons, in the order of `season_index`."""
-        return self._season_names
-
-    def linear_system(self, time_slice: TimeSlice, batch: Batch | Belief) -> tuple[AbstractLinearSystem, Gaussian]:
+    def linear(self, time_slice: TimeSlice, series: Series) -> LinearModel:
         """Return the ISSM without switches."""
-        return self.linear.system(time_slice, batch)
+        return self.issm.linear(time_slice, series)
 
-    def regime_scales(self) -> Float[Tensor, " basis"]:
+    def regime_scales(self) -> Float[Tensor, " basis"] | None:
         """Beside the scales of the ISSM of each series, which these factors multiply."""
         return self.mixture.bases["factor"].clamp(-_LARGEST_FACTOR, _LARGEST_FACTOR).mean(-1).exp()
 
-    def decompose(self, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
-        """Parts of the past, smoothed over the regimes too; see `ISSMForecaster.parts_of`."""
-        time_slice = self.time_slice(batch, "past")
-        location, scale = self.location_and_scale(batch)
-        smoothed = self.regimes(batch, num_samples=20)
-        system, _ = self.linear.system(time_slice, batch)
-        return self.linear.parts_of(Gaussian(smoothed.mean, smoothed.cov), system, time_slice, location, scale)
+    def mixing_weights(
+        self, switches: Float[Tensor, "time sample series switch"]
+    ) -> Float[Tensor, "time sample series basis"]:
+        """Return the weights of the base factors."""
+        return self.mixture.mix(switches)
 
-    def system(
-        self, time_slice: TimeSlice, batch: Batch | Belief, location: Tensor, scale: Tensor, proposing: bool
+    def switching(
+        self, time_slice: TimeSlice, series: Series, location: Tensor, scale: Tensor, proposing: bool
     ) -> tuple[AbstractSwitchingSystem, Gaussian]:
-        """The system of a time slice of time in scaled units, and the prior over the state before it."""
-        features = self.features(self.inputs, time_slice, batch)
-        issm, prior = self.linear.system(time_slice, batch)
+        """The system of a slice of time in scaled units, and the prior over the state before it."""
+        features = self.inputs(self.step_inputs.read(time_slice, series), series.index)
+        linear = self.issm.linear(time_slice, series)
+        issm = linear.system
+        assert isinstance(issm, ISSM)
         bases = self.mixture.joined()
 
         def parameters(switch: Tensor, time: int) -> Regime:
@@ -108,7 +121,11 @@ class RSGLSISSMForecaster(AbstractSwitchingForecaster):
             transition, emission = step.at(time)
             return Regime(transition, emission, mixed.get("recurrence"), variance(mixed["switch_noise"]))
 
-        proposal, _ = self.proposed(self.proposal_network if proposing else None, time_slice, features, location, scale)
+        proposal = None
+        if proposing and self.proposal_network is not None:
+            values, _ = scaled(time_slice, location, scale)
+            seen = self.sees.encoder_inputs(None, time_slice, values)
+            proposal = diagonal(self.proposal_network(torch.cat([seen, features], -1))[0])
         first, drift = self.dynamics(features)
         system = GaussianSwitching(
             diagonal(first),
@@ -116,7 +133,72 @@ class RSGLSISSMForecaster(AbstractSwitchingForecaster):
             parameters,
             proposal,
             active=time_slice.active,
-            recurrent=self.has_recurrence,
-            condition_on_switch=self.condition_on_switch,
+            recurrent=self.recurrence != "none",
+            condition_on_switch=self.recurrence == "exact",
         )
-        return system, prior
+        return system, linear.prior
+
+
+class RSGLSISSMForecaster(AbstractForecaster[ParticleInference]):
+    """RSGLS-ISSM: an ISSM whose transition and emission are fixed by its components, and whose noises switch.
+
+    The switch s_t = F(s_{t-1}) x_{t-1} + f(s_{t-1}, u_t) + noise multiplies the scales of all noise sources by a
+    mixture of base factors. Scales, dampings and prior of each series are those of an ISSM (see `ISSMForecaster`),
+    which it equals while the factors are one; as such it may be trained, in closed form, for its first epochs.
+
+    Args:
+        data: What the estimator finds.
+        training: How it is trained.
+        scaling: In which units it sees the targets.
+        particles: Options of the filter.
+        components: Names joined by "+", see `ISSMForecaster`.
+        num_bases: Number of base factors.
+        switch_dim: Size of the switch.
+        hidden: Width of the networks' layers.
+        embedding_dim: Size of the embedding of the series.
+        proposal: "encoder" (a network) or "bootstrap" (the model itself, without looking at the observation).
+        persistence: Initial share of the switch that stays from step to step, in [0, 1), beside what the network says:
+            of its first dimension, the others are slower (0: the network alone, as in the paper). Regimes that last,
+            such as volatility, are found with one near 1.
+        recurrence: Of the state into the next switch: "exact"; "paper": without conditioning the state on the switch
+            that depends on it, which biases the likelihood, for comparison; or "none".
+    """
+
+    def __init__(
+        self,
+        data: DataSpec,
+        training: SwitchingTraining = SwitchingTraining(),
+        scaling: Scaling = Scaling(),
+        particles: Particles = Particles(),
+        *,
+        components: str = "auto",
+        num_bases: int = 20,
+        switch_dim: int = 10,
+        hidden: int = 64,
+        embedding_dim: int = 50,
+        proposal: str = "encoder",
+        persistence: float = 0.0,
+        recurrence: str = "exact",
+    ) -> None:
+        one_of(("encoder", "bootstrap"), proposal=proposal)
+        dynamics = SwitchingISSMDynamics(
+            data,
+            components=components,
+            num_bases=num_bases,
+            switch_dim=switch_dim,
+            hidden=hidden,
+            embedding_dim=embedding_dim,
+            proposal=proposal,
+            persistence=persistence,
+            recurrence=recurrence,
+        )
+        units = Units(data, scaling)
+        inference = ParticleInference(dynamics, units, particles, training.objective, training.gradient_length)
+        groups = ParameterGroups(
+            training.learning_rate,
+            ("inputs.", "mixture.", "dynamics.", "proposal_network."),
+            training.network_learning_rate,
+            linear_epochs=training.linear_epochs,
+        )
+        super().__init__(data, (training, scaling, particles), inference, groups)
+        self.save_hyperparameters(ignore=RECORDS)

@@ -1,6 +1,7 @@
-"""Bounds of numbers that users choose."""
+"""Bounds of numbers, and names, that users choose."""
 
 import math
+from collections.abc import Sequence
 
 
 def at_least(least: int, **options: float | int | None) -> None:
@@ -27,3 +28,18 @@ def above_zero(**options: float | int | None) -> None:
     for name, value in options.items():
         if value is not None and not (math.isfinite(value) and value > 0):
             raise ValueError(f"expected {name} to be above 0, got {value}")
+
+
+def one_of(choices: Sequence[str], **options: str) -> None:
+    """Refuses names that are not among the choices.
+
+    Args:
+        choices: What is known.
+        options: Names by option.
+
+    Raises:
+        ValueError: At the first that is not.
+    """
+    for name, value in options.items():
+        if value not in choices:
+            raise ValueError(f"expected {name} to be one of {', '.join(choices)}, got {value!r}")

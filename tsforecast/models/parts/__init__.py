@@ -1,0 +1,1 @@
+"""What forecasters are made of."""

@@ -1,0 +1,155 @@
+"""Auxiliary variables z_t: what the system emits, and the networks between them and what is observed."""
+
+import dataclasses
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from tsforecast.core.particles.switching import DiagonalGaussian
+from tsforecast.models.parts.bounds import at_least
+from tsforecast.models.parts.log_scales import LARGEST_LOG_SCALE, diagonal, variance
+from tsforecast.models.parts.optimisation import AuxiliaryTraining
+from tsforecast.models.parts.units import Units
+from tsforecast.models.records import TimeSlice
+from tsforecast.nn import DECODERS, ImageEncoder, ImageSize
+from tsforecast.nn.decoders import AbstractDecoder
+from tsforecast.nn.mlp import resized
+
+# What the encoder of the Kalman VAE (Fraccaro et al. 2017) may say of the variance of z given a frame.
+_LARGEST_GUESS = 0.03
+_COUNTS = ("negative-binomial", "bernoulli")
+
+
+@dataclasses.dataclass(frozen=True)
+class Auxiliary:
+    """What is emitted: an auxiliary that a network decodes, or the targets themselves.
+
+    Attributes:
+        num_targets: Components of the target.
+        size: Of the auxiliary; 0 where the targets are emitted.
+        likelihood: Of the targets given the auxiliary, a name in `DECODERS`.
+        skip: Whether targets and first auxiliaries skip the networks between them.
+        image: Sizes of frames whose pixels are the targets row by row; None for series.
+    """
+
+    num_targets: int
+    size: int = 0
+    likelihood: str = "gaussian"
+    skip: bool = False
+    image: ImageSize | None = None
+
+    @property
+    def emitted_dim(self) -> int:
+        """Size of what the emission emits."""
+        return self.size or self.num_targets
+
+    @property
+    def encoder_input_dim(self) -> int:
+        """Size of what networks see of an observation."""
+        if self.image is not None:
+            return self.image.num_features
+        return self.num_targets * (1 if self.num_targets == 1 else 2)
+
+    def encoder_inputs(
+        self, encoder: ImageEncoder | None, time_slice: TimeSlice, values: Float[Tensor, "time series target"]
+    ) -> Float[Tensor, "time series shown"]:
+        """What networks see: scaled values, and of several targets which are observed; of frames convolved features."""
+        if encoder is not None:
+            return encoder(values)
+        seen = [] if self.num_targets == 1 else [time_slice.observed.to(values.dtype)]
+        return torch.cat([values.clamp(-50.0, 50.0), *seen], -1)
+
+    def decoder(self, hidden: int) -> AbstractDecoder | None:
+        """The network of p(y_t | z_t); None where the targets are emitted."""
+        if not self.size:
+            return None
+        kind = DECODERS[self.likelihood]
+        return kind(self.size, self.num_targets, (hidden, hidden), self.skip, self.image)
+
+    def read_proposal(
+        self,
+        decoder: AbstractDecoder | None,
+        raw: Float[Tensor, "time series double"],
+        values: Float[Tensor, "time series target"],
+    ) -> DiagonalGaussian:
+        """q(z_t) from a network's output: mean and log inverse scale; of frames a variance below 0.03.
+
+        Where the decoder's network is skipped the encoder's is, too: the first components are then the targets up to
+        the decoder's noise, by which the network's means are multiplied, so that what is linear is filtered as such.
+
+        Args:
+            decoder: Of the model.
+            raw: What the network says.
+            values: Scaled observations.
+        """
+        if self.image is not None:
+            mean, logit = raw.chunk(2, -1)
+            bounded = logit.clamp(-LARGEST_LOG_SCALE, LARGEST_LOG_SCALE)
+            return DiagonalGaussian(mean, _LARGEST_GUESS * torch.sigmoid(bounded))
+        if not self.skip:
+            return diagonal(raw)
+        assert decoder is not None
+        mean, log_inverse = raw.chunk(2, -1)
+        size = mean.shape[-1]
+        noise = resized(decoder.log_inverse_scale().clamp(-LARGEST_LOG_SCALE, LARGEST_LOG_SCALE), size)
+        return DiagonalGaussian(resized(values, size) + mean * (-noise).exp(), variance(log_inverse + noise))
+
+
+def make_auxiliary(
+    num_targets: int, size: int, likelihood: str, skip: bool, image_shape: list[int] | None, filters: int
+) -> Auxiliary:
+    """The auxiliary of a model's options.
+
+    Args:
+        num_targets: Components of the target.
+        size: Of the auxiliary.
+        likelihood: A name in `DECODERS`.
+        skip: Whether targets and first auxiliaries skip the networks between them.
+        image_shape: Height and width of frames; None for series.
+        filters: Channels of the convolutions of frames.
+
+    Raises:
+        ValueError: If an option is not as expected, or two do not go together.
+    """
+    at_least(1, auxiliary_dim=size, filters=filters)
+    if likelihood not in DECODERS:
+        raise ValueError(f"expected likelihood to be one of {', '.join(DECODERS)}, got {likelihood!r}")
+    if image_shape is None:
+        return Auxiliary(num_targets, size, likelihood, skip)
+    if len(image_shape) != 2:
+        raise ValueError(f"expected image_shape to be height and width, got {image_shape}")
+    image = ImageSize(image_shape[0], image_shape[1], filters)
+    pixels = image.height * image.width
+    if pixels != num_targets:
+        raise ValueError(f"expected a target for each of {pixels} pixels, got num_targets={num_targets}")
+    if skip:
+        raise ValueError("skip is for series, not for frames")
+    return Auxiliary(num_targets, size, likelihood, skip, image)
+
+
+def check_auxiliary(auxiliary: Auxiliary, units: Units, training: AuxiliaryTraining, particle_length: int) -> None:
+    """Refuses units and training that do not go with an auxiliary.
+
+    Raises:
+        ValueError: At the first.
+    """
+    likelihood, transformation = auxiliary.likelihood, units.transformation
+    if auxiliary.image is not None:
+        for name, value in (("scaling", units.options.scaling), ("transformation", transformation)):
+            if value != "none":
+                raise ValueError(f"pixels are not scaled: expected {name} 'none' for frames, got {value!r}")
+    if (training.linear_epochs or particle_length) and not (auxiliary.skip and likelihood == "gaussian"):
+        raise ValueError(
+            "linear_epochs and particle_length are of the linear model that skips the networks: expected skip true "
+            f"and the likelihood 'gaussian', got skip {auxiliary.skip} and {likelihood!r}"
+        )
+    if likelihood in _COUNTS and transformation != "none":
+        raise ValueError(f"the likelihood {likelihood!r} is of the data as they are: take transformation 'none'")
+    if likelihood in _COUNTS and training.objective == "crps":  # paths of whole numbers have no derivative
+        raise ValueError(f"the CRPS of paths teaches {likelihood!r} nothing: take objective 'likelihood'")
+    if likelihood == "student-t" and training.objective == "crps" and transformation != "none":
+        raise ValueError(
+            f"the CRPS is infinite where {transformation!r} of the data has Student's t distribution: take "
+            "transformation 'none' or objective 'likelihood'"
+        )

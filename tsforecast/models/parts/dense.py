@@ -1,0 +1,145 @@
+"""What models with dense base matrices share: their beginning, the prior over the state, the linear model inside."""
+
+import dataclasses
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from tsforecast.core import Gaussian, LinearGaussian, LinearSystem
+from tsforecast.core.components import Season
+from tsforecast.core.linear import DiagonalLinearGaussian
+from tsforecast.models.parts.auxiliary import Auxiliary
+from tsforecast.models.parts.bounds import at_least
+from tsforecast.models.parts.component_names import component_names, parse_component
+from tsforecast.models.parts.inference import LinearModel
+from tsforecast.models.parts.log_scales import variance
+from tsforecast.models.parts.transitions import begun, rotations, seasonal_readout
+from tsforecast.models.records import DataSpec, Series, TimeSlice
+from tsforecast.nn import SeriesParameters
+from tsforecast.nn.decoders import AbstractDecoder, GaussianDecoder
+
+BASE_MATRICES = tuple(f"mixture.bases.{name}" for name in ("transition", "emission", "inputs", "recurrence"))
+# Where filtering fails: what dense transitions may have done.
+ADVICE = (
+    "Or transitions that expand made the state grow over a long history: train with stable=True, or filter less of it "
+    "(history_length)."
+)
+# Scales of the noises of a series are multiplied by at most e to this power, and divided by as much.
+_LARGEST_FACTOR = 3.0
+
+
+@dataclasses.dataclass(frozen=True)
+class DenseBases:
+    """A state whose transition and emission are mixtures of dense base matrices: sizes, and how they begin.
+
+    Attributes:
+        data: Of the model.
+        emits: What is emitted.
+        state_dim: Size of the state.
+        num_bases: Number of base matrices.
+        begins_linear: Whether it begins as a linear model of the targets, with level and season: one that has to be
+            good alone.
+    """
+
+    data: DataSpec
+    emits: Auxiliary
+    state_dim: int
+    num_bases: int
+    begins_linear: bool
+
+    def __post_init__(self) -> None:
+        at_least(1, state_dim=self.state_dim, num_bases=self.num_bases)
+
+    @property
+    def season_names(self) -> tuple[str, ...]:
+        """Return the seasons of the frequency, which the networks are told."""
+        names = component_names("paper", self.data.freq)
+        return tuple(name for name in names if isinstance(parse_component(name), Season))
+
+    @property
+    def initial_log_inverse_scales(self) -> tuple[float, float, float]:
+        """Of the noises of state and emission, and of the prior over the state.
+
+        Those for frames are Fraccaro et al.'s: variances .08, .03 and 20, among which an encoder that is never surer
+        than .03 spreads its values.
+        """
+        return (2.5, 1.0, 0.0) if self.emits.image is None else (1.26, 1.75, -1.5)
+
+    def matrices(self, count: int) -> dict[str, Tensor]:
+        """Initial base transitions and emissions, which differ a little.
+
+        A level and damped rotations at the harmonics of the season, of frames what stays where it is; and one random
+        reading of the state for all bases, lest the mixing weights make the emission noise. Where it begins as a linear
+        model, what is emitted first is the targets: the level and the season, and of the rest next to nothing, since
+        what is guessed of it at random would be evidence against them. The transitions then differ by small rotations:
+        noise makes them expand, and is kept from it by shrinking the level and the season away.
+
+        Args:
+            count: Of bases.
+        """
+        state, emitted, season = self.state_dim, self.emits.emitted_dim, self.data.season
+        start = rotations(state, season) if self.emits.image is None else torch.eye(state)
+        root = math.sqrt(state)
+        transition = start + 0.05 * torch.randn(count, state, state) / root
+        emission = (torch.randn(emitted, state) + 0.1 * torch.randn(count, emitted, state)) / root
+        if self.begins_linear:
+            turn = 0.01 * torch.randn(count, state, state)
+            transition = torch.linalg.matrix_exp((turn - turn.mT) / root) @ start
+            emission = 0.1 * emission
+            emission[:, : self.data.num_targets] += seasonal_readout(state, season)
+        return {"transition": transition, "emission": emission}
+
+    def log_scales(self) -> SeriesParameters:
+        """Logarithms of factors of the noises of state and emission, of each category and series."""
+        initial = torch.zeros(self.state_dim + self.emits.emitted_dim)
+        return SeriesParameters(initial, self.data.num_series, self.data.cardinality)
+
+    def noise_factors(self, log_scales: SeriesParameters | None, series: Series) -> tuple[Tensor | float, ...]:
+        """What the variances of the noises of state and emission are multiplied by, (series, size) each."""
+        if log_scales is None:
+            return 1.0, 1.0
+        factors = log_scales(series.index, series.static_cat).clamp(-_LARGEST_FACTOR, _LARGEST_FACTOR)
+        return (2 * factors).exp().split([self.state_dim, self.emits.emitted_dim], -1)
+
+
+def prior_over(mean: Tensor, log_inverse_scale: Tensor, series: int) -> Gaussian:
+    """Over the states of so many series before the first step."""
+    cov = torch.diag_embed(variance(log_inverse_scale))
+    return Gaussian(mean.expand(series, -1), cov.expand(series, -1, -1))
+
+
+def linear_part(
+    time_slice: TimeSlice,
+    transition: DiagonalLinearGaussian,
+    emission: DiagonalLinearGaussian,
+    prior_mean: Float[Tensor, " state"],
+    prior_log_inverse_scale: Float[Tensor, " state"],
+    decoder: AbstractDecoder | None,
+) -> LinearModel:
+    """The linear model inside: one transition and emission for all steps and series, but for the latter's offsets.
+
+    Args:
+        time_slice: Steps and series.
+        transition: Of the state; variances may have a dimension of series.
+        emission: Of what is emitted, likewise; offset of shape (time, series, emitted).
+        prior_mean: Of the state before the first step.
+        prior_log_inverse_scale: Likewise.
+        decoder: Of an auxiliary that is emitted: what skips its network; None where the targets are emitted.
+    """
+    wide = lambda variance: torch.diag_embed(variance).reshape(1, -1, *2 * variance.shape[-1:])  # noqa: E731
+    matrix, noise = begun(time_slice, transition.matrix[None, None], wide(transition.variance))
+    # Without it the variance of what is predicted first is lost in float32.
+    floor = 1e-5 * (emission.matrix.square() @ variance(prior_log_inverse_scale))
+    seen, given = emission.matrix, Gaussian(emission.offset, wide(emission.variance + floor))
+    if decoder is not None:
+        assert isinstance(decoder, GaussianDecoder)
+        decoded = decoder.linear()
+        seen, given = decoded.matrix @ seen, decoded.marginal(given)
+    system = LinearSystem(
+        LinearGaussian(matrix, transition.offset[None, None], noise),
+        LinearGaussian(seen[None, None], given.mean, given.cov),
+    )
+    prior = prior_over(prior_mean, prior_log_inverse_scale, emission.offset.shape[1])
+    return LinearModel(system, Gaussian(prior.mean, prior.cov[:1]))

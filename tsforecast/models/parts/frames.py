@@ -1,0 +1,56 @@
+"""How models of frames begin: q(z) at principal components of what the encoder says of the first frames."""
+
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+
+from tsforecast.models.parts.monte_carlo import ParticleInference
+from tsforecast.models.parts.units import scaled
+from tsforecast.models.records import Batch, Series
+from tsforecast.nn import ImageEncoder
+from tsforecast.nn.image import begin_at, principal_components
+
+
+@runtime_checkable
+class FrameDynamics(Protocol):
+    """Dynamics with an encoder of frames.
+
+    Attributes:
+        encoder: Of frames; None for series.
+        auxiliary_layer: The last layer of the network of q(z), means and log scales; None without such a network.
+    """
+
+    encoder: ImageEncoder | None
+
+    @property
+    def auxiliary_layer(self) -> torch.nn.Linear | None:
+        """Return the last layer of the network of q(z)."""
+        ...
+
+
+@torch.no_grad()
+def begin_at_components(inference: ParticleInference, batch: Batch) -> None:
+    """Makes the means of q(z) principal components, of variance 1, of what the encoder says of frames.
+
+    Those of random layers are drowned by the noises, and fold what lies in a plane: it takes thousands of iterations to
+    find out that frames differ, and a fold stays.
+
+    Args:
+        inference: In a model of frames.
+        batch: Frames.
+    """
+    dynamics, seen = inference.dynamics, list[Any]()
+    assert isinstance(dynamics, FrameDynamics)
+    layer = dynamics.auxiliary_layer
+    if layer is None or dynamics.encoder is None:
+        return
+    time_slice, (location, scale) = inference.slice_of(batch, "both"), inference.scale_of(batch)
+    observed = time_slice.observed.any(-1)
+    frames = scaled(time_slice, location, scale)[0][observed]
+    dynamics.encoder.standardise(frames)
+    handle = layer.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    try:
+        inference.dynamics.switching(time_slice, Series.of(batch), location, scale, proposing=True)
+    finally:
+        handle.remove()
+    begin_at(layer, seen[0][observed], principal_components(dynamics.encoder(frames), layer.out_features // 2))

@@ -1,0 +1,118 @@
+"""What a forecaster is asked, and by whom it is answered: the dynamics of a model, and inference in them."""
+
+import abc
+import dataclasses
+from typing import Generic, TypeVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from tsforecast.core import AbstractLinearSystem, Gaussian
+from tsforecast.models.parts.structure import Structure
+from tsforecast.models.parts.units import Units
+from tsforecast.models.records import Batch, Belief, Series, TimeSlice
+
+
+class AbstractDynamics(torch.nn.Module, abc.ABC):
+    """The parameters of a model, and the state-space system that they make of a slice of time.
+
+    Attributes:
+        season_names: Seasons whose indices a batch carries, in the order of `season_index`.
+        structure: Components of the state; None where it has none with names.
+    """
+
+    season_names: tuple[str, ...] = ()
+    structure: Structure | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class LinearModel:
+    """A linear system of a slice of time.
+
+    Attributes:
+        system: In scaled units.
+        prior: Over the state before the slice, where a series begins with it.
+        memory: Of a recurrent network behind the slice, for models that have one.
+    """
+
+    system: AbstractLinearSystem
+    prior: Gaussian
+    memory: Float[Tensor, "series layer 2 hidden"] | None = None
+
+
+SomeDynamics = TypeVar("SomeDynamics", bound=AbstractDynamics)
+
+
+class AbstractInference(abc.ABC, Generic[SomeDynamics]):
+    """Losses, beliefs and forecasts of a model.
+
+    Attributes:
+        dynamics: Of the model.
+        units: Of its targets.
+    """
+
+    dynamics: SomeDynamics
+    units: Units
+
+    @abc.abstractmethod
+    def loss(self, batch: Batch, linear: bool) -> Float[Tensor, " series"]:
+        """What training lowers, per observed value in scaled units.
+
+        Args:
+            batch: Its past and future are read.
+            linear: Whether only a linear model inside is trained, of models that have one.
+        """
+
+    @abc.abstractmethod
+    def filter(self, batch: Batch, belief: Belief | None = None) -> tuple[Belief, Float[Tensor, "time series"]]:
+        """See `AbstractForecaster.filter`."""
+
+    @abc.abstractmethod
+    def forecast(
+        self, belief: Belief, future: Batch, num_samples: int, generator: torch.Generator | None = None
+    ) -> Float[Tensor, "series sample horizon target"]:
+        """See `AbstractForecaster.forecast`."""
+
+    @abc.abstractmethod
+    def impute(
+        self, batch: Batch, num_samples: int, generator: torch.Generator | None = None
+    ) -> Float[Tensor, "series sample time target"]:
+        """See `AbstractForecaster.impute`."""
+
+    @abc.abstractmethod
+    def decompose(self, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
+        """Smoothed components of the batch's past, see `Structure.parts_of`.
+
+        Raises:
+            ValueError: If the state has no components with names.
+        """
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the parameters, in which is computed."""
+        return next(self.dynamics.parameters()).dtype
+
+    def slice_of(self, batch: Batch, part: str) -> TimeSlice:
+        """The `past` or the `future` of a batch, or `both` one after the other."""
+        return self.units.time_slice(batch, part, self.dtype)
+
+    def scale_of(
+        self, batch: Batch, belief: Belief | None = None
+    ) -> tuple[Float[Tensor, "series target"], Float[Tensor, "series target"]]:
+        """Location and scale: those of a belief, else of the batch's past."""
+        return self.units.of_past(batch, self.dtype) if belief is None else (belief.location, belief.scale)
+
+    def series_of(self, batch: Batch, belief: Belief | None = None) -> Series:
+        """Who the series are: those of a belief, else of the batch."""
+        return Series.of(batch) if belief is None else belief.series
+
+    def named_structure(self) -> Structure:
+        """The components of the state.
+
+        Raises:
+            ValueError: If they have no names.
+        """
+        if self.dynamics.structure is None:
+            raise ValueError(f"the state of {type(self.dynamics).__name__} has no components with names")
+        return self.dynamics.structure

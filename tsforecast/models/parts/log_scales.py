@@ -1,0 +1,20 @@
+"""Variances from bounded logarithms, and diagonal Gaussians from outputs of networks."""
+
+from jaxtyping import Float
+from torch import Tensor
+
+from tsforecast.core.particles.switching import DiagonalGaussian
+
+# Logarithms of inverse scales stay in a range in which float32 filters safely whatever an optimiser does.
+LARGEST_LOG_SCALE = 5.0
+
+
+def diagonal(raw: Float[Tensor, "*batch double"]) -> DiagonalGaussian:
+    """Of means, and log inverse scales, side by side."""
+    mean, log_inverse = raw.chunk(2, -1)
+    return DiagonalGaussian(mean, variance(log_inverse))
+
+
+def variance(log_inverse_scale: Tensor) -> Tensor:
+    """Of a log inverse scale, bounded."""
+    return (-2 * log_inverse_scale.clamp(-LARGEST_LOG_SCALE, LARGEST_LOG_SCALE)).exp()

@@ -1,0 +1,389 @@
+"""Inference by Rao-Blackwellised particles in models whose linear system a switch chooses at every step."""
+
+import abc
+import dataclasses
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from tsforecast.core import Gaussian, particles
+from tsforecast.core.gaussian import map_tensors
+from tsforecast.core.linalg import NotPositiveDefiniteError
+from tsforecast.core.particles.filtering import GRADIENTS, AbstractSwitchingSystem, ParticleFiltered, ParticleState
+from tsforecast.core.particles.smoothing import ParticleSmoothed, sample_given, smooth
+from tsforecast.models.parts.bounds import at_least, one_of
+from tsforecast.models.parts.inference import AbstractDynamics, AbstractInference, LinearModel
+from tsforecast.models.parts.objectives import crps_of_marginals, crps_of_paths, negative_log_likelihood
+from tsforecast.models.parts.units import Units, known_past, scaled
+from tsforecast.models.records import Batch, Belief, Series, TimeSlice
+
+# Paths of a training step with the objective "crps".
+_TRAINING_PATHS = 20
+# Paths that smoothed components are means of.
+_SMOOTHED_PATHS = 20
+
+
+@dataclasses.dataclass(frozen=True)
+class Particles:
+    """Options of a particle filter.
+
+    Attributes:
+        num_particles: Particles of a series.
+        forecast_particles: Of a series when it is filtered to be forecast, which costs less than in training and is
+            more precise with more of them; 0 for as many as in training.
+        resample_below: A series is resampled where its effective sample size is below this share of its particles; 0
+            never, which is importance weighting of whole paths (IWAE).
+        resampling_gradient: "fivo" (the paper's: that of the ancestors is dropped) or "stop-gradient" (kept).
+        particle_length: Steps at the end of a history that are filtered with particles; those before by the linear
+            model inside. 0 for all.
+
+    Raises:
+        ValueError: If a number is out of its range, or a name is not known.
+    """
+
+    num_particles: int = 10
+    forecast_particles: int = 0
+    resample_below: float = 0.5
+    resampling_gradient: str = "fivo"
+    particle_length: int = 0
+
+    def __post_init__(self) -> None:
+        one_of(GRADIENTS, resampling_gradient=self.resampling_gradient)
+        at_least(1, num_particles=self.num_particles)
+        at_least(0, forecast_particles=self.forecast_particles, resample_below=self.resample_below)
+        at_least(0, particle_length=self.particle_length)
+
+
+class AbstractSwitchingDynamics(AbstractDynamics):
+    """Parameters of a model whose linear system a switch chooses at every step.
+
+    Attributes:
+        switch_dim: Size of the switch, or number of categories.
+    """
+
+    switch_dim: int
+
+    @abc.abstractmethod
+    def switching(
+        self, time_slice: TimeSlice, series: Series, location: Tensor, scale: Tensor, proposing: bool
+    ) -> tuple[AbstractSwitchingSystem, Gaussian]:
+        """The system of a slice of time in scaled units, and the prior over the state before it.
+
+        Args:
+            time_slice: Time, covariates, and the values which proposals look at.
+            series: Who the series are.
+            location: Of the scaling.
+            scale: Of the scaling.
+            proposing: Whether proposals are needed.
+        """
+
+    @abc.abstractmethod
+    def linear(self, time_slice: TimeSlice, series: Series) -> LinearModel:
+        """The linear model inside, in scaled units, and the prior over its state.
+
+        Args:
+            time_slice: Time and covariates.
+            series: Who the series are.
+        """
+
+    @abc.abstractmethod
+    def mixing_weights(
+        self, switches: Float[Tensor, "time sample series switch"]
+    ) -> Float[Tensor, "time sample series basis"]:
+        """Return the weights of the base parameters, which for categories are their probabilities."""
+
+    @abc.abstractmethod
+    def regime_scales(self) -> Float[Tensor, " basis"] | None:
+        """Scale of the noise under each of the base parameters alone, as a multiple of what it usually is.
+
+        A geometric mean over all sources of noise. None where the noise does not switch.
+        """
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ParticleInference(AbstractInference[AbstractSwitchingDynamics]):
+    """Particle filters, sample paths, and regimes by backward simulation.
+
+    Attributes:
+        dynamics: Of the model.
+        units: Of its targets.
+        particles: Options of the filter.
+        objective: "likelihood" or "crps" of sample paths of a window's future.
+        gradient_length: With "crps", steps at the end of the past through which gradients go back; 0 for all.
+        likelihood: What "likelihood" means, as a loss; None for the Monte Carlo objective.
+        advice: What a user may do where filtering fails.
+    """
+
+    dynamics: AbstractSwitchingDynamics
+    units: Units
+    particles: Particles
+    objective: str = "likelihood"
+    gradient_length: int = 0
+    likelihood: Callable[["ParticleInference", Batch], Float[Tensor, " series"]] | None = None
+    advice: str = ""
+
+    # The filter.
+
+    def run(
+        self,
+        time_slice: TimeSlice,
+        series: Series,
+        location: Tensor,
+        scale: Tensor,
+        start: ParticleState | None = None,
+        cut: int = 0,
+        whole: bool = False,
+        num_particles: int | None = None,
+        **options,
+    ) -> tuple[ParticleFiltered, AbstractSwitchingSystem, ParticleState]:
+        """The particles after a time slice, and what they were before it; the first `cut` steps without gradient.
+
+        What is known of single steps is of those after the cut, as are the particles before them. Unless the `whole` is
+        asked for, a history is filtered by the linear model inside up to its last `particle_length` steps.
+
+        Args:
+            time_slice: With the values.
+            series: Who the series are.
+            location: Of the scaling.
+            scale: Of the scaling.
+            start: Particles before it; None where the series begin.
+            cut: Steps without gradient.
+            whole: Whether particles filter all of it.
+            num_particles: None for those of training.
+            options: More of `particles.filter`.
+
+        Raises:
+            NotPositiveDefiniteError: Where a covariance is no longer one, with advice.
+        """
+        try:
+            return self._run(time_slice, series, location, scale, start, cut, whole, num_particles, **options)
+        except NotPositiveDefiniteError as error:
+            if not self.advice:
+                raise
+            raise NotPositiveDefiniteError(f"{error} {self.advice}") from error
+
+    def _run(
+        self,
+        time_slice: TimeSlice,
+        series: Series,
+        location: Tensor,
+        scale: Tensor,
+        start: ParticleState | None,
+        cut: int,
+        whole: bool,
+        num_particles: int | None,
+        **options,
+    ) -> tuple[ParticleFiltered, AbstractSwitchingSystem, ParticleState]:
+        lead = len(time_slice.values) - self.particles.particle_length
+        prior, terms = None, None
+        if self.particles.particle_length and lead > 0 and not whole and start is None:
+            head = map_tensors(lambda x: x[:lead], time_slice)
+            time_slice = map_tensors(lambda x: x[lead:], time_slice)
+            prior, terms = self._run_linear(head, series, location, scale, min(cut, lead))
+            cut = max(cut - lead, 0)
+        system, own = self.dynamics.switching(time_slice, series, location, scale, proposing=True)
+        if start is None:
+            start = system.begin(num_particles or self.particles.num_particles, prior or own)
+        values, observed = scaled(time_slice, location, scale)
+        chosen = {"threshold": self.particles.resample_below, "gradient": self.particles.resampling_gradient}
+        options = {**chosen, **options}
+        parts = (values[:cut], None if observed is None else observed[:cut])
+        if cut:
+            with torch.no_grad():
+                start = particles.filter(system, start, *parts, **options).particles
+        parts = (values[cut:], None if observed is None else observed[cut:])
+        filtered = particles.filter(system, start, *parts, first=cut, **options)
+        if terms is not None and not cut:
+            sizes = torch.full_like(terms, start.log_weight.shape[0])  # before the particles all are alike
+            filtered = dataclasses.replace(
+                filtered,
+                log_likelihood=torch.cat([terms, filtered.log_likelihood]),
+                effective_sample_size=torch.cat([sizes, filtered.effective_sample_size]),
+            )
+        return filtered, system, start
+
+    def _run_linear(
+        self, time_slice: TimeSlice, series: Series, location: Tensor, scale: Tensor, cut: int = 0
+    ) -> tuple[Gaussian, Float[Tensor, "time series"]]:
+        """The linear model's belief after a time slice, and the log-likelihood of its steps; `cut` as in `run`."""
+        belief, terms = None, []
+        for part, with_gradient in ((slice(0, cut), False), (slice(cut, None), True)):
+            piece = map_tensors(lambda x, part=part: x[part], time_slice)
+            if len(piece.values):
+                with torch.set_grad_enabled(torch.is_grad_enabled() and with_gradient):
+                    linear = self.dynamics.linear(piece, series)
+                    belief, found = linear.system.posterior(belief or linear.prior, *scaled(piece, location, scale))
+                terms.append(found)
+        assert belief is not None
+        return belief, torch.cat(terms)
+
+    def filter(self, batch: Batch, belief: Belief | None = None) -> tuple[Belief, Float[Tensor, "time series"]]:
+        """Particles at the end of the batch's past, and estimates of the log-likelihood of each step."""
+        location, scale = self.scale_of(batch, belief)
+        filtered, _, _ = self.run(
+            self.slice_of(batch, "past"),
+            self.series_of(batch, belief),
+            location,
+            scale,
+            None if belief is None else belief.particles,
+            num_particles=self.particles.forecast_particles or None,
+        )
+        return Belief(filtered.particles, location, scale, Series.of(batch)), filtered.log_likelihood
+
+    # Losses.
+
+    def loss(self, batch: Batch, linear: bool) -> Float[Tensor, " series"]:
+        """By `objective`: the Monte Carlo objective per observed value, or the CRPS of sample paths."""
+        if linear:
+            return self._linear_loss(batch)
+        if self.objective == "crps":
+            return self._forecast_loss(batch)
+        if self.likelihood is not None:
+            return self.likelihood(self, batch)
+        location, scale = self.scale_of(batch)
+        time_slice = self.slice_of(batch, "both")
+        filtered, _, _ = self.run(time_slice, Series.of(batch), location, scale)
+        return negative_log_likelihood(filtered.log_likelihood, time_slice.observed)
+
+    def _linear_loss(self, batch: Batch) -> Float[Tensor, " series"]:
+        """The CRPS of the forecasts of the linear model inside."""
+        series, (location, scale) = Series.of(batch), self.scale_of(batch)
+        state, _ = self._run_linear(self.slice_of(batch, "past"), series, location, scale)
+        future = self.slice_of(batch, "future")
+        system = self.dynamics.linear(future, series).system
+        return crps_of_marginals(system, Belief(state, location, scale, series), future, batch, self.units)
+
+    def _forecast_loss(self, batch: Batch) -> Float[Tensor, " series"]:
+        """Mean over the future of the fair CRPS of paths, see `crps_of_paths`.
+
+        A path begins with a particle drawn by weight, and has the weight r = w / (w without its gradient) = 1: so the
+        score teaches what weighs the particles, too (Scibior and Wood 2021). Not where weights never differ: the
+        gradient of r would be nothing but the rounding of what cancels, and larger than that of the paths.
+        """
+        location, scale = self.scale_of(batch)
+        past, series = self.slice_of(batch, "past"), Series.of(batch)
+        cut = max(len(past.values) - self.gradient_length, 0) if self.gradient_length else 0
+        filtered, filtering, _ = self.run(past, series, location, scale, cut=cut)
+        chosen = particles.draw(filtered.particles, _TRAINING_PATHS)
+        weight = chosen.log_weight if filtering.weighs else chosen.log_weight.detach()
+        ratio = (weight - weight.detach()).exp()
+        even = dataclasses.replace(chosen, log_weight=torch.zeros_like(chosen.log_weight))
+        belief = Belief(even, location, scale, series)
+        future = self.slice_of(batch, "future")
+        paths = self.paths(belief, future, _TRAINING_PATHS)
+        return crps_of_paths(paths, ratio, belief, future, batch, self.units)
+
+    # Forecasts.
+
+    def paths(
+        self,
+        belief: Belief,
+        time_slice: TimeSlice,
+        num_samples: int,
+        generator: torch.Generator | None = None,
+        hold: bool = False,
+    ) -> Float[Tensor, "time sample series target"]:
+        """Sample paths in scaled units."""
+        system, _ = self.dynamics.switching(time_slice, belief.series, belief.location, belief.scale, proposing=False)
+        steps = len(time_slice.time_feat)
+        return particles.forecast(system, belief.particles, steps, num_samples, generator, hold=hold)[0]
+
+    def forecast(
+        self,
+        belief: Belief,
+        future: Batch,
+        num_samples: int,
+        generator: torch.Generator | None = None,
+        hold_switch: bool = False,
+    ) -> Float[Tensor, "series sample horizon target"]:
+        """Sample paths of the model, given what is known of the future.
+
+        Args:
+            belief: At the end of the past.
+            future: Its `future_*` fields are read, and `known_future` (NaN where free): what is known is filtered
+                through, and the rest is drawn from the smoothed joint, exactly as the number of particles grows.
+            num_samples: Number of paths.
+            generator: Of random numbers.
+            hold_switch: "What if the regime stays?": every path keeps the switch it begins with.
+
+        Raises:
+            ValueError: If values are known and the switch is held.
+        """
+        time_slice = self.slice_of(future, "future")
+        known = future["known_future"]
+        observed = ~torch.isnan(known)
+        if not bool(observed.any()):
+            paths = self.paths(belief, time_slice, num_samples, generator, hold_switch)
+        elif hold_switch:
+            raise ValueError("expected known values or a held switch, got both")
+        else:
+            values = self.units.transform(torch.where(observed, known, 0.0).to(belief.scale.dtype)).transpose(0, 1)
+            time_slice = dataclasses.replace(time_slice, values=values, observed=observed.transpose(0, 1))
+            system, _ = self.dynamics.switching(
+                time_slice, belief.series, belief.location, belief.scale, proposing=True
+            )
+            values = torch.where(time_slice.observed, (values - belief.location) / belief.scale, 0.0)
+            paths = sample_given(system, belief.particles, values, time_slice.observed, num_samples, generator)
+        return self.units.in_units(paths, belief.location, belief.scale, known)
+
+    def impute(
+        self, batch: Batch, num_samples: int, generator: torch.Generator | None = None
+    ) -> Float[Tensor, "series sample time target"]:
+        """By backward simulation through particles, exact as their number grows."""
+        location, scale = self.scale_of(batch)
+        time_slice = self.slice_of(batch, "past")
+        system, prior = self.dynamics.switching(time_slice, Series.of(batch), location, scale, proposing=True)
+        values, _ = scaled(time_slice, location, scale)
+        start = system.begin(self.particles.num_particles, prior)
+        paths = sample_given(system, start, values, time_slice.observed, num_samples, generator)
+        return self.units.in_units(paths, location, scale, known_past(batch))
+
+    # What is inferred of the past.
+
+    def track(self, batch: Batch, generator: torch.Generator | None = None) -> ParticleState:
+        """The particles after every step of the batch's past, in scaled units, with a leading dimension of time.
+
+        Args:
+            batch: Its `past_*` fields are read.
+            generator: Of random numbers.
+        """
+        return self._track(self.slice_of(batch, "past"), batch, *self.scale_of(batch), generator)[2]
+
+    def regimes(
+        self, batch: Batch, num_samples: int = 100, generator: torch.Generator | None = None
+    ) -> ParticleSmoothed:
+        """Paths of switches and states of the batch's past, given all of it, in scaled units.
+
+        Args:
+            batch: Its `past_*` fields are read.
+            num_samples: Paths.
+            generator: Of random numbers.
+        """
+        time_slice, (location, scale) = self.slice_of(batch, "past"), self.scale_of(batch)
+        tracked = self._track(time_slice, batch, location, scale, generator)
+        return smooth(*tracked, *scaled(time_slice, location, scale), num_samples=num_samples, generator=generator)
+
+    def _track(
+        self, time_slice: TimeSlice, batch: Batch, location: Tensor, scale: Tensor, generator: torch.Generator | None
+    ) -> tuple[AbstractSwitchingSystem, ParticleState, ParticleState]:
+        """The system, the particles before a time slice, and those after each of its steps."""
+        filtered, system, start = self.run(
+            time_slice, Series.of(batch), location, scale, whole=True, keep_history=True, generator=generator
+        )
+        assert filtered.history is not None
+        return system, start, filtered.history
+
+    def regime_weights(self, smoothed: ParticleSmoothed) -> Float[Tensor, "time series basis"]:
+        """Expected mixing weights of the base parameters."""
+        return self.dynamics.mixing_weights(smoothed.switches).mean(1)
+
+    def decompose(self, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
+        """Components of the batch's past, smoothed over the regimes too; see `Structure.parts_of`."""
+        structure = self.named_structure()
+        time_slice = self.slice_of(batch, "past")
+        location, scale = self.scale_of(batch)
+        smoothed = self.regimes(batch, num_samples=_SMOOTHED_PATHS)
+        system = self.dynamics.linear(time_slice, Series.of(batch)).system
+        return structure.parts_of(Gaussian(smoothed.mean, smoothed.cov), system, time_slice, location, scale)

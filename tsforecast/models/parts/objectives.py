@@ -1,0 +1,113 @@
+"""What training lowers: functions of a system, a belief and a window."""
+
+import math
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from tsforecast.core import AbstractLinearSystem
+from tsforecast.models.parts.units import Units, scaled
+from tsforecast.models.records import Batch, Belief, TimeSlice
+
+
+def negative_log_likelihood(
+    terms: Float[Tensor, "time series"], observed: Bool[Tensor, "time series target"]
+) -> Float[Tensor, " series"]:
+    """Mean over the observed values of minus the log-likelihood of each step."""
+    return -terms.sum(0) / observed.sum((0, 2)).clamp_min(1)
+
+
+def crps_of_marginals(
+    system: AbstractLinearSystem, belief: Belief, future: TimeSlice, batch: Batch, units: Units
+) -> Float[Tensor, " series"]:
+    """Mean CRPS of the marginal Gaussian forecasts of the window's future (Gneiting and Raftery 2007, eq. 21).
+
+    Behind a transformation the weighted quantile loss over tenths in the units of the data.
+
+    Args:
+        system: Of the future, in scaled units.
+        belief: A Gaussian, at the end of the past.
+        future: Of the window.
+        batch: Its future and the size of its past are read.
+        units: Of the targets.
+    """
+    location, scale = belief.location, belief.scale
+    marginals = system.marginals(belief.gaussian, len(future.values))
+    mean, variance = (x.transpose(0, 1).flatten(1) for x in (marginals.mean, marginals.variance))
+    deviation = variance.clamp_min(1e-12).sqrt()
+    seen = future.observed
+    if units.transformation == "none":
+        values, mask = scaled(future, location, scale)
+        seen = seen if mask is None else mask
+        z = (values.transpose(0, 1).flatten(1) - mean) / deviation
+        cdf, density = (0.5 * (1 + torch.erf(z / math.sqrt(2))), torch.exp(-0.5 * z.square()) / math.sqrt(2 * math.pi))
+        score = deviation * (z * (2 * cdf - 1) + 2 * density - 1 / math.sqrt(math.pi))
+    else:
+        score = _quantile_loss(units, mean, deviation, belief, batch)
+    observed = seen.transpose(0, 1).flatten(1)
+    return torch.where(observed, score, 0.0).sum(-1) / observed.sum(-1).clamp_min(1)
+
+
+def _quantile_loss(units: Units, mean: Tensor, deviation: Tensor, belief: Belief, batch: Batch) -> Tensor:
+    """The weighted quantile loss over tenths in the units of the data, relative to the size of the series."""
+    steps = mean.shape[-1] // units.data.num_targets
+    location, scale = (x.repeat(1, steps) for x in (belief.location, belief.scale))
+    levels = torch.arange(1, 10, device=mean.device, dtype=mean.dtype)[:, None, None] / 10
+    normal = torch.special.ndtri(levels)
+    size = units.mean_size(batch, mean.dtype).repeat(1, steps)
+    quantiles = units.restore((mean + deviation * normal) * scale + location, size)
+    values = torch.nan_to_num(batch["future_target"]).to(mean.dtype).flatten(1)
+    error = values - quantiles
+    loss = 2 * torch.maximum(levels * error, (levels - 1) * error).mean(0)
+    return loss / (size + 1)
+
+
+def crps_of_paths(
+    paths: Float[Tensor, "time sample series target"],
+    ratio: Float[Tensor, "sample series"],
+    belief: Belief,
+    future: TimeSlice,
+    batch: Batch,
+    units: Units,
+) -> Float[Tensor, " series"]:
+    """Mean over the window's future of the fair CRPS of paths, E|X - y| - E|X - X'| / 2.
+
+    Behind a transformation in the units of the data, relative to the size of the series.
+
+    Args:
+        paths: Of the future, in scaled units.
+        ratio: Weights of the paths, which are one but for their gradients.
+        belief: At the end of the past.
+        future: Of the window.
+        batch: Its future and the size of its past are read.
+        units: Of the targets.
+    """
+    observed = future.observed
+    if units.transformation == "none":
+        values, seen = scaled(future, belief.location, belief.scale)
+        observed = observed if seen is None else seen
+        unit = 1.0
+    else:
+        size = units.mean_size(batch, belief.scale.dtype)
+        paths = units.restore(paths * belief.scale + belief.location, size)
+        values = torch.nan_to_num(batch["future_target"]).to(paths.dtype).reshape(observed.transpose(0, 1).shape)
+        values = values.transpose(0, 1)
+        unit = size + 1
+    score = weighted_crps(paths, values.unsqueeze(1), ratio.unsqueeze(-1)) / unit
+    return torch.where(observed, score, 0.0).sum((0, 2)) / observed.sum((0, 2)).clamp_min(1)
+
+
+def weighted_crps(
+    paths: Float[Tensor, "time sample series target"],
+    values: Float[Tensor, "time 1 series target"],
+    ratio: Float[Tensor, "sample series 1"],
+) -> Float[Tensor, "time series target"]:
+    """Fair CRPS of samples, sum_i r_i |X_i - y| / n - sum_{i < j} r_i r_j |X_i - X_j| / (n (n - 1))."""
+    count = paths.shape[1]
+    ordered, order = paths.sort(1)
+    weight = ratio.expand_as(paths).gather(1, order)
+    below = weight.cumsum(1) - weight
+    above = weight.sum(1, keepdim=True) - below - weight
+    spread = (weight * ordered * (below - above)).sum(1) / (count * (count - 1))
+    return (ratio * (paths - values).abs()).mean(1) - spread

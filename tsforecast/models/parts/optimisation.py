@@ -1,0 +1,237 @@
+"""Options of training, and the optimiser with its groups of parameters."""
+
+import dataclasses
+import math
+from collections.abc import Iterable
+from functools import partial
+from typing import Any
+
+import torch
+
+from tsforecast.models.parts.bounds import above_zero, at_least, one_of
+
+OBJECTIVES = ("likelihood", "crps")
+
+
+def _check(options: Any) -> None:
+    """Refuses options of training out of their range."""
+    values = dataclasses.asdict(options)
+    one_of(OBJECTIVES, objective=values.pop("objective"))
+    del values["seed"]
+    if not 0 <= values.get("linear_share", 0) <= 1:
+        raise ValueError(f"expected linear_share to be between 0 and 1, got {values['linear_share']}")
+    above_zero(reconstruction_weight=values.pop("reconstruction_weight", None))
+    at_least(0, **values)
+
+
+@dataclasses.dataclass(frozen=True)
+class Training:
+    """How a model is trained whose likelihood is in closed form.
+
+    Attributes:
+        objective: "crps" of the forecast of a window's future from its past: robust where the model is not true; or
+            "likelihood", the exact one of past and future: efficient where it is.
+        learning_rate: Of the parameters of the state-space model; falls to a hundredth over the training.
+        network_learning_rate: Of networks, likewise.
+        seed: Of what is random in training; None for not reproducible.
+    """
+
+    objective: str = "crps"
+    learning_rate: float = 0.1
+    network_learning_rate: float = 0.01
+    seed: int | None = None
+
+    __post_init__ = _check
+
+
+@dataclasses.dataclass(frozen=True)
+class MatrixTraining:
+    """How a linear system of dense matrices is trained.
+
+    Attributes:
+        objective: "crps" of the forecast of a window's future from its past: robust where the model is not true; or
+            "likelihood", the exact one of past and future: efficient where it is.
+        learning_rate: Of scales and prior; falls to a hundredth over the training.
+        matrix_learning_rate: Of transition, emission and the matrices of inputs.
+        seed: Of what is random in training; None for not reproducible.
+    """
+
+    objective: str = "crps"
+    learning_rate: float = 0.1
+    matrix_learning_rate: float = 3e-3
+    seed: int | None = None
+
+    __post_init__ = _check
+
+
+@dataclasses.dataclass(frozen=True)
+class SwitchingTraining:
+    """How a structural model with switches is trained.
+
+    Attributes:
+        objective: "likelihood", the Monte Carlo objective sum_t log p^(y_t | y_1, ..., y_{t-1}) of the particle filter
+            (FIVO; Maddison et al. 2017, Naesseth et al. 2018, Le et al. 2018); or "crps" of reparametrised sample paths
+            of a window's future.
+        learning_rate: Of the parameters of the linear model inside; falls to a hundredth over the training.
+        network_learning_rate: Of everything else.
+        gradient_length: With the objective "crps", steps at the end of a window's past through which gradients go back
+            (truncated backpropagation through time: faster, less memory, and blind to what takes longer); 0 for all.
+        linear_epochs: Epochs at the beginning in which the linear model inside is trained alone, by the closed-form
+            CRPS of its forecasts: far faster than with particles.
+        seed: Of what is random in training; None for not reproducible.
+    """
+
+    objective: str = "likelihood"
+    learning_rate: float = 0.1
+    network_learning_rate: float = 5e-3
+    gradient_length: int = 0
+    linear_epochs: int = 0
+    seed: int | None = None
+
+    __post_init__ = _check
+
+
+@dataclasses.dataclass(frozen=True)
+class DenseTraining:
+    """How a model is trained whose switches weigh dense base matrices.
+
+    Attributes:
+        objective: "likelihood", the Monte Carlo objective sum_t log p^(y_t | y_1, ..., y_{t-1}) of the particle filter
+            (FIVO; Maddison et al. 2017, Naesseth et al. 2018, Le et al. 2018); or "crps" of reparametrised sample paths
+            of a window's future.
+        learning_rate: Of scales and prior; falls to a hundredth over the training.
+        network_learning_rate: Of networks.
+        matrix_learning_rate: Of base matrices; None for `learning_rate`.
+        gradient_length: With the objective "crps", steps at the end of a window's past through which gradients go back
+            (truncated backpropagation through time: faster, less memory, and blind to what takes longer); 0 for all.
+        linear_epochs: Epochs at the beginning in which the linear model inside is trained alone, by the closed-form
+            CRPS of its forecasts: far faster than with particles.
+        linear_share: What the learning rates of all but networks begin with once more, as a share, when networks join
+            after `linear_epochs`; 0 keeps the linear model nearly as it is. Gradients of particles are noisy, and a
+            transition that carries a season over weeks is soon damped by them.
+        seed: Of what is random in training; None for not reproducible.
+    """
+
+    objective: str = "likelihood"
+    learning_rate: float = 5e-3
+    network_learning_rate: float = 5e-3
+    matrix_learning_rate: float | None = None
+    gradient_length: int = 0
+    linear_epochs: int = 0
+    linear_share: float = 0.3
+    seed: int | None = None
+
+    __post_init__ = _check
+
+
+@dataclasses.dataclass(frozen=True)
+class AuxiliaryTraining:
+    """How a model with an auxiliary variable is trained.
+
+    Attributes:
+        objective: "likelihood", a lower bound of it: the Monte Carlo objective of the particle filter, or the evidence
+            lower bound of a Kalman VAE; or "crps" of reparametrised sample paths of a window's future.
+        learning_rate: Of scales and prior; falls to a hundredth over the training.
+        network_learning_rate: Of networks.
+        matrix_learning_rate: Of base matrices; None for `learning_rate`.
+        reconstruction_weight: Of log p(y_t | z_t). Frames have so many pixels that at 1 the dynamics hardly count, and
+            what is learnt is to draw.
+        gradient_length: With the objective "crps", steps at the end of a window's past through which gradients go back
+            (truncated backpropagation through time: faster, less memory, and blind to what takes longer); 0 for all.
+        linear_epochs: Epochs at the beginning in which the linear model inside is trained alone, by the closed-form
+            CRPS of its forecasts: far faster than with particles.
+        linear_share: What the learning rates of all but networks begin with once more, as a share, when networks join
+            after `linear_epochs`; 0 keeps the linear model nearly as it is.
+        seed: Of what is random in training; None for not reproducible.
+    """
+
+    objective: str = "likelihood"
+    learning_rate: float = 5e-3
+    network_learning_rate: float = 5e-3
+    matrix_learning_rate: float | None = None
+    reconstruction_weight: float = 1.0
+    gradient_length: int = 0
+    linear_epochs: int = 0
+    linear_share: float = 0.3
+    seed: int | None = None
+
+    __post_init__ = _check
+
+
+@dataclasses.dataclass(frozen=True)
+class ParameterGroups:
+    """Which parameters of a model learn at which rate, and when.
+
+    Attributes:
+        learning_rate: Of all parameters that belong to no other group.
+        networks: Prefixes of the names of parameters of networks.
+        network_learning_rate: Of these.
+        matrices: Names of parameters that are dense matrices of a linear system.
+        matrix_learning_rate: Of these; None for `learning_rate`.
+        network_rise: Share of the training in which the learning rate of networks rises.
+        linear_epochs: Epochs at the beginning in which networks do not learn.
+        linear_share: What the rates of all but networks begin with once more after these.
+    """
+
+    learning_rate: float
+    networks: tuple[str, ...] = ()
+    network_learning_rate: float = 0.0
+    matrices: tuple[str, ...] = ()
+    matrix_learning_rate: float | None = None
+    network_rise: float = 0.2
+    linear_epochs: int = 0
+    linear_share: float = 0.0
+
+    def optimizer(
+        self, parameters: Iterable[tuple[str, torch.nn.Parameter]], total: float, max_epochs: int | None
+    ) -> Any:
+        """Adam with the paper's momenta; the learning rate falls exponentially by a factor of 100 over the run.
+
+        That of networks rises first, so that they learn differences after the rest has learnt what is common: while
+        noises are still wrong by orders of magnitude, they would run into corners from which no gradient leads back.
+        Matrices have a rate of their own: every step of Adam moves all their entries, and what a transition keeps for
+        hundreds of steps is soon lost.
+
+        Args:
+            parameters: By name.
+            total: Steps of the training.
+            max_epochs: Epochs of the training.
+
+        Returns:
+            What `configure_optimizers` of Lightning returns.
+        """
+        named = list(parameters)
+        networks = [p for name, p in named if name.startswith(self.networks)]
+        matrices = [p for name, p in named if name in self.matrices]
+        apart = {id(p) for p in (*networks, *matrices)}
+        alone = self.linear_epochs / max(max_epochs or 1, self.linear_epochs, 1) * total
+        of_networks = partial(learning_rate_factor, first=alone, last=total, rise=self.network_rise)
+        of_rest = partial(learning_rate_factor, first=0.0, last=alone or total, again=total, share=self.linear_share)
+        matrix_rate = self.learning_rate if self.matrix_learning_rate is None else self.matrix_learning_rate
+        groups = [
+            ([p for _, p in named if id(p) not in apart], self.learning_rate, of_rest),
+            (matrices, matrix_rate, of_rest),
+            (networks, self.network_learning_rate, of_networks),
+        ]
+        groups = [group for group in groups if group[0]]
+        optimizer = torch.optim.Adam([{"params": group[0], "lr": group[1]} for group in groups], betas=(0.9, 0.95))
+        if not math.isfinite(total) or total <= 0:
+            return optimizer
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, [of_group for _, _, of_group in groups])
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+
+def learning_rate_factor(
+    step: int, first: float, last: float, rise: float = 0.0, again: float = 0.0, share: float = 0.0
+) -> float:
+    """Exponentially from 1 at the first step to 0.01 at the last, times what rises like a square in the beginning.
+
+    From the last step on it stays, or falls once more from a `share` where that is larger, until the step `again`.
+    """
+    if step < first:
+        return 0.0
+    length = max(last - first, 1.0)
+    passed = min((step - first) / length, 1.0)
+    risen = min((step - first + 1) / (rise * length), 1.0) if rise else 1.0
+    falling = risen**2 * 0.01**passed
+    return max(falling, share * learning_rate_factor(step, last, again)) if step >= last < again else falling

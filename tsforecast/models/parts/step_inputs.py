@@ -1,0 +1,45 @@
+"""What networks know of every step beside the observation."""
+
+import dataclasses
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from tsforecast.models.parts.component_names import parse_component
+from tsforecast.models.records import DataSpec, Series, TimeSlice
+from tsforecast.nn import InputNetwork
+
+
+@dataclasses.dataclass(frozen=True)
+class StepInputs:
+    """Time features, covariates, static numbers, and the codes of seasons and static categories as zeros and ones.
+
+    Attributes:
+        data: Of the model.
+        season_names: Of the seasons that a batch carries.
+    """
+
+    data: DataSpec
+    season_names: tuple[str, ...]
+
+    def network(self, embedding_dim: int, hidden: int) -> InputNetwork:
+        """One layer over them, and an embedding of the series."""
+        data = self.data
+        size = data.num_time_features + data.num_dynamic_real + data.num_static_real + sum(data.cardinality)
+        size += sum(parse_component(name).size for name in self.season_names)
+        return InputNetwork(size, data.num_series, embedding_dim, hidden)
+
+    def read(self, time_slice: TimeSlice, series: Series) -> Float[Tensor, "time #series feature"]:
+        """Return the inputs of a slice of time, side by side."""
+        like = time_slice.time_feat
+        sizes = [parse_component(name).size for name in self.season_names]
+        codes = [*zip(time_slice.season_index.unbind(-1), sizes, strict=True)]
+        codes += [*zip(series.static_cat.unbind(-1), self.data.cardinality, strict=True)]
+        parts = [like, time_slice.dynamic_real, series.static_real] + [one_hot(*code) for code in codes]
+        return torch.cat([x.to(like.dtype).expand(*like.shape[:2], -1) for x in parts], -1)
+
+
+def one_hot(code: Tensor, size: int) -> Tensor:
+    """As torch's, which does not work under `torch.func.vmap`."""
+    return code.unsqueeze(-1) == torch.arange(size, device=code.device)

@@ -1,0 +1,149 @@
+"""Structure of a state: levels, trends and seasons by name, and the system that their noises make."""
+
+import dataclasses
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from tsforecast.core import AbstractLinearSystem, Gaussian
+from tsforecast.core.components import Component, Season
+from tsforecast.core.structural import ISSM
+from tsforecast.models.parts.component_names import component_names, parse_component
+from tsforecast.models.records import DataSpec, TimeSlice
+
+# Log scales stay in a range in which float32 filters safely whatever an optimiser does.
+_LOWEST, _HIGHEST = -7.0, 5.0
+# Observation variance, relative to the prior's: at least this, so that the first update loses no digits.
+_FLOOR = 1e-5
+
+
+@dataclasses.dataclass(frozen=True)
+class Structure:
+    """A sum of components.
+
+    Attributes:
+        names: Of the components.
+        components: In the same order.
+    """
+
+    names: tuple[str, ...]
+    components: tuple[Component, ...]
+
+    @classmethod
+    def of(cls, components: str, data: DataSpec) -> "Structure":
+        """The structure of a description, see `component_names`.
+
+        Raises:
+            ValueError: If a name is not known, or there are several targets.
+        """
+        if data.num_targets != 1:
+            raise ValueError(
+                f"a sum of components is one target, got {data.num_targets}: forecast them as series, or take gls"
+            )
+        names = component_names(components, data.freq)
+        return cls(tuple(names), tuple(parse_component(name) for name in names))
+
+    @property
+    def noise_names(self) -> list[str]:
+        """Return the names of all noises: those of each component, and that of the observation."""
+        pairs = zip(self.names, self.components, strict=True)
+        return [
+            noise if noise == name else f"{name}.{noise}" for name, component in pairs for noise in component.noises
+        ] + ["observation"]
+
+    @property
+    def season_names(self) -> tuple[str, ...]:
+        """Return the names of the seasons, in the order of `season_index`."""
+        pairs = zip(self.names, self.components, strict=True)
+        return tuple(name for name, component in pairs if isinstance(component, Season))
+
+    @property
+    def num_damped(self) -> int:
+        """Return the number of components that have a damping."""
+        return sum(component.is_damped for component in self.components)
+
+    @property
+    def num_factors(self) -> int:
+        """Return the number of factors of all seasons."""
+        return sum(component.size for component in self.components if isinstance(component, Season))
+
+    def assemble(
+        self,
+        time_slice: TimeSlice,
+        log_scale: Float[Tensor, "time_or_1 series noise"],
+        damping: Float[Tensor, "series damped"],
+        log_prior: Float[Tensor, "series component"],
+        season_means: Float[Tensor, "*#series factor"],
+        effects: Float[Tensor, "*#series covariate"],
+        largest_log_prior: Float[Tensor, "series component"] | None = None,
+    ) -> tuple[ISSM, Gaussian]:
+        """The system of a time slice in scaled units, and the prior over the state before it.
+
+        Args:
+            time_slice: Time and covariates.
+            log_scale: Logarithms of the deviations of all noises, bounded here.
+            damping: Log-odds.
+            log_prior: Logarithms of the deviations of each component's states before the time slice, bounded here.
+            season_means: Means of the factors of all seasons, side by side; those of other states are zero.
+            effects: Of the covariates.
+            largest_log_prior: What `log_prior` can be at most, where it is not the same for every time slice: the
+                smallest observation variance follows from it.
+        """
+        variance = (2 * log_scale.clamp(_LOWEST, _HIGHEST)).exp()
+        prior_variance = (2 * log_prior.clamp(-4.0, 3.0)).exp()
+        largest = prior_variance if largest_log_prior is None else (2 * largest_log_prior).exp()
+        offset = (time_slice.dynamic_real * effects).sum(-1) if effects.shape[-1] else log_prior.new_zeros(1)
+        system = ISSM(
+            self.components,
+            time_slice.season_index,
+            variance[..., :-1],
+            variance[..., -1] + _FLOOR * largest.sum(-1),
+            torch.sigmoid(damping),
+            offset,
+            time_slice.active,
+        )
+        diagonal = torch.cat([prior_variance[:, i, None].expand(-1, c.size) for i, c in enumerate(self.components)], -1)
+        used, means = 0, []
+        for component in self.components:
+            if isinstance(component, Season):
+                means.append(season_means[..., used : used + component.size])
+                used += component.size
+            else:
+                means.append(season_means.new_zeros(*season_means.shape[:-1], component.size))
+        mean = torch.cat(means, -1).expand(len(log_prior), -1)
+        return system, Gaussian(mean, torch.diag_embed(diagonal))
+
+    def parts_of(
+        self, states: Gaussian, system: AbstractLinearSystem, time_slice: TimeSlice, location: Tensor, scale: Tensor
+    ) -> dict[str, tuple[Tensor, Tensor]]:
+        """What the states of a time slice, (time, series), say of each component: name -> (mean, standard deviation).
+
+        In transformed units (those of the data if the transformation is "none"), each (series, time); the location of
+        the scaling belongs to the first component. What covariates explain is under "covariates", the sum of all under
+        "fit".
+        """
+        assert isinstance(system, ISSM)
+        parts: dict[str, tuple[Tensor, Tensor]] = {}
+        rows, season = [], 0
+        for component, where in zip(self.components, system.slices(), strict=True):
+            row = states.mean.new_zeros(*states.mean.shape)
+            if isinstance(component, Season):
+                index = time_slice.season_index[..., season].expand(row.shape[:2])
+                row.scatter_(-1, (where.start + index).unsqueeze(-1), 1.0)
+                season += 1
+            else:
+                row[..., where.start] = 1.0
+            rows.append(row)
+        for position, (name, row) in enumerate([*zip(self.names, rows, strict=True), ("fit", sum(rows))]):
+            assert isinstance(row, Tensor)
+            mean = (row * states.mean).sum(-1)
+            variance = torch.einsum("tsi,tsij,tsj->ts", row, states.cov, row)
+            centre = location.squeeze(-1) if position == 0 or name == "fit" else 0.0
+            size = scale.squeeze(-1)
+            parts[name] = ((mean * size + centre).T, (variance.clamp_min(0).sqrt() * size).T)
+        if time_slice.dynamic_real.shape[-1]:
+            effect = (system.offset * scale.squeeze(-1)).T
+            fit, deviation = parts.pop("fit")
+            parts |= {"covariates": (effect, torch.zeros_like(effect)), "fit": (fit + effect, deviation)}
+        return parts

@@ -1,0 +1,213 @@
+"""Dynamics whose linear-Gaussian parameters are mixtures of base parameters, with weights read from the switch."""
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from tsforecast.core import Gaussian
+from tsforecast.core.linear import DiagonalLinearGaussian
+from tsforecast.core.particles.filtering import AbstractSwitchingSystem, Regime
+from tsforecast.core.particles.switching import CategoricalSwitching, GaussianSwitching
+from tsforecast.models.parts.bounds import at_least, one_of
+from tsforecast.models.parts.dense import DenseBases, linear_part, prior_over
+from tsforecast.models.parts.inference import LinearModel
+from tsforecast.models.parts.log_scales import LARGEST_LOG_SCALE, diagonal, variance
+from tsforecast.models.parts.monte_carlo import AbstractSwitchingDynamics
+from tsforecast.models.parts.step_inputs import StepInputs
+from tsforecast.models.parts.units import scaled
+from tsforecast.models.records import Series, TimeSlice
+from tsforecast.nn import ImageEncoder, ProposalNetwork, ScaledLikelihood
+from tsforecast.nn.image import keep_variance
+from tsforecast.nn.mlp import BaseMixture, SwitchDynamics
+
+RECURRENCES = ("exact", "paper", "none")
+
+
+def check_switch(switch_dim: int, hidden: int, embedding_dim: int, persistence: float, recurrence: str) -> None:
+    """Refuses options of switches and their networks.
+
+    Raises:
+        ValueError: If a number is out of its range, or the recurrence is not known.
+    """
+    one_of(RECURRENCES, recurrence=recurrence)
+    at_least(1, switch_dim=switch_dim, hidden=hidden, embedding_dim=embedding_dim)
+    if not 0 <= persistence < 1:
+        raise ValueError(f"expected persistence to be at least 0 and below 1, got {persistence}")
+
+
+class SwitchingBases(AbstractSwitchingDynamics):
+    """The dynamics of SGLS, RSGLS and ARSGLS; see there.
+
+    Args:
+        bases: Sizes of state, emission and base matrices.
+        switch_dim: Size of the switch, or number of categories.
+        hidden: Width of the networks' layers.
+        embedding_dim: Size of the embedding of the series.
+        proposal: "ladder", "encoder" or "bootstrap".
+        persistence: Initial share of the switch that stays.
+        recurrence: Of the state into the next switch, in `RECURRENCES`.
+        stable: Whether base transitions are kept from expanding.
+        series_scales: Whether the noises have factors of each category and series.
+        categorical: Whether switches are categories.
+        reconstruction_weight: Of log p(y_t | z_t) in training.
+    """
+
+    def __init__(
+        self,
+        bases: DenseBases,
+        *,
+        switch_dim: int,
+        hidden: int,
+        embedding_dim: int,
+        proposal: str,
+        persistence: float,
+        recurrence: str = "none",
+        stable: bool,
+        series_scales: bool,
+        categorical: bool = False,
+        reconstruction_weight: float = 1.0,
+    ) -> None:
+        super().__init__()
+        check_switch(switch_dim, hidden, embedding_dim, persistence, recurrence)
+        self.bases, self.emits = bases, bases.emits
+        self.switch_dim, self.hidden, self.proposal = switch_dim, hidden, proposal
+        self.recurrence, self.is_categorical = recurrence, categorical
+        self.reconstruction_weight = reconstruction_weight
+        self.season_names = bases.season_names
+        self.step_inputs = StepInputs(bases.data, self.season_names)
+        self.inputs = self.step_inputs.network(embedding_dim, hidden)
+        image = self.emits.image
+        self.encoder = None if image is None else ImageEncoder(image)
+        self.log_scales = bases.log_scales() if series_scales else None
+        self.prior_mean = torch.nn.Parameter(torch.zeros(bases.state_dim))
+        scale = bases.initial_log_inverse_scales[2]
+        self.prior_log_inverse_scale = torch.nn.Parameter(torch.full((bases.state_dim,), scale))
+        initial = self._initial_bases()
+        stable_names = ("transition",) if stable else ()
+        self.mixture = BaseMixture(switch_dim, initial, 0 if categorical else hidden, stable_names)
+        # Offsets of the emission are D(s) u: the bases of D stand apart, since D_k u is computed for all steps at once.
+        shape = (len(initial["transition"]), self.emits.emitted_dim, hidden)
+        self.emission_inputs = torch.nn.Parameter(0.01 * torch.randn(shape))
+        self.dynamics = SwitchDynamics(switch_dim, hidden, categorical, persistence)
+        self.proposal_network: ProposalNetwork | None = None
+        if proposal != "bootstrap" and not categorical:
+            seen = self.emits.encoder_input_dim + hidden
+            ladder = proposal == "ladder"
+            self.proposal_network = ProposalNetwork(seen, switch_dim, self.emits.size, hidden, ladder)
+            if image is not None and ladder:
+                keep_variance(self.proposal_network.lower)
+        self.decoder = self.emits.decoder(hidden)
+
+    def _initial_bases(self) -> dict[str, Tensor]:
+        """Initial base parameters, which differ a little."""
+        count = self.switch_dim if self.is_categorical else self.bases.num_bases
+        state, switch = self.bases.state_dim, self.switch_dim
+        state_scale, emission_scale, _ = self.bases.initial_log_inverse_scales
+        initial = {
+            **self.bases.matrices(count),
+            # Small noises of state and switch: a log scale moves slowly.
+            "state_noise": state_scale + 0.1 * torch.randn(count, state),
+            "emission_noise": emission_scale + 0.1 * torch.randn(count, self.emits.emitted_dim),
+        }
+        if not self.is_categorical:
+            initial["switch_noise"] = 2.5 + 0.1 * torch.randn(count, switch)
+        if self.recurrence != "none":
+            initial["recurrence"] = torch.randn(count, switch, state) / math.sqrt(state)
+            if self.bases.begins_linear:  # states may be large, and what is guessed of switches must not tell of them
+                initial["recurrence"] = 0.01 * initial["recurrence"]
+        return initial
+
+    @property
+    def auxiliary_layer(self) -> torch.nn.Linear | None:
+        """That of the proposal, if it has one."""
+        return None if self.proposal_network is None else self.proposal_network.auxiliary_layer
+
+    def regime_scales(self) -> Float[Tensor, " basis"] | None:
+        """Of state and emission, beside those of an even mixture."""
+        log_inverse = torch.cat([self.mixture.bases[name] for name in ("state_noise", "emission_noise")], -1)
+        log_inverse = log_inverse.clamp(-LARGEST_LOG_SCALE, LARGEST_LOG_SCALE)
+        return (log_inverse.mean(0) - log_inverse).mean(-1).exp()
+
+    def mixing_weights(
+        self, switches: Float[Tensor, "time sample series switch"]
+    ) -> Float[Tensor, "time sample series basis"]:
+        """Return the weights of the base parameters."""
+        return self.mixture.mix(switches)
+
+    def switching(
+        self, time_slice: TimeSlice, series: Series, location: Tensor, scale: Tensor, proposing: bool
+    ) -> tuple[AbstractSwitchingSystem, Gaussian]:
+        """The system of a slice of time in scaled units, and the prior over the state before it."""
+        features = self.inputs(self.step_inputs.read(time_slice, series), series.index)
+        bases = self.mixture.joined()
+        offsets = torch.einsum("tbu,kdu->tbkd", features, self.emission_inputs).unbind()  # see `gaussian.unbind`
+        of_state, of_emission = self.bases.noise_factors(self.log_scales, series)
+
+        def parameters(switch: Tensor, time: int) -> Regime:
+            weights = self.mixture.mix(switch)
+            mixed = self.mixture.split(weights @ bases)
+            offset = torch.einsum("...bk,bkd->...bd", weights, offsets[time])
+            zeros = offset.new_zeros(self.bases.state_dim)
+            noises = {name: variance(mixed[name]) for name in mixed if name.endswith("noise")}
+            return Regime(
+                DiagonalLinearGaussian(mixed["transition"], zeros, noises["state_noise"] * of_state),
+                DiagonalLinearGaussian(mixed["emission"], offset, noises["emission_noise"] * of_emission),
+                mixed.get("recurrence"),
+                noises.get("switch_noise"),
+            )
+
+        prior = prior_over(self.prior_mean, self.prior_log_inverse_scale, features.shape[1])
+        first, drift = self.dynamics(features)
+        if self.is_categorical:
+            return CategoricalSwitching(
+                torch.log_softmax(first, -1),
+                lambda switch, time: torch.log_softmax(drift(switch, time), -1),
+                parameters,
+                self.proposal != "bootstrap",
+                time_slice.active,
+            ), prior
+        proposal, auxiliary_proposal = None, None
+        if proposing and self.proposal_network is not None:
+            values, _ = scaled(time_slice, location, scale)
+            seen = self.emits.encoder_inputs(self.encoder, time_slice, values)
+            switch, auxiliary = self.proposal_network(torch.cat([seen, features], -1))
+            proposal = diagonal(switch)
+            if auxiliary is not None:
+                auxiliary_proposal = self.emits.read_proposal(self.decoder, auxiliary, values)
+        system = GaussianSwitching(
+            diagonal(first),
+            drift,
+            parameters,
+            proposal,
+            auxiliary_proposal,
+            self.likelihood(location, scale),
+            time_slice.active,
+            self.recurrence != "none",
+            self.recurrence == "exact",
+            self.emits.size,
+        )
+        return system, prior
+
+    def likelihood(self, location: Tensor, scale: Tensor) -> ScaledLikelihood | None:
+        """p(y_t | z_t); None where the targets themselves are emitted."""
+        if self.decoder is None:
+            return None
+        return ScaledLikelihood(self.decoder, location, scale, self.reconstruction_weight if self.training else 1.0)
+
+    def linear(self, time_slice: TimeSlice, series: Series) -> LinearModel:
+        """Return the system with all bases mixed evenly."""
+        features = self.inputs(self.step_inputs.read(time_slice, series), series.index)
+        mixed = self.mixture.even()
+        offset = torch.einsum("tbu,kdu->tbd", features, self.emission_inputs) / len(self.emission_inputs)
+        of_state, of_emission = self.bases.noise_factors(self.log_scales, series)
+        zeros = offset.new_zeros(self.bases.state_dim)
+        return linear_part(
+            time_slice,
+            DiagonalLinearGaussian(mixed["transition"], zeros, variance(mixed["state_noise"]) * of_state),
+            DiagonalLinearGaussian(mixed["emission"], offset, variance(mixed["emission_noise"]) * of_emission),
+            self.prior_mean,
+            self.prior_log_inverse_scale,
+            self.decoder,
+        )

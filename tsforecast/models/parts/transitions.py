@@ -1,0 +1,40 @@
+"""Initial transitions of dense systems, and states that wait for their series to begin."""
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from tsforecast.models.records import TimeSlice
+
+
+def begun(
+    time_slice: TimeSlice, transition: Float[Tensor, "1 1 state state"], noise: Float[Tensor, "1 #series state state"]
+) -> tuple[Float[Tensor, "#time #series state state"], Float[Tensor, "#time #series state state"]]:
+    """Transition and its noise with states that stand still before their series begins."""
+    if time_slice.active is None:
+        return transition, noise
+    moving = time_slice.active.to(noise.dtype)[..., None, None]
+    eye = torch.eye(noise.shape[-1], dtype=noise.dtype, device=noise.device)
+    return moving * transition + (1 - moving) * eye, moving * noise
+
+
+def seasonal_readout(size: int, season: int) -> Tensor:
+    """What the state of `rotations` is read by: its level, and the seasonal components if there is a season."""
+    readout = torch.zeros(size)
+    readout[0] = 1.0
+    readout[1::2] = 1.0 if season > 1 else 0.0
+    return readout
+
+
+def rotations(size: int, season: int) -> Tensor:
+    """A level, and damped rotations by the harmonics of the season (by random small angles without one)."""
+    matrix = torch.eye(size) * 0.97
+    matrix[0, 0] = 1.0
+    for harmonic, first in enumerate(range(1, size - 1, 2), start=1):
+        angle = 2 * math.pi * harmonic / season if season > 1 else 0.1 * harmonic
+        cosine, sine = math.cos(angle), math.sin(angle)
+        block = torch.tensor([[cosine, sine], [-sine, cosine]])
+        matrix[first : first + 2, first : first + 2] = (0.995 if season > 1 else 0.9) * block
+    return matrix

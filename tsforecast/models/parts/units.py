@@ -1,0 +1,200 @@
+"""Units of the targets: transformation, location and scale of every series, and the way back."""
+
+import dataclasses
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from tsforecast.core.linalg import is_transformed
+from tsforecast.models.parts.bounds import one_of
+from tsforecast.models.parts.transformation import TRANSFORMATIONS, restored, transformed
+from tsforecast.models.records import Batch, Belief, DataSpec, TimeSlice
+
+# An observation further from the centre than so many scales counts as missing: next to it float32 tells nothing of the
+# scale apart, and its square is soon infinite.
+FARTHEST = 1e7
+
+
+@dataclasses.dataclass(frozen=True)
+class Scaling:
+    """In which units a model sees the targets.
+
+    Attributes:
+        transformation: Of the target, before scaling: "none", "log1p" (counts) or "asinh" (spikes of both signs);
+            "auto" takes log1p if the training data are whole numbers of which none is negative.
+        scaling: "series" centres and scales every series by its own past, see `Units.of_past`; "none" leaves the values
+            as they are: for series that share an origin and a unit which mean something (positions, angles), given in
+            units of about a step's change, for which the initial noises are meant.
+        clip: "nonnegative" cuts forecasts at zero, "none" does not, "auto" does if the training data have no negative
+            value.
+
+    Raises:
+        ValueError: If a name is not known.
+    """
+
+    transformation: str = "auto"
+    scaling: str = "series"
+    clip: str = "auto"
+
+    def __post_init__(self) -> None:
+        one_of(("auto", *TRANSFORMATIONS), transformation=self.transformation)
+        one_of(("series", "none"), scaling=self.scaling)
+        one_of(("auto", "none", "nonnegative"), clip=self.clip)
+
+
+@dataclasses.dataclass(frozen=True)
+class Units:
+    """From the values of a batch to those that a model computes with, and back.
+
+    Attributes:
+        data: Of the model.
+        options: What was chosen; "auto" is no transformation and no clipping here: the estimator has resolved it.
+        support: What targets can be: "real" numbers, "counts", or from the "unit" interval.
+    """
+
+    data: DataSpec
+    options: Scaling
+    support: str = "real"
+
+    @property
+    def transformation(self) -> str:
+        """Return the name of the transformation."""
+        return "none" if self.options.transformation == "auto" else self.options.transformation
+
+    @property
+    def is_scale_free(self) -> bool:
+        """Whether data in another unit give the same forecast in that unit."""
+        return self.transformation == "none" and self.options.scaling == "series" and self.support == "real"
+
+    @property
+    def largest_value(self) -> float:
+        """The largest size of a value that the model can take."""
+        return largest_value(self.transformation, self.support)
+
+    def transform(self, values: Tensor) -> Tensor:
+        """The chosen transformation."""
+        return transformed(values, self.transformation)
+
+    def restore(self, values: Tensor, size: Tensor | None = None) -> Tensor:
+        """Back from transformed units to those of the data, clipped to the target's support; see `restored`."""
+        values = restored(values, self.transformation, size)
+        return values.clamp_min(0.0) if self.options.clip == "nonnegative" else values
+
+    def in_units(
+        self,
+        paths: Float[Tensor, "time sample series target"],
+        location: Float[Tensor, "series target"],
+        scale: Float[Tensor, "series target"],
+        known: Float[Tensor, "series time target"],
+    ) -> Float[Tensor, "series sample time target"]:
+        """Paths in the units of the data; what is known (not NaN) is put in their place."""
+        samples = self.restore((paths * scale + location).permute(2, 1, 0, 3))
+        known = known.to(samples.dtype).unsqueeze(1)
+        return torch.where(torch.isnan(known), samples, known)
+
+    def too_far(self, batch: Batch, belief: Belief, name: str = "past_target") -> Bool[Tensor, "series time target"]:
+        """Which values of a batch are further than `FARTHEST` scales from the centre, see `scaled`.
+
+        Args:
+            batch: Of the series of the belief.
+            belief: With their scaling.
+            name: "past_target" or "known_future"; NaN is not far.
+        """
+        values = self.transform(batch[name].to(belief.scale.dtype))
+        return (values - belief.location.unsqueeze(1)).abs() > FARTHEST * belief.scale.unsqueeze(1)
+
+    def mean_size(self, batch: Batch, dtype: torch.dtype) -> Float[Tensor, "series target"]:
+        """Mean absolute value of the past, in the units of the data."""
+        past = torch.where(batch["past_observed"], batch["past_target"].abs(), 0.0).to(dtype)
+        size = past.sum(1) / batch["past_observed"].sum(1).clamp_min(1)
+        return size.reshape(len(size), self.data.num_targets)
+
+    def of_past(
+        self, batch: Batch, dtype: torch.dtype
+    ) -> tuple[Float[Tensor, "series target"], Float[Tensor, "series target"]]:
+        """Location and scale of every series, from its past.
+
+        Of the last `scaling_length` values observed (of all if that is 0), the centre is the mean of the first season;
+        the scale the mean absolute difference from the season before, where a whole season of differences is observed,
+        else from the value before; without any, the mean absolute distance from the centre. A constant series is
+        scaled by its mean absolute value; one without any observation by 1. With `scaling="none"` 0 and 1.
+        """
+        if self.options.scaling == "none":
+            location = batch["past_target"].new_zeros(len(batch["past_target"]), self.data.num_targets, dtype=dtype)
+            return location, torch.ones_like(location)
+        time_slice = self.time_slice(batch, "past", dtype)
+        values, seen = time_slice.values, time_slice.observed
+        if self.data.scaling_length:
+            seen = seen & (seen.flip(0).cumsum(0).flip(0) <= self.data.scaling_length)
+        first = seen & (seen.cumsum(0) <= max(self.data.season, 1))
+        location = _mean(values, first)
+        spread = _mean((values - location).abs(), seen)
+        change = spread
+        for lag in (1, self.data.season):
+            both = seen[lag:] & seen[:-lag]
+            difference = _mean((values[lag:] - values[:-lag]).abs(), both)
+            change = torch.where(both.sum(0) >= lag, difference, change)
+        size = _mean(values.abs(), seen)
+        scale = torch.maximum(change, 1e-2 * spread)
+        scale = torch.where(scale > 1e-6 * size, scale, size)
+        return location, torch.where(scale > 0, scale, 1.0)
+
+    def time_slice(self, batch: Batch, part: str, dtype: torch.dtype) -> TimeSlice:
+        """The `past` or the `future` of a batch, or `both` one after the other, time first."""
+        if part == "both":
+            return self.time_slice(batch, "past", dtype).followed_by(self.time_slice(batch, "future", dtype))
+        time_feat = batch[f"{part}_time_feat"].transpose(0, 1)
+        index = batch[f"{part}_season_index"].transpose(0, 1)
+        shape = (*time_feat.shape[:2], self.data.num_targets)
+        if f"{part}_target" in batch:
+            observed = batch[f"{part}_observed"].transpose(0, 1)
+            values = torch.where(observed, batch[f"{part}_target"].transpose(0, 1), 0.0)
+        else:
+            values, observed = time_feat.new_zeros(shape), torch.zeros(shape, dtype=torch.bool, device=time_feat.device)
+        active = None
+        padded = batch["past_is_pad"] if part == "past" else None
+        if padded is not None and (is_transformed(padded) or bool(padded.any())):
+            active = ~padded.T
+            started = active.int().argmax(0)  # the calendar of the padding is that of the first step: it is not read
+            steps = torch.arange(len(index), device=index.device).unsqueeze(-1)
+            index = index.gather(0, torch.maximum(steps, started).unsqueeze(-1).expand(index.shape))
+        if not is_transformed(index) and bool((index == index[:, :1]).all()):
+            index = index[:, :1]
+        return TimeSlice(
+            values=torch.where(observed, self.transform(values.to(dtype)), 0.0),
+            observed=observed,
+            active=active,
+            time_feat=time_feat.to(dtype),
+            season_index=index,
+            dynamic_real=batch[f"{part}_dynamic_real"].transpose(0, 1).to(dtype),
+        )
+
+
+def largest_value(transformation: str, support: str) -> float:
+    """The largest size of a value that models of a transformation and a support can take."""
+    if support == "counts":
+        return 2.0**53  # whole numbers beyond have gaps
+    return 1e36 if transformation in ("log1p", "asinh") else 1e300
+
+
+def known_past(batch: Batch) -> Float[Tensor, "series time target"]:
+    """The observed values of the batch's past, NaN elsewhere."""
+    return torch.where(batch["past_observed"], batch["past_target"], torch.nan)
+
+
+def scaled(
+    time_slice: TimeSlice, location: Tensor, scale: Tensor
+) -> tuple[Float[Tensor, "time series target"], Bool[Tensor, "time series target"] | None]:
+    """Values in scaled units and their mask, None if all are observed; those too far from the centre are not."""
+    values = (time_slice.values - location) / scale
+    observed = time_slice.observed & (values.abs() <= FARTHEST)
+    values = torch.where(observed, values, 0.0)
+    if not is_transformed(observed) and bool(observed.all()):
+        return values, None
+    return values, observed
+
+
+def _mean(values: Tensor, mask: Tensor) -> Tensor:
+    """Mean over time of what the mask keeps; 0 where it keeps nothing."""
+    return torch.where(mask, values, 0.0).sum(0) / mask.sum(0).clamp_min(1)

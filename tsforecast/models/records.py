@@ -1,0 +1,148 @@
+"""Records that pass between data, models and inference."""
+
+import dataclasses
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from tsforecast.core import Gaussian
+from tsforecast.core.gaussian import register_record
+from tsforecast.core.particles.filtering import ParticleState
+from tsforecast.models.parts.bounds import at_least
+
+Batch = dict[str, Any]
+
+INPUT_NAMES = [
+    "past_target", "past_observed", "past_is_pad", "past_time_feat", "past_season_index", "past_dynamic_real",
+    "future_time_feat", "future_season_index", "future_dynamic_real", "known_future",
+    "series_index", "static_cat", "static_real",
+]  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class DataSpec:
+    """What a model must know of data and forecasts; the estimator finds it.
+
+    Attributes:
+        freq: Frequency of the data, as `pandas.Period` names it.
+        prediction_length: Steps of a forecast.
+        num_samples: Sample paths of a forecast if the caller does not say.
+        scaling_length: Steps at the end of the past from which the scaling is taken; 0 for all.
+        season: Main season in steps, for the scaling.
+        num_series: Series in the training data.
+        num_targets: Components of the target.
+        cardinality: Number of values of each static category.
+        num_static_real: Number of static numbers.
+        num_dynamic_real: Number of covariates known in advance.
+        num_time_features: Number of time features.
+
+    Raises:
+        ValueError: If a number is out of its range.
+    """
+
+    freq: str = "D"
+    prediction_length: int = 1
+    num_samples: int = 100
+    scaling_length: int = 0
+    season: int = 1
+    num_series: int = 0
+    num_targets: int = 1
+    cardinality: list[int] = dataclasses.field(default_factory=list)
+    num_static_real: int = 0
+    num_dynamic_real: int = 0
+    num_time_features: int = 0
+
+    def __post_init__(self) -> None:
+        at_least(1, prediction_length=self.prediction_length, num_samples=self.num_samples, season=self.season)
+        at_least(1, num_targets=self.num_targets)
+        at_least(0, scaling_length=self.scaling_length, num_series=self.num_series)
+        at_least(0, num_static_real=self.num_static_real, num_dynamic_real=self.num_dynamic_real)
+        at_least(0, num_time_features=self.num_time_features)
+
+
+@register_record
+@dataclasses.dataclass(frozen=True)
+class Series:
+    """Who the series of a batch are.
+
+    Attributes:
+        index: Number of each series in the training data, 0 for unknown ones.
+        static_cat: Codes of the static categories, -1 for unknown ones.
+        static_real: Static numbers.
+    """
+
+    index: Int[Tensor, " series"]
+    static_cat: Int[Tensor, "series category"]
+    static_real: Float[Tensor, "series static"]
+
+    @classmethod
+    def of(cls, batch: Batch) -> "Series":
+        """The series of a batch."""
+        return cls(batch["series_index"], batch["static_cat"], batch["static_real"])
+
+
+@register_record
+@dataclasses.dataclass(frozen=True)
+class Belief:
+    """All of the past that the future needs.
+
+    Attributes:
+        state: Belief over the last state, in scaled units: a Gaussian, or particles with switches.
+        location: Centre of the scaling, frozen when filtering began.
+        scale: Unit of the scaling, frozen likewise.
+        series: Who the series are.
+        memory: Of a recurrent network, for models that have one.
+    """
+
+    state: Gaussian | ParticleState
+    location: Float[Tensor, "series target"]
+    scale: Float[Tensor, "series target"]
+    series: Series
+    memory: Float[Tensor, "series layer 2 hidden"] | None = None
+
+    @property
+    def gaussian(self) -> Gaussian:
+        """The state of a model without particles."""
+        assert isinstance(self.state, Gaussian)
+        return self.state
+
+    @property
+    def particles(self) -> ParticleState:
+        """The state of a model with particles."""
+        assert isinstance(self.state, ParticleState)
+        return self.state
+
+
+@register_record
+@dataclasses.dataclass(frozen=True)
+class TimeSlice:
+    """A slice of the time of a batch of series, time outermost; what is not observed is zero.
+
+    Attributes:
+        values: Targets in the units of the data, transformed but not scaled.
+        observed: False where missing.
+        active: False before the series begins; None where all have begun.
+        time_feat: Time features.
+        season_index: Active factor of each season; one series wide where all agree.
+        dynamic_real: Covariates.
+    """
+
+    values: Float[Tensor, "time series target"]
+    observed: Bool[Tensor, "time series target"]
+    active: Bool[Tensor, "time series"] | None
+    time_feat: Float[Tensor, "time series feature"]
+    season_index: Int[Tensor, "time #series season"]
+    dynamic_real: Float[Tensor, "time series covariate"]
+
+    def followed_by(self, later: "TimeSlice") -> "TimeSlice":
+        """One slice of both."""
+        active = self.active
+        if active is not None:
+            active = torch.cat([active, active.new_ones(len(later.values), active.shape[1])])
+        wide = max(self.season_index.shape[1], later.season_index.shape[1])
+        index = [x.season_index.expand(-1, wide, -1) for x in (self, later)]
+        names = ("values", "observed", "time_feat", "dynamic_real")
+        joined = {name: torch.cat([getattr(self, name), getattr(later, name)]) for name in names}
+        return TimeSlice(**joined, active=active, season_index=torch.cat(index))
