@@ -643,7 +643,7 @@ def without_a_value(entry, **changes):
 def said(caplog):
     """What the predictor has logged since the last call."""
     messages = [
-        f"{r.levelname} {r.getMessage()}" for r in caplog.records if r.name == "tsforecast.forecasting.predictor"
+        f"{r.levelname} {r.getMessage()}" for r in caplog.records if r.name == "tsforecast.forecasting.histories"
     ]
     caplog.clear()
     return messages

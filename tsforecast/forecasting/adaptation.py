@@ -24,7 +24,7 @@ from tsforecast.data.files import save_tensors
 from tsforecast.data.magnitude import find_exponents
 from tsforecast.data.task import instances
 from tsforecast.data.tensors import expect_like, load_tensors
-from tsforecast.data.transform import collate, cut, since_first_value
+from tsforecast.data.windows import collate, cut, since_first_value
 from tsforecast.forecasting.predictor import StateSpacePredictor, load_predictor, save_predictor, with_module
 from tsforecast.learners import LEARNERS, AbstractNetwork, AbstractNetworkLearner, LearnerConfig, LogDensity, Subspace
 from tsforecast.learners.loop import in_prior_units

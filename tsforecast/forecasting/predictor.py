@@ -1,53 +1,31 @@
 """GluonTS predictor for every model: from a history to a forecast, to a file and back."""
 
-import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import torch
 from gluonts.core.component import validated
 from gluonts.itertools import batcher
 from gluonts.model.forecast import Forecast, SampleForecast
 from gluonts.model.predictor import Predictor
-from gluonts.torch.model.forecast import DistributionForecast
 from gluonts.torch.model.predictor import PyTorchPredictor
 from gluonts.transform import Transformation
-from numpy.typing import NDArray
 
-from tsforecast.data.checks import as_numbers, check_entries, refuse_frame
+from tsforecast.data.checks import refuse_frame
 from tsforecast.data.dataframes import columns_of
 from tsforecast.data.files import replace_folder
-from tsforecast.data.frequency import expected_alias_warnings
-from tsforecast.data.magnitude import compact, find_exponents, in_units
 from tsforecast.data.quantiles import TENTHS, check_levels, forecast_frame
 from tsforecast.data.roles import Columns
 from tsforecast.data.table import read_task
-from tsforecast.data.transform import Prepare, collate, cut, since_first_value
-from tsforecast.forecasting.beliefs import LiveBelief, continued, join, split, static_features
+from tsforecast.data.transform import Prepare
+from tsforecast.forecasting.beliefs import LiveBelief
+from tsforecast.forecasting.devices import find_device
+from tsforecast.forecasting.histories import Histories
 from tsforecast.forecasting.serialization import NOT_SAVED, declared, read_parts, write_parts
-from tsforecast.models import INPUT_NAMES, AbstractForecaster, Belief
-from tsforecast.models.parts.exact import ExactInference, distribution_in_units
-from tsforecast.models.parts.units import FARTHEST
-
-log = logging.getLogger(__name__)
-
-_NAMED = 10  # series that a warning names, at most
-_BATCHES_HELD = 8
-
-
-@dataclass(frozen=True)
-class _Waiting:
-    """New observations of a series on their way into its belief, which is None where it begins with them."""
-
-    item_id: str
-    window: dict[str, Any]
-    static: dict[str, np.ndarray]
-    belief: Belief | None
-    exponents: tuple[int, ...]
+from tsforecast.forecasting.updates import forecasts_from, updated
+from tsforecast.models import INPUT_NAMES, AbstractForecaster
 
 
 class StateSpacePredictor(PyTorchPredictor):
@@ -152,42 +130,11 @@ class StateSpacePredictor(PyTorchPredictor):
         Raises:
             ValueError: If an entry or a frame is not as expected; the message names the series or the row.
         """
-        net, far = self._net(), dict[str, None]()
+        histories = self._histories()
         try:
-            for held in batcher(self._checked(self._entries(dataset, columns)), _BATCHES_HELD * self.batch_size):
-                # Rolling windows of a series follow one another and differ in length: in order every batch would be
-                # padded.
-                order = [*range(len(held))]
-                if len(held) > self.batch_size:
-                    order.sort(key=lambda k: np.shape(held[k]["target"])[-1])
-                found: dict[int, Forecast] = {}
-                for places in batcher(order, self.batch_size):
-                    forecasts = self._of_histories(net, [held[k] for k in places], num_samples, far)
-                    found.update(zip(places, forecasts, strict=True))
-                yield from (found[k] for k in range(len(held)))
+            yield from histories.predicted(self._entries(dataset, columns), num_samples)
         finally:  # also where nobody asks for the rest
-            _warn_far(far)
-
-    def _of_histories(
-        self, net: AbstractForecaster, entries: list[dict[str, Any]], num_samples: int | None, far: dict[str, None]
-    ) -> list[Forecast]:
-        """Forecasts from the ends of entries; values too far from the others are named in `far`."""
-        prepared = self.input_transform(iter(entries), is_train=False)
-        windows = [
-            since_first_value(cut(e, len(e["target"]), self.history_length, self.prediction_length)) for e in prepared
-        ]
-        exponents = self._exponents(net, windows)
-        batch = collate(windows, self.device, exponents)
-        with torch.no_grad():
-            belief, _ = net.filter(batch)
-            far.update(_far_values(net, batch, belief, windows))
-            return self._forecasts(net, belief, batch, num_samples, exponents)
-
-    def _exponents(self, net: AbstractForecaster, windows: list[dict[str, Any]]) -> NDArray[np.int64]:
-        """Powers of two by which targets are divided, (series, target); none where the unit matters to the model."""
-        if net.units.is_scale_free:
-            return find_exponents(windows, net.data.scaling_length)
-        return np.zeros((len(windows), net.data.num_targets), np.int64)
+            histories.warn()
 
     def predict_frame(
         self,
@@ -251,21 +198,9 @@ class StateSpacePredictor(PyTorchPredictor):
             ValueError: If an entry is not as expected; the message names the series.
         """
         refuse_frame(dataset)
-        net = self._net()
+        histories = self._histories()
         for entry in dataset:  # one by one: a smoother keeps every step of every sample
-            self._check(entry)
-            (prepared,) = self.input_transform(iter([entry]), is_train=True)
-            windows = [cut(prepared, len(prepared["target"]), None, 0)]
-            exponents = self._exponents(net, windows)
-            with torch.no_grad():
-                batch = collate(windows, self.device, exponents)
-                samples = net.impute(batch, num_samples or net.data.num_samples)[0].cpu().numpy()
-            paths = in_units(samples[..., 0] if net.data.num_targets == 1 else samples, exponents[0])
-            values = compact(prepared["target"])
-            if values.dtype == np.float64:  # float32 has not kept them
-                seen = prepared["observed"]
-                paths = np.where(seen, values, paths) if paths.ndim == 3 else np.where(seen[:, 0], values[:, 0], paths)
-            yield SampleForecast(samples=paths, start_date=entry["start"], item_id=entry.get("item_id"))
+            yield histories.imputed(entry, num_samples)
 
     def filter(self, dataset: Iterable[dict[str, Any]]) -> dict[str, LiveBelief]:
         """What is known of every series at the end of its history, to be kept and moved on.
@@ -293,59 +228,7 @@ class StateSpacePredictor(PyTorchPredictor):
         Raises:
             ValueError: If an entry is not as expected or repeats what has been seen; the message names the series.
         """
-        refuse_frame(dataset)
-        net, far = self._net(), dict[str, None]()
-        found = dict(beliefs)
-        waiting: dict[tuple[bool, int], list[_Waiting]] = {}
-        seen: dict[str, None] = {}
-        for entry in dataset:
-            item = str(entry.get("item_id"))
-            if "item_id" not in entry or item in seen:
-                raise ValueError(f"expected an item_id of its own for each series, got {entry.get('item_id')!r}")
-            seen[item] = None
-            self._check(entry)
-            known = found.get(item)
-            static = static_features(entry) if known is None else known.static
-            begins = known is None or not known.begun
-            whole = entry if known is None else continued(known, entry)
-            (prepared,) = self.input_transform(iter([whole]), is_train=True)
-            window = cut(prepared, len(prepared["target"]), self.history_length if begins else None, 0)
-            window = since_first_value(window) if begins else window
-            group = waiting.setdefault((begins, len(window["past_target"])), [])
-            if known is None or begins:
-                exponents = tuple(self._exponents(net, [window])[0].tolist())
-                group.append(_Waiting(item, window, static, None, exponents))
-            else:
-                group.append(_Waiting(item, window, static, known.belief, known.exponents))
-            if len(group) == self.batch_size:
-                found.update(self._moved(net, group, far))
-                group.clear()
-        for group in waiting.values():
-            if group:
-                found.update(self._moved(net, group, far))
-        _warn_far(far)
-        return {item: found[item] for item in dict.fromkeys([*beliefs, *seen])}
-
-    def _moved(self, net: AbstractForecaster, group: list[_Waiting], far: dict[str, None]) -> dict[str, LiveBelief]:
-        """Beliefs after windows of equal length, of series that all have begun before or all begin now."""
-        before = [one.belief for one in group if one.belief is not None]
-        windows = [one.window for one in group]
-        batch = collate(windows, self.device, np.array([one.exponents for one in group]))
-        with torch.no_grad():
-            after, _ = net.filter(batch, join(before) if before else None)
-            far.update(_far_values(net, batch, after, windows))
-        rows = zip(group, batch["forecast_start"], split(after), strict=True)
-        return {
-            one.item_id: LiveBelief(
-                one.item_id,
-                end,
-                belief,
-                one.static,
-                begun=one.belief is not None or bool(one.window["past_observed"].any()),
-                exponents=one.exponents,
-            )
-            for one, end, belief in rows
-        }
+        return updated(self._histories(), beliefs, dataset)
 
     def forecast_from(
         self,
@@ -364,132 +247,21 @@ class StateSpacePredictor(PyTorchPredictor):
         Raises:
             ValueError: If a series is not known, or covariates do not fit; the message names the series.
         """
-        refuse_frame(dataset)
-        net = self._net()
-        entries = [{"item_id": item} for item in beliefs] if dataset is None else dataset
-        for chunk in batcher(entries, self.batch_size):
-            known, windows = [], []
-            for entry in chunk:
-                item = str(entry.get("item_id"))
-                if item not in beliefs:
-                    raise ValueError(f"series {item!r} is not among the beliefs; filter its history first")
-                known.append(beliefs[item])
-                empty = np.zeros((net.data.num_targets, 0), np.float32)
-                whole = {**known[-1].static, **entry, "start": known[-1].end, "target": empty, "item_id": item}
-                (prepared,) = self.input_transform(iter([whole]), is_train=False)
-                if len(prepared["dynamic_real"]) < self.prediction_length:
-                    raise ValueError(
-                        f"series {item!r}: expected feat_dynamic_real over {self.prediction_length} steps from "
-                        f"{known[-1].end} on, got {len(prepared['dynamic_real'])}"
-                    )
-                windows.append(cut(prepared, 0, None, self.prediction_length))
-            exponents = np.array([k.exponents for k in known])
-            with torch.no_grad():
-                batch = collate(windows, self.device, exponents)
-                forecasts = self._forecasts(net, join([k.belief for k in known]), batch, num_samples, exponents)
-            yield from forecasts
+        return forecasts_from(self._histories(), beliefs, dataset, num_samples)
 
-    def _net(self) -> AbstractForecaster:
+    def _histories(self) -> Histories:
         net = self.prediction_net.eval()
         assert isinstance(net, AbstractForecaster)
-        return net
-
-    def _check(self, entry: dict[str, Any], future: int = 0) -> None:
-        net = self._net()
-        check_entries(
-            [entry],
+        return Histories(
+            net,
+            self.input_transform,
+            self.prediction_length,
             self.freq,
-            future=future,
-            all_missing=True,
-            support=net.units.support,
-            largest=net.units.largest_value,
+            self.batch_size,
+            self.history_length,
+            self.forecast,
+            torch.device(self.device),
         )
-
-    def _checked(self, dataset: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-        """The entries, each checked when its turn comes; at the end a warning of those without a value."""
-        names: dict[str, None] = {}
-        try:
-            for number, entry in enumerate(dataset):
-                self._check(entry, self.prediction_length)
-                if np.isnan(as_numbers(entry["target"])[..., -(self.history_length or 0) :]).all():
-                    names[repr(entry["item_id"]) if "item_id" in entry else f"number {number}"] = None
-                yield entry
-        finally:  # also where nobody asks for the rest
-            if names:
-                log.warning(
-                    "no value in the history of %d series (%s): the forecast is the model's prior, with location 0 and "
-                    "scale 1, which may be far from what the series is like; give values, or leave it out",
-                    len(names),
-                    _some(list(names)),
-                )
-
-    def _forecasts(
-        self,
-        net: AbstractForecaster,
-        belief: Belief,
-        batch: dict[str, Any],
-        num_samples: int | None,
-        exponents: NDArray[np.int64],
-    ) -> list[Forecast]:
-        """Forecasts in the units of the data, whose targets were divided by powers of two."""
-        count = len(batch["forecast_start"])
-        names, infos = (batch.get(name, [None] * count) for name in ("item_id", "info"))
-        common = [
-            {"start_date": start, "item_id": item, "info": info}
-            for start, item, info in zip(batch["forecast_start"], names, infos, strict=True)
-        ]
-        _refuse_far_future(net, batch, belief, names)
-        if self.forecast == "distribution":
-            assert isinstance(net.inference, ExactInference)
-            marginals = zip(net.inference.marginals(belief, batch), exponents, strict=True)
-            found = [distribution_in_units(marginal, powers) for marginal, powers in marginals]
-            return [DistributionForecast(distribution=d, **c) for d, c in zip(found, common, strict=True)]
-        samples = net.forecast(belief, batch, num_samples or net.data.num_samples)
-        if net.data.num_targets == 1:
-            samples = samples.squeeze(-1)
-        paths = [in_units(one, powers) for one, powers in zip(samples.cpu().numpy(), exponents, strict=True)]
-        return [SampleForecast(samples=one, **c) for one, c in zip(paths, common, strict=True)]
-
-
-def _far_values(
-    net: AbstractForecaster, batch: dict[str, Any], belief: Belief, windows: list[dict[str, Any]]
-) -> dict[str, None]:
-    """The first value of each series that is too far from the others, by name, value and time."""
-    far = (net.units.too_far(batch, belief) & batch["past_observed"]).cpu().numpy()
-    found = {}
-    for series in np.flatnonzero(far.any((1, 2))):
-        window = windows[series]
-        time, target = np.argwhere(far[series])[0]
-        back = far.shape[1] - time
-        value = window["past_target"][len(window["past_target"]) - back, target]
-        with expected_alias_warnings():
-            period = window["forecast_start"] - int(back)
-        found[f"series {window.get('item_id')!r}: {value:g} at {period}"] = None
-    return found
-
-
-def _warn_far(far: Mapping[str, None]) -> None:
-    if far:
-        log.warning(
-            "values more than %g times the scale of their series away from its centre count as missing (%s): correct "
-            "them, or filter the history anew if the series has grown so much",
-            FARTHEST,
-            _some(list(far)),
-        )
-
-
-def _refuse_far_future(net: AbstractForecaster, batch: dict[str, Any], belief: Belief, names: list[Any]) -> None:
-    far = net.units.too_far(batch, belief, "known_future").any((1, 2))
-    if bool(far.any()):
-        raise ValueError(
-            f"series {names[int(far.int().argmax())]!r}: a value of known_future is more than {FARTHEST:g} times the "
-            "scale of the series away from its centre; correct it, or write NaN where it is free"
-        )
-
-
-def _some(names: list[str]) -> str:
-    more = len(names) - _NAMED
-    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def with_module(predictor: StateSpacePredictor, module: AbstractForecaster) -> StateSpacePredictor:
@@ -551,22 +323,3 @@ def load_predictor(folder: str | Path, device: str = "auto") -> StateSpacePredic
         ValueError: If it is damaged, of another program or of another format; or there is no such device.
     """
     return StateSpacePredictor.deserialize(Path(folder), find_device(device))
-
-
-def find_device(name: str | torch.device) -> torch.device:
-    """A device of this machine; "auto" is a GPU where there is one.
-
-    Raises:
-        ValueError: If it is not there.
-    """
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-        torch.zeros(1, device=device).item()
-    except (RuntimeError, AssertionError) as error:
-        there = ["cpu", *(f"cuda:{number}" for number in range(torch.cuda.device_count()))]
-        raise ValueError(
-            f"there is no device {str(name)!r} here; expected auto or one of {', '.join(there)}"
-        ) from error
-    return device

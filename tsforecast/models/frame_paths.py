@@ -13,7 +13,8 @@ from torch import Tensor
 from tsforecast.core import particles
 from tsforecast.core.particles.recurrent import RecurrentSwitching
 from tsforecast.core.particles.switching import GaussianSwitching
-from tsforecast.models.kvae import KVAEDynamics, KVAEMCForecaster, KVAERBForecaster
+from tsforecast.models.kvae import KVAEMCForecaster, KVAERBForecaster
+from tsforecast.models.parts.recurrent_bases import KVAEDynamics
 from tsforecast.models.parts.switching_bases import SwitchingBases
 from tsforecast.models.records import Batch, Belief
 from tsforecast.models.sgls import ARSGLSForecaster

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tsforecast.core.particles.switching import DiagonalGaussian
+from tsforecast.core.particles.proposals import DiagonalGaussian
 from tsforecast.models.parts.bounds import at_least
 from tsforecast.models.parts.log_scales import LARGEST_LOG_SCALE, diagonal, variance
 from tsforecast.models.parts.optimisation import AuxiliaryTraining

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tsforecast.core import Gaussian, kalman
-from tsforecast.core.linalg import is_transformed
+from tsforecast.core.torch_internals import is_transformed
 from tsforecast.models.parts.inference import AbstractDynamics, AbstractInference, LinearModel
 from tsforecast.models.parts.objectives import crps_of_marginals, negative_log_likelihood
 from tsforecast.models.parts.units import Units, known_past, scaled

@@ -3,7 +3,7 @@
 from jaxtyping import Float
 from torch import Tensor
 
-from tsforecast.core.particles.switching import DiagonalGaussian
+from tsforecast.core.particles.proposals import DiagonalGaussian
 
 # Logarithms of inverse scales stay in a range in which float32 filters safely whatever an optimiser does.
 LARGEST_LOG_SCALE = 5.0

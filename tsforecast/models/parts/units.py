@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from tsforecast.core.linalg import is_transformed
+from tsforecast.core.torch_internals import is_transformed
 from tsforecast.models.parts.bounds import one_of
 from tsforecast.models.parts.transformation import TRANSFORMATIONS, restored, transformed
 from tsforecast.models.records import Batch, Belief, DataSpec, TimeSlice

@@ -1,0 +1,198 @@
+"""From entries to batches, beliefs and forecasts, by a trained model."""
+
+import logging
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from gluonts.itertools import batcher
+from gluonts.model.forecast import Forecast, SampleForecast
+from gluonts.torch.model.forecast import DistributionForecast
+from gluonts.transform import Transformation
+from numpy.typing import NDArray
+
+from tsforecast.data.checks import as_numbers, check_entries
+from tsforecast.data.frequency import expected_alias_warnings
+from tsforecast.data.magnitude import compact, find_exponents, in_units
+from tsforecast.data.windows import collate, cut, since_first_value
+from tsforecast.models import AbstractForecaster, Belief
+from tsforecast.models.parts.exact import ExactInference, distribution_in_units
+from tsforecast.models.parts.units import FARTHEST
+
+log = logging.getLogger(__name__)
+
+_NAMED = 10  # series that a warning names, at most
+_BATCHES_HELD = 8
+
+
+@dataclass(frozen=True)
+class Histories:
+    """What a trained model makes of the histories of series.
+
+    Attributes:
+        net: The model.
+        transform: `Prepare`, with the horizon.
+        horizon: Steps of a forecast.
+        freq: Frequency which the data must have.
+        batch_size: Series at a time.
+        history_length: Steps of the history used at most; None for all.
+        forecast: "samples" or "distribution".
+        device: Of the model.
+        far: Values that were too far from the others, filled on the way; see `warn`.
+    """
+
+    net: AbstractForecaster
+    transform: Transformation
+    horizon: int
+    freq: str
+    batch_size: int
+    history_length: int | None
+    forecast: str
+    device: torch.device
+    far: dict[str, None] = field(default_factory=dict)
+
+    def check(self, entry: dict[str, Any], future: int = 0) -> None:
+        """Raises a ValueError, which names the series, if an entry is not as expected."""
+        units = self.net.units
+        limits = {"support": units.support, "largest": units.largest_value}
+        check_entries([entry], self.freq, future=future, all_missing=True, **limits)
+
+    def exponents(self, windows: list[dict[str, Any]]) -> NDArray[np.int64]:
+        """Powers of two by which targets are divided, (series, target); none where the unit matters to the model."""
+        if self.net.units.is_scale_free:
+            return find_exponents(windows, self.net.data.scaling_length)
+        return np.zeros((len(windows), self.net.data.num_targets), np.int64)
+
+    def filtered(self, windows: list[dict[str, Any]], batch: dict[str, Any], belief: Belief | None = None) -> Belief:
+        """The belief behind a batch; values that are too far from the others are noted.
+
+        Args:
+            windows: That the batch was collated from.
+            batch: Its past is read.
+            belief: From which to go on; None to begin.
+        """
+        after, _ = self.net.filter(batch, belief)
+        self.far.update(_far_values(self.net, batch, after, windows))
+        return after
+
+    def predicted(self, dataset: Iterable[dict[str, Any]], num_samples: int | None) -> Iterator[Forecast]:
+        """A forecast for every entry, in order; a few batches of entries are held at a time."""
+        for held in batcher(self._checked(dataset), _BATCHES_HELD * self.batch_size):
+            # Rolling windows of a series follow one another and differ in length: in order every batch would be
+            # padded.
+            order = [*range(len(held))]
+            if len(held) > self.batch_size:
+                order.sort(key=lambda k: np.shape(held[k]["target"])[-1])
+            found: dict[int, Forecast] = {}
+            for places in batcher(order, self.batch_size):
+                forecasts = self._of_histories([held[k] for k in places], num_samples)
+                found.update(zip(places, forecasts, strict=True))
+            yield from (found[k] for k in range(len(held)))
+
+    def _of_histories(self, entries: list[dict[str, Any]], num_samples: int | None) -> list[Forecast]:
+        """Forecasts from the ends of entries."""
+        prepared = self.transform(iter(entries), is_train=False)
+        windows = [since_first_value(cut(e, len(e["target"]), self.history_length, self.horizon)) for e in prepared]
+        exponents = self.exponents(windows)
+        batch = collate(windows, self.device, exponents)
+        with torch.no_grad():
+            return self.forecasts(self.filtered(windows, batch), batch, num_samples, exponents)
+
+    def forecasts(
+        self, belief: Belief, batch: dict[str, Any], num_samples: int | None, exponents: NDArray[np.int64]
+    ) -> list[Forecast]:
+        """Forecasts in the units of the data, whose targets were divided by powers of two."""
+        net, count = self.net, len(batch["forecast_start"])
+        names, infos = (batch.get(name, [None] * count) for name in ("item_id", "info"))
+        common = [
+            {"start_date": start, "item_id": item, "info": info}
+            for start, item, info in zip(batch["forecast_start"], names, infos, strict=True)
+        ]
+        _refuse_far_future(net, batch, belief, names)
+        if self.forecast == "distribution":
+            assert isinstance(net.inference, ExactInference)
+            marginals = zip(net.inference.marginals(belief, batch), exponents, strict=True)
+            found = [distribution_in_units(marginal, powers) for marginal, powers in marginals]
+            return [DistributionForecast(distribution=d, **c) for d, c in zip(found, common, strict=True)]
+        samples = net.forecast(belief, batch, num_samples or net.data.num_samples)
+        if net.data.num_targets == 1:
+            samples = samples.squeeze(-1)
+        paths = [in_units(one, powers) for one, powers in zip(samples.cpu().numpy(), exponents, strict=True)]
+        return [SampleForecast(samples=one, **c) for one, c in zip(paths, common, strict=True)]
+
+    def imputed(self, entry: dict[str, Any], num_samples: int | None) -> SampleForecast:
+        """Joint samples of the missing values of an entry, given all that it has."""
+        self.check(entry)
+        (prepared,) = self.transform(iter([entry]), is_train=True)
+        windows = [cut(prepared, len(prepared["target"]), None, 0)]
+        exponents = self.exponents(windows)
+        with torch.no_grad():
+            batch = collate(windows, self.device, exponents)
+            samples = self.net.impute(batch, num_samples or self.net.data.num_samples)[0].cpu().numpy()
+        paths = in_units(samples[..., 0] if self.net.data.num_targets == 1 else samples, exponents[0])
+        values = compact(prepared["target"])
+        if values.dtype == np.float64:  # float32 has not kept them
+            seen = prepared["observed"]
+            paths = np.where(seen, values, paths) if paths.ndim == 3 else np.where(seen[:, 0], values[:, 0], paths)
+        return SampleForecast(samples=paths, start_date=entry["start"], item_id=entry.get("item_id"))
+
+    def _checked(self, dataset: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        """The entries, each checked when its turn comes; at the end a warning of those without a value."""
+        names: dict[str, None] = {}
+        try:
+            for number, entry in enumerate(dataset):
+                self.check(entry, self.horizon)
+                if np.isnan(as_numbers(entry["target"])[..., -(self.history_length or 0) :]).all():
+                    names[repr(entry["item_id"]) if "item_id" in entry else f"number {number}"] = None
+                yield entry
+        finally:  # also where nobody asks for the rest
+            if names:
+                log.warning(
+                    "no value in the history of %d series (%s): the forecast is the model's prior, with location 0 and "
+                    "scale 1, which may be far from what the series is like; give values, or leave it out",
+                    len(names),
+                    _some(list(names)),
+                )
+
+    def warn(self) -> None:
+        """Warns of the values that were too far from the others."""
+        if self.far:
+            log.warning(
+                "values more than %g times the scale of their series away from its centre count as missing (%s): "
+                "correct them, or filter the history anew if the series has grown so much",
+                FARTHEST,
+                _some(list(self.far)),
+            )
+
+
+def _far_values(
+    net: AbstractForecaster, batch: dict[str, Any], belief: Belief, windows: list[dict[str, Any]]
+) -> dict[str, None]:
+    """The first value of each series that is too far from the others, by name, value and time."""
+    far = (net.units.too_far(batch, belief) & batch["past_observed"]).cpu().numpy()
+    found = {}
+    for series in np.flatnonzero(far.any((1, 2))):
+        window = windows[series]
+        time, target = np.argwhere(far[series])[0]
+        back = far.shape[1] - time
+        value = window["past_target"][len(window["past_target"]) - back, target]
+        with expected_alias_warnings():
+            period = window["forecast_start"] - int(back)
+        found[f"series {window.get('item_id')!r}: {value:g} at {period}"] = None
+    return found
+
+
+def _refuse_far_future(net: AbstractForecaster, batch: dict[str, Any], belief: Belief, names: list[Any]) -> None:
+    far = net.units.too_far(batch, belief, "known_future").any((1, 2))
+    if bool(far.any()):
+        raise ValueError(
+            f"series {names[int(far.int().argmax())]!r}: a value of known_future is more than {FARTHEST:g} times the "
+            "scale of the series away from its centre; correct it, or write NaN where it is free"
+        )
+
+
+def _some(names: list[str]) -> str:
+    more = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,117 @@
+"""Beliefs that move on with new observations, and forecasts from where they end."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from gluonts.itertools import batcher
+from gluonts.model.forecast import Forecast
+
+from tsforecast.data.checks import refuse_frame
+from tsforecast.data.windows import collate, cut, since_first_value
+from tsforecast.forecasting.beliefs import LiveBelief, continued, join, split, static_features
+from tsforecast.forecasting.histories import Histories
+from tsforecast.models import Belief
+
+
+@dataclass(frozen=True)
+class _Waiting:
+    """New observations of a series on their way into its belief, which is None where it begins with them."""
+
+    item_id: str
+    window: dict[str, Any]
+    static: dict[str, np.ndarray]
+    belief: Belief | None
+    exponents: tuple[int, ...]
+
+
+def updated(
+    histories: Histories, beliefs: Mapping[str, LiveBelief], dataset: Iterable[dict[str, Any]]
+) -> dict[str, LiveBelief]:
+    """The beliefs after new observations; see `StateSpacePredictor.update`."""
+    refuse_frame(dataset)
+    found = dict(beliefs)
+    waiting: dict[tuple[bool, int], list[_Waiting]] = {}
+    seen: dict[str, None] = {}
+    for entry in dataset:
+        item = str(entry.get("item_id"))
+        if "item_id" not in entry or item in seen:
+            raise ValueError(f"expected an item_id of its own for each series, got {entry.get('item_id')!r}")
+        seen[item] = None
+        histories.check(entry)
+        known = found.get(item)
+        static = static_features(entry) if known is None else known.static
+        begins = known is None or not known.begun
+        whole = entry if known is None else continued(known, entry)
+        (prepared,) = histories.transform(iter([whole]), is_train=True)
+        window = cut(prepared, len(prepared["target"]), histories.history_length if begins else None, 0)
+        window = since_first_value(window) if begins else window
+        group = waiting.setdefault((begins, len(window["past_target"])), [])
+        if known is None or begins:
+            exponents = tuple(histories.exponents([window])[0].tolist())
+            group.append(_Waiting(item, window, static, None, exponents))
+        else:
+            group.append(_Waiting(item, window, static, known.belief, known.exponents))
+        if len(group) == histories.batch_size:
+            found.update(_moved(histories, group))
+            group.clear()
+    for group in waiting.values():
+        if group:
+            found.update(_moved(histories, group))
+    histories.warn()
+    return {item: found[item] for item in dict.fromkeys([*beliefs, *seen])}
+
+
+def _moved(histories: Histories, group: list[_Waiting]) -> dict[str, LiveBelief]:
+    """Beliefs after windows of equal length, of series that all have begun before or all begin now."""
+    before = [one.belief for one in group if one.belief is not None]
+    windows = [one.window for one in group]
+    batch = collate(windows, histories.device, np.array([one.exponents for one in group]))
+    with torch.no_grad():
+        after = histories.filtered(windows, batch, join(before) if before else None)
+    rows = zip(group, batch["forecast_start"], split(after), strict=True)
+    return {
+        one.item_id: LiveBelief(
+            one.item_id,
+            end,
+            belief,
+            one.static,
+            begun=one.belief is not None or bool(one.window["past_observed"].any()),
+            exponents=one.exponents,
+        )
+        for one, end, belief in rows
+    }
+
+
+def forecasts_from(
+    histories: Histories,
+    beliefs: Mapping[str, LiveBelief],
+    dataset: Iterable[dict[str, Any]] | None,
+    num_samples: int | None,
+) -> Iterator[Forecast]:
+    """Forecasts from where the beliefs end; see `StateSpacePredictor.forecast_from`."""
+    refuse_frame(dataset)
+    entries = [{"item_id": item} for item in beliefs] if dataset is None else dataset
+    for chunk in batcher(entries, histories.batch_size):
+        known, windows = [], []
+        for entry in chunk:
+            item = str(entry.get("item_id"))
+            if item not in beliefs:
+                raise ValueError(f"series {item!r} is not among the beliefs; filter its history first")
+            known.append(beliefs[item])
+            empty = np.zeros((histories.net.data.num_targets, 0), np.float32)
+            whole = {**known[-1].static, **entry, "start": known[-1].end, "target": empty, "item_id": item}
+            (prepared,) = histories.transform(iter([whole]), is_train=False)
+            if len(prepared["dynamic_real"]) < histories.horizon:
+                raise ValueError(
+                    f"series {item!r}: expected feat_dynamic_real over {histories.horizon} steps from "
+                    f"{known[-1].end} on, got {len(prepared['dynamic_real'])}"
+                )
+            windows.append(cut(prepared, 0, None, histories.horizon))
+        exponents = np.array([k.exponents for k in known])
+        with torch.no_grad():
+            batch = collate(windows, histories.device, exponents)
+            forecasts = histories.forecasts(join([k.belief for k in known]), batch, num_samples, exponents)
+        yield from forecasts

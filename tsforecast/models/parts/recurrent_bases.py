@@ -1,0 +1,154 @@
+"""Dynamics of Kalman variational auto-encoders (Fraccaro et al. 2017): an LSTM over auxiliaries weighs the bases."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from tsforecast.core import Gaussian
+from tsforecast.core.linear import DiagonalLinearGaussian
+from tsforecast.core.particles.filtering import AbstractSwitchingSystem, Regime
+from tsforecast.core.particles.recurrent import RecurrentSwitching
+from tsforecast.models.parts.bounds import at_least
+from tsforecast.models.parts.dense import DenseBases, linear_part, prior_over
+from tsforecast.models.parts.inference import LinearModel
+from tsforecast.models.parts.log_scales import variance
+from tsforecast.models.parts.monte_carlo import AbstractSwitchingDynamics
+from tsforecast.models.parts.step_inputs import StepInputs
+from tsforecast.models.parts.units import scaled
+from tsforecast.models.records import Series, TimeSlice
+from tsforecast.nn import LSTM, BaseMixture, ImageEncoder, ScaledLikelihood
+from tsforecast.nn.mlp import mlp
+
+
+class KVAEDynamics(AbstractSwitchingDynamics):
+    """An encoder makes z_t of y_t, a decoder y_t of z_t, and z follows a linear system that an LSTM over past z steers.
+
+        s_t = LSTM(s_{t-1}, z_{t-1}, u_t),    x_t ~ N(A(s_t) x_{t-1}, R),   z_t ~ N(C(s_t) x_t + D(s_t) u_t, Q),
+        y_t ~ p(y_t | z_t),    q(z_t | y_t, u_t)
+
+    A, C and D are mixtures of base matrices with softmax weights from the LSTM's output; the noises are constant.
+
+    Args:
+        bases: Sizes of state, auxiliary and base matrices.
+        memory_dim: Cells of the LSTM.
+        hidden: Width of the networks' layers.
+        embedding_dim: Size of the embedding of the series.
+        stable: Whether base transitions are kept from expanding.
+        series_scales: Whether the noises have factors of each category and series.
+        reconstruction_weight: Of log p(y_t | z_t) in training.
+    """
+
+    def __init__(
+        self,
+        bases: DenseBases,
+        *,
+        memory_dim: int,
+        hidden: int,
+        embedding_dim: int,
+        stable: bool,
+        series_scales: bool,
+        reconstruction_weight: float,
+    ) -> None:
+        super().__init__()
+        at_least(1, memory_dim=memory_dim, hidden=hidden, embedding_dim=embedding_dim)
+        self.bases, self.emits = bases, bases.emits
+        self.memory_dim, self.switch_dim = memory_dim, 2 * memory_dim
+        self.reconstruction_weight = reconstruction_weight
+        self.season_names = bases.season_names
+        self.step_inputs = StepInputs(bases.data, self.season_names)
+        self.inputs = self.step_inputs.network(embedding_dim, hidden)
+        image, auxiliary_dim = self.emits.image, self.emits.size
+        self.encoder = None if image is None else ImageEncoder(image)
+        self.log_scales = bases.log_scales() if series_scales else None
+        state_scale, emission_scale, prior_scale = bases.initial_log_inverse_scales
+        self.prior_mean = torch.nn.Parameter(torch.zeros(bases.state_dim))
+        self.prior_log_inverse_scale = torch.nn.Parameter(torch.full((bases.state_dim,), prior_scale))
+        initial = {
+            **bases.matrices(bases.num_bases),
+            "inputs": 0.01 * torch.randn(bases.num_bases, auxiliary_dim, hidden),
+        }
+        self.mixture = BaseMixture(memory_dim, initial, hidden, ("transition",) if stable else ())
+        self.log_inverse_noises = torch.nn.Parameter(
+            torch.cat([torch.full((bases.state_dim,), state_scale), torch.full((auxiliary_dim,), emission_scale)])
+        )
+        self.lstm = LSTM(auxiliary_dim + hidden, memory_dim)
+        widths = (hidden,) if image is None else ()
+        self.proposal_network = mlp(self.emits.encoder_input_dim + hidden, *widths, 2 * auxiliary_dim)
+        self.decoder = self.emits.decoder(hidden)
+
+    @property
+    def auxiliary_layer(self) -> torch.nn.Linear | None:
+        """The last layer of the encoder."""
+        layer = self.proposal_network[-1]
+        assert isinstance(layer, torch.nn.Linear)
+        return layer
+
+    def switching(
+        self, time_slice: TimeSlice, series: Series, location: Tensor, scale: Tensor, proposing: bool
+    ) -> tuple[AbstractSwitchingSystem, Gaussian]:
+        """The system of a slice of time in scaled units, and the prior over the state before it."""
+        features = self.inputs(self.step_inputs.read(time_slice, series), series.index)
+        state_noise, emission_noise = self.noises(series)
+        bases = self.mixture.joined()
+        steps = features.unbind()  # see `gaussian.unbind`
+
+        def memory(switch: Tensor, auxiliary: Tensor, time: int) -> Tensor:
+            inputs = torch.cat([auxiliary, steps[time].expand(*auxiliary.shape[:-1], -1)], -1)
+            _, after = self.lstm.step(inputs, switch.unflatten(-1, (1, 2, self.memory_dim)))
+            return after.flatten(-3)
+
+        def parameters(switch: Tensor, time: int) -> Regime:
+            mixed = self.mixture.split(self.mixing_weights(switch) @ bases)
+            offset = torch.einsum("...bdu,bu->...bd", mixed["inputs"], steps[time])
+            return Regime(
+                DiagonalLinearGaussian(mixed["transition"], offset.new_zeros(self.bases.state_dim), state_noise),
+                DiagonalLinearGaussian(mixed["emission"], offset, emission_noise),
+            )
+
+        assert self.decoder is not None
+        weight = self.reconstruction_weight if self.training else 1.0
+        proposal = None
+        if proposing:
+            values, _ = scaled(time_slice, location, scale)
+            seen = self.emits.encoder_inputs(self.encoder, time_slice, values)
+            raw = self.proposal_network(torch.cat([seen, features], -1))
+            proposal = self.emits.read_proposal(self.decoder, raw, values)
+        system = RecurrentSwitching(
+            memory,
+            parameters,
+            proposal,
+            ScaledLikelihood(self.decoder, location, scale, weight),
+            self.switch_dim,
+            self.emits.size,
+            time_slice.active,
+        )
+        return system, prior_over(self.prior_mean, self.prior_log_inverse_scale, features.shape[1])
+
+    def linear(self, time_slice: TimeSlice, series: Series) -> LinearModel:
+        """All bases mixed evenly; the encoder has no noise here."""
+        features = self.inputs(self.step_inputs.read(time_slice, series), series.index)
+        state_noise, emission_noise = self.noises(series)
+        mixed = self.mixture.even()
+        offset = torch.einsum("tbu,du->tbd", features, mixed["inputs"])
+        return linear_part(
+            time_slice,
+            DiagonalLinearGaussian(mixed["transition"], offset.new_zeros(self.bases.state_dim), state_noise),
+            DiagonalLinearGaussian(mixed["emission"], offset, emission_noise),
+            self.prior_mean,
+            self.prior_log_inverse_scale,
+            self.decoder,
+        )
+
+    def noises(self, series: Series) -> tuple[Tensor, Tensor]:
+        """Variances of the noises of state and emission."""
+        of_state, of_emission = self.bases.noise_factors(self.log_scales, series)
+        state, emission = variance(self.log_inverse_noises).split([self.bases.state_dim, self.emits.size])
+        return state * of_state, emission * of_emission
+
+    def mixing_weights(self, switches: Float[Tensor, "*batch switch"]) -> Float[Tensor, "*batch basis"]:
+        """Return the weights of the base matrices, from what the LSTM shows of its memory."""
+        return self.mixture.mix(switches[..., : self.memory_dim])
+
+    def regime_scales(self) -> Float[Tensor, " basis"] | None:
+        """None: the noise does not switch."""
+        return None
