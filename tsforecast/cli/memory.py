@@ -13,7 +13,7 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of <malloc.h>
 def keep_freed_memory() -> bool:
     """Lets the C library keep up to a gigabyte of freed memory for what is allocated next.
 
-    By default glibc gives freed tensors of some megabytes back to the system, and the next operation waits until the
+    By default glibc gives freed tensors of some megabytes back to the system. The next operation then waits until the
     system has filled as many fresh pages with zeros.
 
     Returns:

@@ -62,8 +62,8 @@ def read_table(path: Path, models: list[str]) -> pd.DataFrame:
         models: Of which it must have rows.
 
     Raises:
-        ValueError: If it is longer than such a table can be, cut short, lacks a column or a model, or has a cell that
-            is not what its column holds; the message names file and column.
+        ValueError: If the file is too long or cut short, lacks a column or a model, or has a cell that does not fit its
+            column. The message names file and column.
     """
     size = path.stat().st_size
     if size > MOST_RECORD:

@@ -136,9 +136,8 @@ def _fit_transition(old: LinearGaussian, smoothed: Smoothed) -> LinearGaussian:
 def _fit_emission(old: LinearGaussian, smoothed: Smoothed, values: Tensor, observed: Tensor | None) -> LinearGaussian:
     """Regression of the observations, completed where components are missing, on the states.
 
-    Given the state and the observed components, the completed z = y - offset is B z + (I - B) C x plus noise of
-    covariance Q - B Q, where B = Q M (M Q M + I - M)^{-1} regresses all components on the observed ones, those with
-    M = diag(observed) of 1.
+    Let z = y - offset and M = diag(observed). Given x and the observed components, z has mean B z + (I - B) C x and
+    covariance Q - B Q. B = Q M (M Q M + I - M)^{-1} regresses all components on the observed ones.
     """
     shape = smoothed.log_likelihood.shape
     states = _align_moments(smoothed.states, shape)

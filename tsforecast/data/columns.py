@@ -48,9 +48,9 @@ def read_table(source: Path | pd.DataFrame, columns: Columns) -> Table:
     """Reads a CSV or Parquet file, or takes a DataFrame, as far as its columns have a role.
 
     Args:
-        source: A path that ends in .parquet or .pq, or of a text file with a header and one of the delimiters comma,
-            semicolon, tab and bar; .gz, .bz2, .xz and .zip are unpacked. Or a DataFrame, which stays as it is; items
-            and time stamps may stand in its index.
+        source: A path, or a DataFrame. A path that ends in .parquet or .pq is read as Parquet. All others are text
+            files with a header, delimited by comma, semicolon, tab or bar; .gz, .bz2, .xz and .zip are unpacked. A
+            DataFrame stays as it is; items and time stamps may stand in its index.
         columns: Roles of the columns; those left open are found by name.
 
     Returns:

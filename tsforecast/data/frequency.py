@@ -124,8 +124,8 @@ def default_horizon(freq: str) -> int:
         freq: As in `period_alias`.
 
     Returns:
-        A day for hours and for steps of at least 15 minutes, an hour for shorter steps of minutes, 30 for days and
-        business days, 8 weeks, 12 months, 8 quarters, 6 years; 60 below a minute.
+        A day for hours and for steps of at least 15 minutes, and an hour for shorter steps of minutes. Longer steps
+        have 30 days or business days, 8 weeks, 12 months, 8 quarters or 6 years. Steps below a minute have 60.
     """
     multiple, unit, _ = _split(freq)
     if (multiple, unit) == (24, "h"):

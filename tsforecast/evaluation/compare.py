@@ -78,12 +78,12 @@ def mean_difference(first: ArrayLike, second: ArrayLike) -> Difference:
 def paired_difference(first: pd.DataFrame, second: pd.DataFrame, *, block: int = 7) -> Difference:
     """CRPS of the first minus that of the second, with an interval that knows of series and of blocks of windows.
 
-    Neither series nor neighbouring windows are independent, so the variance is clustered in both directions: that of
-    the sums over each series, plus that of the sums over each block, minus that of their cells, which are in both
-    (Cameron, Gelbach and Miller 2011), and not less than either. Degrees of freedom are Satterthwaite's (1946), as few
-    series or blocks know little of their variance. Of simulated differences with normal effects of series and of
-    windows, 94 to 97 % of the nominal 95 % intervals held the truth with 6 series and 3 blocks, 12 and 6, 30 and 10 and
-    30 and 14; 88 to 94 % where the effects of windows had an autocorrelation of .7 and a block was seven.
+    Neither series nor neighbouring windows are independent, so the variance is clustered in both directions (Cameron,
+    Gelbach and Miller 2011). It is that of the sums over each series, plus that of the sums over each block, minus that
+    of their common cells. It is not less than either of the first two. Degrees of freedom are Satterthwaite's (1946),
+    as few series or blocks know little of their variance. In simulations with normal effects of series and of windows,
+    94 to 97 % of the nominal 95 % intervals held the truth. These had 6 series and 3 blocks, 12 and 6, 30 and 10, and
+    30 and 14. It was 88 to 94 % where the effects of windows had an autocorrelation of .7 and a block was seven.
 
     Args:
         first: `Scores.per_forecast`, or the rows of some windows of it.

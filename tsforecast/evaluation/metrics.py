@@ -129,8 +129,8 @@ def ensemble_crps(window: Window) -> Array:
     """Return the CRPS of the samples, E|X - y| - E|X - X'| / 2 with X and X' drawn from them.
 
     Of n sorted samples x_1 <= .. <= x_n, E|X - X'| / 2 = sum_i (2 i - n - 1) x_i / n^2: no pairs have to be formed. The
-    score is infinite where a sample is, and NaN where there are no samples (Gneiting and Raftery, "Strictly Proper
-    Scoring Rules, Prediction, and Estimation", 2007).
+    score is infinite where a sample is, and NaN where there are no samples. See Gneiting and Raftery, "Strictly Proper
+    Scoring Rules, Prediction, and Estimation", 2007.
     """
     if window.samples is None:
         return np.where(window.observed, np.nan, 0.0)

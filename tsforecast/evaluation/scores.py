@@ -34,16 +34,17 @@ class Scores:
     """Scores of one model under one protocol.
 
     Attributes:
-        overall: `crps` (tenths), `crps_99` (hundredths), `crps_ensemble` (of samples; NaN for other forecasts), `nd`
-            (sum of absolute errors of the median / sum of absolute labels), `mase` (mean of absolute errors / seasonal
-            error of the series before the forecast), `coverage` (shares of labels inside the closed central intervals,
-            keyed by percent), `num_forecasts`, and `num_samples` (None when the forecasts are not samples).
+        overall: `crps` (tenths), `crps_99` (hundredths) and `crps_ensemble` (of samples; NaN for other forecasts). `nd`
+            is the sum of absolute errors of the median / the sum of absolute labels. `mase` is the mean of absolute
+            errors / the seasonal error of the series before the forecast. `coverage` has the shares of labels inside
+            the closed central intervals, keyed by percent. Also `num_forecasts`, and `num_samples` (None when the
+            forecasts are not samples).
         per_horizon: The same scores for every step ahead, indexed by `step` from 1.
         per_series: The same scores for every series, indexed by `item_id`, in the order of the data.
-        per_forecast: The same scores for every forecast, indexed by `item_id` and `start` in the order of the data, and
-            `size`, the sum of absolute labels, by which `crps` is to be weighted.
-        calibration: Indexed by probability 0, .01, .., 1: `pit` is the share of labels whose probability integral
-            transform is at most that (the diagonal, if forecasts are calibrated), `coverage` the share inside the
+        per_forecast: The same scores for every forecast, indexed by `item_id` and `start` in the order of the data.
+            Also `size`, the sum of absolute labels, by which `crps` is to be weighted.
+        calibration: Indexed by probability 0, .01, .., 1. `pit` is the share of labels whose probability integral
+            transform is at most that; the diagonal, if forecasts are calibrated. `coverage` is the share inside the
             central interval of that probability (even percents only).
     """
 

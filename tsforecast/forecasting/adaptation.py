@@ -178,8 +178,9 @@ class AdaptationResult:
 
     Attributes:
         forecasts: Of every test window, series by series as in the task's test data.
-        windows: Of every window `start`, `evidence` (mean over the series, before it was learnt from) and `moved`, the
-            distance of the parameters from those that were trained, in standard deviations of the prior.
+        windows: A row for every window: `start`, `evidence` (mean over the series, before it was learnt from) and
+            `moved`. The last is the distance of the parameters from those that were trained, in standard deviations of
+            the prior.
     """
 
     forecasts: list[Forecast]

@@ -51,8 +51,8 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         model: A name in `tsforecast.models.MODELS`.
         freq: Frequency of the data, in any of its names.
         prediction_length: Steps of a forecast.
-        context_length: Steps of the past in a training window, at most; None for by frequency (four weeks of hours or
-            minutes, 120 days, 250 business days, otherwise ten seasons or 100 steps), 0 for all of the training part.
+        context_length: Steps of the past in a training window, at most; 0 for all of the training part. None chooses by
+            frequency: four weeks of hours or minutes, 120 days, 250 business days, otherwise ten seasons or 100 steps.
         train_length: Steps at the end of each series that are trained on, at most: noises of long ago may mislead.
             None for by frequency (eight weeks of hours or minutes, otherwise everything), 0 for everything.
         train_horizon: Steps of the future that a training window scores; None for `prediction_length`. More of them
@@ -165,9 +165,9 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
     ) -> TrainOutput:
         """Trains and returns the last weights, or with validation data those of the lowest validation loss.
 
-        Unlike GluonTS' own, a failure raises, callbacks survive a second call, nothing is written unless asked for, and
-        whoever sets a seed and checkpoints every epoch (`ModelCheckpoint(save_last=True)` among the callbacks) can go
-        on from `ckpt_path` to the result of the uninterrupted run.
+        Unlike in GluonTS' own, a failure raises, callbacks survive a second call, and nothing is written unless asked
+        for. A run with a seed that was stopped can go on from `ckpt_path` to the result of the uninterrupted run. It
+        has to checkpoint every epoch, with `ModelCheckpoint(save_last=True)` among the callbacks.
 
         Args:
             training_data: GluonTS data entries; or a DataFrame in long format, a row for each series and time stamp,

@@ -114,11 +114,11 @@ class StateSpacePredictor(PyTorchPredictor):
     ) -> Iterator[Forecast]:
         """A forecast for every entry, in order.
 
-        A series begins at its first value: missing values before it make no difference. A series without a value in
-        the history that is filtered stops none of the others: its forecast is the model's prior, with location 0 and
-        scale 1 in the units of the transformation, since scales come from the history and those of the training are
-        not kept. So does a value too far from the others for float32, which counts as missing. One warning each names
-        such series when the data end.
+        A series begins at its first value: missing values before it make no difference. A series without a value in the
+        history that is filtered stops none of the others. Its forecast is the model's prior, with location 0 and scale
+        1 in the units of the transformation. Scales come from the history; those of the training are not kept. A value
+        too far from the others for float32 counts as missing, and stops none either. One warning each names such series
+        when the data end.
 
         Args:
             dataset: GluonTS data entries. `feat_dynamic_real` must reach over the horizon; an entry may carry

@@ -150,8 +150,8 @@ class CategoricalLikelihood(AbstractLikelihood):
     def _jittered(self, p: Tensor, residual: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """R^{-1/2} (diag(p) - p p') = diag(u) (I - 1 a'), as u and a, and R^{-1/2} residual, without a factorisation.
 
-        R = diag(d) - p p' with d = p + jitter. With u = p / sqrt d and w = 1 - u' u = jitter sum(p / d), a root of its
-        inverse is (I + c u u') diag(d)^{-1/2}, c = 1 / (w + sqrt w); so a = p (1 / sqrt w - c p / d).
+        R = diag(d) - p p' with d = p + jitter. Let u = p / sqrt d, so that w = 1 - u' u is jitter sum(p / d). A root of
+        R^{-1} is (I + c u u') diag(d)^{-1/2} with c = 1 / (w + sqrt w); so a = p (1 / sqrt w - c p / d).
         """
         d = p + self.jitter
         share, scale = p / d, d.rsqrt()

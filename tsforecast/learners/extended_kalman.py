@@ -1,7 +1,7 @@
 """Extended Kalman filters over weights, by name: compositions of belief, evidence, drift, weight and rule.
 
-All take a module or network, a likelihood and the prior variance (one, or one for each layer), and start at the weights
-of the module unless others are given. What is None is as the algorithm has it.
+All take a module or network, a likelihood and the prior variance (one, or one for each layer). They start at the
+weights of the module unless others are given. An argument that is None is what the algorithm has.
 """
 
 from jaxtyping import Float

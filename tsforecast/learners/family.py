@@ -130,8 +130,8 @@ class AbstractFactorFamily(AbstractFamily[Belief]):
             m+ = m + a A^{-1} (g - Lambda_0 (m - m_0)),   B+ = A^{-1} (B + a B^{-T})
 
         To first order in a that is the explicit step, and it rests where that does, at S^{-1} = Lambda_y + Lambda_0.
-        But B + a B^{-T} is as regular as B, so that S stays positive however large the curvature is, where the explicit
-        step overshoots from a curvature of 2 / a on.
+        But B + a B^{-T} is as regular as B, so that S stays positive however large the curvature is. The explicit step
+        overshoots from a curvature of 2 / a on.
 
         Args:
             belief: N(m, S).

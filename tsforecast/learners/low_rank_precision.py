@@ -39,8 +39,8 @@ class LowRankPrecision:
 class LOFI(AbstractFamily[LowRankPrecision]):
     """Diagonal plus low-rank precision: O(P (L + C)^2) a step and O(P L) memory.
 
-    An update adds columns to the factor; of all columns, rotated to be orthogonal, the `rank` longest are kept, and
-    what the others give to the diagonal of the precision is added there.
+    An update adds columns to the factor, and rotates all columns to be orthogonal. The `rank` longest are kept. What
+    the others give to the diagonal of the precision is added there.
 
     Attributes:
         rank: Number L of columns; 0 is the diagonal family that keeps precisions.

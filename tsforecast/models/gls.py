@@ -23,7 +23,7 @@ _LOWEST, _HIGHEST = -6.0, 4.0
 
 
 class GLSDynamics(AbstractLinearDynamics):
-    """x_t = A x_{t-1} + B u_t + w_t, y_t = C x_t + D u_t + v_t; see `GLSForecaster`.
+    """The matrices and noises of x_t = A x_{t-1} + B u_t + w_t, y_t = C x_t + D u_t + v_t; see `GLSForecaster`.
 
     Args:
         data: Of the model.
@@ -75,7 +75,9 @@ class GLSDynamics(AbstractLinearDynamics):
 
 
 class GLSForecaster(AbstractForecaster[ExactInference]):
-    """x_t = A x_{t-1} + B u_t + w_t, y_t = C x_t + D u_t + v_t, with A, C and the prior shared by all series.
+    """A dense linear-Gaussian state-space model whose matrices and prior are shared by all series.
+
+        x_t = A x_{t-1} + B u_t + w_t,    y_t = C x_t + D u_t + v_t
 
     The scales of the noises are those of the population plus deviations of each category and series. The transition
     starts as a level and damped rotations at the harmonics of the season, and stays stable: its largest singular value

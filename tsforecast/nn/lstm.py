@@ -11,8 +11,8 @@ from tsforecast.core.torch_internals import is_transformed
 class LSTM(nn.Module):
     """Long short-term memory (Hochreiter and Schmidhuber 1997), layer upon layer.
 
-    Written out, since torch's fused layers cannot wait for series that have not begun, and none of its cells works
-    under `torch.func`, by which gradients of single series are taken.
+    Its equations are written out, since torch's fused layers cannot wait for series that have not begun. Nor does any
+    of torch's cells work under `torch.func`, by which gradients of single series are taken.
 
     Args:
         num_inputs: Features of a step.

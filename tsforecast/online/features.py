@@ -120,8 +120,8 @@ def read_features(observation: Mapping[Any, Any]) -> dict[Hashable, float]:
 class Statistics:
     """Running location and scale of each column, on which no single value has much influence.
 
-    - A value that is both more than six standard deviations from the mean and more than three times as far as any
-      before counts as missing. It triples the largest distance known, so that a real change is believed after a few.
+    - An outlier counts as missing. It is more than six standard deviations from the mean, and more than three times as
+      far as any value before. It triples the largest distance known, so that a real change is believed after a few.
     - Other values further than six standard deviations from the mean count as six (winsorised moments). One of n adds
       at most 35 / n of the variance; a scale that is a hundred times larger is reached after a third more observations.
     - Where no value is that far, location and scale are the ordinary mean and standard deviation.

@@ -102,7 +102,7 @@ def advance(setup: Setup, progress: Progress, item: Observation) -> tuple[Progre
         setup: What is learnt.
         progress: Before.
         item: A target that is missing is predicted all the same. If the observation has a key it then waits for its
-            target, which is scored by what was predicted and learnt from when it comes under the same key; without a
+            target. When that comes under the same key, it is scored by what was predicted, and learnt from. Without a
             key nothing is learnt from it.
 
     Returns:

@@ -30,8 +30,8 @@ def gif(
 ) -> Path:
     """Writes a GIF of truth, filtered frames and sampled futures beside each other, whole or not at all.
 
-    Borders are blue while the model sees frames, and orange in its forecast, where the mean of all samples takes the
-    place of the filtered frame. It loops, and rests for a second at its end.
+    Borders are blue while the model sees frames, and orange in its forecast. There the mean of all samples takes the
+    place of the filtered frame. The GIF loops, and rests for a second at its end.
 
     Args:
         truth: Frames (time, height, width) between 0 and 1; NaN where they are not known.

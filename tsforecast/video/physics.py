@@ -7,7 +7,7 @@
 The worlds are those of the Kalman variational auto-encoder (Fraccaro, Kamronn, Paquet and Winther, *A Disentangled
 Recognition and Nonlinear Dynamics Model for Unsupervised Learning*, 2017). Lengths are pixels, y points up, the origin
 is the lower left corner of the picture; a frame is taken every 0.2 s. The pixels are not theirs: walls are not drawn, a
-pixel is either black or white, the engine makes smaller steps, and floor, roof and paddles of pong lie symmetrically,
+pixel is either black or white, and the engine makes smaller steps. Floor, roof and paddles of pong lie symmetrically,
 floor and roof where they are in the box.
 """
 
@@ -227,8 +227,8 @@ def _follow(space: Any, balls: list[Any], paddles: list[Any], states: States, st
     """Steps the engine and keeps the books.
 
     The engine moves a ball by its velocity and then changes the velocity: x += h v, v += h g. With v half a substep
-    ahead of x that is the leapfrog rule, exact in free flight, and a bounce, at which v only changes its sign, has
-    before it what it has after it, mirrored. With x and v of one time, it would be wrong in energy by h |g| |v| / 2.
+    ahead of x that is the leapfrog rule, exact in free flight. At a bounce v only changes its sign, so the path after
+    it mirrors the one before. With x and v of one time, it would be wrong in energy by h |g| |v| / 2.
     """
     substep, gravity = STEP / SUBSTEPS, np.asarray(space.gravity)
     ahead = gravity * substep / 2

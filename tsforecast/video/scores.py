@@ -83,7 +83,7 @@ def score_frames(
     """Scores forecasts of video by all measures, in one pass over the sequences.
 
     Args:
-        samples: Frames between 0 and 1: an array (sequence, sample, time, height, width), or anything that gives
+        samples: Frames between 0 and 1: an array (sequence, sample, time, height, width). Or anything that gives
             (sample, time, height, width) for one sequence after the other, such as a generator that forecasts.
         truth: What came, (sequence, time, height, width).
         workers: Processes for the transport; 1 computes in this one. Scores do not depend on it.

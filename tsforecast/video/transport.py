@@ -8,8 +8,8 @@ by its sum, is the least work that carries one into the other,
 with `|x_i - x_j|` the Euclidean distance between pixels. It is a distance in pixels: a body drawn five pixels off, in
 whatever direction, costs 5, where pixel accuracy only sees that the two pictures differ.
 
-How bright a frame is as a whole does not count. An empty frame has no distribution: two empty frames are 0 apart, and
-an empty one is a diagonal of the grid, the most that two frames can differ by, from any other.
+How bright a frame is as a whole does not count. An empty frame has no distribution: two empty frames are 0 apart. From
+any other frame it is a diagonal of the grid, the most that two frames can differ by.
 """
 
 import multiprocessing

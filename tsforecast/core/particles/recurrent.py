@@ -21,11 +21,14 @@ class RecurrentSwitching(AbstractSwitchingSystem):
         s_t = g(s_{t-1}, z_{t-1}, t),    x_t ~ N(A(s_t) x_{t-1}, R),
         z_t ~ N(C(s_t) x_t + d_t, Q),    y_t ~ p(y_t | z_t).
 
-    Given z_1, ..., z_T all is linear and Gaussian. They are drawn from q(z_t | y_t) alone, and a step has the mean over
-    the particles of log p(y_t | z_t) - log q(z_t | y_t) + log p(z_t | z_1, ..., z_{t-1}): the evidence lower bound of
-    Fraccaro et al. (2017), with the exact Kalman likelihood of z (Rao-Blackwellised; Kurle et al. 2020). Particles are
-    samples of q, always of equal weight. Where nothing is observed, z_t is not either, and the memory is given its
-    predictive mean.
+    Given z_1, ..., z_T all is linear and Gaussian. They are drawn from q(z_t | y_t) alone. A step has the mean over the
+    particles of
+
+        log p(y_t | z_t) - log q(z_t | y_t) + log p(z_t | z_1, ..., z_{t-1}),
+
+    the evidence lower bound of Fraccaro et al. (2017) with the exact Kalman likelihood of z (Rao-Blackwellised; Kurle
+    et al. 2020). Particles are samples of q, always of equal weight. Where nothing is observed, z_t is not either, and
+    the memory is given its predictive mean.
 
     Attributes:
         memory: g: (switch (*batch, switch), auxiliary (*batch, auxiliary), time) -> (*batch, switch).

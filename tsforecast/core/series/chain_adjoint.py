@@ -104,9 +104,9 @@ def _adjoint_update(
 ) -> tuple[Tensor, Tensor]:
     """Cotangents of R and of the observations' covariance S = L L', given those of the moments and of the likelihoods.
 
-    The cotangent of Z = L^{-1} R gives that of R by one solve, and that of S as L^{-T} K L^{-1} / 2 with
-    K = -sym(Z_bar Z') - diag(weights), where sym mirrors the lower triangle (the derivative of a Cholesky factor,
-    collapsed because it appears in Z and in the log-determinant only).
+    The cotangent of Z = L^{-1} R gives that of R by one solve. That of S is L^{-T} K L^{-1} / 2 with
+    K = -sym(Z_bar Z') - diag(weights), where sym mirrors the lower triangle. This is the derivative of a Cholesky
+    factor, collapsed because L appears in Z and in the log-determinant only.
     """
     state = bar.shape[-2]
     white = z[..., state:]

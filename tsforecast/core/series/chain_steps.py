@@ -24,9 +24,9 @@ def filter_chain(
 ) -> tuple[Tensor, ...]:
     """Log-likelihood of every row (block, group, obs, column), last mean and covariance, failures, then the tape.
 
-    With moments M = [P, -m], R = [Cov(y, x'), y - E y] = [cross + matrix P transition', y - matrix m] and Z = L^{-1} R
-    for the factor L of the observations' covariance, the update takes Z[:, :state]' Z off the moments of the state
-    moved on: one product for covariance and mean.
+    The moments are M = [P, -m], and R = [Cov(y, x'), y - E y] = [cross + matrix P transition', y - matrix m]. Z is
+    L^{-1} R for the factor L of the observations' covariance. The update takes Z[:, :state]' Z off the moments of the
+    state moved on: one product for covariance and mean.
     """
     count, (group, state) = len(rows), mean.shape[:2]
     parameters = (matrix, noise, cross, transition, drift, state_noise)

@@ -75,8 +75,8 @@ class Auxiliary:
     ) -> DiagonalGaussian:
         """q(z_t) from a network's output: mean and log inverse scale; of frames a variance below 0.03.
 
-        Where the decoder's network is skipped the encoder's is, too: the first components are then the targets up to
-        the decoder's noise, by which the network's means are multiplied, so that what is linear is filtered as such.
+        Where the decoder's network is skipped the encoder's is, too: the mean then begins with the targets. The network
+        adds to them in units of the decoder's noise, so that what is linear is filtered as such.
 
         Args:
             decoder: Of the model.

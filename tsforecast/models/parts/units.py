@@ -24,8 +24,8 @@ class Scaling:
         transformation: Of the target, before scaling: "none", "log1p" (counts) or "asinh" (spikes of both signs);
             "auto" takes log1p if the training data are whole numbers of which none is negative.
         scaling: "series" centres and scales every series by its own past, see `Units.of_past`; "none" leaves the values
-            as they are: for series that share an origin and a unit which mean something (positions, angles), given in
-            units of about a step's change, for which the initial noises are meant.
+            as they are. That is for series that share an origin and a unit which mean something (positions, angles).
+            The unit should be about a step's change, for which the initial noises are meant.
         clip: "nonnegative" cuts forecasts at zero, "none" does not, "auto" does if the training data have no negative
             value.
 
