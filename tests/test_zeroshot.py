@@ -1,0 +1,171 @@
+"""The table of zero-shot tasks: scores as the benchmark has them, from prepared data to a row."""
+
+import importlib
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from gluonts.model import SampleForecast
+
+from tests.data.test_datasets import script
+from tsforecast.cli import main as tsforecast
+from tsforecast.data import ForecastTask
+from tsforecast.data.folder import write_folder
+from tsforecast.data.frequency import to_period
+from tsforecast.evaluation import score
+
+ROOT = Path(__file__).resolve().parent.parent
+TENTHS = np.arange(1, 10) / 10
+
+
+@pytest.fixture(scope="module", autouse=True)
+def scripts():
+    sys.path.insert(0, str(ROOT / "runs"))
+    yield {name: importlib.import_module(name) for name in ("zeroshot",)}
+    sys.path.remove(str(ROOT / "runs"))
+
+
+@pytest.fixture
+def zeroshot(scripts):
+    return scripts["zeroshot"]
+
+
+def task_of(series, horizon, freq="D", name="zeroshot-small"):
+    start = to_period("2000-01-01", freq)
+    entries = [
+        {"item_id": str(number), "start": start, "target": np.asarray(values, np.float64)}
+        for number, values in enumerate(series)
+    ]
+    return ForecastTask(name, freq, horizon, 1, entries)
+
+
+def benchmark_scores(series, quantiles, horizon, season):
+    """Weighted quantile loss and MASE of quantiles (series, level, step), as the benchmark defines them."""
+    loss = size = 0.0
+    scaled = []
+    for values, of_series in zip(np.asarray(series, np.float64), quantiles, strict=True):
+        past, label = values[:-horizon], values[-horizon:]
+        error = label - of_series
+        level = TENTHS[:, None]
+        loss += np.nansum(2 * np.maximum(level * error, (level - 1) * error)) / len(TENTHS)
+        size += np.nansum(np.abs(label))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            scaled.append(np.abs(error[4]) / np.nanmean(np.abs(past[season:] - past[:-season])))
+    cells = np.concatenate(scaled)
+    return loss / size, cells[np.isfinite(cells)].mean()
+
+
+@pytest.mark.parametrize("season", [1, 7])
+def test_scores_are_those_of_the_benchmark(season):
+    """With missing values in past and label, and a series that never changes and so has no scale."""
+    generator = np.random.default_rng(0)
+    series = generator.normal(10, 5, (4, 50))
+    series[1, [3, 20, 44]] = np.nan
+    series[2, :-6] = 3.0
+    task = task_of(series, 6)
+    samples = generator.normal(10, 5, (4, 101, 6))
+    start = task.entries[0]["start"] + 44
+    forecasts = [SampleForecast(paths, start, str(number)) for number, paths in enumerate(samples)]
+    found = score(forecasts, task.test(), season=season).overall
+    quantiles = np.sort(samples, axis=1)[:, np.round(100 * TENTHS).astype(int)]
+    expected = benchmark_scores(series, quantiles, 6, season)
+    np.testing.assert_allclose((found["crps"], found["mase"]), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("season", [1, 4])
+def test_the_naive_repeats_what_was_last_seen_in_all_quantiles(zeroshot, season):
+    generator = np.random.default_rng(1)
+    series = generator.normal(0, 5, (3, 40))
+    series[0, [29, 33, 38]] = np.nan  # 33 is the end of the past, where a value that was seen is repeated
+    series[1, :34] = 2.0
+    filled = pd.DataFrame(series[:, :34].T).ffill().to_numpy().T
+    naive = filled[:, 34 - season + np.arange(6) % season]
+    expected = benchmark_scores(series, np.repeat(naive[:, None], 9, axis=1), 6, season)
+    found = zeroshot.seasonal_naive(task_of(series, 6), season)
+    np.testing.assert_allclose((found["wql"], found["mase"]), expected, rtol=1e-12)
+
+
+def test_tasks_are_those_that_are_prepared_and_published(zeroshot):
+    prepared = script("zeroshot").TASKS
+    published = zeroshot.published()
+    assert set(zeroshot.TASKS) == set(prepared) == set(published["task"])
+    facts = published.groupby("task")[["horizon", "num_series"]].first()
+    assert {name: (task.horizon, task.series) for name, task in prepared.items()} == {
+        name: tuple(row) for name, row in zip(facts.index, facts.to_numpy().tolist(), strict=True)
+    }
+    seasons = published.groupby("task")["seasonality"].unique().map(list)
+    assert (seasons["monash_covid_deaths"], seasons["exchange_rate"], seasons["ETTm"]) == ([1], [5], [96])
+
+
+def test_a_naive_that_is_not_the_published_one_stops_the_run(zeroshot):
+    known = {"wql": 0.2, "mase": 1.0}
+    zeroshot.check_naive("small", {"wql": 0.200001, "mase": 1.00001}, known)
+    with pytest.raises(RuntimeError, match=r"small: the seasonal naive has a mase of 1.001, published is 1: its data"):
+        zeroshot.check_naive("small", {"wql": 0.2, "mase": 1.001}, known)
+
+
+@pytest.fixture
+def small(zeroshot, tmp_path, monkeypatch):
+    """A task of two monthly series which is prepared, and published with the scores of its naive and three others."""
+    name = "monash_cif_2016"
+    monkeypatch.setenv("TSFORECAST_DATA", str(tmp_path / "home"))
+    series = [50 + step % 12 + np.arange(40.0) for step in (np.arange(40), np.arange(5, 45))]
+    task = task_of(series, 4, "M", f"zeroshot-{name}")
+    write_folder(task, tmp_path / "home" / task.name)
+    naive = np.stack([values[:-4][-12:][:4] for values in series])
+    wql, mase = benchmark_scores(series, np.repeat(naive[:, None], 9, axis=1), 4, 12)
+    facts = {"task": name, "horizon": 4, "seasonality": 12, "num_series": 2}
+    rows = [facts | {"model": "seasonal_naive", "wql": wql, "mase": mase, "trained_on_this_dataset": False}]
+    for place, model in enumerate(("auto_ets", "auto_arima", "auto_theta", "chronos_bolt_base", "moirai_large")):
+        rows.append(rows[0] | {"model": model, "wql": 0.09 - place / 100, "trained_on_this_dataset": place == 4})
+    pd.DataFrame(rows).to_csv(tmp_path / "published.csv", index=False)
+    monkeypatch.setattr(zeroshot, "PUBLISHED", tmp_path / "published.csv")
+    monkeypatch.setattr(sys, "argv", ["zeroshot.py", "--tasks", name, "--seeds", "3", "--output"])
+    sys.argv += [str(tmp_path / "table.csv"), "--runs", str(tmp_path / "runs")]
+    return name
+
+
+def test_from_prepared_data_to_a_row(zeroshot, small, tmp_path, monkeypatch):
+    asked = []
+
+    def call(arguments):
+        asked.append(arguments)
+        short = ["--max_epochs=1", "--num_batches_per_epoch=1", "--accelerator=cpu"]
+        assert tsforecast(["train", *arguments[1:], *short]) == 0
+
+    monkeypatch.setattr(zeroshot, "call", call)
+    zeroshot.main()
+    table = pd.read_csv(tmp_path / "table.csv")
+    (row,) = table.to_dict("records")
+    command = ["train.py", "issm", "--dataset", f"zeroshot-{small}", "--seed", "3"]
+    assert asked == [[*command, "--output", str(tmp_path / "runs" / f"{small}-issm-3")]]
+    assert row["command"] == "python " + " ".join(command)
+    assert (row["task"], row["seed"], row["horizon"], row["seasonality"], row["num_samples"]) == (small, 3, 4, 12, 100)
+    assert 0 < row["wql"] < 1
+    assert 0 <= row["coverage_50"] <= row["coverage_80"] <= row["coverage_95"] <= 1
+    assert list(table.columns) == zeroshot.COLUMNS
+    zeroshot.main()  # what is there is not run again
+    assert len(asked) == 1
+
+
+def test_a_training_that_was_stopped_goes_on(zeroshot, tmp_path, monkeypatch):
+    calls = []
+    monkeypatch.setattr(zeroshot, "call", calls.append)
+    (tmp_path / "run.json").write_text('{"seconds": 1, "commit": "abc"}')
+    record, command = zeroshot.train("zeroshot-ETTh", 0, tmp_path)
+    assert calls == [["train.py", "--resume", str(tmp_path)]]
+    assert (record["commit"], command) == ("abc", "python train.py issm --dataset zeroshot-ETTh --seed 0")
+
+
+def test_a_task_that_is_not_prepared_is_named(zeroshot, small, tmp_path, monkeypatch):
+    monkeypatch.setenv("TSFORECAST_DATA", str(tmp_path / "elsewhere"))
+    with pytest.raises(SystemExit, match=f"{small} not prepared in .*: run `python datasets/zeroshot.py --raw FOLDER`"):
+        zeroshot.main()
+
+
+def test_another_window_is_refused(zeroshot, small, tmp_path):
+    write_folder(task_of(np.ones((2, 40)), 5, "M", f"zeroshot-{small}"), tmp_path / "home" / f"zeroshot-{small}")
+    with pytest.raises(RuntimeError, match=r"expected horizon, series and windows \(4, 2, 1\), got \(5, 2, 1\)"):
+        zeroshot.run((small, 0), tmp_path)
