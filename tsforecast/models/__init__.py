@@ -1,4 +1,4 @@
-"""Forecasters by name."""
+"""The forecasters, and their names in `MODELS`."""
 
 from tsforecast.models.base import FORMAT, AbstractForecaster
 from tsforecast.models.deepstate import DeepStateForecaster

@@ -1,4 +1,4 @@
-"""The forecaster of Lightning and GluonTS around dynamics, inference in them, and groups of parameters."""
+"""The base of all forecasters: a module of Lightning and GluonTS around dynamics and inference in them."""
 
 import dataclasses
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from tsforecast.models.parts.inference import AbstractInference
 from tsforecast.models.parts.optimisation import ParameterGroups
 from tsforecast.models.records import Batch, Belief, DataSpec
 
-# Of checkpoints and beliefs; raised when older ones can no longer be read.
+# Format of checkpoints and beliefs. It is raised when older ones can no longer be read.
 FORMAT = 4
 
 
@@ -24,19 +24,19 @@ SomeInference = TypeVar("SomeInference", bound=AbstractInference[Any])
 
 
 class AbstractForecaster(pl.LightningModule, Generic[SomeInference]):
-    """A probabilistic forecaster of many series: Lightning module, and prediction network of GluonTS.
+    """A probabilistic forecaster of many series, as a Lightning module and a prediction network of GluonTS.
 
-    A batch is a dict of tensors with the series first, as `tsforecast.data.transform.collate` makes it. A model is a
-    final class whose constructor spells its options, and gives this one the parts that it is made of. It calls
-    `save_hyperparameters(ignore=RECORDS)` behind that.
+    A batch is a dict of tensors with the series first, as `tsforecast.data.windows.collate` makes it. A model is a
+    final class. Its constructor spells its options, and gives this class the parts that the model is made of. Then it
+    calls `save_hyperparameters(ignore=RECORDS)`.
 
     Args:
-        data: What the estimator finds.
-        records: Options of the model that are records: of training first, of scaling, and of particles where it has
-            them.
-        inference: In the model's dynamics.
+        data: What the estimator finds out about the data.
+        records: Options of the model that are records: first those of training, then of scaling, and of particles where
+            it has them.
+        inference: Inference in the model's dynamics.
         groups: Which of the dynamics' parameters learn at which rate.
-        begin: What is done with the first batch before the training.
+        begin: What is done with the first batch before the training; None for nothing.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class AbstractForecaster(pl.LightningModule, Generic[SomeInference]):
 
     @property
     def hyperparameters(self) -> dict[str, Any]:
-        """Return all arguments by name, those in records among them: `make_model` takes them."""
+        """Return all arguments by name, those in records among them, as `make_model` takes them."""
         found: dict[str, Any] = {}
         for record in (self.data, *self.records):
             found |= dataclasses.asdict(record)
@@ -70,45 +70,49 @@ class AbstractForecaster(pl.LightningModule, Generic[SomeInference]):
     # What a forecaster is asked.
 
     def loss(self, batch: Batch) -> Float[Tensor, " series"]:
-        """What training lowers, per observed value: a negative log-likelihood in scaled units, or a CRPS."""
+        """Return what training lowers, per observed value: a negative log-likelihood in scaled units, or a CRPS."""
         return self.inference.loss(batch, self.training and self.current_epoch < self.groups.linear_epochs)
 
     def filter(self, batch: Batch, belief: Belief | None = None) -> tuple[Belief, Float[Tensor, "time series"]]:
-        """The belief after the batch's past, and the log-likelihood of each of its steps (scaled units).
+        """Return the belief after the batch's past, and the log-likelihood of each of its steps in scaled units.
 
         Args:
             batch: Its `past_*` fields are read.
-            belief: From which to go on; None to begin.
+            belief: The belief from which to go on; None to begin.
         """
         return self.inference.filter(batch, belief)
 
     def forecast(
         self, belief: Belief, future: Batch, num_samples: int, generator: torch.Generator | None = None
     ) -> Float[Tensor, "series sample horizon target"]:
-        """Sample paths of the batch's future, in the units of the data.
+        """Return sample paths of the batch's future, in the units of the data.
 
         Args:
-            belief: At the end of the past.
-            future: Its `future_*` fields are read, and `known_future` (NaN where free), on which paths are conditioned.
+            belief: The belief at the end of the past.
+            future: Its `future_*` fields are read. Paths are conditioned on `known_future`, which is NaN where they are
+                free.
             num_samples: Number of paths.
-            generator: Of random numbers.
+            generator: Source of random numbers.
         """
         return self.inference.forecast(belief, future, num_samples, generator)
 
     def impute(
         self, batch: Batch, num_samples: int, generator: torch.Generator | None = None
     ) -> Float[Tensor, "series sample time target"]:
-        """Joint samples of what is missing in the batch's past, given all of it, in the units of the data.
+        """Return joint samples of what is missing in the batch's past, given all of it, in the units of the data.
 
         Args:
             batch: Its `past_*` fields are read; observed values come back as they are.
             num_samples: Number of samples.
-            generator: Of random numbers.
+            generator: Source of random numbers.
         """
         return self.inference.impute(batch, num_samples, generator)
 
     def log_likelihood(self, batch: Batch) -> Float[Tensor, " series"]:
-        """Of the batch's future given its past, in scaled units (an estimate in models that have particles)."""
+        """Return the log-likelihood of the batch's future given its past, in scaled units.
+
+        In models that have particles it is an estimate.
+        """
         belief, _ = self.filter(batch)
         names = ("target", "observed", "time_feat", "season_index", "dynamic_real")
         future = {f"past_{name}": batch[f"future_{name}"] for name in names}
@@ -134,7 +138,7 @@ class AbstractForecaster(pl.LightningModule, Generic[SomeInference]):
         static_real: Tensor,
         num_samples: int | None = None,
     ) -> Tensor:
-        """Sample paths (series, sample, horizon), with a last dimension of targets where there are several."""
+        """Return sample paths (series, sample, horizon), with a last dimension of targets where there are several."""
         batch = {
             "past_target": past_target,
             "past_observed": past_observed,
@@ -154,11 +158,23 @@ class AbstractForecaster(pl.LightningModule, Generic[SomeInference]):
         return samples.squeeze(-1) if self.data.num_targets == 1 else samples
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        """Mean loss of the batch; what it draws follows from seed, epoch and number: a resumed run repeats it."""
+        """Return the mean loss of the batch.
+
+        What it draws follows from the seed, the epoch and the number of the batch, so a resumed run repeats it.
+
+        Raises:
+            FloatingPointError: If the loss is not finite.
+        """
         return self._step(batch, "train_loss", 0, self.current_epoch, batch_idx)
 
     def validation_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        """Mean loss of the batch; what it draws is the same in every epoch, so that epochs can be compared."""
+        """Return the mean loss of the batch.
+
+        What it draws is the same in every epoch, so that epochs can be compared.
+
+        Raises:
+            FloatingPointError: If the loss is not finite.
+        """
         return self._step(batch, "val_loss", 1, batch_idx)
 
     def _step(self, batch: Batch, name: str, *stream: int) -> Tensor:
@@ -177,14 +193,18 @@ class AbstractForecaster(pl.LightningModule, Generic[SomeInference]):
         return loss
 
     def on_train_start(self) -> None:
-        """Looks at the first batch, in models that begin with it."""
+        """Call `begin` with the first batch, in models that have one."""
         if self.begin is not None and not self.global_step:
             assert self.trainer.train_dataloader is not None
             first = next(iter(self.trainer.train_dataloader))
             self.begin(self.inference, self.trainer.strategy.batch_to_device(first))
 
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
-        """Raises a FloatingPointError where the gradient is not finite, before it makes the parameters so."""
+        """Check the gradient before it changes the parameters.
+
+        Raises:
+            FloatingPointError: If the gradient is not finite.
+        """
         norm = torch.nn.utils.get_total_norm(p.grad for p in self.parameters() if p.grad is not None)
         if not torch.isfinite(norm):
             raise FloatingPointError(
@@ -198,7 +218,7 @@ class AbstractForecaster(pl.LightningModule, Generic[SomeInference]):
         return self.groups.optimizer(self.dynamics.named_parameters(), total, self.trainer.max_epochs)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Marks the checkpoint as ours, and keeps all options as plain values."""
+        """Add the format to the checkpoint, and all options as plain values."""
         checkpoint["tsforecast_format"] = FORMAT
         checkpoint["hyper_parameters"] = self.hyperparameters
 
@@ -206,12 +226,12 @@ class AbstractForecaster(pl.LightningModule, Generic[SomeInference]):
     def load_from_checkpoint(  # pyright: ignore[reportIncompatibleMethodOverride]
         cls, checkpoint_path: str | Path, map_location: Any = None, **options: Any
     ) -> "AbstractForecaster":
-        """A model from a checkpoint of Lightning; no code of the file is run.
+        """Return the model of a checkpoint of Lightning; no code in the file is run.
 
         Args:
-            checkpoint_path: Of a training by this class.
-            map_location: Where its tensors go.
-            options: In place of those in the file.
+            checkpoint_path: A checkpoint of a training of this class.
+            map_location: The device that its tensors go to, as `torch.load` takes it.
+            options: Values that take the place of those in the file.
 
         Raises:
             ValueError: If the checkpoint is of another format, or of another model.

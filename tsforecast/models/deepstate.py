@@ -20,14 +20,17 @@ _LARGEST_LOG_PRIOR = 1.0
 
 
 class DeepStateDynamics(AbstractLinearDynamics):
-    """An LSTM, and what its outputs make of every step; see `DeepStateForecaster`.
+    """An LSTM whose outputs are the parameters of an ISSM at every step; see `DeepStateForecaster`.
 
     Args:
-        data: Of the model.
+        data: What the model knows of its data.
         components: Names joined by "+", see `component_names`.
         hidden: Size of the LSTM's layers.
-        num_layers: Number of these.
+        num_layers: Number of these layers.
         embedding_dim: Size of the embedding of the series.
+
+    Raises:
+        ValueError: If a component is not known, a size is below 1, or there are several targets.
     """
 
     def __init__(self, data: DataSpec, components: str, hidden: int, num_layers: int, embedding_dim: int) -> None:
@@ -44,12 +47,12 @@ class DeepStateDynamics(AbstractLinearDynamics):
         damped, covariates = self.structure.num_damped, data.num_dynamic_real
         self.damping = torch.nn.Parameter(torch.full((damped,), 2.0)) if damped else None
         self.effects = torch.nn.Parameter(torch.zeros(covariates)) if covariates else None
-        with torch.no_grad():  # scales as an ISSM begins with them
+        with torch.no_grad():  # the scales that an ISSM begins with
             self.head.bias.fill_(-3.0)
             self.head.bias[-1] = -0.5
 
     def linear(self, time_slice: TimeSlice, series: Series, memory: Tensor | None = None) -> LinearModel:
-        """The system of a time slice in scaled units, the prior over the state before it, and the LSTM's memory."""
+        """Return the system of a time slice in scaled units, the prior over the state before it, and the memory."""
         features = self.inputs(self.step_inputs.read(time_slice, series), series.index)
         before = self.lstm.begin(features.shape[1]) if memory is None else memory
         outputs, after = self.lstm(features, before, time_slice.active)
@@ -71,7 +74,7 @@ class DeepStateDynamics(AbstractLinearDynamics):
         return LinearModel(system, prior, after)
 
     def _prior(self, time_slice: TimeSlice, outputs: Float[Tensor, "time series hidden"]) -> tuple[Tensor, Tensor]:
-        """Log scales of the components before the slice, and means of the factors of seasons."""
+        """Return the log scales of the components before the slice, and the means of the factors of seasons."""
         first = outputs[0]
         if time_slice.active is not None:  # the prior is that of the step at which a series begins
             begins = time_slice.active.int().argmax(0)
@@ -81,20 +84,23 @@ class DeepStateDynamics(AbstractLinearDynamics):
 
 
 class DeepStateForecaster(AbstractForecaster[ExactInference]):
-    """DeepState (Rangapuram et al. 2018): an ISSM, the scales of whose noises and whose prior come from an LSTM.
+    """DeepState (Rangapuram et al. 2018): an ISSM whose prior and scales of noises come from an LSTM.
 
-    The LSTM reads the calendar, covariates, categories and an embedding of the series, and no observation; so the
+    The LSTM reads the calendar, covariates, categories and an embedding of the series, and no observation. So the
     likelihood is the exact Kalman filter's, and a forecast is a Gaussian. All series share all parameters but their
     embedding.
 
     Args:
-        data: What the estimator finds.
-        training: How it is trained; by default by the likelihood, as in the paper.
-        scaling: In which units it sees the targets.
+        data: What the estimator finds out about the data.
+        training: How the model is trained; by default by the likelihood, as in the paper.
+        scaling: The units in which the model sees the targets.
         components: Names joined by "+", see `ISSMForecaster`; by default the papers' (level + seasons).
         hidden: Size of the LSTM's layers.
-        num_layers: Number of these.
+        num_layers: Number of these layers.
         embedding_dim: Size of the embedding of the series.
+
+    Raises:
+        ValueError: If an option is not known or out of its range.
     """
 
     def __init__(

@@ -1,7 +1,8 @@
 """Paths of models of frames, and the frames along them: drawn pixel by pixel, and expected.
 
-A path is one of auxiliaries z_1, z_2, ..., given which the pixels are independent. A drawn frame, y_t ~ p(y_t | z_t),
-is a sample of what the model says is observed, and speckles; the expected one, E[y_t | z_t], is what it says happens.
+A path is a sequence of auxiliaries z_1, z_2, ..., given which the pixels are independent. A drawn frame is a sample of
+what the model says is observed, y_t ~ p(y_t | z_t), and speckles. The expected frame, E[y_t | z_t], is what it says
+happens.
 """
 
 import dataclasses
@@ -30,34 +31,34 @@ def forecast_paths(
     num_samples: int,
     generator: torch.Generator | None = None,
 ) -> Float[Tensor, "time sample series auxiliary"]:
-    """Sampled paths of the future, of which `model.forecast` gives the frames drawn along them.
+    """Return sampled paths of the future; `model.forecast` returns frames drawn along such paths.
 
     Args:
         model: An auxiliary-variable model.
-        belief: At the end of the past.
+        belief: The belief at the end of the past.
         future: Its `future_*` fields are read.
-        num_samples: Paths.
-        generator: Of random numbers.
+        num_samples: Number of paths.
+        generator: Source of random numbers.
     """
     inference = model.inference
     time_slice = inference.slice_of(future, "future")
     scaling = belief.location, belief.scale
     system, _ = inference.dynamics.switching(time_slice, belief.series, *scaling, proposing=False)
     assert isinstance(system, GaussianSwitching | RecurrentSwitching)
-    undecoded = dataclasses.replace(system, likelihood=None)  # what is emitted is shown
+    undecoded = dataclasses.replace(system, likelihood=None)  # without a likelihood paths are of z itself
     return particles.forecast(undecoded, belief.particles, len(time_slice.time_feat), num_samples, generator)[0]
 
 
 def smoothed_paths(
     model: FrameForecaster, batch: Batch, num_samples: int, generator: torch.Generator | None = None
 ) -> Float[Tensor, "time sample series auxiliary"]:
-    """Paths of the batch's past given all of it: of frames that are missing, what they may have been.
+    """Return paths of the batch's past given all of it: they say what missing frames may have been.
 
     Args:
         model: An auxiliary-variable model.
         batch: Its `past_*` fields are read.
-        num_samples: Paths.
-        generator: Of random numbers.
+        num_samples: Number of paths.
+        generator: Source of random numbers.
     """
     auxiliaries = model.inference.regimes(batch, num_samples, generator).auxiliaries
     assert auxiliaries is not None
@@ -67,12 +68,12 @@ def smoothed_paths(
 def decode(
     model: FrameForecaster, auxiliary: Float[Tensor, "*batch auxiliary"], generator: torch.Generator | None = None
 ) -> tuple[Float[Tensor, "*batch pixel"], Float[Tensor, "*batch pixel"]]:
-    """Drawn and expected frames, of models whose targets are not scaled, as pixels are not.
+    """Return drawn and expected frames of a model whose targets are not scaled, as pixels are not.
 
     Args:
-        model: Of frames.
-        auxiliary: z.
-        generator: Of random numbers.
+        model: A model of frames.
+        auxiliary: The auxiliary z.
+        generator: Source of random numbers.
     """
     dynamics = model.dynamics
     assert isinstance(dynamics, SwitchingBases | KVAEDynamics)

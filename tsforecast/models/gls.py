@@ -26,8 +26,11 @@ class GLSDynamics(AbstractLinearDynamics):
     """The matrices and noises of x_t = A x_{t-1} + B u_t + w_t, y_t = C x_t + D u_t + v_t; see `GLSForecaster`.
 
     Args:
-        data: Of the model.
+        data: What the model knows of its data.
         state_dim: Size of the state.
+
+    Raises:
+        ValueError: If the size is below 1.
     """
 
     def __init__(self, data: DataSpec, state_dim: int) -> None:
@@ -46,11 +49,11 @@ class GLSDynamics(AbstractLinearDynamics):
         self.log_scales = SeriesParameters(initial, data.num_series, data.cardinality)
 
     def stable_transition(self) -> Float[Tensor, "state state"]:
-        """The transition, divided by its largest singular value where that exceeds 1."""
+        """Return the transition, divided by its largest singular value where that exceeds 1."""
         return contracted(self.transition)
 
     def linear(self, time_slice: TimeSlice, series: Series, memory: Tensor | None = None) -> LinearModel:
-        """The system of a time slice in scaled units, and the prior over the state before it."""
+        """Return the system of a time slice in scaled units, and the prior over the state before it."""
         scales = self.log_scales(series.index, series.static_cat).clamp(_LOWEST, _HIGHEST).exp()
         prior_variance = (2 * self.log_prior_scale.clamp(-4.0, 3.0)).exp()
         floor = 1e-5 * (self.emission.square() @ prior_variance)
@@ -84,10 +87,13 @@ class GLSForecaster(AbstractForecaster[ExactInference]):
     is at most 1. Several targets are modelled jointly.
 
     Args:
-        data: What the estimator finds.
-        training: How it is trained.
-        scaling: In which units it sees the targets.
+        data: What the estimator finds out about the data.
+        training: How the model is trained.
+        scaling: The units in which the model sees the targets.
         state_dim: Size of the state.
+
+    Raises:
+        ValueError: If an option is not known or out of its range.
     """
 
     def __init__(

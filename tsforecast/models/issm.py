@@ -21,10 +21,13 @@ class ISSMDynamics(AbstractLinearDynamics):
     """Scales of noises, dampings, priors and effects of covariates of every series; see `ISSMForecaster`.
 
     Args:
-        data: Of the model.
+        data: What the model knows of its data.
         components: Names joined by "+", see `component_names`.
         scales: "free" or "network".
         embedding_dim: Size of the series' embedding in that network.
+
+    Raises:
+        ValueError: If a name is not known, a size is below 1, or there are several targets.
     """
 
     def __init__(self, data: DataSpec, components: str, scales: str = "free", embedding_dim: int = 10) -> None:
@@ -47,7 +50,7 @@ class ISSMDynamics(AbstractLinearDynamics):
             self.network = ScaleNetwork(inputs, data.num_series, noises, embedding_dim)
 
     def linear(self, time_slice: TimeSlice, series: Series, memory: Tensor | None = None) -> LinearModel:
-        """The system of a time slice in scaled units, and the prior over the state before it."""
+        """Return the system of a time slice in scaled units, and the prior over the state before it."""
         parameters = self.parameters_of_series(series.index, series.static_cat)
         log_scale, damping, log_prior, effects = parameters.split(self.sizes, -1)
         log_scale = log_scale.unsqueeze(0)
@@ -65,23 +68,26 @@ class ISSMDynamics(AbstractLinearDynamics):
 
 
 class ISSMForecaster(AbstractForecaster[ExactInference]):
-    """A sum of levels, trends and seasons; what is learnt are the scales of its noises, its dampings and its prior.
+    """A sum of levels, trends and seasons that learns the scales of its noises, its dampings and its prior.
 
-    Deep state-space models call this structure ISSM (Rangapuram et al. 2018; the switching-model papers use it with
-    fixed parameters); with free parameters of each series it is a classical structural model (Harvey 1989). Scales are
-    those of the population plus deviations of each category and series; a series that was not in the training data has
-    the population's. The likelihood is the exact Kalman filter's.
+    Deep state-space models call this structure ISSM (Rangapuram et al. 2018), and the switching-model papers use it
+    with fixed parameters. With free parameters of each series it is a classical structural model (Harvey 1989). Scales
+    are those of the population plus deviations of each category and series. A series that was not in the training data
+    has the population's. The likelihood is that of the exact Kalman filter.
 
     Args:
-        data: What the estimator finds.
-        training: How it is trained.
-        scaling: In which units it sees the targets.
+        data: What the estimator finds out about the data.
+        training: How the model is trained.
+        scaling: The units in which the model sees the targets.
         components: Names joined by "+": level, damped_level, trend, damped_trend, hour_of_day, hour_by_kind_of_day
             (working days and weekends apart), hour_of_week, day_of_week, month_of_year, ..., cycle_of_N; "auto" chooses
-            by the frequency, "paper" takes the switching-model papers' (level + seasons).
+            by the frequency; "paper" takes those of the switching-model papers (level + seasons).
         scales: "free" for constants of each series; "network" adds to their logarithms a network over time features,
             active seasons and an embedding of the series, so that scales vary with time.
         embedding_dim: Size of the series' embedding in that network.
+
+    Raises:
+        ValueError: If an option is not known or out of its range.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Kalman variational auto-encoders (Fraccaro et al. 2017), by sampled and by exact state objective."""
+"""Kalman variational auto-encoders (Fraccaro et al. 2017), trained by an exact or by a sampled bound."""
 
 from collections.abc import Callable
 
@@ -21,10 +21,10 @@ from tsforecast.nn import DECODERS
 
 
 def exact_bound(inference: ParticleInference, batch: Batch) -> Float[Tensor, " series"]:
-    """The negative evidence lower bound of past and future at one sample of z, the state integrated out.
+    """Return the negative evidence lower bound per observed value at one sample of z, the state integrated out.
 
     Args:
-        inference: In a Kalman VAE.
+        inference: Inference in a Kalman VAE.
         batch: Its past and future are read.
     """
     location, scale = inference.scale_of(batch)
@@ -34,10 +34,10 @@ def exact_bound(inference: ParticleInference, batch: Batch) -> Float[Tensor, " s
 
 
 def sampled_bound(inference: ParticleInference, batch: Batch) -> Float[Tensor, " series"]:
-    """The negative evidence lower bound of past and future at one sample of z, and of the smoothed states given it.
+    """Return the negative evidence lower bound per observed value at one sample of z and of the smoothed states.
 
     Args:
-        inference: In a Kalman VAE.
+        inference: Inference in a Kalman VAE.
         batch: Its past and future are read.
     """
     location, scale = inference.scale_of(batch)
@@ -53,7 +53,7 @@ def sampled_bound(inference: ParticleInference, batch: Batch) -> Float[Tensor, "
 
 
 def _count(batch: Batch) -> Tensor:
-    """Observed values of past and future."""
+    """Return the number of observed values of past and future, at least 1."""
     return (batch["past_observed"].sum((1, 2)) + batch["future_observed"].sum((1, 2))).clamp_min(1)
 
 
@@ -61,7 +61,7 @@ _NETWORKS = ("inputs.", "mixture.weights.", "lstm.", "proposal_network.", "decod
 
 
 def _groups(training: AuxiliaryTraining, frames: bool) -> ParameterGroups:
-    """Of networks, base matrices, and the rest."""
+    """Return the groups of networks, of base matrices, and of the rest."""
     return ParameterGroups(
         training.learning_rate,
         _NETWORKS,
@@ -81,7 +81,7 @@ def _inference(
     training: AuxiliaryTraining,
     bound: Callable[[ParticleInference, Batch], Tensor],
 ) -> ParticleInference:
-    """By samples of z, whose likelihood is a bound."""
+    """Return inference by samples of z, with a bound in the place of the likelihood."""
     auxiliary = dynamics.emits
     units = Units(dynamics.bases.data, scaling, DECODERS[auxiliary.likelihood].support)
     check_auxiliary(auxiliary, units, training, particles.particle_length)
@@ -93,16 +93,16 @@ class KVAERBForecaster(AbstractForecaster[ParticleInference]):
     """KVAE-RB (Kurle et al. 2020): the bound has the Kalman filter's exact likelihood of z; see `KVAEDynamics`.
 
     Args:
-        data: What the estimator finds.
-        training: How it is trained.
-        scaling: In which units it sees the targets.
-        auxiliary_dim: Size of z.
+        data: What the estimator finds out about the data.
+        training: How the model is trained.
+        scaling: The units in which the model sees the targets.
+        auxiliary_dim: Size of the auxiliary z.
         likelihood: "gaussian", "student-t", "negative-binomial" (counts) or "bernoulli" (zeros and ones).
-        skip: Whether networks between targets and auxiliaries only say what differs from the first auxiliaries being
-            the targets: the model begins as a linear one.
-        image_shape: Height and width of frames, whose pixels are the targets row by row: encoder and decoder are
-            convolutions then, and the base transitions begin near identity.
-        filters: Channels of these convolutions.
+        skip: Whether the first auxiliaries stand for the targets, and networks only say what differs. The model then
+            begins as a linear one.
+        image_shape: Height and width of frames, whose pixels are the targets row by row. Encoder and decoder are then
+            convolutions, and the base transitions begin near the identity.
+        filters: Number of channels of these convolutions.
         memory_dim: Cells of the LSTM.
         hidden: Width of the networks' layers.
         embedding_dim: Size of the embedding of the series.
@@ -111,9 +111,12 @@ class KVAERBForecaster(AbstractForecaster[ParticleInference]):
         num_bases: Number of base matrices.
         stable: Whether base transitions are kept from expanding, as in `gls`: no forecast then grows without bound.
         series_scales: Whether the noises of state and emission have factors of each category and series.
-        num_particles: Samples of z for filtering and forecasts; training has one.
-        particle_length: Steps at the end of a history that are filtered with samples; those before by the linear model
-            inside. 0 for all.
+        num_particles: Number of samples of z in filtering and forecasts; training takes one.
+        particle_length: Steps at the end of a history that are filtered with samples; 0 for all. The linear model
+            inside filters those before.
+
+    Raises:
+        ValueError: If an option is not known or out of its range, or two do not go together.
     """
 
     def __init__(
@@ -157,19 +160,19 @@ class KVAERBForecaster(AbstractForecaster[ParticleInference]):
 class KVAEMCForecaster(AbstractForecaster[ParticleInference]):
     """KVAE-MC: the bound has log p(z, x) + H[p(x | z)] at a joint sample x of the smoothed states; see `KVAEDynamics`.
 
-    Its mean is KVAE-RB's.
+    The bound has the same mean as that of KVAE-RB.
 
     Args:
-        data: What the estimator finds.
-        training: How it is trained.
-        scaling: In which units it sees the targets.
-        auxiliary_dim: Size of z.
+        data: What the estimator finds out about the data.
+        training: How the model is trained.
+        scaling: The units in which the model sees the targets.
+        auxiliary_dim: Size of the auxiliary z.
         likelihood: "gaussian", "student-t", "negative-binomial" (counts) or "bernoulli" (zeros and ones).
-        skip: Whether networks between targets and auxiliaries only say what differs from the first auxiliaries being
-            the targets: the model begins as a linear one.
-        image_shape: Height and width of frames, whose pixels are the targets row by row: encoder and decoder are
-            convolutions then, and the base transitions begin near identity.
-        filters: Channels of these convolutions.
+        skip: Whether the first auxiliaries stand for the targets, and networks only say what differs. The model then
+            begins as a linear one.
+        image_shape: Height and width of frames, whose pixels are the targets row by row. Encoder and decoder are then
+            convolutions, and the base transitions begin near the identity.
+        filters: Number of channels of these convolutions.
         memory_dim: Cells of the LSTM.
         hidden: Width of the networks' layers.
         embedding_dim: Size of the embedding of the series.
@@ -178,9 +181,12 @@ class KVAEMCForecaster(AbstractForecaster[ParticleInference]):
         num_bases: Number of base matrices.
         stable: Whether base transitions are kept from expanding, as in `gls`: no forecast then grows without bound.
         series_scales: Whether the noises of state and emission have factors of each category and series.
-        num_particles: Samples of z for filtering and forecasts; training has one.
-        particle_length: Steps at the end of a history that are filtered with samples; those before by the linear model
-            inside. 0 for all.
+        num_particles: Number of samples of z in filtering and forecasts; training takes one.
+        particle_length: Steps at the end of a history that are filtered with samples; 0 for all. The linear model
+            inside filters those before.
+
+    Raises:
+        ValueError: If an option is not known or out of its range, or two do not go together.
     """
 
     def __init__(

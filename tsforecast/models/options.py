@@ -20,13 +20,13 @@ DATA_DECIDED = frozenset({*(field.name for field in dataclasses.fields(DataSpec)
 
 
 def records_of(model: type[Any]) -> dict[str, Any]:
-    """The records that a constructor takes, by argument, with their defaults."""
+    """Return the records that a constructor takes, by argument, with their defaults."""
     parameters = inspect.signature(model).parameters
     return {name: DataSpec() if name == "data" else parameters[name].default for name in RECORDS if name in parameters}
 
 
 def options_of(model: type[Any]) -> dict[str, inspect.Parameter]:
-    """All options of a model, by name."""
+    """Return all options of a model, by name."""
     records = records_of(model)
     found = {
         field.name: inspect.Parameter(
@@ -40,11 +40,11 @@ def options_of(model: type[Any]) -> dict[str, inspect.Parameter]:
 
 
 def make_model(model: type[Model], **options: Any) -> Model:
-    """A model by options side by side.
+    """Make a model from all its options, by name.
 
     Args:
-        model: Its class.
-        options: Values by name; of those left out the defaults.
+        model: Class of the model.
+        options: Values by name. Options that are left out have their defaults.
 
     Raises:
         ValueError: If an option is not known, or a value is not as expected.

@@ -79,7 +79,7 @@ class Series:
 
     @classmethod
     def of(cls, batch: Batch) -> "Series":
-        """The series of a batch."""
+        """Return the series of a batch."""
         return cls(batch["series_index"], batch["static_cat"], batch["static_real"])
 
 
@@ -93,7 +93,7 @@ class Belief:
         location: Centre of the scaling, frozen when filtering began.
         scale: Unit of the scaling, frozen likewise.
         series: Who the series are.
-        memory: Of a recurrent network, for models that have one.
+        memory: Memory of a recurrent network, in models that have one.
     """
 
     state: Gaussian | ParticleState
@@ -104,13 +104,13 @@ class Belief:
 
     @property
     def gaussian(self) -> Gaussian:
-        """The state of a model without particles."""
+        """Return the state of a model without particles."""
         assert isinstance(self.state, Gaussian)
         return self.state
 
     @property
     def particles(self) -> ParticleState:
-        """The state of a model with particles."""
+        """Return the state of a model with particles."""
         assert isinstance(self.state, ParticleState)
         return self.state
 
@@ -137,7 +137,7 @@ class TimeSlice:
     dynamic_real: Float[Tensor, "time series covariate"]
 
     def followed_by(self, later: "TimeSlice") -> "TimeSlice":
-        """One slice of both."""
+        """Return one slice of this time and the later one."""
         active = self.active
         if active is not None:
             active = torch.cat([active, active.new_ones(len(later.values), active.shape[1])])

@@ -35,7 +35,7 @@ class SwitchingISSMDynamics(AbstractSwitchingDynamics):
     """An ISSM, and base factors of its noises that a switch mixes; see `RSGLSISSMForecaster`.
 
     Args:
-        data: Of the model.
+        data: What the model knows of its data.
         components: Names joined by "+", see `component_names`.
         num_bases: Number of base factors.
         switch_dim: Size of the switch.
@@ -43,7 +43,10 @@ class SwitchingISSMDynamics(AbstractSwitchingDynamics):
         embedding_dim: Size of the embedding of the series.
         proposal: "encoder" or "bootstrap".
         persistence: Initial share of the switch that stays.
-        recurrence: Of the state into the next switch.
+        recurrence: How the next switch depends on the state.
+
+    Raises:
+        ValueError: If a name is not known, a number is out of its range, or there are several targets.
     """
 
     def __init__(
@@ -71,9 +74,9 @@ class SwitchingISSMDynamics(AbstractSwitchingDynamics):
         self.inputs = self.step_inputs.network(embedding_dim, hidden)
         self.issm = issm
         states = sum(component.size for component in issm.structure.components)
-        # Noises with which a switch that persists has variance one.
+        # Log inverse scale of the noise with which a switch that persists has variance one.
         steady = -0.5 * math.log(max(1 - persistence**2, 1e-4))
-        # Logarithms of factors; mixed evenly they are zero, and the model is the ISSM.
+        # Logarithms of factors. Mixed evenly they are zero, and the model is the ISSM.
         calm_to_wild = 4 * (torch.arange(num_bases) + 0.5) / num_bases - 2
         noises = len(issm.structure.noise_names)
         bases = {
@@ -93,7 +96,7 @@ class SwitchingISSMDynamics(AbstractSwitchingDynamics):
         return self.issm.linear(time_slice, series)
 
     def regime_scales(self) -> Float[Tensor, " basis"] | None:
-        """Beside the scales of the ISSM of each series, which these factors multiply."""
+        """Return the factors by which the bases multiply the scales of the ISSM, as geometric means over its noises."""
         return self.mixture.bases["factor"].clamp(-_LARGEST_FACTOR, _LARGEST_FACTOR).mean(-1).exp()
 
     def mixing_weights(
@@ -105,7 +108,7 @@ class SwitchingISSMDynamics(AbstractSwitchingDynamics):
     def switching(
         self, time_slice: TimeSlice, series: Series, location: Tensor, scale: Tensor, proposing: bool
     ) -> tuple[AbstractSwitchingSystem, Gaussian]:
-        """The system of a slice of time in scaled units, and the prior over the state before it."""
+        """Return the system of a time slice in scaled units, and the prior over the state before it."""
         features = self.inputs(self.step_inputs.read(time_slice, series), series.index)
         linear = self.issm.linear(time_slice, series)
         issm = linear.system
@@ -143,25 +146,28 @@ class RSGLSISSMForecaster(AbstractForecaster[ParticleInference]):
     """RSGLS-ISSM: an ISSM whose transition and emission are fixed by its components, and whose noises switch.
 
     The switch s_t = F(s_{t-1}) x_{t-1} + f(s_{t-1}, u_t) + noise multiplies the scales of all noise sources by a
-    mixture of base factors. Scales, dampings and prior of each series are those of an ISSM (see `ISSMForecaster`),
-    which it equals while the factors are one; as such it may be trained, in closed form, for its first epochs.
+    mixture of base factors. Scales, dampings and prior of each series are those of an ISSM (see `ISSMForecaster`). The
+    model equals this ISSM while the factors are one. It may be trained as such, in closed form, in its first epochs.
 
     Args:
-        data: What the estimator finds.
-        training: How it is trained.
-        scaling: In which units it sees the targets.
-        particles: Options of the filter.
+        data: What the estimator finds out about the data.
+        training: How the model is trained.
+        scaling: The units in which the model sees the targets.
+        particles: Options of the particle filter.
         components: Names joined by "+", see `ISSMForecaster`.
         num_bases: Number of base factors.
         switch_dim: Size of the switch.
         hidden: Width of the networks' layers.
         embedding_dim: Size of the embedding of the series.
         proposal: "encoder" (a network) or "bootstrap" (the model itself, without looking at the observation).
-        persistence: Initial share of the switch that stays from step to step, in [0, 1), beside what the network says:
-            of its first dimension, the others are slower (0: the network alone, as in the paper). Regimes that last,
-            such as volatility, are found with one near 1.
-        recurrence: Of the state into the next switch: "exact"; "paper": without conditioning the state on the switch
-            that depends on it, which biases the likelihood, for comparison; or "none".
+        persistence: Initial share of the switch that stays from step to step, in [0, 1). It is that of the first
+            dimension; the others are slower. At 0 the network alone moves the switch, as in the paper. Regimes that
+            last, such as volatility, are found with a share near 1.
+        recurrence: How the next switch depends on the state: "exact", "paper" or "none". "paper" does not condition the
+            state on the switch that depends on it. That biases the likelihood, and is there for comparison.
+
+    Raises:
+        ValueError: If an option is not known or out of its range.
     """
 
     def __init__(

@@ -18,7 +18,7 @@ _MATRICES = (*BASE_MATRICES, "emission_inputs")
 
 
 def _groups(training: DenseTraining | AuxiliaryTraining, frames: bool = False) -> ParameterGroups:
-    """Of networks, base matrices, and the rest."""
+    """Return the groups of networks, of base matrices, and of the rest."""
     return ParameterGroups(
         training.learning_rate,
         _NETWORKS,
@@ -38,7 +38,7 @@ def _inference(
     training: DenseTraining | AuxiliaryTraining,
     stable: bool,
 ) -> ParticleInference:
-    """By particles, with advice where transitions may expand."""
+    """Return inference by particles, with advice where transitions may expand."""
     advice = "" if stable else ADVICE
     return ParticleInference(dynamics, units, particles, training.objective, training.gradient_length, advice=advice)
 
@@ -46,16 +46,17 @@ def _inference(
 class SGLSForecaster(AbstractForecaster[ParticleInference]):
     """Switching Gaussian linear system: switches s_t ~ p(s_t | s_{t-1}, u_t) choose a linear system at every step.
 
-    In its Gaussian form without dependence of the switch on the state ("open loop"), as in SNLDS; in its categorical
-    form the classical switching Kalman filter's model, with transition probabilities from a network.
+    In the Gaussian form the switch does not depend on the state ("open loop"), as in SNLDS. The categorical form is the
+    model of the classical switching Kalman filter, with transition probabilities from a network.
 
     Args:
-        data: What the estimator finds.
-        training: How it is trained.
-        scaling: In which units it sees the targets.
-        particles: Options of the filter.
-        switch: "gaussian", with weights of `num_bases` base matrices by a network; or "categorical", each of
-            `switch_dim` categories with its own matrices, proposed given the observation by trying them all.
+        data: What the estimator finds out about the data.
+        training: How the model is trained.
+        scaling: The units in which the model sees the targets.
+        particles: Options of the particle filter.
+        switch: "gaussian" or "categorical". If "gaussian", a network weighs `num_bases` base matrices. If
+            "categorical", each of `switch_dim` categories has its own matrices, and the proposal given the observation
+            tries them all.
         state_dim: Size of the state. The transition starts as a level and damped rotations at the harmonics of the
             season.
         num_bases: Number of base matrices.
@@ -66,9 +67,12 @@ class SGLSForecaster(AbstractForecaster[ParticleInference]):
         hidden: Width of the networks' layers.
         embedding_dim: Size of the embedding of the series.
         proposal: "encoder" (a network) or "bootstrap" (the model itself, without looking at the observation).
-        persistence: Initial share of the switch that stays from step to step, in [0, 1), beside what the network says:
-            of its first dimension, the others are slower (0: the network alone, as in the paper). Regimes that last,
-            such as volatility, are found with one near 1.
+        persistence: Initial share of the switch that stays from step to step, in [0, 1). It is that of the first
+            dimension; the others are slower. At 0 the network alone moves the switch, as in the paper. Regimes that
+            last, such as volatility, are found with a share near 1.
+
+    Raises:
+        ValueError: If an option is not known or out of its range, or two do not go together.
     """
 
     def __init__(
@@ -115,10 +119,10 @@ class RSGLSForecaster(AbstractForecaster[ParticleInference]):
     """Recurrent SGLS: the switch depends on the state before it, s_t = F(s_{t-1}) x_{t-1} + f(s_{t-1}, u_t) + noise.
 
     Args:
-        data: What the estimator finds.
-        training: How it is trained.
-        scaling: In which units it sees the targets.
-        particles: Options of the filter.
+        data: What the estimator finds out about the data.
+        training: How the model is trained.
+        scaling: The units in which the model sees the targets.
+        particles: Options of the particle filter.
         state_dim: Size of the state. The transition starts as a level and damped rotations at the harmonics of the
             season.
         num_bases: Number of base matrices.
@@ -129,11 +133,14 @@ class RSGLSForecaster(AbstractForecaster[ParticleInference]):
         hidden: Width of the networks' layers.
         embedding_dim: Size of the embedding of the series.
         proposal: "encoder" (a network) or "bootstrap" (the model itself, without looking at the observation).
-        persistence: Initial share of the switch that stays from step to step, in [0, 1), beside what the network says:
-            of its first dimension, the others are slower (0: the network alone, as in the paper). Regimes that last,
-            such as volatility, are found with one near 1.
-        recurrence: Of the state into the next switch: "exact"; "paper": without conditioning the state on the switch
-            that depends on it, which biases the likelihood, for comparison; or "none".
+        persistence: Initial share of the switch that stays from step to step, in [0, 1). It is that of the first
+            dimension; the others are slower. At 0 the network alone moves the switch, as in the paper. Regimes that
+            last, such as volatility, are found with a share near 1.
+        recurrence: How the next switch depends on the state: "exact", "paper" or "none". "paper" does not condition the
+            state on the switch that depends on it. That biases the likelihood, and is there for comparison.
+
+    Raises:
+        ValueError: If an option is not known or out of its range, or two do not go together.
     """
 
     def __init__(
@@ -175,17 +182,17 @@ class ARSGLSForecaster(AbstractForecaster[ParticleInference]):
     """Auxiliary-variable RSGLS: the system emits z_t, and a network decodes it, y_t ~ p(y_t | z_t).
 
     Args:
-        data: What the estimator finds.
-        training: How it is trained.
-        scaling: In which units it sees the targets.
-        particles: Options of the filter.
-        auxiliary_dim: Size of z.
+        data: What the estimator finds out about the data.
+        training: How the model is trained.
+        scaling: The units in which the model sees the targets.
+        particles: Options of the particle filter.
+        auxiliary_dim: Size of the auxiliary z.
         likelihood: "gaussian", "student-t", "negative-binomial" (counts) or "bernoulli" (zeros and ones).
-        skip: Whether networks between targets and auxiliaries only say what differs from the first auxiliaries being
-            the targets: the model begins as a linear one.
-        image_shape: Height and width of frames, whose pixels are the targets row by row: encoder and decoder are
-            convolutions then, and the base transitions begin near identity.
-        filters: Channels of these convolutions.
+        skip: Whether the first auxiliaries stand for the targets, and networks only say what differs. The model then
+            begins as a linear one.
+        image_shape: Height and width of frames, whose pixels are the targets row by row. Encoder and decoder are then
+            convolutions, and the base transitions begin near the identity.
+        filters: Number of channels of these convolutions.
         state_dim: Size of the state. The transition starts as a level and damped rotations at the harmonics of the
             season.
         num_bases: Number of base matrices.
@@ -197,11 +204,14 @@ class ARSGLSForecaster(AbstractForecaster[ParticleInference]):
         embedding_dim: Size of the embedding of the series.
         proposal: "ladder" (one network for switch and auxiliary), "encoder" (one for each) or "bootstrap" (the model
             itself, without looking at the observation).
-        persistence: Initial share of the switch that stays from step to step, in [0, 1), beside what the network says:
-            of its first dimension, the others are slower (0: the network alone, as in the paper). Regimes that last,
-            such as volatility, are found with one near 1.
-        recurrence: Of the state into the next switch: "exact"; "paper": without conditioning the state on the switch
-            that depends on it, which biases the likelihood, for comparison; or "none".
+        persistence: Initial share of the switch that stays from step to step, in [0, 1). It is that of the first
+            dimension; the others are slower. At 0 the network alone moves the switch, as in the paper. Regimes that
+            last, such as volatility, are found with a share near 1.
+        recurrence: How the next switch depends on the state: "exact", "paper" or "none". "paper" does not condition the
+            state on the switch that depends on it. That biases the likelihood, and is there for comparison.
+
+    Raises:
+        ValueError: If an option is not known or out of its range, or two do not go together.
     """
 
     def __init__(

@@ -1,1 +1,1 @@
-"""What forecasters are made of."""
+"""The parts that forecasters are made of."""

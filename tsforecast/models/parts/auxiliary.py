@@ -16,7 +16,7 @@ from tsforecast.nn import DECODERS, ImageEncoder, ImageSize
 from tsforecast.nn.decoders import AbstractDecoder
 from tsforecast.nn.mlp import resized
 
-# What the encoder of the Kalman VAE (Fraccaro et al. 2017) may say of the variance of z given a frame.
+# Largest variance of z given a frame, as in the encoder of the Kalman VAE (Fraccaro et al. 2017).
 _LARGEST_GUESS = 0.03
 _COUNTS = ("negative-binomial", "bernoulli")
 
@@ -27,8 +27,8 @@ class Auxiliary:
 
     Attributes:
         num_targets: Components of the target.
-        size: Of the auxiliary; 0 where the targets are emitted.
-        likelihood: Of the targets given the auxiliary, a name in `DECODERS`.
+        size: Size of the auxiliary; 0 where the targets are emitted.
+        likelihood: Likelihood of the targets given the auxiliary, a name in `DECODERS`.
         skip: Whether targets and first auxiliaries skip the networks between them.
         image: Sizes of frames whose pixels are the targets row by row; None for series.
     """
@@ -41,12 +41,12 @@ class Auxiliary:
 
     @property
     def emitted_dim(self) -> int:
-        """Size of what the emission emits."""
+        """Return the size of what is emitted."""
         return self.size or self.num_targets
 
     @property
     def encoder_input_dim(self) -> int:
-        """Size of what networks see of an observation."""
+        """Return the size of what networks see of an observation."""
         if self.image is not None:
             return self.image.num_features
         return self.num_targets * (1 if self.num_targets == 1 else 2)
@@ -54,14 +54,22 @@ class Auxiliary:
     def encoder_inputs(
         self, encoder: ImageEncoder | None, time_slice: TimeSlice, values: Float[Tensor, "time series target"]
     ) -> Float[Tensor, "time series shown"]:
-        """What networks see: scaled values, and of several targets which are observed; of frames convolved features."""
+        """Return what networks see of observations: scaled values, or convolved features of frames.
+
+        Of several targets they also see which are observed.
+
+        Args:
+            encoder: Encoder of frames; None for series.
+            time_slice: Its mask is read.
+            values: Scaled observations.
+        """
         if encoder is not None:
             return encoder(values)
         seen = [] if self.num_targets == 1 else [time_slice.observed.to(values.dtype)]
         return torch.cat([values.clamp(-50.0, 50.0), *seen], -1)
 
     def decoder(self, hidden: int) -> AbstractDecoder | None:
-        """The network of p(y_t | z_t); None where the targets are emitted."""
+        """Return the network of p(y_t | z_t); None where the targets are emitted."""
         if not self.size:
             return None
         kind = DECODERS[self.likelihood]
@@ -73,14 +81,14 @@ class Auxiliary:
         raw: Float[Tensor, "time series double"],
         values: Float[Tensor, "time series target"],
     ) -> DiagonalGaussian:
-        """q(z_t) from a network's output: mean and log inverse scale; of frames a variance below 0.03.
+        """Return q(z_t) from a network's output of mean and log inverse scale; for frames its variance is below 0.03.
 
         Where the decoder's network is skipped the encoder's is, too: the mean then begins with the targets. The network
         adds to them in units of the decoder's noise, so that what is linear is filtered as such.
 
         Args:
-            decoder: Of the model.
-            raw: What the network says.
+            decoder: Decoder of the model.
+            raw: Output of the network.
             values: Scaled observations.
         """
         if self.image is not None:
@@ -99,11 +107,11 @@ class Auxiliary:
 def make_auxiliary(
     num_targets: int, size: int, likelihood: str, skip: bool, image_shape: list[int] | None, filters: int
 ) -> Auxiliary:
-    """The auxiliary of a model's options.
+    """Return the auxiliary that the options of a model describe.
 
     Args:
         num_targets: Components of the target.
-        size: Of the auxiliary.
+        size: Size of the auxiliary.
         likelihood: A name in `DECODERS`.
         skip: Whether targets and first auxiliaries skip the networks between them.
         image_shape: Height and width of frames; None for series.
@@ -131,8 +139,14 @@ def make_auxiliary(
 def check_auxiliary(auxiliary: Auxiliary, units: Units, training: AuxiliaryTraining, particle_length: int) -> None:
     """Refuses units and training that do not go with an auxiliary.
 
+    Args:
+        auxiliary: What the model emits.
+        units: Units of the targets.
+        training: How the model is trained.
+        particle_length: Steps that are filtered with particles; 0 for all.
+
     Raises:
-        ValueError: At the first.
+        ValueError: At the first that does not.
     """
     likelihood, transformation = auxiliary.likelihood, units.transformation
     if auxiliary.image is not None:

@@ -1,4 +1,4 @@
-"""Bounds of numbers, and names, that users choose."""
+"""Checks of the numbers and names that users choose."""
 
 import math
 from collections.abc import Sequence
@@ -8,11 +8,11 @@ def at_least(least: int, **options: float | int | None) -> None:
     """Refuses options below a bound, NaN and infinity; None, which stands for a default, passes.
 
     Args:
-        least: The bound.
+        least: The lower bound.
         options: Values by name.
 
     Raises:
-        ValueError: At the first which is not as expected.
+        ValueError: At the first that is not as expected.
     """
     for name, value in options.items():
         if value is not None and not (math.isfinite(value) and value >= least):
@@ -23,7 +23,7 @@ def above_zero(**options: float | int | None) -> None:
     """Refuses options of zero and below, NaN and infinity; None, which stands for a default, passes.
 
     Raises:
-        ValueError: At the first which is not as expected.
+        ValueError: At the first that is not as expected.
     """
     for name, value in options.items():
         if value is not None and not (math.isfinite(value) and value > 0):

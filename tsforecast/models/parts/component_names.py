@@ -23,7 +23,7 @@ _PRESETS = {
 
 
 def component_names(components: str, freq: str) -> list[str]:
-    """The names in a description such as "damped_level+hour_of_day+day_of_week".
+    """Return the names in a description such as "damped_level+hour_of_day+day_of_week".
 
     Args:
         components: Names joined by "+"; "auto" chooses by the frequency, "paper" takes those of the switching-model
@@ -45,7 +45,7 @@ def component_names(components: str, freq: str) -> list[str]:
 
 
 def parse_component(name: str) -> Component:
-    """The component of a name.
+    """Return the component of a name.
 
     Raises:
         ValueError: If it is not known.

@@ -1,4 +1,4 @@
-"""What models with dense base matrices share: their beginning, the prior over the state, the linear model inside."""
+"""What models with dense base matrices share: initial values, the prior over the state, the linear model inside."""
 
 import dataclasses
 import math
@@ -21,7 +21,7 @@ from tsforecast.nn import SeriesParameters
 from tsforecast.nn.decoders import AbstractDecoder, GaussianDecoder
 
 BASE_MATRICES = tuple(f"mixture.bases.{name}" for name in ("transition", "emission", "inputs", "recurrence"))
-# Where filtering fails: what dense transitions may have done.
+# Advice where filtering fails, since dense transitions may be the reason.
 ADVICE = (
     "Or transitions that expand made the state grow over a long history: train with stable=True, or filter less of it "
     "(history_length)."
@@ -32,15 +32,18 @@ _LARGEST_FACTOR = 3.0
 
 @dataclasses.dataclass(frozen=True)
 class DenseBases:
-    """A state whose transition and emission are mixtures of dense base matrices: sizes, and how they begin.
+    """Sizes and initial values of dense base matrices, whose mixtures are a state's transition and emission.
 
     Attributes:
-        data: Of the model.
-        emits: What is emitted.
+        data: What the model knows of its data.
+        emits: What the model emits.
         state_dim: Size of the state.
         num_bases: Number of base matrices.
-        begins_linear: Whether it begins as a linear model of the targets, with level and season: one that has to be
+        begins_linear: Whether the model begins as a linear one of the targets, with level and season, that has to be
             good alone.
+
+    Raises:
+        ValueError: If a size is below 1.
     """
 
     data: DataSpec
@@ -60,24 +63,25 @@ class DenseBases:
 
     @property
     def initial_log_inverse_scales(self) -> tuple[float, float, float]:
-        """Of the noises of state and emission, and of the prior over the state.
+        """Return log inverse scales for the noises of state and emission, and for the prior over the state.
 
-        Those for frames are Fraccaro et al.'s: variances .08, .03 and 20, among which an encoder that is never surer
-        than .03 spreads its values.
+        Those for frames are of Fraccaro et al.: variances .08, .03 and 20. Among these an encoder whose variance is
+        below .03 spreads its values.
         """
         return (2.5, 1.0, 0.0) if self.emits.image is None else (1.26, 1.75, -1.5)
 
     def matrices(self, count: int) -> dict[str, Tensor]:
-        """Initial base transitions and emissions, which differ a little.
+        """Return initial base transitions and emissions, which differ a little.
 
-        A level and damped rotations at the harmonics of the season, of frames what stays where it is; and one random
-        reading of the state for all bases, lest the mixing weights make the emission noise. Where it begins as a linear
-        model, what is emitted first is the targets: the level and the season, and of the rest next to nothing, since
-        what is guessed of it at random would be evidence against them. The transitions then differ by small rotations:
-        noise makes them expand, and is kept from it by shrinking the level and the season away.
+        Transitions begin as a level and damped rotations at the harmonics of the season, and for frames as the
+        identity. All bases begin near one random emission, lest the mixing weights turn the emission into noise. Where
+        the model begins as a linear one, the first components that are emitted are the targets. They read the level and
+        the season. All other readings are small, since random ones would be evidence against the targets. The
+        transitions then differ by small rotations. With random differences they would expand, and keeping them from it
+        would shrink the level and the season away.
 
         Args:
-            count: Of bases.
+            count: Number of bases.
         """
         state, emitted, season = self.state_dim, self.emits.emitted_dim, self.data.season
         start = rotations(state, season) if self.emits.image is None else torch.eye(state)
@@ -92,12 +96,12 @@ class DenseBases:
         return {"transition": transition, "emission": emission}
 
     def log_scales(self) -> SeriesParameters:
-        """Logarithms of factors of the noises of state and emission, of each category and series."""
+        """Return logarithms of factors of the noises of state and emission, for each category and series."""
         initial = torch.zeros(self.state_dim + self.emits.emitted_dim)
         return SeriesParameters(initial, self.data.num_series, self.data.cardinality)
 
     def noise_factors(self, log_scales: SeriesParameters | None, series: Series) -> tuple[Tensor | float, ...]:
-        """What the variances of the noises of state and emission are multiplied by, (series, size) each."""
+        """Return the factors of the variances of the noises of state and emission, (series, size) each."""
         if log_scales is None:
             return 1.0, 1.0
         factors = log_scales(series.index, series.static_cat).clamp(-_LARGEST_FACTOR, _LARGEST_FACTOR)
@@ -105,7 +109,7 @@ class DenseBases:
 
 
 def prior_over(mean: Tensor, log_inverse_scale: Tensor, series: int) -> Gaussian:
-    """Over the states of so many series before the first step."""
+    """Return the prior over the states of so many series before the first step."""
     cov = torch.diag_embed(variance(log_inverse_scale))
     return Gaussian(mean.expand(series, -1), cov.expand(series, -1, -1))
 
@@ -118,19 +122,21 @@ def linear_part(
     prior_log_inverse_scale: Float[Tensor, " state"],
     decoder: AbstractDecoder | None,
 ) -> LinearModel:
-    """The linear model inside: one transition and emission for all steps and series, but for the latter's offsets.
+    """Return the linear model inside, with one transition and one emission for all steps and series.
+
+    Only the offsets of the emission differ.
 
     Args:
         time_slice: Steps and series.
-        transition: Of the state; variances may have a dimension of series.
-        emission: Of what is emitted, likewise; offset of shape (time, series, emitted).
-        prior_mean: Of the state before the first step.
-        prior_log_inverse_scale: Likewise.
-        decoder: Of an auxiliary that is emitted: what skips its network; None where the targets are emitted.
+        transition: Transition of the state, whose variances may have a dimension of series.
+        emission: Emission, likewise, with an offset of shape (time, series, emitted).
+        prior_mean: Mean of the state before the first step.
+        prior_log_inverse_scale: Log inverse scale of that state.
+        decoder: Decoder of the auxiliary, without its network; None where the targets are emitted.
     """
     wide = lambda variance: torch.diag_embed(variance).reshape(1, -1, *2 * variance.shape[-1:])  # noqa: E731
     matrix, noise = begun(time_slice, transition.matrix[None, None], wide(transition.variance))
-    # Without it the variance of what is predicted first is lost in float32.
+    # Without this floor the variance of the first prediction is lost in float32.
     floor = 1e-5 * (emission.matrix.square() @ variance(prior_log_inverse_scale))
     seen, given = emission.matrix, Gaussian(emission.offset, wide(emission.variance + floor))
     if decoder is not None:

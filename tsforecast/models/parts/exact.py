@@ -23,22 +23,22 @@ class AbstractLinearDynamics(AbstractDynamics):
 
     @abc.abstractmethod
     def linear(self, time_slice: TimeSlice, series: Series, memory: Tensor | None = None) -> LinearModel:
-        """The system of a slice of time in scaled units, and the prior over the state before it.
+        """Return the system of a time slice in scaled units, and the prior over the state before it.
 
         Args:
             time_slice: Time and covariates.
             series: Who the series are.
-            memory: Of a recurrent network before the slice; None where the series begin.
+            memory: Memory of a recurrent network before the slice; None where the series begin.
         """
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ExactInference(AbstractInference[AbstractLinearDynamics]):
-    """The Kalman filter, its smoother, and forecasts in closed form.
+    """Inference by the Kalman filter and its smoother, with forecasts in closed form.
 
     Attributes:
-        dynamics: Of the model.
-        units: Of its targets.
+        dynamics: Dynamics of the model.
+        units: Units of its targets.
         objective: "crps" of the forecast of a window's future from its past, or "likelihood" of past and future.
     """
 
@@ -47,7 +47,7 @@ class ExactInference(AbstractInference[AbstractLinearDynamics]):
     objective: str = "crps"
 
     def loss(self, batch: Batch, linear: bool) -> Float[Tensor, " series"]:
-        """By `objective`, both in scaled units; the model is linear in any case."""
+        """Return the CRPS or the negative log-likelihood, by `objective`; the model is linear in any case."""
         if self.objective == "crps":
             belief, future = self.filter(batch)[0], self.slice_of(batch, "future")
             system = self.dynamics.linear(future, belief.series, belief.memory).system
@@ -59,7 +59,7 @@ class ExactInference(AbstractInference[AbstractLinearDynamics]):
         return negative_log_likelihood(terms, time_slice.observed)
 
     def filter(self, batch: Batch, belief: Belief | None = None) -> tuple[Belief, Float[Tensor, "time series"]]:
-        """Exact filtering of the batch's past."""
+        """Return the exact belief after the batch's past, and the log-likelihood of each of its steps."""
         time_slice = self.slice_of(batch, "past")
         location, scale = self.scale_of(batch, belief)
         known = self.series_of(batch, belief)
@@ -69,10 +69,14 @@ class ExactInference(AbstractInference[AbstractLinearDynamics]):
         return Belief(state, location, scale, Series.of(batch), model.memory), terms
 
     def predictive(self, belief: Belief, future: Batch) -> Gaussian:
-        """Joint Gaussian of the horizon in closed form, given what is known of it.
+        """Return the joint Gaussian of the horizon in closed form, given what is known of it.
+
+        Args:
+            belief: The belief at the end of the past.
+            future: Its `future_*` fields are read, and `known_future`, which is NaN where it is free.
 
         Returns:
-            Dimension horizon * target, time outermost; in transformed units, not scaled.
+            A Gaussian of dimension horizon * target, time outermost, in transformed units that are not scaled.
         """
         time_slice = self.slice_of(future, "future")
         system = self.dynamics.linear(time_slice, belief.series, belief.memory).system
@@ -89,7 +93,7 @@ class ExactInference(AbstractInference[AbstractLinearDynamics]):
     def forecast(
         self, belief: Belief, future: Batch, num_samples: int, generator: torch.Generator | None = None
     ) -> Float[Tensor, "series sample horizon target"]:
-        """Exact joint samples of the horizon, given what is known of it."""
+        """Return exact joint samples of the horizon, given what is known of it."""
         samples = self.predictive(belief, future).sample((num_samples,), generator)
         samples = self.units.restore(samples.transpose(0, 1).unflatten(-1, (-1, self.units.data.num_targets)))
         known = future["known_future"].to(samples.dtype).unsqueeze(1)
@@ -98,7 +102,7 @@ class ExactInference(AbstractInference[AbstractLinearDynamics]):
     def impute(
         self, batch: Batch, num_samples: int, generator: torch.Generator | None = None
     ) -> Float[Tensor, "series sample time target"]:
-        """Exact: by the simulation smoother."""
+        """Return exact joint samples of what is missing, by the simulation smoother."""
         location, scale = self.scale_of(batch)
         time_slice = self.slice_of(batch, "past")
         model = self.dynamics.linear(time_slice, Series.of(batch))
@@ -109,7 +113,7 @@ class ExactInference(AbstractInference[AbstractLinearDynamics]):
         return self.units.in_units(torch.stack(emitted), location, scale, known_past(batch))
 
     def decompose(self, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
-        """Smoothed components of the batch's past, see `Structure.parts_of`."""
+        """Return the smoothed components of the batch's past, see `Structure.parts_of`."""
         structure = self.named_structure()
         time_slice = self.slice_of(batch, "past")
         location, scale = self.scale_of(batch)
@@ -118,12 +122,17 @@ class ExactInference(AbstractInference[AbstractLinearDynamics]):
         return structure.parts_of(smoothed, model.system, time_slice, location, scale)
 
     def marginals(self, belief: Belief, future: Batch) -> list[torch.distributions.Distribution]:
-        """Exact marginal distributions of the horizon for every series, in the units of the data and not clipped.
+        """Return the exact marginal distributions of the horizon for every series, in the units of the data.
 
-        Univariate targets have shape (horizon,), others (horizon, target). What is known of the future has no variance.
+        They are not clipped. Univariate targets have shape (horizon,), others (horizon, target). What is known of the
+        future has no variance.
+
+        Args:
+            belief: The belief at the end of the past.
+            future: Its `future_*` fields are read, and `known_future`, which is NaN where it is free.
 
         Raises:
-            ValueError: Behind the transformation "asinh".
+            ValueError: If the transformation is "asinh".
         """
         transformation, targets = self.units.transformation, self.units.data.num_targets
         if transformation == "asinh":
@@ -140,7 +149,12 @@ class ExactInference(AbstractInference[AbstractLinearDynamics]):
 def distribution_in_units(
     marginal: torch.distributions.Distribution, exponents: NDArray[np.int64]
 ) -> torch.distributions.Distribution:
-    """A marginal distribution of targets that were divided by powers of two, in the units of the data."""
+    """Return a marginal distribution in the units of the data, for targets that were divided by powers of two.
+
+    Args:
+        marginal: Distribution of the targets as they were divided.
+        exponents: Exponents of the powers of two, one for each target.
+    """
     if not exponents.any():
         return marginal
     unit = torch.as_tensor(np.ldexp(1.0, exponents))

@@ -16,7 +16,7 @@ class FrameDynamics(Protocol):
     """Dynamics with an encoder of frames.
 
     Attributes:
-        encoder: Of frames; None for series.
+        encoder: Encoder of frames; None for series.
         auxiliary_layer: The last layer of the network of q(z), means and log scales; None without such a network.
     """
 
@@ -32,12 +32,12 @@ class FrameDynamics(Protocol):
 def begin_at_components(inference: ParticleInference, batch: Batch) -> None:
     """Makes the means of q(z) principal components, of variance 1, of what the encoder says of frames.
 
-    Those of random layers are drowned by the noises, and fold what lies in a plane: it takes thousands of iterations to
-    find out that frames differ, and a fold stays.
+    The means of random layers are drowned by the noises, and fold what lies in a plane. It then takes thousands of
+    iterations to find out that frames differ, and a fold stays.
 
     Args:
-        inference: In a model of frames.
-        batch: Frames.
+        inference: Inference in a model of frames.
+        batch: A batch of frames.
     """
     dynamics, seen = inference.dynamics, list[Any]()
     assert isinstance(dynamics, FrameDynamics)

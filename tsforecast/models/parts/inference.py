@@ -1,4 +1,4 @@
-"""What a forecaster is asked, and by whom it is answered: the dynamics of a model, and inference in them."""
+"""What answers the calls of a forecaster: the dynamics of a model, and inference in them."""
 
 import abc
 import dataclasses
@@ -31,9 +31,9 @@ class LinearModel:
     """A linear system of a slice of time.
 
     Attributes:
-        system: In scaled units.
-        prior: Over the state before the slice, where a series begins with it.
-        memory: Of a recurrent network behind the slice, for models that have one.
+        system: The system, in scaled units.
+        prior: Prior over the state before the slice, for series that begin with it.
+        memory: Memory of a recurrent network behind the slice, in models that have one.
     """
 
     system: AbstractLinearSystem
@@ -48,8 +48,8 @@ class AbstractInference(abc.ABC, Generic[SomeDynamics]):
     """Losses, beliefs and forecasts of a model.
 
     Attributes:
-        dynamics: Of the model.
-        units: Of its targets.
+        dynamics: Dynamics of the model.
+        units: Units of its targets.
     """
 
     dynamics: SomeDynamics
@@ -57,32 +57,32 @@ class AbstractInference(abc.ABC, Generic[SomeDynamics]):
 
     @abc.abstractmethod
     def loss(self, batch: Batch, linear: bool) -> Float[Tensor, " series"]:
-        """What training lowers, per observed value in scaled units.
+        """Return what training lowers, per observed value in scaled units.
 
         Args:
             batch: Its past and future are read.
-            linear: Whether only a linear model inside is trained, of models that have one.
+            linear: Whether only the linear model inside is trained, in models that have one.
         """
 
     @abc.abstractmethod
     def filter(self, batch: Batch, belief: Belief | None = None) -> tuple[Belief, Float[Tensor, "time series"]]:
-        """See `AbstractForecaster.filter`."""
+        """Return a belief and log-likelihoods, see `AbstractForecaster.filter`."""
 
     @abc.abstractmethod
     def forecast(
         self, belief: Belief, future: Batch, num_samples: int, generator: torch.Generator | None = None
     ) -> Float[Tensor, "series sample horizon target"]:
-        """See `AbstractForecaster.forecast`."""
+        """Return sample paths, see `AbstractForecaster.forecast`."""
 
     @abc.abstractmethod
     def impute(
         self, batch: Batch, num_samples: int, generator: torch.Generator | None = None
     ) -> Float[Tensor, "series sample time target"]:
-        """See `AbstractForecaster.impute`."""
+        """Return joint samples of what is missing, see `AbstractForecaster.impute`."""
 
     @abc.abstractmethod
     def decompose(self, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
-        """Smoothed components of the batch's past, see `Structure.parts_of`.
+        """Return the smoothed components of the batch's past, see `Structure.parts_of`.
 
         Raises:
             ValueError: If the state has no components with names.
@@ -90,25 +90,25 @@ class AbstractInference(abc.ABC, Generic[SomeDynamics]):
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of the parameters, in which is computed."""
+        """Return the type of the parameters, in which the model computes."""
         return next(self.dynamics.parameters()).dtype
 
     def slice_of(self, batch: Batch, part: str) -> TimeSlice:
-        """The `past` or the `future` of a batch, or `both` one after the other."""
+        """Return the `past` or the `future` of a batch, or `both` one after the other."""
         return self.units.time_slice(batch, part, self.dtype)
 
     def scale_of(
         self, batch: Batch, belief: Belief | None = None
     ) -> tuple[Float[Tensor, "series target"], Float[Tensor, "series target"]]:
-        """Location and scale: those of a belief, else of the batch's past."""
+        """Return location and scale: those of a belief, else of the batch's past."""
         return self.units.of_past(batch, self.dtype) if belief is None else (belief.location, belief.scale)
 
     def series_of(self, batch: Batch, belief: Belief | None = None) -> Series:
-        """Who the series are: those of a belief, else of the batch."""
+        """Return who the series are: those of a belief, else of the batch."""
         return Series.of(batch) if belief is None else belief.series
 
     def named_structure(self) -> Structure:
-        """The components of the state.
+        """Return the components of the state.
 
         Raises:
             ValueError: If they have no names.

@@ -10,11 +10,11 @@ LARGEST_LOG_SCALE = 5.0
 
 
 def diagonal(raw: Float[Tensor, "*batch double"]) -> DiagonalGaussian:
-    """Of means, and log inverse scales, side by side."""
+    """Return the Gaussian of means and log inverse scales that stand side by side."""
     mean, log_inverse = raw.chunk(2, -1)
     return DiagonalGaussian(mean, variance(log_inverse))
 
 
 def variance(log_inverse_scale: Tensor) -> Tensor:
-    """Of a log inverse scale, bounded."""
+    """Return the variance of a log inverse scale, which is bounded here."""
     return (-2 * log_inverse_scale.clamp(-LARGEST_LOG_SCALE, LARGEST_LOG_SCALE)).exp()

@@ -30,14 +30,14 @@ class Particles:
     """Options of a particle filter.
 
     Attributes:
-        num_particles: Particles of a series.
-        forecast_particles: Of a series when it is filtered to be forecast, which costs less than in training and is
-            more precise with more of them; 0 for as many as in training.
-        resample_below: A series is resampled where its effective sample size is below this share of its particles; 0
-            never, which is importance weighting of whole paths (IWAE).
-        resampling_gradient: "fivo" (the paper's: that of the ancestors is dropped) or "stop-gradient" (kept).
-        particle_length: Steps at the end of a history that are filtered with particles; those before by the linear
-            model inside. 0 for all.
+        num_particles: Number of particles of a series.
+        forecast_particles: Number when a series is filtered to be forecast; 0 for as many as in training. This costs
+            less than training, and more particles make it more precise.
+        resample_below: A series is resampled where its effective sample size is below this share of its particles. With
+            0 it never is, which is importance weighting of whole paths (IWAE).
+        resampling_gradient: "fivo" drops the gradient of the ancestors, as the paper does; "stop-gradient" keeps it.
+        particle_length: Steps at the end of a history that are filtered with particles; 0 for all. The linear model
+            inside filters those before.
 
     Raises:
         ValueError: If a number is out of its range, or a name is not known.
@@ -69,19 +69,19 @@ class AbstractSwitchingDynamics(AbstractDynamics):
     def switching(
         self, time_slice: TimeSlice, series: Series, location: Tensor, scale: Tensor, proposing: bool
     ) -> tuple[AbstractSwitchingSystem, Gaussian]:
-        """The system of a slice of time in scaled units, and the prior over the state before it.
+        """Return the system of a time slice in scaled units, and the prior over the state before it.
 
         Args:
-            time_slice: Time, covariates, and the values which proposals look at.
+            time_slice: Time, covariates, and the values that proposals look at.
             series: Who the series are.
-            location: Of the scaling.
-            scale: Of the scaling.
+            location: Centre of the scaling.
+            scale: Unit of the scaling.
             proposing: Whether proposals are needed.
         """
 
     @abc.abstractmethod
     def linear(self, time_slice: TimeSlice, series: Series) -> LinearModel:
-        """The linear model inside, in scaled units, and the prior over its state.
+        """Return the linear model inside, in scaled units, and the prior over its state.
 
         Args:
             time_slice: Time and covariates.
@@ -96,23 +96,23 @@ class AbstractSwitchingDynamics(AbstractDynamics):
 
     @abc.abstractmethod
     def regime_scales(self) -> Float[Tensor, " basis"] | None:
-        """Scale of the noise under each of the base parameters alone, as a multiple of what it usually is.
+        """Return the scale of the noise under each of the base parameters alone, as a multiple of what it usually is.
 
-        A geometric mean over all sources of noise. None where the noise does not switch.
+        It is a geometric mean over all sources of noise, and None where the noise does not switch.
         """
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ParticleInference(AbstractInference[AbstractSwitchingDynamics]):
-    """Particle filters, sample paths, and regimes by backward simulation.
+    """Inference by particle filters, with sample paths, and regimes by backward simulation.
 
     Attributes:
-        dynamics: Of the model.
-        units: Of its targets.
-        particles: Options of the filter.
+        dynamics: Dynamics of the model.
+        units: Units of its targets.
+        particles: Options of the particle filter.
         objective: "likelihood" or "crps" of sample paths of a window's future.
         gradient_length: With "crps", steps at the end of the past through which gradients go back; 0 for all.
-        likelihood: What "likelihood" means, as a loss; None for the Monte Carlo objective.
+        likelihood: The loss for the objective "likelihood"; None for the Monte Carlo objective.
         advice: What a user may do where filtering fails.
     """
 
@@ -138,24 +138,25 @@ class ParticleInference(AbstractInference[AbstractSwitchingDynamics]):
         num_particles: int | None = None,
         **options,
     ) -> tuple[ParticleFiltered, AbstractSwitchingSystem, ParticleState]:
-        """The particles after a time slice, and what they were before it; the first `cut` steps without gradient.
+        """Return the particles after a time slice, its system, and the particles before it.
 
-        What is known of single steps is of those after the cut, as are the particles before them. Unless the `whole` is
-        asked for, a history is filtered by the linear model inside up to its last `particle_length` steps.
+        Filtering has no gradient before the `cut`. Results of single steps are those after it, and the particles
+        "before" are those at the cut. The linear model inside filters a history up to its last `particle_length` steps,
+        unless the `whole` is asked for.
 
         Args:
-            time_slice: With the values.
+            time_slice: Time, covariates and values.
             series: Who the series are.
-            location: Of the scaling.
-            scale: Of the scaling.
+            location: Centre of the scaling.
+            scale: Unit of the scaling.
             start: Particles before it; None where the series begin.
             cut: Steps without gradient.
             whole: Whether particles filter all of it.
-            num_particles: None for those of training.
-            options: More of `particles.filter`.
+            num_particles: Number of particles; None for that of training.
+            options: Further arguments of `particles.filter`.
 
         Raises:
-            NotPositiveDefiniteError: Where a covariance is no longer one, with advice.
+            NotPositiveDefiniteError: If a covariance is no longer positive definite, with advice.
         """
         try:
             return self._run(time_slice, series, location, scale, start, cut, whole, num_particles, **options)
@@ -196,7 +197,7 @@ class ParticleInference(AbstractInference[AbstractSwitchingDynamics]):
         parts = (values[cut:], None if observed is None else observed[cut:])
         filtered = particles.filter(system, start, *parts, first=cut, **options)
         if terms is not None and not cut:
-            sizes = torch.full_like(terms, start.log_weight.shape[0])  # before the particles all are alike
+            sizes = torch.full_like(terms, start.log_weight.shape[0])  # before there are particles, no weights differ
             filtered = dataclasses.replace(
                 filtered,
                 log_likelihood=torch.cat([terms, filtered.log_likelihood]),
@@ -207,7 +208,7 @@ class ParticleInference(AbstractInference[AbstractSwitchingDynamics]):
     def _run_linear(
         self, time_slice: TimeSlice, series: Series, location: Tensor, scale: Tensor, cut: int = 0
     ) -> tuple[Gaussian, Float[Tensor, "time series"]]:
-        """The linear model's belief after a time slice, and the log-likelihood of its steps; `cut` as in `run`."""
+        """Return the belief of the linear model after a time slice, and the log-likelihood of its steps; see `run`."""
         belief, terms = None, []
         for part, with_gradient in ((slice(0, cut), False), (slice(cut, None), True)):
             piece = map_tensors(lambda x, part=part: x[part], time_slice)
@@ -220,7 +221,7 @@ class ParticleInference(AbstractInference[AbstractSwitchingDynamics]):
         return belief, torch.cat(terms)
 
     def filter(self, batch: Batch, belief: Belief | None = None) -> tuple[Belief, Float[Tensor, "time series"]]:
-        """Particles at the end of the batch's past, and estimates of the log-likelihood of each step."""
+        """Return particles at the end of the batch's past, and estimates of the log-likelihood of each step."""
         location, scale = self.scale_of(batch, belief)
         filtered, _, _ = self.run(
             self.slice_of(batch, "past"),
@@ -235,7 +236,7 @@ class ParticleInference(AbstractInference[AbstractSwitchingDynamics]):
     # Losses.
 
     def loss(self, batch: Batch, linear: bool) -> Float[Tensor, " series"]:
-        """By `objective`: the Monte Carlo objective per observed value, or the CRPS of sample paths."""
+        """Return the Monte Carlo objective per observed value, or the CRPS of sample paths, by `objective`."""
         if linear:
             return self._linear_loss(batch)
         if self.objective == "crps":
@@ -248,7 +249,7 @@ class ParticleInference(AbstractInference[AbstractSwitchingDynamics]):
         return negative_log_likelihood(filtered.log_likelihood, time_slice.observed)
 
     def _linear_loss(self, batch: Batch) -> Float[Tensor, " series"]:
-        """The CRPS of the forecasts of the linear model inside."""
+        """Return the CRPS of the forecasts of the linear model inside."""
         series, (location, scale) = Series.of(batch), self.scale_of(batch)
         state, _ = self._run_linear(self.slice_of(batch, "past"), series, location, scale)
         future = self.slice_of(batch, "future")
@@ -256,11 +257,11 @@ class ParticleInference(AbstractInference[AbstractSwitchingDynamics]):
         return crps_of_marginals(system, Belief(state, location, scale, series), future, batch, self.units)
 
     def _forecast_loss(self, batch: Batch) -> Float[Tensor, " series"]:
-        """Mean over the future of the fair CRPS of paths, see `crps_of_paths`.
+        """Return the mean over the future of the fair CRPS of paths, see `crps_of_paths`.
 
-        A path begins with a particle drawn by weight, and has the weight r = w / (w without its gradient) = 1: so the
-        score teaches what weighs the particles, too (Scibior and Wood 2021). Not where weights never differ: the
-        gradient of r would be nothing but the rounding of what cancels, and larger than that of the paths.
+        A path begins with a particle drawn by weight, and has the weight r = w / (w without its gradient) = 1. So the
+        score also teaches what weighs the particles (Scibior and Wood 2021). Where weights never differ, r has no
+        gradient. It would be nothing but the rounding of what cancels, and larger than that of the paths.
         """
         location, scale = self.scale_of(batch)
         past, series = self.slice_of(batch, "past"), Series.of(batch)
@@ -285,7 +286,7 @@ class ParticleInference(AbstractInference[AbstractSwitchingDynamics]):
         generator: torch.Generator | None = None,
         hold: bool = False,
     ) -> Float[Tensor, "time sample series target"]:
-        """Sample paths in scaled units."""
+        """Return sample paths in scaled units."""
         system, _ = self.dynamics.switching(time_slice, belief.series, belief.location, belief.scale, proposing=False)
         steps = len(time_slice.time_feat)
         return particles.forecast(system, belief.particles, steps, num_samples, generator, hold=hold)[0]
@@ -298,15 +299,15 @@ class ParticleInference(AbstractInference[AbstractSwitchingDynamics]):
         generator: torch.Generator | None = None,
         hold_switch: bool = False,
     ) -> Float[Tensor, "series sample horizon target"]:
-        """Sample paths of the model, given what is known of the future.
+        """Return sample paths of the model, given what is known of the future.
 
         Args:
-            belief: At the end of the past.
-            future: Its `future_*` fields are read, and `known_future` (NaN where free): what is known is filtered
-                through, and the rest is drawn from the smoothed joint, exactly as the number of particles grows.
+            belief: The belief at the end of the past.
+            future: Its `future_*` fields are read, and `known_future` (NaN where free). What is known is filtered, and
+                the rest is drawn from the smoothed joint, exactly as the number of particles grows.
             num_samples: Number of paths.
-            generator: Of random numbers.
-            hold_switch: "What if the regime stays?": every path keeps the switch it begins with.
+            generator: Source of random numbers.
+            hold_switch: Whether every path keeps the switch that it begins with ("what if the regime stays?").
 
         Raises:
             ValueError: If values are known and the switch is held.
@@ -331,7 +332,7 @@ class ParticleInference(AbstractInference[AbstractSwitchingDynamics]):
     def impute(
         self, batch: Batch, num_samples: int, generator: torch.Generator | None = None
     ) -> Float[Tensor, "series sample time target"]:
-        """By backward simulation through particles, exact as their number grows."""
+        """Return joint samples by backward simulation through particles, exact as their number grows."""
         location, scale = self.scale_of(batch)
         time_slice = self.slice_of(batch, "past")
         system, prior = self.dynamics.switching(time_slice, Series.of(batch), location, scale, proposing=True)
@@ -343,23 +344,23 @@ class ParticleInference(AbstractInference[AbstractSwitchingDynamics]):
     # What is inferred of the past.
 
     def track(self, batch: Batch, generator: torch.Generator | None = None) -> ParticleState:
-        """The particles after every step of the batch's past, in scaled units, with a leading dimension of time.
+        """Return the particles after every step of the batch's past, in scaled units, with a leading dimension of time.
 
         Args:
             batch: Its `past_*` fields are read.
-            generator: Of random numbers.
+            generator: Source of random numbers.
         """
         return self._track(self.slice_of(batch, "past"), batch, *self.scale_of(batch), generator)[2]
 
     def regimes(
         self, batch: Batch, num_samples: int = 100, generator: torch.Generator | None = None
     ) -> ParticleSmoothed:
-        """Paths of switches and states of the batch's past, given all of it, in scaled units.
+        """Return paths of switches and states of the batch's past, given all of it, in scaled units.
 
         Args:
             batch: Its `past_*` fields are read.
-            num_samples: Paths.
-            generator: Of random numbers.
+            num_samples: Number of paths.
+            generator: Source of random numbers.
         """
         time_slice, (location, scale) = self.slice_of(batch, "past"), self.scale_of(batch)
         tracked = self._track(time_slice, batch, location, scale, generator)
@@ -368,7 +369,7 @@ class ParticleInference(AbstractInference[AbstractSwitchingDynamics]):
     def _track(
         self, time_slice: TimeSlice, batch: Batch, location: Tensor, scale: Tensor, generator: torch.Generator | None
     ) -> tuple[AbstractSwitchingSystem, ParticleState, ParticleState]:
-        """The system, the particles before a time slice, and those after each of its steps."""
+        """Return the system, the particles before a time slice, and those after each of its steps."""
         filtered, system, start = self.run(
             time_slice, Series.of(batch), location, scale, whole=True, keep_history=True, generator=generator
         )
@@ -376,11 +377,11 @@ class ParticleInference(AbstractInference[AbstractSwitchingDynamics]):
         return system, start, filtered.history
 
     def regime_weights(self, smoothed: ParticleSmoothed) -> Float[Tensor, "time series basis"]:
-        """Expected mixing weights of the base parameters."""
+        """Return the expected mixing weights of the base parameters."""
         return self.dynamics.mixing_weights(smoothed.switches).mean(1)
 
     def decompose(self, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
-        """Components of the batch's past, smoothed over the regimes too; see `Structure.parts_of`."""
+        """Return the smoothed components of the batch's past, averaged over regimes; see `Structure.parts_of`."""
         structure = self.named_structure()
         time_slice = self.slice_of(batch, "past")
         location, scale = self.scale_of(batch)

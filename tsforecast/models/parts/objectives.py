@@ -14,23 +14,23 @@ from tsforecast.models.records import Batch, Belief, TimeSlice
 def negative_log_likelihood(
     terms: Float[Tensor, "time series"], observed: Bool[Tensor, "time series target"]
 ) -> Float[Tensor, " series"]:
-    """Mean over the observed values of minus the log-likelihood of each step."""
+    """Return the negative log-likelihood of all steps, per observed value."""
     return -terms.sum(0) / observed.sum((0, 2)).clamp_min(1)
 
 
 def crps_of_marginals(
     system: AbstractLinearSystem, belief: Belief, future: TimeSlice, batch: Batch, units: Units
 ) -> Float[Tensor, " series"]:
-    """Mean CRPS of the marginal Gaussian forecasts of the window's future (Gneiting and Raftery 2007, eq. 21).
+    """Return the mean CRPS of marginal Gaussian forecasts of a window's future (Gneiting and Raftery 2007, eq. 21).
 
-    Behind a transformation the weighted quantile loss over tenths in the units of the data.
+    With a transformation it is the weighted quantile loss over tenths in the units of the data.
 
     Args:
-        system: Of the future, in scaled units.
-        belief: A Gaussian, at the end of the past.
-        future: Of the window.
+        system: System of the future, in scaled units.
+        belief: The belief at the end of the past, a Gaussian.
+        future: Future of the window.
         batch: Its future and the size of its past are read.
-        units: Of the targets.
+        units: Units of the targets.
     """
     location, scale = belief.location, belief.scale
     marginals = system.marginals(belief.gaussian, len(future.values))
@@ -50,7 +50,7 @@ def crps_of_marginals(
 
 
 def _quantile_loss(units: Units, mean: Tensor, deviation: Tensor, belief: Belief, batch: Batch) -> Tensor:
-    """The weighted quantile loss over tenths in the units of the data, relative to the size of the series."""
+    """Return the weighted quantile loss over tenths in the units of the data, relative to the size of the series."""
     steps = mean.shape[-1] // units.data.num_targets
     location, scale = (x.repeat(1, steps) for x in (belief.location, belief.scale))
     levels = torch.arange(1, 10, device=mean.device, dtype=mean.dtype)[:, None, None] / 10
@@ -71,17 +71,17 @@ def crps_of_paths(
     batch: Batch,
     units: Units,
 ) -> Float[Tensor, " series"]:
-    """Mean over the window's future of the fair CRPS of paths, E|X - y| - E|X - X'| / 2.
+    """Return the mean over a window's future of the fair CRPS of paths, E|X - y| - E|X - X'| / 2.
 
-    Behind a transformation in the units of the data, relative to the size of the series.
+    With a transformation it is in the units of the data, relative to the size of the series.
 
     Args:
-        paths: Of the future, in scaled units.
+        paths: Paths of the future, in scaled units.
         ratio: Weights of the paths, which are one but for their gradients.
-        belief: At the end of the past.
-        future: Of the window.
+        belief: The belief at the end of the past.
+        future: Future of the window.
         batch: Its future and the size of its past are read.
-        units: Of the targets.
+        units: Units of the targets.
     """
     observed = future.observed
     if units.transformation == "none":
@@ -103,7 +103,10 @@ def weighted_crps(
     values: Float[Tensor, "time 1 series target"],
     ratio: Float[Tensor, "sample series 1"],
 ) -> Float[Tensor, "time series target"]:
-    """Fair CRPS of samples, sum_i r_i |X_i - y| / n - sum_{i < j} r_i r_j |X_i - X_j| / (n (n - 1))."""
+    """Return the fair CRPS of samples with weights r.
+
+    It is sum_i r_i |X_i - y| / n - sum_{i < j} r_i r_j |X_i - X_j| / (n (n - 1)).
+    """
     count = paths.shape[1]
     ordered, order = paths.sort(1)
     weight = ratio.expand_as(paths).gather(1, order)

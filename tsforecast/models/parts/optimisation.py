@@ -26,14 +26,18 @@ def _check(options: Any) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Training:
-    """How a model is trained whose likelihood is in closed form.
+    """Options of training for a model whose likelihood is in closed form.
 
     Attributes:
-        objective: "crps" of the forecast of a window's future from its past: robust where the model is not true; or
-            "likelihood", the exact one of past and future: efficient where it is.
-        learning_rate: Of the parameters of the state-space model; falls to a hundredth over the training.
-        network_learning_rate: Of networks, likewise.
-        seed: Of what is random in training; None for not reproducible.
+        objective: "crps" of the forecast of a window's future from its past, which is robust where the model is not
+            true. Or "likelihood", the exact one of past and future, which is efficient where the model is true.
+        learning_rate: Learning rate of the parameters of the state-space model. It falls to a hundredth over the
+            training.
+        network_learning_rate: Learning rate of networks, likewise.
+        seed: Seed of what is random in training; None for not reproducible.
+
+    Raises:
+        ValueError: If the objective is not known, or a number is out of its range.
     """
 
     objective: str = "crps"
@@ -46,14 +50,17 @@ class Training:
 
 @dataclasses.dataclass(frozen=True)
 class MatrixTraining:
-    """How a linear system of dense matrices is trained.
+    """Options of training for a linear system of dense matrices.
 
     Attributes:
-        objective: "crps" of the forecast of a window's future from its past: robust where the model is not true; or
-            "likelihood", the exact one of past and future: efficient where it is.
-        learning_rate: Of scales and prior; falls to a hundredth over the training.
-        matrix_learning_rate: Of transition, emission and the matrices of inputs.
-        seed: Of what is random in training; None for not reproducible.
+        objective: "crps" of the forecast of a window's future from its past, which is robust where the model is not
+            true. Or "likelihood", the exact one of past and future, which is efficient where the model is true.
+        learning_rate: Learning rate of scales and prior. It falls to a hundredth over the training.
+        matrix_learning_rate: Learning rate of transition, emission and the matrices of inputs.
+        seed: Seed of what is random in training; None for not reproducible.
+
+    Raises:
+        ValueError: If the objective is not known, or a number is out of its range.
     """
 
     objective: str = "crps"
@@ -66,19 +73,24 @@ class MatrixTraining:
 
 @dataclasses.dataclass(frozen=True)
 class SwitchingTraining:
-    """How a structural model with switches is trained.
+    """Options of training for a structural model with switches.
 
     Attributes:
         objective: "likelihood", the Monte Carlo objective sum_t log p^(y_t | y_1, ..., y_{t-1}) of the particle filter
             (FIVO; Maddison et al. 2017, Naesseth et al. 2018, Le et al. 2018); or "crps" of reparametrised sample paths
             of a window's future.
-        learning_rate: Of the parameters of the linear model inside; falls to a hundredth over the training.
-        network_learning_rate: Of everything else.
-        gradient_length: With the objective "crps", steps at the end of a window's past through which gradients go back
-            (truncated backpropagation through time: faster, less memory, and blind to what takes longer); 0 for all.
+        learning_rate: Learning rate of the parameters of the linear model inside. It falls to a hundredth over the
+            training.
+        network_learning_rate: Learning rate of everything else.
+        gradient_length: With the objective "crps", steps at the end of a window's past through which gradients go back;
+            0 for all. This truncated backpropagation through time is faster, takes less memory, and is blind to what
+            takes longer.
         linear_epochs: Epochs at the beginning in which the linear model inside is trained alone, by the closed-form
-            CRPS of its forecasts: far faster than with particles.
-        seed: Of what is random in training; None for not reproducible.
+            CRPS of its forecasts. Such epochs are far faster than those with particles.
+        seed: Seed of what is random in training; None for not reproducible.
+
+    Raises:
+        ValueError: If the objective is not known, or a number is out of its range.
     """
 
     objective: str = "likelihood"
@@ -93,23 +105,27 @@ class SwitchingTraining:
 
 @dataclasses.dataclass(frozen=True)
 class DenseTraining:
-    """How a model is trained whose switches weigh dense base matrices.
+    """Options of training for a model whose switches weigh dense base matrices.
 
     Attributes:
         objective: "likelihood", the Monte Carlo objective sum_t log p^(y_t | y_1, ..., y_{t-1}) of the particle filter
             (FIVO; Maddison et al. 2017, Naesseth et al. 2018, Le et al. 2018); or "crps" of reparametrised sample paths
             of a window's future.
-        learning_rate: Of scales and prior; falls to a hundredth over the training.
-        network_learning_rate: Of networks.
-        matrix_learning_rate: Of base matrices; None for `learning_rate`.
-        gradient_length: With the objective "crps", steps at the end of a window's past through which gradients go back
-            (truncated backpropagation through time: faster, less memory, and blind to what takes longer); 0 for all.
+        learning_rate: Learning rate of scales and prior. It falls to a hundredth over the training.
+        network_learning_rate: Learning rate of networks.
+        matrix_learning_rate: Learning rate of base matrices; None for `learning_rate`.
+        gradient_length: With the objective "crps", steps at the end of a window's past through which gradients go back;
+            0 for all. This truncated backpropagation through time is faster, takes less memory, and is blind to what
+            takes longer.
         linear_epochs: Epochs at the beginning in which the linear model inside is trained alone, by the closed-form
-            CRPS of its forecasts: far faster than with particles.
-        linear_share: What the learning rates of all but networks begin with once more, as a share, when networks join
-            after `linear_epochs`; 0 keeps the linear model nearly as it is. Gradients of particles are noisy, and a
+            CRPS of its forecasts. Such epochs are far faster than those with particles.
+        linear_share: Share of their learning rates with which all but networks begin once more when networks join after
+            `linear_epochs`. 0 keeps the linear model nearly as it is. Gradients of particles are noisy, and a
             transition that carries a season over weeks is soon damped by them.
-        seed: Of what is random in training; None for not reproducible.
+        seed: Seed of what is random in training; None for not reproducible.
+
+    Raises:
+        ValueError: If the objective is not known, or a number is out of its range.
     """
 
     objective: str = "likelihood"
@@ -126,23 +142,27 @@ class DenseTraining:
 
 @dataclasses.dataclass(frozen=True)
 class AuxiliaryTraining:
-    """How a model with an auxiliary variable is trained.
+    """Options of training for a model with an auxiliary variable.
 
     Attributes:
         objective: "likelihood", a lower bound of it: the Monte Carlo objective of the particle filter, or the evidence
             lower bound of a Kalman VAE; or "crps" of reparametrised sample paths of a window's future.
-        learning_rate: Of scales and prior; falls to a hundredth over the training.
-        network_learning_rate: Of networks.
-        matrix_learning_rate: Of base matrices; None for `learning_rate`.
-        reconstruction_weight: Of log p(y_t | z_t). Frames have so many pixels that at 1 the dynamics hardly count, and
-            what is learnt is to draw.
-        gradient_length: With the objective "crps", steps at the end of a window's past through which gradients go back
-            (truncated backpropagation through time: faster, less memory, and blind to what takes longer); 0 for all.
+        learning_rate: Learning rate of scales and prior. It falls to a hundredth over the training.
+        network_learning_rate: Learning rate of networks.
+        matrix_learning_rate: Learning rate of base matrices; None for `learning_rate`.
+        reconstruction_weight: Weight of log p(y_t | z_t). Frames have so many pixels that at 1 the dynamics hardly
+            count, and the model only learns to draw.
+        gradient_length: With the objective "crps", steps at the end of a window's past through which gradients go back;
+            0 for all. This truncated backpropagation through time is faster, takes less memory, and is blind to what
+            takes longer.
         linear_epochs: Epochs at the beginning in which the linear model inside is trained alone, by the closed-form
-            CRPS of its forecasts: far faster than with particles.
-        linear_share: What the learning rates of all but networks begin with once more, as a share, when networks join
-            after `linear_epochs`; 0 keeps the linear model nearly as it is.
-        seed: Of what is random in training; None for not reproducible.
+            CRPS of its forecasts. Such epochs are far faster than those with particles.
+        linear_share: Share of their learning rates with which all but networks begin once more when networks join after
+            `linear_epochs`. 0 keeps the linear model nearly as it is.
+        seed: Seed of what is random in training; None for not reproducible.
+
+    Raises:
+        ValueError: If the objective is not known, or a number is out of its range.
     """
 
     objective: str = "likelihood"
@@ -163,14 +183,14 @@ class ParameterGroups:
     """Which parameters of a model learn at which rate, and when.
 
     Attributes:
-        learning_rate: Of all parameters that belong to no other group.
+        learning_rate: Learning rate of all parameters that belong to no other group.
         networks: Prefixes of the names of parameters of networks.
-        network_learning_rate: Of these.
+        network_learning_rate: Learning rate of these networks.
         matrices: Names of parameters that are dense matrices of a linear system.
-        matrix_learning_rate: Of these; None for `learning_rate`.
+        matrix_learning_rate: Learning rate of these matrices; None for `learning_rate`.
         network_rise: Share of the training in which the learning rate of networks rises.
         linear_epochs: Epochs at the beginning in which networks do not learn.
-        linear_share: What the rates of all but networks begin with once more after these.
+        linear_share: Share of their rates with which all but networks begin once more after these epochs.
     """
 
     learning_rate: float
@@ -185,15 +205,15 @@ class ParameterGroups:
     def optimizer(
         self, parameters: Iterable[tuple[str, torch.nn.Parameter]], total: float, max_epochs: int | None
     ) -> Any:
-        """Adam with the paper's momenta; the learning rate falls exponentially by a factor of 100 over the run.
+        """Return Adam with the paper's momenta, and learning rates that fall exponentially by a factor of 100.
 
-        That of networks rises first, so that they learn differences after the rest has learnt what is common: while
-        noises are still wrong by orders of magnitude, they would run into corners from which no gradient leads back.
-        Matrices have a rate of their own: every step of Adam moves all their entries, and what a transition keeps for
-        hundreds of steps is soon lost.
+        That of networks rises first, so that they learn differences after the rest has learnt what is common. While
+        noises are still wrong by orders of magnitude, networks would run into corners from which no gradient leads
+        back. Matrices have a rate of their own: every step of Adam moves all their entries, and what a transition keeps
+        for hundreds of steps is soon lost.
 
         Args:
-            parameters: By name.
+            parameters: The parameters, with their names.
             total: Steps of the training.
             max_epochs: Epochs of the training.
 
@@ -224,9 +244,19 @@ class ParameterGroups:
 def learning_rate_factor(
     step: int, first: float, last: float, rise: float = 0.0, again: float = 0.0, share: float = 0.0
 ) -> float:
-    """Exponentially from 1 at the first step to 0.01 at the last, times what rises like a square in the beginning.
+    """Return the factor that the learning rate has at a step.
 
-    From the last step on it stays, or falls once more from a `share` where that is larger, until the step `again`.
+    It falls exponentially from 1 at the first step to 0.01 at the last, times a factor that rises like a square at the
+    beginning. From the last step on it stays, or it falls once more from a `share` where that is larger, until the step
+    `again`.
+
+    Args:
+        step: Number of the step.
+        first: First step with a rate above zero.
+        last: Step at which the factor is 0.01.
+        rise: Share of these steps in which the rate rises; 0 for none.
+        again: Step at which the second fall ends; 0 for no second fall.
+        share: Factor with which the second fall begins.
     """
     if step < first:
         return 0.0

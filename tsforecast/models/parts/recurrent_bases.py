@@ -21,7 +21,9 @@ from tsforecast.nn.mlp import mlp
 
 
 class KVAEDynamics(AbstractSwitchingDynamics):
-    """An encoder makes z_t of y_t, a decoder y_t of z_t, and z follows a linear system that an LSTM over past z steers.
+    """The dynamics of a Kalman variational auto-encoder, whose linear system is steered by an LSTM.
+
+    An encoder makes z_t of y_t, and a decoder y_t of z_t. The linear system emits z, and the LSTM reads the past z.
 
         s_t = LSTM(s_{t-1}, z_{t-1}, u_t),    x_t ~ N(A(s_t) x_{t-1}, R),   z_t ~ N(C(s_t) x_t + D(s_t) u_t, Q),
         y_t ~ p(y_t | z_t),    q(z_t | y_t, u_t)
@@ -35,7 +37,10 @@ class KVAEDynamics(AbstractSwitchingDynamics):
         embedding_dim: Size of the embedding of the series.
         stable: Whether base transitions are kept from expanding.
         series_scales: Whether the noises have factors of each category and series.
-        reconstruction_weight: Of log p(y_t | z_t) in training.
+        reconstruction_weight: Weight of log p(y_t | z_t) in training.
+
+    Raises:
+        ValueError: If a size is below 1.
     """
 
     def __init__(
@@ -78,7 +83,7 @@ class KVAEDynamics(AbstractSwitchingDynamics):
 
     @property
     def auxiliary_layer(self) -> torch.nn.Linear | None:
-        """The last layer of the encoder."""
+        """Return the last layer of the encoder."""
         layer = self.proposal_network[-1]
         assert isinstance(layer, torch.nn.Linear)
         return layer
@@ -86,7 +91,7 @@ class KVAEDynamics(AbstractSwitchingDynamics):
     def switching(
         self, time_slice: TimeSlice, series: Series, location: Tensor, scale: Tensor, proposing: bool
     ) -> tuple[AbstractSwitchingSystem, Gaussian]:
-        """The system of a slice of time in scaled units, and the prior over the state before it."""
+        """Return the system of a time slice in scaled units, and the prior over the state before it."""
         features = self.inputs(self.step_inputs.read(time_slice, series), series.index)
         state_noise, emission_noise = self.noises(series)
         bases = self.mixture.joined()
@@ -125,7 +130,7 @@ class KVAEDynamics(AbstractSwitchingDynamics):
         return system, prior_over(self.prior_mean, self.prior_log_inverse_scale, features.shape[1])
 
     def linear(self, time_slice: TimeSlice, series: Series) -> LinearModel:
-        """All bases mixed evenly; the encoder has no noise here."""
+        """Return the system with all bases mixed evenly; the encoder has no noise here."""
         features = self.inputs(self.step_inputs.read(time_slice, series), series.index)
         state_noise, emission_noise = self.noises(series)
         mixed = self.mixture.even()
@@ -140,7 +145,7 @@ class KVAEDynamics(AbstractSwitchingDynamics):
         )
 
     def noises(self, series: Series) -> tuple[Tensor, Tensor]:
-        """Variances of the noises of state and emission."""
+        """Return the variances of the noises of state and emission."""
         of_state, of_emission = self.bases.noise_factors(self.log_scales, series)
         state, emission = variance(self.log_inverse_noises).split([self.bases.state_dim, self.emits.size])
         return state * of_state, emission * of_emission
@@ -150,5 +155,5 @@ class KVAEDynamics(AbstractSwitchingDynamics):
         return self.mixture.mix(switches[..., : self.memory_dim])
 
     def regime_scales(self) -> Float[Tensor, " basis"] | None:
-        """None: the noise does not switch."""
+        """Return None, since the noise does not switch."""
         return None

@@ -16,15 +16,15 @@ class StepInputs:
     """Time features, covariates, static numbers, and the codes of seasons and static categories as zeros and ones.
 
     Attributes:
-        data: Of the model.
-        season_names: Of the seasons that a batch carries.
+        data: What the model knows of its data.
+        season_names: Names of the seasons that a batch carries.
     """
 
     data: DataSpec
     season_names: tuple[str, ...]
 
     def network(self, embedding_dim: int, hidden: int) -> InputNetwork:
-        """One layer over them, and an embedding of the series."""
+        """Return a network of one layer over these inputs and an embedding of the series."""
         data = self.data
         size = data.num_time_features + data.num_dynamic_real + data.num_static_real + sum(data.cardinality)
         size += sum(parse_component(name).size for name in self.season_names)
@@ -41,5 +41,5 @@ class StepInputs:
 
 
 def one_hot(code: Tensor, size: int) -> Tensor:
-    """As torch's, which does not work under `torch.func.vmap`."""
+    """Return one-hot codes; torch's own function does not work under `torch.func.vmap`."""
     return code.unsqueeze(-1) == torch.arange(size, device=code.device)

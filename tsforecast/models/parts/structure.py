@@ -14,7 +14,7 @@ from tsforecast.models.records import DataSpec, TimeSlice
 
 # Log scales stay in a range in which float32 filters safely whatever an optimiser does.
 _LOWEST, _HIGHEST = -7.0, 5.0
-# Observation variance, relative to the prior's: at least this, so that the first update loses no digits.
+# The observation variance is at least this share of the prior's, so that the first update loses no digits.
 _FLOOR = 1e-5
 
 
@@ -23,8 +23,8 @@ class Structure:
     """A sum of components.
 
     Attributes:
-        names: Of the components.
-        components: In the same order.
+        names: Names of the components.
+        components: The components, in the same order.
     """
 
     names: tuple[str, ...]
@@ -32,7 +32,7 @@ class Structure:
 
     @classmethod
     def of(cls, components: str, data: DataSpec) -> "Structure":
-        """The structure of a description, see `component_names`.
+        """Return the structure of a description, see `component_names`.
 
         Raises:
             ValueError: If a name is not known, or there are several targets.
@@ -78,7 +78,7 @@ class Structure:
         effects: Float[Tensor, "*#series covariate"],
         largest_log_prior: Float[Tensor, "series component"] | None = None,
     ) -> tuple[ISSM, Gaussian]:
-        """The system of a time slice in scaled units, and the prior over the state before it.
+        """Return the system of a time slice in scaled units, and the prior over the state before it.
 
         Args:
             time_slice: Time and covariates.
@@ -86,7 +86,7 @@ class Structure:
             damping: Log-odds.
             log_prior: Logarithms of the deviations of each component's states before the time slice, bounded here.
             season_means: Means of the factors of all seasons, side by side; those of other states are zero.
-            effects: Of the covariates.
+            effects: Effects of the covariates.
             largest_log_prior: What `log_prior` can be at most, where it is not the same for every time slice: the
                 smallest observation variance follows from it.
         """
@@ -117,11 +117,18 @@ class Structure:
     def parts_of(
         self, states: Gaussian, system: AbstractLinearSystem, time_slice: TimeSlice, location: Tensor, scale: Tensor
     ) -> dict[str, tuple[Tensor, Tensor]]:
-        """What the states of a time slice, (time, series), say of each component: name -> (mean, standard deviation).
+        """Return mean and standard deviation of each component by name, given the states of a time slice.
 
-        In transformed units (those of the data if the transformation is "none"), each (series, time); the location of
-        the scaling belongs to the first component. What covariates explain is under "covariates", the sum of all under
-        "fit".
+        Both are of shape (series, time), in transformed units (those of the data if the transformation is "none"). The
+        location of the scaling belongs to the first component. What covariates explain is under "covariates", and the
+        sum of all is under "fit".
+
+        Args:
+            states: Belief over the states, of shape (time, series).
+            system: System of the time slice.
+            time_slice: Seasons and covariates.
+            location: Centre of the scaling.
+            scale: Unit of the scaling.
         """
         assert isinstance(system, ISSM)
         parts: dict[str, tuple[Tensor, Tensor]] = {}

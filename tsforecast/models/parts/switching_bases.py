@@ -38,7 +38,7 @@ def check_switch(switch_dim: int, hidden: int, embedding_dim: int, persistence: 
 
 
 class SwitchingBases(AbstractSwitchingDynamics):
-    """The dynamics of SGLS, RSGLS and ARSGLS; see there.
+    """The dynamics of SGLS, RSGLS and ARSGLS; see the forecasters of these names.
 
     Args:
         bases: Sizes of state, emission and base matrices.
@@ -47,11 +47,14 @@ class SwitchingBases(AbstractSwitchingDynamics):
         embedding_dim: Size of the embedding of the series.
         proposal: "ladder", "encoder" or "bootstrap".
         persistence: Initial share of the switch that stays.
-        recurrence: Of the state into the next switch, in `RECURRENCES`.
+        recurrence: How the next switch depends on the state, a name in `RECURRENCES`.
         stable: Whether base transitions are kept from expanding.
         series_scales: Whether the noises have factors of each category and series.
         categorical: Whether switches are categories.
-        reconstruction_weight: Of log p(y_t | z_t) in training.
+        reconstruction_weight: Weight of log p(y_t | z_t) in training.
+
+    Raises:
+        ValueError: If a number is out of its range, or the recurrence is not known.
     """
 
     def __init__(
@@ -101,13 +104,13 @@ class SwitchingBases(AbstractSwitchingDynamics):
         self.decoder = self.emits.decoder(hidden)
 
     def _initial_bases(self) -> dict[str, Tensor]:
-        """Initial base parameters, which differ a little."""
+        """Return initial base parameters, which differ a little."""
         count = self.switch_dim if self.is_categorical else self.bases.num_bases
         state, switch = self.bases.state_dim, self.switch_dim
         state_scale, emission_scale, _ = self.bases.initial_log_inverse_scales
         initial = {
             **self.bases.matrices(count),
-            # Small noises of state and switch: a log scale moves slowly.
+            # Noises of state and switch begin small, since a log scale moves slowly.
             "state_noise": state_scale + 0.1 * torch.randn(count, state),
             "emission_noise": emission_scale + 0.1 * torch.randn(count, self.emits.emitted_dim),
         }
@@ -115,17 +118,17 @@ class SwitchingBases(AbstractSwitchingDynamics):
             initial["switch_noise"] = 2.5 + 0.1 * torch.randn(count, switch)
         if self.recurrence != "none":
             initial["recurrence"] = torch.randn(count, switch, state) / math.sqrt(state)
-            if self.bases.begins_linear:  # states may be large, and what is guessed of switches must not tell of them
+            if self.bases.begins_linear:  # states may be large, and random switches must be no evidence of them
                 initial["recurrence"] = 0.01 * initial["recurrence"]
         return initial
 
     @property
     def auxiliary_layer(self) -> torch.nn.Linear | None:
-        """That of the proposal, if it has one."""
+        """Return the last layer of the network of q(z_t), if there is one."""
         return None if self.proposal_network is None else self.proposal_network.auxiliary_layer
 
     def regime_scales(self) -> Float[Tensor, " basis"] | None:
-        """Of state and emission, beside those of an even mixture."""
+        """Return the scale of the noises of state and emission under each base, relative to an even mixture."""
         log_inverse = torch.cat([self.mixture.bases[name] for name in ("state_noise", "emission_noise")], -1)
         log_inverse = log_inverse.clamp(-LARGEST_LOG_SCALE, LARGEST_LOG_SCALE)
         return (log_inverse.mean(0) - log_inverse).mean(-1).exp()
@@ -139,7 +142,7 @@ class SwitchingBases(AbstractSwitchingDynamics):
     def switching(
         self, time_slice: TimeSlice, series: Series, location: Tensor, scale: Tensor, proposing: bool
     ) -> tuple[AbstractSwitchingSystem, Gaussian]:
-        """The system of a slice of time in scaled units, and the prior over the state before it."""
+        """Return the system of a time slice in scaled units, and the prior over the state before it."""
         features = self.inputs(self.step_inputs.read(time_slice, series), series.index)
         bases = self.mixture.joined()
         offsets = torch.einsum("tbu,kdu->tbkd", features, self.emission_inputs).unbind()  # see `gaussian.unbind`
@@ -191,7 +194,7 @@ class SwitchingBases(AbstractSwitchingDynamics):
         return system, prior
 
     def likelihood(self, location: Tensor, scale: Tensor) -> ScaledLikelihood | None:
-        """p(y_t | z_t); None where the targets themselves are emitted."""
+        """Return p(y_t | z_t); None where the targets themselves are emitted."""
         if self.decoder is None:
             return None
         return ScaledLikelihood(self.decoder, location, scale, self.reconstruction_weight if self.training else 1.0)

@@ -10,10 +10,10 @@ TRANSFORMATIONS = ("none", "log1p", "asinh")
 
 
 def transformed(values: Float[Tensor, "*shape"], name: str) -> Float[Tensor, "*shape"]:
-    """In transformed units; what log1p has no value for is taken as barely above -1.
+    """Return values in transformed units; those for which log1p has no value are taken as barely above -1.
 
     Args:
-        values: In the units of the data.
+        values: Values in the units of the data.
         name: One of `TRANSFORMATIONS`.
     """
     if name == "log1p":
@@ -24,13 +24,13 @@ def transformed(values: Float[Tensor, "*shape"], name: str) -> Float[Tensor, "*s
 def restored(
     values: Float[Tensor, "*shape"], name: str, size: Float[Tensor, "*#shape"] | None = None
 ) -> Float[Tensor, "*shape"]:
-    """Back in the units of the data, and finite however far a tail is.
+    """Return values in the units of the data, finite however far a tail is.
 
     Args:
-        values: In transformed units.
+        values: Values in transformed units.
         name: One of `TRANSFORMATIONS`.
-        size: Of the series, where a loss is made of what is returned: from a million times it on the tangent goes on,
-            so that paths which explode leave loss and gradient finite, and are still called back.
+        size: Size of the series, where the result enters a loss. From a million times this size on the tangent takes
+            over. So paths that explode leave loss and gradient finite, and are still called back.
     """
     if name == "none":
         return values

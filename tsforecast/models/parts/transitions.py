@@ -12,7 +12,7 @@ from tsforecast.models.records import TimeSlice
 def begun(
     time_slice: TimeSlice, transition: Float[Tensor, "1 1 state state"], noise: Float[Tensor, "1 #series state state"]
 ) -> tuple[Float[Tensor, "#time #series state state"], Float[Tensor, "#time #series state state"]]:
-    """Transition and its noise with states that stand still before their series begins."""
+    """Return the transition and its noise, with states that stand still before their series begins."""
     if time_slice.active is None:
         return transition, noise
     moving = time_slice.active.to(noise.dtype)[..., None, None]
@@ -21,7 +21,7 @@ def begun(
 
 
 def seasonal_readout(size: int, season: int) -> Tensor:
-    """What the state of `rotations` is read by: its level, and the seasonal components if there is a season."""
+    """Return what reads the state of `rotations`: its level, and the seasonal components if there is a season."""
     readout = torch.zeros(size)
     readout[0] = 1.0
     readout[1::2] = 1.0 if season > 1 else 0.0
@@ -29,7 +29,7 @@ def seasonal_readout(size: int, season: int) -> Tensor:
 
 
 def rotations(size: int, season: int) -> Tensor:
-    """A level, and damped rotations by the harmonics of the season (by random small angles without one)."""
+    """Return a level and damped rotations by the harmonics of the season, or by small angles without a season."""
     matrix = torch.eye(size) * 0.97
     matrix[0, 0] = 1.0
     for harmonic, first in enumerate(range(1, size - 1, 2), start=1):

@@ -11,23 +11,23 @@ from tsforecast.models.parts.bounds import one_of
 from tsforecast.models.parts.transformation import TRANSFORMATIONS, restored, transformed
 from tsforecast.models.records import Batch, Belief, DataSpec, TimeSlice
 
-# An observation further from the centre than so many scales counts as missing: next to it float32 tells nothing of the
-# scale apart, and its square is soon infinite.
+# An observation further from the centre than so many scales counts as missing. Next to it float32 does not tell values
+# of the size of the scale apart, and its square is soon infinite.
 FARTHEST = 1e7
 
 
 @dataclasses.dataclass(frozen=True)
 class Scaling:
-    """In which units a model sees the targets.
+    """Options of the units in which a model sees the targets.
 
     Attributes:
-        transformation: Of the target, before scaling: "none", "log1p" (counts) or "asinh" (spikes of both signs);
-            "auto" takes log1p if the training data are whole numbers of which none is negative.
+        transformation: Transformation of the target before scaling: "none", "log1p" (counts) or "asinh" (spikes of both
+            signs); "auto" takes log1p if the training data are whole numbers of which none is negative.
         scaling: "series" centres and scales every series by its own past, see `Units.of_past`; "none" leaves the values
             as they are. That is for series that share an origin and a unit which mean something (positions, angles).
             The unit should be about a step's change, for which the initial noises are meant.
-        clip: "nonnegative" cuts forecasts at zero, "none" does not, "auto" does if the training data have no negative
-            value.
+        clip: "nonnegative" cuts forecasts at zero, and "none" does not. "auto" does if the training data have no
+            negative value.
 
     Raises:
         ValueError: If a name is not known.
@@ -45,11 +45,12 @@ class Scaling:
 
 @dataclasses.dataclass(frozen=True)
 class Units:
-    """From the values of a batch to those that a model computes with, and back.
+    """The way from the values of a batch to those that a model computes with, and back.
 
     Attributes:
-        data: Of the model.
-        options: What was chosen; "auto" is no transformation and no clipping here: the estimator has resolved it.
+        data: What the model knows of its data.
+        options: What was chosen. Here "auto" is no transformation and no clipping, since the estimator resolves it
+            before.
         support: What targets can be: "real" numbers, "counts", or from the "unit" interval.
     """
 
@@ -64,20 +65,20 @@ class Units:
 
     @property
     def is_scale_free(self) -> bool:
-        """Whether data in another unit give the same forecast in that unit."""
+        """Return whether data in another unit give the same forecast in that unit."""
         return self.transformation == "none" and self.options.scaling == "series" and self.support == "real"
 
     @property
     def largest_value(self) -> float:
-        """The largest size of a value that the model can take."""
+        """Return the largest size of a value that the model can take."""
         return largest_value(self.transformation, self.support)
 
     def transform(self, values: Tensor) -> Tensor:
-        """The chosen transformation."""
+        """Return values in transformed units."""
         return transformed(values, self.transformation)
 
     def restore(self, values: Tensor, size: Tensor | None = None) -> Tensor:
-        """Back from transformed units to those of the data, clipped to the target's support; see `restored`."""
+        """Return values in the units of the data, clipped at zero if that was chosen; see `restored`."""
         values = restored(values, self.transformation, size)
         return values.clamp_min(0.0) if self.options.clip == "nonnegative" else values
 
@@ -88,24 +89,24 @@ class Units:
         scale: Float[Tensor, "series target"],
         known: Float[Tensor, "series time target"],
     ) -> Float[Tensor, "series sample time target"]:
-        """Paths in the units of the data; what is known (not NaN) is put in their place."""
+        """Return paths in the units of the data, with what is known (not NaN) in their place."""
         samples = self.restore((paths * scale + location).permute(2, 1, 0, 3))
         known = known.to(samples.dtype).unsqueeze(1)
         return torch.where(torch.isnan(known), samples, known)
 
     def too_far(self, batch: Batch, belief: Belief, name: str = "past_target") -> Bool[Tensor, "series time target"]:
-        """Which values of a batch are further than `FARTHEST` scales from the centre, see `scaled`.
+        """Return which values of a batch are further than `FARTHEST` scales from the centre, see `scaled`.
 
         Args:
-            batch: Of the series of the belief.
-            belief: With their scaling.
+            batch: A batch of the series of the belief.
+            belief: A belief, whose scaling is read.
             name: "past_target" or "known_future"; NaN is not far.
         """
         values = self.transform(batch[name].to(belief.scale.dtype))
         return (values - belief.location.unsqueeze(1)).abs() > FARTHEST * belief.scale.unsqueeze(1)
 
     def mean_size(self, batch: Batch, dtype: torch.dtype) -> Float[Tensor, "series target"]:
-        """Mean absolute value of the past, in the units of the data."""
+        """Return the mean absolute value of the past, in the units of the data."""
         past = torch.where(batch["past_observed"], batch["past_target"].abs(), 0.0).to(dtype)
         size = past.sum(1) / batch["past_observed"].sum(1).clamp_min(1)
         return size.reshape(len(size), self.data.num_targets)
@@ -113,12 +114,13 @@ class Units:
     def of_past(
         self, batch: Batch, dtype: torch.dtype
     ) -> tuple[Float[Tensor, "series target"], Float[Tensor, "series target"]]:
-        """Location and scale of every series, from its past.
+        """Return location and scale of every series, from its past.
 
-        Of the last `scaling_length` values observed (of all if that is 0), the centre is the mean of the first season;
-        the scale the mean absolute difference from the season before, where a whole season of differences is observed,
-        else from the value before; without any, the mean absolute distance from the centre. A constant series is
-        scaled by its mean absolute value; one without any observation by 1. With `scaling="none"` 0 and 1.
+        Both come from the last `scaling_length` observed values, or from all if that is 0. The location is the mean of
+        the first season. The scale is the mean absolute difference from the season before, where a whole season of
+        differences is observed. Otherwise it is that from the value before, or without any difference the mean absolute
+        distance from the location. A constant series is scaled by its mean absolute value, and one without any
+        observation by 1. With `scaling="none"` location and scale are 0 and 1.
         """
         if self.options.scaling == "none":
             location = batch["past_target"].new_zeros(len(batch["past_target"]), self.data.num_targets, dtype=dtype)
@@ -141,7 +143,7 @@ class Units:
         return location, torch.where(scale > 0, scale, 1.0)
 
     def time_slice(self, batch: Batch, part: str, dtype: torch.dtype) -> TimeSlice:
-        """The `past` or the `future` of a batch, or `both` one after the other, time first."""
+        """Return the `past` or the `future` of a batch, or `both` one after the other, time first."""
         if part == "both":
             return self.time_slice(batch, "past", dtype).followed_by(self.time_slice(batch, "future", dtype))
         time_feat = batch[f"{part}_time_feat"].transpose(0, 1)
@@ -172,21 +174,24 @@ class Units:
 
 
 def largest_value(transformation: str, support: str) -> float:
-    """The largest size of a value that models of a transformation and a support can take."""
+    """Return the largest size of a value that models of a transformation and a support can take."""
     if support == "counts":
         return 2.0**53  # whole numbers beyond have gaps
     return 1e36 if transformation in ("log1p", "asinh") else 1e300
 
 
 def known_past(batch: Batch) -> Float[Tensor, "series time target"]:
-    """The observed values of the batch's past, NaN elsewhere."""
+    """Return the observed values of the batch's past, and NaN elsewhere."""
     return torch.where(batch["past_observed"], batch["past_target"], torch.nan)
 
 
 def scaled(
     time_slice: TimeSlice, location: Tensor, scale: Tensor
 ) -> tuple[Float[Tensor, "time series target"], Bool[Tensor, "time series target"] | None]:
-    """Values in scaled units and their mask, None if all are observed; those too far from the centre are not."""
+    """Return values in scaled units, and the mask of the observed ones; None if all are.
+
+    Values too far from the centre count as missing.
+    """
     values = (time_slice.values - location) / scale
     observed = time_slice.observed & (values.abs() <= FARTHEST)
     values = torch.where(observed, values, 0.0)
@@ -196,5 +201,5 @@ def scaled(
 
 
 def _mean(values: Tensor, mask: Tensor) -> Tensor:
-    """Mean over time of what the mask keeps; 0 where it keeps nothing."""
+    """Return the mean over time of what the mask keeps; 0 where it keeps nothing."""
     return torch.where(mask, values, 0.0).sum(0) / mask.sum(0).clamp_min(1)
