@@ -1,4 +1,4 @@
-"""Forecasters which go on learning: a learner over the parameters of a trained model."""
+"""Forecasters that go on learning, by a learner over the parameters of a trained model."""
 
 import copy
 import dataclasses
@@ -37,19 +37,19 @@ EVIDENCE = ("likelihood", "objective")
 
 @dataclasses.dataclass(frozen=True)
 class Adaptation:
-    """What a forecaster learns with, once it has been trained.
+    """Options by which a forecaster goes on learning, once it has been trained.
 
     Attributes:
-        learner: Of `tsforecast.learners.LEARNERS`, but "adf", which learns classes alone.
-        drift: Between periods, of `DRIFTS`.
-        rate: Of the drift, in a period.
-        variance: Of every parameter in the prior, whose mean is what was trained.
-        rank: Of `lofi` and `lrkf`.
+        learner: A name in `tsforecast.learners.LEARNERS`, but not "adf", which learns classes alone.
+        drift: The drift between periods, a name in `DRIFTS`.
+        rate: Rate of the drift in a period.
+        variance: Variance of every parameter in the prior, whose mean is what was trained.
+        rank: Rank of `lofi` and `lrkf`.
         part: Regular expression that names of parameters must contain; "" for all of them.
-        evidence: "likelihood" of a period given what came before; or "objective", by which the model was trained: if
-            that is the CRPS, its negative times the number of values (a generalised posterior; Bissiri, Holmes and
-            Walker 2016).
-        settings: More of the learner's constructor.
+        evidence: "likelihood" of a period given what came before; or "objective", by which the model was trained. If
+            that is the CRPS, the evidence is its negative times the number of values (a generalised posterior; Bissiri,
+            Holmes and Walker 2016).
+        settings: Further arguments of the learner's constructor.
 
     Raises:
         ValueError: If a name is not known or a number out of its range.
@@ -82,11 +82,14 @@ class Adaptation:
     def build(
         self, module: AbstractForecaster, trained: Float[Tensor, " weight"] | None = None
     ) -> tuple[AbstractNetworkLearner[Any], "PeriodNetwork"]:
-        """The learner over the parameters of a model, and the network that it learns.
+        """Return the learner over the parameters of a model, and the network that it learns.
 
         Args:
-            module: Whose parameters may learn.
-            trained: Mean of the prior; None for what the parameters are.
+            module: The model whose parameters may learn.
+            trained: Mean of the prior; None for the present parameters.
+
+        Raises:
+            ValueError: If `part` matches no parameter.
         """
         names = tuple(name for name, p in module.named_parameters() if p.requires_grad and re.search(self.part, name))
         if not names:
@@ -98,7 +101,7 @@ class Adaptation:
 
 
 class _Evidence(nn.Module):
-    """What a period says, by series; a module, so that its parameters may be replaced."""
+    """The log-density of a period for each series; a module, so that its parameters may be replaced."""
 
     def __init__(self, net: AbstractForecaster, evidence: str) -> None:
         super().__init__()
@@ -113,14 +116,14 @@ class _Evidence(nn.Module):
 
 @dataclasses.dataclass(frozen=True)
 class PeriodNetwork(AbstractNetwork):
-    """From parameters of a forecaster to what a period says about them, series by series: its log-density.
+    """The log-density of a period as a function of a forecaster's parameters, for each series.
 
     Inputs are rows of the batch.
 
     Attributes:
-        evidence: Of a batch.
-        names: Of the parameters that are learnt, in the order of the vector.
-        batch: Windows of some series; None where none is there yet.
+        evidence: The log-density of a batch.
+        names: Names of the parameters that are learnt, in the order of the vector.
+        batch: Windows of some series; None where there are none yet.
     """
 
     evidence: _Evidence
@@ -174,10 +177,10 @@ class PeriodNetwork(AbstractNetwork):
 
 @dataclasses.dataclass(frozen=True)
 class AdaptationResult:
-    """How a model that goes on learning did.
+    """Forecasts of a model that goes on learning, and a table of how it changed.
 
     Attributes:
-        forecasts: Of every test window, series by series as in the task's test data.
+        forecasts: Forecasts of every test window, series by series as in the task's test data.
         windows: A row for every window: `start`, `evidence` (mean over the series, before it was learnt from) and
             `moved`. The last is the distance of the parameters from those that were trained, in standard deviations of
             the prior.
@@ -191,9 +194,9 @@ class AdaptivePredictor(Predictor):
     """A predictor that learns from every new period of its series.
 
     Args:
-        predictor: Trained; it is not changed.
+        predictor: A trained predictor, which is not changed.
         adaptation: How it learns.
-        trained: Parameters that the prior is centred at; None for those that the predictor has.
+        trained: Mean of the prior over the parameters; None for those that the predictor has.
     """
 
     def __init__(
@@ -216,23 +219,23 @@ class AdaptivePredictor(Predictor):
     def predict(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, dataset: Iterable[dict[str, Any]], num_samples: int | None = None
     ) -> Iterator[Forecast]:
-        """As `StateSpacePredictor.predict`, with the parameters learnt so far."""
+        """Return forecasts as `StateSpacePredictor.predict` does, with the parameters learnt so far."""
         return self.predictor.predict(dataset, num_samples)
 
     @property
     def weights(self) -> Float[Tensor, " weight"]:
-        """The mean of the belief over the parameters."""
+        """Return the mean of the belief over the parameters."""
         mean, network = self.learner.weights(self.belief), self.learner.network
         return network.weights(mean) if isinstance(network, Subspace) else mean
 
     def _over(self, batch: Batch) -> AbstractNetworkLearner[Any]:
-        """The learner of a period's windows, in a subspace of the parameters where it has one."""
+        """Return the learner of a period's windows, in a subspace of the parameters where it has one."""
         network, learnt = dataclasses.replace(self.network, batch=batch), self.learner.network
         inside = isinstance(learnt, Subspace)
         return self.learner.with_network(dataclasses.replace(learnt, network=network) if inside else network)
 
     def learn(self, dataset: Iterable[dict[str, Any]]) -> float:
-        """The belief drifts, then learns from the last `prediction_length` steps of every entry, some series at a time.
+        """Let the belief drift, and learn from the last `prediction_length` steps of every entry.
 
         Args:
             dataset: Entries that end with a new period, the same for all.
@@ -262,7 +265,7 @@ class AdaptivePredictor(Predictor):
         return total / max(count, 1)
 
     def save(self, folder: str | Path) -> None:
-        """Writes model and belief, from which `load_adaptive` goes on; files that are there are replaced whole."""
+        """Writes model and belief, which `load_adaptive` reads; files that are there are replaced whole."""
         folder = Path(folder)
         save_predictor(self.predictor, folder / "predictor")
         state = {
@@ -278,7 +281,7 @@ def load_adaptive(folder: str | Path, device: str = "auto") -> AdaptivePredictor
     """Reads what `AdaptivePredictor.save` wrote, onto any device; no code of the files is run.
 
     Raises:
-        FileNotFoundError: If there is nothing.
+        FileNotFoundError: If there is no such folder or file.
         ValueError: If it is damaged, of another program or of another format.
     """
     path = Path(folder) / _BELIEF
@@ -303,14 +306,15 @@ def load_adaptive(folder: str | Path, device: str = "auto") -> AdaptivePredictor
 def rolling(
     predictor: AdaptivePredictor, task: ForecastTask, num_samples: int = 100, seed: int = 0, *, frozen: bool = False
 ) -> AdaptationResult:
-    """Forecasts of the test windows of a task, each learnt from before the next is forecast.
+    """Return forecasts of the test windows of a task, each learnt from before the next is forecast.
 
     Args:
-        predictor: Goes on from what it has learnt.
-        task: Whose test windows are those of the same periods for all series.
-        num_samples: Sample paths.
-        seed: Of what is drawn, window by window.
-        frozen: Whether nothing is learnt, to compare: the random numbers are the same, and differences less noisy.
+        predictor: A predictor, which goes on from what it has learnt.
+        task: A task whose test windows are of the same periods for all series.
+        num_samples: Number of sample paths.
+        seed: Seed of what is drawn, window by window.
+        frozen: Whether nothing is learnt, for comparison. The random numbers are the same, so differences are less
+            noisy.
 
     Raises:
         ValueError: If the series do not end together.

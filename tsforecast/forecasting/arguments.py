@@ -20,10 +20,10 @@ _WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: 
 
 
 def recorded(init: Callable[Given, None]) -> Callable[Given, None]:
-    """Decorates the constructor of an estimator as GluonTS' `validated` does, hyperparameters of the model included.
+    """Return the constructor of an estimator, decorated as by GluonTS' `validated`, hyperparameters included.
 
-    The constructor gets values of the types which it and the model declare: text, as hyperparameters come from the
-    shell of GluonTS, is read as the command line reads it. All of them are kept as `__init_args__`.
+    The constructor gets values of the types that it and the model declare. Hyperparameters from the shell of GluonTS
+    are text, which is read as the command line reads it. All values are kept as `__init_args__`.
     """
     signature = inspect.signature(init)
     annotations = {p.name: p.annotation for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD}
@@ -44,7 +44,12 @@ def recorded(init: Callable[Given, None]) -> Callable[Given, None]:
 
 
 def of_type(name: str, value: Any, annotation: Any) -> Any:
-    """The value of an argument as its annotation declares it: NumPy's numbers become Python's, text is read.
+    """Return an argument as its annotation declares it: NumPy's numbers become Python's, and text is read.
+
+    Args:
+        name: Name of the argument, for messages.
+        value: What was given.
+        annotation: Type that the argument declares.
 
     Raises:
         ValueError: If it is of another type.
@@ -67,7 +72,7 @@ def of_type(name: str, value: Any, annotation: Any) -> Any:
 
 
 def _mapping(name: str, value: Any) -> dict[str, Any] | None:
-    """A mapping, or JSON of one; None passes."""
+    """Return a mapping, which may be given as JSON; None passes."""
     if value is None:
         return None
     try:
@@ -80,7 +85,7 @@ def _mapping(name: str, value: Any) -> dict[str, Any] | None:
 
 
 def _of_model(model: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Hyperparameters with their types.
+    """Return the hyperparameters of a model with their declared types.
 
     Raises:
         ValueError: If the model or one of them is not known, or is of another type.
@@ -98,9 +103,9 @@ def add_options(parser: ArgumentParser, model: type[AbstractForecaster], skip: f
     """Adds the options of a model side by side: those of its records, and its own.
 
     Args:
-        parser: Of a command.
+        parser: Parser of a command.
         model: Class of the model.
-        skip: More options that are left out, beside those which data decide.
+        skip: More options that are left out, beside those that data decide.
     """
     left_out: set[str | int] = {*DATA_DECIDED, *skip}
     for name, record in records_of(model).items():

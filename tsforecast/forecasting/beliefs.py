@@ -27,15 +27,15 @@ _STATIC = ("feat_static_cat", "feat_static_real")
 
 @dataclass(frozen=True)
 class LiveBelief:
-    """What a model knows of one series.
+    """The belief of a model about one series, with what is needed to move it on.
 
     Attributes:
-        item_id: Of the series.
+        item_id: Identifier of the series.
         end: First period that has not been seen.
         belief: One series wide; its scale is that of the history with which filtering began.
         static: Static features of the series, as they were given.
-        begun: Whether a value has been seen: a series begins at its first, and has its scale from there.
-        exponents: Of the powers of two by which its targets are divided, see `tsforecast.data.magnitude`.
+        begun: Whether a value has been seen. A series begins at its first value, and has its scale from there.
+        exponents: Exponents of the powers of two by which its targets are divided, see `tsforecast.data.magnitude`.
     """
 
     item_id: str
@@ -47,7 +47,7 @@ class LiveBelief:
 
 
 def missing_steps(known: LiveBelief, start: pd.Period) -> int:
-    """Steps between the end of what is known and the start of new observations.
+    """Return the number of steps between the end of what is known and the start of new observations.
 
     Raises:
         ValueError: If some of them have been seen already.
@@ -63,10 +63,10 @@ def missing_steps(known: LiveBelief, start: pd.Period) -> int:
 
 
 def continued(known: LiveBelief, entry: Mapping[str, Any]) -> dict[str, Any]:
-    """New observations with missing values from the end of what is known, and the static features as they were.
+    """Return new observations with missing values from the end of what is known, and static features as they were.
 
     Raises:
-        ValueError: If steps have been seen already; or if some were left out whose covariates a model would need.
+        ValueError: If steps have been seen already, or if some were left out whose covariates a model would need.
     """
     steps = missing_steps(known, entry["start"])
     target = as_numbers(entry["target"]).astype(np.float64)
@@ -85,12 +85,12 @@ def static_features(entry: Mapping[str, Any]) -> dict[str, np.ndarray]:
 
 
 def join(beliefs: list[Belief]) -> Belief:
-    """Many beliefs of one series as one belief of many."""
+    """Return many beliefs about one series as one belief about many."""
     return _map(lambda parts, dim: torch.cat(parts, dim), beliefs)
 
 
 def split(belief: Belief) -> list[Belief]:
-    """A belief of many series as many of one."""
+    """Return a belief about many series as many beliefs about one."""
     state, series = belief.state, len(belief.location)
     if isinstance(state, Gaussian):
         wide: Gaussian | ParticleState = _expanded(state, (series,))
@@ -102,12 +102,12 @@ def split(belief: Belief) -> list[Belief]:
 
 
 def _expanded(state: Gaussian, batch: tuple[int, ...]) -> Gaussian:
-    """With a covariance for each index, where it was shared."""
+    """Return the Gaussian with a covariance for each index, where it was shared."""
     return Gaussian(state.mean.expand(*batch, -1), state.cov.expand(*batch, -1, -1))
 
 
 def _map(function: Callable[[list[Tensor], int], Tensor], beliefs: list[Belief]) -> Belief:
-    """Applies a function of corresponding tensors and their dimension of series."""
+    """Return a belief by a function of corresponding tensors and their dimension of series."""
 
     def of(parts: list[Any], dim: int) -> Any:
         return None if parts[0] is None else function(parts, dim)
@@ -126,7 +126,7 @@ def _map(function: Callable[[list[Tensor], int], Tensor], beliefs: list[Belief])
 
 
 def signature(net: AbstractForecaster) -> str:
-    """Of a trained model: beliefs of one are not of use to another."""
+    """Return the signature of a trained model, since beliefs of one model are of no use to another."""
     digest = hashlib.sha256(f"{type(net).__name__} {sorted(net.hyperparameters.items())}".encode())
     for name, parameter in net.named_parameters():
         digest.update(name.encode() + parameter.detach().cpu().numpy().tobytes())
@@ -180,7 +180,7 @@ def load_beliefs(path: str | Path, net: AbstractForecaster) -> dict[str, LiveBel
 
 
 def _any_belief(net: AbstractForecaster) -> Belief:
-    """What the model knows of a series after one missing step: its tensors are as large as those of all beliefs."""
+    """Return the belief after one missing step: its tensors are as large as those of all beliefs."""
     data = net.data
     zeros = partial(torch.zeros, device=net.device)
     batch = {
@@ -200,10 +200,10 @@ def _any_belief(net: AbstractForecaster) -> Belief:
 
 
 def _read_row(row: Any, like: dict[str, Any], net: AbstractForecaster) -> LiveBelief:
-    """A belief of a file.
+    """Return a belief from a row of a file.
 
     Raises:
-        ValueError: If it is not like those of the model; or another error where it is damaged otherwise.
+        ValueError: If it is not like those of the model. Other damage may raise other errors.
     """
     item, belief, static, begun = row["item_id"], row["belief"], row["static"], row.get("begun", True)
     if not isinstance(item, str) or type(row["end"]) is not int or not isinstance(row["freq"], str):
@@ -234,7 +234,7 @@ def _read_row(row: Any, like: dict[str, Any], net: AbstractForecaster) -> LiveBe
 
 
 def _plain(record: Any) -> Any:
-    """Records as dictionaries of tensors."""
+    """Return records as dictionaries of tensors."""
     if isinstance(record, Belief | Series | ParticleState | Gaussian):
         return {field.name: _plain(getattr(record, field.name)) for field in fields(record)}
     return record

@@ -38,7 +38,7 @@ class CheckOptimizers(pl.Callback):
             for schedule, state in zip(schedules, checkpoint["lr_schedulers"], strict=True):
                 trial = copy.deepcopy(schedule)
                 trial.load_state_dict(state)
-                if not isinstance(trial, ReduceLROnPlateau):  # which steps by a metric
+                if not isinstance(trial, ReduceLROnPlateau):  # this schedule steps by a metric
                     trial.step()
             place = "its loops"
             _check_counts(checkpoint["loops"]["fit_loop"], trainer.fit_loop.state_dict())
@@ -50,10 +50,10 @@ class CheckOptimizers(pl.Callback):
 
 
 def _try_optimizer(optimizer: torch.optim.Optimizer, state: Any) -> None:
-    """Makes a step with gradients of zero by a copy: a state of other shapes or values shows itself there.
+    """Makes a step with gradients of zero on a copy, which fails for a state of other shapes or values.
 
     Raises:
-        ValueError: If weights are no longer finite after it; many others of torch.
+        ValueError: If weights are no longer finite after it. Torch raises many other errors.
     """
     trial = copy.deepcopy(optimizer)
     trial.load_state_dict(state)
@@ -66,7 +66,7 @@ def _try_optimizer(optimizer: torch.optim.Optimizer, state: Any) -> None:
 
 
 def _check_counts(given: Any, like: Mapping[str, Any]) -> None:
-    """Refuses what lacks a count that `like` has, or has it otherwise."""
+    """Refuses counts of which one that `like` has is missing or of another type."""
     for name, value in like.items():
         if isinstance(value, Mapping):
             _check_counts(given[name], value)
@@ -75,14 +75,13 @@ def _check_counts(given: Any, like: Mapping[str, Any]) -> None:
 
 
 def check_callbacks(checkpoint: Mapping[str, Any]) -> None:
-    """Refuses states of Lightning's callbacks that they would take and stumble over later, or that lead elsewhere.
+    """Refuses states of Lightning's callbacks that would fail later, or that name files elsewhere.
 
-    Lightning removes, folders and all, what its callback for checkpoints names: it looks whether a name begins with the
-    callback's folder, and takes what is no local path for a file of its own.
+    Lightning removes the files and folders that its callback for checkpoints names. It only looks whether a name begins
+    with the callback's folder, and takes what is no local path for a file of its own.
 
     Raises:
-        ValueError: If a file is not named as Lightning does, in the folder of the callback and without detours; or a
-            score or time is no number.
+        ValueError: If a named file is not directly in the callback's folder, or if a score or time is no number.
     """
     for callback, state in checkpoint.get("callbacks", {}).items():
         if callback.startswith("ModelCheckpoint"):

@@ -1,4 +1,4 @@
-"""What a model must know of its training data: sizes, identities, units, and what "auto" stands for."""
+"""Summaries of training data: what a model must know of sizes, identities and units, and what "auto" stands for."""
 
 import logging
 from collections.abc import Iterable
@@ -29,7 +29,7 @@ _UNREAD = (
 
 @dataclass(frozen=True)
 class DataSummary:
-    """What training data decide.
+    """A summary of training data, which decides what a model is made for.
 
     Attributes:
         count: Number of series.
@@ -39,7 +39,7 @@ class DataSummary:
         items: Identifiers of the series, each once.
         cardinality: Number of values of each static category.
         static_units: (mean, standard deviation) of each static number.
-        dynamic_units: Likewise of each covariate known in advance.
+        dynamic_units: The same for each covariate known in advance.
         auto: What "auto" stands for, by hyperparameter.
     """
 
@@ -55,7 +55,7 @@ class DataSummary:
 
     @property
     def sizes(self) -> dict[str, Any]:
-        """Arguments of a model's constructor."""
+        """Return the sizes that a model's constructor takes, by name."""
         return {
             "num_series": len(self.items),
             "num_targets": self.num_targets,
@@ -67,7 +67,7 @@ class DataSummary:
 
 
 def summarise(data: Iterable[dict[str, Any]], use_categories: bool = True) -> DataSummary:
-    """Walks once through data entries which `check_entries` has found sound.
+    """Return the summary of data entries that `check_entries` has found sound, by one walk through them.
 
     Fields of GluonTS which no model reads are named in a warning.
 
@@ -122,7 +122,7 @@ def summarise(data: Iterable[dict[str, Any]], use_categories: bool = True) -> Da
 
 
 def _check_codes(highest: np.ndarray, count: int) -> None:
-    """Refuses codes of static categories for which a model would need more parameters than there can be categories."""
+    """Refuses codes of static categories that are larger than there can be categories."""
     most = max(_CATEGORIES, count)
     if (highest >= most).any():
         raise ValueError(
@@ -133,10 +133,14 @@ def _check_codes(highest: np.ndarray, count: int) -> None:
 
 
 def adopt(found: DataSummary, predictor: PyTorchPredictor) -> DataSummary:
-    """The survey of new data for a model that starts from the weights of a predictor.
+    """Return the summary of new data for a model that starts from the weights of a predictor.
 
-    The predictor's series and categories keep their places and its units stay; series which it does not know have the
+    The predictor's series and categories keep their places, and its units stay. Series that it does not know have the
     parameters of the population.
+
+    Args:
+        found: Summary of the new data.
+        predictor: The predictor to start from.
 
     Raises:
         ValueError: If the predictor is not one of tsforecast.

@@ -4,10 +4,10 @@ import torch
 
 
 def find_device(name: str | torch.device) -> torch.device:
-    """A device of this machine; "auto" is a GPU where there is one.
+    """Return a device of this machine; "auto" is a GPU where there is one.
 
     Raises:
-        ValueError: If it is not there.
+        ValueError: If there is no such device.
     """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -1,4 +1,4 @@
-"""GluonTS estimator for every model."""
+"""The GluonTS estimator of all models."""
 
 import logging
 import math
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 FORECASTS = ("samples", "distribution")
 DEFAULT_EPOCHS = 40
 _LEAST_BATCHES = 4
-# Hyperparameters which the shell of GluonTS reads by itself.
+# Hyperparameters that the shell of GluonTS reads by itself.
 _OF_THE_SHELL = frozenset(
     {"forecaster_name", "listify_dataset", "num_prefetch", "num_workers", "shuffle_buffer_length", "test_quantiles"}
 )
@@ -53,21 +53,21 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         prediction_length: Steps of a forecast.
         context_length: Steps of the past in a training window, at most; 0 for all of the training part. None chooses by
             frequency: four weeks of hours or minutes, 120 days, 250 business days, otherwise ten seasons or 100 steps.
-        train_length: Steps at the end of each series that are trained on, at most: noises of long ago may mislead.
-            None for by frequency (eight weeks of hours or minutes, otherwise everything), 0 for everything.
+        train_length: Steps at the end of each series that are trained on, at most, since noises of long ago may
+            mislead; 0 for everything. None chooses by frequency: eight weeks of hours or minutes, otherwise everything.
         train_horizon: Steps of the future that a training window scores; None for `prediction_length`. More of them
             help where seasons are all there is to learn, and cost windows where series are short.
-        history_length: Steps of the history which a prediction filters, at most; None for all.
-        batch_size: Windows in a batch.
-        num_batches_per_epoch: None for one pass over the data, and at least four batches.
-        num_samples: Sample paths of a forecast.
-        seed: The order of the data, what is drawn in training, and the initial weights follow from it; None for not
+        history_length: Steps of the history that a prediction filters, at most; None for all.
+        batch_size: Number of windows in a batch.
+        num_batches_per_epoch: Batches in an epoch; None for one pass over the data, and at least four batches.
+        num_samples: Number of sample paths of a forecast.
+        seed: Seed of the initial weights, the order of the data and what is drawn in training; None for not
             reproducible.
         forecast: "samples", or "distribution" for exact marginal distributions (of linear models).
         use_feat_static_cat: Whether the model has parameters for the static categories of the training data. If so, a
             series without them is forecast as of an unknown category, with a warning; if not, the field is ignored.
-        trainer_kwargs: For Lightning's `Trainer` (default: 40 epochs, gradient clipped at 10, no files written).
-        hyperparameters: Of the model.
+        trainer_kwargs: Options of Lightning's `Trainer` (default: 40 epochs, gradient clipped at 10, no files written).
+        hyperparameters: Hyperparameters of the model.
 
     Raises:
         ValueError: If a model, forecast or hyperparameter is not known.
@@ -134,9 +134,9 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
 
     @classmethod
     def from_hyperparameters(cls, **hyperparameters: Any) -> "StateSpaceEstimator":
-        """An estimator from hyperparameters as the shell of GluonTS (SageMaker) has them, which are text.
+        """Return an estimator from hyperparameters as text, as the shell of GluonTS (SageMaker) has them.
 
-        Those which the shell reads by itself, and those which SageMaker adds, are left out.
+        Those that the shell reads by itself, and those that SageMaker adds, are left out.
 
         Raises:
             ValueError: If a model or hyperparameter is not known, or not as expected.
@@ -146,7 +146,7 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
 
     @classmethod
     def derive_auto_fields(cls, train_iter: Iterable[dict[str, Any]] | pd.DataFrame) -> dict[str, Any]:
-        """The frequency, from the data."""
+        """Return the frequency of the data."""
         if isinstance(train_iter, pd.DataFrame):
             return {"freq": read_task(train_iter, windows=0).freq}
         return {"freq": next(iter(train_iter))["start"].freqstr}
@@ -212,7 +212,7 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
     def _entries(
         self, training: Any, validation: Any, columns: Any, from_predictor: PyTorchPredictor | None
     ) -> tuple[Any, Any]:
-        """Data entries; those of data frames are made, and what the frames' columns mean is kept."""
+        """Return data entries, made from data frames where these are given; their columns and categories are kept."""
         self._columns = self._categories = None
         if columns is not None and not isinstance(training, pd.DataFrame):
             raise ValueError(f"columns are those of a DataFrame, but the training data are a {type(training).__name__}")
@@ -231,7 +231,7 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         return found[0], found[1]
 
     def _initial(self, from_predictor: PyTorchPredictor | None) -> AbstractForecaster:
-        """The module that training begins with."""
+        """Return the module that training begins with."""
         with torch.random.fork_rng(devices=[], enabled=self.seed is not None):
             if self.seed is not None:
                 torch.manual_seed(self.seed)
@@ -256,7 +256,7 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         num_prefetch: int | None = None,
         columns: Columns | Mapping[str, Any] | None = None,
     ) -> PyTorchPredictor:
-        """The predictor of `train_model`."""
+        """Return the predictor of `train_model`."""
         return self.train_model(
             training_data,
             validation_data,
@@ -272,10 +272,10 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
 
     @property
     def training_summary(self) -> DataSummary:
-        """What the training data have decided.
+        """Return the summary of the training data.
 
         Raises:
-            ValueError: Before any training.
+            ValueError: If nothing has been trained.
         """
         if self._summary is None:
             raise ValueError(
@@ -287,7 +287,7 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
     def create_transformation(self) -> Transformation:
         """Return the transformation from entries to arrays."""
         found = self.training_summary
-        with torch.random.fork_rng(devices=[]):  # a model by whose weights nothing is done
+        with torch.random.fork_rng(devices=[]):  # the weights of this model are not used
             seasons = list(self.create_lightning_module().dynamics.season_names)
         return Prepare(
             self.prediction_length,
@@ -315,7 +315,7 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
     def create_training_data_loader(
         self, data: Any, module: Any, shuffle_buffer_length: int | None = None, **kwargs: Any
     ) -> Iterable:
-        """Random windows, made in this process: `num_workers` and `num_prefetch` change nothing."""
+        """Return a loader of random windows, made in this process: `num_workers` and `num_prefetch` change nothing."""
         for name in ("num_workers", "num_prefetch"):
             if kwargs.get(name):
                 log.info("%s=%s changes nothing: windows are made in the process that trains", name, kwargs[name])
@@ -332,7 +332,7 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         )
 
     def create_validation_data_loader(self, data: Any, module: Any, **kwargs: Any) -> Iterable:
-        """The last window of each series."""
+        """Return a loader of the last window of each series."""
         return EpochLoader(
             data,
             self.context_length or None,
@@ -345,7 +345,7 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         )
 
     def create_predictor(self, transformation: Transformation, module: Any) -> StateSpacePredictor:
-        """The trained model with what prepares its input."""
+        """Return the predictor of a trained model, with what prepares its input."""
         return StateSpacePredictor(
             module,
             transformation,
@@ -366,7 +366,7 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         check_entries(data, self.freq, min_length=future + 1, support=support, largest=largest)
 
     def _look_at(self, data: Any, from_predictor: PyTorchPredictor | None) -> DataSummary:
-        """Checks the training data; takes from them, or from the predictor to start from, what the model must know."""
+        """Return the summary of the training data, which are checked; it fits the predictor to start from."""
         _refuse_endless(data)
         self._check(data, self.train_horizon)
         found = summarise(data, self.use_feat_static_cat)
@@ -378,7 +378,7 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
 
 
 def _refuse_endless(data: Any) -> None:
-    """Raises a ValueError for data that never end, or end after one walk through them."""
+    """Refuses data that never end, or end after one walk through them."""
     if isinstance(data, Cyclic):
         raise ValueError(
             "expected data that end, got GluonTS' Cyclic, which does not; give the data in it (`data.iterable`): the "
@@ -389,12 +389,12 @@ def _refuse_endless(data: Any) -> None:
 
 
 def _free_scaling(module: AbstractForecaster) -> int | None:
-    """Values from which the scaling is taken, of a model for which the unit of the data does not matter."""
+    """Return the number of values that scaling is taken from; None where the unit of the data matters to the model."""
     return module.data.scaling_length if module.units.is_scale_free else None
 
 
 def _context(freq: str) -> int:
-    """Steps of the past in a training window, by frequency."""
+    """Return the number of steps of the past in a training window, by frequency."""
     unit, season = calendar_unit(freq)[1], default_season(freq)
     if unit in ("h", "min") and season > 1:
         return 28 * season
@@ -402,6 +402,6 @@ def _context(freq: str) -> int:
 
 
 def _recent(freq: str) -> int:
-    """Steps of eight weeks where a day is the main season, else 0."""
+    """Return the number of steps of eight weeks where a day is the main season, else 0."""
     per_day = default_season(freq) if calendar_unit(freq)[1] in ("h", "min") else 0
     return 56 * per_day

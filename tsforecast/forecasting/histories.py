@@ -1,4 +1,4 @@
-"""From entries to batches, beliefs and forecasts, by a trained model."""
+"""The way from entries to batches, beliefs and forecasts, by a trained model."""
 
 import logging
 from collections.abc import Iterable, Iterator
@@ -29,18 +29,18 @@ _BATCHES_HELD = 8
 
 @dataclass(frozen=True)
 class Histories:
-    """What a trained model makes of the histories of series.
+    """Beliefs, forecasts and imputations that a trained model makes of the histories of series.
 
     Attributes:
         net: The model.
         transform: `Prepare`, with the horizon.
         horizon: Steps of a forecast.
-        freq: Frequency which the data must have.
-        batch_size: Series at a time.
+        freq: Frequency that the data must have.
+        batch_size: Number of series at a time.
         history_length: Steps of the history used at most; None for all.
         forecast: "samples" or "distribution".
-        device: Of the model.
-        far: Values that were too far from the others, filled on the way; see `warn`.
+        device: Device of the model.
+        far: Values that were too far from the others, which filtering adds; see `warn`.
     """
 
     net: AbstractForecaster
@@ -54,33 +54,44 @@ class Histories:
     far: dict[str, None] = field(default_factory=dict)
 
     def check(self, entry: dict[str, Any], future: int = 0) -> None:
-        """Raises a ValueError, which names the series, if an entry is not as expected."""
+        """Refuses an entry that is not as expected.
+
+        Args:
+            entry: A GluonTS data entry.
+            future: Steps of the future that its covariates must reach over.
+
+        Raises:
+            ValueError: If it is not; the message names the series.
+        """
         units = self.net.units
         limits = {"support": units.support, "largest": units.largest_value}
         check_entries([entry], self.freq, future=future, all_missing=True, **limits)
 
     def exponents(self, windows: list[dict[str, Any]]) -> NDArray[np.int64]:
-        """Powers of two by which targets are divided, (series, target); none where the unit matters to the model."""
+        """Return the exponents of the powers of two by which targets are divided, (series, target).
+
+        They are 0 where the unit of the data matters to the model.
+        """
         if self.net.units.is_scale_free:
             return find_exponents(windows, self.net.data.scaling_length)
         return np.zeros((len(windows), self.net.data.num_targets), np.int64)
 
     def filtered(self, windows: list[dict[str, Any]], batch: dict[str, Any], belief: Belief | None = None) -> Belief:
-        """The belief behind a batch; values that are too far from the others are noted.
+        """Return the belief behind a batch, and note values that are too far from the others.
 
         Args:
-            windows: That the batch was collated from.
+            windows: The windows that the batch was collated from.
             batch: Its past is read.
-            belief: From which to go on; None to begin.
+            belief: The belief from which to go on; None to begin.
         """
         after, _ = self.net.filter(batch, belief)
         self.far.update(_far_values(self.net, batch, after, windows))
         return after
 
     def predicted(self, dataset: Iterable[dict[str, Any]], num_samples: int | None) -> Iterator[Forecast]:
-        """A forecast for every entry, in order; a few batches of entries are held at a time."""
+        """Return a forecast for every entry, in order; a few batches of entries are held at a time."""
         for held in batcher(self._checked(dataset), _BATCHES_HELD * self.batch_size):
-            # Rolling windows of a series follow one another and differ in length: in order every batch would be
+            # Rolling windows of a series follow one another and differ in length. Taken in order, every batch would be
             # padded.
             order = [*range(len(held))]
             if len(held) > self.batch_size:
@@ -92,7 +103,7 @@ class Histories:
             yield from (found[k] for k in range(len(held)))
 
     def _of_histories(self, entries: list[dict[str, Any]], num_samples: int | None) -> list[Forecast]:
-        """Forecasts from the ends of entries."""
+        """Return forecasts from the ends of entries."""
         prepared = self.transform(iter(entries), is_train=False)
         windows = [since_first_value(cut(e, len(e["target"]), self.history_length, self.horizon)) for e in prepared]
         exponents = self.exponents(windows)
@@ -103,7 +114,11 @@ class Histories:
     def forecasts(
         self, belief: Belief, batch: dict[str, Any], num_samples: int | None, exponents: NDArray[np.int64]
     ) -> list[Forecast]:
-        """Forecasts in the units of the data, whose targets were divided by powers of two."""
+        """Return forecasts in the units of the data, whose targets were divided by powers of two.
+
+        Raises:
+            ValueError: If a known value of the future is too far from the series.
+        """
         net, count = self.net, len(batch["forecast_start"])
         names, infos = (batch.get(name, [None] * count) for name in ("item_id", "info"))
         common = [
@@ -123,7 +138,7 @@ class Histories:
         return [SampleForecast(samples=one, **c) for one, c in zip(paths, common, strict=True)]
 
     def imputed(self, entry: dict[str, Any], num_samples: int | None) -> SampleForecast:
-        """Joint samples of the missing values of an entry, given all that it has."""
+        """Return joint samples of the missing values of an entry, given all that it has."""
         self.check(entry)
         (prepared,) = self.transform(iter([entry]), is_train=True)
         windows = [cut(prepared, len(prepared["target"]), None, 0)]
@@ -139,7 +154,7 @@ class Histories:
         return SampleForecast(samples=paths, start_date=entry["start"], item_id=entry.get("item_id"))
 
     def _checked(self, dataset: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-        """The entries, each checked when its turn comes; at the end a warning of those without a value."""
+        """Return the entries, each checked when its turn comes, and warn at the end of those without a value."""
         names: dict[str, None] = {}
         try:
             for number, entry in enumerate(dataset):
@@ -170,7 +185,7 @@ class Histories:
 def _far_values(
     net: AbstractForecaster, batch: dict[str, Any], belief: Belief, windows: list[dict[str, Any]]
 ) -> dict[str, None]:
-    """The first value of each series that is too far from the others, by name, value and time."""
+    """Return the first value of each series that is too far from the others, by name, value and time."""
     far = (net.units.too_far(batch, belief) & batch["past_observed"]).cpu().numpy()
     found = {}
     for series in np.flatnonzero(far.any((1, 2))):

@@ -1,4 +1,4 @@
-"""GluonTS predictor for every model: from a history to a forecast, to a file and back."""
+"""The GluonTS predictor of all models: from a history to a forecast, to a file and back."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -29,18 +29,18 @@ from tsforecast.models import INPUT_NAMES, AbstractForecaster
 
 
 class StateSpacePredictor(PyTorchPredictor):
-    """Filters the history of each series and forecasts from its end.
+    """A predictor that filters the history of each series, and forecasts from its end.
 
-    Entries are checked as they pass, and a few batches of them held at a time: histories of like length share a batch,
-    since the shorter ones are padded, and memory does not grow with the number of series. A batch does not mix series
-    of different fields.
+    Entries are checked as they pass, and a few batches of them are held at a time. So memory does not grow with the
+    number of series. Histories of similar length share a batch, since the shorter ones are padded. A batch does not mix
+    series of different fields.
 
     Args:
         prediction_net: A trained forecaster.
         input_transform: `Prepare`, with the horizon.
         prediction_length: Steps of a forecast.
-        freq: Frequency which the data must have.
-        batch_size: Series at a time.
+        freq: Frequency that the data must have.
+        batch_size: Number of series at a time.
         history_length: Steps of the history used at most; None for all.
         forecast: "samples" for sample paths, "distribution" for the exact marginal distributions (small; for fleets).
         device: "auto" for a GPU where there is one.
@@ -95,12 +95,12 @@ class StateSpacePredictor(PyTorchPredictor):
         """Reads what `serialize` wrote; no code of the files is run.
 
         Args:
-            path: Of the folder.
-            device: Where the network goes; None as "auto".
+            path: Path of the folder.
+            device: Device of the network; None as "auto".
 
         Raises:
-            FileNotFoundError: If there is nothing.
-            ValueError: If it is damaged, of another program or of another format; or there is no such device.
+            FileNotFoundError: If there is no such folder or file.
+            ValueError: If it is damaged, of another program or of another format, or if there is no such device.
         """
         target = find_device("auto" if device is None else device)
         net, preparation, arguments = read_parts(Path(path), cls, target)
@@ -112,7 +112,7 @@ class StateSpacePredictor(PyTorchPredictor):
         num_samples: int | None = None,
         columns: Columns | Mapping[str, Any] | None = None,
     ) -> Iterator[Forecast]:
-        """A forecast for every entry, in order.
+        """Return a forecast for every entry, in order.
 
         A series begins at its first value: missing values before it make no difference. A series without a value in the
         history that is filtered stops none of the others. Its forecast is the model's prior, with location 0 and scale
@@ -124,7 +124,7 @@ class StateSpacePredictor(PyTorchPredictor):
             dataset: GluonTS data entries. `feat_dynamic_real` must reach over the horizon; an entry may carry
                 `known_future`, the known part of the horizon's targets with NaN where free. Or a DataFrame in long
                 format, see `tsforecast.data.read_task`; the forecast begins behind its last targets.
-            num_samples: Sample paths; None for the model's own number.
+            num_samples: Number of sample paths; None for the model's own number.
             columns: What the columns of a frame are, see `StateSpaceEstimator.train`; None for those of the training.
 
         Raises:
@@ -143,12 +143,12 @@ class StateSpacePredictor(PyTorchPredictor):
         num_samples: int | None = None,
         columns: Columns | Mapping[str, Any] | None = None,
     ) -> pd.DataFrame:
-        """Forecasts as a frame: a row for each series and step.
+        """Return forecasts as a frame, with a row for each series and step.
 
         Args:
             dataset: As `predict` takes it.
             quantiles: Levels between 0 and 1.
-            num_samples: Sample paths that quantiles are taken from; None for the model's own number.
+            num_samples: Number of sample paths that quantiles are taken from; None for the model's own number.
             columns: As `predict` takes it.
 
         Returns:
@@ -169,7 +169,7 @@ class StateSpacePredictor(PyTorchPredictor):
     def _entries(
         self, dataset: Iterable[dict[str, Any]] | pd.DataFrame, columns: Columns | Mapping[str, Any] | None
     ) -> Iterable[dict[str, Any]]:
-        """The entries of a data frame whose future is wanted; others as they are."""
+        """Return the entries of a data frame whose future is wanted; entries are returned as they are."""
         if not isinstance(dataset, pd.DataFrame):
             if columns is not None:
                 raise ValueError(f"columns are those of a DataFrame, but the data are a {type(dataset).__name__}")
@@ -185,11 +185,11 @@ class StateSpacePredictor(PyTorchPredictor):
         ).latest
 
     def impute(self, dataset: Iterable[dict[str, Any]], num_samples: int | None = None) -> Iterator[SampleForecast]:
-        """Joint samples of the missing values of every entry, given all that it has; in order.
+        """Return joint samples of the missing values of every entry, given all that it has, in order.
 
         Args:
             dataset: GluonTS data entries; observed values come back as they are.
-            num_samples: Samples; None for the model's own number.
+            num_samples: Number of samples; None for the model's own number.
 
         Returns:
             Samples of shape (sample, time), or (sample, time, target) of several targets, from the entry's start on.
@@ -203,7 +203,7 @@ class StateSpacePredictor(PyTorchPredictor):
             yield histories.imputed(entry, num_samples)
 
     def filter(self, dataset: Iterable[dict[str, Any]]) -> dict[str, LiveBelief]:
-        """What is known of every series at the end of its history, to be kept and moved on.
+        """Return the belief about every series at the end of its history, to be kept and moved on.
 
         Args:
             dataset: GluonTS data entries, each with an `item_id` of its own. Covariates need not reach beyond the
@@ -215,13 +215,13 @@ class StateSpacePredictor(PyTorchPredictor):
         return self.update({}, dataset)
 
     def update(self, beliefs: Mapping[str, LiveBelief], dataset: Iterable[dict[str, Any]]) -> dict[str, LiveBelief]:
-        """The beliefs after new observations, in time proportional to these and not to the history.
+        """Return the beliefs after new observations, in time proportional to these and not to the history.
 
         Scales stay those of the history with which the filtering of a series began, which is at its first value. The
         beliefs given are not changed.
 
         Args:
-            beliefs: Of `filter` or of an earlier update.
+            beliefs: Beliefs from `filter` or from an earlier update.
             dataset: Entries with what came since: each begins where its series ended, or later, and steps between are
                 missing values. Static features need not be repeated. A series that is not known yet begins.
 
@@ -236,13 +236,13 @@ class StateSpacePredictor(PyTorchPredictor):
         dataset: Iterable[dict[str, Any]] | None = None,
         num_samples: int | None = None,
     ) -> Iterator[Forecast]:
-        """Forecasts from where the beliefs end.
+        """Return forecasts from where the beliefs end.
 
         Args:
-            beliefs: Of `filter` or `update`.
+            beliefs: Beliefs from `filter` or `update`.
             dataset: Entries with `item_id` and, over the horizon, `feat_dynamic_real` (where the model has covariates)
                 or `known_future`; they name the series and their order. None for all beliefs.
-            num_samples: Sample paths; None for the model's own number.
+            num_samples: Number of sample paths; None for the model's own number.
 
         Raises:
             ValueError: If a series is not known, or covariates do not fit; the message names the series.
@@ -265,7 +265,7 @@ class StateSpacePredictor(PyTorchPredictor):
 
 
 def with_module(predictor: StateSpacePredictor, module: AbstractForecaster) -> StateSpacePredictor:
-    """A predictor of other weights for the same data."""
+    """Return a predictor of other weights for the same data."""
     return StateSpacePredictor(
         module,
         predictor.input_transform,
@@ -281,7 +281,7 @@ def with_module(predictor: StateSpacePredictor, module: AbstractForecaster) -> S
 
 
 def with_prediction_length(predictor: StateSpacePredictor, prediction_length: int) -> StateSpacePredictor:
-    """A predictor of the same weights for another horizon."""
+    """Return a predictor of the same weights for another horizon."""
     old = predictor.input_transform
     assert isinstance(old, Prepare)
     transform = Prepare(
@@ -319,7 +319,7 @@ def load_predictor(folder: str | Path, device: str = "auto") -> StateSpacePredic
     """Reads what `save_predictor` or `StateSpacePredictor.serialize` wrote, onto any device; no code of it is run.
 
     Raises:
-        FileNotFoundError: If there is nothing.
-        ValueError: If it is damaged, of another program or of another format; or there is no such device.
+        FileNotFoundError: If there is no such folder or file.
+        ValueError: If it is damaged, of another program or of another format, or if there is no such device.
     """
     return StateSpacePredictor.deserialize(Path(folder), find_device(device))

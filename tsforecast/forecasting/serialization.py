@@ -4,7 +4,7 @@
 - prediction-net-state.pt: tensors by name
 - gluonts-config.json: by which `gluonts.model.Predictor.deserialize` finds the class
 
-GluonTS' own decoder builds whatever object a file names. This one builds three, each with arguments of the types which
+GluonTS' own decoder builds whatever object a file names. This one builds three, each with arguments of the types that
 its constructor declares.
 """
 
@@ -37,10 +37,10 @@ def write_parts(folder: Path, net: torch.nn.Module, preparation: Any, predictor:
     """Writes what `read_parts` reads.
 
     Args:
-        folder: Of the predictor; there already.
+        folder: An existing folder for the predictor.
         net: A model of `MODELS`.
         preparation: A `Prepare`.
-        predictor: Other arguments of the predictor: plain values.
+        predictor: Other arguments of the predictor, as plain values.
 
     Raises:
         ValueError: If the model or the preparation is of another class, which nobody could read again.
@@ -67,15 +67,15 @@ def write_parts(folder: Path, net: torch.nn.Module, preparation: Any, predictor:
 def read_parts(
     folder: Path, predictor: type, device: torch.device
 ) -> tuple[AbstractForecaster, Prepare, dict[str, Any]]:
-    """Network, preparation and other arguments of a saved predictor; no code of the files is run.
+    """Return network, preparation and other arguments of a saved predictor; no code of the files is run.
 
     Args:
-        folder: Of the predictor.
-        predictor: Its class, whose constructor declares what arguments are expected.
-        device: Where the network goes.
+        folder: Folder of the predictor.
+        predictor: Class of the predictor, whose constructor declares what arguments are expected.
+        device: Device of the network.
 
     Raises:
-        FileNotFoundError: If there is nothing.
+        FileNotFoundError: If there is no such folder or file.
         ValueError: If it is damaged, of another program or of another format.
     """
     path = folder / RECORD
@@ -104,7 +104,7 @@ def read_parts(
 
 
 def _checked_record(path: Path) -> dict[str, Any]:
-    """The record, of this format and of a model that there is."""
+    """Return the record, which has this format and names a known model."""
     record = read_json(path)
     found = record.get("tsforecast_format") if isinstance(record, dict) else None
     if found is None and isinstance(record, dict) and "__kind__" in record:
@@ -125,20 +125,20 @@ def _checked_record(path: Path) -> dict[str, Any]:
 
 
 def declared(cls: type) -> dict[str, inspect.Parameter]:
-    """The arguments of a constructor, by name."""
+    """Return the arguments of a constructor, by name."""
     parameters = inspect.signature(vars(cls)["__init__"]).parameters
     return {name: parameter for name, parameter in parameters.items() if name != "self"}
 
 
 def _check_arguments(path: Path, part: str, values: Any, taker: str, parameters: Mapping[str, Any]) -> None:
-    """Refuses arguments which a constructor does not declare, lacks, or declares with another type.
+    """Refuses arguments that a constructor does not declare, lacks, or declares with another type.
 
     Args:
-        path: Of the record, for messages.
-        part: Its part.
-        values: Of the part.
+        path: Path of the record, for messages.
+        part: Part of the record.
+        values: Arguments in this part.
         taker: Name of what takes them, for messages.
-        parameters: What it declares, by name.
+        parameters: Declared arguments by name.
     """
     if not isinstance(values, dict):
         raise ValueError(f"{path}, {part}: expected an object, got {type(values).__name__}")
@@ -163,7 +163,7 @@ def _plain(value: Any) -> Any:
 
 
 def _check_together(net: AbstractForecaster, preparation: Prepare, predictor: Mapping[str, Any]) -> None:
-    """Refuses parts which do not fit each other: what is prepared is what the network takes."""
+    """Refuses parts that do not fit each other: the network has to take what is prepared."""
     pairs = {
         "prediction_length": (predictor["prediction_length"], preparation.prediction_length),
         "num_targets": (net.data.num_targets, preparation.num_targets),

@@ -29,11 +29,11 @@ def fit(
     """Trains a module to the last weights, or with validation data to those of the lowest validation loss.
 
     Args:
-        module: Changed in place.
+        module: The module, which is changed in place.
         loader: Batches to train on.
         validation: Batches to score after every epoch.
-        options: For Lightning's `Trainer`.
-        checkpoint: Of a run to go on with.
+        options: Options of Lightning's `Trainer`.
+        checkpoint: Checkpoint of a run to go on with.
 
     Returns:
         The trainer, when it has ended.
@@ -55,12 +55,12 @@ def fit(
 
 
 def _trainer(options: dict[str, Any], scratch: str | None, checkpoint: str | Path | None) -> pl.Trainer:
-    """By the caller's options; with validation data the best weights are kept.
+    """Return a trainer with the caller's options, which keeps the best weights if there are validation data.
 
     Args:
-        options: For Lightning's `Trainer`.
+        options: Options of Lightning's `Trainer`.
         scratch: Folder for the best weights unless the options name one; None without validation data.
-        checkpoint: Of a run to go on with.
+        checkpoint: Checkpoint of a run to go on with.
     """
     options = dict(options)
     callbacks = options.pop("callbacks", None) or []
@@ -99,7 +99,7 @@ def _trainer(options: dict[str, Any], scratch: str | None, checkpoint: str | Pat
 
 
 class _WholeCheckpoints(TorchCheckpointIO):
-    """Writes a checkpoint beside its place, as every file; Lightning's way is by the system's temporary folder."""
+    """Writes a checkpoint beside its place, as every file here; Lightning takes the system's temporary folder."""
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
         """Writes a checkpoint whole or not at all; Lightning does it where the path is a URL."""
@@ -110,7 +110,7 @@ class _WholeCheckpoints(TorchCheckpointIO):
 
 
 def _run(trainer: pl.Trainer, module: AbstractForecaster, loader: Any, validation: Any, checkpoint: Any) -> None:
-    """What fails, fails, and Ctrl-C is a KeyboardInterrupt."""
+    """Runs the trainer, so that what fails raises, and Ctrl-C raises a KeyboardInterrupt."""
     interrupt = signal.getsignal(signal.SIGINT)
     try:
         with warnings.catch_warnings():  # Lightning's about itself, and about validation data that nobody gave

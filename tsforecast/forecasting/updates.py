@@ -30,7 +30,7 @@ class _Waiting:
 def updated(
     histories: Histories, beliefs: Mapping[str, LiveBelief], dataset: Iterable[dict[str, Any]]
 ) -> dict[str, LiveBelief]:
-    """The beliefs after new observations; see `StateSpacePredictor.update`."""
+    """Return the beliefs after new observations; see `StateSpacePredictor.update`."""
     refuse_frame(dataset)
     found = dict(beliefs)
     waiting: dict[tuple[bool, int], list[_Waiting]] = {}
@@ -65,7 +65,7 @@ def updated(
 
 
 def _moved(histories: Histories, group: list[_Waiting]) -> dict[str, LiveBelief]:
-    """Beliefs after windows of equal length, of series that all have begun before or all begin now."""
+    """Return beliefs after windows of equal length, of series that all have begun before or all begin now."""
     before = [one.belief for one in group if one.belief is not None]
     windows = [one.window for one in group]
     batch = collate(windows, histories.device, np.array([one.exponents for one in group]))
@@ -91,7 +91,7 @@ def forecasts_from(
     dataset: Iterable[dict[str, Any]] | None,
     num_samples: int | None,
 ) -> Iterator[Forecast]:
-    """Forecasts from where the beliefs end; see `StateSpacePredictor.forecast_from`."""
+    """Return forecasts from where the beliefs end; see `StateSpacePredictor.forecast_from`."""
     refuse_frame(dataset)
     entries = [{"item_id": item} for item in beliefs] if dataset is None else dataset
     for chunk in batcher(entries, histories.batch_size):
