@@ -1,4 +1,4 @@
-"""A learner in use, built from plain values: what the adapters share beside features."""
+"""A learner in use, built from plain values, which all adapters share."""
 
 import dataclasses
 import itertools
@@ -33,7 +33,7 @@ class Leading(AbstractNetwork):
     """The first outputs of a network: weights of the others have no influence and keep their prior.
 
     Attributes:
-        network: With all outputs.
+        network: The network with all outputs.
         outputs: Number of those in use.
     """
 
@@ -50,12 +50,12 @@ class Leading(AbstractNetwork):
         return self.network(weights, inputs)[:, : self.outputs]
 
     def linearise(self, weights: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """Some of the columns and of the rows."""
+        """Return the first outputs, and their rows of the Jacobian."""
         outputs, jacobian = self.network.linearise(weights, inputs)
         return outputs[:, : self.outputs], jacobian[:, : self.outputs]
 
     def adopt(self, smaller: AbstractNetwork) -> tuple["Leading", Tensor]:
-        """The same outputs of the network that adopts."""
+        """Return the same outputs of the network that adopts, and the places of the smaller one's weights."""
         if not isinstance(smaller, Leading):
             raise ValueError(f"expected the first outputs of a network, got {smaller}")
         network, places = self.network.adopt(smaller.network)
@@ -66,14 +66,14 @@ class Leading(AbstractNetwork):
 class Stream:
     """A learner in use, and the statistics by which its inputs are standardised.
 
-    The belief is that of the next observation's time: it has drifted already, so that predictions are one step ahead.
+    The belief is that of the next observation's time. It has drifted already, so that predictions are one step ahead.
 
     Attributes:
-        config: Of the learner.
+        config: Configuration of the learner.
         sizes: Inputs and outputs of the network: at the beginning, and each time that it grew.
-        learner: Settings.
-        belief: After all observations.
-        statistics: Of the inputs.
+        learner: The learner, which has the settings.
+        belief: The belief after all observations.
+        statistics: Statistics of the inputs.
         steps: Number of updates.
     """
 
@@ -85,12 +85,12 @@ class Stream:
     steps: int
 
     def learn(self, rows: Tensor, target: Tensor, dt: float | None = None, counts: Tensor | None = None) -> "Stream":
-        """After some points that are learnt from together.
+        """Return the stream after some points that are learnt from together.
 
         Args:
             rows: Inputs as they came, shape (point, feature); NaN is missing. Each is standardised by the rows up to
-                itself: by those before it alone, the first would be tens of standard deviations from the mean.
-            target: Shape (point, 1); standardised already, NaN where nothing is to be learnt.
+                itself. By those before it alone, the first would be tens of standard deviations from the mean.
+            target: Standardised targets of shape (point, 1); NaN where nothing is to be learnt.
             dt: Time until the next observation; None for a unit for each of these points.
             counts: How often each target counts; None for once. In the statistics every row counts once.
         """
@@ -107,7 +107,7 @@ class Stream:
         return after.later(float(len(rows)) if dt is None else dt)
 
     def predict(self, rows: Tensor, spread: bool = False) -> Expectation:
-        """What is expected of the targets of some points.
+        """Return mean and variance of the targets of some points.
 
         Args:
             rows: As for `learn`.
@@ -123,12 +123,12 @@ class Stream:
         return self.learner.expect(self.belief, inputs, spread)
 
     def probabilities(self, rows: Tensor) -> Tensor:
-        """Of the classes, shape (point, class)."""
+        """Return the probabilities of the classes, shape (point, class)."""
         mean = self.predict(rows).mean
         return torch.cat([1 - mean, mean], -1) if isinstance(self.learner.likelihood, BernoulliLikelihood) else mean
 
     def forget(self, rate: float) -> "Stream":
-        """With a part of all evidence forgotten at once.
+        """Return the stream with a part of all evidence forgotten at once.
 
         Args:
             rate: The part, in natural parameters: the belief is mixed with the prior.
@@ -140,11 +140,11 @@ class Stream:
         return dataclasses.replace(self, belief=self.learner.forget(self.belief, rate))
 
     def later(self, dt: float) -> "Stream":
-        """After a time without observations."""
+        """Return the stream after a time without observations."""
         return dataclasses.replace(self, belief=self.learner.drift(self.belief, dt)) if dt else self
 
     def with_outputs(self, count: int) -> "Stream":
-        """With the first outputs of the network alone.
+        """Return the stream with the first outputs of the network alone.
 
         Raises:
             ValueError: If the learner tells two classes apart, and more are asked for.
@@ -157,13 +157,13 @@ class Stream:
         return dataclasses.replace(self, learner=self.learner.with_network(network))
 
     def grow(self, inputs: int, outputs: int) -> "Stream":
-        """With a network of more inputs or outputs, whose new weights have their prior.
+        """Return the stream with a network of more inputs or outputs, whose new weights have their prior.
 
-        Features that have not come yet have been inputs of 0: what was predicted without them stays as it was.
+        Features that have not come yet have been inputs of 0. So what was predicted without them stays as it was.
 
         Args:
-            inputs: Not fewer than there are.
-            outputs: Likewise.
+            inputs: Number of inputs, not fewer than there are.
+            outputs: Number of outputs, likewise.
         """
         if (inputs, outputs) == self.sizes[-1]:
             return self
@@ -179,7 +179,7 @@ class Stream:
 
 @dataclasses.dataclass(frozen=True)
 class OnlineConfig:
-    """Plain values that say which learner it is, and over the weights of which network.
+    """Plain values that choose a learner, and the network whose weights it learns.
 
     Attributes:
         learner: Settings of the learner; its prior lies around random weights of the usual size (0 for a linear model).
@@ -196,7 +196,7 @@ class OnlineConfig:
 
     @staticmethod
     def of(source: Any) -> "OnlineConfig":
-        """From the attributes of an estimator, or of options, that have the names of settings."""
+        """Return the configuration in those attributes of an estimator, or of options, that are named as settings."""
         learner = LearnerConfig(
             **{field.name: getattr(source, field.name) for field in dataclasses.fields(LearnerConfig)}
         )
@@ -217,7 +217,7 @@ class OnlineConfig:
         return LEARNERS[self.learner.learner]
 
     def likelihood(self, prediction: str) -> AbstractLikelihood:
-        """Of a class: one logit for a learner of two classes, else one each.
+        """Return the likelihood of a class, with one logit for a learner of two classes, else one each.
 
         Args:
             prediction: "plug-in" at the mean of the belief, or "moderated" by its variance.
@@ -228,7 +228,7 @@ class OnlineConfig:
         return self.named.classes(prediction=prediction)
 
     def numeric(self, noise: float) -> AbstractLikelihood:
-        """Of a standardised number.
+        """Return the likelihood of a standardised number.
 
         Args:
             noise: Variance around the output of the network.
@@ -243,12 +243,12 @@ class OnlineConfig:
         return GaussianLikelihood(float(noise))
 
     def begin(self, inputs: int, outputs: int, likelihood: AbstractLikelihood) -> Stream:
-        """The learner before any observation.
+        """Return the learner before any observation.
 
         Args:
-            inputs: Features to begin with.
-            outputs: Classes to begin with; 1 for a number.
-            likelihood: Of a target.
+            inputs: Number of features to begin with.
+            outputs: Number of classes to begin with; 1 for a number.
+            likelihood: Likelihood of a target.
 
         Raises:
             ValueError: If the learner does not take these choices together.
@@ -265,13 +265,13 @@ class OnlineConfig:
     def build(
         self, inputs: int, outputs: int, likelihood: AbstractLikelihood, seed: int
     ) -> AbstractNetworkLearner[Any]:
-        """The learner, as `begin` has it.
+        """Return the learner, as `begin` has it.
 
         Args:
-            inputs: Features.
-            outputs: Classes; 1 for a number.
-            likelihood: Of a target.
-            seed: Of initial weights, and of what the constructor draws.
+            inputs: Number of features.
+            outputs: Number of classes; 1 for a number.
+            likelihood: Likelihood of a target.
+            seed: Seed of initial weights, and of what the constructor draws.
 
         Raises:
             ValueError: If the learner does not take these choices together.
@@ -280,7 +280,7 @@ class OnlineConfig:
         return self.learner.build(module, likelihood, seed=seed)
 
     def _module(self, inputs: int, outputs: int, seed: int) -> nn.Module:
-        """Layers as `nn.Linear` begins them, by a generator of their own; zeros for a linear model."""
+        """Return layers that begin as `nn.Linear`, by a generator of their own; with zeros for a linear model."""
         generator = torch.Generator().manual_seed(seed)
         layers: list[nn.Module] = []
         for fan_in, fan_out in itertools.pairwise((inputs, *self.hidden, outputs)):
@@ -293,5 +293,5 @@ class OnlineConfig:
 
 
 def _scramble(seed: int, number: int) -> int:
-    """A seed for each number: a stream is a value, and a copy of it goes on with the same random numbers."""
+    """Return a seed for each number, so that a copy of a stream goes on with the same random numbers."""
     return (seed + number * 0x9E3779B97F4A7C15) % 2**64

@@ -36,12 +36,12 @@ class FeatureColumns:
     capacity: int
 
     def reserve(self, names: Iterable[Hashable]) -> "FeatureColumns":
-        """With a column for each new name; those of one call are sorted, so that their order has no influence.
+        """Return columns for known and new names; those of one call are sorted, so that their order has no influence.
 
         Where columns are used up there are twice as many from then on, or more if that is not enough.
 
         Args:
-            names: Known or new.
+            names: Names that are known or new.
         """
         new = [name for name in names if name not in self.places]
         if not new:
@@ -53,7 +53,7 @@ class FeatureColumns:
         return FeatureColumns({**self.places, **added}, capacity)
 
     def row(self, values: Mapping[Hashable, float]) -> Tensor:
-        """Values in their columns, shape (1, capacity): NaN where there is none; other names are left out."""
+        """Return the values in their columns, shape (1, capacity), and NaN elsewhere; other names are left out."""
         row = [math.nan] * self.capacity
         for name, value in values.items():
             place = self.places.get(name)
@@ -63,7 +63,7 @@ class FeatureColumns:
 
 
 def read_number(what: str, value: Any) -> float:
-    """A finite number, or NaN.
+    """Return a finite number, or NaN.
 
     Args:
         what: What the value is of, for the message.
@@ -87,7 +87,7 @@ def read_number(what: str, value: Any) -> float:
 
 
 def read_target(value: Any) -> float:
-    """A target of regression.
+    """Return a target of regression.
 
     Raises:
         ValueError: If it is missing, infinite or not a number.
@@ -99,7 +99,7 @@ def read_target(value: Any) -> float:
 
 
 def read_features(observation: Mapping[Any, Any]) -> dict[Hashable, float]:
-    """The features that are there: None and NaN are missing.
+    """Return the features that are there; None and NaN are missing.
 
     Raises:
         ValueError: If a value is infinite or not a number, naming the feature.
@@ -152,20 +152,20 @@ class Statistics:
 
     @property
     def deviation(self) -> Tensor:
-        """The scale; 0 before the second value."""
+        """Return the scale; 0 before the second value."""
         return self.variance.sqrt()
 
     def widen(self, columns: int) -> "Statistics":
-        """With more columns, of no values."""
+        """Return the statistics with more columns, of no values."""
         more = Statistics.empty(columns - len(self.count))
         names = [field.name for field in dataclasses.fields(self)]
         return Statistics(*(torch.cat([getattr(self, name), getattr(more, name)], -1) for name in names))
 
     def standardise(self, rows: Tensor) -> tuple["Statistics", Tensor]:
-        """Takes in one more row, for each of the rows given.
+        """Return statistics with one more row, for each of the rows given, and the standardised row.
 
         Args:
-            rows: NaN is missing.
+            rows: The rows; NaN is missing.
 
         Returns:
             Statistics with the row, and its standardised values, at most ten from 0: NaN where one is missing or
@@ -181,7 +181,7 @@ class Statistics:
     def _take(
         self, rows: Tensor, change: Tensor, seen: Tensor, largest: Tensor, first: Tensor | None = None
     ) -> tuple["Statistics", Tensor]:
-        """Moments with values that are not missing and not too far (Welford 1962); those of `first` in its columns."""
+        """Return moments with values that are not missing and not too far (Welford 1962), or those of `first`."""
         count = self.count + seen
         memory = count.clamp(1, _MEMORY)
         share = change.nan_to_num() / memory
@@ -202,10 +202,10 @@ class Statistics:
         return after, torch.where(seen, scaled, math.nan)
 
     def _look_closely(self, rows: Tensor) -> tuple["Statistics", Tensor]:
-        """Where a column is young, or a value far."""
+        """Return what `standardise` does where a column is young, or a value far."""
         change = rows - self.mean
         apart = change.abs()
-        # Where nothing has varied yet there is no scale to cut by; of young columns see `_moments`.
+        # Where nothing has varied yet there is no scale to cut by. For young columns see `_moments`.
         known = (self.variance > 0) & (self.count >= _FIRST)
         reach = torch.where(known, _REACH * self.variance.sqrt(), math.inf)
         precedent = torch.where(known, _PRECEDENT * self.largest, math.inf)
@@ -220,15 +220,15 @@ class Statistics:
 
 
 def _moments(first: Tensor, count: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Mean, variance and largest distance of a few values, of which those far from the median are left out.
+    """Return mean, variance and largest distance of a few values, without those far from the median.
 
-    How far is in units of the median distance from it; where that is 0, as in a column of zeros and few ones, all
-    count. The fewer values there are the further it is: of Gaussian columns with three values one in fifty lacks one,
-    of those with sixteen one in a thousand.
+    Distances are in units of the median distance from the median. Where that is 0, as in a column of zeros and few
+    ones, all values count. The fewer values there are, the further they may be. Of Gaussian columns with three values
+    one in fifty lacks one, and of those with sixteen one in a thousand.
 
     Args:
         first: Values, NaN where there is none, shape (..., value, column).
-        count: Their number.
+        count: Number of values.
     """
     middle = first.nanquantile(0.5, -2)
     apart = first - middle.unsqueeze(-2)

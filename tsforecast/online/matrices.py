@@ -1,4 +1,4 @@
-"""Matrices of scikit-learn as rows that a learner takes."""
+"""Matrices of scikit-learn, as rows that a learner takes."""
 
 import abc
 import numbers
@@ -17,7 +17,7 @@ from tsforecast.online.config import Stream
 
 
 class AbstractMatrixLearner(BaseEstimator, abc.ABC):
-    """What classifier and regressor share: matrices to tensors, and their blocks."""
+    """The base of classifier and regressor, which makes tensors of matrices, and blocks of these."""
 
     passes: int
     block: int
@@ -34,7 +34,7 @@ class AbstractMatrixLearner(BaseEstimator, abc.ABC):
     def _data(
         self, X: Any, y: Any, sample_weight: Any, reset: bool, empty: bool = False
     ) -> tuple[Tensor, NDArray[Any], Tensor | None]:
-        """Rows that count, NaN where a value is missing, targets as they came, and how often each counts.
+        """Return the rows that count, with NaN where a value is missing, their targets, and how often each counts.
 
         Args:
             X: As for `fit`.
@@ -42,6 +42,9 @@ class AbstractMatrixLearner(BaseEstimator, abc.ABC):
             sample_weight: As for `fit`.
             reset: Whether the features are those of the estimator from now on.
             empty: Whether there may be nothing that counts.
+
+        Raises:
+            ValueError: If the data are not as expected, or nothing counts.
         """
         X, y = validate_data(self, X, y, reset=reset, dtype=np.float64, ensure_all_finite="allow-nan")
         rows = torch.tensor(np.ascontiguousarray(X))
@@ -68,7 +71,7 @@ class AbstractMatrixLearner(BaseEstimator, abc.ABC):
     def _blocks(
         self, rows: Tensor, target: Tensor, counts: Tensor | None, passes: int
     ) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
-        """Points that are learnt from together."""
+        """Return blocks of points that are learnt from together."""
         for name, value in (("block", self.block), ("passes", passes)):
             if value < 1:
                 raise ValueError(f"expected {name} to be at least 1, got {value}")

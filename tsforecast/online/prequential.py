@@ -1,4 +1,4 @@
-"""Prequential evaluation: every observation is predicted, scored, then learnt from."""
+"""Prequential evaluation: every observation is predicted, scored, and then learnt from."""
 
 import dataclasses
 import math
@@ -20,10 +20,10 @@ _BINS = 10
 
 @dataclasses.dataclass(frozen=True)
 class Setup:
-    """What is learnt, and how.
+    """Options of a prequential evaluation: the learner, and the sizes and units that it begins with.
 
     Attributes:
-        config: Of the learner.
+        config: Configuration of the learner.
         classes: Number of classes that are expected; 0 for numbers. The network grows when there are more.
         features: Number of features that are expected; 0 for twice those of the first observation, at least 8. The
             network grows when there are more.
@@ -40,22 +40,23 @@ class Setup:
 
 @dataclasses.dataclass(frozen=True)
 class Progress:
-    """All that the next observation needs.
+    """The state of a prequential evaluation, which is all that the next observation needs.
 
     Attributes:
         stream: The learner in use; None before the first observation.
-        columns: Of the features.
-        labels: Of the classes.
+        columns: Columns of the features.
+        labels: Columns of the classes.
         targets: Statistics of the numbers that are to be predicted.
-        items: Observations so far.
-        scored: Observations whose prediction was scored.
-        seconds: Of work.
-        time: Of the last observation, in seconds; NaN without.
-        unit: Of the drift, in seconds; 0 where it is not known yet.
-        sums: Of log-loss, of errors (wrong classes, or squares) and, for numbers, of targets within each interval.
+        items: Number of observations so far.
+        scored: Number of observations whose prediction was scored.
+        seconds: Seconds of work.
+        time: Time of the last observation, in seconds; NaN without.
+        unit: Unit of time of the drift, in seconds; 0 where it is not known yet.
+        sums: Sums of log-loss, of errors (wrong classes, or squares) and, for numbers, of targets within each interval.
         bins: For classes: count, sum of the probabilities of the most probable class, number of times it was right.
-        waiting: By key, observations whose target has not come yet: values in the columns, and what was predicted
-            (probabilities of the classes known by then, or mean and standard deviation; empty where nothing was).
+        waiting: Observations whose target has not come yet, by key: values in the columns, and what was predicted. That
+            is probabilities of the classes known by then, or mean and standard deviation; empty where nothing was
+            predicted.
     """
 
     stream: Stream | None
@@ -73,12 +74,12 @@ class Progress:
 
 
 def begin(setup: Setup) -> Progress:
-    """Before any observation.
+    """Return the progress before any observation.
 
     Raises:
         ValueError: If the learner does not take what was chosen.
     """
-    start(setup, FeatureColumns({}, 1))  # says so now, and not at the first observation
+    start(setup, FeatureColumns({}, 1))  # raises now, and not at the first observation
     return Progress(
         stream=None,
         columns=None,
@@ -99,11 +100,11 @@ def advance(setup: Setup, progress: Progress, item: Observation) -> tuple[Progre
     """Predicts, scores and learns from one observation.
 
     Args:
-        setup: What is learnt.
-        progress: Before.
-        item: A target that is missing is predicted all the same. If the observation has a key it then waits for its
-            target. When that comes under the same key, it is scored by what was predicted, and learnt from. Without a
-            key nothing is learnt from it.
+        setup: Options of the evaluation.
+        progress: Progress before the observation.
+        item: The observation. A target that is missing is predicted all the same. If the observation has a key it then
+            waits for its target. When that comes under the same key, it is scored by what was predicted, and learnt
+            from. Without a key nothing is learnt from it.
 
     Returns:
         Progress after it, and a row of the table: `item`, `time`, `id`, `target`, `prediction`, `probability` of the
@@ -145,7 +146,7 @@ def _advance(setup: Setup, progress: Progress, item: Observation) -> tuple[Progr
 
 
 def _settle(setup: Setup, progress: Progress, item: Observation) -> tuple[Progress, dict[str, Any]]:
-    """The target of an observation that was predicted before; features that come with it once more are not read."""
+    """Scores and learns from a target whose observation was predicted before; features are not read again."""
     if item.target is None or item.target != item.target:
         raise ValueError(f"expected a target of {item.key!r}, which was predicted before, got none")
     waiting = dict(progress.waiting)
@@ -159,7 +160,7 @@ def _settle(setup: Setup, progress: Progress, item: Observation) -> tuple[Progre
 
 
 def start(setup: Setup, columns: FeatureColumns) -> Stream:
-    """The learner before any observation."""
+    """Return the learner before any observation."""
     if setup.classes:
         likelihood = setup.config.likelihood("plug-in")
     else:
@@ -168,7 +169,7 @@ def start(setup: Setup, columns: FeatureColumns) -> Stream:
 
 
 def _pass_time(stream: Stream, progress: Progress, item: Observation, step: float) -> Stream:
-    """The drift since the observation before; `step` where there is no time."""
+    """Return the stream after the drift since the observation before; `step` is the time where there is none."""
     if item.time is None:
         return stream.later(step)
     gap = item.time.timestamp() - progress.time
@@ -179,7 +180,7 @@ def _pass_time(stream: Stream, progress: Progress, item: Observation, step: floa
 
 
 def _clock(progress: Progress, item: Observation) -> Progress:
-    """With the time of the observation; the first gap is the unit where none is given."""
+    """Return the progress with the time of the observation; the first gap is the unit where none is given."""
     if item.time is None:
         return progress
     now = item.time.timestamp()
@@ -188,7 +189,7 @@ def _clock(progress: Progress, item: Observation) -> Progress:
 
 
 def _classes(progress: Progress, stream: Stream, row: Tensor) -> Tensor:
-    """Probabilities of the classes that are known."""
+    """Return the probabilities of the classes that are known."""
     known = len(progress.labels.places)
     if not known:
         return torch.zeros(0)
@@ -197,7 +198,7 @@ def _classes(progress: Progress, stream: Stream, row: Tensor) -> Tensor:
 
 
 def _number(progress: Progress, stream: Stream, row: Tensor) -> Tensor:
-    """Mean and standard deviation, in units of the target; none while targets have not varied."""
+    """Return mean and standard deviation, in units of the target; none while targets have not varied."""
     scale = progress.targets.deviation.item()
     if scale <= 0:
         return torch.zeros(0)
@@ -262,7 +263,7 @@ def _regress(
 
 
 def scores(setup: Setup, progress: Progress) -> dict[str, Any]:
-    """Means over what was scored; None where nothing was."""
+    """Return the means over what was scored; None where nothing was."""
     count = progress.scored
     mean = (progress.sums / max(count, 1)).tolist()
     found: dict[str, Any] = {"items": progress.items, "scored": count, "waiting": len(progress.waiting)}
@@ -285,7 +286,7 @@ def scores(setup: Setup, progress: Progress) -> dict[str, Any]:
 
 
 def movement(progress: Progress) -> dict[str, float]:
-    """How far the weights are from where they began, and how sure the belief is, in prior standard deviations."""
+    """Return how far the weights have moved, and how sure the belief is, in prior standard deviations."""
     if progress.stream is None:
         return {}
     change, spread = in_prior_units(progress.stream.learner, progress.stream.belief)

@@ -1,4 +1,4 @@
-"""Progress of a stream in one file, from which the stream goes on."""
+"""The progress of a stream in one file, from which the stream goes on."""
 
 import dataclasses
 import itertools
@@ -87,7 +87,7 @@ def load(path: Path, setup: Setup) -> tuple[Progress, dict[str, Any]]:
 
 
 def _grown(setup: Setup, columns: FeatureColumns, labels: FeatureColumns, sizes: Any) -> Stream:
-    """The learner before any observation, with a network that has grown since.
+    """Return the learner before any observation, with a network that has grown since.
 
     Raises:
         ValueError: If it cannot have grown so.
@@ -109,7 +109,7 @@ def _grown(setup: Setup, columns: FeatureColumns, labels: FeatureColumns, sizes:
 
 
 def _places(places: Any) -> Mapping[Hashable, int]:
-    """Columns of names, each of its own.
+    """Return columns of names, each of its own.
 
     Raises:
         ValueError: If they are not.

@@ -1,6 +1,6 @@
-"""Estimators of scikit-learn: matrices in, learnt from in the order of their rows, once unless asked otherwise.
+"""Estimators of scikit-learn, which learn from the rows of matrices in their order, once unless asked otherwise.
 
-Constructors take anything, as scikit-learn wants it, and have no types to be checked: `fit` looks at what they took.
+Constructors take anything, as scikit-learn wants it, and have no types to be checked. `fit` checks what they took.
 """
 
 from typing import Any
@@ -27,18 +27,18 @@ class BayesianOnlineClassifier(ClassifierMixin, AbstractMatrixLearner):
         learner: A name in `tsforecast.learners.LEARNERS`; "adf" tells two classes apart.
         hidden: Widths of the hidden layers; () is a linear model.
         activation: "tanh", "relu" or "sigmoid".
-        variance: Of every weight in the prior.
+        variance: Variance of every weight in the prior.
         prediction: Probabilities "plug-in" at the mean of the belief, or "moderated" by its variance.
         drift: "auto" (Wiener, for learners that take a drift), "none" (or the learner's own), "wiener", "ou",
             "forgetting", "exponential" or "shrink".
-        rate: Of the drift, for each row.
+        rate: Rate of the drift, for each row.
         weight: "none" (or the learner's own), "imq" (outliers count less) or "gate" (outliers do not count).
-        threshold: From which on a label is an outlier, in standard deviations.
-        rank: Of lofi and lrkf.
-        passes: Of `fit` over the rows; each counts as new evidence.
-        block: Rows that are learnt from together: faster, and less exact.
-        seed: Of initial weights, and of what the learner draws.
-        settings: What else the learner's constructor takes, by name.
+        threshold: Distance from which on a label is an outlier, in standard deviations.
+        rank: Rank of lofi and lrkf.
+        passes: Number of passes of `fit` over the rows; each counts as new evidence.
+        block: Number of rows that are learnt from together; more are faster, and less exact.
+        seed: Seed of initial weights, and of what the learner draws.
+        settings: Further arguments of the learner's constructor, by name.
 
     Attributes:
         classes_: Labels in the order of `predict_proba`.
@@ -85,10 +85,10 @@ class BayesianOnlineClassifier(ClassifierMixin, AbstractMatrixLearner):
         """Learns from the rows, forgetting all from before.
 
         Args:
-            X: Shape (row, feature); NaN is missing.
+            X: Features of shape (row, feature); NaN is missing.
             y: Labels.
-            sample_weight: How often each row counts, by which its log-likelihood is multiplied: one number, or one for
-                each. In the statistics rows count once; those that count 0 are left out.
+            sample_weight: How often each row counts: one number, or one for each. The log-likelihood of a row is
+                multiplied by it. In the statistics rows count once; those that count 0 are left out.
 
         Raises:
             ValueError: If the data or a parameter are not as expected.
@@ -102,11 +102,11 @@ class BayesianOnlineClassifier(ClassifierMixin, AbstractMatrixLearner):
         """Learns from more rows, once.
 
         Args:
-            X: Shape (row, feature); NaN is missing.
+            X: Features of shape (row, feature); NaN is missing.
             y: Labels.
             classes: All there will ever be; needed the first time.
-            sample_weight: How often each row counts, by which its log-likelihood is multiplied: one number, or one for
-                each. In the statistics rows count once; those that count 0 are left out.
+            sample_weight: How often each row counts: one number, or one for each. The log-likelihood of a row is
+                multiplied by it. In the statistics rows count once; those that count 0 are left out.
 
         Raises:
             ValueError: If the data or a parameter are not as expected, or a label is not among the classes.
@@ -145,12 +145,12 @@ class BayesianOnlineClassifier(ClassifierMixin, AbstractMatrixLearner):
         return self
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
-        """Probabilities of the classes, shape (row, class)."""
+        """Return the probabilities of the classes, shape (row, class)."""
         rows = self._rows(X)
         return self._stream.probabilities(rows).numpy()
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """The most probable class of each row."""
+        """Return the most probable class of each row."""
         best = self.predict_proba(X).argmax(-1)
         return self.classes_[best]
 
@@ -164,18 +164,18 @@ class BayesianOnlineRegressor(RegressorMixin, AbstractMatrixLearner):
         learner: A name in `tsforecast.learners.LEARNERS`; not "adf".
         hidden: Widths of the hidden layers; () is a linear model.
         activation: "tanh", "relu" or "sigmoid".
-        variance: Of every weight in the prior.
+        variance: Variance of every weight in the prior.
         noise: Variance of the standardised target around the network's output.
         drift: "auto" (Wiener, for learners that take a drift), "none" (or the learner's own), "wiener", "ou",
             "forgetting", "exponential" or "shrink".
-        rate: Of the drift, for each row.
+        rate: Rate of the drift, for each row.
         weight: "none" (or the learner's own), "imq" (outliers count less) or "gate" (outliers do not count).
-        threshold: From which on a target is an outlier, in standard deviations.
-        rank: Of lofi and lrkf.
-        passes: Of `fit` over the rows; each counts as new evidence.
-        block: Rows that are learnt from together: faster, and less exact.
-        seed: Of initial weights, and of what the learner draws.
-        settings: What else the learner's constructor takes, by name.
+        threshold: Distance from which on a target is an outlier, in standard deviations.
+        rank: Rank of lofi and lrkf.
+        passes: Number of passes of `fit` over the rows; each counts as new evidence.
+        block: Number of rows that are learnt from together; more are faster, and less exact.
+        seed: Seed of initial weights, and of what the learner draws.
+        settings: Further arguments of the learner's constructor, by name.
     """
 
     def __init__(
@@ -214,10 +214,10 @@ class BayesianOnlineRegressor(RegressorMixin, AbstractMatrixLearner):
         """Learns from the rows, forgetting all from before.
 
         Args:
-            X: Shape (row, feature); NaN is missing.
+            X: Features of shape (row, feature); NaN is missing.
             y: Numbers.
-            sample_weight: How often each row counts, by which its log-likelihood is multiplied: one number, or one for
-                each. In the statistics rows count once; those that count 0 are left out.
+            sample_weight: How often each row counts: one number, or one for each. The log-likelihood of a row is
+                multiplied by it. In the statistics rows count once; those that count 0 are left out.
 
         Raises:
             ValueError: If the data or a parameter are not as expected.
@@ -229,10 +229,10 @@ class BayesianOnlineRegressor(RegressorMixin, AbstractMatrixLearner):
         """Learns from more rows, once.
 
         Args:
-            X: Shape (row, feature); NaN is missing.
+            X: Features of shape (row, feature); NaN is missing.
             y: Numbers.
-            sample_weight: How often each row counts, by which its log-likelihood is multiplied: one number, or one for
-                each. In the statistics rows count once; those that count 0 are left out.
+            sample_weight: How often each row counts: one number, or one for each. The log-likelihood of a row is
+                multiplied by it. In the statistics rows count once; those that count 0 are left out.
 
         Raises:
             ValueError: If the data or a parameter are not as expected.
@@ -258,10 +258,10 @@ class BayesianOnlineRegressor(RegressorMixin, AbstractMatrixLearner):
         return self
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
-        """What is expected of each row.
+        """Return the expected target of each row.
 
         Args:
-            X: Shape (row, feature); NaN is missing.
+            X: Features of shape (row, feature); NaN is missing.
             return_std: Whether standard deviations are wanted, too: of the weights and of the noise, together.
 
         Returns:

@@ -26,7 +26,7 @@ class Observation:
         features: Numbers by name; None or NaN where missing.
         target: What is to be predicted; None where it is missing.
         time: When it was made; None if the stream has no time.
-        key: By which a target that comes later finds the observation that it is of; None if targets do not come later.
+        key: Key by which a target that comes later finds its observation; None if targets do not come later.
         place: Where it stands, for messages, such as "row 3"; empty if nobody knows.
     """
 
@@ -38,7 +38,7 @@ class Observation:
 
 
 def _library(name: str) -> Any:
-    """A module of a library that is not always there.
+    """Return a module of a library that is not always there.
 
     Raises:
         ValueError: If it is not installed.
@@ -72,7 +72,7 @@ STREAMS: dict[str, tuple[str, bool, Callable[[], Iterator[Observation]]]] = {
 }
 
 
-# Prepared by `datasets/streams.py` under these names, from what.
+# Name of a stream that `datasets/streams.py` prepares -> what it is prepared from.
 PREPARED = {
     "elec2": "elecNormNew.arff",
     "noaa": "NEweather_data.csv NEweather_class.csv",
@@ -84,10 +84,10 @@ PREPARED = {
 
 
 def find_stream(path: str | Path) -> Path:
-    """A file, or the one in `data_home()` that was prepared under a name.
+    """Return a file, or the one in `data_home()` that was prepared under a name.
 
     Args:
-        path: Of a file, which goes first; or a name, which is in no folder.
+        path: Path of a file, which goes first; or a name, which is in no folder.
 
     Raises:
         FileNotFoundError: If there is neither; the message says how a known stream is prepared.
@@ -110,14 +110,14 @@ def find_stream(path: str | Path) -> Path:
 
 
 def delayed(items: Iterable[Observation], delay: int | pd.Timedelta) -> Iterator[Observation]:
-    """The same stream, as it is where targets become known later: each comes alone, some time after its observation.
+    """Return the same stream with targets that come later, each alone, some time after its observation.
 
     Args:
-        items: With their targets.
-        delay: In observations, or in time. What is due after the last observation comes at the end.
+        items: Observations with their targets.
+        delay: Number of observations, or time. What is due after the last observation comes at the end.
 
     Raises:
-        ValueError: If it is negative, or in time for observations that have none.
+        ValueError: If the delay is negative, or in time for observations that have none.
     """
     if (delay if isinstance(delay, int) else delay.total_seconds()) < 0:
         raise ValueError(f"expected a delay of at least 0, got {delay}")
@@ -132,7 +132,7 @@ def delayed(items: Iterable[Observation], delay: int | pd.Timedelta) -> Iterator
             place = item.time
         while due and due[0][0] <= place:
             moment, late = due.popleft()
-            # Of a delay in observations, when the one before came.
+            # With a delay in observations, the target comes at the time of the observation before.
             yield replace(late, time=now if isinstance(delay, int) else moment)
         now = item.time
         yield replace(item, target=None, key=number)
@@ -145,10 +145,10 @@ def delayed(items: Iterable[Observation], delay: int | pd.Timedelta) -> Iterator
 def read_stream(
     path: str | Path, target: str, time: str | None = None, key: str | None = None
 ) -> Iterator[Observation]:
-    """Rows of a CSV or Parquet file, in their order.
+    """Return the rows of a CSV or Parquet file, in their order.
 
     Args:
-        path: Of the file, or the name of a prepared stream: see `find_stream`.
+        path: Path of the file, or name of a prepared stream, see `find_stream`.
         target: Column of the target; empty where it is missing. A class may be called `NA` or `None`; in a column of
             numbers such words are missing values.
         time: Column of time stamps, which must not fall.
@@ -186,12 +186,12 @@ def read_stream(
 
 
 def _checked(chunk: pd.DataFrame, kinds: dict[Hashable, bool]) -> pd.DataFrame:
-    """Rows as long as the header, in which one text does not make text of all numbers of its column.
+    """Return rows as long as the header, in which one text does not make text of all numbers of its column.
 
     Args:
-        chunk: Of the file, in which empty cells alone are missing.
-        kinds: Whether columns that held anything so far held a number or truth value: `NA` and the like are missing
-            there, and text such as a class elsewhere. Those of the chunk are added.
+        chunk: Rows of the file, in which only empty cells are missing.
+        kinds: Whether columns that held anything so far held a number or truth value. There `NA` and the like are
+            missing, and elsewhere they are text such as a class. Columns of the chunk are added.
 
     Raises:
         ValueError: If the first row is longer, where pandas would take its first cells for an index. Of later rows
@@ -218,7 +218,7 @@ def _checked(chunk: pd.DataFrame, kinds: dict[Hashable, bool]) -> pd.DataFrame:
 
 
 def _as_number(cell: Any) -> Any:
-    """The number that a text is, or what the cell is."""
+    """Return the number that a text is, or the cell as it is."""
     if not isinstance(cell, str) or "_" in cell:
         return cell
     for read in (int, float):
@@ -233,16 +233,16 @@ def _as_number(cell: Any) -> Any:
 def read_lines(
     lines: Iterable[str], target: str, time: str | None = None, key: str | None = None
 ) -> Iterator[Observation]:
-    """JSON objects, one a line; empty lines are left out.
+    """Return observations from JSON objects, one a line; empty lines are left out.
 
     Args:
-        lines: Of a file that is open, for example of standard input.
+        lines: Lines of an open file, such as standard input.
         target: Name of the target; null or absent where it is missing.
         time: Name of time stamps.
-        key: Name of that by which a target that comes later finds its observation.
+        key: Name of the key by which a target that comes later finds its observation.
 
     Raises:
-        ValueError: If a line is no JSON object, or has no time or key; with its number.
+        ValueError: If a line is no JSON object, or has no time or key. The message has its number.
     """
     for number, line in enumerate(lines, 1):
         if not line.strip():
@@ -257,7 +257,7 @@ def read_lines(
 
 
 def _observation(row: dict[str, Any], names: tuple[str, str | None, str | None], place: str) -> Observation:
-    """From a row, with the names of target, time and key."""
+    """Return the observation in a row, given the names of target, time and key."""
     target, time, key = names
     value = row.pop(target, None)
     if value is None or value != value:

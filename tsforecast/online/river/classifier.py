@@ -15,30 +15,30 @@ from tsforecast.online.river.observations import AbstractOnline, observations_of
 class OnlineClassifier(AbstractOnline, base.MiniBatchClassifier):
     """A Bayesian network that learns classes from one observation at a time.
 
-    Features are standardised by robust statistics so far (see `Statistics`) and cut at ten standard deviations; missing
+    Features are standardised by robust statistics so far (see `Statistics`) and cut at ten standard deviations. Missing
     ones (absent, None, NaN) count as their mean. A new feature has had an input of 0 before, and weights of a new class
-    still have their prior; where more of them come than were expected the network grows, and keeps what it knows.
+    still have their prior. Where more of them come than were expected, the network grows, and keeps what it knows.
     Labels may come at any time after predictions were made.
 
     Args:
         learner: A name in `tsforecast.learners.LEARNERS`; "adf" tells two classes apart.
         hidden: Widths of the hidden layers; () is a linear model.
         activation: "tanh", "relu" or "sigmoid".
-        variance: Of every weight in the prior.
+        variance: Variance of every weight in the prior.
         prediction: Probabilities "plug-in" at the mean of the belief, or "moderated" by its variance.
         drift: "auto" (Wiener, for learners that take a drift), "none" (or the learner's own), "wiener", "ou",
             "forgetting", "exponential" or "shrink".
-        rate: Of the drift, for each label.
+        rate: Rate of the drift, for each label.
         weight: "none" (or the learner's own), "imq" (outliers count less) or "gate" (outliers do not count).
-        threshold: From which on a label is an outlier, in standard deviations.
-        rank: Of lofi and lrkf.
+        threshold: Distance from which on a label is an outlier, in standard deviations.
+        rank: Rank of lofi and lrkf.
         expected_features: Inputs of the network to begin with; None for twice the features of the first observation, at
             least 8.
         expected_classes: Outputs of the network to begin with.
         detector: A drift detector of river, of which a copy sees each error, 0 or 1, before the label is learnt from.
         burst: Part of all evidence that is forgotten when the detector finds a drift.
-        seed: Of initial weights, and of what the learner draws.
-        settings: What else the learner's constructor takes, by name.
+        seed: Seed of initial weights, and of what the learner draws.
+        settings: Further arguments of the learner's constructor, by name.
 
     Raises:
         ValueError: If a name is unknown, or a number outside of its range.
@@ -121,7 +121,7 @@ class OnlineClassifier(AbstractOnline, base.MiniBatchClassifier):
             w: How often rows count, one number or one for each; those that count 0 are left out.
 
         Raises:
-            ValueError: As `learn_one`.
+            ValueError: As for `learn_one`.
         """
         self._learn_many(X, y, w)
 
@@ -142,7 +142,7 @@ class OnlineClassifier(AbstractOnline, base.MiniBatchClassifier):
         self._columns, self._labels, self._stream = columns, labels, stream.learn(rows, target, counts=counts)
 
     def predict_proba_one(self, x: dict[Hashable, Any], **kwargs: Any) -> dict[Any, float]:
-        """Probabilities of the classes seen so far; none before the first.
+        """Return the probabilities of the classes seen so far; none before the first.
 
         Args:
             x: Numbers by name; features that no label has come with are not used.
@@ -155,7 +155,7 @@ class OnlineClassifier(AbstractOnline, base.MiniBatchClassifier):
         return {} if found is None else dict(zip(self._labels.places, found[0].tolist(), strict=True))
 
     def predict_proba_many(self, X: pd.DataFrame) -> pd.DataFrame:
-        """Probabilities of the classes seen so far, a column each; no column before the first.
+        """Return the probabilities of the classes seen so far, a column each; no column before the first.
 
         Args:
             X: Numbers, a column for each feature; those that no label has come with are not used.
@@ -170,7 +170,7 @@ class OnlineClassifier(AbstractOnline, base.MiniBatchClassifier):
         return pd.DataFrame(found.numpy(), index=X.index, columns=names)
 
     def predict_many(self, X: pd.DataFrame) -> pd.Series:
-        """The most probable class of each row; None before the first.
+        """Return the most probable class of each row; None before the first.
 
         Args:
             X: As for `predict_proba_many`.
@@ -183,7 +183,7 @@ class OnlineClassifier(AbstractOnline, base.MiniBatchClassifier):
         return pd.Series(best, X.index, object if found is None or X.empty else None)
 
     def _probabilities(self, xs: Sequence[dict[Hashable, Any]]) -> Tensor | None:
-        """Of the classes seen so far; None before the first."""
+        """Return the probabilities of the classes seen so far; None before the first."""
         rows = self._known(xs)
         if rows is None or self._stream is None:
             return None

@@ -1,4 +1,4 @@
-"""Observations as river gives them, dictionaries or rows of a frame, and the columns that they fill."""
+"""Observations of river, which are dictionaries or rows of a frame, and the columns that they fill."""
 
 import abc
 from collections.abc import Hashable, Iterator, Sequence
@@ -16,7 +16,7 @@ from tsforecast.online.features import FeatureColumns, read_features
 
 
 class AbstractOnline(base.Estimator, abc.ABC):
-    """What classifier and regressor share: columns of features, and the detector of drift."""
+    """The base of classifier and regressor, with columns of features and a detector of drift."""
 
     expected_features: int | None
     detector: Any
@@ -29,7 +29,7 @@ class AbstractOnline(base.Estimator, abc.ABC):
 
     @abc.abstractmethod
     def _begin(self, features: int) -> Stream:
-        """The learner before any observation."""
+        """Return the learner before any observation."""
 
     @classmethod
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
@@ -65,7 +65,7 @@ class AbstractOnline(base.Estimator, abc.ABC):
             self._learn([xs[k] for k in kept], [ys[k] for k in kept], given)
 
     def _read(self, xs: Sequence[dict[Hashable, Any]]) -> tuple[FeatureColumns, Tensor]:
-        """Columns, with those that are new, and the values in them: a row for each observation."""
+        """Return all columns, new ones too, and the values in them, with a row for each observation."""
         columns, found = self._columns, [read_features(x) for x in xs]
         for x, values in zip(xs, found, strict=True):
             if columns is None:
@@ -76,14 +76,14 @@ class AbstractOnline(base.Estimator, abc.ABC):
         return columns, torch.cat([columns.row(values) for values in found])
 
     def _known(self, xs: Sequence[dict[Hashable, Any]]) -> Tensor | None:
-        """The values of known features, a row for each observation; None before the first."""
+        """Return the values of known features, with a row for each observation; None before the first."""
         found, columns = [read_features(x) for x in xs], self._columns
         if columns is None:
             return None
         return torch.cat([torch.zeros(0, columns.capacity, dtype=torch.float64), *map(columns.row, found)])
 
     def _started(self, columns: FeatureColumns) -> Stream:
-        """The learner, begun at the first observation, with an input for each column."""
+        """Return the learner, which begins at the first observation, with an input for each column."""
         if self._stream is not None:
             return self._stream.grow(columns.capacity, self._stream.sizes[-1][1])
         stream = self._begin(columns.capacity)
@@ -93,13 +93,13 @@ class AbstractOnline(base.Estimator, abc.ABC):
         return stream
 
     def _watch(self, stream: Stream, error: float | bool) -> Stream:
-        """Forgets if the error says that something has changed."""
+        """Return the stream, which forgets if the error says that something has changed."""
         self._watching.update(error)
         return stream.forget(self.burst) if self._watching.drift_detected else stream
 
 
 def observations_of(X: pd.DataFrame) -> list[dict[Hashable, Any]]:
-    """The rows of a frame, as they would come one at a time."""
+    """Return the rows of a frame, as they would come one at a time."""
     if not isinstance(X, pd.DataFrame):
         raise ValueError(f"expected X to be a pandas DataFrame, got {type(X).__name__}")
     if not X.columns.is_unique:
@@ -111,12 +111,12 @@ def observations_of(X: pd.DataFrame) -> list[dict[Hashable, Any]]:
 
 
 def _values(series: pd.Series) -> list[Any]:
-    """Plain values; None for every kind of missing one."""
+    """Return plain values, with None for every kind of missing one."""
     return [None if missing else value for value, missing in zip(series.tolist(), series.isna(), strict=True)]
 
 
 def _counts(w: float | pd.Series, size: int) -> NDArray[np.float64]:
-    """How often each of some observations counts."""
+    """Return how often each of some observations counts."""
     counts = np.asarray(w, np.float64)
     if counts.shape not in ((), (size,)):
         raise ValueError(f"expected w to be a number, or one for each of {size} rows, got shape {counts.shape}")

@@ -22,21 +22,21 @@ class OnlineRegressor(AbstractOnline, base.MiniBatchRegressor):
         learner: A name in `tsforecast.learners.LEARNERS`; not "adf".
         hidden: Widths of the hidden layers; () is a linear model.
         activation: "tanh", "relu" or "sigmoid".
-        variance: Of every weight in the prior.
+        variance: Variance of every weight in the prior.
         noise: Variance of the standardised target around the network's output.
         drift: "auto" (Wiener, for learners that take a drift), "none" (or the learner's own), "wiener", "ou",
             "forgetting", "exponential" or "shrink".
-        rate: Of the drift, for each target.
+        rate: Rate of the drift, for each target.
         weight: "none" (or the learner's own), "imq" (outliers count less) or "gate" (outliers do not count).
-        threshold: From which on a target is an outlier, in standard deviations.
-        rank: Of lofi and lrkf.
+        threshold: Distance from which on a target is an outlier, in standard deviations.
+        rank: Rank of lofi and lrkf.
         expected_features: Inputs of the network to begin with; None for twice the features of the first observation, at
             least 8.
         detector: A drift detector of river, of which a copy sees each standardised absolute residual, before the target
             is learnt from.
         burst: Part of all evidence that is forgotten when the detector finds a drift.
-        seed: Of initial weights, and of what the learner draws.
-        settings: What else the learner's constructor takes, by name.
+        seed: Seed of initial weights, and of what the learner draws.
+        settings: Further arguments of the learner's constructor, by name.
 
     Raises:
         ValueError: If a name is unknown, or a number outside of its range.
@@ -107,7 +107,7 @@ class OnlineRegressor(AbstractOnline, base.MiniBatchRegressor):
             w: How often rows count, one number or one for each; those that count 0 are left out.
 
         Raises:
-            ValueError: As `learn_one`.
+            ValueError: As for `learn_one`.
         """
         self._learn_many(X, y, w)
 
@@ -126,7 +126,7 @@ class OnlineRegressor(AbstractOnline, base.MiniBatchRegressor):
         self._columns, self._targets, self._stream = columns, targets, stream.learn(rows, target, counts=counts)
 
     def predict_one(self, x: dict[Hashable, Any]) -> float:
-        """The expected target; 0 before the first.
+        """Return the expected target; 0 before the first.
 
         Args:
             x: Numbers by name; features that no target has come with are not used.
@@ -137,7 +137,7 @@ class OnlineRegressor(AbstractOnline, base.MiniBatchRegressor):
         return float(self._expected([x])[0])
 
     def predict_many(self, X: pd.DataFrame) -> pd.Series:
-        """The expected target of each row; 0 before the first.
+        """Return the expected target of each row; 0 before the first.
 
         Args:
             X: Numbers, a column for each feature; those that no target has come with are not used.
@@ -148,7 +148,7 @@ class OnlineRegressor(AbstractOnline, base.MiniBatchRegressor):
         return pd.Series(self._expected(observations_of(X)).numpy(), X.index)
 
     def _expected(self, xs: Sequence[dict[Hashable, Any]]) -> Tensor:
-        """Of each observation, in the units of the target."""
+        """Return the expected target of each observation, in the units of the target."""
         rows = self._known(xs)
         if rows is None or self._stream is None:
             return torch.zeros(len(xs), dtype=torch.float64)
