@@ -67,7 +67,7 @@ class Adaptation:
     def __post_init__(self) -> None:
         if self.evidence not in EVIDENCE:
             raise ValueError(f"expected evidence to be one of {', '.join(EVIDENCE)}, got {self.evidence!r}")
-        _ = self.config  # which looks at the others
+        _ = self.config  # making it checks the other fields
         if not LEARNERS[self.learner].numbers:
             raise ValueError(
                 f"expected a learner of numbers, such as 'lofi', got {self.learner!r}, which learns classes alone"
@@ -213,7 +213,7 @@ class AdaptivePredictor(Predictor):
         self.adaptation = adaptation or Adaptation()
         self.learner, self.network = self.adaptation.build(module, trained)
         self.trained = self.network.weights() if trained is None else trained
-        module.requires_grad_(False)  # gradients are those of functions of the weights
+        module.requires_grad_(False)  # gradients are taken of functions of the weights
         self.belief = self.learner.init()
 
     def predict(  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -258,7 +258,7 @@ class AdaptivePredictor(Predictor):
             batch = collate(windows, predictor.device, exponents)
             learner = self._over(batch)
             rows = torch.arange(len(windows), device=predictor.device, dtype=self.weights.dtype).unsqueeze(-1)
-            passed = 0.0 if count else 1.0  # one period for all of them
+            passed = 0.0 if count else 1.0  # one period passes for all batches
             self.belief, prediction = learner.step(self.belief, rows, torch.zeros_like(rows), None, passed)
             total, count = total + float(prediction.log_prob.sum()), count + len(windows)
         self.network.load(self.weights)

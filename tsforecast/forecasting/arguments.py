@@ -36,7 +36,7 @@ def recorded(init: Callable[Given, None]) -> Callable[Given, None]:
         estimator, hyperparameters = given.pop("self"), given.pop("hyperparameters")
         values = {name: of_type(name, value, annotations[name]) for name, value in given.items()}
         values |= _of_model(values["model"], hyperparameters)
-        if not getattr(estimator, "__init_args__", None):  # which the constructor of a subclass has kept
+        if not getattr(estimator, "__init_args__", None):  # the constructor of a subclass may have kept them
             estimator.__init_args__ = dict(sorted(values.items()))
         init(estimator, **values)  # pyright: ignore[reportCallIssue]
 

@@ -92,7 +92,7 @@ def summarise(data: Iterable[dict[str, Any]], use_categories: bool = True) -> Da
         target = as_numbers(entry["target"])
         lowest = min(lowest, np.nanmin(target))
         numbers = np.nan_to_num(target)
-        whole = whole and bool(((numbers % 1 == 0) & (numbers < 2.0**53)).all())  # beyond all are
+        whole = whole and bool(((numbers % 1 == 0) & (numbers < 2.0**53)).all())  # larger floats are all whole
         unread.update(dict.fromkeys(name for name in _UNREAD if name in entry))
         if use_categories and "feat_static_cat" in entry:
             codes = np.maximum(codes if codes.size else 0, as_numbers(entry["feat_static_cat"]).reshape(-1))

@@ -73,10 +73,10 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         ValueError: If a model, forecast or hyperparameter is not known.
     """
 
-    _columns: Columns | None = None  # of the data frame that was trained on, and
-    _categories: dict[str, list[str]] | None = None  # the values of its static categories
-    __init_args__: dict[str, Any]  # by `recorded`
-    _summary: DataSummary | None = None  # of the training data; there from the beginning of a training on
+    _columns: Columns | None = None  # roles of the columns of a training data frame
+    _categories: dict[str, list[str]] | None = None  # values of its static categories
+    __init_args__: dict[str, Any]  # set by `recorded`
+    _summary: DataSummary | None = None  # of the training data, once a training has begun
 
     @recorded
     def __init__(
@@ -117,7 +117,7 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         self.forecast = forecast
         self.use_feat_static_cat = use_feat_static_cat
         self.hyperparameters = {**hyperparameters, "num_samples": num_samples}
-        with torch.device("meta"):  # refuses what is not as expected before data are read, and makes nothing
+        with torch.device("meta"):  # refuses bad options before data are read, and allocates nothing
             options = {**self.hyperparameters, "freq": self.freq, "prediction_length": prediction_length}
             net = make_model(MODELS[model], **options)
         if forecast == "distribution" and not isinstance(net.inference, ExactInference):

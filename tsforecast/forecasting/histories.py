@@ -91,8 +91,7 @@ class Histories:
     def predicted(self, dataset: Iterable[dict[str, Any]], num_samples: int | None) -> Iterator[Forecast]:
         """Return a forecast for every entry, in order; a few batches of entries are held at a time."""
         for held in batcher(self._checked(dataset), _BATCHES_HELD * self.batch_size):
-            # Rolling windows of a series follow one another and differ in length. Taken in order, every batch would be
-            # padded.
+            # Rolling windows of a series differ in length. Taken in order, every batch would be padded.
             order = [*range(len(held))]
             if len(held) > self.batch_size:
                 order.sort(key=lambda k: np.shape(held[k]["target"])[-1])
@@ -148,7 +147,7 @@ class Histories:
             samples = self.net.impute(batch, num_samples or self.net.data.num_samples)[0].cpu().numpy()
         paths = in_units(samples[..., 0] if self.net.data.num_targets == 1 else samples, exponents[0])
         values = compact(prepared["target"])
-        if values.dtype == np.float64:  # float32 has not kept them
+        if values.dtype == np.float64:  # the model saw them rounded to float32
             seen = prepared["observed"]
             paths = np.where(seen, values, paths) if paths.ndim == 3 else np.where(seen[:, 0], values[:, 0], paths)
         return SampleForecast(samples=paths, start_date=entry["start"], item_id=entry.get("item_id"))
@@ -162,7 +161,7 @@ class Histories:
                 if np.isnan(as_numbers(entry["target"])[..., -(self.history_length or 0) :]).all():
                     names[repr(entry["item_id"]) if "item_id" in entry else f"number {number}"] = None
                 yield entry
-        finally:  # also where nobody asks for the rest
+        finally:  # also if the caller stops early
             if names:
                 log.warning(
                     "no value in the history of %d series (%s): the forecast is the model's prior, with location 0 and "

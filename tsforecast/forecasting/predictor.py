@@ -133,7 +133,7 @@ class StateSpacePredictor(PyTorchPredictor):
         histories = self._histories()
         try:
             yield from histories.predicted(self._entries(dataset, columns), num_samples)
-        finally:  # also where nobody asks for the rest
+        finally:  # also if the caller stops early
             histories.warn()
 
     def predict_frame(

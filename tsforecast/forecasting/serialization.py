@@ -23,7 +23,7 @@ from tsforecast.data.tensors import load_tensors
 from tsforecast.data.transform import Prepare
 from tsforecast.models import MODELS, AbstractForecaster, make_model, options_of
 
-FORMAT = 3  # of these folders; raised when older ones can no longer be read
+FORMAT = 3  # of these folders; it is raised when older ones can no longer be read
 RECORD = "predictor.json"
 WEIGHTS = "prediction-net-state.pt"
 
@@ -89,7 +89,7 @@ def read_parts(
     _check_arguments(path, "predictor", record["predictor"], predictor.__name__, kept)
     weights = load_tensors(folder / WEIGHTS, device)
     try:
-        with torch.device("meta"):  # sizes that no memory has cost nothing there
+        with torch.device("meta"):  # sizes beyond any memory cost nothing there
             expected = make_model(model, **record["hyperparameters"]).state_dict()
         given = {name: getattr(values, "shape", None) for name, values in weights.items()}
         if given != {name: values.shape for name, values in expected.items()}:
@@ -108,7 +108,7 @@ def _checked_record(path: Path) -> dict[str, Any]:
     record = read_json(path)
     found = record.get("tsforecast_format") if isinstance(record, dict) else None
     if found is None and isinstance(record, dict) and "__kind__" in record:
-        found = 1  # by GluonTS' decoder
+        found = 1  # written for GluonTS' decoder
     if found is None or not isinstance(record, dict):
         raise ValueError(f"{path} is not of tsforecast: it has no format; train again")
     if found != FORMAT:

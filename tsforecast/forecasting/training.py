@@ -72,7 +72,8 @@ def _trainer(options: dict[str, Any], scratch: str | None, checkpoint: str | Pat
         folders = [Path(root) / "checkpoints"] if root else [c.dirpath for c in checkpoints if c.dirpath]
         folder = [*folders, scratch][0]  # beside the caller's checkpoints a resumed run finds it again
         best = ModelCheckpoint(folder, "best", monitor="val_loss", save_weights_only=True, enable_version_counter=False)
-        # Before the caller's own, which keep what this one knows of the same epoch, so that a resumed run does, too.
+        # It comes before the caller's own, so that their checkpoints hold its state of the same epoch for a resumed
+        # run.
         callbacks.insert(callbacks.index(checkpoints[0]) if checkpoints else len(callbacks), best)
         checkpoints.append(best)
     if checkpoint is not None:
@@ -113,7 +114,7 @@ def _run(trainer: pl.Trainer, module: AbstractForecaster, loader: Any, validatio
     """Runs the trainer, so that what fails raises, and Ctrl-C raises a KeyboardInterrupt."""
     interrupt = signal.getsignal(signal.SIGINT)
     try:
-        with warnings.catch_warnings():  # Lightning's about itself, and about validation data that nobody gave
+        with warnings.catch_warnings():  # of Lightning about itself, and about missing validation data
             warnings.filterwarnings("ignore", r".*LeafSpec.* is deprecated", FutureWarning)
             warnings.filterwarnings("ignore", r".*have no `val_dataloader`", UserWarning)
             if checkpoint is not None:  # a resumed run writes where its checkpoints are: the callback has no option
@@ -122,7 +123,7 @@ def _run(trainer: pl.Trainer, module: AbstractForecaster, loader: Any, validatio
     except SystemExit:
         if not trainer.interrupted:
             raise
-        signal.signal(signal.SIGINT, interrupt)  # from here on Lightning would have it ignored
+        signal.signal(signal.SIGINT, interrupt)  # Lightning would ignore the signal from here on
         raise KeyboardInterrupt from None
 
 
@@ -155,7 +156,7 @@ def check_checkpoint(path: str | Path, module: AbstractForecaster) -> None:
         raise ValueError(
             f"{path} is of another model: its weights do not fit; give the same model, data and hyperparameters"
         )
-    if [*found] != [*expected]:  # by which the optimizer tells them apart
+    if [*found] != [*expected]:  # the optimizer tells weights apart by their order
         raise ValueError(
             f"{path} is of another version of tsforecast: its weights come in another order; start a new run"
         )

@@ -68,7 +68,7 @@ def _groups(training: AuxiliaryTraining, frames: bool) -> ParameterGroups:
         training.network_learning_rate,
         BASE_MATRICES,
         training.matrix_learning_rate,
-        network_rise=0.0 if frames else 0.2,  # of frames nothing can be learnt before there is a picture
+        network_rise=0.0 if frames else 0.2,  # frames teach nothing before there is a picture
         linear_epochs=training.linear_epochs,
         linear_share=training.linear_share,
     )

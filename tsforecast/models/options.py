@@ -15,7 +15,7 @@ RECORDS = ["data", "training", "scaling", "particles"]
 
 Model = TypeVar("Model")
 
-# Options which data decide: the estimator fills them in, the command line refuses them.
+# Options that data decide: the estimator fills them in, and the command line refuses them.
 DATA_DECIDED = frozenset({*(field.name for field in dataclasses.fields(DataSpec)), "image_shape", "seed"})
 
 

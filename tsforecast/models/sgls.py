@@ -25,7 +25,7 @@ def _groups(training: DenseTraining | AuxiliaryTraining, frames: bool = False) -
         training.network_learning_rate,
         _MATRICES,
         training.matrix_learning_rate,
-        network_rise=0.0 if frames else 0.2,  # of frames nothing can be learnt before there is a picture
+        network_rise=0.0 if frames else 0.2,  # frames teach nothing before there is a picture
         linear_epochs=training.linear_epochs,
         linear_share=training.linear_share,
     )

@@ -24,7 +24,7 @@ from tsforecast.online.features import Statistics
 
 ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU, "sigmoid": nn.Sigmoid}
 
-# Points at a time where variances are predicted: a Jacobian each.
+# Points that are predicted at a time, since the variance of each needs a Jacobian.
 _CHUNK = 256
 
 

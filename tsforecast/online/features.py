@@ -11,11 +11,11 @@ from torch import Tensor
 
 # Numbers are cut here, so that sums of their squares are finite.
 LARGEST = 1e100
-# Values of a column that are kept.
+# Number of first values of a column that are kept.
 _FIRST = 16
 # Standard deviations from the mean beyond which a value has no more influence on mean and variance.
 _REACH = 6.0
-# Times the largest distance so far from which on a value has no precedent.
+# A value has no precedent beyond so many times the largest distance so far.
 _PRECEDENT = 3.0
 # Values after which older ones fade away.
 _MEMORY = 100_000

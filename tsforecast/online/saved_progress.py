@@ -15,7 +15,7 @@ from tsforecast.online.config import Stream
 from tsforecast.online.features import FeatureColumns, Statistics
 from tsforecast.online.prequential import Progress, Setup, begin, start
 
-FORMAT = 3  # of saved states; raised when older ones can no longer be read
+FORMAT = 3  # of saved states; it is raised when older ones can no longer be read
 
 
 def save(path: Path, progress: Progress, extra: dict[str, Any]) -> None:

@@ -121,7 +121,7 @@ def delayed(items: Iterable[Observation], delay: int | pd.Timedelta) -> Iterator
     """
     if (delay if isinstance(delay, int) else delay.total_seconds()) < 0:
         raise ValueError(f"expected a delay of at least 0, got {delay}")
-    due: deque[tuple[Any, Observation]] = deque()  # when, in observations or time, and what
+    due: deque[tuple[Any, Observation]] = deque()  # (when it is due, in observations or time; the target)
     now = None
     for number, item in enumerate(items):
         if isinstance(delay, int):

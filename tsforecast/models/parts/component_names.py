@@ -10,7 +10,7 @@ _OTHERS = {
     "damped_trend": Trend(damped=True),
 }
 
-# By unit of the frequency: (default, the paper's).
+# Components by unit of the frequency: the default, and those of the paper.
 _PRESETS = {
     "min": ("damped_level+hour_of_day+hour_by_kind_of_day+day_of_week", "level+hour_of_day+day_of_week"),
     "h": ("damped_level+hour_of_day+hour_by_kind_of_day+day_of_week", "level+hour_of_day+day_of_week"),

@@ -90,7 +90,7 @@ class SwitchingBases(AbstractSwitchingDynamics):
         initial = self._initial_bases()
         stable_names = ("transition",) if stable else ()
         self.mixture = BaseMixture(switch_dim, initial, 0 if categorical else hidden, stable_names)
-        # Offsets of the emission are D(s) u: the bases of D stand apart, since D_k u is computed for all steps at once.
+        # Offsets of the emission are D(s) u. The bases of D stand apart, since D_k u is computed for all steps at once.
         shape = (len(initial["transition"]), self.emits.emitted_dim, hidden)
         self.emission_inputs = torch.nn.Parameter(0.01 * torch.randn(shape))
         self.dynamics = SwitchDynamics(switch_dim, hidden, categorical, persistence)

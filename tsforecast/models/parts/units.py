@@ -158,7 +158,7 @@ class Units:
         padded = batch["past_is_pad"] if part == "past" else None
         if padded is not None and (is_transformed(padded) or bool(padded.any())):
             active = ~padded.T
-            started = active.int().argmax(0)  # the calendar of the padding is that of the first step: it is not read
+            started = active.int().argmax(0)  # the padding takes the calendar of the first step; its own is not read
             steps = torch.arange(len(index), device=index.device).unsqueeze(-1)
             index = index.gather(0, torch.maximum(steps, started).unsqueeze(-1).expand(index.shape))
         if not is_transformed(index) and bool((index == index[:, :1]).all()):

@@ -88,7 +88,7 @@ class AbstractOnline(base.Estimator, abc.ABC):
             return self._stream.grow(columns.capacity, self._stream.sizes[-1][1])
         stream = self._begin(columns.capacity)
         if self.detector is not None:
-            stream.forget(self.burst)  # what cannot forget says so now, and not at the first drift
+            stream.forget(self.burst)  # raises now if it cannot forget, and not at the first drift
             self._watching = self.detector.clone()
         return stream
 
