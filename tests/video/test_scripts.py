@@ -223,7 +223,7 @@ def test_the_size_of_the_auxiliary_follows_from_the_data(training, runs_module, 
     save_video(path, make_video(make_frames(sequences=4), metadata={"world": world}))
     assert train(training, path, folder, "kvae-rb", *options.split(), epochs=1) == 0
     assert f"auxiliary_dim: {size}\n" in (folder / "config.yaml").read_text()
-    assert runs_module.load_model(folder)[0].auxiliary_dim == size
+    assert runs_module.load_model(folder)[0].dynamics.emits.size == size
 
 
 def test_a_stopped_run_goes_on_as_if_it_had_not_stopped(training, data, tmp_path, runs_module, monkeypatch):
@@ -274,7 +274,7 @@ def test_missing_frames_are_hidden_from_the_model(trained, forecasting, runs_mod
             assert len(np.unique(expected)) > 2
             np.testing.assert_array_equal(drawn, again[0])
             np.testing.assert_array_equal(expected, again[1])
-    assert model.num_particles == 2  # filling in takes more of them, and gives them back
+    assert model.inference.particles.num_particles == 2  # filling in takes more of them, and gives them back
 
 
 def test_frames_belong_to_their_sequence_and_sample(trained, forecasting, runs_module, monkeypatch):
