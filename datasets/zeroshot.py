@@ -226,7 +226,7 @@ def _read_tsf(path: Path) -> Iterator[Series]:
             if not cells or len(cells) != len(names):
                 raise ValueError(f"{path}, line {number}: expected {len(names)} attributes and then values")
             known = dict(zip(names, cells, strict=True))
-            start = known.get("start_timestamp", NOMINAL)[:10]
+            start = known.get("start_timestamp", NOMINAL).split(" ")[0]
             yield Series(known.get("series_name", cells[0]), start, _numbers(path, number, values.split(",")))
 
 
@@ -330,10 +330,13 @@ def read_task(name: str, folder: Path) -> ForecastTask:
             )
     if digest(series) != task.sha256:
         log.warning("%s: the values of %s are not those of results/zeroshot.csv (SHA-256 differs)", where, name)
-    entries = [
-        {"item_id": item, "start": to_period(start, task.freq), "target": values[: len(values) - task.unused]}
-        for item, start, values in series
-    ]
+    entries = []
+    for item, start, values in series:
+        try:
+            period = to_period(start, task.freq)
+        except ValueError as error:
+            raise ValueError(f"{where}: the start {start!r} of {item} is not a time stamp") from error
+        entries.append({"item_id": item, "start": period, "target": values[: len(values) - task.unused]})
     return ForecastTask(f"zeroshot-{name}", task.freq, task.horizon, 1, entries)
 
 

@@ -2,6 +2,7 @@
 
     python datasets/zeroshot.py --raw FOLDER
     python runs/zeroshot.py
+    python runs/zeroshot_page.py
 
 A line of results/zeroshot.csv for each finished run; what is there is not run again, and a training that was stopped
 goes on. results/zeroshot_published.csv has horizon, seasonality and the scores of 21 models (autogluon/fev,
@@ -51,7 +52,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tasks", nargs="+", default=TASKS, choices=TASKS, metavar="TASK", help=", ".join(TASKS))
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
-    parser.add_argument("--jobs", type=int, default=1, help="runs at a time, one thread each")
     parser.add_argument("--output", type=pathlib.Path, default=ROOT / "results" / "zeroshot.csv")
     parser.add_argument("--runs", type=pathlib.Path, default=ROOT / "outputs" / "zeroshot", help="folder of the runs")
     options = parser.parse_args()
@@ -67,7 +67,7 @@ def main() -> None:
             f"{', '.join(absent)} not prepared in {data_home()}: run `python datasets/zeroshot.py --raw FOLDER`, or "
             "name others by --tasks"
         )
-    fill(options.output, COLUMNS, jobs, lambda job: run(job, options.runs), summary, options.jobs)
+    fill(options.output, COLUMNS, jobs, lambda job: run(job, options.runs), summary)
 
 
 def published() -> pd.DataFrame:
@@ -86,10 +86,13 @@ def run(job: Job, folder: pathlib.Path) -> list[dict[str, Any]]:
     """Trains and scores.
 
     Raises:
-        RuntimeError: If a command fails, or the task is not the benchmark's.
+        RuntimeError: If a command fails, or what was prepared is damaged or not the benchmark's task.
     """
     name, seed = job
-    task = load_task(f"zeroshot-{name}")
+    try:
+        task = load_task(f"zeroshot-{name}")
+    except (OSError, ValueError) as error:
+        raise RuntimeError(str(error)) from error
     lines = published().set_index(["task", "model"])
     known = lines.loc[name, "seasonal_naive"]
     season = int(known["seasonality"])

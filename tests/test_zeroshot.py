@@ -1,4 +1,4 @@
-"""The table of zero-shot tasks: scores as the benchmark has them, from prepared data to a row."""
+"""The table of zero-shot tasks: scores as the benchmark has them, from prepared data to a row and the page."""
 
 import importlib
 import sys
@@ -17,13 +17,14 @@ from tsforecast.data.frequency import to_period
 from tsforecast.evaluation import score
 
 ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "results" / "zeroshot.csv"
 TENTHS = np.arange(1, 10) / 10
 
 
 @pytest.fixture(scope="module", autouse=True)
 def scripts():
     sys.path.insert(0, str(ROOT / "runs"))
-    yield {name: importlib.import_module(name) for name in ("zeroshot",)}
+    yield {name: importlib.import_module(name) for name in ("zeroshot", "zeroshot_page")}
     sys.path.remove(str(ROOT / "runs"))
 
 
@@ -127,7 +128,7 @@ def small(zeroshot, tmp_path, monkeypatch):
     return name
 
 
-def test_from_prepared_data_to_a_row(zeroshot, small, tmp_path, monkeypatch):
+def test_from_prepared_data_to_a_row_and_the_page(zeroshot, scripts, small, tmp_path, monkeypatch):
     asked = []
 
     def call(arguments):
@@ -148,6 +149,11 @@ def test_from_prepared_data_to_a_row(zeroshot, small, tmp_path, monkeypatch):
     assert list(table.columns) == zeroshot.COLUMNS
     zeroshot.main()  # what is there is not run again
     assert len(asked) == 1
+    text = scripts["zeroshot_page"].page(table, zeroshot.published())
+    (line,) = [line for line in text.splitlines() if line.startswith(f"| {small} |")]
+    assert line.split(" | ")[2:5] == [".0700, auto_theta", ".0600", ".0500, moirai_large †"]
+    assert f"| Chronos-Bolt base | {row['wql'] / 0.06:.3f} |" in text
+    assert "All tasks were run." in text
 
 
 def test_a_training_that_was_stopped_goes_on(zeroshot, tmp_path, monkeypatch):
@@ -165,7 +171,40 @@ def test_a_task_that_is_not_prepared_is_named(zeroshot, small, tmp_path, monkeyp
         zeroshot.main()
 
 
+def test_prepared_data_that_are_damaged_fail_alone(zeroshot, small, tmp_path):
+    (tmp_path / "home" / f"zeroshot-{small}" / "train" / "data.json").write_text("{")
+    with pytest.raises(SystemExit, match="1 of 1 runs failed"):
+        zeroshot.main()
+
+
 def test_another_window_is_refused(zeroshot, small, tmp_path):
     write_folder(task_of(np.ones((2, 40)), 5, "M", f"zeroshot-{small}"), tmp_path / "home" / f"zeroshot-{small}")
     with pytest.raises(RuntimeError, match=r"expected horizon, series and windows \(4, 2, 1\), got \(5, 2, 1\)"):
         zeroshot.run((small, 0), tmp_path)
+
+
+def test_the_page_says_where_we_lose_and_what_was_not_run(scripts):
+    names = ("auto_ets", "auto_arima", "auto_theta", "chronos_bolt_base", "seasonal_naive")
+    published = pd.DataFrame(
+        [
+            {"task": task, "model": model, "wql": 0.2, "mase": 1.0, "trained_on_this_dataset": False}
+            for task in ("won", "lost", "absent")
+            for model in names
+        ]
+    )
+    cells = {"coverage_50": 0.5, "coverage_80": 0.81, "coverage_95": 0.95, "train_s": 7, "forecast_s": 1, "seed": 0}
+    cells |= {"naive_wql": 0.2, "naive_mase": 1.0}
+    lost = {"task": "lost", "wql": 0.4} | cells | {"coverage_80": 0.7, "naive_mase": 1.00005}
+    text = scripts["zeroshot_page"].page(pd.DataFrame([{"task": "won", "wql": 0.1} | cells, lost]), published)
+    assert "| won | **.1000** | .2000, auto_ets | .2000 | .2000, auto_ets | 50 / 81 / 95 | 8 |" in text
+    assert "ahead of the best of the three classics on 1 of 2 tasks. It loses on lost (2.00)" in text
+    assert "| the best of AutoETS, AutoARIMA, AutoTheta | 1.000 |" in text  # of 1/2 and 2
+    assert "The 80 % interval is too narrow by more than two points on lost." in text
+    assert "too wide" not in text
+    assert "Not run yet: absent." in text
+    assert "Its MASE does as well, but on lost (5e-05)" in text
+
+
+def test_the_page_is_what_the_tables_say(zeroshot, scripts):
+    page = scripts["zeroshot_page"]
+    assert page.PAGE.read_text(encoding="utf-8") == page.page(pd.read_csv(RESULTS), zeroshot.published())

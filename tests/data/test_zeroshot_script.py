@@ -166,6 +166,11 @@ def test_the_checksum_is_of_values_whatever_the_file(raw, home, change, caplog):
         ("cif_2016.jsonl", '{"item_id": "a"}\n', "line 1: expected an object with item_id and target"),
         ("cif_2016.jsonl", "[]\n", "line 1: expected an object with item_id and target"),
         ("cif_2016.jsonl", '{"item_id": "a", "target": [[1], 2]}\n', "line 1: expected numbers"),
+        (
+            "cif_2016_dataset.tsf",
+            TSF.replace("2001-02-01", "soon"),
+            "the start 'soon' of T2 is not a time stamp",
+        ),
         ("cif_2016.jsonl.gz", b"\x1f\x8bnothing", "got a damaged file"),
         ("exchange_rate.txt", "1,2\n", "line 1: expected 8 columns, got 2"),
         ("exchange_rate.txt", "", "expected rows of numbers, got none"),
