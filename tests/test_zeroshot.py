@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from gluonts.model import SampleForecast
 
 from tests.data.test_datasets import script
@@ -26,6 +27,13 @@ def scripts():
     sys.path.insert(0, str(ROOT / "runs"))
     yield {name: importlib.import_module(name) for name in ("zeroshot", "zeroshot_page")}
     sys.path.remove(str(ROOT / "runs"))
+
+
+@pytest.fixture(autouse=True)
+def _threads():
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture
@@ -109,18 +117,21 @@ def test_a_naive_that_is_not_the_published_one_stops_the_run(zeroshot):
 
 @pytest.fixture
 def small(zeroshot, tmp_path, monkeypatch):
-    """A task of two monthly series which is prepared, and published with the scores of its naive and three others."""
+    """A task of two monthly series which is prepared, and published with scores of its naive and others.
+
+    The season is not that of the frequency, as with the daily deaths of the benchmark.
+    """
     name = "monash_cif_2016"
     monkeypatch.setenv("TSFORECAST_DATA", str(tmp_path / "home"))
     series = [50 + step % 12 + np.arange(40.0) for step in (np.arange(40), np.arange(5, 45))]
     task = task_of(series, 4, "M", f"zeroshot-{name}")
     write_folder(task, tmp_path / "home" / task.name)
-    naive = np.stack([values[:-4][-12:][:4] for values in series])
-    wql, mase = benchmark_scores(series, np.repeat(naive[:, None], 9, axis=1), 4, 12)
-    facts = {"task": name, "horizon": 4, "seasonality": 12, "num_series": 2}
+    naive = np.stack([values[:-4][-6:][:4] for values in series])
+    wql, mase = benchmark_scores(series, np.repeat(naive[:, None], 9, axis=1), 4, 6)
+    facts = {"task": name, "horizon": 4, "seasonality": 6, "num_series": 2}
     rows = [facts | {"model": "seasonal_naive", "wql": wql, "mase": mase, "trained_on_this_dataset": False}]
     for place, model in enumerate(("auto_ets", "auto_arima", "auto_theta", "chronos_bolt_base", "moirai_large")):
-        rows.append(rows[0] | {"model": model, "wql": 0.09 - place / 100, "trained_on_this_dataset": place == 4})
+        rows.append(rows[0] | {"model": model, "wql": 0.009 - place / 1000, "trained_on_this_dataset": place == 4})
     pd.DataFrame(rows).to_csv(tmp_path / "published.csv", index=False)
     monkeypatch.setattr(zeroshot, "PUBLISHED", tmp_path / "published.csv")
     monkeypatch.setattr(sys, "argv", ["zeroshot.py", "--tasks", name, "--seeds", "3", "--output"])
@@ -129,7 +140,11 @@ def small(zeroshot, tmp_path, monkeypatch):
 
 
 def test_from_prepared_data_to_a_row_and_the_page(zeroshot, scripts, small, tmp_path, monkeypatch):
-    asked = []
+    asked, seasons = [], []
+
+    def spy(forecasts, test, *, season):
+        seasons.append(season)
+        return score(forecasts, test, season=season)
 
     def call(arguments):
         asked.append(arguments)
@@ -137,13 +152,15 @@ def test_from_prepared_data_to_a_row_and_the_page(zeroshot, scripts, small, tmp_
         assert tsforecast(["train", *arguments[1:], *short]) == 0
 
     monkeypatch.setattr(zeroshot, "call", call)
+    monkeypatch.setattr(zeroshot, "score", spy)
     zeroshot.main()
+    assert seasons == [6, 6]  # of the naive and of the model
     table = pd.read_csv(tmp_path / "table.csv")
     (row,) = table.to_dict("records")
     command = ["train.py", "issm", "--dataset", f"zeroshot-{small}", "--seed", "3"]
     assert asked == [[*command, "--output", str(tmp_path / "runs" / f"{small}-issm-3")]]
     assert row["command"] == "python " + " ".join(command)
-    assert (row["task"], row["seed"], row["horizon"], row["seasonality"], row["num_samples"]) == (small, 3, 4, 12, 100)
+    assert (row["task"], row["seed"], row["horizon"], row["seasonality"], row["num_samples"]) == (small, 3, 4, 6, 100)
     assert 0 < row["wql"] < 1
     assert 0 <= row["coverage_50"] <= row["coverage_80"] <= row["coverage_95"] <= 1
     assert list(table.columns) == zeroshot.COLUMNS
@@ -151,8 +168,8 @@ def test_from_prepared_data_to_a_row_and_the_page(zeroshot, scripts, small, tmp_
     assert len(asked) == 1
     text = scripts["zeroshot_page"].page(table, zeroshot.published())
     (line,) = [line for line in text.splitlines() if line.startswith(f"| {small} |")]
-    assert line.split(" | ")[2:5] == [".0700, auto_theta", ".0600", ".0500, moirai_large †"]
-    assert f"| Chronos-Bolt base | {row['wql'] / 0.06:.3f} |" in text
+    assert line.split(" | ")[2:5] == [".00700, auto_theta", ".00600", ".00500, moirai_large †"]
+    assert f"| Chronos-Bolt base | {row['wql'] / 0.006:.3f} |" in text
     assert "All tasks were run." in text
 
 
