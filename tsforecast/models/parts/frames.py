@@ -1,31 +1,30 @@
 """How models of frames begin: q(z) at principal components of what the encoder says of the first frames."""
 
-from typing import Any, Protocol, runtime_checkable
+import abc
+from typing import Any
 
 import torch
 
-from tsforecast.models.parts.monte_carlo import ParticleInference
+from tsforecast.models.parts.monte_carlo import AbstractSwitchingDynamics, ParticleInference
 from tsforecast.models.parts.units import scaled
 from tsforecast.models.records import Batch, Series
 from tsforecast.nn import ImageEncoder
 from tsforecast.nn.image import begin_at, principal_components
 
 
-@runtime_checkable
-class FrameDynamics(Protocol):
-    """Dynamics with an encoder of frames.
+class AbstractFrameDynamics(AbstractSwitchingDynamics):
+    """Dynamics of a model that frames may be observed of.
 
     Attributes:
         encoder: Encoder of frames; None for series.
-        auxiliary_layer: The last layer of the network of q(z), means and log scales; None without such a network.
     """
 
     encoder: ImageEncoder | None
 
     @property
+    @abc.abstractmethod
     def auxiliary_layer(self) -> torch.nn.Linear | None:
-        """Return the last layer of the network of q(z)."""
-        ...
+        """Return the last layer of the network of q(z), means and log scales; None without such a network."""
 
 
 @torch.no_grad()
@@ -40,7 +39,7 @@ def begin_at_components(inference: ParticleInference, batch: Batch) -> None:
         batch: A batch of frames.
     """
     dynamics, seen = inference.dynamics, list[Any]()
-    assert isinstance(dynamics, FrameDynamics)
+    assert isinstance(dynamics, AbstractFrameDynamics)
     layer = dynamics.auxiliary_layer
     if layer is None or dynamics.encoder is None:
         return

@@ -10,9 +10,9 @@ from tsforecast.core.particles.filtering import AbstractSwitchingSystem, Regime
 from tsforecast.core.particles.recurrent import RecurrentSwitching
 from tsforecast.models.parts.bounds import at_least
 from tsforecast.models.parts.dense import DenseBases, linear_part, prior_over
+from tsforecast.models.parts.frames import AbstractFrameDynamics
 from tsforecast.models.parts.inference import LinearModel
 from tsforecast.models.parts.log_scales import variance
-from tsforecast.models.parts.monte_carlo import AbstractSwitchingDynamics
 from tsforecast.models.parts.step_inputs import StepInputs
 from tsforecast.models.parts.units import scaled
 from tsforecast.models.records import Series, TimeSlice
@@ -20,7 +20,7 @@ from tsforecast.nn import LSTM, BaseMixture, ImageEncoder, ScaledLikelihood
 from tsforecast.nn.mlp import mlp
 
 
-class KVAEDynamics(AbstractSwitchingDynamics):
+class KVAEDynamics(AbstractFrameDynamics):
     """The dynamics of a Kalman variational auto-encoder, whose linear system is steered by an LSTM.
 
     An encoder makes z_t of y_t, and a decoder y_t of z_t. The linear system emits z, and the LSTM reads the past z.

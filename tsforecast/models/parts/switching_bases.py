@@ -12,9 +12,9 @@ from tsforecast.core.particles.filtering import AbstractSwitchingSystem, Regime
 from tsforecast.core.particles.switching import CategoricalSwitching, GaussianSwitching
 from tsforecast.models.parts.bounds import at_least, one_of
 from tsforecast.models.parts.dense import DenseBases, linear_part, prior_over
+from tsforecast.models.parts.frames import AbstractFrameDynamics
 from tsforecast.models.parts.inference import LinearModel
 from tsforecast.models.parts.log_scales import LARGEST_LOG_SCALE, diagonal, variance
-from tsforecast.models.parts.monte_carlo import AbstractSwitchingDynamics
 from tsforecast.models.parts.step_inputs import StepInputs
 from tsforecast.models.parts.units import scaled
 from tsforecast.models.records import Series, TimeSlice
@@ -37,7 +37,7 @@ def check_switch(switch_dim: int, hidden: int, embedding_dim: int, persistence: 
         raise ValueError(f"expected persistence to be at least 0 and below 1, got {persistence}")
 
 
-class SwitchingBases(AbstractSwitchingDynamics):
+class SwitchingBases(AbstractFrameDynamics):
     """The dynamics of SGLS, RSGLS and ARSGLS; see the forecasters of these names.
 
     Args:
