@@ -4,13 +4,15 @@
     python scripts/fingerprints.py after.json --against before.json  # at the commit after; says what differs
 
 Every model is trained for four steps and forecasts by the command line, as users do, so that the script runs before and
-after any change behind it. Numbers are compared as text: all digits count. About three minutes on one core.
+after any change behind it. Numbers are compared as text: all digits count, which differ with the
+number of threads: there is one. About three minutes on one core.
 """
 
 import argparse
 import csv
 import hashlib
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -33,7 +35,7 @@ def run(*words: str) -> None:
     """
     done = subprocess.run(
         [sys.executable, "-c", "import sys; from tsforecast.cli import main; sys.exit(main())", *words],
-        cwd=ROOT, capture_output=True, text=True, check=False,
+        cwd=ROOT, capture_output=True, text=True, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     if done.returncode:
         raise RuntimeError(f"{' '.join(words)}: {done.stderr.strip()[-500:]}")
