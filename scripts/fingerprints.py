@@ -4,8 +4,8 @@
     python scripts/fingerprints.py after.json --against before.json  # at the commit after; says what differs
 
 Every model is trained for four steps and forecasts by the command line, as users do, so that the script runs before and
-after any change behind it. Numbers are compared as text: all digits count, which differ with the
-number of threads: there is one. About three minutes on one core.
+after any change behind it. Numbers are compared as text: all digits count. They differ with the number of threads, so
+there is one. About three minutes on one core.
 """
 
 import argparse
