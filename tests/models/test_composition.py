@@ -28,7 +28,9 @@ def test_no_concrete_method_is_overridden(name):
     for part in (model, model.dynamics, model.inference):
         concrete: set[str] = set()
         for cls in reversed(with_ancestors(type(part))):
-            own = {name for name, value in vars(cls).items() if inspect.isfunction(value) and not name.startswith("__")}
+            methods = inspect.isfunction, lambda value: isinstance(value, property | classmethod)
+            own = {name for name, value in vars(cls).items() if any(is_one(value) for is_one in methods)}
+            own = {name for name in own if not name.startswith("__")}
             assert not own & concrete, (cls, own & concrete)
             concrete |= {name for name in own if not getattr(vars(cls)[name], "__isabstractmethod__", False)}
 

@@ -1,5 +1,6 @@
 """What every forecaster promises. Those with particles draw random numbers: what is exact holds for the same ones."""
 
+import dataclasses
 import math
 import warnings
 
@@ -484,7 +485,7 @@ def test_what_training_draws_follows_from_the_seed(case, monkeypatch):
     losses = {}
     for seed in (None, 3, 4):
         model, entries = model_and_entries(case)
-        model.seed = seed
+        model.training_options = dataclasses.replace(model.training_options, seed=seed)
         monkeypatch.setattr(model, "log", lambda *_, **__: None)
         batch = make_batch(model, entries)
         torch.manual_seed(0)

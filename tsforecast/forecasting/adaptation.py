@@ -109,7 +109,7 @@ class _Evidence(nn.Module):
         self.evidence = evidence
 
     def forward(self, batch: Batch) -> Float[Tensor, " series"]:
-        if self.evidence == "likelihood" or self.net.objective == "likelihood":
+        if self.evidence == "likelihood" or self.net.training_options.objective == "likelihood":
             return self.net.log_likelihood(batch)
         return -self.net.loss(batch) * batch["future_observed"].flatten(1).sum(1)
 

@@ -111,8 +111,8 @@ def add_options(parser: ArgumentParser, model: type[AbstractForecaster], skip: f
     for name, record in records_of(model).items():
         if name == "data":
             continue
-        kind = type(record)
-        parser.add_class_arguments(kind, skip={option for option in left_out if option in kind.__dataclass_fields__})
-        parser.set_defaults({key: value for key, value in vars(record).items() if key not in left_out})
+        fields = vars(record)
+        parser.add_class_arguments(type(record), skip=left_out & {*fields})
+        parser.set_defaults({key: value for key, value in fields.items() if key not in left_out})
     own = inspect.signature(model).parameters
-    parser.add_class_arguments(model, skip={name for name in own if name in left_out or name in records_of(model)})
+    parser.add_class_arguments(model, skip=(left_out | {*records_of(model)}) & {*own})

@@ -56,8 +56,6 @@ class AbstractForecaster(pl.LightningModule, Generic[SomeInference]):
         self.units = inference.units
         self.groups = groups
         self.begin = begin
-        self.seed: int | None = self.training_options.seed
-        self.objective: str = self.training_options.objective
 
     @property
     def hyperparameters(self) -> dict[str, Any]:
@@ -179,9 +177,10 @@ class AbstractForecaster(pl.LightningModule, Generic[SomeInference]):
 
     def _step(self, batch: Batch, name: str, *stream: int) -> Tensor:
         devices = [self.device] if self.device.type == "cuda" else []
-        with torch.random.fork_rng(devices, enabled=self.seed is not None):
-            if self.seed is not None:
-                entropy = np.random.SeedSequence([self.seed % 2**63, *stream])
+        seed = self.training_options.seed
+        with torch.random.fork_rng(devices, enabled=seed is not None):
+            if seed is not None:
+                entropy = np.random.SeedSequence([seed % 2**63, *stream])
                 torch.manual_seed(int(entropy.generate_state(1)[0]))
             loss = self.loss(batch).mean()
         if not torch.isfinite(loss):

@@ -10,14 +10,16 @@ from tsforecast.core.particles.smoothing import linear_given_switches
 from tsforecast.models.base import AbstractForecaster
 from tsforecast.models.options import RECORDS
 from tsforecast.models.parts.auxiliary import check_auxiliary, make_auxiliary
-from tsforecast.models.parts.dense import ADVICE, BASE_MATRICES, DenseBases
+from tsforecast.models.parts.dense import ADVICE, DenseBases, dense_groups
 from tsforecast.models.parts.frames import begin_at_components
 from tsforecast.models.parts.monte_carlo import ParticleInference, Particles
-from tsforecast.models.parts.optimisation import AuxiliaryTraining, ParameterGroups
+from tsforecast.models.parts.optimisation import AuxiliaryTraining
 from tsforecast.models.parts.recurrent_bases import KVAEDynamics
 from tsforecast.models.parts.units import Scaling, Units, scaled
 from tsforecast.models.records import Batch, DataSpec, Series
 from tsforecast.nn import DECODERS
+
+_NETWORKS = ("lstm.",)
 
 
 def exact_bound(inference: ParticleInference, batch: Batch) -> Float[Tensor, " series"]:
@@ -55,23 +57,6 @@ def sampled_bound(inference: ParticleInference, batch: Batch) -> Float[Tensor, "
 def _count(batch: Batch) -> Tensor:
     """Return the number of observed values of past and future, at least 1."""
     return (batch["past_observed"].sum((1, 2)) + batch["future_observed"].sum((1, 2))).clamp_min(1)
-
-
-_NETWORKS = ("inputs.", "mixture.weights.", "lstm.", "proposal_network.", "decoder.", "encoder.")
-
-
-def _groups(training: AuxiliaryTraining, frames: bool) -> ParameterGroups:
-    """Return the groups of networks, of base matrices, and of the rest."""
-    return ParameterGroups(
-        training.learning_rate,
-        _NETWORKS,
-        training.network_learning_rate,
-        BASE_MATRICES,
-        training.matrix_learning_rate,
-        network_rise=0.0 if frames else 0.2,  # frames teach nothing before there is a picture
-        linear_epochs=training.linear_epochs,
-        linear_share=training.linear_share,
-    )
 
 
 def _inference(
@@ -153,7 +138,9 @@ class KVAERBForecaster(AbstractForecaster[ParticleInference]):
         particles = Particles(num_particles, resample_below=0.0, particle_length=particle_length)
         inference = _inference(dynamics, scaling, particles, training, exact_bound)
         begin = None if image_shape is None else begin_at_components
-        super().__init__(data, (training, scaling), inference, _groups(training, image_shape is not None), begin)
+        super().__init__(
+            data, (training, scaling), inference, dense_groups(training, _NETWORKS, image_shape is not None), begin
+        )
         self.save_hyperparameters(ignore=RECORDS)
 
 
@@ -223,5 +210,7 @@ class KVAEMCForecaster(AbstractForecaster[ParticleInference]):
         particles = Particles(num_particles, resample_below=0.0, particle_length=particle_length)
         inference = _inference(dynamics, scaling, particles, training, sampled_bound)
         begin = None if image_shape is None else begin_at_components
-        super().__init__(data, (training, scaling), inference, _groups(training, image_shape is not None), begin)
+        super().__init__(
+            data, (training, scaling), inference, dense_groups(training, _NETWORKS, image_shape is not None), begin
+        )
         self.save_hyperparameters(ignore=RECORDS)

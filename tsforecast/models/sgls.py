@@ -4,31 +4,16 @@ from tsforecast.models.base import AbstractForecaster
 from tsforecast.models.options import RECORDS
 from tsforecast.models.parts.auxiliary import Auxiliary, check_auxiliary, make_auxiliary
 from tsforecast.models.parts.bounds import one_of
-from tsforecast.models.parts.dense import ADVICE, BASE_MATRICES, DenseBases
+from tsforecast.models.parts.dense import ADVICE, DenseBases, dense_groups
 from tsforecast.models.parts.frames import begin_at_components
 from tsforecast.models.parts.monte_carlo import ParticleInference, Particles
-from tsforecast.models.parts.optimisation import AuxiliaryTraining, DenseTraining, ParameterGroups
+from tsforecast.models.parts.optimisation import AuxiliaryTraining, DenseTraining
 from tsforecast.models.parts.switching_bases import SwitchingBases
 from tsforecast.models.parts.units import Scaling, Units
 from tsforecast.models.records import DataSpec
 from tsforecast.nn import DECODERS
 
-_NETWORKS = ("inputs.", "mixture.weights.", "dynamics.", "proposal_network.", "decoder.", "encoder.")
-_MATRICES = (*BASE_MATRICES, "emission_inputs")
-
-
-def _groups(training: DenseTraining | AuxiliaryTraining, frames: bool = False) -> ParameterGroups:
-    """Return the groups of networks, of base matrices, and of the rest."""
-    return ParameterGroups(
-        training.learning_rate,
-        _NETWORKS,
-        training.network_learning_rate,
-        _MATRICES,
-        training.matrix_learning_rate,
-        network_rise=0.0 if frames else 0.2,  # frames teach nothing before there is a picture
-        linear_epochs=training.linear_epochs,
-        linear_share=training.linear_share,
-    )
+_NETWORKS = ("dynamics.",)
 
 
 def _inference(
@@ -111,7 +96,7 @@ class SGLSForecaster(AbstractForecaster[ParticleInference]):
             categorical=switch == "categorical",
         )
         inference = _inference(dynamics, Units(data, scaling), particles, training, stable)
-        super().__init__(data, (training, scaling, particles), inference, _groups(training))
+        super().__init__(data, (training, scaling, particles), inference, dense_groups(training, _NETWORKS))
         self.save_hyperparameters(ignore=RECORDS)
 
 
@@ -174,7 +159,7 @@ class RSGLSForecaster(AbstractForecaster[ParticleInference]):
             series_scales=series_scales,
         )
         inference = _inference(dynamics, Units(data, scaling), particles, training, stable)
-        super().__init__(data, (training, scaling, particles), inference, _groups(training))
+        super().__init__(data, (training, scaling, particles), inference, dense_groups(training, _NETWORKS))
         self.save_hyperparameters(ignore=RECORDS)
 
 
@@ -255,6 +240,6 @@ class ARSGLSForecaster(AbstractForecaster[ParticleInference]):
         )
         inference = _inference(dynamics, units, particles, training, stable)
         begin = None if image_shape is None else begin_at_components
-        groups = _groups(training, frames=image_shape is not None)
+        groups = dense_groups(training, _NETWORKS, frames=image_shape is not None)
         super().__init__(data, (training, scaling, particles), inference, groups, begin)
         self.save_hyperparameters(ignore=RECORDS)

@@ -15,12 +15,17 @@ from tsforecast.models.parts.bounds import at_least
 from tsforecast.models.parts.component_names import component_names, parse_component
 from tsforecast.models.parts.inference import LinearModel
 from tsforecast.models.parts.log_scales import variance
+from tsforecast.models.parts.optimisation import AuxiliaryTraining, DenseTraining, ParameterGroups
 from tsforecast.models.parts.transitions import begun, rotations, seasonal_readout
 from tsforecast.models.records import DataSpec, Series, TimeSlice
 from tsforecast.nn import SeriesParameters
 from tsforecast.nn.decoders import AbstractDecoder, GaussianDecoder
 
-BASE_MATRICES = tuple(f"mixture.bases.{name}" for name in ("transition", "emission", "inputs", "recurrence"))
+# Names of the parameters that are base matrices; no model has all of them.
+BASE_MATRICES = (
+    *(f"mixture.bases.{name}" for name in ("transition", "emission", "inputs", "recurrence")),
+    "emission_inputs",
+)
 # Advice where filtering fails, since dense transitions may be the reason.
 ADVICE = (
     "Or transitions that expand made the state grow over a long history: train with stable=True, or filter less of it "
@@ -106,6 +111,28 @@ class DenseBases:
             return 1.0, 1.0
         factors = log_scales(series.index, series.static_cat).clamp(-_LARGEST_FACTOR, _LARGEST_FACTOR)
         return (2 * factors).exp().split([self.state_dim, self.emits.emitted_dim], -1)
+
+
+def dense_groups(
+    training: DenseTraining | AuxiliaryTraining, networks: tuple[str, ...], frames: bool = False
+) -> ParameterGroups:
+    """Return the groups of networks, of base matrices, and of the rest.
+
+    Args:
+        training: Options with the rates.
+        networks: Prefixes of the names of parameters of networks, beside those that all these models have.
+        frames: Whether frames are observed, which teach nothing before there is a picture.
+    """
+    return ParameterGroups(
+        training.learning_rate,
+        ("inputs.", "mixture.weights.", "proposal_network.", "decoder.", "encoder.", *networks),
+        training.network_learning_rate,
+        BASE_MATRICES,
+        training.matrix_learning_rate,
+        network_rise=0.0 if frames else 0.2,
+        linear_epochs=training.linear_epochs,
+        linear_share=training.linear_share,
+    )
 
 
 def prior_over(mean: Tensor, log_inverse_scale: Tensor, series: int) -> Gaussian:

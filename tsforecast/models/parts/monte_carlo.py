@@ -1,8 +1,9 @@
 """Inference by Rao-Blackwellised particles in models whose linear system a switch chooses at every step."""
 
 import abc
+import contextlib
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 from jaxtyping import Float
@@ -102,6 +103,28 @@ class AbstractSwitchingDynamics(AbstractDynamics):
         """
 
 
+@contextlib.contextmanager
+def _advice(words: str) -> Iterator[None]:
+    """Adds advice to what says that a covariance is no longer positive definite."""
+    try:
+        yield
+    except NotPositiveDefiniteError as error:
+        if not words:
+            raise
+        raise NotPositiveDefiniteError(f"{error} {words}") from error
+
+
+def _preceded(filtered: ParticleFiltered, terms: Float[Tensor, "time series"]) -> ParticleFiltered:
+    """Put the log-likelihoods of steps that a linear model has filtered before those of the particles."""
+    # Before there are particles, no weights differ.
+    sizes = torch.full_like(terms, filtered.particles.log_weight.shape[0])
+    return dataclasses.replace(
+        filtered,
+        log_likelihood=torch.cat([terms, filtered.log_likelihood]),
+        effective_sample_size=torch.cat([sizes, filtered.effective_sample_size]),
+    )
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class ParticleInference(AbstractInference[AbstractSwitchingDynamics]):
     """Inference by particle filters, with sample paths, and regimes by backward simulation.
@@ -158,52 +181,27 @@ class ParticleInference(AbstractInference[AbstractSwitchingDynamics]):
         Raises:
             NotPositiveDefiniteError: If a covariance is no longer positive definite, with advice.
         """
-        try:
-            return self._run(time_slice, series, location, scale, start, cut, whole, num_particles, **options)
-        except NotPositiveDefiniteError as error:
-            if not self.advice:
-                raise
-            raise NotPositiveDefiniteError(f"{error} {self.advice}") from error
-
-    def _run(
-        self,
-        time_slice: TimeSlice,
-        series: Series,
-        location: Tensor,
-        scale: Tensor,
-        start: ParticleState | None,
-        cut: int,
-        whole: bool,
-        num_particles: int | None,
-        **options,
-    ) -> tuple[ParticleFiltered, AbstractSwitchingSystem, ParticleState]:
-        lead = len(time_slice.values) - self.particles.particle_length
         prior, terms = None, None
-        if self.particles.particle_length and lead > 0 and not whole and start is None:
-            head = map_tensors(lambda x: x[:lead], time_slice)
-            time_slice = map_tensors(lambda x: x[lead:], time_slice)
-            prior, terms = self._run_linear(head, series, location, scale, min(cut, lead))
-            cut = max(cut - lead, 0)
-        system, own = self.dynamics.switching(time_slice, series, location, scale, proposing=True)
-        if start is None:
-            start = system.begin(num_particles or self.particles.num_particles, prior or own)
-        values, observed = scaled(time_slice, location, scale)
-        chosen = {"threshold": self.particles.resample_below, "gradient": self.particles.resampling_gradient}
-        options = {**chosen, **options}
-        parts = (values[:cut], None if observed is None else observed[:cut])
-        if cut:
-            with torch.no_grad():
-                start = particles.filter(system, start, *parts, **options).particles
-        parts = (values[cut:], None if observed is None else observed[cut:])
-        filtered = particles.filter(system, start, *parts, first=cut, **options)
-        if terms is not None and not cut:
-            sizes = torch.full_like(terms, start.log_weight.shape[0])  # before there are particles, no weights differ
-            filtered = dataclasses.replace(
-                filtered,
-                log_likelihood=torch.cat([terms, filtered.log_likelihood]),
-                effective_sample_size=torch.cat([sizes, filtered.effective_sample_size]),
-            )
-        return filtered, system, start
+        lead = len(time_slice.values) - self.particles.particle_length
+        with _advice(self.advice):
+            if self.particles.particle_length and lead > 0 and not whole and start is None:
+                head = map_tensors(lambda x: x[:lead], time_slice)
+                time_slice = map_tensors(lambda x: x[lead:], time_slice)
+                prior, terms = self._run_linear(head, series, location, scale, min(cut, lead))
+                cut = max(cut - lead, 0)
+            system, own = self.dynamics.switching(time_slice, series, location, scale, proposing=True)
+            if start is None:
+                start = system.begin(num_particles or self.particles.num_particles, prior or own)
+            values, observed = scaled(time_slice, location, scale)
+            chosen = {"threshold": self.particles.resample_below, "gradient": self.particles.resampling_gradient}
+            options = {**chosen, **options}
+            if cut:
+                parts = (values[:cut], None if observed is None else observed[:cut])
+                with torch.no_grad():
+                    start = particles.filter(system, start, *parts, **options).particles
+            parts = (values[cut:], None if observed is None else observed[cut:])
+            filtered = particles.filter(system, start, *parts, first=cut, **options)
+        return filtered if terms is None or cut else _preceded(filtered, terms), system, start
 
     def _run_linear(
         self, time_slice: TimeSlice, series: Series, location: Tensor, scale: Tensor, cut: int = 0
