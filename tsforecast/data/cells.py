@@ -9,6 +9,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from tsforecast.data.columns import Table
+from tsforecast.data.dates import Reading, readings, short_years
+from tsforecast.data.frequency import ordinals
 from tsforecast.data.magnitude import too_large
 from tsforecast.data.roles import MISSING, column_option
 
@@ -19,7 +21,6 @@ _OFFSET = r"\s*(?:Z|[+-]\d{2}(?::?\d{2})?)$"  # distance from UTC at the end of 
 _ZONED = r"\d{1,2}:\d{2}.*?" + _OFFSET
 _SIGNS = {",": "comma", ".": "point"}
 _YEARS = (1678, 2261)  # all of which nanoseconds reach
-_EPOCH = re.compile(r"\d{9,}(\.\d*)?")
 
 
 def numbers(table: Table, column: str, *, gaps: bool = True) -> NDArray[np.float64]:
@@ -164,34 +165,47 @@ def _without_zone(table: Table, moments: Stamps, wall: Stamps | None) -> Stamps:
 
 
 def _parse(table: Table, text: pd.Series) -> Stamps:
-    """Text without offsets: the given format, ISO 8601, or day and month in the only order that fits all rows."""
+    """Text without offsets: in the given format, or in the only way to read all rows."""
     if table.columns.timestamp_format is not None:
         parsed = pd.to_datetime(text, format=table.columns.timestamp_format, errors="coerce")
         _check(table, text, parsed)
         return _stamps(parsed)
-    parsed = pd.to_datetime(text, format="ISO8601", errors="coerce")
-    if parsed.notna().all():
-        return _stamps(parsed)
-    readings = [_day_and_month(text, order) for order in ("month day", "day month")]
-    complete = [reading for reading in readings if reading.notna().all()]
+    found = list(readings(text))
+    complete = [reading for reading in found if reading.stamps.notna().all()]
     if not complete:
-        _check(table, text, max([parsed, *readings], key=lambda reading: int(reading.notna().sum())))
-    if len(complete) == 2 and not complete[0].equals(complete[1]):
-        raise ValueError(
-            f"{table.place(0, str(table.columns.timestamp))}: in {text.iloc[0]!r} day and month can not be told apart; "
-            f"give {column_option('timestamp_format', '%d/%m/%Y')}, or '%m/%d/%Y'"
-        )
-    return _stamps(complete[0])
+        _check(table, text, max(found, key=lambda reading: int(reading.stamps.notna().sum())).stamps)
+    chosen = _only(table, text, complete)
+    if chosen.name != "ISO 8601":
+        century = ", years of two digits as 1940 to 2039" if short_years(text) else ""
+        told = table.path, text.iloc[0], chosen.stamps.iloc[0], chosen.name, century
+        log.info("%s: time stamps such as %r (%s) are read as %s%s", *told)
+    return _stamps(chosen.stamps)
 
 
-def _day_and_month(text: pd.Series, order: str) -> pd.Series:
-    """Dates such as 31.12.2024 or 12/31/2024, with or without a time; NaT where they do not fit."""
-    numerals = r"[./-]".join(rf"(?P<{name}>\d{{1,2}})" for name in order.split())
-    parts = text.str.extract(rf"^{numerals}[./-](?P<year>\d{{4}})(?:[T ](?P<clock>\d{{1,2}}:\d{{2}}.*))?$")
-    clock = parts["clock"].fillna("00:00")
-    iso = parts["year"] + "-" + parts["month"].str.zfill(2) + "-" + parts["day"].str.zfill(2)
-    iso += " " + clock.where(clock.str[2] == ":", "0" + clock)
-    return pd.to_datetime(iso, format="ISO8601", errors="coerce")
+def _only(table: Table, text: pd.Series, complete: list[Reading]) -> Reading:
+    """The reading that fits: of day and month in both orders, the one by which time stamps are regular."""
+    if len(complete) == 1 or complete[0].stamps.equals(complete[1].stamps):
+        return complete[0]
+    regular = [reading for reading in complete if _is_regular(reading.stamps)]
+    if len(regular) == 1:
+        return regular[0]
+    first = text.iloc[int(np.argmax(complete[0].stamps != complete[1].stamps))]
+    mark, year = next(sign for sign in "/.-" if sign in first), "%y" if short_years(text) else "%Y"
+    day_first, month_first = (mark.join([*order, year]) for order in (("%d", "%m"), ("%m", "%d")))
+    raise ValueError(
+        f"{table.place(0, str(table.columns.timestamp))}: in {first!r} day and month can not be told apart; "
+        f"give {column_option('timestamp_format', day_first)}, or {month_first!r}"
+    )
+
+
+def _is_regular(stamps: pd.Series) -> bool:
+    """Whether time stamps are equally far apart, on the first of months, or of a frequency that pandas knows."""
+    distinct: Any = pd.DatetimeIndex(np.unique(stamps.to_numpy()))
+    if len(distinct) < 3:
+        return False
+    if len(distinct.day.unique()) == 1 and bool((distinct == distinct.normalize()).all()):
+        return bool(distinct.day[0] == 1) or len(np.unique(np.diff(ordinals(distinct, "M")))) == 1
+    return len(np.unique(np.diff(distinct))) == 1 or pd.infer_freq(distinct) is not None
 
 
 def _check(table: Table, text: pd.Series, parsed: pd.Series) -> None:
@@ -207,6 +221,4 @@ def _check(table: Table, text: pd.Series, parsed: pd.Series) -> None:
             "write it as 2024-12-31 or 2024-12-31 23:00, or give its format by "
             f"{column_option('timestamp_format', '%d %b %Y')}"
         )
-        if _EPOCH.fullmatch(cell):
-            remedy = "numbers of seconds are not read: convert them, e.g. with pandas.to_datetime(column, unit='s')"
         raise ValueError(f"{table.place(row, str(table.columns.timestamp))}: {cell!r} is not a time stamp; {remedy}")

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 _MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
 _DAYS = ("MON", "TUE", "WED", "THU", "FRI", "SAT", "SUN")
@@ -190,3 +191,9 @@ def _period(timestamp: Any, alias: str) -> pd.Period:
     if not isinstance(period, pd.Period):
         raise ValueError(f"expected a time stamp, got {timestamp!r}")
     return period
+
+
+def ordinals(stamps: Any, unit: str) -> NDArray[np.int64]:
+    """Number of the period of a calendar unit (B, W, M, Q, Y) in which each time stamp lies."""
+    with expected_alias_warnings():
+        return np.asarray(pd.DatetimeIndex(stamps).to_period(unit).asi8)

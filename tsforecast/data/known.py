@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from tsforecast.data.cells import Stamps, numbers, timestamps
 from tsforecast.data.columns import Table, read_table
-from tsforecast.data.frequency import calendar_unit, expected_alias_warnings, step_nanoseconds
+from tsforecast.data.frequency import calendar_unit, expected_alias_warnings, ordinals, step_nanoseconds
 from tsforecast.data.magnitude import compact
-from tsforecast.data.regular import ordinals, refuse_weekends
+from tsforecast.data.regular import refuse_weekends
 from tsforecast.data.roles import Columns
 
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from tsforecast.data.cells import Stamps
 from tsforecast.data.columns import Table
-from tsforecast.data.frequency import calendar_unit, expected_alias_warnings, period_alias, step_nanoseconds
+from tsforecast.data.frequency import calendar_unit, ordinals, period_alias, step_nanoseconds
 from tsforecast.data.roles import column_option
 from tsforecast.data.wording import option
 
@@ -23,12 +23,6 @@ _DAY = 86_400_000_000_000  # nanoseconds
 def weekday(stamps: Any) -> NDArray[np.int64]:
     """Days of the week, 0 = Monday."""
     return (np.asarray(stamps, dtype="datetime64[D]").astype(np.int64) + 3) % 7  # 1970 began on a Thursday
-
-
-def ordinals(stamps: Any, unit: str) -> NDArray[np.int64]:
-    """Number of the period of a calendar unit (B, W, M, Q, Y) in which each time stamp lies."""
-    with expected_alias_warnings():
-        return np.asarray(pd.DatetimeIndex(stamps).to_period(unit).asi8)
 
 
 def infer_frequency(table: Table, stamps: Stamps, bounds: NDArray[np.int64]) -> str:
