@@ -184,7 +184,7 @@ def test_time_stamps_out_of_range_in_text(tmp_path, stamp):
     refused(tmp_path, text, rf"line 11, column 'timestamp': '{stamp}' is out of the range of time stamps, the years")
 
 
-@pytest.mark.parametrize("cell", ["abc", "1 000", "12 kW", "1.2.3", "1,234.5"])
+@pytest.mark.parametrize("cell", ["abc", "12 kW", "1.2.3", "1,23,456"])
 def test_text_in_a_column_of_numbers(tmp_path, cell):
     text = HEADER + rows() + f'a,2024-01-31,"{cell}"\n'
     refused(tmp_path, text, rf"line 32, column 'target': expected a number, got '{cell}'; .*")

@@ -89,7 +89,7 @@ def test_remedies_are_what_the_reader_types(tmp_path):
     for text, keyword, dashed in [
         ("when,y\nsoon,1\n", "columns=Columns(timestamp='NAME')", "--timestamp NAME"),
         ("date,y\n2024-01-01,1\n2024-01-02,2\n", "freq='D'", "--freq D"),
-        ("date;y\n2024-01-01;1,5\n2024-01-02;1\n2024-01-03;1\n", "columns=Columns(decimal=',')", "--decimal ,"),
+        ("date;y\n2024-01-01;1,5\n2024-01-02;1.5\n2024-01-03;1\n", "columns=Columns(decimal=',')", "--decimal ,"),
         ("date,y\n01/02/2024,1\n", "timestamp_format='%d/%m/%Y'", "--timestamp_format %d/%m/%Y"),
     ]:
         path.write_text(text)
@@ -169,24 +169,41 @@ def test_cells_of_a_frame():
 
 
 @pytest.mark.parametrize(
-    ("cells", "message"),
+    ("cells", "values"),
     [
-        (["1,000"], r"write 1000 if its comma separates thousands, or 1.000 if it is the decimal sign"),
-        (["1,000", "1,5"], r"if its comma is the decimal sign, give .*decimal=','"),
-        (["0,125"], r"if its comma is the decimal sign, give .*decimal=','"),
-        (["1,234,567"], r"write it without separators of thousands, 1234567"),
-        (["1,234.5"], r"write it without separators of thousands, 1234.5"),
-        (["1,5"], r"if its comma is the decimal sign, give .*decimal=','"),
-        (["none"], r"got 'none'; correct it, or leave it empty"),
+        (["1,000", "1,5"], [1, 1.5]),
+        (["0,125", "1"], [0.125, 1]),
+        (["96.000,50", "1.234", "7"], [96000.5, 1234, 7]),
+        (["1,234,567", "1,234"], [1234567, 1234]),
+        (["1,234.5", "9"], [1234.5, 9]),
+        (["1,234", "9.5"], [1234, 9.5]),
+        (["1 234,5", "7\u202f000"], [1234.5, 7000]),
+        (["?", "-", "n.a.", "2"], [np.nan, np.nan, np.nan, 2]),
     ],
 )
-def test_numbers_with_other_signs(tmp_path, cells, message):
-    rows = "".join(f"2024-01-{day:02d};{cell}\n" for day, cell in enumerate(cells, 1))
-    (tmp_path / "mine.csv").write_text("date;y\n" + rows)
-    with pytest.raises(
-        ValueError, match=rf"line 2, column 'y': expected a number, got '{cells[0]}'; .*{message}|{message}"
+@pytest.mark.parametrize("late", [0, 150])  # more rows than columns are recognised by
+def test_signs_that_can_not_be_meant_otherwise(tmp_path, cells, values, late):
+    cells = [*["5"] * late, *cells]
+    frame = pd.DataFrame({"date": pd.date_range("2024-01-01", periods=len(cells)), "y": cells})
+    frame.to_csv(tmp_path / "mine.csv", sep=";", index=False)
+    for source in (tmp_path / "mine.csv", frame):
+        (entry,) = read_task(source, freq="D", windows=0).entries
+        np.testing.assert_array_equal(entry["target"], [*[5] * late, *values])
+
+
+def test_a_comma_between_cells_is_no_decimal_sign(tmp_path):
+    """In a file that is delimited by it; elsewhere 1,000 may be 1."""
+    rows = [("2024-01-01", "1,000"), ("2024-01-02", "12,500")]
+    (tmp_path / "mine.csv").write_text("date,y\n" + "".join(f'{date},"{cell}"\n' for date, cell in rows))
+    np.testing.assert_array_equal(read_task(tmp_path / "mine.csv", "D", windows=0).entries[0]["target"], [1000, 12500])
+    (tmp_path / "mine.csv").write_text("date;y\n" + "".join(f"{date};{cell}\n" for date, cell in rows))
+    with (
+        command_line_wording(),
+        pytest.raises(ValueError, match=r"'1,000' \(2 cells of .*\); write 1000 if .*thousands.*, give --decimal ,"),
     ):
-        read_task(tmp_path / "mine.csv", freq="D")
+        read_task(tmp_path / "mine.csv", "D")
+    (entry,) = read_task(tmp_path / "mine.csv", "D", windows=0, columns=Columns(decimal=",")).entries
+    np.testing.assert_array_equal(entry["target"], [1, 12.5])
 
 
 def test_decimal_comma_beside_a_fault(tmp_path):
@@ -195,9 +212,11 @@ def test_decimal_comma_beside_a_fault(tmp_path):
     path.write_text("date;y\n" + rows + "2024-01-31;x\n")
     with pytest.raises(ValueError, match=r"line 32, column 'y': expected a number, got 'x'"):
         read_task(path, columns=Columns(decimal=","))
-    path.write_text("date;y\n" + rows + "2024-01-31;1.000\n")
-    with pytest.raises(ValueError, match=r"line 32, .*'1.000'; write 1000 if its point separates thousands, or 1,000"):
-        read_task(path, columns=Columns(decimal=","))
+    path.write_text("date;y\n" + rows + "2024-01-31;1.5\n")
+    with pytest.raises(
+        ValueError, match=r"'1,5' \(30 cells of this column are none\); if its comma is the decimal sign"
+    ):
+        read_task(path)
 
 
 @pytest.mark.parametrize("role", ["covariates", "static_reals"])

@@ -149,10 +149,11 @@ def test_items_stay_text(tmp_path):
 def test_other_delimiters_and_decimal_comma(tmp_path):
     frame = long_frame().assign(target=lambda table: table["target"] + 0.25)
     frame.to_csv(tmp_path / "a.csv", sep=";", decimal=",", index=False)
-    task = read_task(tmp_path / "a.csv", columns=Columns(decimal=","))
-    np.testing.assert_array_equal(task.entries[0]["target"], np.arange(60) + 0.25)
+    for columns in (Columns(decimal=","), None):
+        task = read_task(tmp_path / "a.csv", columns=columns)
+        np.testing.assert_array_equal(task.entries[0]["target"], np.arange(60) + 0.25)
     with pytest.raises(ValueError, match=r"line 2, column 'target': expected a number, got '0,25'.*decimal=','"):
-        read_task(tmp_path / "a.csv")
+        read_task(tmp_path / "a.csv", columns=Columns(decimal="."))
     frame.to_csv(tmp_path / "a.tsv", sep="\t", index=False)
     assert len(read_task(tmp_path / "a.tsv").entries) == 2
 

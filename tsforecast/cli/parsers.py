@@ -32,7 +32,7 @@ COLUMNS: dict[str, tuple[str, dict[str, Any]]] = {
         "format of time stamps, such as %d/%m/%Y; default: ISO 8601 or what is unambiguous",
         {"type": str},
     ),
-    "decimal": ("decimal sign; default: a point", {"type": str}),
+    "decimal": ("decimal sign; default: found from the cells", {"type": str}),
     "wide": ("one column for each series, beside time stamps", {"action": "store_true"}),
 }
 

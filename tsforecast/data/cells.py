@@ -13,13 +13,13 @@ from tsforecast.data.dates import Reading, readings, short_years
 from tsforecast.data.frequency import ordinals
 from tsforecast.data.magnitude import too_large
 from tsforecast.data.roles import MISSING, column_option
+from tsforecast.data.signs import parse, remedy
 
 Stamps = np.ndarray  # of datetime64[ns]; a checker of types at run time takes the unit amiss
 log = logging.getLogger(__name__)
 
 _OFFSET = r"\s*(?:Z|[+-]\d{2}(?::?\d{2})?)$"  # distance from UTC at the end of a time of day
 _ZONED = r"\d{1,2}:\d{2}.*?" + _OFFSET
-_SIGNS = {",": "comma", ".": "point"}
 _YEARS = (1678, 2261)  # all of which nanoseconds reach
 
 
@@ -39,15 +39,19 @@ def numbers(table: Table, column: str, *, gaps: bool = True) -> NDArray[np.float
     if raw.dtype.kind in "mMc" or isinstance(raw.dtype, pd.DatetimeTZDtype | pd.PeriodDtype):
         raise ValueError(f"{table.place(0, column)}: expected a number, got {raw.iloc[0]!r}")
     missing = np.asarray(raw.isna() | raw.isin(MISSING))
-    values = _parsed(raw, table.columns.decimal)
+    decimal = table.columns.decimal or "."
+    values, grouped = parse(raw, decimal, table.delimiter)
+    if grouped is not None:
+        log.info("%s: thousands are separated in numbers such as %r", table.path, grouped)
     text = np.isnan(values) & ~missing
     if text.any():
         row = int(np.argmax(text))
         cells = raw[text].astype(str)
-        remedy = _remedy(cells, table.columns.decimal) or (
+        what = remedy(cells, decimal) or (
             "correct it, or leave it empty if it is missing" if gaps else "correct it; every row needs one"
         )
-        raise ValueError(f"{table.place(row, column)}: expected a number, got {cells.iloc[0]!r}; {remedy}")
+        others = f" ({len(cells)} cells of this column are none)" if len(cells) > 1 else ""
+        raise ValueError(f"{table.place(row, column)}: expected a number, got {cells.iloc[0]!r}{others}; {what}")
     if missing.any() and not gaps:
         place = table.place(int(np.argmax(missing)), column)
         raise ValueError(
@@ -55,40 +59,9 @@ def numbers(table: Table, column: str, *, gaps: bool = True) -> NDArray[np.float
             "or delete the row"
         )
     if found := too_large(values, is_target=gaps):
-        remedy = "correct it, or leave the cell empty if it is missing" if gaps else "correct it"
-        raise ValueError(f"{table.place(found[0][0], column)}: {found[1]}; {remedy}")
+        what = "correct it, or leave the cell empty if it is missing" if gaps else "correct it"
+        raise ValueError(f"{table.place(found[0][0], column)}: {found[1]}; {what}")
     return values
-
-
-def _parsed(raw: Any, decimal: str) -> NDArray[np.float64]:
-    """Cells as float64, NaN where they are no numbers. Text may stand beside numbers that are parsed already."""
-    if isinstance(raw.dtype, pd.CategoricalDtype):
-        raw = raw.astype(object)
-    if decimal != "." and raw.dtype.kind not in "fiub":
-        point = raw.astype(str).str.replace(decimal, ".", regex=False)
-        raw = point.where(~raw.astype(str).str.contains(".", regex=False))
-    parsed: Any = pd.to_numeric(raw, errors="coerce")
-    return parsed.to_numpy(dtype=np.float64, na_value=np.nan)
-
-
-def _remedy(cells: Any, decimal: str) -> str | None:
-    """What to do about texts that are numbers with other signs; None where they are no numbers."""
-    first = cells.iloc[0].strip()
-    other = "." if decimal == "," else ","
-    if re.fullmatch(rf"[+-]?[1-9]\d{{0,2}}(\{other}\d{{3}})+(\{decimal}\d+)?", first):
-        one = first.count(other) == 1 and decimal not in first
-        if one and (cells.str.strip().str.fullmatch(rf"[+-]?\d+\{other}(\d{{1,2}}|\d{{4,}})")).any():
-            return f"if its {_SIGNS[other]} is the decimal sign, give {column_option('decimal', other)}"
-        plain = first.replace(other, "")
-        if one:
-            return (
-                f"write {plain} if its {_SIGNS[other]} separates thousands, or {first.replace(other, decimal)} if it "
-                "is the decimal sign"
-            )
-        return f"write it without separators of thousands, {plain}"
-    if re.fullmatch(rf"[+-]?\d*\{other}\d+", first):
-        return f"if its {_SIGNS[other]} is the decimal sign, give {column_option('decimal', other)}"
-    return None
 
 
 def timestamps(table: Table) -> Stamps:

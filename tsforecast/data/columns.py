@@ -1,6 +1,7 @@
 """Tables of users: reading them, and where in the file a cell stands."""
 
 import csv
+import logging
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,9 @@ import pandas as pd
 
 from tsforecast.data.reading import check_packed, check_parquet
 from tsforecast.data.roles import MISSING, WIDE_ITEM, WIDE_TARGET, Columns, resolve
+from tsforecast.data.signs import find_decimal
+
+log = logging.getLogger(__name__)
 
 _SAMPLE = 100  # rows by which columns are recognised
 
@@ -23,12 +27,14 @@ class Table:
         frame: In long form. Index = position in the file, counted from 0.
         columns: All roles filled in; `item` is None for a single series.
         first_line: Line number of row 0 in a text file, where a header comes first; 1 in Parquet, 0 in a DataFrame.
+        delimiter: Between the cells of a text file.
     """
 
     path: Path
     frame: pd.DataFrame
     columns: Columns
     first_line: int = field(default=1)
+    delimiter: str | None = None
 
     @property
     def item(self) -> str | None:
@@ -91,6 +97,8 @@ def _from_frame(path: Path, frame: pd.DataFrame, columns: Columns, first_line: i
         frame = frame.reset_index()
     frame = frame.rename(columns=str).reset_index(drop=True)
     columns = resolve(path, frame.head(_SAMPLE), columns)
+    if columns.decimal is None:
+        columns = _with_decimal(path, columns, frame)
     return Table(path, frame[_used(columns)], columns, first_line)  # pyright: ignore[reportArgumentType]
 
 
@@ -117,25 +125,44 @@ def _read_text(path: Path, columns: Columns) -> Table:
         _refuse_twice(path, pd.read_csv(path, sep=delimiter, nrows=1, header=None, dtype=str).iloc[0])
         sample = pd.read_csv(path, sep=delimiter, nrows=_SAMPLE, dtype=str, keep_default_na=False)
         columns = resolve(path, sample, columns)
-        text = {name: str for name in (*columns.items, str(columns.timestamp), *columns.static_categories)}
-        # All columns are read: told which to take, pandas lets surplus cells pass in silence.
-        frame = pd.read_csv(  # pyright: ignore[reportCallIssue]
-            path,
-            sep=delimiter,
-            dtype=text,  # pyright: ignore[reportArgumentType]
-            keep_default_na=False,
-            na_values={name: MISSING for name in (str(columns.timestamp), *columns.numbers)},
-            decimal=columns.decimal,
-            skip_blank_lines=False,
-            low_memory=False,
-        )
+        decided = columns if columns.decimal else _with_decimal(path, columns, sample)
+        frame = _cells(path, delimiter, decided)
+        if (
+            columns.decimal is None
+            and decided.decimal == "."
+            and (wider := _with_decimal(path, columns, frame)) != decided
+        ):
+            decided, frame = wider, _cells(path, delimiter, wider)
     except (UnicodeDecodeError, OSError, pd.errors.ParserError) as error:
         raise ValueError(
             f"{path}: not readable ({str(error).strip()}); expected the same number of cells in each row"
         ) from error
     if not isinstance(frame.index, pd.RangeIndex):  # pandas takes surplus cells at the left for an index
         raise ValueError(f"{path}: the rows have more cells than the header; expected the same number in each row")
-    return Table(path, frame[_used(columns)], columns, first_line=2)
+    return Table(path, frame[_used(columns)], decided, 2, delimiter)  # pyright: ignore[reportArgumentType]
+
+
+def _with_decimal(path: Path, columns: Columns, frame: pd.DataFrame) -> Columns:
+    """The columns with the decimal sign of their numbers, which is logged where it is a comma."""
+    decimal = find_decimal(frame[name] for name in columns.numbers)
+    if decimal == ",":
+        log.info("%s: numbers have a decimal comma", path)
+    return replace(columns, decimal=decimal)
+
+
+def _cells(path: Path, delimiter: str, columns: Columns) -> pd.DataFrame:
+    """All columns are read: told which to take, pandas lets surplus cells pass in silence."""
+    text = {name: str for name in (*columns.items, str(columns.timestamp), *columns.static_categories)}
+    return pd.read_csv(  # pyright: ignore[reportCallIssue]
+        path,
+        sep=delimiter,
+        dtype=text,  # pyright: ignore[reportArgumentType]
+        keep_default_na=False,
+        na_values={name: MISSING for name in (str(columns.timestamp), *columns.numbers)},
+        decimal=columns.decimal or ".",
+        skip_blank_lines=False,
+        low_memory=False,
+    )
 
 
 def _refuse_twice(path: Path, header: Any) -> None:

@@ -26,11 +26,15 @@ TARGET_NAMES = (
     "amount", "count", "volume", "consumption", "load", "revenue", "orders", "values",
 )  # fmt: skip
 
-MISSING = ["", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "null", "NULL", "None", "NaT"]
+MISSING = [
+    "", "NA", "N/A", "n/a", "n.a.", "#N/A", "NaN", "nan", "null", "NULL", "None", "NaT", "?", "-", "--", ".", "..",
+    "#VALUE!", "#REF!", "#DIV/0!", "#NUM!", "#NAME?", "#NULL!",
+]  # fmt: skip
 
 # Roles of the columns of a wide table once it is in long form; no header of a file is called so.
 WIDE_ITEM, WIDE_TARGET = "(series)", "(value)"
 
+_NUMBER = r"\s*[+-]?\d[\d.,' \u00a0\u202f]*\s*"  # with whatever signs
 _DATE = r"\s*(?:\d{4}[-/.]\d{1,2}(?:[-/.]\d{1,2})?|\d{1,2}[-/.]\d{1,2}[-/.]\d{4})(?:[T ].*)?\s*"
 
 
@@ -47,7 +51,7 @@ class Columns:
         static_categories: Text or numbers constant within a series, which become codes in `feat_static_cat`.
         static_reals: Numbers constant within a series, which become `feat_static_real`.
         timestamp_format: As `strptime` takes it, e.g. "%d/%m/%Y"; None: ISO 8601 or whatever is unambiguous.
-        decimal: Decimal sign of a text file.
+        decimal: Decimal sign of numbers that are text; None: a point, or a comma where cells can not be read otherwise.
         wide: The table has one column for each series, named in its header: all but the time stamps, or those of
             `target`.
     """
@@ -59,7 +63,7 @@ class Columns:
     static_categories: Sequence[str] = ()
     static_reals: Sequence[str] = ()
     timestamp_format: str | None = None
-    decimal: str = "."
+    decimal: str | None = None
     wide: bool = False
 
     @property
@@ -186,8 +190,8 @@ def looks_like_dates(cells: Any, *, years: bool = False) -> bool:
 
 def _looks_like_numbers(cells: Any) -> bool:
     text: Any = cells.dropna()
-    numbers: Any = pd.to_numeric(text[~text.isin(MISSING)], errors="coerce")
-    return bool(numbers.notna().all())
+    text = text[~text.isin(MISSING)].astype(str)
+    return bool(pd.to_numeric(text, errors="coerce").notna().all() or text.str.fullmatch(_NUMBER).all())  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def _resolve_wide(path: Path, names: list[str], columns: Columns, timestamp: str | None) -> Columns:

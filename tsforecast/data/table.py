@@ -3,7 +3,7 @@
 | in the file | what happens |
 | --- | --- |
 | rows in any order | sorted |
-| no row for a step, or an empty target | missing value (NaN); a covariate keeps its last value where no row is |
+| no row for a step, or a target without a value (`MISSING`) | missing value (NaN); a covariate keeps its last value |
 | rows behind the last target, target empty, covariates given | the known future of the covariates |
 | the same without covariates | missing values at the end of the series |
 | time stamps with an offset or time zone | UTC; dates where all are midnight of their zone |
@@ -13,7 +13,7 @@
 | duplicate or irregular time stamps, or beyond the years 1678 to 2261 | error |
 | a frequency that does not fit, or is not known | error |
 | a file that is missing, empty, or lacks a column | error |
-| text, infinity or more than 3.4e38 in a column of numbers; an empty covariate, item or time stamp | error |
+| other text, infinity or more than 3.4e38 in a column of numbers; an empty covariate, item or time stamp | error |
 | a static column that changes within a series, a category which `categories` lacks | error |
 | a series without a value before its test windows, or not longer than these | error, or `drop_unusable` |
 | with `beyond`: covariates that end before the forecast does | error |

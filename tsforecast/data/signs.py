@@ -1,0 +1,116 @@
+"""Numbers as people write them: decimal commas, and what separates thousands."""
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from tsforecast.data.roles import MISSING, column_option
+
+SIGNS = {",": "comma", ".": "point"}
+_NEVER_DECIMAL = r"[ \u00a0\u202f']"  # blanks and apostrophes between digits only separate thousands
+
+
+def other_sign(decimal: str) -> str:
+    """The sign that may separate thousands where numbers have this decimal sign."""
+    return "." if decimal == "," else ","
+
+
+def _grouped(sign: str, decimal: str, groups: str = "+", fraction: str = "?") -> str:
+    """Pattern of a number whose thousands are separated."""
+    return rf"[+-]?[1-9]\d{{0,2}}(?:{re.escape(sign)}\d{{3}}){groups}(?:{re.escape(decimal)}\d*){fraction}"
+
+
+def find_decimal(columns: Iterable[Any]) -> str:
+    """The decimal sign of a table: a comma if cells of one of these columns can not be read otherwise.
+
+    Args:
+        columns: Of numbers, as text or as values.
+    """
+    return "," if any(_has_decimal_comma(column) for column in columns) else "."
+
+
+def _has_decimal_comma(column: Any) -> bool:
+    if column.dtype.kind in "fiubmMc":
+        return False
+    text = _without_blanks(column)
+    if not text.str.contains(",", regex=False).any():
+        return False
+    fits = text.str.fullmatch(rf"[+-]?\d*,\d+|[+-]?\d+|{_grouped('.', ',')}")
+    thousands = text.str.fullmatch(rf"[+-]?\d+|{_grouped(',', '.')}")
+    return bool(fits.all()) and not bool(thousands.all())
+
+
+def _without_blanks(column: Any) -> Any:
+    """Cells as text, without what never is a decimal sign between digits, and without missing values."""
+    text = column.dropna().astype(str).str.strip()
+    text = text[~text.isin(MISSING)]
+    return text.str.replace(rf"(?<=\d){_NEVER_DECIMAL}(?=\d{{3}}(?!\d))", "", regex=True)
+
+
+def parse(raw: Any, decimal: str, delimiter: str | None) -> tuple[NDArray[np.float64], str | None]:
+    """Cells as numbers, and one of those whose thousands are separated, as it was written.
+
+    Separators are taken away only where no cell can be meant otherwise: 1,234,567 and 1,234.5 can not, and neither can
+    1,234 in a file whose cells are delimited by commas.
+
+    Args:
+        raw: Text, which may stand beside numbers that are parsed already.
+        decimal: Decimal sign.
+        delimiter: Between cells of the file; None where there is none.
+
+    Returns:
+        NaN where a cell is no number; None where no thousands are separated.
+    """
+    if isinstance(raw.dtype, pd.CategoricalDtype):
+        raw = raw.astype(object)
+    values = _pointed(raw, decimal)
+    if raw.dtype.kind in "fiub":
+        return values, None
+    rest = np.isnan(values) & ~np.asarray(raw.isna() | raw.isin(MISSING))
+    if not rest.any():
+        return values, None
+    written, sign = raw[rest].astype(str).str.strip(), other_sign(decimal)
+    text = _without_blanks(written)
+    grouped = text.str.fullmatch(_grouped(sign, decimal))
+    never = text != written
+    if not bool((grouped | never).all()) or not _is_decided(text, decimal, delimiter, values):
+        return values, None
+    values[rest] = _pointed(text.where(~grouped, text.str.replace(sign, "", regex=False)), decimal)
+    return values, None if np.isnan(values[rest]).any() else str(written.iloc[0])
+
+
+def _pointed(raw: Any, decimal: str) -> NDArray[np.float64]:
+    if decimal != "." and raw.dtype.kind not in "fiub":
+        point = raw.astype(str).str.replace(decimal, ".", regex=False)
+        raw = point.where(~raw.astype(str).str.contains(".", regex=False))
+    parsed: Any = pd.to_numeric(raw, errors="coerce")
+    return np.array(parsed.to_numpy(dtype=np.float64, na_value=np.nan))
+
+
+def _is_decided(text: Any, decimal: str, delimiter: str | None, values: NDArray[np.float64]) -> bool:
+    """Whether the other sign can only separate thousands."""
+    sign = other_sign(decimal)
+    if decimal == "," or not text.str.contains(sign, regex=False).any():
+        return True  # a comma has been found, or given, and the point is left
+    sure = rf"{_grouped(sign, decimal, '{2,}')}|{_grouped(sign, decimal, fraction='')}"
+    plain = np.abs(values[~np.isnan(values)])
+    if bool((plain % 1 != 0).any()) or text.str.fullmatch(sure).any():
+        return True
+    return delimiter == sign and not bool((plain >= 1000).any())
+
+
+def remedy(cells: Any, decimal: str) -> str | None:
+    """What to do about texts that may be numbers with other signs; None where they are no numbers."""
+    first, other = cells.iloc[0].strip(), other_sign(decimal)
+    if re.fullmatch(_grouped(other, decimal), first):
+        return (
+            f"write {first.replace(other, '')} if its {SIGNS[other]} separates thousands; if it is the decimal sign, "
+            f"give {column_option('decimal', other)}"
+        )
+    if re.fullmatch(rf"[+-]?\d*\{other}\d+", first):
+        return f"if its {SIGNS[other]} is the decimal sign, give {column_option('decimal', other)}"
+    return None
