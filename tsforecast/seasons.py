@@ -1,7 +1,8 @@
-"""Seasons by name: how many factors each has, and which of them a time stamp belongs to."""
+"""Seasons by name: how many factors or harmonics each has, and where in its cycle a time stamp is."""
 
+import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 # Season name -> (number of factors, index by the calendar: of a `pandas.PeriodIndex`).
 SEASONS: dict[str, tuple[int, Callable[[Any], Any]]] = {
@@ -19,6 +20,50 @@ SEASONS: dict[str, tuple[int, Callable[[Any], Any]]] = {
 _CYCLE = "cycle_of_"
 
 
+class Cycle(NamedTuple):
+    """A cycle of the calendar, for smooth seasons.
+
+    Attributes:
+        positions: Number of positions in it.
+        days: Its mean length.
+        position: Position by the calendar: of a `pandas.PeriodIndex`.
+    """
+
+    positions: int
+    days: float
+    position: Callable[[Any], Any]
+
+
+def _minute(times: Any) -> Any:
+    return 60 * times.hour + times.minute
+
+
+# Positions are minutes. Those of a short year or month are stretched to the longest, so that each begins at 0 and ends
+# where the next begins.
+CYCLES = {
+    "day": Cycle(1440, 1, _minute),
+    "week": Cycle(10_080, 7, lambda t: 1440 * t.dayofweek + _minute(t)),
+    "month": Cycle(44_640, 365.25 / 12, lambda t: (1440 * (t.day - 1) + _minute(t)) * 31 // t.days_in_month),
+    "year": Cycle(527_040, 365.25, lambda t: (1440 * (t.dayofyear - 1) + _minute(t)) * 366 // (365 + t.is_leap_year)),
+}
+DEFAULT_HARMONICS = 3
+_SMOOTH = re.compile(r"(.+)_with_([1-9]\d*)_harmonics?")
+
+
+class SmoothSeason(NamedTuple):
+    """A season that is a sum of harmonics.
+
+    Attributes:
+        cycle: Name of its cycle: one in `CYCLES`, or `cycle_of_N`.
+        positions: Number of positions in the cycle.
+        harmonics: Number of harmonics.
+    """
+
+    cycle: str
+    positions: int
+    harmonics: int
+
+
 def cycle_length(name: str) -> int | None:
     """Return N of the season `cycle_of_N`, which counts steps from a fixed date, and None for any other name."""
     count = name.removeprefix(_CYCLE)
@@ -26,5 +71,30 @@ def cycle_length(name: str) -> int | None:
 
 
 def num_factors(name: str) -> int | None:
-    """Return how many factors a season has, and None where there is no season of that name."""
+    """Return how many factors a season has, and None where there is no season of factors of that name."""
     return SEASONS[name][0] if name in SEASONS else cycle_length(name)
+
+
+def smooth_season(name: str) -> SmoothSeason | None:
+    """Return what a name such as `year` or `year_with_5_harmonics` says, and None where it is not one of these."""
+    match = _SMOOTH.fullmatch(name)
+    cycle, harmonics = (match[1], int(match[2])) if match else (name, DEFAULT_HARMONICS)
+    if cycle in CYCLES:
+        return SmoothSeason(cycle, CYCLES[cycle].positions, harmonics)
+    positions = cycle_length(cycle) if match else None
+    return None if positions is None else SmoothSeason(cycle, positions, harmonics)
+
+
+def season_index(name: str, times: Any, steps: Any) -> Any:
+    """Return where in the cycle of a season each step is: the active factor, or the position of a smooth season.
+
+    Args:
+        name: Name of the season.
+        times: A `pandas.PeriodIndex`.
+        steps: Number of steps from a fixed date, an array.
+    """
+    smooth = smooth_season(name)
+    name = name if smooth is None else smooth.cycle
+    if length := cycle_length(name):
+        return steps % length
+    return SEASONS[name][1](times) if name in SEASONS else CYCLES[name].position(times)

@@ -4,12 +4,16 @@ import pytest
 import torch
 
 from tests.oracles import generator
-from tsforecast.core import ISSM, Component, Gaussian, Level, Season, Trend, kalman, map_tensors
+from tsforecast.core import ISSM, Component, Gaussian, Harmonics, Level, Season, Trend, kalman, map_tensors
 
 WEEKLY = (Level(), Season(7, "day"))
 WEEKLY_TREND = (Trend(), Season(7, "day"))
 DAMPED = (Trend(damped=True), Level(damped=True), Season(7, "day"))
-NOISES = {WEEKLY: [0.05, 0.01], WEEKLY_TREND: [0.01, 1e-8, 0.001], DAMPED: [0.01, 1e-8, 0.05, 0.001]}
+YEARLY = (Level(), Harmonics(350, 3), Season(7, "day"))
+NOISES = {
+    **{WEEKLY: [0.05, 0.01], WEEKLY_TREND: [0.01, 1e-8, 0.001], DAMPED: [0.01, 1e-8, 0.05, 0.001]},
+    YEARLY: [0.05, 1e-4, 0.01],
+}
 RATIOS = torch.tensor([10.0, 1e4])  # prior variance to observation variance
 
 
@@ -23,13 +27,17 @@ def problem(components: tuple[Component, ...], steps: int) -> tuple[ISSM, Gaussi
     level = drawn[..., 0].cumsum(0)
     if isinstance(components[0], Trend):
         level = level + drawn[..., 1].cumsum(0).cumsum(0)
-    day = torch.arange(steps) % 7
+    cycles = [7 if isinstance(c, Season) else c.cycle for c in components if c.is_seasonal]
+    index = torch.stack([torch.arange(steps) % cycle for cycle in cycles], -1)
     season = torch.zeros(steps, 2).double()
     for d in range(7):
         season[d::7] = drawn[d::7, :, -1].cumsum(0)
+    if components == YEARLY:
+        waves = components[1].basis(index[:, 0], season)
+        season += (waves.unsqueeze(1) * drawn[..., 1:2].cumsum(0)).sum(-1)
     values = (level + season + torch.randn(steps, 2, generator=rng).double()).float().double().unsqueeze(-1)
     one, damping = torch.ones(1).double(), torch.full((sum(c.is_damped for c in components),), 0.96875).double()
-    system = ISSM(components, day[:, None], noises[None], one, damping, 0 * one)
+    system = ISSM(components, index, noises[None], one, damping, 0 * one)
     cov = RATIOS.double()[:, None, None] * torch.eye(size).double()
     return system, Gaussian(torch.zeros(2, size).double(), cov), values
 
@@ -45,7 +53,11 @@ def assert_positive_definite(cov: torch.Tensor):
     assert (torch.linalg.eigvalsh(cov.double()) > 0).all()
 
 
-@pytest.mark.parametrize(("components", "steps"), [(WEEKLY, 100_800), (WEEKLY_TREND, 33_600)], ids=["level", "trend"])
+@pytest.mark.parametrize(
+    ("components", "steps"),
+    [(WEEKLY, 100_800), (WEEKLY_TREND, 33_600), (YEARLY, 33_600)],
+    ids=["level", "trend", "year"],
+)
 def test_block_form_over_100_000_steps(components, steps):
     """The documented bound: the log-likelihood is good to 1e-3, relatively, up to a ratio of 1e4."""
     time_slice = 16_800
@@ -54,7 +66,7 @@ def test_block_form_over_100_000_steps(components, steps):
     for dtype in (torch.float32, torch.float64):
         model, belief, y = cast((system, prior, values), dtype)
         terms = []
-        for first in range(0, steps, time_slice):  # a multiple of seven: the phase is that of the first time slice
+        for first in range(0, steps, time_slice):  # a multiple of all cycles: the phase is that of the first time slice
             belief, log_likelihood = model.posterior(belief, y[first : first + time_slice])
             assert_positive_definite(belief.cov)
             terms.append(log_likelihood.double())
@@ -62,7 +74,7 @@ def test_block_form_over_100_000_steps(components, steps):
     assert ((totals[0] - totals[1]).abs() < 1e-3 * totals[1].abs()).all()
 
 
-@pytest.mark.parametrize("components", [WEEKLY, WEEKLY_TREND, DAMPED], ids=["level", "trend", "damped"])
+@pytest.mark.parametrize("components", [WEEKLY, WEEKLY_TREND, DAMPED, YEARLY], ids=["level", "trend", "damped", "year"])
 def test_step_form_is_symmetric_to_the_last_bit(components):
     system, prior, values = problem(components, 400)
     exact = kalman.filter(system, prior, values)

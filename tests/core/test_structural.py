@@ -10,6 +10,7 @@ from tests.oracles import generator, joint, plain, random_data, random_gaussian
 from tsforecast.core import (
     ISSM,
     Gaussian,
+    Harmonics,
     Level,
     LinearGaussian,
     LinearSystem,
@@ -19,10 +20,14 @@ from tsforecast.core import (
     kalman,
     map_tensors,
 )
+from tsforecast.core.components import DECAY
 
 EXACT = {"rtol": 1e-8, "atol": 1e-8}
 STEPS = 26  # two blocks of twelve and a rest
-PARTS = (Level(), Level(damped=True), Trend(), Trend(damped=True), Season(3, "third"), Season(5, "fifth"))
+PARTS = (
+    *(Level(), Level(damped=True), Trend(), Trend(damped=True)),
+    *(Season(3, "third"), Season(5, "fifth"), Harmonics(9, 1), Harmonics(60, 3)),
+)
 SUMS = [
     *((part,) for part in PARTS),
     (Level(), Season(7, "day")),
@@ -30,6 +35,8 @@ SUMS = [
     (Season(3), Trend(), Season(2)),
     (Trend(damped=True), Level(damped=True), Season(3)),
     (Trend(), Trend(damped=True), Level()),
+    (Season(3), Harmonics(30, 2), Level(damped=True)),
+    (Trend(), Harmonics(17, 1), Harmonics(50, 2)),
 ]
 CASES = ["one of everything", "own of each series", "varying with time", "begun at different times"]
 
@@ -46,7 +53,8 @@ def random_issm(components, case: str, series: int, rng: torch.Generator, steps:
     uniform = lambda *shape: 0.1 + torch.rand(*shape, generator=rng).double()  # noqa: E731
     phases = torch.randint(0, 100, (*batch, 1), generator=rng)
     clock = torch.arange(steps).reshape(-1, *[1] * len(batch)) + phases[..., 0]
-    seasons = [(clock // (2 * i + 1)) % c.factors for i, c in enumerate(c for c in components if isinstance(c, Season))]
+    cycles = [c.factors if isinstance(c, Season) else c.cycle for c in components if isinstance(c, Season | Harmonics)]
+    seasons = [(clock // (2 * i + 1)) % cycle for i, cycle in enumerate(cycles)]
     empty = torch.zeros(steps, *batch, 0, dtype=torch.long)
     starts = torch.randint(0, 2 * steps // 3, batch, generator=rng)
     return ISSM(
@@ -80,6 +88,14 @@ def textbook(system: ISSM) -> LinearSystem:
                     a[(*at, first + 1, first + 1)] = phi
                     r[(*at, first, first)], r[(*at, first + 1, first + 1)] = noises.pop(0), noises.pop(0)
                     c[(*at, 0, first)] = 1
+                elif isinstance(part, Harmonics):
+                    phase, noise = int(factors.pop(0)) / part.cycle, noises.pop(0)
+                    weights = np.arange(1, part.harmonics + 1) ** -DECAY
+                    weights /= np.sqrt((weights**2).sum())
+                    for j, weight in enumerate(weights):
+                        for now, wave in ((first + j, np.cos), (first + part.harmonics + j, np.sin)):
+                            a[(*at, now, now)], r[(*at, now, now)] = 1, noise
+                            c[(*at, 0, now)] = weight * wave(2 * np.pi * (j + 1) * phase)
                 else:
                     for j in range(part.factors):
                         a[(*at, first + j, first + j)] = 1
@@ -190,7 +206,7 @@ def rebuild(system: ISSM, leaves, index: torch.Tensor | None = None) -> tuple[IS
     return model, Gaussian(mean, 0.5 * (cov + cov.mT)), values
 
 
-GRADIENT_SUMS = [SUMS[6], SUMS[7], SUMS[8], SUMS[9]]
+GRADIENT_SUMS = [SUMS[8], SUMS[9], SUMS[10], SUMS[11], SUMS[13]]
 
 
 @pytest.mark.parametrize("components", GRADIENT_SUMS, ids=lambda c: "+".join(type(x).__name__ for x in c))
@@ -234,7 +250,9 @@ def test_gradients_against_finite_differences(form):
     assert torch.autograd.gradcheck(run, leaves_of(system, prior, values), fast_mode=True)
 
 
-@pytest.mark.parametrize("components", [SUMS[6], SUMS[7], SUMS[9]], ids=lambda c: str(len(c)))
+@pytest.mark.parametrize(
+    "components", [SUMS[8], SUMS[9], SUMS[11], SUMS[13]], ids=lambda c: "+".join(type(x).__name__ for x in c)
+)
 @pytest.mark.parametrize("case", [CASES[1], CASES[3]])
 def test_vmap_of_grad_equals_a_loop(components, case):
     """Each series is a function of its own parameters, phase, mask, start and data; and with the data shared by all."""

@@ -8,7 +8,7 @@ import torch
 from tsforecast.data.frequency import to_period
 from tsforecast.data.transform import EpochLoader, Prepare
 from tsforecast.data.windows import collate, cut
-from tsforecast.seasons import SEASONS
+from tsforecast.seasons import CYCLES, SEASONS
 
 
 def prepare(length=10, seasons=(), freq="D", **options):
@@ -35,6 +35,19 @@ def test_the_calendar_reaches_over_the_horizon_at_prediction(is_train, length):
     assert out["season_index"][:, 0].tolist() == list(times.dayofweek)
     assert (np.diff(out["season_index"][:, 1]) % 4 == 1).all()
     assert abs(out["time_feat"]).max() <= 0.5
+
+
+def test_a_smooth_cycle_counts_as_that_of_factors_does():
+    index = prepare(seasons=["cycle_of_5", "cycle_of_5_with_2_harmonics"]).map_transform(entry(), True)["season_index"]
+    assert index[:, 0].tolist() == index[:, 1].tolist()
+    assert set(index[:, 0]) == set(range(5))
+
+
+def test_a_year_goes_on_evenly_over_its_end():
+    """Leap years, too: steps of a day differ by what a day is of 365 or 366."""
+    index = prepare(seasons=["year"]).map_transform(entry(1500, "D", "2023-01-01"), True)["season_index"][:, 0]
+    steps = np.diff(index) % CYCLES["year"].positions
+    assert set(steps) == {1440, 1443, 1444}
 
 
 def test_a_cycle_is_the_same_whenever_a_series_begins():
@@ -253,6 +266,13 @@ def test_windows_of_a_series_begin_at_its_first_value(options):
         ("week_of_year", "D", "2023-12-31", 52),
         ("month_of_year", "M", "2024-12-01", 11),
         ("quarter_of_year", "Q-DEC", "2024-07-01", 2),
+        ("day", "15min", "2024-01-01 13:45", 825),
+        ("week", "min", "2024-01-07 23:59", 10_079),
+        ("month", "D", "2023-02-15", 22_320),  # half of 28 days are half of 31
+        ("year", "D", "2024-01-01", 0),
+        ("year", "h", "2023-07-02 12:00", 263_520),  # half of 365 days are half of 366
+        ("year", "h", "2024-07-02 00:00", 263_520),
+        ("year_with_5_harmonics", "min", "2024-12-31 23:59", 527_039),
     ],
 )
 def test_a_season_is_where_the_calendar_says(name, freq, begin, expected):

@@ -27,14 +27,22 @@ _COMPONENTS = {**_SWITCHING, "components": "damped_level+day_of_week"}
 # Case -> (model, constructor arguments): every model, and every option that changes the arithmetic.
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "issm": ("issm", {"components": "damped_level+damped_trend+day_of_week+cycle_of_3"}),
-    "issm-network": ("issm", {"components": "level+day_of_week", "scales": "network", "embedding_dim": 2}),
-    "issm-crps": ("issm", {"components": "damped_level+day_of_week", "objective": "crps"}),
+    "issm-network": (
+        "issm",
+        {"components": "level+day_of_week+cycle_of_90_with_3_harmonics", "scales": "network", "embedding_dim": 2},
+    ),
+    "issm-crps": ("issm", {"components": "damped_level+day_of_week+cycle_of_90_with_3_harmonics", "objective": "crps"}),
     "gls": ("gls", {"state_dim": 4}),
     "gls-targets": ("gls", {"state_dim": 3, "num_targets": 2}),
     "gls-crps": ("gls", {"state_dim": 3, "objective": "crps", "transformation": "asinh"}),
     "deepstate": (
         "deepstate",
-        {"components": "damped_level+day_of_week", "hidden": 3, "num_layers": 2, "embedding_dim": 2},
+        {
+            "components": "damped_level+day_of_week+cycle_of_90_with_2_harmonics",
+            "hidden": 3,
+            "num_layers": 2,
+            "embedding_dim": 2,
+        },
     ),
     "sgls": ("sgls", _DENSE),
     "sgls-categorical": ("sgls", {**_DENSE, "switch": "categorical", "switch_dim": 3}),
@@ -44,7 +52,10 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         {**_DENSE, "recurrence": "paper", "resampling_gradient": "stop-gradient", "persistence": 0.5},
     ),
     "rsgls-issm": ("rsgls-issm", _COMPONENTS),
-    "rsgls-issm-crps": ("rsgls-issm", {**_COMPONENTS, "objective": "crps"}),
+    "rsgls-issm-crps": (
+        "rsgls-issm",
+        {**_COMPONENTS, "components": "damped_level+cycle_of_90_with_2_harmonics", "objective": "crps"},
+    ),
     "rsgls-issm-open": (
         "rsgls-issm",
         {

@@ -8,11 +8,13 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from scipy.linalg import block_diag
 from scipy.optimize import minimize
 from statsmodels.tsa.statespace.mlemodel import MLEModel
 from statsmodels.tsa.statespace.structural import UnobservedComponents
 
 from tests.models.cases import make_batch, make_entries, make_model
+from tsforecast.core.components import DECAY
 from tsforecast.data import load_task
 from tsforecast.data.transform import Prepare
 from tsforecast.data.windows import collate, cut
@@ -84,6 +86,36 @@ class LevelAndFactors(MLEModel):
         cov[0, 0] = params[1]
         self["state_cov"] = np.roll(cov, -1, axis=-1)  # theirs at t leads to t + 1, ours into t
         self.ssm.initialize_known(np.zeros(len(where)), np.eye(len(where)) + cov[..., 0])
+
+
+class LevelAndRotations(MLEModel):
+    """Level and trigonometric season in the textbooks' form: the states rotate, and the first of each pair is emitted.
+
+    Parameters: observation, level, and the variance that each rotating state gathers in a whole cycle.
+    """
+
+    start_params = np.array([0.3, 0.1, 0.01])
+
+    def __init__(self, endog, period, harmonics):
+        super().__init__(endog, k_states=1 + 2 * harmonics)
+        order = np.arange(1, harmonics + 1)
+        turns = [np.array([[np.cos(a), np.sin(a)], [-np.sin(a), np.cos(a)]]) for a in 2 * np.pi * order / period]
+        weights = order**-DECAY / np.linalg.norm(order**-DECAY)
+        self.period = period
+        self["design"] = np.concatenate([[1.0], *([weight, 0.0] for weight in weights)])[None]
+        self["transition"], self["selection"] = block_diag(1.0, *turns), np.eye(1 + 2 * harmonics)
+
+    def transform_params(self, unconstrained):
+        return np.exp(unconstrained)
+
+    def untransform_params(self, constrained):
+        return np.log(constrained)
+
+    def update(self, params, **kwargs):
+        params = super().update(params, **kwargs)
+        self["obs_cov"] = np.array([[params[0]]])
+        self["state_cov"] = np.diag([params[1], *[params[2] / self.period] * (self.k_states - 1)])
+        start(self.ssm)
 
 
 def start(ssm):
@@ -167,6 +199,11 @@ CASES = {
         ("electricity", "level+hour_of_day", "h", 240, 8),
         lambda y, index: LevelAndFactors(y, index, 24),
         [[-1.0, -1.0, -2.0], [-0.5, -2.0, -1.5]],
+    ),
+    "smooth season": (
+        ("electricity", "level+day_with_3_harmonics", "h", 240, 8),
+        lambda y, _: LevelAndRotations(y, 24, 3),
+        [[-1.0, -1.0, -0.5], [-0.5, -2.0, 0.5]],
     ),
 }
 
@@ -262,23 +299,35 @@ def test_bad_options(options, message):
         build(ISSMForecaster, **options)
 
 
-def test_seasons_are_read_from_the_calendar():
+def of_week(times):
+    return np.array([3.0, 1, 4, 1, 5, 9, 2])[times.dayofweek]
+
+
+def of_year(times):
+    """Three harmonics, over years of 365 and of 366 days."""
+    phase = 2 * np.pi * (times.dayofyear - 1) / np.where(times.is_leap_year, 366, 365)
+    return 5 * np.sin(phase + 0.3) + 2 * np.cos(2 * phase) + np.cos(3 * phase - 1)
+
+
+@pytest.mark.parametrize(("season", "shape", "steps"), [("day_of_week", of_week, 63), ("year", of_year, 600)])
+@pytest.mark.parametrize("begin", ["2024-01-01", "2022-12-04"])
+def test_seasons_are_read_from_the_calendar(season, shape, steps, begin):
     """A season that is known exactly is forecast exactly, whatever the phase at which the series begins."""
-    for begin in ("2024-01-01", "2024-01-04"):
-        model = build(
-            ISSMForecaster,
-            components="level+day_of_week",
-            freq="D",
-            season=7,
-            prediction_length=7,
-            transformation="none",
-        )
-        with torch.no_grad():
-            model.dynamics.parameters_of_series.population[:3] = -7.0
-        times = pd.period_range(begin, periods=70, freq="D")
-        target = np.array([3.0, 1, 4, 1, 5, 9, 2])[times.dayofweek]
-        prepare = Prepare(7, list(model.dynamics.season_names), [], [])
-        prepared = prepare.map_transform({"start": times[0], "target": target[:63]}, is_train=False)
-        batch = collate([cut(prepared, 63, None, 7)])
-        mean = model.inference.predictive(model.filter(batch)[0], batch).mean[0]
-        np.testing.assert_allclose(mean.detach(), target[63:], atol=0.05)
+    length = steps // 2
+    model = build(
+        ISSMForecaster,
+        components=f"level+{season}",
+        freq="D",
+        season=7,
+        prediction_length=length,
+        transformation="none",
+    )
+    with torch.no_grad():
+        model.dynamics.parameters_of_series.population[:3] = -7.0
+        model.dynamics.parameters_of_series.population[-1] = 3.0  # of the season before anything is seen
+    times = pd.period_range(begin, periods=steps + length, freq="D")
+    prepare = Prepare(length, list(model.dynamics.season_names), [], [])
+    prepared = prepare.map_transform({"start": times[0], "target": shape(times)[:steps]}, is_train=False)
+    batch = collate([cut(prepared, steps, None, length)])
+    mean = model.inference.predictive(model.filter(batch)[0], batch).mean[0]
+    np.testing.assert_allclose(mean.detach(), shape(times)[steps:], atol=0.05)

@@ -1,7 +1,7 @@
 """Gaussians pushed through, or conditioned on, linear-Gaussian conditionals. Knows torch alone."""
 
 from tsforecast.core import kalman
-from tsforecast.core.components import Component, Level, Season, Trend
+from tsforecast.core.components import Component, Harmonics, Level, Season, Trend
 from tsforecast.core.em import em_step, expected_log_joint, posterior_entropy
 from tsforecast.core.gaussian import Gaussian, map_tensors
 from tsforecast.core.kalman import Filtered, Smoothed
@@ -18,6 +18,7 @@ __all__ = [
     "DiagonalLinearGaussian",
     "Filtered",
     "Gaussian",
+    "Harmonics",
     "Level",
     "LinearGaussian",
     "LinearSystem",

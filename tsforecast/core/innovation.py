@@ -80,20 +80,25 @@ class ISSMEmission(AbstractLinearGaussian):
         offset: (*batch,).
         noise: Variance, (*batch,).
         num_states: Size of the state.
+        coefficient: Coefficients of the active states, (*batch, active); None for ones.
     """
 
     index: Int[Tensor, "*#batch active"]
     offset: Float[Tensor, "*#batch"]
     noise: Float[Tensor, "*#batch"]
     num_states: int
+    coefficient: Float[Tensor, "*#batch active"] | None = None
 
     def _rows(self, x: Tensor) -> Tensor:
-        """Sum of the active rows of (*batch, state, column)."""
+        """Sum of the active rows of (*batch, state, column), by their coefficients."""
         if self.index.ndim == 1:
-            return x.index_select(-2, self.index).sum(-2)
-        batch = broadcast_shapes(x.shape[:-2], self.index.shape[:-1])
-        index = self.index.expand(*batch, -1).unsqueeze(-1)
-        return x.expand(*batch, *x.shape[-2:]).gather(-2, index.expand(*index.shape[:-1], x.shape[-1])).sum(-2)
+            rows = x.index_select(-2, self.index)
+        else:
+            batch = broadcast_shapes(x.shape[:-2], self.index.shape[:-1])
+            index = self.index.expand(*batch, -1).unsqueeze(-1)
+            index = index.expand(*index.shape[:-1], x.shape[-1])
+            rows = x.expand(*batch, *x.shape[-2:]).gather(-2, index)
+        return (rows if self.coefficient is None else rows * self.coefficient.unsqueeze(-1)).sum(-2)
 
     def _predict(self, prior: Gaussian) -> tuple[Tensor, Tensor, Tensor]:
         cross = self._rows(prior.cov)
@@ -133,5 +138,6 @@ class ISSMEmission(AbstractLinearGaussian):
 
     def dense(self) -> LinearGaussian:
         """Return the same conditional by its matrices."""
-        matrix = one_hot(self.index, self.num_states, self.noise).sum(-2)
+        entries = one_hot(self.index, self.num_states, self.noise)
+        matrix = (entries if self.coefficient is None else entries * self.coefficient.unsqueeze(-1)).sum(-2)
         return LinearGaussian(matrix.unsqueeze(-2), self.offset.unsqueeze(-1), self.noise[..., None, None])

@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from tsforecast.core.components import Clock, Component, Season, Trend, one_hot
+from tsforecast.core.components import Clock, Component, Trend
 from tsforecast.core.gaussian import register_record
 from tsforecast.core.innovation import ISSMEmission, ISSMTransition
 from tsforecast.core.linalg import broadcast_shapes
@@ -32,7 +32,7 @@ class ISSM(AbstractLinearSystem):
 
     Attributes:
         components: In the order of their states.
-        index: Active factor of every season, (time, *batch, season): the phase may differ between series.
+        index: Position in the cycle of every season, (time, *batch, season): it may differ between series.
         state_noise: Variances of all noise sources in the order of the components, (time or 1, *batch, source).
         emission_noise: Variance, (time or 1, *batch).
         damping: Of every damped component, in (0, 1], (*batch, damped).
@@ -68,18 +68,16 @@ class ISSM(AbstractLinearSystem):
         """Return the transition into and the emission from step `time`."""
         pick = lambda x: x[time if x.shape[0] > 1 else 0]  # noqa: E731
         source, index = pick(self.state_noise), pick(self.index)
-        noises, diagonal, active, slopes = [], [], [], []
+        noises, diagonal, emitted, slopes = [], [], [], []
         first = season = damped = used = 0
         for component in self.components:
             variance = source[..., used : used + len(component.noises)]
-            if isinstance(component, Season):
-                here = index[..., season]
-                active.append(first + here)
-                variance = variance * one_hot(here, component.size, variance)
-                season += 1
-            else:
-                active.append(torch.full_like(index[..., 0], first) if index.shape[-1] else index.new_tensor(first))
+            here = index[..., season] if component.is_seasonal else None
+            position, coefficient = component.emitted(here, variance)
+            emitted.append((first + position, coefficient))
+            variance = component.spread(variance, here)
             noises.append(variance)
+            season += component.is_seasonal
             ones = variance.new_ones(*(self.damping.shape[:-1]), component.size)
             if component.is_damped:
                 ones = torch.cat([ones[..., 1:], self.damping[..., damped : damped + 1]], -1)
@@ -98,10 +96,8 @@ class ISSM(AbstractLinearSystem):
             noise, slope = torch.where(moving, noise, 0.0), moving.to(noise.dtype)
             diagonal = [torch.where(moving, x, 1.0) for x in diagonal]
         transition = ISSMTransition(torch.cat(diagonal, -1) if damped else None, noise, tuple(slopes), slope)
-        emission = ISSMEmission(
-            torch.stack(torch.broadcast_tensors(*active), -1), pick(self.offset), pick(self.emission_noise), first
-        )
-        return transition, emission
+        positions, coefficients = _entries(emitted, source)
+        return transition, ISSMEmission(positions, pick(self.offset), pick(self.emission_noise), first, coefficients)
 
     def block_shape(self, num_steps: int, num_series: int = 1) -> tuple[int, int]:
         """Twelve to twenty-four steps are about equally fast; blocks are made some megabytes at a time."""
@@ -137,14 +133,14 @@ class ISSM(AbstractLinearSystem):
         earlier = eye * fold(self.emission_noise, 0).unsqueeze(-1)
         for component, where in zip(self.components, self.slices(), strict=True):
             phi = damping[..., damped] if component.is_damped else None
-            here = index[..., season] if isinstance(component, Season) else None
+            here = index[..., season] if component.is_seasonal else None
             sources = len(component.noises)
             parts.append(component.block(noise[..., used : used + sources], phi, here, clock))
             positions.append(parts[-1].position + where.start)
             for factor, variance in parts[-1].noise:
                 earlier = torch.addcmul(earlier, factor, variance.unsqueeze(-2))
             used, damped = used + sources, damped + component.is_damped
-            season += here is not None
+            season += component.is_seasonal
         diagonal = not any(isinstance(c, Trend) for c in self.components)
         return Blocks(
             matrix=self._dense_rows(positions, [p.matrix for p in parts], length, ndim + 1),
@@ -176,6 +172,15 @@ class ISSM(AbstractLinearSystem):
         if is_transformed(index) or is_transformed(values):  # `vmap` refuses to write into what it has not mapped
             return rows.scatter(-1, index, values)
         return rows.scatter_(-1, index, values)
+
+
+def _entries(parts: list[tuple[Tensor, Tensor | None]], like: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Positions and coefficients of all components, side by side; None where all coefficients are one."""
+    position = _beside([position for position, _ in parts], 1, max(position.ndim for position, _ in parts) - 1)
+    if all(coefficient is None for _, coefficient in parts):
+        return position, None
+    given = [like.new_ones(where.shape[-1]) if coefficient is None else coefficient for where, coefficient in parts]
+    return position, _beside(given, 1, max(x.ndim for x in given) - 1)
 
 
 def _lead(x: Tensor, event_ndim: int, ndim: int) -> Tensor:

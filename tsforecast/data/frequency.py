@@ -149,6 +149,15 @@ def step_nanoseconds(freq: str) -> int | None:
     return int(np.timedelta64(multiple, _TICKS[unit]) / np.timedelta64(1, "ns")) if unit in _TICKS else None
 
 
+def steps_per_day(freq: str) -> float:
+    """Mean number of steps in a day, also where the calendar decides: 24 for "h", 5 / 7 for "B"."""
+    multiple, unit, _ = _split(freq)
+    length = step_nanoseconds(freq)
+    if length is not None:
+        return _DAY / length
+    return {"B": 5 / 7, "W": 1 / 7, "M": 12 / 365.25, "Q": 4 / 365.25, "Y": 1 / 365.25}[unit] / multiple
+
+
 def calendar_unit(freq: str) -> tuple[int, str]:
     """Multiple, and the alias of a single step: (3, "M") for "3ME", (1, "W-SUN") for "W"."""
     multiple, unit, anchor = _split(freq)

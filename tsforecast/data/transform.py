@@ -16,7 +16,7 @@ from tsforecast.data.checks import as_numbers
 from tsforecast.data.frequency import calendar_unit, expected_alias_warnings, offset_alias
 from tsforecast.data.magnitude import find_exponents
 from tsforecast.data.windows import collate, cut, first_value, since_first_value
-from tsforecast.seasons import SEASONS, cycle_length
+from tsforecast.seasons import season_index
 
 log = logging.getLogger(__name__)
 
@@ -28,12 +28,8 @@ def _calendar(start: pd.Period, length: int, seasons: tuple[str, ...]) -> tuple[
         times = pd.period_range(start, periods=length, freq=start.freq)
         functions = time_features_from_frequency_str(_with_features(start.freqstr))
         features = [np.asarray(function(times), dtype=np.float32) for function in functions]
-        indices = []
-        for name in seasons:
-            if cycle := cycle_length(name):
-                indices.append((start.ordinal // start.freq.n + np.arange(length)) % cycle)
-            else:
-                indices.append(np.asarray(SEASONS[name][1](times), dtype=np.int64))
+        steps = start.ordinal // start.freq.n + np.arange(length)
+        indices = [np.asarray(season_index(name, times, steps), dtype=np.int64) for name in seasons]
     stack = lambda parts, dtype: np.stack(parts, -1).astype(dtype) if parts else np.zeros((length, 0), dtype)  # noqa: E731
     return stack(features, np.float32), stack(indices, np.int64)
 
@@ -48,7 +44,7 @@ class Prepare(MapTransformation):
 
     Args:
         prediction_length: Steps by which calendar and covariates reach beyond the target, at prediction.
-        seasons: Names in `SEASONS`, or `cycle_of_N`.
+        seasons: Names of seasons, see `tsforecast.seasons`.
         items: Identifiers of the series seen in training; others get index 0, "unknown".
         cardinality: Number of values of each static category used.
         static_units: (location, scale) of each static number used: they are standardised.

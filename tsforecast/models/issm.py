@@ -6,11 +6,10 @@ from torch import Tensor
 from tsforecast.models.base import AbstractForecaster
 from tsforecast.models.options import RECORDS
 from tsforecast.models.parts.bounds import at_least, one_of
-from tsforecast.models.parts.component_names import parse_component
 from tsforecast.models.parts.exact import AbstractLinearDynamics, ExactInference
 from tsforecast.models.parts.inference import LinearModel
 from tsforecast.models.parts.optimisation import ParameterGroups, Training
-from tsforecast.models.parts.step_inputs import one_hot
+from tsforecast.models.parts.step_inputs import season_codes
 from tsforecast.models.parts.structure import Structure
 from tsforecast.models.parts.units import Scaling, Units
 from tsforecast.models.records import DataSpec, Series, TimeSlice
@@ -55,11 +54,7 @@ class ISSMDynamics(AbstractLinearDynamics):
         log_scale, damping, log_prior, effects = parameters.split(self.sizes, -1)
         log_scale = log_scale.unsqueeze(0)
         if self.network is not None:
-            active = [
-                one_hot(index, parse_component(name).size)
-                for name, index in zip(self.season_names, time_slice.season_index.unbind(-1), strict=True)
-            ]
-            inputs = [time_slice.time_feat, *active, series.static_real]
+            inputs = [time_slice.time_feat, *season_codes(self.season_names, time_slice), series.static_real]
             wide = [x.to(log_scale.dtype).expand(*time_slice.time_feat.shape[:2], -1) for x in inputs]
             log_scale = log_scale + self.network(torch.cat(wide, -1), series.index)
         means = log_prior.new_zeros(0) if self.season_means is None else self.season_means
@@ -80,8 +75,10 @@ class ISSMForecaster(AbstractForecaster[ExactInference]):
         training: How the model is trained.
         scaling: The units in which the model sees the targets.
         components: Names joined by "+": level, damped_level, trend, damped_trend, hour_of_day, hour_by_kind_of_day
-            (working days and weekends apart), hour_of_week, day_of_week, month_of_year, ..., cycle_of_N; "auto" chooses
-            by the frequency; "paper" takes those of the switching-model papers (level + seasons).
+            (working days and weekends apart), hour_of_week, day_of_week, month_of_year, ..., cycle_of_N; smooth seasons
+            of three harmonics: day, week, month, year; "year_with_5_harmonics" has five, and likewise
+            "cycle_of_N_with_5_harmonics"; "auto" chooses by the frequency; "paper" takes those of the switching-model
+            papers (level + seasons).
         scales: "free" for constants of each series; "network" adds to their logarithms a network over time features,
             active seasons and an embedding of the series, so that scales vary with time.
         embedding_dim: Size of the series' embedding in that network.

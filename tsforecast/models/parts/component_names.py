@@ -1,7 +1,10 @@
 """Components of an ISSM by name."""
 
-from tsforecast.core.components import Component, Level, Season, Trend
-from tsforecast.seasons import SEASONS, num_factors
+import math
+
+from tsforecast.core.components import Component, Harmonics, Level, Season, Trend
+from tsforecast.data.frequency import steps_per_day
+from tsforecast.seasons import CYCLES, SEASONS, cycle_length, num_factors, smooth_season
 
 _OTHERS = {
     "level": Level(),
@@ -25,13 +28,18 @@ _PRESETS = {
 def component_names(components: str, freq: str) -> list[str]:
     """Return the names in a description such as "damped_level+hour_of_day+day_of_week".
 
+    Seasons such as `hour_of_day` have a factor for every value of an index. Smooth seasons are `day`, `week`, `month`
+    and `year`: the position in the cycle to the minute, and three harmonics. `year_with_5_harmonics` has five, and
+    `cycle_of_N_with_5_harmonics` is smooth over N steps.
+
     Args:
         components: Names joined by "+"; "auto" chooses by the frequency, "paper" takes those of the switching-model
             papers (daily: level + day of week, 8 states; hourly: level + hour of day + day of week, 32 states).
         freq: Alias of a period, for example "h" or "15min".
 
     Raises:
-        ValueError: If a name is not known.
+        ValueError: If a name is not known, stands twice, or is a smooth season whose harmonics the steps of the
+            frequency do not tell apart.
     """
     if components in ("auto", "paper"):
         unit = freq.lstrip("0123456789").split("-")[0]
@@ -39,7 +47,9 @@ def component_names(components: str, freq: str) -> list[str]:
     names = [name.strip() for name in components.split("+")]
     for name in names:
         parse_component(name)
-    if len(set(names)) < len(names):
+        _check_harmonics(name, freq)
+    smooth = {name: season.cycle for name in names if (season := smooth_season(name))}
+    if len({smooth.get(name, name) for name in names}) < len(names):
         raise ValueError(f"expected every component once, got {components!r}")
     return names
 
@@ -54,7 +64,30 @@ def parse_component(name: str) -> Component:
         return _OTHERS[name]
     if factors := num_factors(name):
         return Season(factors, name)
+    if smooth := smooth_season(name):
+        return Harmonics(smooth.positions, smooth.harmonics, name)
     raise ValueError(
-        f"unknown component {name!r}: expected one of {', '.join([*_OTHERS, *SEASONS])} or cycle_of_N, "
-        "joined by '+', or 'auto' or 'paper'"
+        f"unknown component {name!r}: expected one of {', '.join([*_OTHERS, *SEASONS, *CYCLES])}, "
+        "year_with_5_harmonics, cycle_of_N or cycle_of_N_with_5_harmonics, joined by '+', or 'auto' or 'paper'"
+    )
+
+
+def steps_in_cycle(name: str, freq: str) -> float | None:
+    """Return the mean number of steps in the cycle of a smooth season, and None for other components."""
+    smooth = smooth_season(name)
+    if smooth is None:
+        return None
+    return float(cycle_length(smooth.cycle) or CYCLES[smooth.cycle].days * steps_per_day(freq))
+
+
+def _check_harmonics(name: str, freq: str) -> None:
+    """Refuses harmonics of which there are as many coefficients as steps in the cycle."""
+    smooth, steps = smooth_season(name), steps_in_cycle(name, freq)
+    if smooth is None or steps is None or 2 * smooth.harmonics < steps:
+        return
+    most = math.ceil(steps / 2) - 1
+    remedy = f"write {smooth.cycle}_with_{most}_harmonics" if most > 0 else "leave it out"
+    raise ValueError(
+        f"expected at most {max(most, 0)} harmonics of {smooth.cycle!r} at the frequency {freq!r} (steps in a cycle: "
+        f"{steps:.3g}), got {name!r}: {remedy}, or take a season with factors"
     )

@@ -13,7 +13,7 @@ from tsforecast.nn import InputNetwork
 
 @dataclasses.dataclass(frozen=True)
 class StepInputs:
-    """Time features, covariates, static numbers, and the codes of seasons and static categories as zeros and ones.
+    """Time features, covariates, static numbers, codes of seasons, and static categories as zeros and ones.
 
     Attributes:
         data: What the model knows of its data.
@@ -33,11 +33,16 @@ class StepInputs:
     def read(self, time_slice: TimeSlice, series: Series) -> Float[Tensor, "time #series feature"]:
         """Return the inputs of a slice of time, side by side."""
         like = time_slice.time_feat
-        sizes = [parse_component(name).size for name in self.season_names]
-        codes = [*zip(time_slice.season_index.unbind(-1), sizes, strict=True)]
-        codes += [*zip(series.static_cat.unbind(-1), self.data.cardinality, strict=True)]
-        parts = [like, time_slice.dynamic_real, series.static_real] + [one_hot(*code) for code in codes]
+        codes = zip(series.static_cat.unbind(-1), self.data.cardinality, strict=True)
+        parts = [like, time_slice.dynamic_real, series.static_real, *season_codes(self.season_names, time_slice)]
+        parts += [one_hot(*code) for code in codes]
         return torch.cat([x.to(like.dtype).expand(*like.shape[:2], -1) for x in parts], -1)
+
+
+def season_codes(names: tuple[str, ...], time_slice: TimeSlice) -> list[Tensor]:
+    """Return what a network knows of each season: the active factor as zeros and ones, or the basis of a smooth one."""
+    pairs = zip(names, time_slice.season_index.unbind(-1), strict=True)
+    return [parse_component(name).row(index, time_slice.time_feat) for name, index in pairs]
 
 
 def one_hot(code: Tensor, size: int) -> Tensor:

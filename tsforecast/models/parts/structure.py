@@ -7,9 +7,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tsforecast.core import AbstractLinearSystem, Gaussian
-from tsforecast.core.components import Component, Season
+from tsforecast.core.components import Component
 from tsforecast.core.structural import ISSM
-from tsforecast.models.parts.component_names import component_names, parse_component
+from tsforecast.models.parts.component_names import component_names, parse_component, steps_in_cycle
 from tsforecast.models.records import DataSpec, TimeSlice
 
 # Log scales stay in a range in which float32 filters safely whatever an optimiser does.
@@ -25,10 +25,13 @@ class Structure:
     Attributes:
         names: Names of the components.
         components: The components, in the same order.
+        periods: Number of steps for which the variance of each component's noises is meant: those of the cycle of a
+            smooth season, which changes little in a step, and one for other components.
     """
 
     names: tuple[str, ...]
     components: tuple[Component, ...]
+    periods: tuple[float, ...]
 
     @classmethod
     def of(cls, components: str, data: DataSpec) -> "Structure":
@@ -42,7 +45,11 @@ class Structure:
                 f"a sum of components is one target, got {data.num_targets}: forecast them as series, or take gls"
             )
         names = component_names(components, data.freq)
-        return cls(tuple(names), tuple(parse_component(name) for name in names))
+        return cls(
+            tuple(names),
+            tuple(parse_component(name) for name in names),
+            tuple(steps_in_cycle(name, data.freq) or 1.0 for name in names),
+        )
 
     @property
     def noise_names(self) -> list[str]:
@@ -56,7 +63,7 @@ class Structure:
     def season_names(self) -> tuple[str, ...]:
         """Return the names of the seasons, in the order of `season_index`."""
         pairs = zip(self.names, self.components, strict=True)
-        return tuple(name for name, component in pairs if isinstance(component, Season))
+        return tuple(name for name, component in pairs if component.is_seasonal)
 
     @property
     def num_damped(self) -> int:
@@ -65,8 +72,14 @@ class Structure:
 
     @property
     def num_factors(self) -> int:
-        """Return the number of factors of all seasons."""
-        return sum(component.size for component in self.components if isinstance(component, Season))
+        """Return the number of factors of all seasons, and of coefficients of smooth ones."""
+        return sum(component.size for component in self.components if component.is_seasonal)
+
+    @property
+    def _shares(self) -> list[float]:
+        """Return the share of each noise's variance that falls on a step."""
+        pairs = zip(self.components, self.periods, strict=True)
+        return [1 / period for component, period in pairs for _ in component.noises]
 
     def assemble(
         self,
@@ -82,10 +95,11 @@ class Structure:
 
         Args:
             time_slice: Time and covariates.
-            log_scale: Logarithms of the deviations of all noises, bounded here.
+            log_scale: Logarithms of the deviations of all noises, bounded here; those of smooth seasons over a cycle.
             damping: Log-odds.
             log_prior: Logarithms of the deviations of each component's states before the time slice, bounded here.
-            season_means: Means of the factors of all seasons, side by side; those of other states are zero.
+            season_means: Means of the factors or coefficients of all seasons, side by side; those of other states are
+                zero.
             effects: Effects of the covariates.
             largest_log_prior: What `log_prior` can be at most, where it is not the same for every time slice: the
                 smallest observation variance follows from it.
@@ -97,7 +111,7 @@ class Structure:
         system = ISSM(
             self.components,
             time_slice.season_index,
-            variance[..., :-1],
+            variance[..., :-1] * torch.tensor(self._shares, dtype=variance.dtype, device=variance.device),
             variance[..., -1] + _FLOOR * largest.sum(-1),
             torch.sigmoid(damping),
             offset,
@@ -106,7 +120,7 @@ class Structure:
         diagonal = torch.cat([prior_variance[:, i, None].expand(-1, c.size) for i, c in enumerate(self.components)], -1)
         used, means = 0, []
         for component in self.components:
-            if isinstance(component, Season):
+            if component.is_seasonal:
                 means.append(season_means[..., used : used + component.size])
                 used += component.size
             else:
@@ -135,12 +149,9 @@ class Structure:
         rows, season = [], 0
         for component, where in zip(self.components, system.slices(), strict=True):
             row = states.mean.new_zeros(*states.mean.shape)
-            if isinstance(component, Season):
-                index = time_slice.season_index[..., season].expand(row.shape[:2])
-                row.scatter_(-1, (where.start + index).unsqueeze(-1), 1.0)
-                season += 1
-            else:
-                row[..., where.start] = 1.0
+            index = time_slice.season_index[..., season] if component.is_seasonal else None
+            row[..., where] = component.row(index, row)
+            season += component.is_seasonal
             rows.append(row)
         for position, (name, row) in enumerate([*zip(self.names, rows, strict=True), ("fit", sum(rows))]):
             assert isinstance(row, Tensor)
