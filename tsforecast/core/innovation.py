@@ -91,8 +91,8 @@ class ISSMEmission(AbstractLinearGaussian):
 
     def _rows(self, x: Tensor) -> Tensor:
         """Sum of the active rows of (*batch, state, column), by their coefficients."""
-        if self.index.ndim == 1:
-            rows = x.index_select(-2, self.index)
+        if self.index.shape[:-1].numel() == 1 and self.index.ndim < x.ndim:  # the same states of all series
+            rows = x.index_select(-2, self.index.flatten())
         else:
             batch = broadcast_shapes(x.shape[:-2], self.index.shape[:-1])
             index = self.index.expand(*batch, -1).unsqueeze(-1)
