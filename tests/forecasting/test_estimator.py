@@ -93,6 +93,27 @@ def trained(request):
     return make_estimator(request.param).train(make_entries())
 
 
+@pytest.mark.parametrize(
+    ("freq", "components", "context", "recent"),
+    [
+        ("D", "level+day_of_week", 120, 0),
+        ("D", "level+year", 366, 0),
+        ("W", "level+year", 520, 0),
+        ("h", "level+hour_of_day", 672, 1344),
+        ("h", "level+week", 672, 1344),
+        ("h", "level+month", 731, 0),
+        ("h", "level+year", 8766, 0),
+        ("15min", "level+year", 10_000, 0),
+        ("D", "level+cycle_of_500_with_2_harmonics", 500, 0),
+    ],
+)
+def test_training_windows_hold_the_cycle_of_a_smooth_season(freq, components, context, recent):
+    estimator = StateSpaceEstimator("issm", freq, components=components)
+    assert (estimator.context_length, estimator.train_length) == (context, recent)
+    given = StateSpaceEstimator("issm", freq, components=components, context_length=30, train_length=60)
+    assert (given.context_length, given.train_length) == (30, 60)
+
+
 # What GluonTS' own estimators are tested for.
 
 

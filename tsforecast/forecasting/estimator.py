@@ -34,6 +34,8 @@ log = logging.getLogger(__name__)
 FORECASTS = ("samples", "distribution")
 DEFAULT_EPOCHS = 40
 _LEAST_BATCHES = 4
+# Windows of a batch of 64 then take about half a gigabyte to train on.
+_LONGEST_CONTEXT = 10_000
 # Hyperparameters that the shell of GluonTS reads by itself.
 _OF_THE_SHELL = frozenset(
     {"forecaster_name", "listify_dataset", "num_prefetch", "num_workers", "shuffle_buffer_length", "test_quantiles"}
@@ -52,9 +54,11 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         freq: Frequency of the data, in any of its names.
         prediction_length: Steps of a forecast.
         context_length: Steps of the past in a training window, at most; 0 for all of the training part. None chooses by
-            frequency: four weeks of hours or minutes, 120 days, 250 business days, otherwise ten seasons or 100 steps.
+            frequency: four weeks of hours or minutes, 120 days, 250 business days, otherwise ten seasons or 100 steps;
+            or the cycle of a smooth season such as a year, up to 10 000 steps, if that is longer.
         train_length: Steps at the end of each series that are trained on, at most, since noises of long ago may
-            mislead; 0 for everything. None chooses by frequency: eight weeks of hours or minutes, otherwise everything.
+            mislead; 0 for everything. None chooses by frequency: eight weeks of hours or minutes, otherwise everything;
+            and everything if the cycle of a smooth season would not fit in twice.
         train_horizon: Steps of the future that a training window scores; None for `prediction_length`. More of them
             help where seasons are all there is to learn, and cost windows where series are short.
         history_length: Steps of the history that a prediction filters, at most; None for all.
@@ -107,8 +111,6 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         self.model = model
         self.freq = period_alias(freq)
         self.prediction_length = prediction_length
-        self.context_length = _context(self.freq) if context_length is None else context_length
-        self.train_length = _recent(self.freq) if train_length is None else train_length
         self.train_horizon = prediction_length if train_horizon is None else train_horizon
         self.history_length = history_length
         self.batch_size = batch_size
@@ -120,6 +122,10 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         with torch.device("meta"):  # refuses bad options before data are read, and allocates nothing
             options = {**self.hyperparameters, "freq": self.freq, "prediction_length": prediction_length}
             net = make_model(MODELS[model], **options)
+        structure = net.dynamics.structure
+        cycle = 0 if structure is None else structure.longest_cycle
+        self.context_length = _context(self.freq, cycle) if context_length is None else context_length
+        self.train_length = _recent(self.freq, cycle) if train_length is None else train_length
         if forecast == "distribution" and not isinstance(net.inference, ExactInference):
             raise ValueError(f"model {model!r} has no marginal distributions in closed form: take forecast='samples'")
         if forecast == "distribution" and net.units.transformation == "asinh":
@@ -393,15 +399,16 @@ def _free_scaling(module: AbstractForecaster) -> int | None:
     return module.data.scaling_length if module.units.is_scale_free else None
 
 
-def _context(freq: str) -> int:
-    """Return the number of steps of the past in a training window, by frequency."""
+def _context(freq: str, cycle: int) -> int:
+    """Return the number of steps of the past in a training window, by frequency and the cycle of a smooth season."""
     unit, season = calendar_unit(freq)[1], default_season(freq)
+    cycle = min(cycle, _LONGEST_CONTEXT)
     if unit in ("h", "min") and season > 1:
-        return 28 * season
-    return {"D": 120, "B": 250}.get(unit, max(10 * season, 100))
+        return max(28 * season, cycle)
+    return max({"D": 120, "B": 250}.get(unit, max(10 * season, 100)), cycle)
 
 
-def _recent(freq: str) -> int:
-    """Return the number of steps of eight weeks where a day is the main season, else 0."""
+def _recent(freq: str, cycle: int) -> int:
+    """Return the number of steps of eight weeks where a day is the main season, else or for longer cycles 0."""
     per_day = default_season(freq) if calendar_unit(freq)[1] in ("h", "min") else 0
-    return 56 * per_day
+    return 56 * per_day if 2 * cycle <= 56 * per_day else 0
