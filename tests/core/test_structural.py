@@ -280,7 +280,7 @@ def test_vmap_of_grad_equals_a_loop(components, case):
 
 def test_a_covariance_shared_by_all_series_equals_one_of_each():
     """Shared phases, parameters and no missing values, against copies of everything."""
-    system, prior, values, _ = problem((Level(), Season(7)), CASES[0])
+    system, prior, values, _ = problem((Level(), Harmonics(20, 2), Season(3)), CASES[0])
     shared, terms = system.posterior(prior, values)
     assert shared.cov.shape == (8, 8)
     wide = lambda x, n: x.unsqueeze(1).expand(x.shape[0], 3, *x.shape[1:]).clone() if n else x.expand(3, *x.shape)  # noqa: E731
@@ -294,7 +294,7 @@ def test_a_covariance_shared_by_all_series_equals_one_of_each():
 
 def test_particles_and_series_broadcast():
     """A prior of particles and series, parameters of series: each pair equals itself alone."""
-    system, prior, values, observed = problem((Trend(), Season(3)), CASES[1])
+    system, prior, values, observed = problem((Trend(), Season(3), Harmonics(30, 2)), CASES[1])
     rng = generator(5)
     prior = random_gaussian((2, 3), system.num_states, rng)
     expected = kalman.filter(textbook(system), prior, values, observed)
@@ -311,7 +311,7 @@ def test_particles_and_series_broadcast():
 def test_simulated_paths_have_the_moments_of_the_joint_predictive():
     """Within five standard errors, computed from the closed form; noises are singular."""
     rng, count, steps = generator(6), 20_000, 8
-    system, prior, *_ = problem((Level(damped=True), Season(3)), CASES[1])
+    system, prior, *_ = problem((Level(damped=True), Season(3), Harmonics(9, 1)), CASES[1])
     states, values = kalman.simulate(system, prior, steps, count, rng, first=4)
     later = dataclasses.replace(system, index=system.index[4:])
     for samples, expected in (
@@ -379,7 +379,9 @@ def test_what_stands_in_missing_positions_has_no_influence():
 def test_filtering_on_equals_filtering_at_once_bit_for_bit(cut, dtype):
     """Step form at any cut; the block form where the cut is between blocks (elsewhere its blocks differ)."""
     to = lambda x: x.to(dtype) if x.is_floating_point() else x  # noqa: E731
-    system, prior, values, observed = map_tensors(to, problem((Trend(damped=True), Season(3)), CASES[1]))
+    system, prior, values, observed = map_tensors(
+        to, problem((Trend(damped=True), Season(3), Harmonics(30, 2)), CASES[1])
+    )
     whole = kalman.filter(system, prior, values, observed)
     one = kalman.filter(system, prior, values[:cut], observed[:cut])
     two = kalman.filter(system, one.belief, values[cut:], observed[cut:], first=cut)
@@ -398,7 +400,9 @@ def test_filtering_on_equals_filtering_at_once_bit_for_bit(cut, dtype):
 def test_results_live_where_the_inputs_do(dtype):
     """Every default is set to something else, so that a tensor made without the inputs' device and dtype shows."""
     to = lambda x: x.to(dtype) if x.is_floating_point() else x  # noqa: E731
-    system, prior, values, observed = map_tensors(to, problem((Trend(damped=True), Level(), Season(3)), CASES[1]))
+    system, prior, values, observed = map_tensors(
+        to, problem((Trend(damped=True), Harmonics(9, 1), Season(3)), CASES[1])
+    )
     rng = generator(8)
     torch.set_default_dtype(torch.float32 if dtype == torch.float64 else torch.float64)
     try:

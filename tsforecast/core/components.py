@@ -10,7 +10,8 @@ from torch import Tensor
 
 from tsforecast.core.linalg import broadcast_shapes
 
-# The weight of harmonic k is proportional to k to the minus DECAY.
+# The weight of harmonic k is proportional to k to the minus DECAY, so that its variance falls with the square of k. On
+# daily demand and weather that is as good as equal weights or better, above all with five harmonics or a short history.
 DECAY = 1.0
 
 
@@ -70,8 +71,9 @@ class Component(abc.ABC):
     def row(self, index: Tensor | None, like: Tensor) -> Tensor:
         """Return the coefficients of all states at a step, (*batch, state); see `emitted`."""
         position, coefficient = self.emitted(index, like)
-        entries = one_hot(position, self.size, like)
-        return (entries if coefficient is None else entries * coefficient.unsqueeze(-1)).sum(-2)
+        values = torch.ones_like(position, dtype=like.dtype) if coefficient is None else coefficient
+        position = position.expand(values.shape)
+        return values.new_zeros(*values.shape[:-1], self.size).scatter(-1, position, values)
 
     def spread(self, noise: Tensor, index: Tensor | None) -> Tensor:
         """Return the variance with which a step moves each state, (*batch, state), from those of its noise sources."""
