@@ -9,7 +9,7 @@ import torch
 from tsforecast.core import Gaussian
 from tsforecast.data.transform import Prepare
 from tsforecast.data.windows import collate, cut
-from tsforecast.models import MODELS, AbstractForecaster, ExactInference, Series
+from tsforecast.models import MODELS, AbstractForecaster, ExactInference, Series, options_of
 from tsforecast.models import make_model as build
 from tsforecast.models.records import TimeSlice
 
@@ -26,6 +26,8 @@ _IMAGE = {"num_targets": 64, "image_shape": [8, 8], "filters": 2, "likelihood": 
 _COMPONENTS = {**_SWITCHING, "components": "damped_level+day_of_week"}
 # Case -> (model, constructor arguments): every model, and every option that changes the arithmetic.
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
+    "bank": ("bank", {"structures": "damped_trend+day_of_week,level+cycle_of_3"}),
+    "bank-crps": ("bank", {"structures": "trend,level+day_of_week", "objective": "crps"}),
     "issm": ("issm", {"components": "damped_level+damped_trend+day_of_week+cycle_of_3"}),
     "issm-network": (
         "issm",
@@ -85,12 +87,13 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "kvae-targets": ("kvae-rb", {**_KVAE, "num_targets": 2, "objective": "crps"}),
 }
 LINEAR = [case for case, (name, _) in CASES.items() if name in ("issm", "gls", "deepstate")]
-SWITCHING = [case for case in CASES if case not in LINEAR]
+BANKS = [case for case, (name, _) in CASES.items() if name == "bank"]
+SWITCHING = [case for case in CASES if case not in LINEAR + BANKS]
 _KINDS = {"negative-binomial": "counts", "bernoulli": "binary"}
 # Without those which differ from another case in proposal, recurrence or gradient alone.
 DISTINCT = [case for case in CASES if case not in ("rsgls-paper", "arsgls-encoder", "arsgls-bootstrap")]
 # Where the options of a model with particles do not matter at all.
-FEW = [*LINEAR, "sgls-categorical", "rsgls-issm", "arsgls-targets"]
+FEW = [*BANKS, *LINEAR, "sgls-categorical", "rsgls-issm", "arsgls-targets"]
 # Cases whose data are real numbers: they can be shifted, scaled and transformed.
 REAL = [case for case, (_, options) in CASES.items() if options.get("likelihood") not in _KINDS]
 
@@ -112,6 +115,7 @@ def make_model(case: str, seed: int = 0, **options: Any) -> AbstractForecaster:
         "objective": "likelihood",
         "clip": "none",
     }
+    fixed = {key: value for key, value in fixed.items() if key in options_of(MODELS[name])}
     model = build(MODELS[name], **{**fixed, **chosen, **options}).double()
     with torch.no_grad():
         for parameter in model.parameters():

@@ -1,7 +1,7 @@
 """Beliefs that are kept: filtered once, moved on by what is new, forecast from at any time, saved and read."""
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
@@ -20,6 +20,7 @@ from tsforecast.data.files import save_tensors
 from tsforecast.data.frequency import expected_alias_warnings
 from tsforecast.data.tensors import expect_like, load_tensors
 from tsforecast.models import FORMAT, AbstractForecaster, Belief, Series
+from tsforecast.models.records import BankState
 
 _LARGEST_EXPONENT = 1075  # of float64
 _STATIC = ("feat_static_cat", "feat_static_real")
@@ -86,14 +87,17 @@ def static_features(entry: Mapping[str, Any]) -> dict[str, np.ndarray]:
 
 def join(beliefs: list[Belief]) -> Belief:
     """Return many beliefs about one series as one belief about many."""
-    return _map(lambda parts, dim: torch.cat(parts, dim), beliefs)
+    return _map(lambda parts, dim: torch.cat(list(parts), dim), beliefs)
 
 
 def split(belief: Belief) -> list[Belief]:
     """Return a belief about many series as many beliefs about one."""
     state, series = belief.state, len(belief.location)
+    wide: Gaussian | ParticleState | BankState
     if isinstance(state, Gaussian):
-        wide: Gaussian | ParticleState = _expanded(state, (series,))
+        wide = _expanded(state, (series,))
+    elif isinstance(state, BankState):
+        wide = state
     else:
         wide = replace(state, state=_expanded(state.state, tuple(state.log_weight.shape)))
     whole = replace(belief, state=wide)
@@ -106,15 +110,17 @@ def _expanded(state: Gaussian, batch: tuple[int, ...]) -> Gaussian:
     return Gaussian(state.mean.expand(*batch, -1), state.cov.expand(*batch, -1, -1))
 
 
-def _map(function: Callable[[list[Tensor], int], Tensor], beliefs: list[Belief]) -> Belief:
+def _map(function: Callable[[Sequence[Tensor], int], Tensor], beliefs: list[Belief]) -> Belief:
     """Return a belief by a function of corresponding tensors and their dimension of series."""
 
-    def of(parts: list[Any], dim: int) -> Any:
+    def of(parts: Sequence[Any], dim: int) -> Any:
         return None if parts[0] is None else function(parts, dim)
 
     states: list[Any] = [belief.state for belief in beliefs]
     if isinstance(states[0], Gaussian):
         state: Any = Gaussian(of([s.mean for s in states], 0), of([s.cov for s in states], 0))
+    elif isinstance(states[0], BankState):
+        state = pytree.tree_map(lambda *parts: of(parts, 0), *states)
     else:
         given = Gaussian(of([s.state.mean for s in states], 1), of([s.state.cov for s in states], 1))
         names = [field.name for field in fields(ParticleState) if field.name not in ("state", "begun")]
@@ -235,7 +241,9 @@ def _read_row(row: Any, like: dict[str, Any], net: AbstractForecaster) -> LiveBe
 
 def _plain(record: Any) -> Any:
     """Return records as dictionaries of tensors."""
-    if isinstance(record, Belief | Series | ParticleState | Gaussian):
+    if isinstance(record, tuple):
+        return {str(number): _plain(part) for number, part in enumerate(record)}
+    if isinstance(record, Belief | Series | ParticleState | BankState | Gaussian):
         return {field.name: _plain(getattr(record, field.name)) for field in fields(record)}
     return record
 
@@ -244,5 +252,8 @@ def _belief(plain: dict[str, Any]) -> Belief:
     state, series = plain["state"], Series(**plain["series"])
     if "mean" in state:
         return Belief(**{**plain, "state": Gaussian(**state), "series": series})
+    if "states" in state:
+        states = tuple(Gaussian(**one) for one in state["states"].values())
+        return Belief(**{**plain, "state": BankState(**{**state, "states": states}), "series": series})
     particles = ParticleState(**{**state, "state": Gaussian(**state["state"])})
     return Belief(**{**plain, "state": particles, "series": series})

@@ -154,7 +154,7 @@ def adopt(found: DataSummary, predictor: PyTorchPredictor) -> DataSummary:
         cardinality=known.cardinality.tolist(),
         static_units=known.static_units.tolist(),
         dynamic_units=known.dynamic_units.tolist(),
-        auto={name: net.hyperparameters[name] for name in found.auto},
+        auto={name: net.hyperparameters.get(name, value) for name, value in found.auto.items()},
     )
 
 

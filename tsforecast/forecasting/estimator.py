@@ -24,7 +24,7 @@ from tsforecast.forecasting.arguments import recorded
 from tsforecast.forecasting.data_summary import DataSummary, adopt, summarise
 from tsforecast.forecasting.predictor import StateSpacePredictor
 from tsforecast.forecasting.training import fit
-from tsforecast.models import MODELS, AbstractForecaster, ExactInference, make_model
+from tsforecast.models import MODELS, AbstractForecaster, ExactInference, make_model, options_of
 from tsforecast.models.parts.bounds import at_least
 from tsforecast.models.parts.units import largest_value
 from tsforecast.nn.decoders import DECODERS
@@ -36,6 +36,7 @@ DEFAULT_EPOCHS = 40
 _LEAST_BATCHES = 4
 # Windows of a batch of 64 then take about half a gigabyte to train on.
 _LONGEST_CONTEXT = 10_000
+_MOST_POOLED = 25  # batches in an epoch, where all series have the same parameters: a sample of them is enough
 # Hyperparameters that the shell of GluonTS reads by itself.
 _OF_THE_SHELL = frozenset(
     {"forecaster_name", "listify_dataset", "num_prefetch", "num_workers", "shuffle_buffer_length", "test_quantiles"}
@@ -63,7 +64,8 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
             help where seasons are all there is to learn, and cost windows where series are short.
         history_length: Steps of the history that a prediction filters, at most; None for all.
         batch_size: Number of windows in a batch.
-        num_batches_per_epoch: Batches in an epoch; None for one pass over the data, and at least four batches.
+        num_batches_per_epoch: Batches in an epoch; None for one pass over the data, and at least four batches. At most
+            25 where no parameter belongs to a series (`bank`).
         num_samples: Number of sample paths of a forecast.
         seed: Seed of the initial weights, the order of the data and what is drawn in training; None for not
             reproducible.
@@ -314,7 +316,11 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
             "prediction_length": self.prediction_length,
             "scaling_length": self.context_length,  # a long history is scaled like a training window
             "season": default_season(self.freq),
-            **{name: value for name, value in found.auto.items() if self.hyperparameters.get(name, "auto") == "auto"},
+            **{
+                name: value
+                for name, value in found.auto.items()
+                if name in options_of(MODELS[self.model]) and self.hyperparameters.get(name, "auto") == "auto"
+            },
         }
         return make_model(MODELS[self.model], **{**self.hyperparameters, **options, "seed": self.seed})
 
@@ -330,12 +336,17 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
             self.context_length or None,
             self.train_horizon,
             self.batch_size,
-            self.num_batches_per_epoch or max(math.ceil(self.training_summary.count / self.batch_size), _LEAST_BATCHES),
+            self.num_batches_per_epoch or self._num_batches(module),
             self.seed,
             recent=self.train_length or None,
             buffer=shuffle_buffer_length or 4096,
             scaling_length=_free_scaling(module),
         )
+
+    def _num_batches(self, module: AbstractForecaster) -> int:
+        """Return the number of batches in an epoch: a pass over the data, within bounds."""
+        found = max(math.ceil(self.training_summary.count / self.batch_size), _LEAST_BATCHES)
+        return min(found, _MOST_POOLED) if module.dynamics.is_pooled else found
 
     def create_validation_data_loader(self, data: Any, module: Any, **kwargs: Any) -> Iterable:
         """Return a loader of the last window of each series."""

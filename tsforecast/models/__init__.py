@@ -1,5 +1,6 @@
 """The forecasters, and their names in `MODELS`."""
 
+from tsforecast.models.bank import BankForecaster
 from tsforecast.models.base import FORMAT, AbstractForecaster
 from tsforecast.models.deepstate import DeepStateForecaster
 from tsforecast.models.gls import GLSForecaster
@@ -13,6 +14,7 @@ from tsforecast.models.rsgls_issm import RSGLSISSMForecaster
 from tsforecast.models.sgls import ARSGLSForecaster, RSGLSForecaster, SGLSForecaster
 
 MODELS: dict[str, type[AbstractForecaster]] = {
+    "bank": BankForecaster,
     "issm": ISSMForecaster,
     "gls": GLSForecaster,
     "deepstate": DeepStateForecaster,
@@ -32,6 +34,7 @@ __all__ = [
     "RECORDS",
     "ARSGLSForecaster",
     "AbstractForecaster",
+    "BankForecaster",
     "Batch",
     "Belief",
     "DataSpec",

@@ -85,18 +85,38 @@ class Series:
 
 @register_record
 @dataclasses.dataclass(frozen=True)
+class BankState:
+    """What the models of a bank know at the end of the past.
+
+    Attributes:
+        states: Belief over the last state of each structure, of shape (series, transformation).
+        location: Centre of the scaling, of values divided by the size and transformed.
+        scale: Unit of the scaling, likewise.
+        size: Size of the series.
+        evidence: Log-likelihood of each model, in which the past is forgotten.
+    """
+
+    states: tuple[Gaussian, ...]
+    location: Float[Tensor, "series transformation"]
+    scale: Float[Tensor, "series transformation"]
+    size: Float[Tensor, "series 1"]
+    evidence: Float[Tensor, "series structure transformation"]
+
+
+@register_record
+@dataclasses.dataclass(frozen=True)
 class Belief:
     """All of the past that the future needs.
 
     Attributes:
-        state: Belief over the last state, in scaled units: a Gaussian, or particles with switches.
+        state: Belief over the last state, in scaled units: a Gaussian, particles with switches, or those of a bank.
         location: Centre of the scaling, frozen when filtering began.
         scale: Unit of the scaling, frozen likewise.
         series: Who the series are.
         memory: Memory of a recurrent network, in models that have one.
     """
 
-    state: Gaussian | ParticleState
+    state: Gaussian | ParticleState | BankState
     location: Float[Tensor, "series target"]
     scale: Float[Tensor, "series target"]
     series: Series
@@ -106,6 +126,12 @@ class Belief:
     def gaussian(self) -> Gaussian:
         """Return the state of a model without particles."""
         assert isinstance(self.state, Gaussian)
+        return self.state
+
+    @property
+    def bank(self) -> BankState:
+        """Return the states of a bank of models."""
+        assert isinstance(self.state, BankState)
         return self.state
 
     @property

@@ -24,6 +24,33 @@ _PRESETS = {
     "Q": ("damped_trend+quarter_of_year", "level+quarter_of_year"),
 }
 
+# Structures of a bank beside those with the seasons of the frequency: whose seasons are noise.
+_KINDS = ("level", "damped_level", "trend", "damped_trend")
+_PLAIN = ("level", "damped_trend")
+
+
+def structures_of(structures: str, freq: str) -> list[str]:
+    """Return the descriptions of several structures.
+
+    Args:
+        structures: Descriptions joined by ",", each as `component_names` takes it; "auto" takes levels and trends,
+            damped and not, with the seasons of the frequency, and below an hour some without.
+        freq: Alias of a period, for example "h" or "15min".
+
+    Raises:
+        ValueError: If a name is not known, or a structure occurs twice.
+    """
+    if structures == "auto":
+        unit = freq.lstrip("0123456789").split("-")[0]
+        seasons = _PRESETS.get(unit, ("level", "level"))[0].split("+")[1:]
+        seasons = [name for name in seasons if name not in _OTHERS]
+        found = ["+".join([kind, *seasons]) for kind in _KINDS]
+        return found + ([*_PLAIN] if seasons and unit not in ("h", "min") else [])
+    found = ["+".join(component_names(description, freq)) for description in structures.split(",")]
+    if len(set(found)) < len(found):
+        raise ValueError(f"expected every structure once, got {structures!r}")
+    return found
+
 
 def component_names(components: str, freq: str) -> list[str]:
     """Return the names in a description such as "damped_level+hour_of_day+day_of_week".

@@ -20,10 +20,12 @@ class AbstractDynamics(torch.nn.Module, abc.ABC):
     Attributes:
         season_names: Seasons whose indices a batch carries, in the order of `season_index`.
         structure: Components of the state; None where it has none with names.
+        is_pooled: Whether no parameter belongs to a series.
     """
 
     season_names: tuple[str, ...] = ()
     structure: Structure | None = None
+    is_pooled: bool = False
 
 
 @dataclasses.dataclass(frozen=True)

@@ -72,6 +72,26 @@ class MatrixTraining:
 
 
 @dataclasses.dataclass(frozen=True)
+class BankTraining:
+    """Options of training for a bank of models.
+
+    Attributes:
+        objective: "crps" of the mixture's forecast of a window's future from its past, or "likelihood" of that future.
+        learning_rate: Learning rate of all parameters. It falls to a hundredth over the training.
+        seed: Seed of what is random in training; None for not reproducible.
+
+    Raises:
+        ValueError: If the objective is not known, or a number is out of its range.
+    """
+
+    objective: str = "crps"
+    learning_rate: float = 0.1
+    seed: int | None = None
+
+    __post_init__ = _check
+
+
+@dataclasses.dataclass(frozen=True)
 class SwitchingTraining:
     """Options of training for a structural model with switches.
 

@@ -7,6 +7,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 TRANSFORMATIONS = ("none", "log1p", "asinh")
+# For values of size one: "symlog" is a logarithm from about a tenth of it on, of either sign, and straight below.
+OF_SIZE_ONE = ("none", "symlog", "asinh")
+_STEEPNESS = 10.0
 
 
 def transformed(values: Float[Tensor, "*shape"], name: str) -> Float[Tensor, "*shape"]:
@@ -14,11 +17,28 @@ def transformed(values: Float[Tensor, "*shape"], name: str) -> Float[Tensor, "*s
 
     Args:
         values: Values in the units of the data.
-        name: One of `TRANSFORMATIONS`.
+        name: One of `TRANSFORMATIONS` or `OF_SIZE_ONE`.
     """
     if name == "log1p":
         return torch.log1p(values.clamp_min(-1 + 1e-6))
+    if name == "symlog":
+        return torch.asinh(_STEEPNESS * values)
     return torch.asinh(values) if name == "asinh" else values
+
+
+def log_slope(values: Float[Tensor, "*shape"], name: str) -> Float[Tensor, "*shape"]:
+    """Return the logarithm of the derivative of a transformation, by which densities change.
+
+    Args:
+        values: Values in the units of the data.
+        name: One of `TRANSFORMATIONS` or `OF_SIZE_ONE`.
+    """
+    if name == "log1p":
+        return -torch.log1p(values.clamp_min(-1 + 1e-6))
+    if name == "none":
+        return torch.zeros_like(values)
+    steepness = _STEEPNESS if name == "symlog" else 1.0
+    return math.log(steepness) - 0.5 * torch.log1p((steepness * values).square())
 
 
 def restored(
@@ -28,12 +48,14 @@ def restored(
 
     Args:
         values: Values in transformed units.
-        name: One of `TRANSFORMATIONS`.
+        name: One of `TRANSFORMATIONS` or `OF_SIZE_ONE`.
         size: Size of the series, where the result enters a loss. From a million times this size on the tangent takes
             over. So paths that explode leave loss and gradient finite, and are still called back.
     """
     if name == "none":
         return values
+    if name == "symlog":
+        return restored(values, "asinh", None if size is None else _STEEPNESS * size) / _STEEPNESS
     inverse, slope = (torch.expm1, torch.exp) if name == "log1p" else (torch.sinh, torch.cosh)
     if size is None:
         bound = math.log(torch.finfo(values.dtype).max) - 1

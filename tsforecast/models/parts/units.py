@@ -126,21 +126,7 @@ class Units:
             location = batch["past_target"].new_zeros(len(batch["past_target"]), self.data.num_targets, dtype=dtype)
             return location, torch.ones_like(location)
         time_slice = self.time_slice(batch, "past", dtype)
-        values, seen = time_slice.values, time_slice.observed
-        if self.data.scaling_length:
-            seen = seen & (seen.flip(0).cumsum(0).flip(0) <= self.data.scaling_length)
-        first = seen & (seen.cumsum(0) <= max(self.data.season, 1))
-        location = _mean(values, first)
-        spread = _mean((values - location).abs(), seen)
-        change = spread
-        for lag in (1, self.data.season):
-            both = seen[lag:] & seen[:-lag]
-            difference = _mean((values[lag:] - values[:-lag]).abs(), both)
-            change = torch.where(both.sum(0) >= lag, difference, change)
-        size = _mean(values.abs(), seen)
-        scale = torch.maximum(change, 1e-2 * spread)
-        scale = torch.where(scale > 1e-6 * size, scale, size)
-        return location, torch.where(scale > 0, scale, 1.0)
+        return location_and_scale(time_slice.values, recent(time_slice.observed, self.data.scaling_length), self.data)
 
     def time_slice(self, batch: Batch, part: str, dtype: torch.dtype) -> TimeSlice:
         """Return the `past` or the `future` of a batch, or `both` one after the other, time first."""
@@ -200,6 +186,38 @@ def scaled(
     return values, observed
 
 
-def _mean(values: Tensor, mask: Tensor) -> Tensor:
+def recent(observed: Bool[Tensor, "time series target"], length: int) -> Bool[Tensor, "time series target"]:
+    """Return which values are the last observed ones, so many of each series; all that are observed if 0."""
+    return observed & (observed.flip(0).cumsum(0).flip(0) <= length) if length else observed
+
+
+def location_and_scale(
+    values: Float[Tensor, "time series target"], seen: Bool[Tensor, "time series target"], data: DataSpec
+) -> tuple[Float[Tensor, "series target"], Float[Tensor, "series target"]]:
+    """Return location and scale of every series from what is seen of it; see `Units.of_past`."""
+    first = seen & (seen.cumsum(0) <= max(data.season, 1))
+    location = masked_mean(values, first)
+    spread = masked_mean((values - location).abs(), seen)
+    change = spread
+    for lag in (1, data.season):
+        both = seen[lag:] & seen[:-lag]
+        difference = masked_mean((values[lag:] - values[:-lag]).abs(), both)
+        change = torch.where(both.sum(0) >= lag, difference, change)
+    size = masked_mean(values.abs(), seen)
+    scale = torch.maximum(change, 1e-2 * spread)
+    scale = torch.where(scale > 1e-6 * size, scale, size)
+    return location, torch.where(scale > 0, scale, 1.0)
+
+
+def last_values(
+    values: Float[Tensor, "time series"], observed: Bool[Tensor, "time series"]
+) -> Float[Tensor, " series"]:
+    """Return the last observed value of each series; 0 where there is none."""
+    steps = torch.arange(1, len(values) + 1, device=values.device).unsqueeze(1)
+    last = (observed * steps).amax(0)
+    return torch.where(last > 0, values.gather(0, (last - 1).clamp_min(0).unsqueeze(0)).squeeze(0), 0.0)
+
+
+def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
     """Return the mean over time of what the mask keeps; 0 where it keeps nothing."""
     return torch.where(mask, values, 0.0).sum(0) / mask.sum(0).clamp_min(1)

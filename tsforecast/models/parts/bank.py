@@ -1,0 +1,421 @@
+"""Inference in a bank of structural models: a posterior over structures and transformations for every series."""
+
+import dataclasses
+import math
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from tsforecast.core import AbstractLinearSystem, Gaussian, kalman
+from tsforecast.core.torch_internals import is_transformed
+from tsforecast.models.issm import ISSMDynamics
+from tsforecast.models.parts.inference import AbstractDynamics, AbstractInference
+from tsforecast.models.parts.transformation import log_slope, restored, transformed
+from tsforecast.models.parts.units import (
+    Units,
+    known_past,
+    last_values,
+    location_and_scale,
+    masked_mean,
+    recent,
+    scaled,
+)
+from tsforecast.models.records import BankState, Batch, Belief, DataSpec, Series, TimeSlice
+
+# Initial values, by which structures that are alike begin to differ: a trend that hardly turns, a level that forgets
+# slowly, and an observation which is all noise.
+_SLOPE, _LEVEL, _DAMPING = -5.0, -1.5, 3.0
+_NODES = 40  # of a quadrature, on either side of the value
+_ENDS = 2.6  # deviations of each model that the quadrature reaches over
+_FARTHEST = 30.0  # sizes of a series that it reaches over, at most
+
+
+class BankDynamics(AbstractDynamics):
+    """Parameters of several structures, each under several transformations, and of the posterior over them.
+
+    Args:
+        data: What the model knows of its data.
+        structures: Descriptions of sums of components, see `component_names`.
+        transformations: Names of transformations.
+    """
+
+    is_pooled = True
+
+    def __init__(self, data: DataSpec, structures: list[str], transformations: list[str]) -> None:
+        super().__init__()
+        self.transformations = transformations
+        # Parameters are pooled over series. The transformation is a category: it deviates from what they share.
+        pooled = dataclasses.replace(data, num_series=0, cardinality=[*data.cardinality, len(transformations)])
+        self.members = torch.nn.ModuleList([_begun(ISSMDynamics(pooled, description)) for description in structures])
+        names = [name for member in self.issms for name in member.season_names]
+        self.season_names = tuple(dict.fromkeys(names))
+        self.log_prior = torch.nn.Parameter(torch.zeros(len(structures), len(transformations)))
+        self.log_power = torch.nn.Parameter(torch.tensor(math.log(0.3)))
+        self.log_memory = torch.nn.Parameter(torch.tensor(math.log(10.0 * max(data.prediction_length, 4))))
+
+    @property
+    def issms(self) -> list[ISSMDynamics]:
+        """Return the parameters of each structure."""
+        return [member for member in self.members if isinstance(member, ISSMDynamics)]
+
+    def log_weight(
+        self, evidence: Float[Tensor, "series structure transformation"]
+    ) -> Float[Tensor, "series structure transformation"]:
+        """Return the logarithms of the posterior probabilities, prior times likelihood to a learnt power of at most 1.
+
+        The power says how far the likelihood of one step ahead is to be trusted about models that are all wrong
+        (generalised Bayes; Bissiri, Holmes and Walker 2016).
+        """
+        logits = self.log_prior + self.log_power.clamp(max=0.0).exp() * evidence
+        return torch.log_softmax(logits.flatten(1), 1).unflatten(1, logits.shape[1:])
+
+    def forgetting(self, age: Tensor) -> Tensor:
+        """Return the weight of the evidence of an observation that so many others have followed.
+
+        The memory is learnt (dynamic model averaging; Raftery, Karny and Ettler 2010).
+        """
+        return (-age / self.log_memory.clamp(0.0, 9.0).exp()).exp()
+
+
+def _begun(dynamics: ISSMDynamics) -> ISSMDynamics:
+    """Return the dynamics with the initial values of their structure."""
+    structure = dynamics.structure
+    assert structure is not None
+    noises = structure.noise_names
+    with torch.no_grad():
+        values = dynamics.parameters_of_series.population
+        if "trend" in structure.names:
+            for number, name in enumerate(noises):
+                if name in ("trend.level", "trend.slope"):
+                    values[number] = _LEVEL if name == "trend.level" else _SLOPE
+        if "damped_level" in structure.names:
+            values[len(noises) : len(noises) + structure.num_damped] = _DAMPING
+    return dynamics
+
+
+@dataclasses.dataclass(frozen=True)
+class Mixture:
+    """Marginal forecasts of all models of a bank, in transformed units of series of size 1.
+
+    Attributes:
+        log_weight: Logarithms of the weights.
+        mean: Means.
+        deviation: Standard deviations.
+    """
+
+    log_weight: Float[Tensor, "series model"]
+    mean: Float[Tensor, "series model horizon"]
+    deviation: Float[Tensor, "series model horizon"]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class BankInference(AbstractInference[BankDynamics]):
+    """Exact inference in each model of a bank, and a posterior over them.
+
+    Every series is divided by its mean absolute value first, so that transformations mean the same for all.
+
+    Attributes:
+        dynamics: Dynamics of the models.
+        units: Units of the targets: no transformation, since every model has its own.
+        objective: "crps" of the mixture's forecast of a window's future from its past, or "likelihood" of that future.
+    """
+
+    dynamics: BankDynamics
+    units: Units
+    objective: str = "crps"
+
+    def loss(self, batch: Batch, linear: bool) -> Float[Tensor, " series"]:
+        """Return the CRPS or the negative log-likelihood of a window's future, by `objective`."""
+        past = self.slice_of(batch, "past")
+        state = self._after(past, Series.of(batch), None)[0]
+        future, observed = self.slice_of(batch, "future"), batch["future_observed"].squeeze(-1)
+        count = observed.sum(1).clamp_min(1)
+        if self.objective == "likelihood":
+            terms = self._terms(future, Series.of(batch), state)[1].sum(0)
+            joint = torch.logsumexp((self.dynamics.log_weight(state.evidence) + terms).flatten(1), 1)
+            return -joint / count - state.scale[:, 0].log()
+        mixture = self._mixture(state, Series.of(batch), future)
+        values = (future.values.squeeze(-1) / state.size.squeeze(1)).T
+        score = self._crps(mixture, torch.where(observed, values, self._medians(mixture)))
+        # A window in which a series wakes up would outweigh all others in the units of its past.
+        last = last_values(past.values.squeeze(-1), past.observed.squeeze(-1)).unsqueeze(1) / state.size
+        moved = torch.where(observed, (values - torch.cat([last, values[:, :-1]], 1)).abs(), 0.0).sum(1) / count
+        unit = torch.maximum(state.scale[:, 0], moved)
+        return torch.where(observed, score, 0.0).sum(1) / (count * unit)
+
+    def filter(self, batch: Batch, belief: Belief | None = None) -> tuple[Belief, Float[Tensor, "time series"]]:
+        """Return the exact beliefs of all models after the batch's past, and the log-likelihood of each of its steps.
+
+        The log-likelihood of a step is that of the mixture, whose weights are those after the steps before.
+        """
+        past, series = self.slice_of(batch, "past"), self.series_of(batch, belief)
+        before = None if belief is None else belief.bank
+        state, terms = self._after(past, series, before)
+        seen = past.observed.squeeze(-1)
+        evidence = torch.zeros_like(state.evidence) if before is None else before.evidence
+        once = self.dynamics.forgetting(torch.ones_like(state.size))[..., None]
+        steps = []
+        for term, observed in zip(terms, seen[..., None, None], strict=True):
+            steps.append(torch.logsumexp((self.dynamics.log_weight(evidence) + term).flatten(1), 1))
+            evidence = torch.where(observed, once * evidence + term, evidence)
+        log_likelihood = torch.where(seen, torch.stack(steps) + state.scale[:, 0].log(), 0.0)
+        location, scale = (x[:, :1] * state.size for x in (state.location, state.scale))
+        return Belief(state, location, scale, Series.of(batch)), log_likelihood
+
+    def forecast(
+        self, belief: Belief, future: Batch, num_samples: int, generator: torch.Generator | None = None
+    ) -> Float[Tensor, "series sample horizon target"]:
+        """Return exact joint samples of the horizon: every path is of one model, which is drawn by its weight."""
+        state = belief.bank
+        log_weight, joints = self._joints(belief, future)
+        chosen = _draw(log_weight, num_samples, generator)
+        paths = None
+        for structure, joint in enumerate(joints):
+            samples = joint.sample((num_samples,), generator).unflatten(1, (self.num_transformations, -1))
+            paths = self._picked(paths, samples.permute(2, 0, 1, 3), state, chosen, structure)
+        assert paths is not None
+        return self._in_units(paths, future["known_future"])
+
+    def impute(
+        self, batch: Batch, num_samples: int, generator: torch.Generator | None = None
+    ) -> Float[Tensor, "series sample time target"]:
+        """Return joint samples of what is missing, by the simulation smoother of models that are drawn by weight."""
+        past, series = self.slice_of(batch, "past"), Series.of(batch)
+        state = self._after(past, series, None)[0]
+        log_weight = self.dynamics.log_weight(state.evidence)
+        chosen = _draw(log_weight.flatten(1), num_samples, generator)
+        wide = self._wide(past, state.size)
+        location, scale = (_stacked(x) for x in (state.location, state.scale))
+        values, observed = scaled(wide, location, scale)
+        paths = None
+        for structure, member in enumerate(self.dynamics.issms):
+            model = member.linear(self._own(wide, member), self._of_models(series))
+            states = kalman.sample_posterior(model.system, model.prior, values, observed, num_samples, generator)
+            at = model.system.by_step()
+            emitted = torch.cat([at(time)[1].sample(x, generator) for time, x in enumerate(states)], -1)
+            samples = emitted.unflatten(1, (self.num_transformations, -1))
+            samples = samples * state.scale.T[..., None] + state.location.T[..., None]
+            paths = self._picked(paths, samples.permute(2, 0, 1, 3), state, chosen, structure)
+        assert paths is not None
+        return self._in_units(paths, known_past(batch))
+
+    def decompose(self, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
+        """Refuse: the models of a bank have different components.
+
+        Raises:
+            ValueError: Always.
+        """
+        raise ValueError("the models of a bank have different components: train an issm with those that are asked for")
+
+    @property
+    def num_transformations(self) -> int:
+        """Return the number of transformations."""
+        return len(self.dynamics.transformations)
+
+    # All models of a structure are one system, whose batch has the transformations one after the other.
+
+    def _wide(self, time_slice: TimeSlice, size: Float[Tensor, "series 1"]) -> TimeSlice:
+        """Return a slice in units of the series' sizes, under each transformation, transformations outermost."""
+        count = self.num_transformations
+        values = time_slice.values / size
+        wide = torch.cat([transformed(values, name) for name in self.dynamics.transformations], 1)
+        index = time_slice.season_index
+        return TimeSlice(
+            values=torch.where(time_slice.observed.repeat(1, count, 1), wide, 0.0),
+            observed=time_slice.observed.repeat(1, count, 1),
+            active=None if time_slice.active is None else time_slice.active.repeat(1, count),
+            time_feat=time_slice.time_feat.repeat(1, count, 1),
+            season_index=index if index.shape[1] == 1 else index.repeat(1, count, 1),
+            dynamic_real=time_slice.dynamic_real.repeat(1, count, 1),
+        )
+
+    def _own(self, time_slice: TimeSlice, member: ISSMDynamics) -> TimeSlice:
+        """Return a slice with the seasons of one structure."""
+        columns = [self.dynamics.season_names.index(name) for name in member.season_names]
+        return dataclasses.replace(time_slice, season_index=time_slice.season_index[..., columns])
+
+    def _of_models(self, series: Series) -> Series:
+        """Return the series once for each transformation, which is their last category."""
+        count = self.num_transformations
+        codes = torch.arange(count, device=series.index.device).repeat_interleave(len(series.index))
+        known = torch.cat([series.static_cat.repeat(count, 1), codes.unsqueeze(1)], 1)
+        return Series(torch.zeros_like(codes), known, series.static_real.repeat(count, 1))
+
+    def _after(
+        self, past: TimeSlice, series: Series, before: BankState | None
+    ) -> tuple[BankState, Float[Tensor, "time series structure transformation"]]:
+        """Return the state after a slice, and the log-densities of its values in units of the series' sizes."""
+        before = self.beginning(past, series) if before is None else before
+        states, terms = self._terms(past, series, before)
+        seen = past.observed.squeeze(-1)
+        count = seen.sum(0)
+        age = (count - seen.cumsum(0)).to(terms.dtype)
+        kept = self.dynamics.forgetting(count.to(terms.dtype))[:, None, None] * before.evidence
+        evidence = kept + (self.dynamics.forgetting(age)[..., None, None] * terms).sum(0)
+        return dataclasses.replace(before, states=states, evidence=evidence), terms
+
+    def beginning(self, past: TimeSlice, series: Series) -> BankState:
+        """Return the state before the first step of series that begin with a slice, which gives their scaling."""
+        values, seen = past.values, recent(past.observed, self.units.data.scaling_length)
+        size = masked_mean(values.abs(), seen)
+        size = torch.where(size > 0, size, 1.0)
+        wide = self._wide(past, size)
+        location, scale = location_and_scale(wide.values, seen.repeat(1, self.num_transformations, 1), self.units.data)
+        location, scale = (x.reshape(self.num_transformations, -1).T for x in (location, scale))
+        known = self._of_models(series)
+        priors = [member.linear(self._own(wide, member), known).prior for member in self.dynamics.issms]
+        states = tuple(_by_series(prior, self.num_transformations) for prior in priors)
+        shape = (len(size), len(self.dynamics.members), self.num_transformations)
+        return BankState(states, location, scale, size, size.new_zeros(shape))
+
+    def _terms(
+        self, time_slice: TimeSlice, series: Series, before: BankState
+    ) -> tuple[tuple[Gaussian, ...], Float[Tensor, "time series structure transformation"]]:
+        """Return the states after a slice, and the log-densities of its values in units of the series' sizes."""
+        count, members = self.num_transformations, self.dynamics.issms
+        wide, known = self._wide(time_slice, before.size), self._of_models(series)
+        location, scale = (_stacked(x) for x in (before.location, before.scale))
+        values, observed = scaled(wide, location, scale)
+        slope = torch.cat(
+            [log_slope(time_slice.values / before.size, name) for name in self.dynamics.transformations], 1
+        )
+        slope = torch.where(wide.observed, slope - scale.log(), 0.0).squeeze(-1)
+        states, terms = [], []
+        for number, member in enumerate(members):
+            model = member.linear(self._own(wide, member), known)
+            state, term = model.system.posterior(_flat(before.states[number]), values, observed)
+            states.append(_by_series(state, count))
+            terms.append((term + slope).unflatten(1, (count, -1)).transpose(1, 2))
+        return tuple(states), torch.stack(terms, 2)
+
+    def _systems(
+        self, state: BankState, series: Series, future: TimeSlice
+    ) -> list[tuple[Gaussian, AbstractLinearSystem]]:
+        """Return the states and the systems of the future of each structure."""
+        wide, known = self._wide(future, state.size), self._of_models(series)
+        return [
+            (_flat(before), member.linear(self._own(wide, member), known).system)
+            for before, member in zip(state.states, self.dynamics.issms, strict=True)
+        ]
+
+    def _mixture(self, state: BankState, series: Series, future: TimeSlice) -> Mixture:
+        """Return the marginal forecasts of all models."""
+        means, deviations = [], []
+        for before, system in self._systems(state, series, future):
+            marginals = system.marginals(before, len(future.values))
+            for found, x in ((means, marginals.mean), (deviations, marginals.variance.clamp_min(1e-12).sqrt())):
+                found.append(x.squeeze(-1).unflatten(1, (self.num_transformations, -1)).permute(2, 1, 0))
+        return self._mixed(self.dynamics.log_weight(state.evidence).flatten(1), means, deviations, state)
+
+    def _mixed(self, log_weight: Tensor, means: list[Tensor], deviations: list[Tensor], state: BankState) -> Mixture:
+        """Return moments (series, transformation, horizon) of each structure as one record, out of scaled units."""
+        location, scale = state.location[:, None, :, None], state.scale[:, None, :, None]
+        mean, deviation = torch.stack(means, 1), torch.stack(deviations, 1)
+        return Mixture(log_weight, (mean * scale + location).flatten(1, 2), (deviation * scale).flatten(1, 2))
+
+    def _joints(self, belief: Belief, future: Batch) -> tuple[Float[Tensor, "series model"], list[Gaussian]]:
+        """Return the weights and the joint Gaussians of the horizon of each structure, given what is known of it.
+
+        The Gaussians are in transformed units; their batch has the transformations one after the other.
+        """
+        state, series, time_slice = belief.bank, belief.series, self.slice_of(future, "future")
+        log_weight = self.dynamics.log_weight(state.evidence)
+        location, scale = (_stacked(x) for x in (state.location, state.scale))
+        joints = [
+            system.predictive(before, len(time_slice.values))
+            for before, system in self._systems(state, series, time_slice)
+        ]
+        joints = [Gaussian(j.mean * scale + location, j.cov * scale.square().unsqueeze(-1)) for j in joints]
+        known = future["known_future"]
+        observed = ~torch.isnan(known)
+        if not is_transformed(observed) and not bool(observed.any()):
+            return log_weight.flatten(1), joints
+        values = torch.where(observed, known, 0.0).to(state.size.dtype).transpose(0, 1)
+        given = dataclasses.replace(time_slice, values=values, observed=observed.transpose(0, 1))
+        evidence = state.evidence + self._terms(given, series, state)[1].sum(0)
+        wide = self._wide(given, state.size)
+        values, observed = (x.squeeze(-1).T for x in (wide.values, wide.observed))
+        return self.dynamics.log_weight(evidence).flatten(1), [j.condition(values, observed) for j in joints]
+
+    def _picked(
+        self,
+        paths: Tensor | None,
+        samples: Float[Tensor, "series sample transformation time"],
+        state: BankState,
+        chosen: Int[Tensor, "series sample"],
+        structure: int,
+    ) -> Float[Tensor, "series sample time"]:
+        """Return paths in the units of the data, with those of the chosen models of a structure in their places."""
+        for number, name in enumerate(self.dynamics.transformations):
+            own = restored(samples[:, :, number], name) * state.size.unsqueeze(-1)
+            model = structure * self.num_transformations + number
+            paths = own if paths is None else torch.where((chosen == model).unsqueeze(-1), own, paths)
+        assert paths is not None
+        return paths
+
+    def _in_units(self, paths: Float[Tensor, "series sample time"], known: Tensor) -> Tensor:
+        """Return paths clipped where that was chosen, with what is known (not NaN) in their place."""
+        samples = self.units.restore(paths).unsqueeze(-1)
+        known = known.to(samples.dtype).unsqueeze(1)
+        return torch.where(torch.isnan(known), samples, known)
+
+    # The score of a mixture, in units of the series' sizes.
+
+    def _ends(self, mixture: Mixture, normal: float) -> Float[Tensor, "model series horizon"]:
+        """Return the quantile of each model at a quantile of the standard normal distribution."""
+        values = (mixture.mean + normal * mixture.deviation).unflatten(1, (-1, self.num_transformations))
+        each = [restored(values[:, :, k], name) for k, name in enumerate(self.dynamics.transformations)]
+        return torch.stack(each, 2).flatten(1, 2).transpose(0, 1)
+
+    def _medians(self, mixture: Mixture) -> Float[Tensor, "series horizon"]:
+        """Return the median of the first model."""
+        return self._ends(mixture, 0.0)[0].detach()
+
+    def _distribution(
+        self, mixture: Mixture, values: Float[Tensor, "node series horizon"]
+    ) -> Float[Tensor, "node series horizon"]:
+        """Return the distribution function of the mixture."""
+        each = [transformed(values, name) for name in self.dynamics.transformations]
+        places = torch.stack(each).repeat(len(self.dynamics.members), 1, 1, 1)  # model, node, series, horizon
+        mean, deviation = (x.transpose(0, 1).unsqueeze(1) for x in (mixture.mean, mixture.deviation))
+        weight = mixture.log_weight.exp().T[:, None, :, None]
+        return (weight * torch.special.ndtr((places - mean) / deviation)).sum(0)
+
+    def _crps(self, mixture: Mixture, values: Float[Tensor, "series horizon"]) -> Float[Tensor, "series horizon"]:
+        """Return the CRPS of the mixture, the integral of (F(x) - 1[y <= x])^2, by the trapezoidal rule."""
+        with torch.no_grad():
+            far = _FARTHEST * (1 + values.abs())
+            low = torch.maximum(torch.minimum(self._ends(mixture, -_ENDS).amin(0), values), -far)
+            high = torch.minimum(torch.maximum(self._ends(mixture, _ENDS).amax(0), values), far)
+            share = torch.linspace(0, 1, _NODES, device=values.device, dtype=values.dtype)[:, None, None]
+            below, above = low + (values - low) * share, values + (high - values) * share
+        left = torch.trapezoid(self._distribution(mixture, below).square(), below, dim=0)
+        return left + torch.trapezoid((1 - self._distribution(mixture, above)).square(), above, dim=0)
+
+
+def _stacked(values: Float[Tensor, "series transformation"]) -> Float[Tensor, "stacked 1"]:
+    """Return numbers of each transformation one after the other."""
+    return values.T.reshape(-1, 1)
+
+
+def _flat(state: Gaussian) -> Gaussian:
+    """Return states (series, transformation) as one batch, transformations outermost."""
+    return Gaussian(state.mean.transpose(0, 1).flatten(0, 1), state.cov.transpose(0, 1).flatten(0, 1))
+
+
+def _by_series(state: Gaussian, count: int) -> Gaussian:
+    """Return one batch of states, transformations outermost, as states (series, transformation)."""
+    cov = state.cov.expand(*state.batch_shape, -1, -1)
+    mean, cov = (x.unflatten(0, (count, -1)).transpose(0, 1) for x in (state.mean, cov))
+    return Gaussian(mean, cov)
+
+
+def _draw(
+    log_weight: Float[Tensor, "series model"], num_samples: int, generator: torch.Generator | None
+) -> Int[Tensor, "series sample"]:
+    """Return the numbers of models drawn by weight, systematically: each about as often as its weight says."""
+    weight = log_weight.detach().exp()
+    start = torch.rand(len(weight), 1, generator=generator, dtype=weight.dtype, device=weight.device)
+    places = (torch.arange(num_samples, dtype=weight.dtype, device=weight.device) + start) / num_samples
+    return torch.searchsorted(weight.cumsum(1), places).clamp_max(weight.shape[1] - 1)
