@@ -194,6 +194,19 @@ def test_windows_lie_within_their_series():
     assert splits == set(range(4, 10))  # every split that has 4 steps before it and 3 after
 
 
+def test_growing_windows_have_all_of_the_past():
+    """From the series' begin, or so many steps as are wanted; what is not used of the end stays unused."""
+    lengths = set()
+    for epoch in range(30):
+        batches = loader(count=1, past=6, num_batches=2, recent=11, growing=True)
+        batches.set_epoch(epoch)
+        for batch in batches:
+            past = batch["past_target"][0, ~batch["past_is_pad"][0], 0]
+            assert past[0] == max(1, past[-1] - 5)
+            lengths.add(len(past))
+    assert lengths == {5, 6}
+
+
 def test_recent_windows():
     firsts = {
         int(b["past_target"][0, 0, 0]) for _ in range(5) for b in loader(count=1, num_batches=9, recent=10, seed=None)

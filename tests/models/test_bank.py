@@ -22,7 +22,7 @@ def alone(bank, structure: int):
     components = bank.hyperparameters["structures"].split(",")[structure]
     issm = build(MODELS["issm"], **sizes, components=components, transformation="none", clip="none").double()
     mine = issm.dynamics.state_dict()
-    its = bank.dynamics.issms[structure].state_dict()
+    its = bank.dynamics.structures[structure].state_dict()
     for name in mine:
         mine[name] = its[name]
     mine["parameters_of_series.population"] = (
@@ -116,7 +116,7 @@ def test_a_series_decides_for_its_structure():
     with torch.no_grad():
         for parameter in bank.parameters():
             parameter.zero_()
-        for member in bank.dynamics.issms:
+        for member in bank.dynamics.structures:
             member.parameters_of_series.population[: len(member.structure.noise_names)] = -3.0
     entries = entries_of("bank", lengths=(30, 30, 30))
     for entry in entries:

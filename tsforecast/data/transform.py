@@ -170,6 +170,7 @@ class EpochLoader:
         at_end: Take the last window of every series, in order, instead of random ones (validation).
         buffer: Windows among which the order is shuffled.
         scaling_length: Of a model to which the unit of the data does not matter, see `find_exponents`; None for others.
+        growing: Whether a window has all of the past before its split, up to `past` steps, as a prediction has it.
     """
 
     def __init__(
@@ -184,7 +185,9 @@ class EpochLoader:
         at_end: bool = False,
         buffer: int = 4096,
         scaling_length: int | None = None,
+        growing: bool = False,
     ) -> None:
+        self.growing = growing
         self.data, self.past, self.future = data, past, future
         self.batch_size, self.num_batches, self.at_end, self.buffer = batch_size, num_batches, at_end, buffer
         self.recent, self.scaling_length = recent, scaling_length
@@ -245,7 +248,10 @@ class EpochLoader:
                 if self.past is not None:  # a third of a short series is left to choose the split from
                     past = min(self.past, past if self.at_end else max(2 * past // 3, 1))
                 first = last if self.at_end else begin + past
-                yield since_first_value(cut(entry, int(rng.integers(first, last + 1)), past, self.future))
+                split = int(rng.integers(first, last + 1))
+                if self.growing and self.past is not None:
+                    past = min(self.past, split - begin)
+                yield since_first_value(cut(entry, split, past, self.future))
                 if remaining is not None:
                     remaining -= 1
                     if remaining == 0:

@@ -1,23 +1,101 @@
 """Bank of structural models: a posterior over structures and transformations for every series."""
 
+import dataclasses
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
 from tsforecast.models.base import AbstractForecaster
+from tsforecast.models.issm import ISSMDynamics
 from tsforecast.models.options import RECORDS
-from tsforecast.models.parts.bank import BankDynamics, BankInference
+from tsforecast.models.parts.bank import AbstractBankDynamics, BankInference
 from tsforecast.models.parts.bounds import one_of
 from tsforecast.models.parts.component_names import structures_of
+from tsforecast.models.parts.exact import AbstractLinearDynamics
 from tsforecast.models.parts.optimisation import BankTraining, ParameterGroups
 from tsforecast.models.parts.transformation import OF_SIZE_ONE
 from tsforecast.models.parts.units import Scaling, Units
 from tsforecast.models.records import DataSpec
 
+# Initial values, by which structures that are alike begin to differ: a trend that hardly turns, a level that forgets
+# slowly, and an observation which is all noise.
+_SLOPE, _LEVEL, _DAMPING = -5.0, -1.5, 3.0
+
+
+class BankDynamics(AbstractBankDynamics):
+    """Parameters of several structures, each under several transformations, and of the posterior over them.
+
+    Args:
+        data: What the model knows of its data.
+        structures: Descriptions of sums of components, see `component_names`.
+        transformations: Names of transformations.
+        scales: "pooled" for the same noises, dampings and priors of all series; "free" for deviations of each.
+    """
+
+    def __init__(self, data: DataSpec, structures: list[str], transformations: list[str], scales: str) -> None:
+        super().__init__()
+        one_of(("pooled", "free"), scales=scales)
+        self.is_pooled = scales == "pooled"
+        self.transformations = transformations
+        # The transformation is a category of series: its parameters deviate from what all share.
+        cardinality = [*data.cardinality, len(transformations)]
+        wide = dataclasses.replace(data, num_series=0 if self.is_pooled else data.num_series, cardinality=cardinality)
+        self.members = torch.nn.ModuleList([_begun(ISSMDynamics(wide, description)) for description in structures])
+        names = [name for member in self.structures for name in member.season_names]
+        self.season_names = tuple(dict.fromkeys(names))
+        self.log_prior = torch.nn.Parameter(torch.zeros(len(structures), len(transformations)))
+        self.log_power = torch.nn.Parameter(torch.tensor(math.log(0.3)))
+        self.log_memory = torch.nn.Parameter(torch.tensor(math.log(10.0 * max(data.prediction_length, 4))))
+
+    @property
+    def structures(self) -> list[AbstractLinearDynamics]:
+        """Return the parameters of each structure; the transformation is the last category of its series."""
+        return [member for member in self.members if isinstance(member, ISSMDynamics)]
+
+    def log_weight(
+        self, evidence: Float[Tensor, "series structure transformation"]
+    ) -> Float[Tensor, "series structure transformation"]:
+        """Return the logarithms of the posterior probabilities, prior times likelihood to a learnt power of at most 1.
+
+        The power says how far the likelihood of one step ahead is to be trusted about models that are all wrong
+        (generalised Bayes; Bissiri, Holmes and Walker 2016).
+        """
+        logits = self.log_prior + self.log_power.clamp(max=0.0).exp() * evidence
+        return torch.log_softmax(logits.flatten(1), 1).unflatten(1, logits.shape[1:])
+
+    def forgetting(self, age: Tensor) -> Tensor:
+        """Return the weight of the evidence of an observation that so many others have followed.
+
+        The memory is learnt (dynamic model averaging; Raftery, Karny and Ettler 2010).
+        """
+        return (-age / self.log_memory.clamp(0.0, 9.0).exp()).exp()
+
+
+def _begun(dynamics: ISSMDynamics) -> ISSMDynamics:
+    """Return the dynamics with the initial values of their structure."""
+    structure = dynamics.structure
+    assert structure is not None
+    noises = structure.noise_names
+    with torch.no_grad():
+        values = dynamics.parameters_of_series.population
+        if "trend" in structure.names:
+            for number, name in enumerate(noises):
+                if name in ("trend.level", "trend.slope"):
+                    values[number] = _LEVEL if name == "trend.level" else _SLOPE
+        if "damped_level" in structure.names:
+            values[len(noises) : len(noises) + structure.num_damped] = _DAMPING
+    return dynamics
+
 
 class BankForecaster(AbstractForecaster[BankInference]):
     """Several structures, each under several transformations, with a posterior over them for every series.
 
-    It is a switching model whose switch stands still. Noises, dampings and priors of each structure are pooled over
-    series. The weights of a series come from the exact predictive likelihood of its own past, to a learnt power and
-    with a learnt memory. So short series shrink to what the others say, and long ones decide for themselves. Forecasts
-    are mixtures. All is trained together by the score of the mixture.
+    It is a switching model whose switch stands still. Noises, dampings and priors of a structure are those of all
+    series, unless `scales` frees them. The weights of a series come from the exact predictive likelihood of its own
+    past, to a learnt power and with a learnt memory. So short series shrink to what the others say, and long ones
+    decide for themselves. Forecasts are mixtures. All is trained together by the score of the mixture.
 
     Args:
         data: What the estimator finds out about the data.
@@ -27,6 +105,7 @@ class BankForecaster(AbstractForecaster[BankInference]):
         transformations: Names joined by ",", of values in units of the series' mean size: none; symlog, a logarithm
             from about a tenth of that size on, of either sign; asinh, which begins to bend at that size. "auto" takes
             none and symlog.
+        scales: "pooled" for noises, dampings and priors that all series share; "free" for deviations of each series.
         clip: "nonnegative" cuts forecasts at zero, and "none" does not. "auto" does if the training data have no
             negative value.
 
@@ -41,6 +120,7 @@ class BankForecaster(AbstractForecaster[BankInference]):
         *,
         structures: str = "auto",
         transformations: str = "auto",
+        scales: str = "pooled",
         clip: str = "auto",
     ) -> None:
         names = ["none", "symlog"] if transformations == "auto" else transformations.replace(" ", "").split(",")
@@ -48,7 +128,7 @@ class BankForecaster(AbstractForecaster[BankInference]):
             one_of(OF_SIZE_ONE, transformations=name)
         if len(set(names)) < len(names):
             raise ValueError(f"expected every transformation once, got {transformations!r}")
-        dynamics = BankDynamics(data, structures_of(structures, data.freq), names)
+        dynamics = BankDynamics(data, structures_of(structures, data.freq), names, scales)
         units = Units(data, Scaling(transformation="none", clip=clip))
         inference = BankInference(dynamics, units, training.objective)
         super().__init__(data, (training,), inference, ParameterGroups(training.learning_rate))

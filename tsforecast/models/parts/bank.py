@@ -1,7 +1,7 @@
 """Inference in a bank of structural models: a posterior over structures and transformations for every series."""
 
+import abc
 import dataclasses
-import math
 
 import torch
 from jaxtyping import Float, Int
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from tsforecast.core import AbstractLinearSystem, Gaussian, kalman
 from tsforecast.core.torch_internals import is_transformed
-from tsforecast.models.issm import ISSMDynamics
+from tsforecast.models.parts.exact import AbstractLinearDynamics
 from tsforecast.models.parts.inference import AbstractDynamics, AbstractInference
 from tsforecast.models.parts.transformation import log_slope, restored, transformed
 from tsforecast.models.parts.units import (
@@ -21,77 +21,36 @@ from tsforecast.models.parts.units import (
     recent,
     scaled,
 )
-from tsforecast.models.records import BankState, Batch, Belief, DataSpec, Series, TimeSlice
+from tsforecast.models.records import BankState, Batch, Belief, Series, TimeSlice
 
-# Initial values, by which structures that are alike begin to differ: a trend that hardly turns, a level that forgets
-# slowly, and an observation which is all noise.
-_SLOPE, _LEVEL, _DAMPING = -5.0, -1.5, 3.0
 _NODES = 40  # of a quadrature, on either side of the value
 _ENDS = 2.6  # deviations of each model that the quadrature reaches over
 _FARTHEST = 30.0  # sizes of a series that it reaches over, at most
 
 
-class BankDynamics(AbstractDynamics):
+class AbstractBankDynamics(AbstractDynamics):
     """Parameters of several structures, each under several transformations, and of the posterior over them.
 
-    Args:
-        data: What the model knows of its data.
-        structures: Descriptions of sums of components, see `component_names`.
-        transformations: Names of transformations.
+    Attributes:
+        transformations: Names of the transformations.
     """
 
-    is_pooled = True
-
-    def __init__(self, data: DataSpec, structures: list[str], transformations: list[str]) -> None:
-        super().__init__()
-        self.transformations = transformations
-        # Parameters are pooled over series. The transformation is a category: it deviates from what they share.
-        pooled = dataclasses.replace(data, num_series=0, cardinality=[*data.cardinality, len(transformations)])
-        self.members = torch.nn.ModuleList([_begun(ISSMDynamics(pooled, description)) for description in structures])
-        names = [name for member in self.issms for name in member.season_names]
-        self.season_names = tuple(dict.fromkeys(names))
-        self.log_prior = torch.nn.Parameter(torch.zeros(len(structures), len(transformations)))
-        self.log_power = torch.nn.Parameter(torch.tensor(math.log(0.3)))
-        self.log_memory = torch.nn.Parameter(torch.tensor(math.log(10.0 * max(data.prediction_length, 4))))
+    transformations: list[str]
 
     @property
-    def issms(self) -> list[ISSMDynamics]:
-        """Return the parameters of each structure."""
-        return [member for member in self.members if isinstance(member, ISSMDynamics)]
+    @abc.abstractmethod
+    def structures(self) -> list[AbstractLinearDynamics]:
+        """Return the parameters of each structure; the transformation is the last category of its series."""
 
+    @abc.abstractmethod
     def log_weight(
         self, evidence: Float[Tensor, "series structure transformation"]
     ) -> Float[Tensor, "series structure transformation"]:
-        """Return the logarithms of the posterior probabilities, prior times likelihood to a learnt power of at most 1.
+        """Return the logarithms of the posterior probabilities."""
 
-        The power says how far the likelihood of one step ahead is to be trusted about models that are all wrong
-        (generalised Bayes; Bissiri, Holmes and Walker 2016).
-        """
-        logits = self.log_prior + self.log_power.clamp(max=0.0).exp() * evidence
-        return torch.log_softmax(logits.flatten(1), 1).unflatten(1, logits.shape[1:])
-
+    @abc.abstractmethod
     def forgetting(self, age: Tensor) -> Tensor:
-        """Return the weight of the evidence of an observation that so many others have followed.
-
-        The memory is learnt (dynamic model averaging; Raftery, Karny and Ettler 2010).
-        """
-        return (-age / self.log_memory.clamp(0.0, 9.0).exp()).exp()
-
-
-def _begun(dynamics: ISSMDynamics) -> ISSMDynamics:
-    """Return the dynamics with the initial values of their structure."""
-    structure = dynamics.structure
-    assert structure is not None
-    noises = structure.noise_names
-    with torch.no_grad():
-        values = dynamics.parameters_of_series.population
-        if "trend" in structure.names:
-            for number, name in enumerate(noises):
-                if name in ("trend.level", "trend.slope"):
-                    values[number] = _LEVEL if name == "trend.level" else _SLOPE
-        if "damped_level" in structure.names:
-            values[len(noises) : len(noises) + structure.num_damped] = _DAMPING
-    return dynamics
+        """Return the weight of the evidence of an observation that so many others have followed."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,7 +69,7 @@ class Mixture:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class BankInference(AbstractInference[BankDynamics]):
+class BankInference(AbstractInference[AbstractBankDynamics]):
     """Exact inference in each model of a bank, and a posterior over them.
 
     Every series is divided by its mean absolute value first, so that transformations mean the same for all.
@@ -121,7 +80,7 @@ class BankInference(AbstractInference[BankDynamics]):
         objective: "crps" of the mixture's forecast of a window's future from its past, or "likelihood" of that future.
     """
 
-    dynamics: BankDynamics
+    dynamics: AbstractBankDynamics
     units: Units
     objective: str = "crps"
 
@@ -189,7 +148,7 @@ class BankInference(AbstractInference[BankDynamics]):
         location, scale = (_stacked(x) for x in (state.location, state.scale))
         values, observed = scaled(wide, location, scale)
         paths = None
-        for structure, member in enumerate(self.dynamics.issms):
+        for structure, member in enumerate(self.dynamics.structures):
             model = member.linear(self._own(wide, member), self._of_models(series))
             states = kalman.sample_posterior(model.system, model.prior, values, observed, num_samples, generator)
             at = model.system.by_step()
@@ -230,7 +189,7 @@ class BankInference(AbstractInference[BankDynamics]):
             dynamic_real=time_slice.dynamic_real.repeat(1, count, 1),
         )
 
-    def _own(self, time_slice: TimeSlice, member: ISSMDynamics) -> TimeSlice:
+    def _own(self, time_slice: TimeSlice, member: AbstractLinearDynamics) -> TimeSlice:
         """Return a slice with the seasons of one structure."""
         columns = [self.dynamics.season_names.index(name) for name in member.season_names]
         return dataclasses.replace(time_slice, season_index=time_slice.season_index[..., columns])
@@ -240,7 +199,7 @@ class BankInference(AbstractInference[BankDynamics]):
         count = self.num_transformations
         codes = torch.arange(count, device=series.index.device).repeat_interleave(len(series.index))
         known = torch.cat([series.static_cat.repeat(count, 1), codes.unsqueeze(1)], 1)
-        return Series(torch.zeros_like(codes), known, series.static_real.repeat(count, 1))
+        return Series(series.index.repeat(count), known, series.static_real.repeat(count, 1))
 
     def _after(
         self, past: TimeSlice, series: Series, before: BankState | None
@@ -264,16 +223,16 @@ class BankInference(AbstractInference[BankDynamics]):
         location, scale = location_and_scale(wide.values, seen.repeat(1, self.num_transformations, 1), self.units.data)
         location, scale = (x.reshape(self.num_transformations, -1).T for x in (location, scale))
         known = self._of_models(series)
-        priors = [member.linear(self._own(wide, member), known).prior for member in self.dynamics.issms]
+        priors = [member.linear(self._own(wide, member), known).prior for member in self.dynamics.structures]
         states = tuple(_by_series(prior, self.num_transformations) for prior in priors)
-        shape = (len(size), len(self.dynamics.members), self.num_transformations)
+        shape = (len(size), len(self.dynamics.structures), self.num_transformations)
         return BankState(states, location, scale, size, size.new_zeros(shape))
 
     def _terms(
         self, time_slice: TimeSlice, series: Series, before: BankState
     ) -> tuple[tuple[Gaussian, ...], Float[Tensor, "time series structure transformation"]]:
         """Return the states after a slice, and the log-densities of its values in units of the series' sizes."""
-        count, members = self.num_transformations, self.dynamics.issms
+        count, members = self.num_transformations, self.dynamics.structures
         wide, known = self._wide(time_slice, before.size), self._of_models(series)
         location, scale = (_stacked(x) for x in (before.location, before.scale))
         values, observed = scaled(wide, location, scale)
@@ -296,7 +255,7 @@ class BankInference(AbstractInference[BankDynamics]):
         wide, known = self._wide(future, state.size), self._of_models(series)
         return [
             (_flat(before), member.linear(self._own(wide, member), known).system)
-            for before, member in zip(state.states, self.dynamics.issms, strict=True)
+            for before, member in zip(state.states, self.dynamics.structures, strict=True)
         ]
 
     def _mixture(self, state: BankState, series: Series, future: TimeSlice) -> Mixture:
@@ -377,7 +336,7 @@ class BankInference(AbstractInference[BankDynamics]):
     ) -> Float[Tensor, "node series horizon"]:
         """Return the distribution function of the mixture."""
         each = [transformed(values, name) for name in self.dynamics.transformations]
-        places = torch.stack(each).repeat(len(self.dynamics.members), 1, 1, 1)  # model, node, series, horizon
+        places = torch.stack(each).repeat(len(self.dynamics.structures), 1, 1, 1)  # model, node, series, horizon
         mean, deviation = (x.transpose(0, 1).unsqueeze(1) for x in (mixture.mean, mixture.deviation))
         weight = mixture.log_weight.exp().T[:, None, :, None]
         return (weight * torch.special.ndtr((places - mean) / deviation)).sum(0)
