@@ -76,7 +76,7 @@ SMALL = {
     "docs/howto/many.md": {
         '"max_epochs": 50': FAST,
         "epoch=8": "epoch=1",
-        "predict(task.train)": "predict(task.train[:5])",
+        "predict(task.train,": "predict(task.train[:5],",
     },
 }
 

@@ -62,7 +62,7 @@ def test_columns_are_named_once_and_kept(form, tmp_path):
     more = {"price": lambda k, steps: np.arange(steps) % 3 / 3, "town": lambda k, steps: ["Ulm", "Bonn", "Köln"][k % 3]}
     frame = frame_of(entries, **names, **more)
     roles = form(**names, covariates=["price"], static_categories=["town"])
-    estimator = make_estimator(forecast="distribution")
+    estimator = make_estimator()
     predictor = estimator.train(frame, frame, columns=roles)
     assert predictor.categories == {"town": ["Bonn", "Köln", "Ulm"]}
     rows = [{**e, "feat_static_cat": [[2, 0, 1][k % 3]]} for k, e in enumerate(entries)]
@@ -86,7 +86,6 @@ def test_columns_are_named_once_and_kept(form, tmp_path):
 
 def test_a_frame_of_quantiles():
     predictor, frame = trained_frame()
-    torch.manual_seed(0)
     table = predictor.predict_frame(frame, quantiles=[0.1, 0.5, 0.975])
     assert [*table.columns] == ["item_id", "timestamp", "mean", "0.1", "0.5", "0.975"]
     assert len(table) == 5 * HORIZON
@@ -110,14 +109,21 @@ def test_several_targets():
     assert len(table) == 2 * 5 * HORIZON
 
 
+def evaluated(*args, **options):
+    torch.manual_seed(0)  # of the sample paths
+    return evaluate(*args, **options)
+
+
 def test_a_frame_is_evaluated(unchecked):
     entries = make_entries(length=60, missing=False)
     frame = frame_of(entries)
     task = read_task(frame, "D", HORIZON, 2)
-    predictor = make_estimator(forecast="distribution").train(task.train)
+    predictor = make_estimator().train(task.train)
     options = {"baselines": ["random_walk"], "model": "issm"}
-    table = evaluate(predictor, frame, windows=2, **options).table()
-    pd.testing.assert_frame_equal(evaluate(predictor, task, **options).table(), table)
+    table, other = (
+        evaluated(predictor, data, **more, **options).table() for data, more in ((frame, {"windows": 2}), (task, {}))
+    )
+    pd.testing.assert_frame_equal(other, table)
     assert np.isfinite(table.query("metric == 'crps'")["value"]).all()
     assert table.query("metric == 'num_forecasts' and protocol == 'rolling'")["value"].tolist() == [10, 10]
     with pytest.raises(ValueError, match="windows and columns are of a DataFrame"):

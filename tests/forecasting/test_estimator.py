@@ -1,3 +1,4 @@
+import pickle
 import signal
 import warnings
 from pathlib import Path
@@ -14,13 +15,14 @@ from gluonts.dataset.repository import get_dataset
 from gluonts.dataset.split import split
 from gluonts.ev.metrics import MASE, MeanWeightedSumQuantileLoss
 from gluonts.evaluation import Evaluator, make_evaluation_predictions
-from gluonts.model import evaluate_model
+from gluonts.model import SampleForecast, evaluate_model
 from gluonts.model.predictor import ParallelizedPredictor, Predictor
 from gluonts.torch.model.estimator import PyTorchLightningEstimator
 from lightning.pytorch.callbacks import ModelCheckpoint
 
 from tsforecast import StateSpaceEstimator, StateSpacePredictor
 from tsforecast.data.frequency import expected_alias_warnings
+from tsforecast.forecasting.exact import ExactForecast
 from tsforecast.forecasting.predictor import load_predictor, save_predictor, with_prediction_length
 from tsforecast.models import MODELS, ExactInference, options_of
 
@@ -224,7 +226,7 @@ def test_training_from_a_predictor(model):
 
 def test_parallel_prediction():
     entries = make_entries()
-    predictor = make_estimator(forecast="distribution").train(entries)
+    predictor = make_estimator().train(entries)
     parallel = ParallelizedPredictor(predictor, num_workers=1, chunk_size=2)
     for mine, its in zip(parallel.predict(entries), predictor.predict(entries), strict=True):
         np.testing.assert_allclose(mine.quantile(0.9), its.quantile(0.9), rtol=1e-5)
@@ -308,7 +310,7 @@ def test_serialised_and_saved_predictors_are_one_format(trained, tmp_path):
 
 def test_a_series_alone_is_forecast_as_in_a_batch():
     entries = make_entries()
-    predictor = make_estimator(forecast="distribution").train(entries)
+    predictor = make_estimator().train(entries)
     together = list(predictor.predict(entries))
     for entry, forecast in zip(entries, together, strict=True):
         (alone,) = predictor.predict([entry])
@@ -316,19 +318,39 @@ def test_a_series_alone_is_forecast_as_in_a_batch():
         np.testing.assert_allclose(alone.quantile(0.9), forecast.quantile(0.9), rtol=1e-3, atol=1e-3)
 
 
-def test_exact_marginals_agree_with_samples():
+@pytest.mark.parametrize("transformation", ["none", "log1p", "asinh"])
+def test_exact_quantiles_agree_with_sample_paths(transformation):
+    positive = [{**e, "target": np.abs(e["target"])} for e in make_entries()]
+    predictor = make_estimator(transformation=transformation).train(positive)
+    count = 4000
+    for forecast in seeded(predictor, positive, num_samples=count):
+        assert isinstance(forecast, ExactForecast)
+        assert forecast.mean.shape == forecast.quantile(0.9).shape == (HORIZON,)
+        assert forecast.samples.shape == (count, HORIZON)
+        below = (forecast.samples < forecast.quantile(0.9)).mean(0)
+        assert (abs(below - 0.9) < 4.5 * (0.9 * 0.1 / count) ** 0.5).all()
+
+
+def test_forecasts_without_paths():
+    """Quantiles need none; beliefs that are kept, and other processes, have the same forecast."""
     entries = make_entries()
-    for transformation in ("none", "log1p"):
-        positive = [{**e, "target": np.abs(e["target"])} for e in entries]
-        predictor = make_estimator(forecast="distribution", transformation=transformation).train(positive)
-        exact = list(predictor.predict(positive))
-        predictor.forecast = "samples"
-        count = 4000
-        for mine, its in zip(exact, seeded(predictor, positive, num_samples=count), strict=True):
-            assert mine.start_date == its.start_date
-            assert mine.mean.shape == (HORIZON,)
-            below = (its.samples < mine.quantile(0.9)).mean(0)
-            assert (abs(below - 0.9) < 4.5 * (0.9 * 0.1 / count) ** 0.5).all()
+    SampleForecast(np.zeros((1, 1)), entries[0]["start"])  # from the first on GluonTS' forecasts are pickled otherwise
+    predictor = make_estimator().train(entries)
+    drawn = seeded(predictor, entries)
+    live = list(predictor.forecast_from(predictor.filter(entries), num_samples=0))
+    for mine, its, kept in zip(predictor.predict(entries, num_samples=0), drawn, live, strict=True):
+        np.testing.assert_array_equal(mine.quantiles((0.1, 0.9)), its.quantiles((0.1, 0.9)))
+        np.testing.assert_allclose(kept.quantile(0.9), its.quantile(0.9), rtol=1e-3, atol=1e-3)
+        assert (mine.num_samples, its.num_samples, kept.num_samples) == (0, 10, 0)
+        with pytest.raises(ValueError, match="none were drawn: give num_samples of at least 1"):
+            mine.samples  # noqa: B018
+        sent = pickle.loads(pickle.dumps(its))
+        np.testing.assert_array_equal(sent.quantile(0.9), its.quantile(0.9))
+        np.testing.assert_array_equal(sent.samples, its.samples)
+    with pytest.raises(ValueError, match="num_samples of at least 0, got -1"):
+        list(predictor.predict(entries, num_samples=-1))
+    with pytest.raises(ValueError, match="at least 1, got 0: forecasts of RSGLSISSMForecaster are sample paths"):
+        list(make_estimator("rsgls-issm", epochs=1).train(entries).predict(entries, num_samples=0))
 
 
 def test_known_future_values(trained):
@@ -363,7 +385,7 @@ def test_another_horizon_of_particles(model):
 
 def test_another_horizon():
     entries = make_entries()
-    predictor = make_estimator(forecast="distribution").train(entries)
+    predictor = make_estimator().train(entries)
     longer = with_prediction_length(predictor, 3 * HORIZON)
     for mine, its in zip(predictor.predict(entries), longer.predict(entries), strict=True):
         assert its.mean.shape == (3 * HORIZON,)
@@ -652,7 +674,7 @@ def test_shifted_and_scaled_covariates_do_not_matter():
     for size, shift in ((1.0, 0.0), (1000.0, 290.0)):
         data = [{**e, "feat_dynamic_real": size * c + shift} for e, c in zip(entries, covariates, strict=True)]
         training = [{**e, "feat_dynamic_real": e["feat_dynamic_real"][:, :-HORIZON]} for e in data]
-        predictor = make_estimator(forecast="distribution").train(training)
+        predictor = make_estimator().train(training)
         means.append([f.mean for f in predictor.predict(data)])
     np.testing.assert_allclose(means[0], means[1], rtol=1e-3)
 
@@ -689,14 +711,13 @@ def test_series_without_a_value_stop_no_other(model, caplog):
 @pytest.mark.parametrize("model", ["issm", "gls"])
 def test_series_without_a_value_in_a_batch_with_others(model):
     entries = make_entries()
-    predictor = make_estimator(model, forecast="distribution", batch_size=10).train(entries)
+    predictor = make_estimator(model, batch_size=10).train(entries)
     expected = list(predictor.predict(entries))
     blank = [without_a_value(entries[1]), without_a_value(entries[2], item_id="new")]
     forecasts = list(predictor.predict([blank[0], *entries, blank[1]]))
     for mine, its in zip(forecasts[1:-1], expected, strict=True):
         np.testing.assert_allclose(mine.mean, its.mean, rtol=1e-3, atol=1e-3)
         np.testing.assert_allclose(mine.quantile(0.9), its.quantile(0.9), rtol=1e-3, atol=1e-3)
-    predictor.forecast = "samples"
     samples = seeded(predictor, blank, num_samples=4000)
     for exact, drawn in zip((forecasts[0], forecasts[-1]), samples, strict=True):
         deviation = drawn.samples.std(0) / 4000**0.5
@@ -706,7 +727,7 @@ def test_series_without_a_value_in_a_batch_with_others(model):
 def test_the_forecast_without_a_value_does_not_know_the_units_of_the_training():
     """What the documentation says of it: location 0, scale 1, whatever the training data were measured in."""
     entries = make_entries()
-    options = {"forecast": "distribution", "transformation": "none", "clip": "none"}
+    options = {"transformation": "none", "clip": "none"}
     small, large = (
         make_estimator(**options).train([{**e, "target": unit * e["target"]} for e in entries]) for unit in (1, 1024)
     )
@@ -817,16 +838,11 @@ def predictor_with_features():
     ("options", "message"),
     [
         ({"model": "prophet"}, "one of issm, gls"),
-        ({"forecast": "quantiles"}, "samples, distribution"),
+        ({"forecast": "distribution"}, "no hyperparameter 'forecast'"),
         ({"freq": "fortnight"}, "frequency"),
         ({"prediction_length": 0}, "prediction_length to be at least 1"),
         ({"num_series": 3}, "no hyperparameter 'num_series'"),
         ({"state_dim": 3}, "no hyperparameter 'state_dim'"),
-        ({"forecast": "distribution", "transformation": "asinh"}, "take forecast='samples'"),
-        *[
-            ({"model": model, "forecast": "distribution"}, "closed form: take forecast='samples'")
-            for model in PARTICLES
-        ],
         ({"model": "arsgls", "switch": "categorical"}, "no hyperparameter 'switch'"),
     ],
 )

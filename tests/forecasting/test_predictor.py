@@ -107,7 +107,7 @@ def test_weights_do_not_depend_on_the_unit_of_the_data(model):
 
 
 def test_exact_distributions_and_imputations_are_in_the_unit_of_the_data():
-    predictor = make_estimator("issm", epochs=1, forecast="distribution").train(make_entries())
+    predictor = make_estimator("issm", epochs=1).train(make_entries())
     (plain,), (large,) = (list(predictor.predict(in_unit(make_entries(1), unit))) for unit in (1.0, 1e36))
     np.testing.assert_allclose(large.mean / 1e36, plain.mean, rtol=1e-5)
     np.testing.assert_allclose(large.quantile(0.9) / 1e36, plain.quantile(0.9), rtol=1e-5)

@@ -84,6 +84,24 @@ def test_the_loss_is_the_crps_of_the_paths():
     assert ((terms.mean(1) - score).abs() < 4 * error + 0.01 * score).all()
 
 
+@pytest.mark.parametrize("known", [[], [1]])
+def test_quantiles_are_those_of_paths(known):
+    """Also given a known step, which has no variance."""
+    bank, count = make_model("bank", transformations="none,symlog"), 20_000
+    batch = make_batch(bank, entries_of("bank"), train=False)
+    batch["known_future"][:, known] = 1.7
+    with torch.no_grad():
+        belief = bank.filter(batch)[0]
+        found = bank.inference.marginals(belief, batch)
+        paths = bank.forecast(belief, batch, count, torch.Generator().manual_seed(0))
+    free = [step for step in range(paths.shape[2]) if step not in known]
+    for level, quantile in zip((0.1, 0.9), found.quantile(torch.tensor([0.1, 0.9])), strict=True):
+        below = (paths < quantile.unsqueeze(1)).double().mean(1)[:, free]
+        assert ((below - level).abs() < 4.5 * (level * (1 - level) / count) ** 0.5).all()
+        given = torch.full_like(quantile[:, known], batch["known_future"][0, 1, 0].item())
+        torch.testing.assert_close(quantile[:, known], given, rtol=1e-12, atol=1e-12)
+
+
 def test_the_future_has_the_likelihood_of_the_mixture():
     """The joint density of all models by the dense Gaussian of the horizon, with the slopes of transformations."""
     bank = make_model("bank")

@@ -9,6 +9,7 @@ import torch
 from tests.models.cases import HORIZON, LINEAR, linear_of, make_batch, make_entries, make_model, without
 from tsforecast.core import Gaussian
 from tsforecast.models import ExactInference
+from tsforecast.models.parts.transformation import TRANSFORMATIONS, restored
 from tsforecast.models.parts.units import scaled
 
 EXACT = {"rtol": 1e-9, "atol": 1e-9}
@@ -103,46 +104,38 @@ def test_what_is_known_of_the_future_is_conditioned_on(case):
     torch.testing.assert_close(given.cov[0][~seen][:, ~seen], free.cov[0][~seen][:, ~seen] - gain @ cross.T, **EXACT)
 
 
-@pytest.mark.parametrize("transformation", ["none", "log1p"])
-def test_marginals_agree_with_samples(case, transformation):
+@pytest.mark.parametrize("transformation", TRANSFORMATIONS)
+def test_marginals_are_those_of_the_joint_gaussian(case, transformation):
     model, entries = model_and_entries(case, transformation=transformation)
     batch = make_batch(model, entries[1:], train=False)
     with torch.no_grad():
         belief, _ = model.filter(batch)
-        count = 4000
-        samples = model.forecast(belief, batch, count, torch.Generator().manual_seed(2))
-        marginals = model.inference.marginals(belief, batch)
-    for distribution, paths in zip(marginals, samples, strict=True):
-        paths = paths if model.data.num_targets > 1 else paths.squeeze(-1)
-        for level in (0.1, 0.5, 0.9):
-            below = (paths < distribution.icdf(torch.tensor(level))).double().mean(0)
-            assert ((below - level).abs() < 4.5 * (level * (1 - level) / count) ** 0.5).all()
-    if transformation == "none":
-        torch.testing.assert_close(
-            torch.stack([m.mean for m in marginals]).flatten(1), model.inference.predictive(belief, batch).mean
-        )
-    else:  # moments of a shifted log-normal
         joint = model.inference.predictive(belief, batch)
-        mean = (joint.mean + joint.variance / 2).exp() - 1
-        torch.testing.assert_close(torch.stack([m.mean for m in marginals]).flatten(1), mean)
+        found = model.inference.marginals(belief, batch)
+    inside = (joint.mean + joint.variance.sqrt() * 1.2815515655446004).unflatten(1, (HORIZON, -1))
+    expected = restored(inside.double(), transformation)
+    torch.testing.assert_close(
+        found.quantile(torch.tensor([0.9], dtype=torch.float64))[0], expected, rtol=1e-8, atol=1e-8
+    )
 
 
-@pytest.mark.parametrize("transformation", ["none", "log1p"])
-def test_marginals_of_known_values_have_no_variance(case, transformation):
+@pytest.mark.parametrize("transformation", TRANSFORMATIONS)
+def test_marginals_given_known_values(case, transformation):
+    """What is known has no variance, and the rest that of the joint Gaussian given it."""
     model, entries = model_and_entries(case, transformation=transformation)
     known = np.full((*entries[0]["target"].shape[:-1], HORIZON), np.nan, np.float32)
     known[..., 1], known[..., 3] = 1.7, 0.3
     batch = make_batch(model, [{**entries[1], "known_future": known}], train=False)
-    quantile = model.inference.marginals(model.filter(batch)[0], batch)[0].icdf(torch.tensor([0.9]))
+    with torch.no_grad():
+        belief, _ = model.filter(batch)
+        joint = model.inference.predictive(belief, batch)
+        found = model.inference.marginals(belief, batch)
     fixed = torch.as_tensor(np.atleast_2d(known).T)[[1, 3]].double()
-    torch.testing.assert_close(quantile.reshape(HORIZON, -1)[[1, 3]], fixed, rtol=1e-6, atol=1e-6)
-
-
-def test_marginals_behind_asinh_are_refused(case):
-    model, entries = model_and_entries(case, transformation="asinh")
-    batch = make_batch(model, entries, train=False)
-    with pytest.raises(ValueError, match="take samples"):
-        model.inference.marginals(model.filter(batch)[0], batch)
+    for quantile in found.quantile(torch.tensor([0.1, 0.9])):
+        torch.testing.assert_close(quantile[0, [1, 3]], fixed, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(
+        found.deviation[0, 0, [0, 2]].flatten(), joint.variance.sqrt().reshape(HORIZON, -1)[[0, 2]].flatten(), **EXACT
+    )
 
 
 @pytest.mark.parametrize("over", ["series", "parameters"])

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import pandas as pd
@@ -15,8 +15,19 @@ TENTHS = tuple(k / 10 for k in range(1, 10))
 INTERVALS = (50, 80, 95)  # central prediction intervals whose coverage is reported, in percent
 
 
+@runtime_checkable
+class HasQuantiles(Protocol):
+    """A forecast that gives the exact quantiles of several levels at once."""
+
+    def quantiles(self, levels: tuple[float, ...]) -> NDArray[np.float64]:
+        """Return quantiles (level, horizon[, target])."""
+        ...
+
+
 def forecast_quantiles(forecast: Forecast, levels: tuple[float, ...]) -> NDArray[np.float64]:
-    """Quantiles (level, horizon[, target]) of any GluonTS forecast, with one sort for all levels."""
+    """Quantiles (level, horizon[, target]) of any GluonTS forecast: exact where it knows them, else with one sort."""
+    if isinstance(forecast, HasQuantiles):
+        return forecast.quantiles(levels)
     if isinstance(forecast, SampleForecast):
         index = np.round((forecast.num_samples - 1) * np.asarray(levels)).astype(int)
         return np.sort(np.asarray(forecast.samples, np.float64), axis=0)[index]

@@ -24,14 +24,13 @@ from tsforecast.forecasting.arguments import recorded
 from tsforecast.forecasting.data_summary import DataSummary, adopt, summarise
 from tsforecast.forecasting.predictor import StateSpacePredictor
 from tsforecast.forecasting.training import fit
-from tsforecast.models import MODELS, AbstractForecaster, ExactInference, make_model, options_of
+from tsforecast.models import MODELS, AbstractForecaster, make_model, options_of
 from tsforecast.models.parts.bounds import at_least
 from tsforecast.models.parts.units import largest_value
 from tsforecast.nn.decoders import DECODERS
 
 log = logging.getLogger(__name__)
 
-FORECASTS = ("samples", "distribution")
 DEFAULT_EPOCHS = 40
 _LEAST_BATCHES = 4
 # Windows of a batch of 64 then take about half a gigabyte to train on.
@@ -66,17 +65,16 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         batch_size: Number of windows in a batch.
         num_batches_per_epoch: Batches in an epoch; None for one pass over the data, and at least four batches. At most
             25 where no parameter belongs to a series (`bank`).
-        num_samples: Number of sample paths of a forecast.
+        num_samples: Number of sample paths of a forecast. Quantiles of linear models are exact, and need none.
         seed: Seed of the initial weights, the order of the data and what is drawn in training; None for not
             reproducible.
-        forecast: "samples", or "distribution" for exact marginal distributions (of linear models).
         use_feat_static_cat: Whether the model has parameters for the static categories of the training data. If so, a
             series without them is forecast as of an unknown category, with a warning; if not, the field is ignored.
         trainer_kwargs: Options of Lightning's `Trainer` (default: 40 epochs, gradient clipped at 10, no files written).
         hyperparameters: Hyperparameters of the model.
 
     Raises:
-        ValueError: If a model, forecast or hyperparameter is not known.
+        ValueError: If a model or hyperparameter is not known.
     """
 
     _columns: Columns | None = None  # roles of the columns of a training data frame
@@ -99,14 +97,11 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         num_batches_per_epoch: int | None = None,
         num_samples: int = 100,
         seed: int | None = None,
-        forecast: str = "samples",
         use_feat_static_cat: bool = True,
         trainer_kwargs: dict[str, Any] | None = None,
         **hyperparameters: Any,
     ) -> None:
         super().__init__(trainer_kwargs={} if trainer_kwargs is None else trainer_kwargs)
-        if forecast not in FORECASTS:
-            raise ValueError(f"expected forecast to be one of {', '.join(FORECASTS)}, got {forecast!r}")
         at_least(1, train_horizon=train_horizon, history_length=history_length, batch_size=batch_size)
         at_least(1, num_batches_per_epoch=num_batches_per_epoch)
         at_least(0, context_length=context_length, train_length=train_length)
@@ -118,7 +113,6 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         self.batch_size = batch_size
         self.num_batches_per_epoch = num_batches_per_epoch
         self.seed = seed
-        self.forecast = forecast
         self.use_feat_static_cat = use_feat_static_cat
         self.hyperparameters = {**hyperparameters, "num_samples": num_samples}
         with torch.device("meta"):  # refuses bad options before data are read, and allocates nothing
@@ -128,10 +122,6 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         cycle = 0 if structure is None else structure.longest_cycle
         self.context_length = _context(self.freq, cycle) if context_length is None else context_length
         self.train_length = _recent(self.freq, cycle) if train_length is None else train_length
-        if forecast == "distribution" and not isinstance(net.inference, ExactInference):
-            raise ValueError(f"model {model!r} has no marginal distributions in closed form: take forecast='samples'")
-        if forecast == "distribution" and net.units.transformation == "asinh":
-            raise ValueError("marginal distributions are not available behind 'asinh': take forecast='samples'")
 
     def __repr__(self) -> str:
         arguments = ", ".join(f"{name}={value!r}" for name, value in self.__init_args__.items())
@@ -371,7 +361,6 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
             self.freq,
             self.batch_size,
             self.history_length,
-            self.forecast,
             columns=None if self._columns is None else as_lists(self._columns),
             categories=self._categories,
         )

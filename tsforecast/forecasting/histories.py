@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from gluonts.itertools import batcher
 from gluonts.model.forecast import Forecast, SampleForecast
-from gluonts.torch.model.forecast import DistributionForecast
 from gluonts.transform import Transformation
 from numpy.typing import NDArray
 
@@ -17,8 +16,8 @@ from tsforecast.data.checks import as_numbers, check_entries
 from tsforecast.data.frequency import expected_alias_warnings
 from tsforecast.data.magnitude import compact, find_exponents, in_units
 from tsforecast.data.windows import collate, cut, since_first_value
+from tsforecast.forecasting.exact import BatchMarginals, ExactForecast
 from tsforecast.models import AbstractForecaster, Belief
-from tsforecast.models.parts.exact import ExactInference, distribution_in_units
 from tsforecast.models.parts.units import FARTHEST
 
 log = logging.getLogger(__name__)
@@ -38,7 +37,6 @@ class Histories:
         freq: Frequency that the data must have.
         batch_size: Number of series at a time.
         history_length: Steps of the history used at most; None for all.
-        forecast: "samples" or "distribution".
         device: Device of the model.
         far: Values that were too far from the others, which filtering adds; see `warn`.
     """
@@ -49,7 +47,6 @@ class Histories:
     freq: str
     batch_size: int
     history_length: int | None
-    forecast: str
     device: torch.device
     far: dict[str, None] = field(default_factory=dict)
 
@@ -115,8 +112,15 @@ class Histories:
     ) -> list[Forecast]:
         """Return forecasts in the units of the data, whose targets were divided by powers of two.
 
+        Args:
+            belief: The belief at the end of the past.
+            batch: Its future is read.
+            num_samples: Number of sample paths; None for the model's own number. With 0 none are drawn, where
+                quantiles are exact.
+            exponents: Exponents of the powers of two.
+
         Raises:
-            ValueError: If a known value of the future is too far from the series.
+            ValueError: If a known value of the future is too far from the series, or the number of paths is too small.
         """
         net, count = self.net, len(batch["forecast_start"])
         names, infos = (batch.get(name, [None] * count) for name in ("item_id", "info"))
@@ -125,16 +129,29 @@ class Histories:
             for start, item, info in zip(batch["forecast_start"], names, infos, strict=True)
         ]
         _refuse_far_future(net, batch, belief, names)
-        if self.forecast == "distribution":
-            assert isinstance(net.inference, ExactInference)
-            marginals = zip(net.inference.marginals(belief, batch), exponents, strict=True)
-            found = [distribution_in_units(marginal, powers) for marginal, powers in marginals]
-            return [DistributionForecast(distribution=d, **c) for d, c in zip(found, common, strict=True)]
-        samples = net.forecast(belief, batch, num_samples or net.data.num_samples)
+        marginals = net.inference.marginals(belief, batch)
+        paths = self._paths(belief, batch, num_samples, exponents)
+        if marginals is None:
+            return [SampleForecast(samples=one, **c) for one, c in zip(paths, common, strict=True)]
+        exact = BatchMarginals(marginals, exponents)
+        return [ExactForecast(exact, k, one, **c) for k, (one, c) in enumerate(zip(paths, common, strict=True))]
+
+    def _paths(
+        self, belief: Belief, batch: dict[str, Any], num_samples: int | None, exponents: NDArray[np.int64]
+    ) -> list[Any]:
+        """Return sample paths of every series in the units of the data; None for each if there are to be 0."""
+        net = self.net
+        count = net.data.num_samples if num_samples is None else num_samples
+        least = 0 if net.inference.has_marginals else 1
+        if count < least:
+            why = "" if least == 0 else f": forecasts of {type(net).__name__} are sample paths"
+            raise ValueError(f"expected num_samples of at least {least}, got {count}{why}")
+        if count == 0:
+            return [None] * len(exponents)
+        samples = net.forecast(belief, batch, count)
         if net.data.num_targets == 1:
             samples = samples.squeeze(-1)
-        paths = [in_units(one, powers) for one, powers in zip(samples.cpu().numpy(), exponents, strict=True)]
-        return [SampleForecast(samples=one, **c) for one, c in zip(paths, common, strict=True)]
+        return [in_units(one, powers) for one, powers in zip(samples.cpu().numpy(), exponents, strict=True)]
 
     def imputed(self, entry: dict[str, Any], num_samples: int | None) -> SampleForecast:
         """Return joint samples of the missing values of an entry, given all that it has."""

@@ -42,7 +42,6 @@ class StateSpacePredictor(PyTorchPredictor):
         freq: Frequency that the data must have.
         batch_size: Number of series at a time.
         history_length: Steps of the history used at most; None for all.
-        forecast: "samples" for sample paths, "distribution" for the exact marginal distributions (small; for fleets).
         device: "auto" for a GPU where there is one.
         columns: Roles of the columns of the data frame that it was trained with, as `as_lists` makes them; None where
             it was not.
@@ -58,7 +57,6 @@ class StateSpacePredictor(PyTorchPredictor):
         freq: str,
         batch_size: int = 64,
         history_length: int | None = None,
-        forecast: str = "samples",
         device: str | torch.device = "auto",
         columns: dict[str, list[str]] | None = None,
         categories: dict[str, list[str]] | None = None,
@@ -73,7 +71,6 @@ class StateSpacePredictor(PyTorchPredictor):
         )
         self.freq = freq
         self.history_length = history_length
-        self.forecast = forecast
         self.columns = columns
         self.categories = categories
 
@@ -124,7 +121,8 @@ class StateSpacePredictor(PyTorchPredictor):
             dataset: GluonTS data entries. `feat_dynamic_real` must reach over the horizon; an entry may carry
                 `known_future`, the known part of the horizon's targets with NaN where free. Or a DataFrame in long
                 format, see `tsforecast.data.read_task`; the forecast begins behind its last targets.
-            num_samples: Number of sample paths; None for the model's own number.
+            num_samples: Number of sample paths; None for the model's own number. With 0 none are drawn, where quantiles
+                are exact (`ExactForecast`).
             columns: What the columns of a frame are, see `StateSpaceEstimator.train`; None for those of the training.
 
         Raises:
@@ -148,7 +146,8 @@ class StateSpacePredictor(PyTorchPredictor):
         Args:
             dataset: As `predict` takes it.
             quantiles: Levels between 0 and 1.
-            num_samples: Number of sample paths that quantiles are taken from; None for the model's own number.
+            num_samples: Number of sample paths that quantiles are taken from, where they are not exact; None for the
+                model's own number.
             columns: As `predict` takes it.
 
         Returns:
@@ -160,7 +159,7 @@ class StateSpacePredictor(PyTorchPredictor):
         """
         levels = check_levels(quantiles)
         targets = columns_of(self.columns if columns is None else columns).targets
-        forecasts = self.predict(dataset, num_samples, columns)
+        forecasts = self.predict(dataset, 0 if self.has_marginals else num_samples, columns)
         frames = [forecast_frame(chunk, levels, targets) for chunk in batcher(forecasts, self.batch_size)]
         if not frames:
             raise ValueError("the data set is empty: expected at least one series")
@@ -242,12 +241,20 @@ class StateSpacePredictor(PyTorchPredictor):
             beliefs: Beliefs from `filter` or `update`.
             dataset: Entries with `item_id` and, over the horizon, `feat_dynamic_real` (where the model has covariates)
                 or `known_future`; they name the series and their order. None for all beliefs.
-            num_samples: Number of sample paths; None for the model's own number.
+            num_samples: Number of sample paths; None for the model's own number. With 0 none are drawn, where quantiles
+                are exact (`ExactForecast`).
 
         Raises:
             ValueError: If a series is not known, or covariates do not fit; the message names the series.
         """
         return forecasts_from(self._histories(), beliefs, dataset, num_samples)
+
+    @property
+    def has_marginals(self) -> bool:
+        """Return whether quantiles of forecasts are exact, and need no sample paths."""
+        net = self.prediction_net
+        assert isinstance(net, AbstractForecaster)
+        return net.inference.has_marginals
 
     def _histories(self) -> Histories:
         net = self.prediction_net.eval()
@@ -259,7 +266,6 @@ class StateSpacePredictor(PyTorchPredictor):
             self.freq,
             self.batch_size,
             self.history_length,
-            self.forecast,
             torch.device(self.device),
         )
 
@@ -273,7 +279,6 @@ def with_module(predictor: StateSpacePredictor, module: AbstractForecaster) -> S
         predictor.freq,
         predictor.batch_size,
         predictor.history_length,
-        predictor.forecast,
         predictor.device,
         predictor.columns,
         predictor.categories,
@@ -300,7 +305,6 @@ def with_prediction_length(predictor: StateSpacePredictor, prediction_length: in
         predictor.freq,
         predictor.batch_size,
         predictor.history_length,
-        predictor.forecast,
         predictor.device,
         predictor.columns,
         predictor.categories,

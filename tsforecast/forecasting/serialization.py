@@ -23,7 +23,7 @@ from tsforecast.data.tensors import load_tensors
 from tsforecast.data.transform import Prepare
 from tsforecast.models import MODELS, AbstractForecaster, make_model, options_of
 
-FORMAT = 3  # of these folders; it is raised when older ones can no longer be read
+FORMAT = 4  # of these folders; it is raised when older ones can no longer be read
 RECORD = "predictor.json"
 WEIGHTS = "prediction-net-state.pt"
 

@@ -2,6 +2,7 @@
 
 import abc
 import dataclasses
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float, Int
@@ -11,6 +12,7 @@ from tsforecast.core import AbstractLinearSystem, Gaussian, kalman
 from tsforecast.core.torch_internals import is_transformed
 from tsforecast.models.parts.exact import AbstractLinearDynamics
 from tsforecast.models.parts.inference import AbstractDynamics, AbstractInference
+from tsforecast.models.parts.marginals import Marginals
 from tsforecast.models.parts.transformation import log_slope, restored, transformed
 from tsforecast.models.parts.units import (
     Units,
@@ -83,6 +85,7 @@ class BankInference(AbstractInference[AbstractBankDynamics]):
     dynamics: AbstractBankDynamics
     units: Units
     objective: str = "crps"
+    has_marginals: ClassVar[bool] = True
 
     def loss(self, batch: Batch, linear: bool) -> Float[Tensor, " series"]:
         """Return the CRPS or the negative log-likelihood of a window's future, by `objective`."""
@@ -135,6 +138,27 @@ class BankInference(AbstractInference[AbstractBankDynamics]):
             paths = self._picked(paths, samples.permute(2, 0, 1, 3), state, chosen, structure)
         assert paths is not None
         return self._in_units(paths, future["known_future"])
+
+    def marginals(self, belief: Belief, future: Batch) -> Marginals:
+        """Return the exact marginal distributions of the horizon, see `AbstractInference`: mixtures of all models."""
+        known = future["known_future"].double()
+        observed = ~torch.isnan(known)
+        if bool(observed.any()):
+            log_weight, joints = self._joints(belief, future)
+            parts = [(joint.mean, joint.variance.clamp_min(0).sqrt()) for joint in joints]
+            mean, deviation = (
+                torch.stack([x.unflatten(0, (self.num_transformations, -1)) for x in own]).flatten(0, 1).transpose(0, 1)
+                for own in zip(*parts, strict=True)
+            )
+        else:
+            mixture = self._mixture(belief.bank, belief.series, self.slice_of(future, "future"))
+            log_weight, mean, deviation = mixture.log_weight, mixture.mean, mixture.deviation
+        names, size = tuple(self.dynamics.transformations) * len(self.dynamics.structures), belief.bank.size.double()
+        given = torch.stack([transformed(torch.nan_to_num(known / size.unsqueeze(1)), name) for name in names], 1)
+        seen = observed.unsqueeze(1)
+        mean = torch.where(seen, given, mean.double().unsqueeze(-1))
+        deviation = torch.where(seen, 0.0, deviation.double().unsqueeze(-1))
+        return Marginals(log_weight.double(), mean, deviation, size, names, self.units.clip)
 
     def impute(
         self, batch: Batch, num_samples: int, generator: torch.Generator | None = None

@@ -2,17 +2,16 @@
 
 import abc
 import dataclasses
+from typing import ClassVar
 
-import numpy as np
 import torch
-from gluonts.torch.distributions import AffineTransformed
 from jaxtyping import Float
-from numpy.typing import NDArray
 from torch import Tensor
 
 from tsforecast.core import Gaussian, kalman
 from tsforecast.core.torch_internals import is_transformed
 from tsforecast.models.parts.inference import AbstractDynamics, AbstractInference, LinearModel
+from tsforecast.models.parts.marginals import Marginals
 from tsforecast.models.parts.objectives import crps_of_marginals, negative_log_likelihood
 from tsforecast.models.parts.units import Units, known_past, scaled
 from tsforecast.models.records import Batch, Belief, Series, TimeSlice
@@ -45,6 +44,7 @@ class ExactInference(AbstractInference[AbstractLinearDynamics]):
     dynamics: AbstractLinearDynamics
     units: Units
     objective: str = "crps"
+    has_marginals: ClassVar[bool] = True
 
     def loss(self, batch: Batch, linear: bool) -> Float[Tensor, " series"]:
         """Return the CRPS or the negative log-likelihood, by `objective`; the model is linear in any case."""
@@ -121,41 +121,23 @@ class ExactInference(AbstractInference[AbstractLinearDynamics]):
         smoothed = kalman.smooth(model.system, model.prior, *scaled(time_slice, location, scale)).states
         return structure.parts_of(smoothed, model.system, time_slice, location, scale)
 
-    def marginals(self, belief: Belief, future: Batch) -> list[torch.distributions.Distribution]:
-        """Return the exact marginal distributions of the horizon for every series, in the units of the data.
+    def marginals(self, belief: Belief, future: Batch) -> Marginals:
+        """Return the exact marginal distributions of the horizon, given what is known of it; see `AbstractInference`.
 
-        They are not clipped. Univariate targets have shape (horizon,), others (horizon, target). What is known of the
-        future has no variance.
-
-        Args:
-            belief: The belief at the end of the past.
-            future: Its `future_*` fields are read, and `known_future`, which is NaN where it is free.
-
-        Raises:
-            ValueError: If the transformation is "asinh".
+        What is known has no variance. Only where something is known the joint Gaussian of all steps is computed.
         """
-        transformation, targets = self.units.transformation, self.units.data.num_targets
-        if transformation == "asinh":
-            raise ValueError("marginal distributions are not available behind 'asinh': take samples")
-        joint = self.predictive(belief, future)
-        shape = (-1,) if targets == 1 else (-1, targets)
-        mean, deviation = (x.unflatten(-1, shape).cpu() for x in (joint.mean, joint.variance.clamp_min(0).sqrt()))
-        kind = torch.distributions.Normal if transformation == "none" else torch.distributions.LogNormal
-        # Not validated: what is known of the future has the deviation 0.
-        marginals = [kind(m, d, validate_args=False) for m, d in zip(mean, deviation, strict=True)]
-        return [AffineTransformed(m, loc=-1.0) for m in marginals] if transformation == "log1p" else list(marginals)
-
-
-def distribution_in_units(
-    marginal: torch.distributions.Distribution, exponents: NDArray[np.int64]
-) -> torch.distributions.Distribution:
-    """Return a marginal distribution in the units of the data, for targets that were divided by powers of two.
-
-    Args:
-        marginal: Distribution of the targets as they were divided.
-        exponents: Exponents of the powers of two, one for each target.
-    """
-    if not exponents.any():
-        return marginal
-    unit = torch.as_tensor(np.ldexp(1.0, exponents))
-    return torch.distributions.Normal(marginal.mean.double() * unit, marginal.stddev.double() * unit, False)
+        known = future["known_future"].double()
+        observed = ~torch.isnan(known)
+        if bool(observed.any()):
+            joint = self.predictive(belief, future)
+            mean, variance = (x.double().reshape(known.shape) for x in (joint.mean, joint.variance))
+        else:
+            time_slice = self.slice_of(future, "future")
+            system = self.dynamics.linear(time_slice, belief.series, belief.memory).system
+            steps = system.marginals(belief.gaussian, len(time_slice.time_feat))
+            location, scale = (x.double().unsqueeze(1) for x in (belief.location, belief.scale))
+            mean, variance = (x.double().transpose(0, 1) for x in (steps.mean, steps.variance))
+            mean, variance = mean * scale + location, variance * scale.square()
+        deviation = torch.where(observed, 0.0, variance.clamp_min(0).sqrt())
+        mean = torch.where(observed, self.units.transform(torch.nan_to_num(known)), mean)
+        return Marginals.single(mean, deviation, self.units.transformation, self.units.clip)

@@ -2,13 +2,14 @@
 
 import abc
 import dataclasses
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from tsforecast.core import AbstractLinearSystem, Gaussian
+from tsforecast.models.parts.marginals import Marginals
 from tsforecast.models.parts.structure import Structure
 from tsforecast.models.parts.units import Units
 from tsforecast.models.records import Batch, Belief, Series, TimeSlice
@@ -52,10 +53,12 @@ class AbstractInference(abc.ABC, Generic[SomeDynamics]):
     Attributes:
         dynamics: Dynamics of the model.
         units: Units of its targets.
+        has_marginals: Whether `marginals` are known in closed form.
     """
 
     dynamics: SomeDynamics
     units: Units
+    has_marginals: ClassVar[bool]
 
     @abc.abstractmethod
     def loss(self, batch: Batch, linear: bool) -> Float[Tensor, " series"]:
@@ -75,6 +78,15 @@ class AbstractInference(abc.ABC, Generic[SomeDynamics]):
         self, belief: Belief, future: Batch, num_samples: int, generator: torch.Generator | None = None
     ) -> Float[Tensor, "series sample horizon target"]:
         """Return sample paths, see `AbstractForecaster.forecast`."""
+
+    @abc.abstractmethod
+    def marginals(self, belief: Belief, future: Batch) -> Marginals | None:
+        """Return the exact marginal distributions of the horizon in float64; None if they have no closed form.
+
+        Args:
+            belief: The belief at the end of the past.
+            future: Its `future_*` fields are read, and `known_future`, which is NaN where it is free.
+        """
 
     @abc.abstractmethod
     def impute(

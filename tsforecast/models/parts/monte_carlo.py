@@ -4,6 +4,7 @@ import abc
 import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float
@@ -146,6 +147,7 @@ class ParticleInference(AbstractInference[AbstractSwitchingDynamics]):
     gradient_length: int = 0
     likelihood: Callable[["ParticleInference", Batch], Float[Tensor, " series"]] | None = None
     advice: str = ""
+    has_marginals: ClassVar[bool] = False
 
     # The filter.
 
@@ -288,6 +290,9 @@ class ParticleInference(AbstractInference[AbstractSwitchingDynamics]):
         system, _ = self.dynamics.switching(time_slice, belief.series, belief.location, belief.scale, proposing=False)
         steps = len(time_slice.time_feat)
         return particles.forecast(system, belief.particles, steps, num_samples, generator, hold=hold)[0]
+
+    def marginals(self, belief: Belief, future: Batch) -> None:
+        """Return None: there are sample paths only."""
 
     def forecast(
         self,

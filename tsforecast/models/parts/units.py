@@ -64,6 +64,11 @@ class Units:
         return "none" if self.options.transformation == "auto" else self.options.transformation
 
     @property
+    def clip(self) -> str:
+        """Return "nonnegative" if forecasts are cut at zero, else "none"."""
+        return "none" if self.options.clip == "auto" else self.options.clip
+
+    @property
     def is_scale_free(self) -> bool:
         """Return whether data in another unit give the same forecast in that unit."""
         return self.transformation == "none" and self.options.scaling == "series" and self.support == "real"
@@ -80,7 +85,7 @@ class Units:
     def restore(self, values: Tensor, size: Tensor | None = None) -> Tensor:
         """Return values in the units of the data, clipped at zero if that was chosen; see `restored`."""
         values = restored(values, self.transformation, size)
-        return values.clamp_min(0.0) if self.options.clip == "nonnegative" else values
+        return values.clamp_min(0.0) if self.clip == "nonnegative" else values
 
     def in_units(
         self,

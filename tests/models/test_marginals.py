@@ -1,0 +1,143 @@
+"""Marginal distributions of a horizon, against draws, and against integrals over the standard normal."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from scipy import integrate, stats
+
+from tsforecast.models.parts.marginals import Marginals
+from tsforecast.models.parts.transformation import OF_SIZE_ONE, TRANSFORMATIONS, restored, transformed
+
+LEVELS = (0.01, 0.1, 0.5, 0.9, 0.99)
+CASES = [(name,) for name in dict.fromkeys((*TRANSFORMATIONS, *OF_SIZE_ONE))] + [
+    ("none", "log1p"),
+    ("symlog", "asinh", "none"),
+]
+SIZE = torch.tensor([[1.0, 5.0], [0.1, 30.0]], dtype=torch.float64)  # series, target
+SERIES, HORIZON, TARGETS = 2, 3, 2
+
+
+def make_marginals(names, clip="none", deviation=None):
+    """Components around values of about 5; those that see data as they are have larger means."""
+    generator = torch.Generator().manual_seed(len(names))
+    shape = (SERIES, len(names), HORIZON, TARGETS)
+    mean = 1.5 + torch.randn(shape, generator=generator, dtype=torch.float64)
+    spread = 0.2 + torch.rand(shape, generator=generator, dtype=torch.float64)
+    spread = spread if deviation is None else torch.full_like(spread, deviation)
+    for k, name in enumerate(names):
+        if name == "none":
+            mean[:, k], spread[:, k] = 4 * mean[:, k], 3 * spread[:, k]
+    weight = torch.randn(SERIES, len(names), generator=generator, dtype=torch.float64).log_softmax(1)
+    return Marginals(weight, mean, spread, SIZE, names, clip)
+
+
+def draws(found, count):
+    """Values by their definition: choose a component, draw its Gaussian, go back to the units of the data, clip."""
+    generator = torch.Generator().manual_seed(7)
+    weight = found.log_weight.exp()
+    chosen = torch.multinomial(weight, count, replacement=True, generator=generator)  # (series, draw)
+    noise = torch.randn((count, *found.mean.shape), generator=generator, dtype=torch.float64)
+    parts = (found.mean + found.deviation * noise).unbind(2)
+    values = torch.stack([restored(x, name) for x, name in zip(parts, found.transformations, strict=True)])
+    index = chosen.T[None, ..., None, None].expand(1, *values.shape[1:])
+    values = values.gather(0, index)[0] * SIZE.unsqueeze(1)
+    return values.clamp_min(0.0) if found.clip == "nonnegative" else values
+
+
+@pytest.mark.parametrize("clip", ["none", "nonnegative"])
+@pytest.mark.parametrize("names", CASES)
+def test_quantiles_are_those_of_draws(names, clip):
+    found, count = make_marginals(names, clip), 100_000
+    values = draws(found, count)
+    for level, quantile in zip(LEVELS, found.quantile(torch.tensor(LEVELS)), strict=True):
+        standard_error = (level * (1 - level) / count) ** 0.5
+        # Values at 0, where many are clipped, count on either side.
+        below, upto = (values < quantile).double().mean(0), (values <= quantile).double().mean(0)
+        assert (below < level + 4.5 * standard_error).all()
+        assert (upto > level - 4.5 * standard_error).all()
+
+
+@pytest.mark.parametrize("names", CASES)
+def test_the_distribution_function_is_the_sum_of_the_formula(names):
+    found = make_marginals(names)
+    inverse = {
+        "none": lambda x: x,
+        "log1p": lambda x: np.log(np.maximum(1 + x, 1e-300)),
+        "asinh": np.arcsinh,
+        "symlog": lambda x: np.arcsinh(10 * x),
+    }
+    for level, quantile in zip(LEVELS, found.quantile(torch.tensor(LEVELS, dtype=torch.float64)), strict=True):
+        expected = sum(
+            weight[:, None, None]
+            * stats.norm.cdf(inverse[name](quantile.numpy() / SIZE.unsqueeze(1).numpy()), mean, deviation)
+            for weight, mean, deviation, name in zip(
+                found.log_weight.exp().numpy().T,
+                found.mean.numpy().swapaxes(0, 1),
+                found.deviation.numpy().swapaxes(0, 1),
+                names,
+                strict=True,
+            )
+        )
+        np.testing.assert_allclose(found.cdf(quantile), expected, atol=1e-12)
+        np.testing.assert_allclose(expected, level, atol=1e-9)
+    below = torch.full_like(found.mean[:, 0], -1.5) * SIZE.unsqueeze(1)
+    assert (found.cdf(below) == 0).all() == (names == ("log1p",))
+
+
+@pytest.mark.parametrize("clip", ["none", "nonnegative"])
+@pytest.mark.parametrize("names", CASES)
+def test_means_are_integrals(names, clip):
+    found = make_marginals(names, clip)
+    forward = {"none": lambda x: x, "log1p": np.expm1, "asinh": np.sinh, "symlog": lambda x: np.sinh(x) / 10}
+
+    def mean(name, location, scale):
+        def weighted(z):
+            value = forward[name](location + scale * z)
+            return (max(value, 0.0) if clip == "nonnegative" else value) * stats.norm.pdf(z)
+
+        kink = -location / scale
+        return integrate.quad(weighted, -12, kink)[0] + integrate.quad(weighted, kink, 12)[0]
+
+    for place in np.ndindex(SERIES, HORIZON, TARGETS):
+        series, *cell = place
+        weights = found.log_weight[series].exp().tolist()
+        parts = zip(
+            names, found.mean[series, :, *cell].tolist(), found.deviation[series, :, *cell].tolist(), strict=True
+        )
+        expected = sum(w * mean(*part) for w, part in zip(weights, parts, strict=True))
+        assert found.expectation()[place].item() == pytest.approx(
+            expected * SIZE[series, cell[1]].item(), rel=1e-7, abs=1e-7
+        )
+
+
+@pytest.mark.parametrize("names", CASES)
+def test_known_values_are_their_own_quantiles_and_means(names):
+    known = torch.tensor([-0.05, 0.0, 3.0], dtype=torch.float64)[None, :, None].expand(SERIES, HORIZON, TARGETS)
+    found = make_marginals(names, deviation=0.0)
+    mean = torch.stack([transformed(known / SIZE.unsqueeze(1), name) for name in names], 1)
+    found = replace(found, mean=mean)
+    for quantile in found.quantile(torch.tensor(LEVELS)):
+        torch.testing.assert_close(quantile, known, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(found.expectation(), known, rtol=1e-12, atol=1e-12)
+    clipped = replace(found, clip="nonnegative")
+    torch.testing.assert_close(clipped.expectation(), known.clamp_min(0), rtol=1e-12, atol=1e-12)
+
+
+def test_components_far_apart():
+    """The distribution function is flat between them, and jumps where one of them is known."""
+    weight = torch.tensor([[0.5, 0.5]], dtype=torch.float64).log()
+    mean = torch.tensor([-1.0, np.arcsinh(1e6)]).double().reshape(1, 2, 1, 1)
+    deviation = torch.tensor([0.0, 1e-3]).double().reshape(1, 2, 1, 1)
+    found = Marginals(weight, mean, deviation, SIZE[:1, :1], ("none", "asinh"))
+    low, middle, high = found.quantile(torch.tensor([0.3, 0.4999, 0.75], dtype=torch.float64)).flatten().tolist()
+    assert (low, middle) == pytest.approx((-1.0, -1.0))
+    assert high == pytest.approx(1e6)
+
+
+@pytest.mark.parametrize("name", ["log1p", "asinh"])
+def test_wide_tails_stay_finite(name):
+    found = Marginals.single(*(torch.full((1, 1, 1), 500.0, dtype=torch.float64) for _ in range(2)), name)
+    assert torch.isfinite(found.quantile(torch.tensor([0.001, 0.999]))).all()
+    assert torch.isfinite(found.expectation()).all()

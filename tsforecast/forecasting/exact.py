@@ -1,0 +1,154 @@
+"""Forecasts whose quantiles are exact."""
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from gluonts.model.forecast import Quantile, SampleForecast
+from numpy.typing import NDArray
+
+from tsforecast.core.gaussian import map_tensors
+from tsforecast.models.parts.marginals import Marginals
+
+
+class BatchMarginals:
+    """Exact quantiles and means of a batch of series, each computed for all of them when the first is asked.
+
+    Args:
+        marginals: Distributions of the targets, divided by powers of two.
+        exponents: The exponents of these powers, (series, target).
+    """
+
+    def __init__(self, marginals: Marginals, exponents: NDArray[np.int64]) -> None:
+        self.marginals = map_tensors(lambda x: x.cpu(), marginals)
+        self.exponents = exponents
+        self._quantiles: dict[tuple[float, ...], NDArray[np.float64]] = {}
+
+    def quantiles(self, levels: tuple[float, ...]) -> NDArray[np.float64]:
+        """Return quantiles (level, series, horizon, target) in the units of the data."""
+        if levels not in self._quantiles:
+            found = self.marginals.quantile(torch.tensor(levels, dtype=torch.float64)).numpy()
+            self._quantiles[levels] = np.ldexp(found, self.exponents[:, None])
+        return self._quantiles[levels]
+
+    @cached_property
+    def mean(self) -> NDArray[np.float64]:
+        """Return means (series, horizon, target) in the units of the data."""
+        return np.ldexp(self.marginals.expectation().numpy(), self.exponents[:, None])
+
+    def of(self, series: int) -> "BatchMarginals":
+        """Return those of one of the series."""
+        rows = slice(series, series + 1)
+        return BatchMarginals(self.marginals.of(rows), self.exponents[rows])
+
+    def of_target(self, target: int) -> "BatchMarginals":
+        """Return those of one of the targets."""
+        return BatchMarginals(self.marginals.of_target(target), self.exponents[:, target : target + 1])
+
+    # As arrays: each tensor that goes to another process keeps a file open.
+    def __reduce__(self) -> tuple[Any, ...]:
+        found = self.marginals
+        arrays = tuple(x.numpy() for x in (found.log_weight, found.mean, found.deviation, found.size))
+        return _rebuilt, (arrays, found.transformations, found.clip, self.exponents)
+
+
+def _rebuilt(
+    arrays: tuple[NDArray[np.float64], ...],
+    transformations: tuple[str, ...],
+    clip: str,
+    exponents: NDArray[np.int64],
+) -> BatchMarginals:
+    """Return what was sent."""
+    log_weight, mean, deviation, size = (torch.from_numpy(x) for x in arrays)
+    return BatchMarginals(Marginals(log_weight, mean, deviation, size, transformations, clip), exponents)
+
+
+class ExactForecast(SampleForecast):
+    """A forecast whose quantiles and mean are exact, with joint sample paths for questions about several steps.
+
+    Args:
+        batch: Distributions of the batch of series to which it belongs.
+        series: Its place in the batch.
+        paths: Sample paths (sample, horizon[, target]); None if none were drawn.
+        start_date: First period of the forecast.
+        item_id: Name of the series.
+        info: Further information.
+    """
+
+    def __init__(
+        self,
+        batch: BatchMarginals,
+        series: int,
+        paths: NDArray[Any] | None,
+        start_date: pd.Period,
+        item_id: str | None = None,
+        info: dict[str, Any] | None = None,
+    ) -> None:
+        self._batch, self._series, self._paths = batch, series, paths
+        self.start_date, self.item_id, self.info = start_date, item_id, info
+        self._sorted_samples_value = None
+
+    def quantiles(self, levels: tuple[float, ...]) -> NDArray[np.float64]:
+        """Return exact quantiles (level, horizon[, target])."""
+        found = self._batch.quantiles(levels)[:, self._series]
+        return found[..., 0] if self.dim() == 1 else found
+
+    def quantile(self, q: float | str) -> NDArray[np.float64]:
+        """Return the exact quantile of a level, (horizon[, target])."""
+        return self.quantiles((Quantile.parse(q).value,))[0]
+
+    @property
+    def mean(self) -> NDArray[np.float64]:
+        """Return the exact mean, (horizon[, target])."""
+        found = self._batch.mean[self._series]
+        return found[..., 0] if self.dim() == 1 else found
+
+    @property
+    def samples(self) -> NDArray[Any]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Return the joint sample paths (sample, horizon[, target]).
+
+        Raises:
+            ValueError: If none were drawn.
+        """
+        if self._paths is None:
+            raise ValueError(
+                "expected sample paths, but none were drawn: give num_samples of at least 1; quantiles and mean, which "
+                "are exact, need none"
+            )
+        return self._paths
+
+    @property
+    def num_samples(self) -> int:
+        """Return the number of sample paths, which may be 0."""
+        return 0 if self._paths is None else len(self._paths)
+
+    @property
+    def prediction_length(self) -> int:
+        """Return the steps of the forecast."""
+        return self._batch.marginals.mean.shape[2]
+
+    def dim(self) -> int:
+        """Return the number of targets."""
+        return self._batch.marginals.mean.shape[3]
+
+    def copy_dim(self, dim: int) -> "ExactForecast":
+        """Return the forecast of one of the targets."""
+        if not 0 <= dim < self.dim():
+            raise ValueError(f"expected a target below {self.dim()}, got {dim}")
+        paths = self._paths if self._paths is None or self.dim() == 1 else self._paths[..., dim]
+        return ExactForecast(
+            self._batch.of(self._series).of_target(dim), 0, paths, self.start_date, self.item_id, self.info
+        )
+
+    # Alone: the others of its batch do not travel with it.
+    def __reduce__(self) -> tuple[Any, ...]:
+        alone = self._batch.of(self._series)
+        return ExactForecast, (alone, 0, self._paths, self.start_date, self.item_id, self.info)
+
+    def __repr__(self) -> str:
+        return (
+            f"ExactForecast of {self.prediction_length} steps from {self.start_date} on, with {self.num_samples} "
+            f"sample paths, item_id={self.item_id!r}, info={self.info!r}"
+        )

@@ -1,0 +1,206 @@
+"""Marginal distributions of a horizon in closed form: mixtures of Gaussians behind transformations."""
+
+import dataclasses
+import math
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from tsforecast.core.gaussian import map_tensors, register_record
+from tsforecast.models.parts.transformation import restored, transformed
+
+_ROUNDS = 60  # of the search for a quantile, at most; seven are usual
+_STRAIGHT = 8  # of them take no halves of the interval
+_EXACT = 1e-10  # distance from the level at which a search ends, in standard deviations
+
+
+@register_record
+@dataclasses.dataclass(frozen=True)
+class Marginals:
+    """The distributions of every value of a horizon alone, each a mixture sum_k w_k N(m_k, s_k^2) that is transformed.
+
+    The Gaussians are of values that are divided by the size of the series, in the units of the transformation of their
+    component. Components may differ in it. A deviation of 0 is a value that is known.
+
+    Attributes:
+        log_weight: Normalised over the components.
+        mean: Means in transformed units, which are not scaled.
+        deviation: Standard deviations in the same units.
+        size: What values are divided by before they are transformed.
+        transformations: The transformation of each component, of `TRANSFORMATIONS` or `OF_SIZE_ONE`.
+        clip: "nonnegative" if values below 0 are set to 0, or "none".
+    """
+
+    log_weight: Float[Tensor, "series component"]
+    mean: Float[Tensor, "series component horizon target"]
+    deviation: Float[Tensor, "series component horizon target"]
+    size: Float[Tensor, "series target"]
+    transformations: tuple[str, ...]
+    clip: str = "none"
+
+    @classmethod
+    def single(
+        cls,
+        mean: Float[Tensor, "series horizon target"],
+        deviation: Float[Tensor, "series horizon target"],
+        transformation: str,
+        clip: str = "none",
+    ) -> "Marginals":
+        """Return the distributions of one component, for values that are not divided."""
+        weight, size = mean.new_zeros(len(mean), 1), mean.new_ones(len(mean), mean.shape[-1])
+        return cls(weight, mean.unsqueeze(1), deviation.unsqueeze(1), size, (transformation,), clip)
+
+    def quantile(self, levels: Float[Tensor, " level"]) -> Float[Tensor, "level series horizon target"]:
+        """Return quantiles in the units of the data.
+
+        They have a closed form for one component. Of several, a root is searched between the smallest and the largest
+        quantile of the components.
+
+        Args:
+            levels: Between 0 and 1.
+        """
+        normal = torch.special.ndtri(levels.to(self.mean))
+        aim = normal[:, None, None, None]
+        ends = zip(self.mean.unbind(1), self.deviation.unbind(1), self.transformations, strict=True)
+        found = [restored(m + torch.where(s > 0, s * aim, 0.0), name) for m, s, name in ends]
+        return self._in_units(found[0] if len(found) == 1 else self._between(torch.stack(found), normal))
+
+    def cdf(self, values: Float[Tensor, "series horizon target"]) -> Float[Tensor, "series horizon target"]:
+        """Return the probability of at most the given values, which are in the units of the data."""
+        weight, mean, deviation = self._cells
+        sized = values / self.size.unsqueeze(1)
+        below = _cdf(sized.flatten(), weight, mean, deviation, self.transformations).reshape(values.shape)
+        return below if self.clip == "none" else torch.where(values < 0, 0.0, below)
+
+    def expectation(self) -> Float[Tensor, "series horizon target"]:
+        """Return the means of the distributions in the units of the data, after clipping; finite however wide."""
+        powers = {"none": self._linear, "log1p": self._log1p, "asinh": self._asinh, "symlog": self._symlog}
+        parts = zip(self.mean.unbind(1), self.deviation.unbind(1), self.transformations, strict=True)
+        means = torch.stack([powers[name](mean, deviation) for mean, deviation, name in parts], 1)
+        return self._in_units((self.log_weight.exp()[..., None, None] * means).sum(1))
+
+    def of(self, series: slice) -> "Marginals":
+        """Return the distributions of some of the series, in tensors of their own."""
+        return map_tensors(lambda x: x[series].clone(), self)
+
+    def of_target(self, target: int) -> "Marginals":
+        """Return the distributions of one of the targets."""
+        mean, deviation = (x[..., target : target + 1] for x in (self.mean, self.deviation))
+        return dataclasses.replace(self, mean=mean, deviation=deviation, size=self.size[:, target : target + 1])
+
+    def _in_units(self, values: Tensor) -> Tensor:
+        values = values * self.size.unsqueeze(1)
+        return values if self.clip == "none" else values.clamp_min(0.0)
+
+    @property
+    def _cells(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Return weights, means and deviations of every series, step and target, (component, cell)."""
+        weight = self.log_weight.exp()[..., None, None].expand(self.mean.shape)
+        weight, mean, deviation = (x.transpose(0, 1).flatten(1) for x in (weight, self.mean, self.deviation))
+        return weight, mean, deviation
+
+    def _between(
+        self, ends: Float[Tensor, "component level series horizon target"], normal: Float[Tensor, " level"]
+    ) -> Float[Tensor, "level series horizon target"]:
+        """Return the quantiles of the mixture, which lie between those of its components.
+
+        Args:
+            ends: Quantiles of the components.
+            normal: Standard normal quantiles of the levels.
+        """
+        weight, mean, deviation = self._cells
+        size = mean.shape[1]
+        aim = normal.repeat_interleave(size)
+
+        def away(point: Tensor, index: Tensor) -> Tensor:
+            cell = index % size
+            below = _cdf(torch.sinh(point), weight[:, cell], mean[:, cell], deviation[:, cell], self.transformations)
+            return torch.special.ndtri(below.clamp(torch.finfo(below.dtype).tiny, 1 - 1e-16)) - aim[index]
+
+        # In units of asinh tails of all transformations are tame, and in standard deviations the distribution function
+        # is nearly straight.
+        low, high = torch.asinh(ends.amin(0)), torch.asinh(ends.amax(0))
+        return torch.sinh(_rising_root(away, low.flatten(), high.flatten())).reshape(low.shape)
+
+    # Means of the transformed Gaussian z ~ N(m, s^2), of its positive part where clipped: the transformations are
+    # sums of exp(a z), and E[exp(a z); z > 0] = exp(a m + a^2 s^2 / 2) Phi((m + a s^2) / s).
+
+    def _linear(self, mean: Tensor, deviation: Tensor) -> Tensor:
+        if self.clip == "none":
+            return mean
+        ratio = mean / deviation.clamp_min(torch.finfo(mean.dtype).tiny)
+        density = torch.exp(-0.5 * ratio.square()) / math.sqrt(2 * math.pi)
+        return mean * torch.special.ndtr(ratio) + deviation * density
+
+    def _log1p(self, mean: Tensor, deviation: Tensor) -> Tensor:
+        return self._power(1, mean, deviation) - self._power(0, mean, deviation)
+
+    def _asinh(self, mean: Tensor, deviation: Tensor) -> Tensor:
+        return 0.5 * (self._power(1, mean, deviation) - self._power(-1, mean, deviation))
+
+    def _symlog(self, mean: Tensor, deviation: Tensor) -> Tensor:
+        return restored(torch.asinh(self._asinh(mean, deviation)), "symlog")
+
+    def _power(self, factor: int, mean: Tensor, deviation: Tensor) -> Tensor:
+        """Return E[exp(factor z)], where clipped of z > 0 alone."""
+        log = factor * mean + 0.5 * factor**2 * deviation.square()
+        if self.clip != "none":
+            shifted = mean + factor * deviation.square()
+            log = log + torch.special.log_ndtr(shifted / deviation.clamp_min(torch.finfo(mean.dtype).tiny))
+        return log.clamp_max(math.log(torch.finfo(mean.dtype).max) - 1).exp()
+
+
+def _cdf(
+    values: Float[Tensor, " cell"],
+    weight: Float[Tensor, "component cell"],
+    mean: Float[Tensor, "component cell"],
+    deviation: Float[Tensor, "component cell"],
+    transformations: tuple[str, ...],
+) -> Float[Tensor, " cell"]:
+    """Return the probability of at most the given values, before clipping."""
+    total = torch.zeros_like(values)
+    for k, name in enumerate(transformations):
+        # Below -1 log1p has no value: all of its distribution lies above.
+        point = torch.log1p(values.clamp_min(-1.0)) if name == "log1p" else transformed(values, name)
+        share = torch.special.ndtr((point - mean[k]) / deviation[k])
+        total = total + weight[k] * torch.where(deviation[k] > 0, share, (point >= mean[k]).to(share))
+    return total
+
+
+def _rising_root(
+    function: Callable[[Tensor, Tensor], Tensor], low: Float[Tensor, " cell"], high: Float[Tensor, " cell"]
+) -> Float[Tensor, " cell"]:
+    """Return where a rising function of each cell is 0, or jumps over it.
+
+    False position with the rule of Illinois; later rounds also halve the interval, so that jumps are found.
+
+    Args:
+        function: Of points and the cells that they belong to.
+        low: Where it is at most 0.
+        high: Where it is at least 0.
+    """
+    index = torch.arange(len(low), device=low.device)
+    found, before = high.clone(), torch.zeros_like(low)
+    below, above = function(low, index), function(high, index)
+    for step in range(_ROUNDS):
+        wide = high - low > 4 * torch.finfo(low.dtype).eps * (low.abs() + high.abs())
+        done = ~wide | (above.abs() < _EXACT)
+        hit = below.abs() < _EXACT
+        found[index] = torch.where(hit, low, high)
+        left = torch.nonzero(~(done | hit)).squeeze(-1)
+        if not len(left):
+            break
+        index, low, high, below, above, before = (x[left] for x in (index, low, high, below, above, before))
+        share = below / (below - above)
+        usable = torch.isfinite(share) & (share > 0) & (share < 1) & (step < _STRAIGHT or step % 3 < 2)
+        point = low + torch.where(usable, share, 0.5) * (high - low)
+        value = function(point, index)
+        side = value.sign()
+        # An end that stays twice counts half: else false position would approach from the other side for ever.
+        stays = torch.where(side == before, 0.5, 1.0)
+        low, below = torch.where(side < 0, point, low), torch.where(side < 0, value, below * stays)
+        high, above = torch.where(side < 0, high, point), torch.where(side < 0, above * stays, value)
+        before = side
+    return found
