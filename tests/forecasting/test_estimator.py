@@ -104,8 +104,8 @@ def trained(request):
         ("h", "level+hour_of_day", 672, 1344),
         ("h", "level+week", 672, 1344),
         ("h", "level+month", 731, 0),
-        ("h", "level+year", 8766, 0),
-        ("15min", "level+year", 10_000, 0),
+        ("h", "level+year", 2000, 0),
+        ("15min", "level+year", 2688, 0),
         ("D", "level+cycle_of_500_with_2_harmonics", 500, 0),
     ],
 )

@@ -33,8 +33,8 @@ log = logging.getLogger(__name__)
 
 DEFAULT_EPOCHS = 40
 _LEAST_BATCHES = 4
-# Windows of a batch of 64 then take about half a gigabyte to train on.
-_LONGEST_CONTEXT = 10_000
+# A batch of 64 windows with the seasons of hours then takes about a gigabyte to train on.
+_LONGEST_CONTEXT = 2000
 _MOST_POOLED = 25  # batches in an epoch, where all series have the same parameters: a sample of them is enough
 # Hyperparameters that the shell of GluonTS reads by itself.
 _OF_THE_SHELL = frozenset(
@@ -55,7 +55,7 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         prediction_length: Steps of a forecast.
         context_length: Steps of the past in a training window, at most; 0 for all of the training part. None chooses by
             frequency: four weeks of hours or minutes, 120 days, 250 business days, otherwise ten seasons or 100 steps;
-            or the cycle of a smooth season such as a year, up to 10 000 steps, if that is longer.
+            or the cycle of a smooth season such as a year, up to 2000 steps, if that is longer.
         train_length: Steps at the end of each series that are trained on, at most, since noises of long ago may
             mislead; 0 for everything. None chooses by frequency: eight weeks of hours or minutes, otherwise everything;
             and everything if the cycle of a smooth season would not fit in twice.
