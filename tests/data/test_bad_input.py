@@ -49,9 +49,10 @@ def test_damaged_parquet(tmp_path, content):
         read_task(tmp_path / "mine.parquet")
 
 
-def test_not_text(tmp_path):
-    (tmp_path / "mine.csv").write_bytes(HEADER.encode() + "Zürich,2024-01-01,3\n".encode("latin-1"))
-    with pytest.raises(ValueError, match=r"mine.csv: not readable .*utf-8"):
+@pytest.mark.parametrize("content", [b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0", b"a\0b\n1\0002\n", b"\xff\xfe\x81"])
+def test_not_text(tmp_path, content):
+    (tmp_path / "mine.csv").write_bytes(content)
+    with pytest.raises(ValueError, match=r"mine.csv: not readable"):
         read_task(tmp_path / "mine.csv")
 
 
@@ -73,7 +74,9 @@ def test_missing_columns(tmp_path, columns, message):
 
 def test_columns_that_can_not_be_guessed(tmp_path):
     refused(tmp_path, "when,target\nnow,1\n", r"no column looks like time stamps; name it by .*\(timestamp='NAME'\)")
-    refused(tmp_path, "date,low,high\n2024-01-01,1,a\n", r"no column looks like a target; name it by .*\(target='NAME'")
+    refused(
+        tmp_path, "date,id,low,high\n2024-01-01,a,1,2\n", r"no column looks like a target; name it by .*\(target='NAME'"
+    )
 
 
 def test_duplicate_time_stamps(tmp_path):

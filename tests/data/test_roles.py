@@ -44,8 +44,8 @@ def test_usual_names_are_understood(tmp_path, caplog, item, timestamp, target, s
         task = read_task(source, windows=0)
     assert [entry["item_id"] for entry in task.entries] == ["a", "b"]
     np.testing.assert_array_equal(task.entries[1]["target"], np.arange(30) + 1)
-    assert f"found by name: series {item!r}, time stamps {timestamp!r}, target {target!r}" in caplog.text
-    assert "without a role are ignored: junk, other" in caplog.text
+    said = f"long table: item {item!r}, time {timestamp!r}, target {target!r}; columns not used: 'junk', 'other'"
+    assert said in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -75,13 +75,24 @@ def test_names_that_are_given_need_no_case(tmp_path):
         read_task(tmp_path / "mine.csv", columns=Columns(target="amout"))
 
 
-def test_several_columns_name_a_series(tmp_path):
-    frame = pd.concat([long_frame("sku", "date", "sales").assign(Store=store) for store in (1, 2)])
+def test_several_columns_name_a_series(tmp_path, caplog):
+    frame = pd.concat([long_frame("sku", "date", "sales").assign(Branch=store) for store in (1, 2)])
     frame.to_csv(tmp_path / "mine.csv", index=False)
     with command_line_wording(), pytest.raises(ValueError, match=r"tells the series apart, name it by --item sku NAME"):
         read_task(tmp_path / "mine.csv")
-    task = read_task(tmp_path / "mine.csv", columns=Columns(item=["store", "sku"]), windows=0)
-    assert [entry["item_id"] for entry in task.entries] == ["1/a", "1/b", "2/a", "2/b"]
+    names = ["1/a", "1/b", "2/a", "2/b"]
+    task = read_task(tmp_path / "mine.csv", columns=Columns(item=["branch", "sku"]), windows=0)
+    assert [entry["item_id"] for entry in task.entries] == names
+    for source in (
+        frame.rename(columns={"Branch": "Store"})[["Store", "sku", "date", "sales"]],
+        tmp_path / "shops.csv",
+    ):
+        if isinstance(source, pd.DataFrame):
+            source.to_csv(tmp_path / "shops.csv", index=False)
+        with caplog.at_level(logging.INFO):
+            task = read_task(source, windows=0)
+        assert [entry["item_id"] for entry in task.entries] == names
+        assert "long table: item 'Store' and 'sku', time 'date', target 'sales'" in caplog.text
 
 
 def test_remedies_are_what_the_reader_types(tmp_path):

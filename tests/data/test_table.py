@@ -131,7 +131,7 @@ def test_columns_by_other_names_and_a_single_series(tmp_path, caplog):
     frame = frame.assign(junk="x", load2=1.0)
     with caplog.at_level(logging.INFO):
         task = read_task(write(frame, tmp_path / "plant.csv"), columns=Columns(target="load"))
-    assert "columns without a role are ignored: junk, load2" in caplog.text
+    assert "columns not used: 'junk', 'load2'" in caplog.text
     frame = long_frame().rename(columns={"item_id": "Unique_ID", "timestamp": "Date", "target": "Y"})
     assert len(read_task(write(frame, tmp_path / "b.csv")).entries) == 2
     frame = long_frame().set_index(["item_id", "timestamp"])

@@ -45,7 +45,7 @@ def test_a_frame_is_trained_on_and_forecast_as_its_entries_are(names):
     frame = frame_of(entries, **names)
     before = frame.copy()
     predictor = make_estimator().train(frame.sample(frac=1, random_state=0).sort_values(next(iter(frame.columns))))
-    same_forecasts(seeded(predictor, frame), expected)
+    same_forecasts(seeded(predictor, frame, start="each"), expected)
     same_forecasts(seeded(predictor, entries), expected)
     pd.testing.assert_frame_equal(frame, before)
 
@@ -72,16 +72,33 @@ def test_columns_are_named_once_and_kept(form, tmp_path):
     future = [{**e, "target": np.r_[e["target"], [np.nan] * HORIZON]} for e in entries]
     future = frame_of(future, **names, **more)
     for model in (predictor, load_predictor(tmp_path / "saved", "cpu")):
-        pd.testing.assert_frame_equal(model.predict_frame(future), expected, **IN_FLOAT32)
+        pd.testing.assert_frame_equal(model.predict_frame(future, start="each"), expected, **IN_FLOAT32)
         alone = model.predict_frame(future[future["shop"] == "s1"])  # its only category has the code it had
         rows_of_it = expected[expected["item_id"] == "s1"].reset_index(drop=True)
         pd.testing.assert_frame_equal(alone, rows_of_it, **IN_FLOAT32)
     with pytest.raises(ValueError, match=r"DataFrame, row .*covariates of series 's0' end here, 4 steps"):
         predictor.predict_frame(frame)
+    with pytest.raises(ValueError, match=r"its covariates 4 steps before the forecast .*own end \(start='each'\)"):
+        predictor.predict_frame(future)
     with pytest.raises(ValueError, match="the category 'Rom' was not seen in training"):
         predictor.predict_frame(future.replace("Ulm", "Rom"))
     more = estimator.train_from(predictor, frame[frame["shop"] != "s0"])
     assert (more.columns, more.categories) == (predictor.columns, predictor.categories)
+
+
+def test_a_frame_is_forecast_over_the_same_dates(caplog):
+    """Also where rows or values are missing at the end of a series, whose name is among the columns that were found."""
+    frame = pd.concat([frame_of(make_entries(missing=False)).assign(store=store) for store in ("x", "y")])
+    predictor = make_estimator().train(frame)
+    assert predictor.columns is not None
+    assert predictor.columns["item"] == ["item_id", "store"]
+    whole = predictor.predict_frame(frame)
+    late = (frame["store"] == "x") & (frame["timestamp"] > frame["timestamp"].max() - pd.Timedelta(3, "h"))
+    for cut in (frame[~late], frame.assign(target=frame["target"].mask(late))):
+        caplog.clear()
+        found = predictor.predict_frame(cut)
+        pd.testing.assert_frame_equal(found[["item_id", "timestamp"]], whole[["item_id", "timestamp"]])
+        assert "series end before others ('s0/x'" in caplog.text
 
 
 def test_a_frame_of_quantiles():

@@ -32,7 +32,7 @@ def trained_run(options: Namespace) -> tuple[Path, dict[str, Any]]:
 def columns(options: Mapping[str, Any] | Namespace, fallback: Columns | None = None) -> Columns:
     """The columns that the options name; those of `fallback` for what they leave open."""
     given = {name: options[name] for name in COLUMNS if options[name]}
-    for name in ("item", "target"):
+    for name in ("item", "timestamp", "target"):
         if isinstance(given.get(name), list) and len(given[name]) == 1:
             given[name] = given[name][0]
     for name in ("covariates", "static_categories", "static_reals"):

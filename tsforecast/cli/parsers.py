@@ -16,11 +16,14 @@ DEFAULT_LEARNER = "lofi"
 # Options by the field of `Columns` that they give, with what `add_argument` needs.
 COLUMNS: dict[str, tuple[str, dict[str, Any]]] = {
     "item": (
-        "name of the series, or several columns that name it together; default: item_id, unique_id, sku, store, ..; "
-        "one series if there is none",
+        "name of the series, or several columns that name it together; default: item_id, unique_id, sku, store, .., or "
+        "what tells the series apart; one series if there is none",
         {"nargs": "+"},
     ),
-    "timestamp": ("time stamps; default: timestamp, date, ds, month, ..", {"type": str}),
+    "timestamp": (
+        "time stamps, or several columns that are joined, such as year month; default: timestamp, date, ds, month, ..",
+        {"nargs": "+"},
+    ),
     "target": (
         "what to forecast, one or several; default: target, value, y, sales, .., or the only one left",
         {"nargs": "+"},
@@ -29,11 +32,14 @@ COLUMNS: dict[str, tuple[str, dict[str, Any]]] = {
     "static_categories": ("names constant within a series", {"nargs": "+"}),
     "static_reals": ("numbers constant within a series", {"nargs": "+"}),
     "timestamp_format": (
-        "format of time stamps, such as %d/%m/%Y; default: ISO 8601 or what is unambiguous",
+        "format of time stamps, such as %d/%m/%Y; default: what fits the whole column",
         {"type": str},
     ),
     "decimal": ("decimal sign; default: found from the cells", {"type": str}),
-    "wide": ("one column for each series, beside time stamps", {"action": "store_true"}),
+    "wide": (
+        "one column for each series, beside time stamps; dates across the top need no option",
+        {"action": "store_true"},
+    ),
 }
 
 
@@ -50,7 +56,7 @@ def add_data(parser: ArgumentParser) -> None:
     """Adds the options that choose a data set and its split."""
     group = parser.add_argument_group("data: a set by name, or a file")
     group.add_argument("--dataset", metavar="NAME", type=str, help=f"one of {', '.join(names.DATASETS)}")
-    group.add_argument("--data", metavar="FILE", type=str, help="CSV, Parquet or a GluonTS folder, in long format")
+    group.add_argument("--data", metavar="FILE", type=str, help="CSV, Parquet or a GluonTS folder (see docs/data.md)")
     group.add_argument("--freq", type=str, help="frequency of --data, such as h, D, MS; default: inferred")
     group.add_argument("--prediction_length", type=int, help="steps of a forecast of --data; default: by frequency")
     group.add_argument("--windows", type=int, help="test windows, 0 for none; default: 5 or 7, or what fits")

@@ -17,8 +17,10 @@ from tsforecast.cli import options, parsers, parsing, runs
 from tsforecast.cli.memory import check_forecast_memory
 from tsforecast.cli.train import settings
 from tsforecast.data import Columns, ForecastTask, attach_known, read_task
+from tsforecast.data.dataframes import columns_of
 from tsforecast.data.files import remove_leftovers, replace_file
 from tsforecast.data.quantiles import check_levels, forecast_frame
+from tsforecast.data.wording import listed
 from tsforecast.forecasting.predictor import load_predictor, with_prediction_length
 from tsforecast.models import AbstractForecaster, ExactInference
 from tsforecast.progress import follow
@@ -50,7 +52,8 @@ def run(argv: Sequence[str]) -> int:
     folder, record = options.trained_run(chosen)
     trained = settings(folder, record)
     length = chosen.prediction_length or record["split"]["prediction_length"]
-    columns = options.columns(chosen, options.columns(trained))
+    found = record.get("columns")
+    columns = options.columns(chosen, options.columns(trained) if found is None else columns_of(found))
     entries = _from_start(_task(chosen, trained, record, length, columns), chosen.start).latest
     if chosen.known is not None:
         entries = attach_known(entries, chosen.known, length, _columns_of_known(columns))
@@ -97,20 +100,13 @@ def _task(chosen: Namespace, trained: Namespace, record: dict[str, Any], length:
 
 def _from_start(task: ForecastTask, start: str) -> ForecastTask:
     """The task whose series end where their forecasts begin; a warning names series that end before others."""
+    if start == "common":
+        return task.ending_together()
     early = [str(entry["item_id"]) for entry, gap in zip(task.entries, task.gaps_at_end, strict=True) if gap]
-    if not early:
-        return task
-    names = ", ".join(map(repr, early[:_NAMED])) + (f" and {len(early) - _NAMED} more" if len(early) > _NAMED else "")
-    if start == "each":
+    if early:
+        names = listed(early, _NAMED)
         log.warning("%d series end before others (%s): their forecasts cover earlier dates", len(early), names)
-        return task
-    log.warning(
-        "%d series end before others (%s): what follows is taken as missing, and all forecasts cover the same dates; "
-        "--start each forecasts each series from its own end",
-        len(early),
-        names,
-    )
-    return task.ending_together()
+    return task
 
 
 def _columns_of_known(columns: Columns) -> Columns:

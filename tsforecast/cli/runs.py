@@ -123,6 +123,7 @@ _KINDS: dict[str, dict[str, Any]] = {
     "train": {
         "model": str, "dataset": str, "split": dict, "series": int, "categories": dict[str, list[str]],
         "fingerprint": str, "command": str, "versions": dict[str, str], "folder": str,
+        "columns": dict[str, list[str]] | None,
     },
     "stream": {"stream": dict},
 }  # fmt: skip

@@ -20,6 +20,7 @@ from tsforecast.cli.choices import choices, tell
 from tsforecast.cli.epochs import progress
 from tsforecast.cli.run_log import collected_notes, log_file
 from tsforecast.data import ForecastTask
+from tsforecast.data.dataframes import as_lists
 from tsforecast.forecasting.arguments import add_options
 from tsforecast.forecasting.estimator import DEFAULT_EPOCHS, StateSpaceEstimator
 from tsforecast.forecasting.predictor import StateSpacePredictor, save_predictor
@@ -200,6 +201,7 @@ def _record(model: str, folder: Path, chosen: Namespace, task: ForecastTask, arg
         "split": {"freq": task.freq, "prediction_length": task.prediction_length, "windows": task.windows},
         "series": len(task.entries),
         "categories": task.categories,
+        "columns": None if task.columns is None else as_lists(task.columns),
         "fingerprint": runs.fingerprint(task),
         "targets_fingerprint": runs.targets_fingerprint(task),
         "seed": chosen.seed,

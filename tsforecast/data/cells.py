@@ -9,10 +9,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from tsforecast.data.columns import Table
+from tsforecast.data.contents import MISSING
 from tsforecast.data.dates import Reading, readings, short_years
 from tsforecast.data.frequency import ordinals
 from tsforecast.data.magnitude import too_large
-from tsforecast.data.roles import MISSING, column_option
+from tsforecast.data.roles import column_option
 from tsforecast.data.signs import parse, remedy
 
 Stamps = np.ndarray  # of datetime64[ns]; a checker of types at run time takes the unit amiss

@@ -1,16 +1,26 @@
 """Tables of users: reading them, and where in the file a cell stands."""
 
-import csv
 import logging
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
+from tsforecast.data.contents import MISSING
+from tsforecast.data.layout import Layout, encodings, find_layout
 from tsforecast.data.reading import check_packed, check_parquet
-from tsforecast.data.roles import MISSING, WIDE_ITEM, WIDE_TARGET, Columns, resolve
+from tsforecast.data.roles import (
+    ACROSS_TARGET,
+    ACROSS_TIME,
+    WIDE_ITEM,
+    WIDE_TARGET,
+    Columns,
+    resolve,
+    told,
+)
+from tsforecast.data.shapes import dates_across, from_across, tell_apart
 from tsforecast.data.signs import find_decimal
 
 log = logging.getLogger(__name__)
@@ -25,7 +35,8 @@ class Table:
     Attributes:
         path: Where it comes from.
         frame: In long form. Index = position in the file, counted from 0.
-        columns: All roles filled in; `item` is None for a single series.
+        columns: All roles filled in, of the long form; `item` is None for a single series.
+        roles: What the columns of the source are, by which another source of the same form can be read.
         first_line: Line number of row 0 in a text file, where a header comes first; 1 in Parquet, 0 in a DataFrame.
         delimiter: Between the cells of a text file.
     """
@@ -33,6 +44,7 @@ class Table:
     path: Path
     frame: pd.DataFrame
     columns: Columns
+    roles: Columns
     first_line: int = field(default=1)
     delimiter: str | None = None
 
@@ -45,8 +57,9 @@ class Table:
         """Where a row of the frame stands in the file, for error messages."""
         kind = "line" if self.first_line > 1 else "row"
         where = f"{self.path}, {kind} {self.frame.index.to_numpy()[row] + self.first_line}"
-        if column is not None and self.columns.wide and column != self.columns.timestamp:
-            column = str(self.frame[WIDE_ITEM].iloc[row])
+        for header in (WIDE_ITEM, ACROSS_TIME):  # where names of the file's columns are in the long form
+            if header in self.frame and column in (WIDE_TARGET, ACROSS_TIME):
+                column = str(self.frame[header].iloc[row])
         return where if column is None else f"{where}, column {column!r}"
 
 
@@ -61,6 +74,7 @@ def read_table(source: Path | pd.DataFrame, columns: Columns) -> Table:
 
     Returns:
         The table in long form, without rows in which every cell is empty. Items are text; numbers are not checked yet.
+        The log says what the columns were found to be.
 
     Raises:
         FileNotFoundError: If there is no such file.
@@ -79,31 +93,146 @@ def read_table(source: Path | pd.DataFrame, columns: Columns) -> Table:
         table = _from_frame(source, frame, columns, first_line=1)
     else:
         check_packed(source)
-        table = _read_text(source, columns)
-    empty = table.frame.isna()
-    for name, column in table.frame.select_dtypes(["object", "string"]).items():
+        table = _from_text(source, columns)
+    return _melted(table) if table.columns.wide else _with_items(table)
+
+
+class _Found(NamedTuple):
+    """Roles of the columns, those that may belong to the item, and those whose names are time stamps."""
+
+    columns: Columns
+    others: list[str]
+    across: list[str]
+
+    @property
+    def used(self) -> list[str]:
+        """Columns of the table in long form that have a role."""
+        columns = self.columns
+        return [*columns.items, *columns.stamps, *columns.static_categories, *columns.numbers]
+
+
+def _find(path: Path, sample: pd.DataFrame, columns: Columns) -> _Found:
+    """The roles of the columns, by the first rows."""
+    across = dates_across(sample, columns)
+    if not across:
+        return _Found(*resolve(path, sample, columns), [])
+    sample = from_across(sample, across)
+    columns, others = resolve(path, sample, replace(columns, timestamp=ACROSS_TIME, target=ACROSS_TARGET, wide=False))
+    found = _Found(columns, others, across)
+    rest = [name for name in map(str, sample.columns) if name not in found.used]
+    return found if others else found._replace(others=rest)  # numbers, too, where there is nothing else
+
+
+def _settled(path: Path, frame: pd.DataFrame, found: _Found, given: Columns, **place: Any) -> Table:
+    """The table without rows in which every cell is empty, once all of it has told which columns name the series."""
+    names = [str(name) for name in frame.columns]
+    if found.across:
+        frame = from_across(frame, found.across)
+    columns = found.columns
+    values = [name for name in found.used if name != ACROSS_TIME]
+    empty: Any = frame[values].isna()
+    for name, column in frame[values].select_dtypes(["object", "string"]).items():  # pyright: ignore[reportAttributeAccessIssue]
         empty[name] |= column.isin([""])
-    frame: pd.DataFrame = table.frame[~empty.all(axis=1)]  # pyright: ignore[reportAssignmentType]
+    frame = frame[~empty.all(axis=1)]  # pyright: ignore[reportAssignmentType]
     if len(frame) == 0:
-        raise ValueError(f"{table.path}: there are no rows; expected one with time stamp and target for each step")
-    table = replace(table, frame=frame)
-    return _melted(table) if columns.wide else _with_items(table)
+        raise ValueError(f"{path}: there are no rows; expected one with time stamp and target for each step")
+    if given.item is None and not columns.wide:
+        item = tell_apart(frame, columns.stamps, columns.items, found.others)
+        columns = replace(columns, item=item[0] if len(item) == 1 else item or None)
+    log.info("%s: %s", path, told([name for name in names if name not in found.across], columns, len(found.across)))
+    roles = replace(columns, decimal=given.decimal)
+    if found.across or columns.wide:  # other tables of this form have other dates, or other series
+        opened = {"timestamp": None} if found.across else {}
+        roles = replace(roles, target=given.target, **opened)
+    frame = frame[found._replace(columns=columns).used]  # pyright: ignore[reportAssignmentType]
+    return Table(path, *_with_stamps(frame, columns), roles, **place)
 
 
-def _from_frame(path: Path, frame: pd.DataFrame, columns: Columns, first_line: int) -> Table:
+def _with_stamps(frame: pd.DataFrame, columns: Columns) -> tuple[pd.DataFrame, Columns]:
+    """The table with its time stamps in one column."""
+    if len(columns.stamps) == 1:
+        return frame, replace(columns, timestamp=columns.stamps[0])
+    parts = [frame[name].astype("string").str.strip() for name in columns.stamps]
+    joined, name = parts[0], " ".join(columns.stamps)
+    for part in parts[1:]:
+        joined = joined + " " + part
+    return frame.assign(**{name: joined.astype(object)}), replace(columns, timestamp=name)
+
+
+def _with_decimal(path: Path, columns: Columns, frame: pd.DataFrame) -> Columns:
+    """The columns with the decimal sign of their numbers, which is logged where it is a comma."""
+    if columns.decimal is not None:
+        return columns
+    decimal = find_decimal(frame[name] for name in columns.numbers)
+    if decimal == ",":
+        log.info("%s: numbers have a decimal comma", path)
+    return replace(columns, decimal=decimal)
+
+
+def _from_frame(path: Path, frame: pd.DataFrame, given: Columns, first_line: int) -> Table:
     if isinstance(frame.index, pd.DatetimeIndex | pd.PeriodIndex) and frame.index.name is None:
         frame = frame.rename_axis("index")
     if set(frame.index.names) - {None}:  # pandas users keep time stamps and items in the index
         frame = frame.reset_index()
     frame = frame.rename(columns=str).reset_index(drop=True)
-    columns = resolve(path, frame.head(_SAMPLE), columns)
-    if columns.decimal is None:
-        columns = _with_decimal(path, columns, frame)
-    return Table(path, frame[_used(columns)], columns, first_line)  # pyright: ignore[reportArgumentType]
+    found = _find(path, frame.head(_SAMPLE), given)
+    long = from_across(frame, found.across) if found.across else frame
+    found = found._replace(columns=_with_decimal(path, found.columns, long))
+    return _settled(path, frame, found, given, first_line=first_line)
 
 
-def _used(columns: Columns) -> list[str]:
-    return [*columns.items, str(columns.timestamp), *columns.static_categories, *columns.numbers]
+def _from_text(path: Path, given: Columns) -> Table:
+    layout = None
+    *others, last = encodings(path)
+    try:
+        for encoding in others:
+            try:
+                layout = find_layout(path, encoding)
+                return _in_layout(path, layout, given)
+            except UnicodeError:
+                log.info("%s: the text is not in %s; taken as %s", path, encoding.upper(), last)
+        layout = find_layout(path, last)
+        return _in_layout(path, layout, given)
+    except (UnicodeError, OSError, pd.errors.ParserError) as error:
+        rows = "expected the same number of cells in each row"
+        expected = "expected CSV in UTF-8, or .parquet" if layout is None else rows
+        raise ValueError(f"{path}: not readable ({str(error).strip()}); {expected}") from error
+
+
+def _in_layout(path: Path, layout: Layout, given: Columns) -> Table:
+    """The table of a text file.
+
+    Raises:
+        ValueError: As `read_table` does.
+        UnicodeError: If it has another encoding.
+        pandas.errors.ParserError: If rows differ in length.
+    """
+    sample = pd.read_csv(path, nrows=_SAMPLE, dtype=str, **layout.options)
+    found = _find(path, sample, given)
+    numbers = found.across or found.columns.numbers
+    parts = sample if not found.across else from_across(sample, found.across)
+    found = found._replace(columns=_with_decimal(path, found.columns, parts))
+    frame = _cells(path, layout, found, numbers)
+    if not isinstance(frame.index, pd.RangeIndex):  # pandas takes surplus cells at the left for an index
+        raise ValueError(f"{path}: the rows have more cells than the header; expected the same number in each row")
+    if given.decimal is None and found.columns.decimal == "." and find_decimal(frame[name] for name in numbers) == ",":
+        log.info("%s: numbers have a decimal comma", path)
+        found = found._replace(columns=replace(found.columns, decimal=","))
+        frame = _cells(path, layout, found, numbers)
+    return _settled(path, frame, found, given, first_line=layout.skipped + 2, delimiter=layout.delimiter)
+
+
+def _cells(path: Path, layout: Layout, found: _Found, numbers: list[str]) -> pd.DataFrame:
+    """All columns are read: told which to take, pandas lets surplus cells pass in silence."""
+    text = [name for name in (*found.used, *found.others) if name in layout.names and name not in numbers]
+    return pd.read_csv(
+        path,
+        dtype=dict.fromkeys(text, str),  # pyright: ignore[reportArgumentType]
+        na_values=dict.fromkeys([name for name in (*found.columns.stamps, *numbers) if name in layout.names], MISSING),
+        decimal=found.columns.decimal or ".",
+        low_memory=False,
+        **layout.options,
+    )
 
 
 def _melted(table: Table) -> Table:
@@ -113,79 +242,19 @@ def _melted(table: Table) -> Table:
     return replace(table, frame=frame, columns=replace(table.columns, item=WIDE_ITEM, target=WIDE_TARGET))
 
 
-def _read_text(path: Path, columns: Columns) -> Table:
-    try:
-        first = pd.read_csv(path, header=None, nrows=1, sep="\0", dtype=str, quoting=csv.QUOTE_NONE)
-    except pd.errors.EmptyDataError as error:
-        raise ValueError(f"{path}: the file is empty; expected a header and rows with time stamp and target") from error
-    except (UnicodeDecodeError, OSError, pd.errors.ParserError) as error:
-        raise ValueError(f"{path}: not readable as text ({error}); expected CSV in UTF-8, or .parquet") from error
-    delimiter = max(",;\t|", key=str(first.iloc[0, 0]).count)
-    try:
-        _refuse_twice(path, pd.read_csv(path, sep=delimiter, nrows=1, header=None, dtype=str).iloc[0])
-        sample = pd.read_csv(path, sep=delimiter, nrows=_SAMPLE, dtype=str, keep_default_na=False)
-        columns = resolve(path, sample, columns)
-        decided = columns if columns.decimal else _with_decimal(path, columns, sample)
-        frame = _cells(path, delimiter, decided)
-        if (
-            columns.decimal is None
-            and decided.decimal == "."
-            and (wider := _with_decimal(path, columns, frame)) != decided
-        ):
-            decided, frame = wider, _cells(path, delimiter, wider)
-    except (UnicodeDecodeError, OSError, pd.errors.ParserError) as error:
-        raise ValueError(
-            f"{path}: not readable ({str(error).strip()}); expected the same number of cells in each row"
-        ) from error
-    if not isinstance(frame.index, pd.RangeIndex):  # pandas takes surplus cells at the left for an index
-        raise ValueError(f"{path}: the rows have more cells than the header; expected the same number in each row")
-    return Table(path, frame[_used(columns)], decided, 2, delimiter)  # pyright: ignore[reportArgumentType]
-
-
-def _with_decimal(path: Path, columns: Columns, frame: pd.DataFrame) -> Columns:
-    """The columns with the decimal sign of their numbers, which is logged where it is a comma."""
-    decimal = find_decimal(frame[name] for name in columns.numbers)
-    if decimal == ",":
-        log.info("%s: numbers have a decimal comma", path)
-    return replace(columns, decimal=decimal)
-
-
-def _cells(path: Path, delimiter: str, columns: Columns) -> pd.DataFrame:
-    """All columns are read: told which to take, pandas lets surplus cells pass in silence."""
-    text = {name: str for name in (*columns.items, str(columns.timestamp), *columns.static_categories)}
-    return pd.read_csv(  # pyright: ignore[reportCallIssue]
-        path,
-        sep=delimiter,
-        dtype=text,  # pyright: ignore[reportArgumentType]
-        keep_default_na=False,
-        na_values={name: MISSING for name in (str(columns.timestamp), *columns.numbers)},
-        decimal=columns.decimal or ".",
-        skip_blank_lines=False,
-        low_memory=False,
-    )
-
-
-def _refuse_twice(path: Path, header: Any) -> None:
-    """Raises where two columns have one name: pandas would number them."""
-    twice = header[header.duplicated() & header.notna()]
-    if len(twice):
-        raise ValueError(f"{path}: two columns are called {twice.iloc[0]!r}; rename one of them")
-
-
 def _with_items(table: Table) -> Table:
-    """The table with its items as text in one column; empty cells are refused."""
-    items = []
-    for name in table.columns.items:
-        column = table.frame[name]
-        empty = (column.isna() | (column.astype(str).str.strip() == "")).to_numpy()
-        if empty.any():
-            place = table.place(int(np.argmax(empty)), name)
-            raise ValueError(f"{place}: the item is empty; name the series of this row or delete it")
-        items.append(column.astype(str))
-    if not items:
+    """The table with its items as text in one column; rows without any are refused."""
+    if not table.columns.items:
         return table
-    joined, rest = items[0], items[1:]
-    for column in rest:
-        joined = joined + "/" + column
+    cells = [table.frame[name] for name in table.columns.items]
+    empty = [np.asarray(column.isna() | (column.astype(str).str.strip() == "")) for column in cells]
+    nameless = np.all(empty, axis=0)
+    if nameless.any():
+        place = table.place(int(np.argmax(nameless)), table.columns.items[0])
+        raise ValueError(f"{place}: the item is empty; name the series of this row or delete it")
+    joined = cells[0].astype(str).mask(empty[0], "")
+    for column, lacks in zip(cells[1:], empty[1:], strict=True):
+        text = column.astype(str)
+        joined = joined.where(lacks, (joined + "/" + text).where(joined != "", text))
     name = "/".join(table.columns.items)
     return replace(table, frame=table.frame.assign(**{name: joined}), columns=replace(table.columns, item=name))

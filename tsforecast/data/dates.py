@@ -17,6 +17,7 @@ MONTH_FIRST, DAY_FIRST = "month/day/year", "day/month/year"
 _FORMS = {
     MONTH_FIRST: rf"(?P<month>\d{{1,2}})[./-]{_DAY}[./-]{_YEAR}{_CLOCK}",
     DAY_FIRST: rf"{_DAY}[./-](?P<month>\d{{1,2}})[./-]{_YEAR}{_CLOCK}",
+    "year, month, day and hour": rf"(?P<year>\d{{4}}) (?P<month>\d{{1,2}})(?: {_DAY}(?: (?P<hour>\d{{1,2}}))?)?",
     "month/year": r"(?P<month>\d{1,2})[./-](?P<year>\d{4})",
     "month and year": rf"(?:{_DAY}{_BETWEEN})?{_NAME}{_BETWEEN}{_YEAR}{_CLOCK}",
     "month, day and year": rf"{_NAME}\s+{_DAY},?\s+{_YEAR}{_CLOCK}",
@@ -39,7 +40,7 @@ def readings(text: pd.Series) -> Iterator[Reading]:
     Args:
         text: Cells without blanks at their ends, none of them missing.
     """
-    first = pd.to_datetime(text, format="ISO8601", errors="coerce")
+    first = pd.to_datetime(text.where(text.str.contains(r"\d")), format="ISO8601", errors="coerce")  # not "now"
     yield Reading("ISO 8601", first)
     if first.notna().all():
         return

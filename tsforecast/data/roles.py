@@ -1,6 +1,6 @@
 """Which column of a table is what: as the user says, or found by names and content."""
 
-import logging
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -8,34 +8,29 @@ from typing import Any
 
 import pandas as pd
 
+from tsforecast.data.contents import all_match, looks_like_dates, looks_like_names, looks_like_numbers, numbered
 from tsforecast.data.wording import listed, option, plain, suggestion
-
-log = logging.getLogger(__name__)
 
 # Names under which a column is found without being told, in order of preference; case and marks do not matter.
 ITEM_NAMES = (
     "item_id", "unique_id", "series_id", "item", "series", "ts_id", "sku", "sku_id", "product_id", "product",
     "article", "store_id", "store", "store_nbr", "shop_id", "shop", "station", "sensor", "meter", "household",
-    "symbol", "ticker", "id",
+    "symbol", "ticker", "customer", "client", "dept", "department", "family", "category", "location", "city", "state",
+    "region", "country", "id",
 )  # fmt: skip
 TIMESTAMP_NAMES = ("timestamp", "date", "datetime", "date_time", "time", "ds", "time_stamp", "period", "index")
 # These are time stamps where their cells look so: `month` is also what a number from 1 to 12 is called.
 _UNIT_NAMES = ("hour", "day", "week", "month", "quarter", "year")
 TARGET_NAMES = (
     "target", "value", "y", "sales", "qty", "quantity", "demand", "units", "unit_sales", "units_sold", "num_sold",
-    "amount", "count", "volume", "consumption", "load", "revenue", "orders", "values",
+    "amount", "count", "close", "volume", "consumption", "load", "revenue", "orders", "values",
 )  # fmt: skip
 
-MISSING = [
-    "", "NA", "N/A", "n/a", "n.a.", "#N/A", "NaN", "nan", "null", "NULL", "None", "NaT", "?", "-", "--", ".", "..",
-    "#VALUE!", "#REF!", "#DIV/0!", "#NUM!", "#NAME?", "#NULL!",
-]  # fmt: skip
-
-# Roles of the columns of a wide table once it is in long form; no header of a file is called so.
+# Roles of the columns of other tables once they are in long form; no header of a file is called so.
 WIDE_ITEM, WIDE_TARGET = "(series)", "(value)"
+ACROSS_TIME, ACROSS_TARGET = "(time)", "(value)"
 
-_NUMBER = r"\s*[+-]?\d[\d.,' \u00a0\u202f]*\s*"  # with whatever signs
-_DATE = r"\s*(?:\d{4}[-/.]\d{1,2}(?:[-/.]\d{1,2})?|\d{1,2}[-/.]\d{1,2}[-/.]\d{4})(?:[T ].*)?\s*"
+_CLOCK = r"\d{1,2}:\d{2}(?::\d{2}.*)?(?:\s*[AaPp][Mm])?"
 
 
 @dataclass(frozen=True)
@@ -44,8 +39,9 @@ class Columns:
 
     Attributes:
         item: Name of the series, or several columns that name it together (joined by "/"). None: one of `ITEM_NAMES`,
-            or the whole table is one series.
-        timestamp: None: one of `TIMESTAMP_NAMES`, a unit of time (`Month`), or a first column of dates.
+            or the whole table is one series; further columns join where it does not tell the series apart.
+        timestamp: One column, or several that are joined by blanks (year and month, date and time). None: one of
+            `TIMESTAMP_NAMES`, units of time (`Month`), or a first column of dates.
         target: One column, or several for a vector at each step. None: one of `TARGET_NAMES`, or the only column left.
         covariates: Numbers known ahead of time (prices, holidays), which become `feat_dynamic_real`.
         static_categories: Text or numbers constant within a series, which become codes in `feat_static_cat`.
@@ -53,11 +49,11 @@ class Columns:
         timestamp_format: As `strptime` takes it, e.g. "%d/%m/%Y"; None: ISO 8601 or whatever is unambiguous.
         decimal: Decimal sign of numbers that are text; None: a point, or a comma where cells can not be read otherwise.
         wide: The table has one column for each series, named in its header: all but the time stamps, or those of
-            `target`.
+            `target`. Found by itself where these names are numbered, and where dates stand across the top.
     """
 
     item: str | Sequence[str] | None = None
-    timestamp: str | None = None
+    timestamp: str | Sequence[str] | None = None
     target: str | Sequence[str] | None = None
     covariates: Sequence[str] = ()
     static_categories: Sequence[str] = ()
@@ -70,6 +66,11 @@ class Columns:
     def items(self) -> list[str]:
         """The item columns as a list."""
         return [self.item] if isinstance(self.item, str) else list(self.item or ())
+
+    @property
+    def stamps(self) -> list[str]:
+        """The time stamp columns as a list."""
+        return [self.timestamp] if isinstance(self.timestamp, str) else list(self.timestamp or ())
 
     @property
     def targets(self) -> list[str]:
@@ -87,8 +88,8 @@ def column_option(name: str, value: str | bool | Sequence[str] | None = None) ->
     return option(name, value, "columns=Columns")
 
 
-def resolve(path: Path, sample: pd.DataFrame, columns: Columns) -> Columns:
-    """Fills in the roles that were left open, and logs what was found.
+def resolve(path: Path, sample: pd.DataFrame, columns: Columns) -> tuple[Columns, list[str]]:
+    """Fills in the roles that were left open.
 
     Args:
         path: Where the table comes from, for messages.
@@ -96,7 +97,8 @@ def resolve(path: Path, sample: pd.DataFrame, columns: Columns) -> Columns:
         columns: What the user has said; names need not have the letter case of the table.
 
     Returns:
-        The columns with their names as in the table; `item` is None for a single series.
+        The columns with their names as in the table; `item` is None for a single series. And the columns without a role
+        that may name the series together with the item that was found, or alone.
 
     Raises:
         ValueError: If a column is not there, has two roles, or time stamps or target are not found.
@@ -106,27 +108,33 @@ def resolve(path: Path, sample: pd.DataFrame, columns: Columns) -> Columns:
     if twice:
         raise ValueError(f"{path}: two columns are called {twice[0]!r}; rename one of them")
     columns = _as_written(path, names, columns)
-    given = [*columns.items, *filter(None, [columns.timestamp]), *columns.numbers, *columns.static_categories]
+    given = [*columns.items, *columns.stamps, *columns.numbers, *columns.static_categories]
     if len(set(given)) < len(given):
         raise ValueError(f"{path}: a column has two roles; expected each column once, got {given}")
     free = [name for name in names if name not in given]
-    timestamp = columns.timestamp or _find_timestamp(sample, free, columns)
+    stamps = columns.stamps or _find_timestamps(sample, free, columns)
     if columns.wide:
-        return _resolve_wide(path, names, columns, timestamp)
-    item = columns.items or [name for name in [_find(free, ITEM_NAMES)] if name is not None and name != timestamp]
+        return _resolve_wide(path, names, columns, stamps), []
+    items = [] if columns.item else [name for name in _find_all(free, ITEM_NAMES) if name not in stamps]
     # An index that was written without a name.
-    rest = [name for name in free if name not in (*item, timestamp) and not name.startswith("Unnamed: ")]
-    target = columns.target or _find(rest, TARGET_NAMES) or (rest[0] if len(rest) == 1 else None)
-    if not timestamp:
-        raise ValueError(
-            f"{path}: no column looks like time stamps; name it by {column_option('timestamp', 'NAME')}, the columns "
-            f"are {listed(names)}"
-        )
+    rest = [name for name in free if name not in stamps and not name.startswith("Unnamed: ")]
+    rest = [name for name in rest if name not in items[:1]]
+    target: Any = columns.target or _find(rest, TARGET_NAMES) or _only_ending(rest, TARGET_NAMES)
+    others = [name for name in items[1:] if name != target]
+    if not columns.item:
+        others += [name for name in rest if name not in (*others, target) and looks_like_names(sample[name])]
+    left = [name for name in rest if name not in others]
+    if not target and len(left) == 1:
+        target = left[0]
+    if not stamps:
+        raise ValueError(_no_timestamp(path, names))
+    if not target and not (columns.item or items or others) and _is_numbered(sample, left):
+        return _resolve_wide(path, names, replace(columns, wide=True, target=left), stamps), []
     if not target:
-        raise ValueError(_no_target(path, sample, names, rest, item))
-    _tell(path, names, columns, (item, timestamp, target))
-    found = item[0] if len(item) == 1 else item or None
-    return replace(columns, item=found, timestamp=timestamp, target=target)
+        raise ValueError(_no_target(path, sample, names, left, columns.items or items))
+    stamp = stamps[0] if len(stamps) == 1 else stamps
+    item = columns.item or (items[0] if items else None)
+    return replace(columns, item=item, timestamp=stamp, target=target), others
 
 
 def _as_written(path: Path, names: list[str], columns: Columns) -> Columns:
@@ -142,10 +150,11 @@ def _as_written(path: Path, names: list[str], columns: Columns) -> Columns:
 
     item = None if columns.item is None else [actual(name) for name in columns.items]
     target = [actual(name) for name in columns.targets]
+    stamps = [actual(name) for name in columns.stamps]
     return replace(
         columns,
         item=item[0] if isinstance(columns.item, str) and item else item,
-        timestamp=None if columns.timestamp is None else actual(columns.timestamp),
+        timestamp=stamps[0] if isinstance(columns.timestamp, str) else stamps or None,
         target=target[0] if isinstance(columns.target, str) and target else target or None,
         covariates=[actual(name) for name in columns.covariates],
         static_categories=[actual(name) for name in columns.static_categories],
@@ -159,42 +168,50 @@ def _find(names: list[str], candidates: Sequence[str]) -> str | None:
     return next((by_plain[plain(name)] for name in candidates if plain(name) in by_plain), None)
 
 
-def _find_timestamp(sample: pd.DataFrame, names: list[str], columns: Columns) -> str | None:
+def _find_all(names: list[str], candidates: Sequence[str]) -> list[str]:
+    """The candidates that are among the names, in their order of preference."""
+    by_plain = {plain(name): name for name in reversed(names)}
+    return list(dict.fromkeys(by_plain[plain(name)] for name in candidates if plain(name) in by_plain))
+
+
+def _only_ending(names: list[str], words: Sequence[str]) -> str | None:
+    """The only name of several words whose last is one of these: `Weekly_Sales`."""
+    found = [name for name in names if plain(re.split(r"[\W_]+", name.strip())[-1]) in words]
+    return found[0] if len(found) == 1 else None
+
+
+def _find_timestamps(sample: pd.DataFrame, names: list[str], columns: Columns) -> list[str]:
     """Among the names that are left, by name or else by content."""
     units = [name for name in (_find(names, [unit]) for unit in _UNIT_NAMES) if name is not None]
-    by_name = _find(names, TIMESTAMP_NAMES) or next(
+    named = _find(names, TIMESTAMP_NAMES)
+    clock = next((name for name in (_find(names, ["time"]), _find(names, ["hour"])) if name not in (None, named)), None)
+    if (
+        named is not None
+        and clock is not None
+        and all_match(sample[clock], _CLOCK)
+        and all_match(sample[named], r"[^:]*")
+    ):
+        return [named, clock]
+    by_name = named or next(
         (name for name in units if columns.timestamp_format or looks_like_dates(sample[name], years=True)), None
     )
+    if by_name is not None and plain(by_name) == "year":
+        parts = [_find(names, [unit]) for unit in ("month", "day", "hour")]
+        last = next((number for number, part in enumerate(parts) if part is None), len(parts))
+        return [by_name, *(str(part) for part in parts[:last])]
     if by_name is not None:
-        return by_name
+        return [by_name]
     dates = [name for name in names if looks_like_dates(sample[name])]
     if dates and (len(dates) == 1 or dates[0] == names[0]):
-        return dates[0]
-    return next(iter(units), None)
+        return [dates[0]]
+    return units[:1]
 
 
-def looks_like_dates(cells: Any, *, years: bool = False) -> bool:
-    """Whether all cells that are not empty are dates.
-
-    Args:
-        cells: Text or values.
-        years: Whether bare numbers of four or six digits are taken as years and months.
-    """
-    if cells.dtype.kind == "M" or isinstance(cells.dtype, pd.DatetimeTZDtype | pd.PeriodDtype):
-        return True
-    text = cells.dropna().astype(str)
-    text = text[~text.isin(MISSING)]
-    pattern = rf"{_DATE}|\d{{4}}|\d{{6}}" if years else _DATE
-    return len(text) > 0 and bool(text.str.fullmatch(pattern).all())
+def _is_numbered(sample: pd.DataFrame, names: list[str]) -> bool:
+    return numbered(names) and all(looks_like_numbers(sample[name]) for name in names)
 
 
-def _looks_like_numbers(cells: Any) -> bool:
-    text: Any = cells.dropna()
-    text = text[~text.isin(MISSING)].astype(str)
-    return bool(pd.to_numeric(text, errors="coerce").notna().all() or text.str.fullmatch(_NUMBER).all())  # pyright: ignore[reportAttributeAccessIssue]
-
-
-def _resolve_wide(path: Path, names: list[str], columns: Columns, timestamp: str | None) -> Columns:
+def _resolve_wide(path: Path, names: list[str], columns: Columns, stamps: list[str]) -> Columns:
     """Time stamps, and one series in each of the other columns."""
     for role in ("item", "covariates", "static_categories", "static_reals"):
         if getattr(columns, role):
@@ -202,18 +219,17 @@ def _resolve_wide(path: Path, names: list[str], columns: Columns, timestamp: str
                 f"{path}: {option(role)} does not go with {option('wide')}: a wide table has time stamps and "
                 "one column for each series; write it in long form, with a row for each series and time stamp"
             )
-    timestamp = timestamp or names[0]
-    series = columns.targets or [name for name in names if name != timestamp]
+    stamps = stamps or names[:1]
+    series = columns.targets or [name for name in names if name not in stamps and not name.startswith("Unnamed: ")]
     if not series:
         raise ValueError(f"{path}: expected time stamps and one column for each series, got {listed(names)}")
-    log.info("%s: wide, time stamps %r, %d series", path, timestamp, len(series))
-    return replace(columns, item=None, timestamp=timestamp, target=series)
+    return replace(columns, item=None, timestamp=stamps[0] if len(stamps) == 1 else stamps, target=series)
 
 
 def _no_target(path: Path, sample: pd.DataFrame, names: list[str], rest: list[str], item: list[str]) -> str:
     """The message where no target is found: perhaps the table is wide."""
     name_it = column_option("target", "NAME")
-    if not item and len(rest) > 1 and all(_looks_like_numbers(sample[name]) for name in rest):
+    if not item and len(rest) > 1 and all(looks_like_numbers(sample[name]) for name in rest):
         wide = column_option("wide", True)
         return (
             f"{path}: no column looks like a target. If each of the {len(rest)} columns {listed(rest)} is a series of "
@@ -222,20 +238,41 @@ def _no_target(path: Path, sample: pd.DataFrame, names: list[str], rest: list[st
     return f"{path}: no column looks like a target; name it by {name_it}, the columns are {listed(names)}"
 
 
-def _tell(path: Path, names: list[str], columns: Columns, found: tuple[list[str], str, str | Sequence[str]]) -> None:
-    """Logs what was found without being told, and what is left."""
-    item, timestamp, target = found
-    guessed = []
-    if item and not columns.item:
-        guessed.append(f"series {item[0]!r}")
-    if not columns.timestamp:
-        guessed.append(f"time stamps {timestamp!r}")
-    if not columns.target:
-        guessed.append(f"target {target!r}")
-    if guessed:
-        log.info("%s: found by name: %s", path, ", ".join(guessed))
-    known = {*item, timestamp, *([target] if isinstance(target, str) else target)}
-    known |= {*columns.covariates, *columns.static_categories, *columns.static_reals}
-    ignored = [name for name in names if name not in known]
-    if ignored:
-        log.info("%s: columns without a role are ignored: %s", path, ", ".join(ignored))
+def _no_timestamp(path: Path, names: list[str]) -> str:
+    """The message where no time stamps are found: perhaps the names of columns are numbers of steps."""
+    if numbered(names[-3:]):
+        return (
+            f"{path}: no column looks like time stamps. If columns such as {names[-2]!r} and {names[-1]!r} are steps "
+            "of a series in each row, write dates as their names; or write a row for each series and time stamp"
+        )
+    return (
+        f"{path}: no column looks like time stamps; name it by {column_option('timestamp', 'NAME')}, or add one, the "
+        f"columns are {listed(names)}"
+    )
+
+
+def told(names: list[str], columns: Columns, dates: int = 0) -> str:
+    """What a table was found to be, for its readers to check.
+
+    Args:
+        names: Of all columns of the file.
+        columns: With the roles that were given or found.
+        dates: Number of columns whose names are time stamps.
+    """
+    together = lambda columns: " and ".join(map(repr, columns))  # noqa: E731
+    if columns.wide:
+        kind, parts = "wide table", [f"{len(columns.targets)} series ({listed(columns.targets, 5)})"]
+    else:
+        kind = "table with a row for each series" if dates else "long table" if columns.items else "one series"
+        parts = [f"item {together(columns.items)}"] if columns.items else []
+    if dates:
+        parts.append(f"time in the names of {dates} columns")
+    else:
+        parts.append(f"time {together(columns.stamps)}")
+        parts += [] if columns.wide else [f"target {listed(columns.targets, 5)}"]
+    for role in ("covariates", "static_categories", "static_reals"):
+        if found := list(getattr(columns, role)):
+            parts.append(f"{role.replace('_', ' ')} {listed(found, 5)}")
+    used = {*columns.items, *columns.stamps, *columns.numbers, *columns.static_categories}
+    unused = [name for name in names if name not in used and not name.startswith("Unnamed: ")]
+    return f"{kind}: " + ", ".join(parts) + (f"; columns not used: {listed(unused)}" if unused else "")

@@ -8,7 +8,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from tsforecast.data.roles import MISSING, column_option
+from tsforecast.data.contents import MISSING
+from tsforecast.data.roles import column_option
 
 SIGNS = {",": "comma", ".": "point"}
 _NEVER_DECIMAL = r"[ \u00a0\u202f']"  # blanks and apostrophes between digits only separate thousands

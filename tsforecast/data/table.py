@@ -227,8 +227,17 @@ def _task_of(
             log.info("%s: series %r is constant", path, entry["item_id"])
     entries = [entry for _, entry in kept]
     check_entries(entries, series.freq, min_length=windows * horizon + 1, all_missing=beyond)
-    targets = tuple(series.table.columns.targets)
-    return ForecastTask(path.stem, series.freq, horizon, windows, entries, series.categories, targets, reasons=reasons)
+    return ForecastTask(
+        path.stem,
+        series.freq,
+        horizon,
+        windows,
+        entries,
+        series.categories,
+        tuple(series.table.columns.targets),
+        reasons=reasons,
+        columns=series.table.roles,
+    )
 
 
 def _split_lengths(

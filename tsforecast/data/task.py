@@ -1,5 +1,6 @@
 """The record of a forecasting task: series, horizon and test windows."""
 
+import logging
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -8,6 +9,12 @@ from gluonts.dataset.field_names import FieldName
 from gluonts.dataset.split import TestData, split
 
 from tsforecast.data.frequency import default_season, expected_alias_warnings
+from tsforecast.data.roles import Columns
+from tsforecast.data.wording import listed, option
+
+log = logging.getLogger(__name__)
+
+_NAMED = 10  # series that a warning names, at most
 
 
 @dataclass(frozen=True)
@@ -28,6 +35,8 @@ class ForecastTask:
         unit: In which it is measured; empty where it is not known.
         reasons: Why frequency, horizon and windows (`freq`, `prediction_length`, `windows`) are what they are, where
             nobody has given them.
+        columns: What the columns of the table were found to be, by which another table of its form can be read; None
+            where the data are no table.
     """
 
     name: str
@@ -39,6 +48,7 @@ class ForecastTask:
     targets: tuple[str, ...] = ()
     unit: str = ""
     reasons: dict[str, str] = field(default_factory=dict)
+    columns: Columns | None = None
 
     @property
     def season(self) -> int:
@@ -79,16 +89,30 @@ class ForecastTask:
     @property
     def gaps_at_end(self) -> list[int]:
         """By how many steps each series ends before the one that ends last."""
-        ends = [e["start"].ordinal + e["target"].shape[-1] * e["start"].freq.n for e in self.entries]
-        last = max(ends, default=0)  # once: for each series it would take the square of their number
-        return [(last - end) // e["start"].freq.n for end, e in zip(ends, self.entries, strict=True)]
+        return _behind(self.entries, [entry["target"].shape[-1] for entry in self.entries])
+
+    @property
+    def early(self) -> list[str]:
+        """Names of the series whose last value comes before that of others: by their ends, or since it is missing."""
+        gaps = _behind(self.entries, [_last_value(entry["target"]) for entry in self.entries])
+        return [str(entry["item_id"]) for entry, gap in zip(self.entries, gaps, strict=True) if gap]
 
     def ending_together(self) -> "ForecastTask":
         """The task with missing values behind series that end early: forecasts of all then cover the same dates.
 
+        A warning names the series whose last value comes before that of others.
+
         Raises:
             ValueError: If known covariates of such a series do not reach over the same forecast.
         """
+        if early := self.early:
+            log.warning(
+                "%d series end before others (%s): what follows is taken as missing, and all forecasts cover the same "
+                "dates; %s forecasts each series from its own end",
+                len(early),
+                listed(early, _NAMED),
+                option("start", "each"),
+            )
         entries = []
         for entry, gap in zip(self.entries, self.gaps_at_end, strict=True):
             target = entry["target"]
@@ -99,6 +123,19 @@ class ForecastTask:
         return replace(self, entries=entries)
 
 
+def _behind(entries: list[dict[str, Any]], lengths: list[int]) -> list[int]:
+    """By how many steps series of these lengths end before the one that ends last."""
+    ends = [e["start"].ordinal + length * e["start"].freq.n for e, length in zip(entries, lengths, strict=True)]
+    last = max(ends, default=0)  # once: for each series it would take the square of their number
+    return [(last - end) // e["start"].freq.n for end, e in zip(ends, entries, strict=True)]
+
+
+def _last_value(target: np.ndarray) -> int:
+    """Steps up to the last that has a value; all where there is none."""
+    seen = np.flatnonzero(~np.isnan(target).reshape(-1, target.shape[-1]).all(axis=0))
+    return int(seen[-1]) + 1 if len(seen) else target.shape[-1]
+
+
 def _check_covariates(entry: dict[str, Any], needed: int, gap: int) -> None:
     """Refuses covariates that are too short for a series that goes on with missing values."""
     covariates = entry.get(FieldName.FEAT_DYNAMIC_REAL)
@@ -106,7 +143,7 @@ def _check_covariates(entry: dict[str, Any], needed: int, gap: int) -> None:
         raise ValueError(
             f"series {entry['item_id']!r} ends {gap} steps before others, and its covariates "
             f"{needed - np.shape(covariates)[1]} steps before the forecast which all have in common; add them, or "
-            "forecast each series from its own end (--start each)"
+            f"forecast each series from its own end ({option('start', 'each')})"
         )
 
 

@@ -63,8 +63,8 @@ def suggestion(name: object, choices: Iterable[object]) -> str:
     return f"did you mean {by_plain[near[0]]!r}?" if near else ""
 
 
-def listed(names: Iterable[object]) -> str:
+def listed(names: Iterable[object], most: int = _LISTED) -> str:
     """Names in quotes, the first of many."""
     names = list(names)
-    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    return ", ".join(repr(shortened(name)) for name in names[:_LISTED]) + more
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(repr(shortened(name)) for name in names[:most]) + more

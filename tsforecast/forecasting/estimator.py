@@ -223,7 +223,7 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
                     self._categories = None if known is None else known.categories
                 options = {"columns": self._columns, "categories": self._categories}
                 task = read_task(data, self.freq, self.prediction_length, 0, **options)
-                self._categories = task.categories
+                self._columns, self._categories = task.columns, task.categories
                 data = task.train
             found.append(data)
         return found[0], found[1]

@@ -108,6 +108,7 @@ class StateSpacePredictor(PyTorchPredictor):
         dataset: Iterable[dict[str, Any]] | pd.DataFrame,
         num_samples: int | None = None,
         columns: Columns | Mapping[str, Any] | None = None,
+        start: str = "common",
     ) -> Iterator[Forecast]:
         """Return a forecast for every entry, in order.
 
@@ -120,17 +121,19 @@ class StateSpacePredictor(PyTorchPredictor):
         Args:
             dataset: GluonTS data entries. `feat_dynamic_real` must reach over the horizon; an entry may carry
                 `known_future`, the known part of the horizon's targets with NaN where free. Or a DataFrame in long
-                format, see `tsforecast.data.read_task`; the forecast begins behind its last targets.
+                format, see `tsforecast.data.read_task`.
             num_samples: Number of sample paths; None for the model's own number. With 0 none are drawn, where quantiles
                 are exact (`ExactForecast`).
             columns: What the columns of a frame are, see `StateSpaceEstimator.train`; None for those of the training.
+            start: Of the forecasts of a frame: "common" for all behind the series that ends last, with a warning that
+                names others; "each" for behind the series' own last target.
 
         Raises:
             ValueError: If an entry or a frame is not as expected; the message names the series or the row.
         """
         histories = self._histories()
         try:
-            yield from histories.predicted(self._entries(dataset, columns), num_samples)
+            yield from histories.predicted(self._entries(dataset, columns, start), num_samples)
         finally:  # also if the caller stops early
             histories.warn()
 
@@ -140,6 +143,7 @@ class StateSpacePredictor(PyTorchPredictor):
         quantiles: Sequence[float] = TENTHS,
         num_samples: int | None = None,
         columns: Columns | Mapping[str, Any] | None = None,
+        start: str = "common",
     ) -> pd.DataFrame:
         """Return forecasts as a frame, with a row for each series and step.
 
@@ -149,6 +153,7 @@ class StateSpacePredictor(PyTorchPredictor):
             num_samples: Number of sample paths that quantiles are taken from, where they are not exact; None for the
                 model's own number.
             columns: As `predict` takes it.
+            start: As `predict` takes it.
 
         Returns:
             `item_id`, `timestamp` (the beginning of each step), `target` where there are several, `mean`, and a column
@@ -159,16 +164,21 @@ class StateSpacePredictor(PyTorchPredictor):
         """
         levels = check_levels(quantiles)
         targets = columns_of(self.columns if columns is None else columns).targets
-        forecasts = self.predict(dataset, 0 if self.has_marginals else num_samples, columns)
+        forecasts = self.predict(dataset, 0 if self.has_marginals else num_samples, columns, start)
         frames = [forecast_frame(chunk, levels, targets) for chunk in batcher(forecasts, self.batch_size)]
         if not frames:
             raise ValueError("the data set is empty: expected at least one series")
         return pd.concat(frames, ignore_index=True)
 
     def _entries(
-        self, dataset: Iterable[dict[str, Any]] | pd.DataFrame, columns: Columns | Mapping[str, Any] | None
+        self,
+        dataset: Iterable[dict[str, Any]] | pd.DataFrame,
+        columns: Columns | Mapping[str, Any] | None,
+        start: str,
     ) -> Iterable[dict[str, Any]]:
         """Return the entries of a data frame whose future is wanted; entries are returned as they are."""
+        if start not in ("common", "each"):
+            raise ValueError(f"expected start to be 'common' or 'each', got {start!r}")
         if not isinstance(dataset, pd.DataFrame):
             if columns is not None:
                 raise ValueError(f"columns are those of a DataFrame, but the data are a {type(dataset).__name__}")
@@ -179,9 +189,10 @@ class StateSpacePredictor(PyTorchPredictor):
                 f"expected no static_categories, got {', '.join(roles.static_categories)}: the model was not trained "
                 "with a DataFrame, and the codes of its categories are not known; train with one, or give entries"
             )
-        return read_task(
+        task = read_task(
             dataset, self.freq, self.prediction_length, columns=roles, beyond=True, categories=self.categories
-        ).latest
+        )
+        return (task.ending_together() if start == "common" else task).latest
 
     def impute(self, dataset: Iterable[dict[str, Any]], num_samples: int | None = None) -> Iterator[SampleForecast]:
         """Return joint samples of the missing values of every entry, given all that it has, in order.
