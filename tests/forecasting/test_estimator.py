@@ -116,6 +116,10 @@ def test_training_windows_hold_the_cycle_of_a_smooth_season(freq, components, co
     assert (given.context_length, given.train_length) == (30, 60)
 
 
+def test_a_structure_of_a_bank_decides_on_training_windows_too():
+    assert StateSpaceEstimator("bank", "D", structures="level,level+year").context_length == 366
+
+
 # What GluonTS' own estimators are tested for.
 
 

@@ -10,6 +10,7 @@ from tsforecast.data import ForecastTask
 from tsforecast.forecasting.data_summary import DataSummary
 from tsforecast.forecasting.estimator import StateSpaceEstimator
 from tsforecast.models import AbstractForecaster
+from tsforecast.models.parts.component_names import longest_cycle
 
 _SPLIT = ("freq", "prediction_length", "windows")
 
@@ -31,18 +32,20 @@ def choices(
         Name -> {"value", "reason"}: the split of a user's file, what "auto" stands for, and lengths by frequency.
     """
     found = {name: (getattr(task, name), task.reasons[name]) for name in _SPLIT if name in task.reasons}
-    structure = net.dynamics.structure
-    if options.get("components") == "auto" and structure is not None:
-        found["components"] = ("+".join(structure.names), f"by the frequency {task.freq}")
+    if options.get("components") == "auto":
+        structure = net.dynamics.structure
+        if structure is not None:
+            found["components"] = ("+".join(structure.names), f"by the frequency {task.freq}")
     summary = estimator.training_summary
     if options.get("transformation") == "auto":
         found["transformation"] = (net.units.transformation, _of_transformation(net.units.transformation, summary))
     if options.get("clip") == "auto":
         found["clip"] = (net.units.options.clip, _lowest(summary))
-    longest = "" if structure is None or not structure.longest_cycle else " and the cycle of the longest smooth season"
+    smooth = longest_cycle(net.dynamics.season_names, task.freq) > 0
+    reason = f"by the frequency {task.freq}" + (" and the cycle of the longest smooth season" if smooth else "")
     for name, value in (("context_length", estimator.context_length), ("train_length", estimator.train_length)):
         if options.get(name) is None:
-            found[name] = (value or "all", f"by the frequency {task.freq}{longest}")
+            found[name] = (value or "all", reason)
     if options.get("train_horizon") is None:
         found["train_horizon"] = (estimator.train_horizon, "that of a forecast")
     found["scaling_length"] = (estimator.context_length or "all", "that of the context")

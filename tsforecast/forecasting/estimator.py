@@ -26,6 +26,7 @@ from tsforecast.forecasting.predictor import StateSpacePredictor
 from tsforecast.forecasting.training import fit
 from tsforecast.models import MODELS, AbstractForecaster, make_model, options_of
 from tsforecast.models.parts.bounds import at_least
+from tsforecast.models.parts.component_names import longest_cycle
 from tsforecast.models.parts.units import largest_value
 from tsforecast.nn.decoders import DECODERS
 
@@ -118,8 +119,7 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         with torch.device("meta"):  # refuses bad options before data are read, and allocates nothing
             options = {**self.hyperparameters, "freq": self.freq, "prediction_length": prediction_length}
             net = make_model(MODELS[model], **options)
-        structure = net.dynamics.structure
-        cycle = 0 if structure is None else structure.longest_cycle
+        cycle = longest_cycle(net.dynamics.season_names, self.freq)
         self.context_length = _context(self.freq, cycle) if context_length is None else context_length
         self.train_length = _recent(self.freq, cycle) if train_length is None else train_length
 

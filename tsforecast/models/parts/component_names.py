@@ -1,6 +1,7 @@
 """Components of an ISSM by name."""
 
 import math
+from collections.abc import Iterable
 
 from tsforecast.core.components import Component, Harmonics, Level, Season, Trend
 from tsforecast.data.frequency import steps_per_day
@@ -105,6 +106,11 @@ def steps_in_cycle(name: str, freq: str) -> float | None:
     if smooth is None:
         return None
     return float(cycle_length(smooth.cycle) or CYCLES[smooth.cycle].days * steps_per_day(freq))
+
+
+def longest_cycle(names: Iterable[str], freq: str) -> int:
+    """Return the number of steps in the longest cycle of the smooth seasons among components, 0 where there is none."""
+    return max((math.ceil(steps_in_cycle(name, freq) or 0) for name in names), default=0)
 
 
 def _check_harmonics(name: str, freq: str) -> None:

@@ -1,7 +1,6 @@
 """Structure of a state: levels, trends and seasons by name, and the system that their noises make."""
 
 import dataclasses
-import math
 
 import torch
 from jaxtyping import Float
@@ -65,11 +64,6 @@ class Structure:
         """Return the names of the seasons, in the order of `season_index`."""
         pairs = zip(self.names, self.components, strict=True)
         return tuple(name for name, component in pairs if component.is_seasonal)
-
-    @property
-    def longest_cycle(self) -> int:
-        """Return the number of steps in the longest cycle of a smooth season, and 0 where there is none."""
-        return max((math.ceil(period) for period in self.periods if period > 1), default=0)
 
     @property
     def num_damped(self) -> int:
