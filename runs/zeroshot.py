@@ -37,9 +37,11 @@ TASKS = [
     "monash_car_parts", "ETTh", "ETTm",
 ]  # fmt: skip
 COVERAGES = ["coverage_50", "coverage_80", "coverage_95"]
+# Of the sum over the horizon and of its maximum, by joint paths.
+JOINT = ["sum_50", "sum_80", "sum_95", "max_50", "max_80", "max_95"]
 COLUMNS = [
-    "task", "model", "horizon", "seasonality", "num_series", "seed", "wql", "mase", *COVERAGES, "train_s",
-    "forecast_s", "naive_wql", "naive_mase", "num_samples", "commit", "command",
+    "task", "model", "horizon", "seasonality", "num_series", "seed", "wql", "mase", *COVERAGES, *JOINT,
+    "train_s", "forecast_s", "naive_wql", "naive_mase", "num_samples", "commit", "command",
 ]  # fmt: skip
 # Relative difference of the seasonal naive from the published one. Data are float32 here; the MASE of the quarterly
 # and monthly M1 series differs by 5e-5 and 2e-5, which has no known cause.
@@ -114,7 +116,7 @@ def run(job: Job, folder: pathlib.Path) -> list[dict[str, Any]]:
         {
             "task": name, "model": MODEL, "horizon": task.prediction_length, "seasonality": season,
             "num_series": len(task.entries), "seed": seed, "wql": scores["crps"], "mase": scores["mase"],
-            **{column: scores[column] for column in COVERAGES}, "train_s": round(record["seconds"]),
+            **{column: scores[column] for column in [*COVERAGES, *JOINT]}, "train_s": round(record["seconds"]),
             "forecast_s": round(time.monotonic() - began), "naive_wql": naive["wql"], "naive_mase": naive["mase"],
             "num_samples": scores["num_samples"], "commit": record["commit"], "command": command,
         }
@@ -136,7 +138,7 @@ def train(dataset: str, seed: int, folder: pathlib.Path) -> tuple[dict[str, Any]
 
 
 def score_run(task: ForecastTask, folder: pathlib.Path, season: int, seed: int) -> dict[str, Any]:
-    """The scores of a trained model on the window of a task, of 100 sample paths."""
+    """The scores of a trained model on the window of a task: of exact quantiles where it has them, and of 100 paths."""
     predictor = load_predictor(folder / runs.PREDICTOR)
     torch.manual_seed(seed)
     test = task.test()

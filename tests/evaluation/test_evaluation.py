@@ -29,6 +29,8 @@ from tsforecast.evaluation import (
 )
 from tsforecast.evaluation.baselines import fill_missing
 from tsforecast.evaluation.deepar import DeepAR
+from tsforecast.forecasting.exact import BatchMarginals, ExactForecast
+from tsforecast.models.parts.marginals import Marginals
 
 LENGTH, HORIZON, WINDOWS = 120, 4, 3
 START = pd.Period("2024-01-01", "D")
@@ -164,6 +166,64 @@ def test_exact_quantiles_have_no_crps_of_an_ensemble(rng):
     assert np.isnan(score(forecasts, test).overall["crps_ensemble"])
 
 
+def gaussian_forecast(mean, deviation, paths, start):
+    """An exact forecast of independent steps of several series, whose paths are of another distribution."""
+    marginals = Marginals.single(
+        *(torch.as_tensor(x, dtype=torch.float64)[..., None] for x in (mean, deviation)), "none"
+    )
+    batch = BatchMarginals(marginals, np.zeros((len(mean), 1), np.int64))
+    return [ExactForecast(batch, k, None if paths is None else paths[k], start, f"s{k}") for k in range(len(mean))]
+
+
+@pytest.mark.parametrize("count", [0, 100])
+def test_exact_forecasts_are_scored_by_their_quantiles_and_questions_of_the_horizon_by_their_paths(rng, count):
+    series = 40
+    mean, deviation = rng.normal(size=(series, HORIZON)), rng.uniform(0.5, 2.0, (series, HORIZON))
+    labels = mean + deviation * rng.normal(size=(series, HORIZON))
+    labels[:4, 1] = np.nan
+    task = make_task(np.concatenate([rng.normal(size=(series, LENGTH - HORIZON)), labels], 1), windows=1)
+    test = task.test("rolling")
+    paths = rng.normal(size=(series, count, HORIZON)) if count else None
+    start = next(iter(test))[1]["start"]
+    exact = score(gaussian_forecast(mean, deviation, paths, start), test)
+    levels = norm.ppf(LEVELS)[:, None, None]
+    keys = [str(level) for level in LEVELS]
+    quantiles = np.moveaxis(mean + deviation * levels, 1, 0)
+    known = score([QuantileForecast(q, start, keys, item_id=f"s{k}") for k, q in enumerate(quantiles)], test)
+    for name in ("crps", "crps_99", "nd", "mase"):
+        np.testing.assert_allclose(exact.overall[name], known.overall[name], rtol=1e-12)
+    assert exact.overall["coverage"] == known.overall["coverage"]
+    pd.testing.assert_frame_equal(exact.calibration, known.calibration)
+    assert (exact.overall["num_exact"], exact.overall["num_samples"]) == (series, count or None)
+    if paths is None:
+        assert np.isnan([exact.overall[name] for name in ("crps_ensemble", "sum_50", "max_95")]).all()
+        return
+    drawn = score([SampleForecast(one, start, f"s{k}") for k, one in enumerate(paths)], test)
+    for name in ("crps_ensemble", "sum_50", "sum_80", "max_80", "max_95"):
+        assert exact.overall[name] == drawn.overall[name]
+    assert exact.overall["crps"] != drawn.overall["crps"]
+    for name, aggregate in (("sum", np.sum), ("max", np.max)):
+        rank = (aggregate(paths[4:], axis=2) < aggregate(labels[4:], axis=1)[:, None]).sum(1)
+        # Of 100 paths the ends of the interval of 80 % lie between the 10th and 11th, and the 90th and 91st.
+        sure, possible = ((low <= rank) & (rank <= high) for low, high in ((11, 90 - 1), (10, 90)))
+        assert sure.mean() <= exact.overall[f"{name}_80"] <= possible.mean()
+        assert drawn.per_series[f"{name}_80"].isna().sum() == 4  # those with a missing label
+
+
+def test_intervals_of_few_paths_hold_what_they_say(rng):
+    """Of a sum that is exchangeable with those of the paths."""
+    series, count = 1000, 39  # the ends of all intervals are paths, none is interpolated
+    values = rng.standard_cauchy(size=(series, count + 1, 2))
+    task = make_task(np.concatenate([rng.normal(size=(series, 10)), values[:, 0]], 1), windows=1, horizon=2)
+    test = task.test("rolling")
+    start = next(iter(test))[1]["start"]
+    found = score([SampleForecast(v[1:], start, f"s{k}") for k, v in enumerate(values)], test).overall
+    for width in INTERVALS:
+        for name in ("sum", "max"):
+            share = width / 100
+            assert abs(found[f"{name}_{width}"] - share) < 4.5 * (share * (1 - share) / series) ** 0.5
+
+
 def test_crps_by_hand():
     # Of 11 samples 0..10 the order statistic of level a is 10 a. Losses 2 |a - 1[5 < q]| |5 - q| of the tenths:
     losses = [0.8, 1.2, 1.2, 0.8, 0.0, 0.8, 1.2, 1.2, 0.8]
@@ -194,7 +254,10 @@ def test_missing_labels_count_nowhere(rng):
     samples = rng.normal(size=(20, 3)) + 4
     both = score([one_forecast(samples)], one_window([5.0, np.nan, 3.0]))
     seen = score([one_forecast(samples[:, [0, 2]])], one_window([5.0, 3.0]))
-    assert both.overall == seen.overall
+    joint = {name: both.overall.pop(name) for name in [*both.overall] if name[:4] in ("sum_", "max_")}
+    assert len(joint) == 6
+    assert np.isnan([*joint.values()]).all()  # whose sum and maximum are not known
+    assert both.overall == {name: value for name, value in seen.overall.items() if name not in joint}
     assert both.per_horizon.loc[2].isna().all()
     pd.testing.assert_frame_equal(both.calibration, seen.calibration)
     infinite = score([one_forecast(samples)], one_window([5.0, np.inf, 3.0]))
@@ -502,7 +565,18 @@ def test_evaluation_has_model_and_baselines_under_both_protocols(evaluation):
     found = evaluation.to_dict()
     assert found["dataset"] == "toy"
     assert list(found["baselines"]) == ["seasonal_naive", "auto_ets-1"]
-    metrics = {"crps", "crps_99", "crps_ensemble", "nd", "mase", "coverage", "num_forecasts", "num_samples"}
+    metrics = {
+        "crps",
+        "crps_99",
+        "crps_ensemble",
+        "nd",
+        "mase",
+        "coverage",
+        "num_forecasts",
+        "num_exact",
+        "num_samples",
+    }
+    metrics |= {f"{name}_{width}" for name in ("sum", "max") for width in INTERVALS}
     for scores in (found, *found["baselines"].values()):
         for protocol, count in (("rolling", 2 * WINDOWS), ("long_term", 2)):
             assert set(scores[protocol]) == metrics
@@ -510,6 +584,7 @@ def test_evaluation_has_model_and_baselines_under_both_protocols(evaluation):
             assert scores[protocol]["num_forecasts"] == count
     assert found["rolling"]["num_samples"] == 60
     assert found["baselines"]["auto_ets-1"]["rolling"]["num_samples"] is None
+    assert (found["rolling"]["num_exact"], found["baselines"]["auto_ets-1"]["long_term"]["num_exact"]) == (0, 2)
     assert found["baselines"]["auto_ets-1"]["failed_fits"] == 0
     assert len(evaluation.per_horizon()) == 3 * (HORIZON + HORIZON * WINDOWS)
     assert len(evaluation.per_series()) == 3 * 2 * 2

@@ -841,7 +841,7 @@ def predictor_with_features():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"model": "prophet"}, "one of issm, gls"),
+        ({"model": "prophet"}, "one of bank, issm, gls"),
         ({"forecast": "distribution"}, "no hyperparameter 'forecast'"),
         ({"freq": "fortnight"}, "frequency"),
         ({"prediction_length": 0}, "prediction_length to be at least 1"),

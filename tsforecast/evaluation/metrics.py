@@ -36,7 +36,8 @@ class Window:
         label: Labels (horizon,) or (target, horizon), 0 where missing.
         observed: False where a label is missing.
         quantiles: Of the forecast at `LEVELS`, (level, ...).
-        samples: Of the forecast, (sample, ...); None if it has none.
+        samples: Sample paths of the forecast, (sample, ...); None if it has none.
+        is_exact: Whether quantiles are those of a distribution, and not of the samples.
         seasonal_error: Mean absolute change over a season before the forecast, () or (target, 1); NaN where unknown.
     """
 
@@ -44,6 +45,7 @@ class Window:
     observed: NDArray[np.bool_]
     quantiles: Array
     samples: Array | None
+    is_exact: bool
     seasonal_error: Array
 
     @cached_property
@@ -59,6 +61,33 @@ class Window:
         """Return whether a label is there and inside the closed central interval, for every width of `NOMINAL`."""
         return (self.quantiles[_LOWER] <= self.label) & (self.label <= self.quantiles[_UPPER]) & self.observed
 
+    @cached_property
+    def sum_covered(self) -> NDArray[np.bool_]:
+        """Return whether the sum over the horizon is inside its central interval, for every width of `INTERVALS`."""
+        return self._covered_of_paths(np.sum)
+
+    @cached_property
+    def maximum_covered(self) -> NDArray[np.bool_]:
+        """Return whether the maximum over the horizon is inside its central interval, likewise."""
+        return self._covered_of_paths(np.max)
+
+    @property
+    def has_paths(self) -> NDArray[np.bool_]:
+        """Return whether questions about the whole horizon can be scored, () or (target,): no label is missing."""
+        return np.asarray(self.observed.all(-1) & (self.samples is not None))
+
+    def _covered_of_paths(self, aggregate: Callable[..., Array]) -> NDArray[np.bool_]:
+        if self.samples is None:
+            return np.zeros((len(INTERVALS), *self.observed.shape[:-1]), bool)
+        levels = [0.5 + side * width / 200 for side in (-1, 1) for width in INTERVALS]
+        # The k-th of n values lies at the level k / (n + 1): so a label that is exchangeable with the paths is inside
+        # as often as the interval says, however few they are.
+        with np.errstate(invalid="ignore"):  # between infinite paths there is no end: the label is outside
+            bounds = np.quantile(aggregate(self.samples, axis=-1), levels, axis=0, method="weibull")
+        value = aggregate(self.label, axis=-1)
+        inside = (bounds[: len(INTERVALS)] <= value) & (value <= bounds[len(INTERVALS) :])
+        return np.asarray(inside & self.has_paths)
+
 
 Term = Callable[[Window], NDArray[Any]]
 
@@ -73,6 +102,7 @@ class Metric:
         term: What is summed, by cell; 0 where the label is missing.
         weight: By whose sum it is divided.
         nominal: The value to aim at; None where less is better, down to 0.
+        is_printed: Whether it is in tables to read and on pages; files have all.
     """
 
     name: str
@@ -80,6 +110,7 @@ class Metric:
     term: Term
     weight: Term
     nominal: float | None = None
+    is_printed: bool = True
 
     def text(self, value: float) -> str:
         """Return a value as it is printed: a share in percent, else four digits; "-" where it is unknown."""
@@ -147,6 +178,31 @@ def coverage(width: int) -> Term:
     return lambda window: window.covered[row]
 
 
+def has_paths(window: Window) -> Array:
+    """Return 1 for each window and target whose whole horizon can be scored, at its last step."""
+    return _at_last_step(window, window.has_paths)
+
+
+def sum_coverage(width: int) -> Term:
+    """Return a term: whether the sum over the horizon is inside its interval, of `INTERVALS`, at the last step."""
+    row = INTERVALS.index(width)
+    return lambda window: _at_last_step(window, window.sum_covered[row])
+
+
+def maximum_coverage(width: int) -> Term:
+    """Return a term: whether the maximum over the horizon is inside its interval, likewise."""
+    row = INTERVALS.index(width)
+    return lambda window: _at_last_step(window, window.maximum_covered[row])
+
+
+def _at_last_step(window: Window, values: Any) -> Array:
+    cells = np.zeros(window.label.shape)
+    cells[..., -1] = values
+    return cells
+
+
+_JOINT = (("sum", sum_coverage), ("max", maximum_coverage))
+
 METRICS = (
     Metric("crps", "CRPS", quantile_loss(TENTHS), size),
     Metric("crps_99", "CRPS-99", quantile_loss(HUNDREDTHS), size),
@@ -154,7 +210,17 @@ METRICS = (
     Metric("nd", "ND", absolute_error, size),
     Metric("mase", "MASE", scaled_error, has_seasonal_error),
     *(Metric(f"coverage_{width}", f"in {width} %", coverage(width), count, width / 100) for width in INTERVALS),
+    *(
+        Metric(f"{name}_{width}", f"{name} in {width} %", term(width), has_paths, width / 100, is_printed=False)
+        for name, term in _JOINT
+        for width in INTERVALS
+    ),
 )
+
+
+def printed() -> list[Metric]:
+    """Return the metrics of tables to read."""
+    return [metric for metric in METRICS if metric.is_printed]
 
 
 def _terms() -> list[Term]:

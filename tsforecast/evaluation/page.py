@@ -121,7 +121,7 @@ def page(
 
 
 def _scores(contenders: Sequence[Contender], protocol: str) -> str:
-    rows, columns = ranked(contenders, protocol), metrics.METRICS
+    rows, columns = ranked(contenders, protocol), metrics.printed()
     found = [[c.overall[protocol].get(metric.name, math.nan) for metric in columns] for c in rows]
     distances = [[metric.distance(value) for metric, value in zip(columns, values, strict=True)] for values in found]
     best = pd.DataFrame(distances).min()

@@ -123,7 +123,8 @@ def evaluate(
         model: Name of the model in tables and files.
         baselines: Names from `BASELINES`, with a season where wanted (`auto_ets-168`; with `deepar` a number of
             epochs); by default those which are fitted at once.
-        num_samples: Sample paths of the model. Scores of 100 are 1 to 2 % higher than those of the exact quantiles.
+        num_samples: Sample paths of the model. Models whose quantiles are exact are scored by these, and by paths where
+            a score is of paths. Scores of 100 paths are 1 to 2 % higher than those of exact quantiles.
         season: Main season in steps, for seasonal baselines and MASE; by default that of the frequency.
         workers: Processes that fit statsforecast's models; see `fit_baseline`.
         adapted: Name and rolling forecasts of the model that goes on learning.
@@ -215,7 +216,7 @@ def fit_named(name: str, task: ForecastTask, season: int, *, seed: int = 0, work
 
 def format_scores(evaluation: Evaluation) -> str:
     """A table to read: one block per protocol, one line per model, with notes on what was measured."""
-    header = ["", *(metric.title for metric in metrics.METRICS)]
+    header = ["", *(metric.title for metric in metrics.printed())]
     lines: list[str] = []
     shown = evaluation.scores[evaluation.model]["rolling"]
     for protocol in PROTOCOLS:
@@ -230,7 +231,7 @@ def format_scores(evaluation: Evaluation) -> str:
             if protocol not in scores:
                 continue
             values = metrics.flat(scores[protocol].overall)
-            rows.append([name, *(metric.text(values[metric.name]) for metric in metrics.METRICS)])
+            rows.append([name, *(metric.text(values[metric.name]) for metric in metrics.printed())])
         widths = [max(len(row[column]) for row in rows) for column in range(len(header))]
         text = [
             "  ".join([row[0].ljust(widths[0]), *(cell.rjust(n) for cell, n in zip(row[1:], widths[1:], strict=True))])
@@ -252,8 +253,10 @@ def _kinds_of_forecasts(evaluation: Evaluation) -> str:
     """Whose forecasts are sample paths, and whose are quantiles."""
     kinds: dict[str, list[str]] = {}
     for name, scores in evaluation.scores.items():
-        samples = scores["rolling"].overall["num_samples"]
-        kinds.setdefault(f"{samples} sample paths" if samples else "exact quantiles", []).append(name)
+        overall = scores["rolling"].overall
+        parts = ["exact quantiles"] if overall["num_exact"] else []
+        parts += [f"{overall['num_samples']} sample paths"] if overall["num_samples"] else []
+        kinds.setdefault(" and ".join(parts), []).append(name)
     return "; ".join(f"{kind} of {', '.join(names)}" for kind, names in kinds.items())
 
 

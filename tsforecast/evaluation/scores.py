@@ -22,7 +22,7 @@ from gluonts.model import Forecast, SampleForecast
 from numpy.typing import NDArray
 
 from tsforecast.data.frequency import default_season, expected_alias_warnings
-from tsforecast.data.quantiles import forecast_quantiles
+from tsforecast.data.quantiles import HasQuantiles, forecast_quantiles
 from tsforecast.evaluation.metrics import LEVELS, NOMINAL, Array, Window, nested, size, sums_of, table, total
 from tsforecast.progress import follow
 
@@ -37,8 +37,10 @@ class Scores:
         overall: `crps` (tenths), `crps_99` (hundredths) and `crps_ensemble` (of samples; NaN for other forecasts). `nd`
             is the sum of absolute errors of the median / the sum of absolute labels. `mase` is the mean of absolute
             errors / the seasonal error of the series before the forecast. `coverage` has the shares of labels inside
-            the closed central intervals, keyed by percent. Also `num_forecasts`, and `num_samples` (None when the
-            forecasts are not samples).
+            the closed central intervals, keyed by percent. `sum_50`, .. and `max_50`, .. are those of the sum over the
+            horizon and of its maximum, from joint paths; windows with a missing label do not count, and forecasts
+            without paths have NaN. Also `num_forecasts`, `num_exact` (those whose quantiles are not of samples), and
+            `num_samples` (paths of each forecast, None where there are none).
         per_horizon: The same scores for every step ahead, indexed by `step` from 1.
         per_series: The same scores for every series, indexed by `item_id`, in the order of the data.
         per_forecast: The same scores for every forecast, indexed by `item_id` and `start` in the order of the data.
@@ -80,7 +82,7 @@ def score(
     single: dict[tuple[str, pd.Timestamp], Array] = {}
     steps: Array | None = None
     inside, pit, labels = np.zeros(len(NOMINAL)), np.zeros(len(_GRID)), 0
-    num_forecasts, num_samples = 0, set()
+    num_forecasts, num_exact, num_samples = 0, 0, set()
     windows = follow(test_data, progress, len(test_data), "forecasts") if progress else test_data
     for past, future in windows:
         forecast = next(stream, None)
@@ -96,6 +98,7 @@ def score(
         pit += _pit_distribution(window)
         labels += int(window.observed.sum())
         num_samples.add(None if window.samples is None else len(window.samples))
+        num_exact += window.is_exact
         num_forecasts += 1
     if next(stream, None) is not None:
         raise ValueError(f"expected {num_forecasts} forecasts, one per test window, but there are more")
@@ -107,6 +110,7 @@ def score(
         overall={
             **nested(table(steps.sum(-1)[:, None], pd.RangeIndex(1)).iloc[0].to_dict()),
             "num_forecasts": num_forecasts,
+            "num_exact": num_exact,
             "num_samples": num_samples.pop() if len(num_samples) == 1 else None,
         },
         per_horizon=table(steps, pd.RangeIndex(1, steps.shape[1] + 1, name="step")),
@@ -128,12 +132,15 @@ def _window(past: dict[str, Any], future: dict[str, Any], forecast: Forecast, se
     quantiles = _time_last(forecast_quantiles(forecast, LEVELS))
     if np.isnan(quantiles).any():
         raise ValueError(f"the forecast of series {forecast.item_id!r} from {forecast.start_date} contains NaN")
-    samples = np.asarray(forecast.samples, np.float64) if isinstance(forecast, SampleForecast) else None
+    samples = None
+    if isinstance(forecast, SampleForecast) and forecast.num_samples:
+        samples = np.asarray(forecast.samples, np.float64)
     return Window(
         label=np.where(observed, label, 0.0),
         observed=observed,
         quantiles=quantiles,
         samples=None if samples is None else _time_last(samples),
+        is_exact=isinstance(forecast, HasQuantiles) or samples is None,
         seasonal_error=_seasonal_error(past["target"], season or default_season(future["start"].freqstr)),
     )
 
@@ -177,7 +184,7 @@ def _pit_distribution(window: Window) -> Array:
     samples the label's rank is uniform on n + 1 values if it is exchangeable with them.
     """
     label, samples = window.label, window.samples
-    if samples is not None:
+    if samples is not None and not window.is_exact:
         low = (samples < label).sum(0) / (len(samples) + 1)
         high = ((samples <= label).sum(0) + 1) / (len(samples) + 1)
     else:
