@@ -4,6 +4,7 @@ import logging
 import sys
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TypeVar
 
@@ -42,3 +43,15 @@ def follow(items: Iterable[Item], name: str, total: int, unit: str) -> Iterator[
             said = now
             log.info("%s: %d of %d %s, %.0f s left", name, done, total, unit, (now - begin) / done * (total - done))
         yield item
+
+
+@contextmanager
+def silent_trainings() -> Iterator[None]:
+    """What Lightning says of every training is not shown, in a comparison of many."""
+    logger = logging.getLogger("lightning.pytorch")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)

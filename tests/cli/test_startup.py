@@ -82,5 +82,5 @@ def test_no_help_shows_code(command):
     if command == "train":
         models = next(action for action in parser._actions if isinstance(action.choices, dict))
         texts += [model.format_help() for model in models.choices.values()]
-        assert len(texts) == 1 + len(MODELS)
+        assert len(texts) == 1 + len(names.TRAINED)
     assert not [text for text in texts if any(code in text for code in ("<function", "<lambda>", "<class"))]

@@ -113,7 +113,7 @@ def _fail(message: str) -> int:
 
 def _model(arguments: Sequence[str]) -> Sequence[str]:
     """The name of the model, if the arguments begin with it."""
-    return arguments[:1] if arguments and arguments[0] in names.MODELS else []
+    return arguments[:1] if arguments and arguments[0] in names.TRAINED else []
 
 
 @contextmanager

@@ -4,6 +4,7 @@ A test compares each of them with its table.
 """
 
 MODELS = ("bank", "issm", "gls", "deepstate", "sgls", "rsgls", "rsgls-issm", "arsgls", "kvae-rb", "kvae-mc")
+TRAINED = ("auto", *MODELS)  # what `train` takes
 
 DATASETS = (
     "exchange", "electricity", "electricity-18dec", "traffic", "solar", "wiki", "taxi-blizzard", "eia-2020",

@@ -249,7 +249,7 @@ def train() -> ArgumentParser:
     command = parsing.command_parser("train", "Train a model.")
     command.add_argument("--resume", metavar="RUN", type=str, help="go on with a run that was stopped")
     models = command.add_subcommands(required=False, dest="model", metavar="MODEL")
-    for name in names.MODELS:
+    for name in names.TRAINED:
         models.add_subcommand(name, parsing.command_parser(f"train {name}", ""))
     return command
 
@@ -264,13 +264,13 @@ PARSERS: dict[str, Callable[[], PlainParser]] = {
 }
 
 
-def parser_of(command: str, arguments: Sequence[str] = names.MODELS) -> PlainParser:
+def parser_of(command: str, arguments: Sequence[str] = names.TRAINED) -> PlainParser:
     """Return the parser of a command.
 
     Args:
         command: Its name.
         arguments: Of the command. If they name a model, `train` has the options of all models, and torch is imported.
     """
-    if command == "train" and not {*names.MODELS}.isdisjoint(arguments):
+    if command == "train" and not {*names.TRAINED}.isdisjoint(arguments):
         return import_module("tsforecast.cli.train").parser()
     return PARSERS[command]()

@@ -90,6 +90,19 @@ def settle_report(folder: Path) -> None:
             pass
 
 
+def refuse_used(folder: Path) -> None:
+    """Refuses a folder in which no run can begin.
+
+    Raises:
+        ValueError: If there is something in it, but for a beginning that was killed.
+    """
+    found = {path.name for path in folder.iterdir()} - {LOCK} if folder.exists() else set()
+    if RECORD in found and found != {RECORD}:
+        raise ValueError(f"{folder} is a run already; go on with it by --resume {folder}, or give another --output")
+    if found - {RECORD}:
+        raise ValueError(f"{folder} is not empty and no run; give a new folder as --output")
+
+
 def create(folder: Path, config: str, record: dict[str, Any]) -> None:
     """Starts a run folder.
 
@@ -101,11 +114,7 @@ def create(folder: Path, config: str, record: dict[str, Any]) -> None:
     Raises:
         ValueError: If there is something in the folder.
     """
-    found = {path.name for path in folder.iterdir()} - {LOCK} if folder.exists() else set()
-    if RECORD in found and found != {RECORD}:
-        raise ValueError(f"{folder} is a run already; go on with it by --resume {folder}, or give another --output")
-    if found - {RECORD}:
-        raise ValueError(f"{folder} is not empty and no run; give a new folder as --output")
+    refuse_used(folder)
     folder.mkdir(parents=True, exist_ok=True)
     write_record(folder, record)  # before anything else: alone it says that nothing has begun
     with replace_file(folder / CONFIG) as temporary:

@@ -4,6 +4,7 @@ import logging
 import shlex
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -21,9 +22,10 @@ from tsforecast.cli.epochs import progress
 from tsforecast.cli.run_log import collected_notes, log_file
 from tsforecast.data import ForecastTask
 from tsforecast.data.dataframes import as_lists
-from tsforecast.forecasting.arguments import add_options
+from tsforecast.forecasting.arguments import AUTO, add_options
 from tsforecast.forecasting.estimator import DEFAULT_EPOCHS, StateSpaceEstimator
 from tsforecast.forecasting.predictor import StateSpacePredictor, save_predictor
+from tsforecast.forecasting.selection import Candidate, Selection, select
 from tsforecast.models import MODELS, AbstractForecaster
 from tsforecast.plots import plot_learning_curve, save_figure
 from tsforecast.progress import is_watched
@@ -52,6 +54,11 @@ def parser() -> ArgumentParser:
     train = parsing.command_parser("train", "Train a model.")
     train.add_argument("--resume", metavar="RUN", type=str, help="go on with a run that was stopped")
     models = train.add_subcommands(required=False, dest="model", metavar="MODEL")
+    command = parsing.command_parser(f"train {AUTO}", "A model and options that the data choose.")
+    parsers.add_data(command)
+    _add_run(command)
+    command.add_argument("--time_budget", type=float, help="seconds after which no further comparison begins")
+    models.add_subcommand(AUTO, command)
     for name, model in MODELS.items():
         summary = (model.__doc__ or "").strip().split("\n")[0]
         command = parsing.command_parser(f"train {name}", summary)
@@ -63,7 +70,9 @@ def parser() -> ArgumentParser:
         )
         parsers.add_data(command)
         _add_run(command)
-        skip: set[str | int] = {"model", "freq", "prediction_length", "seed", "trainer_kwargs", "num_samples"}
+        skip: set[str | int] = {
+            "model", "freq", "prediction_length", "seed", "trainer_kwargs", "num_samples", "time_budget",
+        }  # fmt: skip
         command.add_class_arguments(StateSpaceEstimator, skip=skip)
         add_options(command, model)
         models.add_subcommand(name, command)
@@ -150,15 +159,57 @@ def run(argv: Sequence[str]) -> int:
     with collected_notes() as notes:
         task = options.task_of(chosen)
     folder = Path(chosen.output) if chosen.output else runs.default_folder(parsed.model, task.name)
-    record = _record(parsed.model, folder, chosen, task, argv)
+    model, selection = parsed.model, None
+    if model == AUTO:
+        runs.refuse_used(folder)
+        selection = _select(chosen, task)
+        model, chosen = selection.chosen.model, _options_of(command, selection.chosen, chosen)
+    record = _record(model, folder, chosen, task, argv)
+    if selection is not None:
+        record["selection"] = {"reason": selection.reason, "candidates": selection.rows()}
     with runs.hold(folder):
-        runs.create(folder, config(parsed.model, chosen), record)
+        runs.create(folder, config(model, chosen), record)
         try:
             return _train(folder, record, chosen, task, None, notes)
         except Exception:
             if runs.last_checkpoint(folder) is None:  # nothing to go on with: the name is free again
                 shutil.rmtree(folder)
             raise
+
+
+def _select(chosen: Namespace, task: ForecastTask) -> Selection:
+    """Returns the model that the training part of a task chooses, and says how."""
+    if chosen.threads:
+        torch.set_num_threads(chosen.threads)
+
+    def train(candidate: Candidate, epochs: int, entries: list[dict[str, Any]]) -> StateSpacePredictor:
+        trainer = {"max_epochs": epochs, "accelerator": chosen.accelerator, "enable_progress_bar": False}
+        short = StateSpaceEstimator(
+            candidate.model,
+            task.freq,
+            task.prediction_length,
+            seed=chosen.seed,
+            trainer_kwargs=trainer,
+            **candidate.options,
+        )
+        predictor = short.train(entries)
+        assert isinstance(predictor, StateSpacePredictor)
+        return predictor
+
+    found = select(replace(task, entries=task.train, windows=0), train, chosen.seed, chosen.time_budget)
+    for line in found.table().splitlines() if found.trials else ():
+        log.info("%s", line)
+    log.info("chosen: %s, %s", found.chosen, found.reason)
+    return found
+
+
+def _options_of(command: ArgumentParser, candidate: Candidate, chosen: Namespace) -> Namespace:
+    """Returns all options of a candidate's training: its own, and those of data and run as they were given."""
+    found = command.parse_args([candidate.model])[candidate.model]
+    for name, value in {**vars(chosen), **candidate.options}.items():
+        if name != "time_budget":
+            found[name] = value
+    return found
 
 
 def settings(folder: Path, record: dict[str, Any]) -> Namespace:

@@ -33,9 +33,9 @@ def check_usage(command: str, arguments: Sequence[str]) -> None:
 
 
 def _check_train(arguments: Sequence[str]) -> None:
-    if {*names.MODELS}.isdisjoint(arguments) and not parsers.train().parse_args(list(arguments)).resume:
-        models = ", ".join(names.MODELS)
-        raise ValueError(f"expected a model ({models}) or --resume RUN, as in `train issm --dataset exchange`")
+    if {*names.TRAINED}.isdisjoint(arguments) and not parsers.train().parse_args(list(arguments)).resume:
+        models = ", ".join(names.TRAINED)
+        raise ValueError(f"expected a model ({models}) or --resume RUN, as in `train auto --dataset exchange`")
 
 
 def _check_stream(chosen: Any) -> None:

@@ -1,6 +1,5 @@
 """GluonTS' DeepAR as a baseline, as it is."""
 
-import logging
 import tempfile
 import warnings
 from collections.abc import Iterable, Iterator
@@ -18,7 +17,7 @@ from lightning.pytorch.utilities.seed import isolate_rng
 
 from tsforecast.data import ForecastTask
 from tsforecast.data.frequency import expected_alias_warnings
-from tsforecast.progress import is_watched
+from tsforecast.progress import is_watched, silent_trainings
 
 _EPOCHS = 50
 _BATCHES = 50  # of an epoch
@@ -60,16 +59,10 @@ class DeepAR:
         if np.ndim(task.entries[0]["target"]) > 1:
             raise ValueError("deepar forecasts one target; forecast several as series, or leave it out")
         epochs = int(suffix) if suffix else _EPOCHS
-        logger = logging.getLogger("lightning.pytorch")
-        level = logger.level
-        logger.setLevel(logging.ERROR)  # what it says of every epoch, in a comparison of many models
-        try:
-            with isolate_rng(), _quiet(), tempfile.TemporaryDirectory() as folder:
-                seed_everything(seed, verbose=False)
-                estimator = _estimator(task, task.prediction_length, epochs, folder)
-                predictor = estimator.train(list(_coded(task, task.train)), cache_data=True)
-        finally:
-            logger.setLevel(level)
+        with silent_trainings(), isolate_rng(), _quiet(), tempfile.TemporaryDirectory() as folder:
+            seed_everything(seed, verbose=False)
+            estimator = _estimator(task, task.prediction_length, epochs, folder)
+            predictor = estimator.train(list(_coded(task, task.train)), cache_data=True)
         return cls(task, predictor.network.state_dict(), epochs * _BATCHES, seed)
 
     def predictor(self, prediction_length: int) -> Predictor:

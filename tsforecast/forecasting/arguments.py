@@ -14,6 +14,8 @@ from jsonargparse import ArgumentParser
 from tsforecast.data.reading import fits
 from tsforecast.models import DATA_DECIDED, MODELS, AbstractForecaster, options_of, records_of
 
+AUTO = "auto"  # stands for the model that the data choose
+
 Given = ParamSpec("Given")
 
 _WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text", type(None): "None"}
@@ -90,8 +92,12 @@ def _of_model(model: str, given: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         ValueError: If the model or one of them is not known, or is of another type.
     """
+    if model == AUTO:
+        if given:
+            raise ValueError(f"{AUTO!r} takes no hyperparameters, got {', '.join(given)}: give the model that has them")
+        return {}
     if model not in MODELS:
-        raise ValueError(f"expected model to be one of {', '.join(MODELS)}, got {model!r}")
+        raise ValueError(f"expected model to be one of {AUTO}, {', '.join(MODELS)}, got {model!r}")
     known = {name: option for name, option in options_of(MODELS[model]).items() if name not in DATA_DECIDED}
     for name in given:
         if name not in known:

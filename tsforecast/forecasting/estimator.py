@@ -19,10 +19,12 @@ from tsforecast.data.dataframes import as_lists, columns_of
 from tsforecast.data.frequency import calendar_unit, default_season, period_alias
 from tsforecast.data.roles import Columns
 from tsforecast.data.table import read_task
+from tsforecast.data.task import ForecastTask
 from tsforecast.data.transform import EpochLoader, Prepare
-from tsforecast.forecasting.arguments import recorded
+from tsforecast.forecasting.arguments import AUTO, recorded
 from tsforecast.forecasting.data_summary import DataSummary, adopt, summarise
 from tsforecast.forecasting.predictor import StateSpacePredictor
+from tsforecast.forecasting.selection import Candidate, Selection, select
 from tsforecast.forecasting.training import fit
 from tsforecast.models import MODELS, AbstractForecaster, make_model, options_of
 from tsforecast.models.parts.bounds import at_least
@@ -51,7 +53,8 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         >>> forecasts = estimator.train(dataset).predict(dataset)  # doctest: +SKIP
 
     Args:
-        model: A name in `tsforecast.models.MODELS`.
+        model: A name in `tsforecast.models.MODELS`; or "auto", by which the data choose a model and its options on
+            windows before their end, see `tsforecast.forecasting.selection`. It takes no hyperparameters.
         freq: Frequency of the data, in any of its names.
         prediction_length: Steps of a forecast.
         context_length: Steps of the past in a training window, at most; 0 for all of the training part. None chooses by
@@ -69,6 +72,7 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         num_samples: Number of sample paths of a forecast. Quantiles of linear models are exact, and need none.
         seed: Seed of the initial weights, the order of the data and what is drawn in training; None for not
             reproducible.
+        time_budget: Seconds after which "auto" begins no further comparison; None for no bound.
         use_feat_static_cat: Whether the model has parameters for the static categories of the training data. If so, a
             series without them is forecast as of an unknown category, with a warning; if not, the field is ignored.
         trainer_kwargs: Options of Lightning's `Trainer` (default: 40 epochs, gradient clipped at 10, no files written).
@@ -82,6 +86,7 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
     _categories: dict[str, list[str]] | None = None  # values of its static categories
     __init_args__: dict[str, Any]  # set by `recorded`
     _summary: DataSummary | None = None  # of the training data, once a training has begun
+    selection: Selection | None = None  # of a model, once "auto" has made it
 
     @recorded
     def __init__(
@@ -98,6 +103,7 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         num_batches_per_epoch: int | None = None,
         num_samples: int = 100,
         seed: int | None = None,
+        time_budget: float | None = None,
         use_feat_static_cat: bool = True,
         trainer_kwargs: dict[str, Any] | None = None,
         **hyperparameters: Any,
@@ -114,11 +120,12 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         self.batch_size = batch_size
         self.num_batches_per_epoch = num_batches_per_epoch
         self.seed = seed
+        self.time_budget = time_budget
         self.use_feat_static_cat = use_feat_static_cat
         self.hyperparameters = {**hyperparameters, "num_samples": num_samples}
         with torch.device("meta"):  # refuses bad options before data are read, and allocates nothing
             options = {**self.hyperparameters, "freq": self.freq, "prediction_length": prediction_length}
-            net = make_model(MODELS[model], **options)
+            net = make_model(MODELS["bank" if model == AUTO else model], **options)
         cycle = longest_cycle(net.dynamics.season_names, self.freq)
         self.context_length = _context(self.freq, cycle) if context_length is None else context_length
         self.train_length = _recent(self.freq, cycle) if train_length is None else train_length
@@ -186,6 +193,14 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
             ValueError: If the data cannot be trained on; the message names the series.
         """
         training_data, validation_data = self._entries(training_data, validation_data, columns, from_predictor)
+        if self.model == AUTO:
+            chosen = self._selected(training_data, from_predictor)
+            found = chosen.train_model(
+                training_data, validation_data, None, shuffle_buffer_length, cache_data, ckpt_path
+            )
+            columns = None if self._columns is None else as_lists(self._columns)
+            found.predictor.columns, found.predictor.categories = columns, self._categories  # pyright: ignore
+            return found
         self._summary = self._look_at(training_data, from_predictor)
         if validation_data is not None:
             _refuse_endless(validation_data)
@@ -206,6 +221,32 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         options = {"max_epochs": DEFAULT_EPOCHS, "gradient_clip_val": 10.0, "logger": False, **self.trainer_kwargs}
         trainer = fit(module, loader, validation, options, ckpt_path)
         return TrainOutput(transformation, module, trainer, self.create_predictor(transformation, module))
+
+    def _selected(self, data: Any, from_predictor: PyTorchPredictor | None) -> "StateSpaceEstimator":
+        """Return the estimator of the model that the data choose; `selection` says how.
+
+        Raises:
+            ValueError: If there is a predictor to start from, or the data are not as expected.
+        """
+        if from_predictor is not None:
+            raise ValueError("'auto' chooses a model anew: give the model of the predictor to start from its weights")
+        _refuse_endless(data)
+        self._check(data, self.train_horizon)
+
+        def estimator(candidate: Candidate, **trainer: Any) -> StateSpaceEstimator:
+            arguments = {**self.__init_args__, "model": candidate.model, **candidate.options}
+            arguments["trainer_kwargs"] = {**self.trainer_kwargs, **trainer}
+            return StateSpaceEstimator(**arguments)
+
+        def train(candidate: Candidate, epochs: int, entries: list[dict[str, Any]]) -> PyTorchPredictor:
+            quiet = {"max_epochs": epochs, "enable_progress_bar": False, "callbacks": None, "logger": False}
+            return estimator(candidate, **quiet).train(entries)
+
+        task = ForecastTask("data", self.freq, self.prediction_length, 0, list(data))
+        self.selection = select(task, train, self.seed, self.time_budget)
+        log.info("%s", self.selection.table())
+        log.info("chosen: %s, %s", self.selection.chosen, self.selection.reason)
+        return estimator(self.selection.chosen)
 
     def _entries(
         self, training: Any, validation: Any, columns: Any, from_predictor: PyTorchPredictor | None

@@ -1,0 +1,133 @@
+"""Which candidate is chosen, by forecasts that are known; and the whole way through an estimator."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from gluonts.model import Predictor
+from gluonts.model.forecast import QuantileForecast
+
+from tsforecast import StateSpaceEstimator
+from tsforecast.data.task import ForecastTask
+from tsforecast.evaluation import score
+from tsforecast.forecasting.selection import (
+    ROUNDS,
+    Candidate,
+    candidates,
+    comparison,
+    select,
+    weighted_quantile_loss,
+)
+
+
+def entries(lengths=(60, 60, 60), freq="M", targets=0):
+    rng = np.random.default_rng(0)
+    shape = (targets,) if targets else ()
+    return [
+        {
+            "item_id": f"s{k}",
+            "start": pd.Period("2010-01", freq),
+            "target": (50 + rng.standard_normal((*shape, length)).cumsum(-1)).astype(np.float32),
+        }
+        for k, length in enumerate(lengths)
+    ]
+
+
+def task(**options):
+    return ForecastTask("toy", "M", 4, 0, entries(**options))
+
+
+class Shifted(Predictor):
+    """Forecasts the truth and an error, with quantiles that are all the same."""
+
+    def __init__(self, error):
+        super().__init__(prediction_length=4)
+        self.error = error
+
+    def predict(self, dataset, **_):
+        for past in dataset:
+            whole = next(e for e in entries() if e["item_id"] == past["item_id"])["target"]
+            begin = past["target"].shape[-1]
+            values = whole[begin : begin + 4] + self.error
+            yield QuantileForecast(
+                np.stack([values] * 9),
+                start_date=past["start"] + begin,
+                forecast_keys=[str(k / 10) for k in range(1, 10)],
+                item_id=past["item_id"],
+            )
+
+
+def shifted(errors):
+    return lambda candidate, epochs, _: Shifted(errors[str(candidate)] / epochs)
+
+
+def test_halving_keeps_the_better_half_and_takes_the_best():
+    found = select(task(), shifted({"bank": 5.0, "issm": 1.0, "issm objective=likelihood": 9.0}))
+    assert found.chosen == Candidate("issm")
+    assert [(str(t.candidate), t.epochs) for t in found.trials] == [
+        ("bank", ROUNDS[0]), ("issm", ROUNDS[0]), ("issm objective=likelihood", ROUNDS[0]),
+        ("bank", ROUNDS[1]), ("issm", ROUNDS[1]),
+    ]  # fmt: skip
+    rows = found.rows()
+    assert [row["model"] for row in rows] == ["issm", "bank", "issm"]
+    assert rows[0]["crps"] < rows[1]["crps"]
+    assert found.table().splitlines()[1].startswith("issm ")
+
+
+def test_the_first_is_taken_where_scores_are_the_same():
+    found = select(task(), shifted({"bank": 1.005, "issm": 1.0, "issm objective=likelihood": 9.0}))
+    assert found.chosen == Candidate("bank")
+
+
+def test_a_candidate_that_diverges_loses():
+    def train(candidate, epochs, _):
+        if candidate.model == "bank":
+            raise FloatingPointError("not finite")
+        return Shifted(1.0)
+
+    assert select(task(), train).chosen.model == "issm"
+
+
+def test_a_budget_ends_the_comparison(monkeypatch):
+    now = iter(range(0, 1000, 10))
+    monkeypatch.setattr("tsforecast.forecasting.selection.time.monotonic", lambda: float(next(now)))
+    found = select(task(), shifted({"bank": 5.0, "issm": 1.0, "issm objective=likelihood": 9.0}), time_budget=15.0)
+    assert len(found.trials) < 5
+    assert found.chosen == Candidate("bank")
+
+
+def test_series_that_are_too_short_are_left_out():
+    assert comparison(task(lengths=(60, 60, 9)), 0).windows == 3
+    assert len(comparison(task(lengths=(60, 60, 9)), 0).entries) == 2
+    assert comparison(task(lengths=(32, 32)), 0).windows == 2
+    assert comparison(task(lengths=(20, 20)), 0) is None
+    assert len(comparison(task(lengths=(40,) * 200), 0).entries) == 128
+    found = select(task(lengths=(20, 20)), lambda *_: pytest.fail("nothing is to be compared"))
+    assert found.chosen == Candidate("bank")
+    assert "too short" in found.reason
+
+
+def test_candidates():
+    assert [str(c) for c in candidates(task())] == ["bank", "issm", "issm objective=likelihood"]
+    assert "bank scales=free" in [str(c) for c in candidates(task(lengths=(300, 300)))]
+    assert [str(c) for c in candidates(task(targets=2))] == ["gls"]
+
+
+def test_the_score_is_that_of_the_evaluation():
+    compared = ForecastTask("toy", "M", 4, 3, entries())
+    found = weighted_quantile_loss(Shifted(1.5), compared)
+    expected = score(Shifted(1.5).predict(past for past, _ in compared.test()), compared.test()).overall["nd"]
+    assert found == pytest.approx(expected, rel=1e-9)
+
+
+def test_an_estimator_trains_what_was_chosen():
+    data = entries()
+    estimator = StateSpaceEstimator("auto", "M", 4, seed=0, time_budget=0.0, trainer_kwargs={"max_epochs": 1})
+    predictor = estimator.train(data)
+    assert estimator.selection.chosen.model == "bank"  # after one comparison the time is over
+    assert len(estimator.selection.trials) == 1
+    assert type(predictor.prediction_net).__name__ == "BankForecaster"
+    assert len(list(predictor.predict(data))) == 3
+    with pytest.raises(ValueError, match="takes no hyperparameters, got components"):
+        StateSpaceEstimator("auto", "M", 4, components="level")
+    with pytest.raises(ValueError, match="chooses a model anew"):
+        estimator.train_model(data, from_predictor=predictor)

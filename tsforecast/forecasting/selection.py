@@ -1,0 +1,204 @@
+"""Selection of a model by the data: candidates are compared on windows before the end of the training part."""
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from gluonts.model import Predictor
+
+from tsforecast.data.frequency import default_season, expected_alias_warnings
+from tsforecast.data.quantiles import TENTHS, forecast_quantiles
+from tsforecast.data.task import ForecastTask, instances
+from tsforecast.progress import follow, silent_trainings
+
+log = logging.getLogger(__name__)
+
+ROUNDS = (5, 15)  # epochs of the short trainings; after a round, half of the candidates are left
+_SERIES = 128  # that candidates are compared on, at most
+_WINDOWS = 3  # cut points, at most
+_MARGIN = 0.01  # relative difference of scores below which the candidate that is named first is taken
+_LONG = 20  # seasons from which parameters of each series may pay
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A model with options.
+
+    Attributes:
+        model: A name in `tsforecast.models.MODELS`.
+        options: Options that are not the defaults.
+    """
+
+    model: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return " ".join([self.model, *(f"{name}={value}" for name, value in self.options.items())])
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A short training of a candidate.
+
+    Attributes:
+        candidate: The candidate.
+        epochs: Length of the training.
+        crps: Weighted quantile loss on the windows.
+        seconds: What training and scoring took.
+    """
+
+    candidate: Candidate
+    epochs: int
+    crps: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What was compared, and what was chosen.
+
+    Attributes:
+        chosen: The candidate that was chosen.
+        trials: All short trainings, those of longer rounds last.
+        reason: Why it was chosen.
+    """
+
+    chosen: Candidate
+    trials: tuple[Trial, ...]
+    reason: str
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a row for each candidate, the best first: its last round counts."""
+        last = {str(trial.candidate): trial for trial in self.trials}
+        ordered = sorted(last.values(), key=lambda trial: (-trial.epochs, trial.crps))
+        return [
+            {
+                "model": trial.candidate.model,
+                "options": dict(trial.candidate.options),
+                "crps": trial.crps,
+                "epochs": trial.epochs,
+                "seconds": round(trial.seconds, 1),
+            }
+            for trial in ordered
+        ]
+
+    def table(self) -> str:
+        """Return the rows as text."""
+        rows = [
+            (str(Candidate(row["model"], row["options"])), f"{row['crps']:.4g}", str(row["epochs"]))
+            for row in self.rows()
+        ]
+        cells = [("candidate", "CRPS", "epochs"), *rows]
+        widths = [max(len(row[k]) for row in cells) for k in range(3)]
+        return "\n".join("  ".join([a.ljust(widths[0]), b.rjust(widths[1]), c.rjust(widths[2])]) for a, b, c in cells)
+
+
+def candidates(task: ForecastTask) -> list[Candidate]:
+    """Return what is compared for a task, the most likely first."""
+    if any(np.ndim(entry["target"]) > 1 for entry in task.entries):
+        return [Candidate("gls")]
+    found = [Candidate("bank"), Candidate("issm"), Candidate("issm", {"objective": "likelihood"})]
+    lengths = [entry["target"].shape[-1] for entry in task.entries]
+    if np.median(lengths) >= _LONG * max(default_season(task.freq), 10):
+        found.insert(1, Candidate("bank", {"scales": "free"}))
+        found.append(Candidate("gls"))
+    return found
+
+
+def select(
+    task: ForecastTask,
+    train: Callable[[Candidate, int, list[dict[str, Any]]], Predictor],
+    seed: int | None = 0,
+    time_budget: float | None = None,
+) -> Selection:
+    """Returns the candidate with the best forecasts of windows before the end, by short trainings cut off early.
+
+    Every round trains what is left on a sample of the series without their last windows, and scores these. The better
+    half goes on to a longer round (successive halving; Jamieson and Talwalkar 2016).
+
+    Args:
+        task: Series without a test part: all of their values may be looked at.
+        train: Trains a candidate for so many epochs on such entries.
+        seed: Of the sample of series.
+        time_budget: Seconds after which no further training begins; None for no bound.
+    """
+    compared = comparison(task, seed)
+    left = candidates(task)
+    if compared is None or len(left) == 1:
+        why = "there is no other for several targets" if compared is not None else "the series are too short to compare"
+        return Selection(left[0], (), why)
+    trials: list[Trial] = []
+    began = time.monotonic()
+    for epochs in ROUNDS:
+        done = []
+        for candidate in follow(left, f"selection, {epochs} epochs", len(left), "candidates"):
+            if trials and time_budget is not None and time.monotonic() - began > time_budget:
+                break
+            done.append(_trial(candidate, epochs, compared, train))
+            trials.append(done[-1])
+        if len(done) < len(left):
+            break
+        ordered = sorted(done, key=lambda trial: trial.crps)
+        left = [trial.candidate for trial in ordered[: (len(ordered) + 1) // 2]]
+        left.sort(key=[trial.candidate for trial in done].index)
+    last = [trial for trial in trials if trial.epochs == max(t.epochs for t in trials)]
+    best = min(trial.crps for trial in last)
+    chosen = next(trial for trial in last if trial.crps <= best * (1 + _MARGIN))
+    windows = f"{compared.windows} windows of {compared.prediction_length} steps before the end"
+    return Selection(
+        chosen.candidate, tuple(trials), f"CRPS {chosen.crps:.4g} on {windows}, {len(compared.entries)} series"
+    )
+
+
+def comparison(task: ForecastTask, seed: int | None) -> ForecastTask | None:
+    """Return a sample of the series whose last windows are for comparison; None where all series are too short."""
+    steps = task.prediction_length
+    season = default_season(task.freq)
+    for windows in range(_WINDOWS, 0, -1):
+        least = windows * steps + max(steps + 1, 2 * season)
+        long = [entry for entry in task.entries if entry["target"].shape[-1] >= least]
+        if len(long) >= max(1, len(task.entries) // 2):
+            order = np.random.default_rng(seed).permutation(len(long))[:_SERIES]
+            entries = [long[number] for number in sorted(order)]
+            return ForecastTask(task.name, task.freq, steps, windows, entries)
+    return None
+
+
+def _trial(
+    candidate: Candidate,
+    epochs: int,
+    task: ForecastTask,
+    train: Callable[[Candidate, int, list[dict[str, Any]]], Predictor],
+) -> Trial:
+    """Return the score of a short training; infinite where it diverges."""
+    began = time.monotonic()
+    try:
+        with silent_trainings():
+            crps = weighted_quantile_loss(train(candidate, epochs, task.train), task)
+    except ArithmeticError as error:
+        log.info("%s diverged: %s", candidate, error)
+        crps = np.inf
+    return Trial(candidate, epochs, crps, time.monotonic() - began)
+
+
+def weighted_quantile_loss(predictor: Predictor, task: ForecastTask) -> float:
+    """Return the mean over tenths of the quantile losses of the test windows, relative to the sum of absolute labels.
+
+    It is the `crps` of `tsforecast.evaluation`.
+    """
+    pasts, labels = instances(task.test())
+    loss = size = 0.0
+    levels = np.reshape(TENTHS, (-1, 1))
+    with expected_alias_warnings():
+        for forecast, label in zip(predictor.predict(pasts), labels, strict=True):
+            target = np.atleast_2d(np.asarray(label["target"], np.float64))
+            quantiles = forecast_quantiles(forecast, TENTHS).reshape(len(TENTHS), -1)
+            values = target.T.reshape(1, -1)
+            seen = np.isfinite(values)
+            error = np.where(seen, values, 0.0) - np.where(seen, quantiles, 0.0)
+            loss += 2 * np.maximum(levels * error, (levels - 1) * error).mean(0).sum()
+            size += np.abs(np.where(seen, values, 0.0)).sum()
+    return float(loss / size) if size else 0.0
