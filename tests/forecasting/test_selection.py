@@ -110,6 +110,10 @@ def test_candidates():
     assert [str(c) for c in candidates(task())] == ["bank", "issm", "issm objective=likelihood"]
     assert "bank scales=free" in [str(c) for c in candidates(task(lengths=(300, 300)))]
     assert [str(c) for c in candidates(task(targets=2))] == ["gls"]
+    daily = ForecastTask("toy", "D", 4, 0, entries(lengths=(800,), freq="D"))
+    assert any("year" in str(c) for c in candidates(daily))
+    assert any("year" in str(c) for c in candidates(ForecastTask("toy", "W-SUN", 4, 0, entries((160,), "W"))))
+    assert not any("year" in str(c) for c in candidates(ForecastTask("toy", "D", 40, 0, daily.entries)))
 
 
 def test_the_score_is_that_of_the_evaluation():

@@ -152,6 +152,7 @@ def test_structures_by_frequency():
         "level", "damped_trend",
     ]  # fmt: skip
     assert structures_of("auto", "Y-DEC") == ["level", "damped_level", "trend", "damped_trend"]
+    assert [name.count("+") for name in structures_of("auto", "30min")] == [3, 1, 1]
     assert structures_of("level, trend+day_of_week", "D") == ["level", "trend+day_of_week"]
     with pytest.raises(ValueError, match="every structure once"):
         structures_of("level,level", "D")

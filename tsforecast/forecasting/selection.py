@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from gluonts.model import Predictor
 
-from tsforecast.data.frequency import default_season, expected_alias_warnings
+from tsforecast.data.frequency import calendar_unit, default_season, expected_alias_warnings
 from tsforecast.data.quantiles import TENTHS, forecast_quantiles
 from tsforecast.data.task import ForecastTask, instances
+from tsforecast.models.parts.component_names import structures_of
 from tsforecast.progress import follow, silent_trainings
 
 log = logging.getLogger(__name__)
@@ -20,6 +21,7 @@ ROUNDS = (5, 15)  # epochs of the short trainings; after a round, half of the ca
 _SERIES = 128  # that candidates are compared on, at most
 _WINDOWS = 3  # cut points, at most
 _MARGIN = 0.01  # relative difference of scores below which the candidate that is named first is taken
+_YEAR = {"D": 366, "B": 262, "W": 53}  # steps of a year; two of them show a season
 _LONG = 20  # seasons from which parameters of each series may pay
 
 
@@ -101,8 +103,13 @@ def candidates(task: ForecastTask) -> list[Candidate]:
     if any(np.ndim(entry["target"]) > 1 for entry in task.entries):
         return [Candidate("gls")]
     found = [Candidate("bank"), Candidate("issm"), Candidate("issm", {"objective": "likelihood"})]
-    lengths = [entry["target"].shape[-1] for entry in task.entries]
-    if np.median(lengths) >= _LONG * max(default_season(task.freq), 10):
+    length = float(np.median([entry["target"].shape[-1] for entry in task.entries]))
+    year = _YEAR.get(calendar_unit(task.freq)[1].partition("-")[0], np.inf)
+    if length >= 2 * year + _WINDOWS * task.prediction_length:
+        plain = structures_of("auto", task.freq)
+        yearly = [f"{structure}+year" for structure in plain[:2]]
+        found.insert(1, Candidate("bank", {"structures": ",".join([*yearly, *plain])}))
+    if length >= _LONG * max(default_season(task.freq), 10):
         found.insert(1, Candidate("bank", {"scales": "free"}))
         found.append(Candidate("gls"))
     return found

@@ -25,17 +25,18 @@ _PRESETS = {
     "Q": ("damped_trend+quarter_of_year", "level+quarter_of_year"),
 }
 
-# Structures of a bank beside those with the seasons of the frequency: whose seasons are noise.
+# Structures of a bank: all of these with the seasons of the frequency, and some without, for series whose seasons are
+# noise. Below a day, where seasons have many factors, one structure has all of them and some have the day alone.
 _KINDS = ("level", "damped_level", "trend", "damped_trend")
 _PLAIN = ("level", "damped_trend")
+_BELOW_A_DAY = "damped_level+hour_of_day+hour_by_kind_of_day+day_of_week,damped_trend+hour_of_day,level+hour_of_day"
 
 
 def structures_of(structures: str, freq: str) -> list[str]:
     """Return the descriptions of several structures.
 
     Args:
-        structures: Descriptions joined by ",", each as `component_names` takes it; "auto" takes levels and trends,
-            damped and not, with the seasons of the frequency, and below an hour some without.
+        structures: Descriptions joined by ",", each as `component_names` takes it; "auto" chooses by the frequency.
         freq: Alias of a period, for example "h" or "15min".
 
     Raises:
@@ -43,10 +44,12 @@ def structures_of(structures: str, freq: str) -> list[str]:
     """
     if structures == "auto":
         unit = freq.lstrip("0123456789").split("-")[0]
+        if unit in ("h", "min"):
+            return _BELOW_A_DAY.split(",")
         seasons = _PRESETS.get(unit, ("level", "level"))[0].split("+")[1:]
         seasons = [name for name in seasons if name not in _OTHERS]
         found = ["+".join([kind, *seasons]) for kind in _KINDS]
-        return found + ([*_PLAIN] if seasons and unit not in ("h", "min") else [])
+        return found + ([*_PLAIN] if seasons else [])
     found = ["+".join(component_names(description, freq)) for description in structures.split(",")]
     if len(set(found)) < len(found):
         raise ValueError(f"expected every structure once, got {structures!r}")
