@@ -44,7 +44,7 @@ def check_forecast_memory(series: int, steps: int, num_samples: int, joint: bool
         series: In a batch.
         steps: Of a forecast, times its targets.
         num_samples: Sample paths.
-        joint: Whether paths are drawn from a joint Gaussian of all steps, whose covariance takes their square.
+        joint: Whether forecasts come from a joint Gaussian of all steps, whose covariance takes their square.
 
     Raises:
         ValueError: With the numbers.
@@ -52,10 +52,10 @@ def check_forecast_memory(series: int, steps: int, num_samples: int, joint: bool
     least = 4 * series * steps * (2 * num_samples + (2 * steps if joint else 0))  # float32: what is made, and a copy
     there = available_memory()
     if there is not None and least > there:
+        drawn, fewer = (f" and {num_samples} sample paths", ", or fewer --num_samples") if num_samples else ("", "")
         raise ValueError(
-            f"a batch of {series} series, {steps} steps and {num_samples} sample paths needs at least "
-            f"{least / 2**30:.0f} GiB of memory, of which there are {there / 2**30:.0f}; give a shorter "
-            "--prediction_length, or fewer --num_samples"
+            f"a batch of {series} series of {steps} steps{drawn} needs at least {least / 2**30:.0f} GiB of memory, of "
+            f"which there are {there / 2**30:.0f}; give a shorter --prediction_length{fewer}"
         )
 
 

@@ -39,7 +39,7 @@ def numbers(table: Table, column: str, *, gaps: bool = True) -> NDArray[np.float
     raw: Any = table.frame[column]
     if raw.dtype.kind in "mMc" or isinstance(raw.dtype, pd.DatetimeTZDtype | pd.PeriodDtype):
         raise ValueError(f"{table.place(0, column)}: expected a number, got {raw.iloc[0]!r}")
-    missing = np.asarray(raw.isna() | raw.isin(MISSING))
+    missing = np.asarray(raw.isna() if raw.dtype.kind in "fiub" else raw.isna() | raw.isin(MISSING))
     decimal = table.columns.decimal or "."
     values, grouped = parse(raw, decimal, table.delimiter)
     if grouped is not None:
@@ -90,8 +90,10 @@ def timestamps(table: Table) -> Stamps:
     if raw.dtype.kind == "M":
         _check_range(table, raw)
         return _stamps(raw)
-    text = raw.astype(str).str.strip()
-    zoned = np.asarray(text.str.contains(_ZONED, regex=True))
+    codes, distinct = pd.factorize(raw.astype(str))  # many series have the same dates
+    cells = pd.Series(distinct, dtype=object).str.strip()
+    text = pd.Series(cells.to_numpy()[codes], index=raw.index, dtype=object)
+    zoned = np.asarray(cells.str.contains(_ZONED, regex=True), bool)[codes]
     if not zoned.any():
         return _parse(table, text)
     if not zoned.all():

@@ -40,12 +40,12 @@ def readings(text: pd.Series) -> Iterator[Reading]:
     Args:
         text: Cells without blanks at their ends, none of them missing.
     """
-    first = pd.to_datetime(text.where(text.str.contains(r"\d")), format="ISO8601", errors="coerce")  # not "now"
-    yield Reading("ISO 8601", first)
-    if first.notna().all():
-        return
     codes, distinct = pd.factorize(text)  # many series have the same dates
     cells = pd.Series(distinct, dtype=object)
+    first = pd.to_datetime(cells.where(cells.str.contains(r"\d")), format="ISO8601", errors="coerce")  # not "now"
+    yield Reading("ISO 8601", pd.Series(first.to_numpy()[codes], index=text.index))
+    if first.notna().all():
+        return
     found = [Reading(name, _from_parts(cells.str.extract(f"^{form}$", re.IGNORECASE))) for name, form in _FORMS.items()]
     found += [
         Reading("weeks, by their Mondays", pd.to_datetime(cells + "-1", format="%G-W%V-%u", errors="coerce")),

@@ -79,11 +79,22 @@ def collate(
             batch[key] = values
         else:
             if key.startswith("past_"):
-                values = [np.pad(v, [(length - len(v), 0), *[(0, 0)] * (v.ndim - 1)]) for v in values]  # pyright: ignore
-            stacked = np.stack(values)  # pyright: ignore
+                stacked = _padded(values, length)
+            else:
+                stacked = np.stack(values)  # pyright: ignore
             if key in _TARGETS:
                 stacked = in_float32(stacked, exponents)
             batch[key] = torch.as_tensor(stacked, device=device)
     pads = np.array([length - len(window["past_target"]) for window in windows])
     batch["past_is_pad"] = torch.as_tensor(np.arange(length) < pads[:, None], device=device)
     return batch
+
+
+def _padded(values: list[Any], length: int) -> NDArray[Any]:
+    """Arrays of any length one above the other, with zeros before the shorter ones."""
+    if all(len(v) == length for v in values):
+        return np.stack(values)
+    found = np.zeros((len(values), length, *values[0].shape[1:]), np.result_type(*values))
+    for row, v in zip(found, values, strict=True):
+        row[length - len(v) :] = v
+    return found
