@@ -562,6 +562,22 @@ def test_forecasts_of_series_that_end_early_cover_the_dates_of_all(trained, csv,
     assert "invalid choice" in refused(capsys, "predict", trained, "--out", tmp_path / "o.csv", "--start", "never")
 
 
+def test_holidays_belong_to_the_run(csv, tmp_path, capsys):
+    """Their effects are those of the training, whatever a later file would tell, and reach over any forecast."""
+    pytest.importorskip("holidays")
+    run, late, out = tmp_path / "run", tmp_path / "late.csv", tmp_path / "out.csv"
+    assert main(["train", "issm", *data(csv), *SHORT, "--holidays", "US", "--output", str(run)]) == 0
+    effects = json.loads((run / "run.json").read_text())["columns"]["holidays"]
+    assert effects[:4] == ["US", "public holiday", "day before", "day after"]
+    assert main(["evaluate", str(run), "--baselines", "none", "--plot_series", "0", "--num_samples", "4"]) == 0
+    assert "the data have changed" not in capsys.readouterr().err
+    table = pd.read_csv(csv)
+    table[table["timestamp"] >= "2024-03-01"].to_csv(late, index=False)  # no holiday before June
+    command = ["predict", str(run), "--data", str(late), "--prediction_length", "70", "--out", str(out)]
+    assert main(command) == 0
+    assert len(pd.read_csv(out)) == 3 * 70
+
+
 def test_predict_asks_for_the_dates_of_series_that_share_them_once(trained, csv, tmp_path):
     """Pandas takes a millisecond for each, which was half of the time."""
     forecasts._stamps.cache_clear()

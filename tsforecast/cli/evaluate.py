@@ -181,7 +181,7 @@ def _report_adaptation(
 
 def _task(folder: Path, record: dict[str, Any]) -> ForecastTask:
     """Return the data that the run was trained on."""
-    task = options.task_of(settings(folder, record), record["split"])
+    task = options.task_of(settings(folder, record), record["split"], runs.columns_of_run(record))
     if runs.fingerprint(task) != record["fingerprint"]:
         log.warning("the data have changed since %s was trained", folder)
     return task

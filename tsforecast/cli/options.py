@@ -12,6 +12,7 @@ from tsforecast.cli import parsing, runs
 from tsforecast.cli.parsers import COLUMNS
 from tsforecast.data import CATALOG, Columns, ForecastTask, load_task, read_task
 from tsforecast.data.frequency import expected_alias_warnings
+from tsforecast.data.public_holidays import with_holidays
 from tsforecast.data.task import with_windows
 
 
@@ -35,20 +36,21 @@ def columns(options: Mapping[str, Any] | Namespace, fallback: Columns | None = N
     for name in ("item", "timestamp", "target"):
         if isinstance(given.get(name), list) and len(given[name]) == 1:
             given[name] = given[name][0]
-    for name in ("covariates", "static_categories", "static_reals"):
+    for name in ("covariates", "static_categories", "static_reals", "holidays"):
         if isinstance(given.get(name), str):
             given[name] = [given[name]]
     base = fallback or Columns()
     return Columns(**{name: given.get(name, getattr(base, name)) for name in COLUMNS})
 
 
-def task_of(options: Namespace, split: Mapping[str, Any] | None = None) -> ForecastTask:
+def task_of(options: Namespace, split: Mapping[str, Any] | None = None, found: Columns | None = None) -> ForecastTask:
     """The task which the options of `add_data` choose.
 
     Args:
         options: Parsed options.
         split: `freq`, `prediction_length` and `windows` that a run has found before: its defaults may no longer be
             those of a file that has grown.
+        found: Columns that a run has found before, with the effects of holidays that its model knows.
 
     Raises:
         ValueError: If both or none of a name and a file are given, or options of a file come with a name.
@@ -56,19 +58,23 @@ def task_of(options: Namespace, split: Mapping[str, Any] | None = None) -> Forec
     """
     if (options.dataset is None) == (options.data is None):
         raise ValueError(f"expected either --dataset NAME ({', '.join(CATALOG)}) or --data FILE")
+    roles = columns(options)
+    if roles.holidays and found is not None:
+        roles = replace(roles, holidays=found.holidays)
     if options.dataset is not None:
         for name in ("freq", "prediction_length", "unit", "drop_unusable", *COLUMNS):
-            if not (options[name] is None or options[name] is False):  # 0 is neither
+            if name != "holidays" and not (options[name] is None or options[name] is False):  # 0 is neither
                 raise ValueError(f"--{name} goes with --data FILE; the data set {options.dataset!r} has its own")
         task = load_task(options.dataset)
-        return task if options.windows is None else with_windows(task, options.windows)
+        task = task if options.windows is None else with_windows(task, options.windows)
+        return with_holidays(task, roles.holidays) if roles.holidays else task
     split = split or {}
     task = read_task(
         Path(options.data),
         options.freq or split.get("freq"),
         split.get("prediction_length") if options.prediction_length is None else options.prediction_length,
         split.get("windows") if options.windows is None else options.windows,
-        columns=columns(options),
+        columns=roles,
         drop_unusable=options.drop_unusable,
     )
     return replace(task, unit=options.unit or "")

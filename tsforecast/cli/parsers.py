@@ -36,6 +36,11 @@ COLUMNS: dict[str, tuple[str, dict[str, Any]]] = {
         {"type": str},
     ),
     "decimal": ("decimal sign; default: found from the cells", {"type": str}),
+    "holidays": (
+        "country whose public holidays become covariates, such as US or AU-VIC, also of --dataset; their effects are "
+        "chosen, or follow",
+        {"nargs": "+"},
+    ),
     "wide": (
         "one column for each series, beside time stamps; dates across the top need no option",
         {"action": "store_true"},

@@ -18,7 +18,6 @@ from tsforecast.cli import options, parsers, parsing, runs
 from tsforecast.cli.memory import check_forecast_memory
 from tsforecast.cli.train import settings
 from tsforecast.data import Columns, ForecastTask, attach_known, read_task
-from tsforecast.data.dataframes import columns_of
 from tsforecast.data.files import remove_leftovers, replace_file
 from tsforecast.data.quantiles import check_levels, forecast_frame
 from tsforecast.data.wording import listed
@@ -53,8 +52,7 @@ def run(argv: Sequence[str]) -> int:
     folder, record = options.trained_run(chosen)
     trained = settings(folder, record)
     length = chosen.prediction_length or record["split"]["prediction_length"]
-    found = record.get("columns")
-    columns = options.columns(chosen, options.columns(trained) if found is None else columns_of(found))
+    columns = options.columns(chosen, runs.columns_of_run(record) or options.columns(trained))
     entries = _from_start(_task(chosen, trained, record, length, columns), chosen.start).latest
     if chosen.known is not None:
         entries = attach_known(entries, chosen.known, length, _columns_of_known(columns))
@@ -88,7 +86,7 @@ def _task(chosen: Namespace, trained: Namespace, record: dict[str, Any], length:
     if chosen.data is None and trained.dataset is not None:
         if length != record["split"]["prediction_length"]:
             raise ValueError(f"--prediction_length goes with --data FILE; the data set {trained.dataset!r} has its own")
-        return options.task_of(trained)
+        return options.task_of(trained, found=columns)
     return read_task(
         chosen.data or trained.data,
         record["split"]["freq"],

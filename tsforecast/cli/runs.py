@@ -28,7 +28,8 @@ import pandas as pd
 
 import tsforecast
 from tsforecast.cli import parsing
-from tsforecast.data import ForecastTask
+from tsforecast.data import Columns, ForecastTask
+from tsforecast.data.dataframes import columns_of
 from tsforecast.data.files import TOGETHER, remove_leftovers, replace_file, settle_together
 from tsforecast.data.locks import LOCK, lock_folder
 from tsforecast.data.reading import fits, read_json
@@ -235,6 +236,11 @@ def targets_fingerprint(task: ForecastTask) -> str:
     """A hash of what is forecast and scored: equal for runs that can be compared, with covariates or without."""
     entries = [{name: entry[name] for name in ("item_id", "start", "target")} for entry in task.entries]
     return fingerprint(replace(task, entries=entries))
+
+
+def columns_of_run(record: dict[str, Any]) -> Columns | None:
+    """What the columns of a run's table were found to be; None where it has none."""
+    return None if record.get("columns") is None else columns_of(record["columns"])
 
 
 def versions() -> dict[str, str]:

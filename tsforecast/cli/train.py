@@ -147,7 +147,7 @@ def run(argv: Sequence[str]) -> int:
             log.info("%s is finished already; `%s %s` scores it", folder, parsing.typed("evaluate"), folder)
             return 0
         chosen = settings(folder, record)
-        task = options.task_of(chosen, record["split"])
+        task = options.task_of(chosen, record["split"], runs.columns_of_run(record))
         if runs.fingerprint(task) != record["fingerprint"]:
             raise ValueError(f"{folder}: the data have changed since this run began; start a new run")
         if record["versions"] != runs.versions():

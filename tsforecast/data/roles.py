@@ -50,6 +50,8 @@ class Columns:
         decimal: Decimal sign of numbers that are text; None: a point, or a comma where cells can not be read otherwise.
         wide: The table has one column for each series, named in its header: all but the time stamps, or those of
             `target`. Found by itself where these names are numbered, and where dates stand across the top.
+        holidays: Code of a country whose public holidays become covariates, "US" or "AU-VIC"; the effects of
+            `with_holidays` may follow, which are chosen if they do not.
     """
 
     item: str | Sequence[str] | None = None
@@ -61,6 +63,7 @@ class Columns:
     timestamp_format: str | None = None
     decimal: str | None = None
     wide: bool = False
+    holidays: str | Sequence[str] | None = None
 
     @property
     def items(self) -> list[str]:

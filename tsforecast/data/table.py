@@ -37,6 +37,7 @@ from tsforecast.data.columns import Table, read_table
 from tsforecast.data.folder import read_folder
 from tsforecast.data.frequency import default_horizon, default_windows, period_alias, to_period
 from tsforecast.data.magnitude import compact
+from tsforecast.data.public_holidays import with_holidays
 from tsforecast.data.regular import grid_steps, infer_frequency
 from tsforecast.data.roles import Columns
 from tsforecast.data.task import ForecastTask
@@ -70,7 +71,7 @@ def read_task(
             shortest series.
         windows: Number of test windows; 0 keeps everything for training. None: 7 below a day and 5 from there, as far
             as they take at most a fifth of the shortest series, but at least 1.
-        columns: What the columns are; found by their names where left open. Not for GluonTS folders.
+        columns: What the columns are; found by their names where left open. Of GluonTS folders only `holidays`.
         beyond: The task is a forecast beyond the end of the data: no test windows, and covariates must cover it.
         categories: Values of the static categories that a model was trained with (`ForecastTask.categories`), so that
             codes stay the same. None: those of the file.
@@ -91,10 +92,13 @@ def read_task(
     if not isinstance(source, pd.DataFrame):
         source = Path(source)
         if source.is_dir() or source.name.endswith(_FOLDER_SUFFIXES):
-            return read_folder(source, alias, prediction_length, windows, all_missing=beyond)
+            task = read_folder(source, alias, prediction_length, windows, all_missing=beyond)
+            return task if columns is None or not columns.holidays else with_holidays(task, columns.holidays)
     series = _read_series(source, alias, columns or Columns(), categories)
     lengths = _split_lengths(series, prediction_length, windows, drop_unusable)
     task = _task_of(series, *lengths, beyond, drop_unusable)
+    if columns is not None and columns.holidays:
+        task = with_holidays(task, columns.holidays)
     return task if freq is not None else replace(task, reasons=task.reasons | {"freq": "of most time stamps"})
 
 
