@@ -909,3 +909,16 @@ def test_missing_values_are_imputed_in_the_place_where_they_are(trained):
         np.testing.assert_array_equal(found.samples[:, seen], np.tile(entry["target"][seen], (7, 1)))
         assert np.isfinite(found.samples).all()
         assert (found.samples[:, ~seen].std(0) > 0).all()
+
+
+def test_all_steps_are_trained_on_where_a_covariate_varies_in_early_ones_alone():
+    """What it does would not be learnt from the eight weeks of hours that are enough without it."""
+    entry = {"item_id": "a", "start": pd.Period("2024-01-01", "h"), "target": np.arange(60 * 24) % 7 + 1.0}
+
+    def trained(on, train_length=None):
+        estimator = make_estimator(freq="h", epochs=1, train_length=train_length)
+        promotion = np.arange(60 * 24 + HORIZON) == on
+        estimator.train([{**entry, "feat_dynamic_real": promotion[None].astype(np.float32)}])
+        return estimator.train_length
+
+    assert (trained(50), trained(1400), trained(50, 1000)) == (0, 56 * 24, 1000)

@@ -46,6 +46,8 @@ def choices(
     for name, value in (("context_length", estimator.context_length), ("train_length", estimator.train_length)):
         if options.get(name) is None:
             found[name] = (value or "all", reason)
+    if options.get("train_length") is None and estimator.is_lengthened:
+        found["train_length"] = ("all", "a covariate varies in early steps alone")
     if options.get("train_horizon") is None:
         found["train_horizon"] = (estimator.train_horizon, "that of a forecast")
     found["scaling_length"] = (estimator.context_length or "all", "that of the context")

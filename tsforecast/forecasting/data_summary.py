@@ -121,6 +121,24 @@ def summarise(data: Iterable[dict[str, Any]], use_categories: bool = True) -> Da
     )
 
 
+def varies_only_before(data: Iterable[dict[str, Any]], recent: int) -> bool:
+    """Return whether a covariate is constant in the last steps of every series, but not before.
+
+    A model that is trained on these steps alone does not learn what it does, and may forecast anything where it varies.
+
+    Args:
+        data: GluonTS data entries.
+        recent: Number of the last steps of their targets.
+    """
+    whole, late = np.zeros(0, dtype=bool), np.zeros(0, dtype=bool)
+    for entry in data:
+        if FieldName.FEAT_DYNAMIC_REAL in entry:
+            rows = as_numbers(entry[FieldName.FEAT_DYNAMIC_REAL])[:, : np.shape(entry[FieldName.TARGET])[-1]]
+            found = np.ptp(rows, axis=1) > 0, np.ptp(rows[:, -recent:], axis=1) > 0
+            whole, late = found if whole.size == 0 else (whole | found[0], late | found[1])
+    return bool((whole & ~late).any())
+
+
 def _check_codes(highest: np.ndarray, count: int) -> None:
     """Refuses codes of static categories that are larger than there can be categories."""
     most = max(_CATEGORIES, count)

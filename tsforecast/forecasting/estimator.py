@@ -22,7 +22,7 @@ from tsforecast.data.table import read_task
 from tsforecast.data.task import ForecastTask
 from tsforecast.data.transform import EpochLoader, Prepare
 from tsforecast.forecasting.arguments import AUTO, recorded
-from tsforecast.forecasting.data_summary import DataSummary, adopt, summarise
+from tsforecast.forecasting.data_summary import DataSummary, adopt, summarise, varies_only_before
 from tsforecast.forecasting.predictor import StateSpacePredictor
 from tsforecast.forecasting.selection import Candidate, Selection, select
 from tsforecast.forecasting.training import fit
@@ -62,7 +62,7 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
             or the cycle of a smooth season such as a year, up to 2000 steps, if that is longer.
         train_length: Steps at the end of each series that are trained on, at most, since noises of long ago may
             mislead; 0 for everything. None chooses by frequency: eight weeks of hours or minutes, otherwise everything;
-            and everything if the cycle of a smooth season would not fit in twice.
+            and everything if the cycle of a smooth season would not fit in twice, or a covariate varies only before.
         train_horizon: Steps of the future that a training window scores; None for `prediction_length`. More of them
             help where seasons are all there is to learn, and cost windows where series are short.
         history_length: Steps of the history that a prediction filters, at most; None for all.
@@ -129,6 +129,7 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         cycle = longest_cycle(net.dynamics.season_names, self.freq)
         self.context_length = _context(self.freq, cycle) if context_length is None else context_length
         self.train_length = _recent(self.freq, cycle) if train_length is None else train_length
+        self._recent = self.train_length if train_length is None else 0  # which covariates may want more of
 
     def __repr__(self) -> str:
         arguments = ", ".join(f"{name}={value!r}" for name, value in self.__init_args__.items())
@@ -323,6 +324,11 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
             )
         return self._summary
 
+    @property
+    def is_lengthened(self) -> bool:
+        """Return whether all steps are trained on since a covariate varies in early ones alone."""
+        return self._recent > 0 and self.train_length == 0
+
     def create_transformation(self) -> Transformation:
         """Return the transformation from entries to arrays."""
         found = self.training_summary
@@ -418,6 +424,8 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         _refuse_endless(data)
         self._check(data, self.train_horizon)
         found = summarise(data, self.use_feat_static_cat)
+        if self._recent:
+            self.train_length = 0 if varies_only_before(data, self._recent) else self._recent
         if self.hyperparameters.get("transformation") == "log1p" and found.lowest <= -1:
             raise ValueError(
                 f"log1p needs values above -1, the lowest is {found.lowest:g}; take the transformation 'asinh'"
