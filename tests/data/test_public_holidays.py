@@ -42,10 +42,10 @@ def package():
 @pytest.mark.usefixtures("package")
 def test_days_around_holidays():
     """Thanksgiving of 2021 was on 25 November, the Fourth of July of 2019 a Thursday, and that of 2021 a Sunday."""
-    for freq in ("D", "h"):
+    for freq, number in (("D", 8), ("h", 4)):
         found = effects_of(read_task(frame_of(freq), prediction_length=10, windows=2, columns=Columns(holidays="US")))
         assert list(found)[:4] == [HOLIDAY, BEFORE, AFTER, BRIDGE]
-        assert len(found) == 8
+        assert len(found) == number
         assert {"2019-07-04", "2021-07-05", "2021-11-25"} <= found[HOLIDAY]
         assert {"2019-07-03", "2021-07-03", "2021-11-24"} <= found[BEFORE]
         assert {"2019-07-05", "2021-07-06", "2021-11-26"} <= found[AFTER]
@@ -94,7 +94,7 @@ def test_covariates_of_holidays_reach_as_far_as_forecasts_need_them():
     early = pd.concat([frame.assign(item_id="a"), frame[:-20].assign(item_id="b")])
     task = read_task(early, "D", 15, columns=Columns(holidays="US"), beyond=True).ending_together()
     assert [entry["feat_dynamic_real"].shape[1] for entry in task.latest] == [len(frame) + 15] * 2
-    known = pd.concat([frame, frame_of("D", "2022-01-01", "2022-01-15", price=2.5).assign(y=None)])
+    known = pd.concat([frame, frame_of("D", "2022-01-01", "2022-01-15", price=2.5).assign(y=np.nan)])
     task = read_task(known, "D", 15, columns=Columns(covariates=["price"], holidays="US"), beyond=True)
     (entry,) = task.latest
     assert entry["feat_dynamic_real"].shape[1] == len(frame) + 15

@@ -34,9 +34,9 @@ def with_holidays(task: ForecastTask, given: str | Sequence[str]) -> ForecastTas
     """The task with covariates that tell of the public holidays of a country.
 
     Steps of up to a day have an indicator each for holidays, for the days before and after, and for working days
-    between a holiday and a weekend; and one for each of the few holidays that were seen in several years and whose
-    values differ most from those a week before and after. Longer steps have the number of holidays on working days.
-    Effects that do not vary in the training part are left out.
+    between a holiday and a weekend. Steps of a day also have one for each of the few holidays that were seen in several
+    years and whose values differ most from those a week before and after. Longer steps have the number of holidays on
+    working days. Effects that do not vary in the training part are left out.
 
     Args:
         task: Any task. Its own covariates come first.
@@ -123,6 +123,11 @@ class _Days:
         return calendar_unit(self.freq) == (1, "B") if length is None else length <= _DAY
 
     @property
+    def daily(self) -> bool:
+        """Whether a step is a day."""
+        return calendar_unit(self.freq) == (1, "B") or step_nanoseconds(self.freq) == _DAY
+
+    @property
     def kinds(self) -> list[str]:
         """Effects that are no names."""
         return [HOLIDAY, BEFORE, AFTER, BRIDGE] if self.short else [NUMBER]
@@ -183,8 +188,8 @@ def _chosen(task: ForecastTask, days: _Days) -> list[str]:
             if np.ptp(days.of_steps(kind, places)) > 0:
                 varying[kind] = None
     kinds = [kind for kind in days.kinds if kind in varying]
-    if not days.short or not kinds:
-        return kinds
+    if not kinds or not days.daily:
+        return kinds  # hours of a holiday are seen but on a day or two: names cost more there than they tell
     years = {name: len(set(days.days.year[on & seen])) for name, on in days.names.items()}
     often = [name for name, count in years.items() if count >= _YEARS]
     unlike = _unlike(task, days, test)
