@@ -1,13 +1,16 @@
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from gluonts.model import QuantileForecast, SampleForecast
 from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from tsforecast.evaluation import BASELINES, INTERVALS, LEVELS, Difference
+from tsforecast.forecasting.exact import BatchMarginals, ExactForecast
 from tsforecast.models import MODELS
+from tsforecast.models.parts.marginals import Marginals
 from tsforecast.plots import (
     COLOURS,
     LEARNING,
@@ -81,6 +84,19 @@ def test_bands_are_the_quantiles_and_open_at_the_last_observation(rng):
     observed = line(axis, "observed").get_ydata()
     np.testing.assert_array_equal(observed, series["target"][54 - 12 :])
     np.testing.assert_allclose(line(axis, "median").get_ydata()[1:], 10.5)
+
+
+def test_bands_of_an_exact_forecast_are_smooth(rng):
+    """The median is the line of the means, and bands widen as deviations do, whatever the paths are."""
+    mean, deviation = 10 + 0.5 * torch.arange(HORIZON).double(), 1 + torch.arange(HORIZON).double()
+    marginals = Marginals.single(mean[None, :, None], deviation[None, :, None], "none")
+    batch = BatchMarginals(marginals, np.zeros((1, 1), np.int64))
+    made = ExactForecast(batch, 0, rng.normal(size=(5, HORIZON)), START + 54, "a")
+    axis = plot_forecasts([entry(rng, "a")], [made], history=12).axes[0]
+    np.testing.assert_allclose(line(axis, "median").get_ydata()[1:], mean)
+    corners = bands(axis)[0].get_paths()[0].vertices
+    for low, time in zip(mean - 1.959963984540054 * deviation, np.unique(corners[:, 0])[1:], strict=True):
+        assert corners[corners[:, 0] == time, 1].min() == pytest.approx(low.item())
 
 
 def test_missing_values_stay_gaps_and_lone_values_are_marked(rng):

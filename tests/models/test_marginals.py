@@ -81,7 +81,7 @@ def test_the_distribution_function_is_the_sum_of_the_formula(names):
             )
         )
         np.testing.assert_allclose(found.cdf(quantile), expected, atol=1e-12)
-        np.testing.assert_allclose(expected, level, atol=1e-9)
+        np.testing.assert_allclose(expected, level, atol=1e-7)
     below = torch.full_like(found.mean[:, 0], -1.5) * SIZE.unsqueeze(1)
     assert (found.cdf(below) == 0).all() == (names == ("log1p",))
 

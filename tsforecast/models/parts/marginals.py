@@ -13,7 +13,7 @@ from tsforecast.models.parts.transformation import restored, transformed
 
 _ROUNDS = 60  # of the search for a quantile, at most; seven are usual
 _STRAIGHT = 8  # of them take no halves of the interval
-_EXACT = 1e-10  # distance from the level at which a search ends, in standard deviations
+_EXACT = 1e-7  # distance from the level at which a search ends, in standard deviations
 
 
 @register_record
@@ -161,11 +161,16 @@ def _cdf(
 ) -> Float[Tensor, " cell"]:
     """Return the probability of at most the given values, before clipping."""
     total = torch.zeros_like(values)
-    for k, name in enumerate(transformations):
+    for name in dict.fromkeys(transformations):
+        own = [k for k, other in enumerate(transformations) if other == name]
         # Below -1 log1p has no value: all of its distribution lies above.
         point = torch.log1p(values.clamp_min(-1.0)) if name == "log1p" else transformed(values, name)
-        share = torch.special.ndtr((point - mean[k]) / deviation[k])
-        total = total + weight[k] * torch.where(deviation[k] > 0, share, (point >= mean[k]).to(share))
+        distance = point - mean[own]
+        share = torch.special.ndtr(distance / deviation[own])
+        known = deviation[own] == 0
+        if bool(known.any()):
+            share = torch.where(known, (distance >= 0).to(share), share)
+        total = total + (weight[own] * share).sum(0)
     return total
 
 
