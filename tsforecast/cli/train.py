@@ -166,7 +166,13 @@ def run(argv: Sequence[str]) -> int:
         model, chosen = selection.chosen.model, _options_of(command, selection.chosen, chosen)
     record = _record(model, folder, chosen, task, argv)
     if selection is not None:
-        record["selection"] = {"reason": selection.reason, "candidates": selection.rows()}
+        seconds = round(sum(trial.seconds for trial in selection.trials), 1)
+        record["selection"] = {
+            "chosen": str(selection.chosen),
+            "reason": selection.reason,
+            "seconds": seconds,
+            "candidates": selection.rows(),
+        }
     with runs.hold(folder):
         runs.create(folder, config(model, chosen), record)
         try:

@@ -17,7 +17,7 @@ from tsforecast.progress import follow, silent_trainings
 
 log = logging.getLogger(__name__)
 
-ROUNDS = (5, 15)  # epochs of the short trainings; after a round, half of the candidates are left
+ROUNDS = (4, 10)  # epochs of the short trainings; after a round, half of the candidates are left
 _SERIES = 128  # that candidates are compared on, at most
 _WINDOWS = 3  # cut points, at most
 _MARGIN = 0.01  # relative difference of scores below which the candidate that is named first is taken

@@ -55,15 +55,15 @@ class BankDynamics(AbstractBankDynamics):
         return [member for member in self.members if isinstance(member, ISSMDynamics)]
 
     def log_weight(
-        self, evidence: Float[Tensor, "series structure transformation"]
-    ) -> Float[Tensor, "series structure transformation"]:
+        self, evidence: Float[Tensor, "*batch structure transformation"]
+    ) -> Float[Tensor, "*batch structure transformation"]:
         """Return the logarithms of the posterior probabilities, prior times likelihood to a learnt power of at most 1.
 
         The power says how far the likelihood of one step ahead is to be trusted about models that are all wrong
         (generalised Bayes; Bissiri, Holmes and Walker 2016).
         """
         logits = self.log_prior + self.log_power.clamp(max=0.0).exp() * evidence
-        return torch.log_softmax(logits.flatten(1), 1).unflatten(1, logits.shape[1:])
+        return torch.log_softmax(logits.flatten(-2), -1).view_as(logits)
 
     def forgetting(self, age: Tensor) -> Tensor:
         """Return the weight of the evidence of an observation that so many others have followed.

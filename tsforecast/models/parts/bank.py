@@ -5,7 +5,7 @@ import dataclasses
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from tsforecast.core import AbstractLinearSystem, Gaussian, kalman
@@ -25,6 +25,7 @@ from tsforecast.models.parts.units import (
 )
 from tsforecast.models.records import BankState, Batch, Belief, Series, TimeSlice
 
+_STEPS = 64  # whose evidence is summed up at once
 _NODES = 40  # of a quadrature, on either side of the value
 _ENDS = 2.6  # deviations of each model that the quadrature reaches over
 _FARTHEST = 30.0  # sizes of a series that it reaches over, at most
@@ -46,8 +47,8 @@ class AbstractBankDynamics(AbstractDynamics):
 
     @abc.abstractmethod
     def log_weight(
-        self, evidence: Float[Tensor, "series structure transformation"]
-    ) -> Float[Tensor, "series structure transformation"]:
+        self, evidence: Float[Tensor, "*batch structure transformation"]
+    ) -> Float[Tensor, "*batch structure transformation"]:
         """Return the logarithms of the posterior probabilities."""
 
     @abc.abstractmethod
@@ -116,12 +117,12 @@ class BankInference(AbstractInference[AbstractBankDynamics]):
         state, terms = self._after(past, series, before)
         seen = past.observed.squeeze(-1)
         evidence = torch.zeros_like(state.evidence) if before is None else before.evidence
-        once = self.dynamics.forgetting(torch.ones_like(state.size))[..., None]
         steps = []
-        for term, observed in zip(terms, seen[..., None, None], strict=True):
-            steps.append(torch.logsumexp((self.dynamics.log_weight(evidence) + term).flatten(1), 1))
-            evidence = torch.where(observed, once * evidence + term, evidence)
-        log_likelihood = torch.where(seen, torch.stack(steps) + state.scale[:, 0].log(), 0.0)
+        for part, observed in zip(terms.split(_STEPS), seen.split(_STEPS), strict=True):
+            known = self._evidence_before(part, observed, evidence)
+            steps.append(torch.logsumexp((self.dynamics.log_weight(known[:-1]) + part).flatten(2), 2))
+            evidence = known[-1]
+        log_likelihood = torch.where(seen, torch.cat(steps) + state.scale[:, 0].log(), 0.0)
         location, scale = (x[:, :1] * state.size for x in (state.location, state.scale))
         return Belief(state, location, scale, Series.of(batch)), log_likelihood
 
@@ -237,6 +238,20 @@ class BankInference(AbstractInference[AbstractBankDynamics]):
         kept = self.dynamics.forgetting(count.to(terms.dtype))[:, None, None] * before.evidence
         evidence = kept + (self.dynamics.forgetting(age)[..., None, None] * terms).sum(0)
         return dataclasses.replace(before, states=states, evidence=evidence), terms
+
+    def _evidence_before(
+        self,
+        terms: Float[Tensor, "time series structure transformation"],
+        observed: Bool[Tensor, "time series"],
+        evidence: Float[Tensor, "series structure transformation"],
+    ) -> Float[Tensor, "times series structure transformation"]:
+        """Return the evidence before each of a few steps, and that after the last."""
+        count = torch.nn.functional.pad(observed.cumsum(0), (0, 0, 1, 0))  # seen before each step
+        age = count.unsqueeze(1) - count[1:]  # of the value of one step, before another
+        later = torch.ones_like(age[..., 0], dtype=torch.bool).tril(-1).unsqueeze(-1)
+        share = torch.where(later, self.dynamics.forgetting(age.clamp_min(0).to(terms.dtype)), 0.0)
+        kept = self.dynamics.forgetting(count.to(terms.dtype))[..., None, None] * evidence
+        return kept + torch.einsum("tus,uskm->tskm", share, terms)
 
     def beginning(self, past: TimeSlice, series: Series) -> BankState:
         """Return the state before the first step of series that begin with a slice, which gives their scaling."""

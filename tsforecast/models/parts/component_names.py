@@ -29,7 +29,11 @@ _PRESETS = {
 # noise. Below a day, where seasons have many factors, one structure has all of them and some have the day alone.
 _KINDS = ("level", "damped_level", "trend", "damped_trend")
 _PLAIN = ("level", "damped_trend")
-_BELOW_A_DAY = "damped_level+hour_of_day+hour_by_kind_of_day+day_of_week,damped_trend+hour_of_day,level+hour_of_day"
+_BELOW_A_DAY = (
+    "damped_level+hour_of_day+hour_by_kind_of_day+day_of_week",
+    "damped_trend+hour_of_day",
+    "level+hour_of_day",
+)
 
 
 def structures_of(structures: str, freq: str) -> list[str]:
@@ -45,7 +49,7 @@ def structures_of(structures: str, freq: str) -> list[str]:
     if structures == "auto":
         unit = freq.lstrip("0123456789").split("-")[0]
         if unit in ("h", "min"):
-            return _BELOW_A_DAY.split(",")
+            return [*_BELOW_A_DAY]
         seasons = _PRESETS.get(unit, ("level", "level"))[0].split("+")[1:]
         seasons = [name for name in seasons if name not in _OTHERS]
         found = ["+".join([kind, *seasons]) for kind in _KINDS]
