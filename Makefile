@@ -29,7 +29,7 @@ demo: $(VENV)/installed
 	@if [ -e outputs/demo/run.json ]; then \
 		set -x; $(BIN)/python train.py --resume outputs/demo; \
 	else \
-		set -x; $(BIN)/python train.py issm --dataset exchange --output outputs/demo; \
+		set -x; $(BIN)/python train.py auto --dataset exchange --output outputs/demo; \
 	fi
 	$(BIN)/python evaluate.py outputs/demo
 

@@ -12,10 +12,12 @@ from tsforecast.evaluation import score
 from tsforecast.forecasting.selection import (
     ROUNDS,
     Candidate,
+    Trial,
     candidates,
     comparison,
+    relative_scores,
     select,
-    weighted_quantile_loss,
+    series_losses,
 )
 
 
@@ -118,9 +120,20 @@ def test_candidates():
 
 def test_the_score_is_that_of_the_evaluation():
     compared = ForecastTask("toy", "M", 4, 3, entries())
-    found = weighted_quantile_loss(Shifted(1.5), compared)
-    expected = score(Shifted(1.5).predict(past for past, _ in compared.test()), compared.test()).overall["nd"]
-    assert found == pytest.approx(expected, rel=1e-9)
+    losses = series_losses(Shifted(1.5), compared)
+    expected = score(Shifted(1.5).predict(past for past, _ in compared.test()), compared.test()).per_forecast
+    sums = (expected["crps"] * expected["size"]).groupby("item_id").sum()
+    np.testing.assert_allclose(losses, sums, rtol=1e-9)
+
+
+def test_all_series_count_alike():
+    """A small series forecast at half the loss outweighs a large one at nine tenths."""
+    better = Trial(Candidate("bank"), 8, np.array([1000.0, 0.5, 0.0]), 1.0, 0.0)
+    worse = Trial(Candidate("issm"), 8, np.array([900.0, 1.0, 0.0]), 1.0, 0.0)
+    failed = Trial(Candidate("gls"), 8, np.full(3, np.inf), 1.0, 0.0)
+    scores = relative_scores([better, worse, failed])
+    assert scores[:2] == pytest.approx([(1000 / 950 + 0.5 / 0.75 + 1) / 3, (900 / 950 + 1 / 0.75 + 1) / 3])
+    assert scores[2] > 1e9
 
 
 def test_an_estimator_trains_what_was_chosen():

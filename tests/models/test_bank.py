@@ -1,11 +1,13 @@
 """The bank against its models one by one, and its score against samples."""
 
 import math
+import pickle
 
 import pytest
 import torch
 
 from tests.models.cases import entries_of, make_batch, make_model
+from tsforecast import StateSpaceEstimator
 from tsforecast.models import MODELS
 from tsforecast.models import make_model as build
 from tsforecast.models.parts.component_names import structures_of
@@ -144,6 +146,19 @@ def test_a_series_decides_for_its_structure():
     missing = [{**entry, "target": entry["target"] * math.nan} for entry in entries]
     weight = bank.dynamics.log_weight(bank.filter(make_batch(bank, missing, train=False))[0].bank.evidence).exp()
     torch.testing.assert_close(weight, torch.full_like(weight, 0.5), **EXACT)
+
+
+def test_forecasts_name_the_models_and_their_weights():
+    entries = entries_of("bank", lengths=(30, 20, 25))
+    estimator = StateSpaceEstimator(
+        "bank", "D", 4, structures="level,trend", seed=0, trainer_kwargs={"max_epochs": 1, "enable_progress_bar": False}
+    )
+    plain = [{name: entry[name] for name in ("item_id", "start", "target")} for entry in entries]
+    (first, *_) = estimator.train(plain).predict(plain)
+    assert set(first.weights) == {"level", "level on symlog", "trend", "trend on symlog"}
+    assert sum(first.weights.values()) == pytest.approx(1.0)
+    assert list(first.weights.values()) == sorted(first.weights.values(), reverse=True)
+    assert pickle.loads(pickle.dumps(first)).weights == first.weights
 
 
 def test_structures_by_frequency():

@@ -1,7 +1,7 @@
 """`tsforecast predict RUN`: forecasts beyond the end of the data, into a file."""
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 from gluonts.itertools import batcher
+from gluonts.model import Forecast
 from jsonargparse import Namespace
 from pyarrow import csv
 
@@ -21,6 +22,7 @@ from tsforecast.data import Columns, ForecastTask, attach_known, read_task
 from tsforecast.data.files import remove_leftovers, replace_file
 from tsforecast.data.quantiles import check_levels, forecast_frame
 from tsforecast.data.wording import listed
+from tsforecast.forecasting.exact import ExactForecast
 from tsforecast.forecasting.predictor import load_predictor, with_prediction_length
 from tsforecast.models import AbstractForecaster
 from tsforecast.progress import follow
@@ -68,9 +70,21 @@ def run(argv: Sequence[str]) -> int:
     forecasts = predictor.predict(entries, num_samples=num_samples)
     shown = follow(forecasts, "forecasts", len(entries), "series")
     kept = None if chosen.paths else levels
-    _write((forecast_frame(chunk, kept, columns.targets) for chunk in batcher(shown, _CHUNK)), out)
+    weights: dict[str, float] = {}
+    _write((forecast_frame(chunk, kept, columns.targets) for chunk in batcher(_weighed(shown, weights), _CHUNK)), out)
+    for name, weight in sorted(weights.items(), key=lambda item: -item[1])[:_NAMED]:
+        log.info("%3.0f %%  %s", 100 * weight / len(entries), name)
     log.info("%s: forecasts of %d series, %d steps of %r each", out, len(entries), length, record["split"]["freq"])
     return 0
+
+
+def _weighed(forecasts: Iterable[Forecast], weights: dict[str, float]) -> Iterator[Forecast]:
+    """Returns forecasts as they come, and adds up the weights of the models of a bank."""
+    for forecast in forecasts:
+        if isinstance(forecast, ExactForecast):
+            for name, weight in forecast.weights.items():
+                weights[name] = weights.get(name, 0.0) + weight
+        yield forecast
 
 
 def _levels(text: str) -> tuple[float, ...]:

@@ -51,18 +51,19 @@ class BatchMarginals:
     def __reduce__(self) -> tuple[Any, ...]:
         found = self.marginals
         arrays = tuple(x.numpy() for x in (found.log_weight, found.mean, found.deviation, found.size))
-        return _rebuilt, (arrays, found.transformations, found.clip, self.exponents)
+        return _rebuilt, (arrays, found.transformations, found.clip, found.names, self.exponents)
 
 
 def _rebuilt(
     arrays: tuple[NDArray[np.float64], ...],
     transformations: tuple[str, ...],
     clip: str,
+    names: tuple[str, ...],
     exponents: NDArray[np.int64],
 ) -> BatchMarginals:
     """Return what was sent."""
     log_weight, mean, deviation, size = (torch.from_numpy(x) for x in arrays)
-    return BatchMarginals(Marginals(log_weight, mean, deviation, size, transformations, clip), exponents)
+    return BatchMarginals(Marginals(log_weight, mean, deviation, size, transformations, clip, names), exponents)
 
 
 class ExactForecast(SampleForecast):
@@ -104,6 +105,13 @@ class ExactForecast(SampleForecast):
         """Return the exact mean, (horizon[, target])."""
         found = self._batch.mean[self._series]
         return found[..., 0] if self.dim() == 1 else found
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """Return the weights of the models of a bank by name, the largest first; empty for other models."""
+        found = self._batch.marginals
+        weights = found.log_weight[self._series].exp().tolist()
+        return dict(sorted(zip(found.names, weights, strict=False), key=lambda item: -item[1]))
 
     @property
     def samples(self) -> NDArray[Any]:  # pyright: ignore[reportIncompatibleVariableOverride]

@@ -2,12 +2,13 @@
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from gluonts.model import Predictor
+from numpy.typing import NDArray
 
 from tsforecast.data.frequency import calendar_unit, default_season, expected_alias_warnings
 from tsforecast.data.quantiles import TENTHS, forecast_quantiles
@@ -17,7 +18,7 @@ from tsforecast.progress import follow, silent_trainings
 
 log = logging.getLogger(__name__)
 
-ROUNDS = (4, 10)  # epochs of the short trainings; after a round, half of the candidates are left
+ROUNDS = (8, 20)  # epochs of the short trainings; after a round, half of the candidates are left
 _SERIES = 128  # that candidates are compared on, at most
 _WINDOWS = 3  # cut points, at most
 _MARGIN = 0.01  # relative difference of scores below which the candidate that is named first is taken
@@ -48,14 +49,34 @@ class Trial:
     Attributes:
         candidate: The candidate.
         epochs: Length of the training.
-        crps: Weighted quantile loss on the windows.
+        losses: CRPS of every series on the windows, the mean of its quantile losses over tenths; infinite where the
+            training diverged.
+        size: Sum of the absolute labels.
         seconds: What training and scoring took.
     """
 
     candidate: Candidate
     epochs: int
-    crps: float
+    losses: NDArray[np.float64]
+    size: float
     seconds: float
+
+    @property
+    def crps(self) -> float:
+        """Return the weighted quantile loss, the `crps` of `tsforecast.evaluation`."""
+        return float(self.losses.sum() / self.size) if self.size else 0.0
+
+
+def relative_scores(trials: Sequence[Trial]) -> list[float]:
+    """Return the score of each trial: its losses relative to their mean over the trials, averaged over series.
+
+    All series count alike, whatever their size. A series that all forecast without a loss counts 1 for each.
+    """
+    losses = np.stack([trial.losses for trial in trials])
+    usable = np.isfinite(losses).all(1)
+    mean = losses[usable].mean(0) if usable.any() else np.ones(losses.shape[1])
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(mean > 0, losses / mean, 1.0).mean(1).tolist()
 
 
 @dataclass(frozen=True)
@@ -73,29 +94,36 @@ class Selection:
     reason: str
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a row for each candidate, the best first: its last round counts."""
+        """Return a row for each candidate, the best first; the last round of each counts."""
         last = {str(trial.candidate): trial for trial in self.trials}
-        ordered = sorted(last.values(), key=lambda trial: (-trial.epochs, trial.crps))
-        return [
-            {
-                "model": trial.candidate.model,
-                "options": dict(trial.candidate.options),
-                "crps": trial.crps,
-                "epochs": trial.epochs,
-                "seconds": round(trial.seconds, 1),
-            }
-            for trial in ordered
-        ]
+        rows = []
+        for epochs in sorted({trial.epochs for trial in self.trials}, reverse=True):
+            same = [trial for trial in self.trials if trial.epochs == epochs]
+            for score, trial in sorted(zip(relative_scores(same), same, strict=True), key=lambda pair: pair[0]):
+                if last[str(trial.candidate)] is trial:
+                    rows.append(
+                        {
+                            "model": trial.candidate.model,
+                            "options": dict(trial.candidate.options),
+                            "relative": score,
+                            "crps": trial.crps,
+                            "epochs": epochs,
+                            "seconds": round(trial.seconds, 1),
+                        }
+                    )
+        return rows
 
     def table(self) -> str:
-        """Return the rows as text."""
-        rows = [
-            (str(Candidate(row["model"], row["options"])), f"{row['crps']:.4g}", str(row["epochs"]))
-            for row in self.rows()
-        ]
-        cells = [("candidate", "CRPS", "epochs"), *rows]
-        widths = [max(len(row[k]) for row in cells) for k in range(3)]
-        return "\n".join("  ".join([a.ljust(widths[0]), b.rjust(widths[1]), c.rjust(widths[2])]) for a, b, c in cells)
+        """Return the rows as text: the score relative to the candidates of the same round, and the CRPS."""
+        cells = [("candidate", "relative", "CRPS", "epochs")]
+        for row in self.rows():
+            name = str(Candidate(row["model"], row["options"]))
+            cells.append((name, f"{row['relative']:.3f}", f"{row['crps']:.4g}", str(row["epochs"])))
+        widths = [max(len(row[k]) for row in cells) for k in range(4)]
+        return "\n".join(
+            "  ".join([row[0].ljust(widths[0]), *(cell.rjust(n) for cell, n in zip(row[1:], widths[1:], strict=True))])
+            for row in cells
+        )
 
 
 def candidates(task: ForecastTask) -> list[Candidate]:
@@ -148,12 +176,11 @@ def select(
             trials.append(done[-1])
         if len(done) < len(left):
             break
-        ordered = sorted(done, key=lambda trial: trial.crps)
-        left = [trial.candidate for trial in ordered[: (len(ordered) + 1) // 2]]
-        left.sort(key=[trial.candidate for trial in done].index)
-    last = [trial for trial in trials if trial.epochs == max(t.epochs for t in trials)]
-    best = min(trial.crps for trial in last)
-    chosen = next(trial for trial in last if trial.crps <= best * (1 + _MARGIN))
+        order = np.argsort(relative_scores(done), kind="stable")[: (len(done) + 1) // 2]
+        left = [done[place].candidate for place in sorted(order)]
+    last = [trial for trial in trials if trial.epochs == trials[-1].epochs]
+    scores = relative_scores(last)
+    chosen = next(trial for trial, found in zip(last, scores, strict=True) if found <= min(scores) * (1 + _MARGIN))
     windows = f"{compared.windows} windows of {compared.prediction_length} steps before the end"
     return Selection(
         chosen.candidate, tuple(trials), f"CRPS {chosen.crps:.4g} on {windows}, {len(compared.entries)} series"
@@ -180,32 +207,28 @@ def _trial(
     task: ForecastTask,
     train: Callable[[Candidate, int, list[dict[str, Any]]], Predictor],
 ) -> Trial:
-    """Return the score of a short training; infinite where it diverges."""
+    """Return the scores of a short training, infinite where it diverges."""
     began = time.monotonic()
+    size = np.abs(np.nan_to_num([label["target"] for label in instances(task.test())[1]])).sum()
     try:
         with silent_trainings():
-            crps = weighted_quantile_loss(train(candidate, epochs, task.train), task)
+            losses = series_losses(train(candidate, epochs, task.train), task)
     except ArithmeticError as error:
         log.info("%s diverged: %s", candidate, error)
-        crps = np.inf
-    return Trial(candidate, epochs, crps, time.monotonic() - began)
+        losses = np.full(len(task.entries), np.inf)
+    return Trial(candidate, epochs, losses, float(size), time.monotonic() - began)
 
 
-def weighted_quantile_loss(predictor: Predictor, task: ForecastTask) -> float:
-    """Return the mean over tenths of the quantile losses of the test windows, relative to the sum of absolute labels.
-
-    It is the `crps` of `tsforecast.evaluation`.
-    """
+def series_losses(predictor: Predictor, task: ForecastTask) -> NDArray[np.float64]:
+    """Return the sums over all test windows of the CRPS, the mean of quantile losses over tenths, of each series."""
     pasts, labels = instances(task.test())
-    loss = size = 0.0
     levels = np.reshape(TENTHS, (-1, 1))
+    losses = []
     with expected_alias_warnings():
         for forecast, label in zip(predictor.predict(pasts), labels, strict=True):
             target = np.atleast_2d(np.asarray(label["target"], np.float64))
             quantiles = forecast_quantiles(forecast, TENTHS).reshape(len(TENTHS), -1)
             values = target.T.reshape(1, -1)
-            seen = np.isfinite(values)
-            error = np.where(seen, values, 0.0) - np.where(seen, quantiles, 0.0)
-            loss += 2 * np.maximum(levels * error, (levels - 1) * error).mean(0).sum()
-            size += np.abs(np.where(seen, values, 0.0)).sum()
-    return float(loss / size) if size else 0.0
+            error = np.where(np.isfinite(values), values - quantiles, 0.0)
+            losses.append(2 * np.maximum(levels * error, (levels - 1) * error).mean(0).sum())
+    return np.reshape(losses, (len(task.entries), -1)).sum(1)

@@ -101,7 +101,7 @@ class BankForecaster(AbstractForecaster[BankInference]):
         data: What the estimator finds out about the data.
         training: How the model is trained.
         structures: Sums of components joined by ",", each with the names that `issm` has for `components`; "auto"
-            takes levels and trends, damped and not, with the seasons of the frequency, and some without.
+            chooses by the frequency: levels and trends, damped and not, with its seasons, and some without.
         transformations: Names joined by ",", of values in units of the series' mean size: none; symlog, a logarithm
             from about a tenth of that size on, of either sign; asinh, which begins to bend at that size. "auto" takes
             none and symlog.

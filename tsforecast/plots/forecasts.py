@@ -30,6 +30,7 @@ from tsforecast.plots.style import (
 )
 
 _WHITE = (0.42, 0.65, 0.85)  # of the band of an interval, from the narrowest; opaque, so that the legend shows them
+_MODELS = 2  # of a bank that a panel names
 _BAND_LEVELS = tuple(sorted({0.5, *(round(0.5 + side * width / 200, 3) for width in INTERVALS for side in (-1, 1))}))
 
 
@@ -83,6 +84,7 @@ def plot_forecasts(
         values = np.atleast_2d(np.asarray(entry["target"], np.float64))[row]
         _draw_forecasts(axis, entry["start"], values, row, by_item[item], history, colour)
         _name_panel(axis, entry, row, targets, unit)
+        _name_models(axis, by_item[item][-1])
     for axis in axes[len(panels) :]:
         axis.remove()
     handles, labels = axes[0].get_legend_handles_labels()
@@ -100,6 +102,13 @@ def _name_panel(axis: Axes, entry: Mapping[str, Any], row: int, targets: Sequenc
     axis.set_ylabel(measured(name, unit))
     several = f", {name or f'target {row}'}" if np.ndim(entry["target"]) > 1 else ""
     axis.set_title(shortened(str(entry["item_id"])) + several, loc="left", fontsize=9)
+
+
+def _name_models(axis: Axes, forecast: Forecast) -> None:
+    """Writes above a panel which models of a bank have the largest weights in its last forecast."""
+    weights = getattr(forecast, "weights", {})
+    named = ", ".join(f"{100 * weight:.0f} % {name}" for name, weight in list(weights.items())[:_MODELS])
+    axis.set_title(named.replace("_", " "), loc="right", fontsize=6, color="#595959")
 
 
 @expected_alias_warnings()

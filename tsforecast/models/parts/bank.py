@@ -159,7 +159,7 @@ class BankInference(AbstractInference[AbstractBankDynamics]):
         seen = observed.unsqueeze(1)
         mean = torch.where(seen, given, mean.double().unsqueeze(-1))
         deviation = torch.where(seen, 0.0, deviation.double().unsqueeze(-1))
-        return Marginals(log_weight.double(), mean, deviation, size, names, self.units.clip)
+        return Marginals(log_weight.double(), mean, deviation, size, names, self.units.clip, self.model_names)
 
     def impute(
         self, batch: Batch, num_samples: int, generator: torch.Generator | None = None
@@ -191,6 +191,13 @@ class BankInference(AbstractInference[AbstractBankDynamics]):
             ValueError: Always.
         """
         raise ValueError("the models of a bank have different components: train an issm with those that are asked for")
+
+    @property
+    def model_names(self) -> tuple[str, ...]:
+        """Return the names of all models, "trend+month_of_year on symlog"."""
+        sums = ["+".join(one.structure.names) for one in self.dynamics.structures if one.structure is not None]
+        ends = ["" if name == "none" else f" on {name}" for name in self.dynamics.transformations]
+        return tuple(components + end for components in sums for end in ends)
 
     @property
     def num_transformations(self) -> int:

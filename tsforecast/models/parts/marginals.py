@@ -31,6 +31,7 @@ class Marginals:
         size: What values are divided by before they are transformed.
         transformations: The transformation of each component, of `TRANSFORMATIONS` or `OF_SIZE_ONE`.
         clip: "nonnegative" if values below 0 are set to 0, or "none".
+        names: Names of the components; none where there is one only.
     """
 
     log_weight: Float[Tensor, "series component"]
@@ -39,6 +40,7 @@ class Marginals:
     size: Float[Tensor, "series target"]
     transformations: tuple[str, ...]
     clip: str = "none"
+    names: tuple[str, ...] = ()
 
     @classmethod
     def single(
