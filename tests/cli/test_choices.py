@@ -42,8 +42,8 @@ def test_what_was_chosen(tmp_path, capsys, values, transformation, clip):
         "prediction length 6 by default: the shortest series has 30 values",
         "1 test windows by default",
         "frequency M, inferred",
-        "columns without a role are ignored: note",
-        "found by name: time stamps 'Month', target 'Sales'",
+        "columns not used: 'note'",
+        "one series: time 'Month', target 'Sales'",
         "components damped_trend+month_of_year: by the frequency M",
     ):
         assert line in said
