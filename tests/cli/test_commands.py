@@ -327,7 +327,9 @@ def test_evaluate_writes_scores_tables_and_pictures(run, capsys):
     assert second["long_term"] == scores["long_term"]
     assert second["baselines"] == {}
     assert main([*again, "--seed", "1"]) == 0
-    assert json.loads((run / "scores.json").read_text())["rolling"]["crps"] != scores["rolling"]["crps"]
+    third = json.loads((run / "scores.json").read_text())["rolling"]
+    assert third["crps"] == scores["rolling"]["crps"]  # of exact quantiles
+    assert third["crps_ensemble"] != scores["rolling"]["crps_ensemble"]  # of paths
 
 
 @pytest.mark.usefixtures("unchecked_types")
