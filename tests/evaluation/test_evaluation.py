@@ -257,6 +257,8 @@ def test_missing_labels_count_nowhere(rng):
     joint = {name: both.overall.pop(name) for name in [*both.overall] if name[:4] in ("sum_", "max_")}
     assert len(joint) == 6
     assert np.isnan([*joint.values()]).all()  # whose sum and maximum are not known
+    ensembles = [one.overall.pop("crps_ensemble") for one in (both, seen)]
+    assert ensembles[0] == pytest.approx(ensembles[1], rel=1e-12)
     assert both.overall == {name: value for name, value in seen.overall.items() if name not in joint}
     assert both.per_horizon.loc[2].isna().all()
     pd.testing.assert_frame_equal(both.calibration, seen.calibration)

@@ -39,6 +39,7 @@ _KVAE |= {"state_dim": 3, "auxiliary_dim": 2, "memory_dim": 2}
 # Without validation data and with them; those with particles, which are slow, only with them.
 TRAININGS = [(name, validate) for name in MODELS for validate in (False, True) if validate or name in LINEAR]
 SMALL = {
+    "bank": {"structures": "level+day_of_week,trend"},
     "issm": {"components": "level+day_of_week"},
     "gls": {"state_dim": 3},
     "deepstate": {"components": "level+day_of_week", "hidden": 4, "embedding_dim": 2},
@@ -841,7 +842,7 @@ def predictor_with_features():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"model": "prophet"}, "one of bank, issm, gls"),
+        ({"model": "prophet"}, "one of auto, bank, issm, gls"),
         ({"forecast": "distribution"}, "no hyperparameter 'forecast'"),
         ({"freq": "fortnight"}, "frequency"),
         ({"prediction_length": 0}, "prediction_length to be at least 1"),
