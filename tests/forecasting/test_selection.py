@@ -1,5 +1,7 @@
 """Which candidate is chosen, by forecasts that are known; and the whole way through an estimator."""
 
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -86,7 +88,10 @@ def test_a_candidate_that_diverges_loses():
             raise FloatingPointError("not finite")
         return Shifted(1.0)
 
-    assert select(task(), train).chosen.model == "issm"
+    found = select(task(), train)
+    assert found.chosen.model == "issm"
+    assert json.loads(json.dumps(found.rows(), allow_nan=False))[-1]["crps"] is None
+    assert found.table().splitlines()[-1].split() == ["bank", "-", "-", str(ROUNDS[0])]
 
 
 def test_a_budget_ends_the_comparison(monkeypatch):
@@ -120,10 +125,11 @@ def test_candidates():
 
 def test_the_score_is_that_of_the_evaluation():
     compared = ForecastTask("toy", "M", 4, 3, entries())
-    losses = series_losses(Shifted(1.5), compared)
+    losses, size = series_losses(Shifted(1.5), compared)
     expected = score(Shifted(1.5).predict(past for past, _ in compared.test()), compared.test()).per_forecast
     sums = (expected["crps"] * expected["size"]).groupby("item_id").sum()
     np.testing.assert_allclose(losses, sums, rtol=1e-9)
+    assert size == pytest.approx(expected["size"].sum())
 
 
 def test_all_series_count_alike():

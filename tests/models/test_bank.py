@@ -11,6 +11,7 @@ from tsforecast import StateSpaceEstimator
 from tsforecast.models import MODELS
 from tsforecast.models import make_model as build
 from tsforecast.models.parts.component_names import structures_of
+from tsforecast.models.parts.objectives import crps_of_mixture
 from tsforecast.models.parts.transformation import OF_SIZE_ONE, log_slope, restored, transformed
 from tsforecast.models.records import Series
 
@@ -79,7 +80,7 @@ def test_the_loss_is_the_crps_of_the_paths():
         future = bank.inference.slice_of(batch, "future")
         mixture = bank.inference._mixture(belief.bank, Series.of(batch), future)
         values = future.values.squeeze(-1).T / belief.bank.size
-        score = bank.inference._crps(mixture, values)
+        score = crps_of_mixture(mixture, values, torch.ones_like(values, dtype=torch.bool))
         paths, others = (bank.forecast(belief, batch, 20_000).squeeze(-1) / belief.bank.size[..., None] for _ in "ab")
     terms = (paths - values.unsqueeze(1)).abs() - 0.5 * (paths - others[:, torch.randperm(20_000)]).abs()
     error = terms.std(1) / math.sqrt(20_000)
@@ -102,6 +103,63 @@ def test_quantiles_are_those_of_paths(known):
         assert ((below - level).abs() < 4.5 * (level * (1 - level) / count) ** 0.5).all()
         given = torch.full_like(quantile[:, known], batch["known_future"][0, 1, 0].item())
         torch.testing.assert_close(quantile[:, known], given, rtol=1e-12, atol=1e-12)
+
+
+def test_steps_are_weighed_by_what_came_before(monkeypatch):
+    """However many steps are summed up at once, as by a loop over them; with missing values, which forget nothing."""
+    bank = make_model("bank")
+    batch = make_batch(bank, entries_of("bank"))
+    with torch.no_grad():
+        whole, steps = bank.filter(batch)
+        monkeypatch.setattr("tsforecast.models.parts.bank._STEPS", 3)
+        torch.testing.assert_close(bank.filter(batch)[1], steps, **EXACT)
+        past = bank.inference.slice_of(batch, "past")
+        state, terms = bank.inference._after(past, Series.of(batch), None)
+        evidence = torch.zeros_like(state.evidence)
+        once = bank.dynamics.forgetting(torch.ones(1, dtype=evidence.dtype))
+        for term, seen, found in zip(terms, past.observed, steps, strict=True):
+            expected = torch.logsumexp((bank.dynamics.log_weight(evidence) + term).flatten(1), 1)
+            expected = torch.where(seen[:, 0], expected + state.scale[:, 0].log(), 0.0)
+            torch.testing.assert_close(found, expected, **EXACT)
+            evidence = torch.where(seen[..., None], once * evidence + term, evidence)
+    torch.testing.assert_close(whole.bank.evidence, evidence, **EXACT)
+
+
+def test_changes_over_gaps_do_not_count():
+    """In the unit of the score, by which a window that wakes up is divided."""
+    bank = make_model("bank-crps", transformations="none")
+    batch = make_batch(bank, entries_of("bank-crps"))
+    batch["future_observed"][:, 1] = False
+    with torch.no_grad():
+        losses = [bank.loss({**batch, "future_target": batch["future_target"].clone()})]
+        batch["future_target"][:, 1] = 1e6  # what is not observed
+        losses.append(bank.loss(batch))
+        high = {
+            **batch,
+            "future_target": torch.where(batch["future_observed"], batch["future_target"] + 1e4, torch.nan),
+        }
+        mixture = bank.inference._mixture(
+            bank.filter(high)[0].bank, Series.of(high), bank.inference.slice_of(high, "future")
+        )
+        size = bank.filter(high)[0].bank.size
+        values = high["future_target"].squeeze(-1).double() / size
+        seen = high["future_observed"].squeeze(-1)
+        score = crps_of_mixture(mixture, torch.nan_to_num(values), seen).sum(1) / seen.sum(1)
+        unit = score / bank.loss(high)
+        last = torch.stack(
+            [
+                row[seen_row][-1]
+                for row, seen_row in zip(
+                    high["past_target"].squeeze(-1), high["past_observed"].squeeze(-1), strict=True
+                )
+            ]
+        )
+        first = (values[:, 0] - last / size.squeeze(1)).abs()
+        late = (values[:, 3] - values[:, 2]).abs()  # steps 1 and 2 are on either side of a gap
+        pairs = 1 + (seen[:, 3] & seen[:, 2])
+        expected = (first + torch.where(pairs == 2, late, 0.0)) / pairs
+    assert torch.equal(*losses)
+    torch.testing.assert_close(unit, expected, rtol=1e-6, atol=0)
 
 
 def test_the_future_has_the_likelihood_of_the_mixture():

@@ -4,7 +4,6 @@ import logging
 import shlex
 import shutil
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ from tsforecast.data.dataframes import as_lists
 from tsforecast.forecasting.arguments import AUTO, add_options
 from tsforecast.forecasting.estimator import DEFAULT_EPOCHS, StateSpaceEstimator
 from tsforecast.forecasting.predictor import StateSpacePredictor, save_predictor
-from tsforecast.forecasting.selection import Candidate, Selection, select
+from tsforecast.forecasting.selection import Candidate, Selection
 from tsforecast.models import MODELS, AbstractForecaster
 from tsforecast.plots import plot_learning_curve, save_figure
 from tsforecast.progress import is_watched
@@ -156,14 +155,14 @@ def run(argv: Sequence[str]) -> int:
             raise ValueError(f"{folder} was moved, but its checkpoints name files in {record['folder']}; move it back")
         with runs.hold(folder):
             return _train(folder, record, chosen, task, runs.last_checkpoint(folder))
+    model, selection = parsed.model, None
     with collected_notes() as notes:
         task = options.task_of(chosen)
-    folder = Path(chosen.output) if chosen.output else runs.default_folder(parsed.model, task.name)
-    model, selection = parsed.model, None
-    if model == AUTO:
-        runs.refuse_used(folder)
-        selection = _select(chosen, task)
-        model, chosen = selection.chosen.model, _options_of(command, selection.chosen, chosen)
+        folder = Path(chosen.output) if chosen.output else runs.default_folder(parsed.model, task.name)
+        if model == AUTO:
+            runs.refuse_used(folder)
+            selection = _select(chosen, task)
+            model, chosen = selection.chosen.model, _options_of(command, selection.chosen, chosen)
     record = _record(model, folder, chosen, task, argv)
     if selection is not None:
         seconds = round(sum(trial.seconds for trial in selection.trials), 1)
@@ -184,29 +183,12 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _select(chosen: Namespace, task: ForecastTask) -> Selection:
-    """Returns the model that the training part of a task chooses, and says how."""
+    """Returns the model that the training part of a task chooses."""
     if chosen.threads:
         torch.set_num_threads(chosen.threads)
-
-    def train(candidate: Candidate, epochs: int, entries: list[dict[str, Any]]) -> StateSpacePredictor:
-        trainer = {"max_epochs": epochs, "accelerator": chosen.accelerator, "enable_progress_bar": False}
-        short = StateSpaceEstimator(
-            candidate.model,
-            task.freq,
-            task.prediction_length,
-            seed=chosen.seed,
-            trainer_kwargs=trainer,
-            **candidate.options,
-        )
-        predictor = short.train(entries)
-        assert isinstance(predictor, StateSpacePredictor)
-        return predictor
-
-    found = select(replace(task, entries=task.train, windows=0), train, chosen.seed, chosen.time_budget)
-    for line in found.table().splitlines() if found.trials else ():
-        log.info("%s", line)
-    log.info("chosen: %s, %s", found.chosen, found.reason)
-    return found
+    trainer = {"accelerator": chosen.accelerator, "gradient_clip_val": chosen.gradient_clip_val or None}
+    names = {"seed": chosen.seed, "time_budget": chosen.time_budget, "trainer_kwargs": trainer}
+    return StateSpaceEstimator(AUTO, task.freq, task.prediction_length, **names).choose(task.train)
 
 
 def _options_of(command: ArgumentParser, candidate: Candidate, chosen: Namespace) -> Namespace:

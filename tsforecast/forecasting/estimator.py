@@ -195,8 +195,9 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         """
         training_data, validation_data = self._entries(training_data, validation_data, columns, from_predictor)
         if self.model == AUTO:
-            chosen = self._selected(training_data, from_predictor)
-            found = chosen.train_model(
+            if from_predictor is not None:
+                raise ValueError("'auto' chooses a model anew: to start from weights, give the model of the predictor")
+            found = self._of(self.choose(training_data).chosen).train_model(
                 training_data, validation_data, None, shuffle_buffer_length, cache_data, ckpt_path
             )
             columns = None if self._columns is None else as_lists(self._columns)
@@ -223,31 +224,30 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         trainer = fit(module, loader, validation, options, ckpt_path)
         return TrainOutput(transformation, module, trainer, self.create_predictor(transformation, module))
 
-    def _selected(self, data: Any, from_predictor: PyTorchPredictor | None) -> "StateSpaceEstimator":
-        """Return the estimator of the model that the data choose; `selection` says how.
+    def choose(self, data: Iterable[dict[str, Any]]) -> Selection:
+        """Return the model and options that the data choose, see `tsforecast.forecasting.selection`.
+
+        Args:
+            data: GluonTS data entries, all of whose values may be looked at.
 
         Raises:
-            ValueError: If there is a predictor to start from, or the data are not as expected.
+            ValueError: If the data cannot be trained on; the message names the series.
         """
-        if from_predictor is not None:
-            raise ValueError("'auto' chooses a model anew: give the model of the predictor to start from its weights")
         _refuse_endless(data)
         self._check(data, self.train_horizon)
 
-        def estimator(candidate: Candidate, **trainer: Any) -> StateSpaceEstimator:
-            arguments = {**self.__init_args__, "model": candidate.model, **candidate.options}
-            arguments["trainer_kwargs"] = {**self.trainer_kwargs, **trainer}
-            return StateSpaceEstimator(**arguments)
-
         def train(candidate: Candidate, epochs: int, entries: list[dict[str, Any]]) -> PyTorchPredictor:
             quiet = {"max_epochs": epochs, "enable_progress_bar": False, "callbacks": None, "logger": False}
-            return estimator(candidate, **quiet).train(entries)
+            return self._of(candidate, **quiet).train(entries)
 
         task = ForecastTask("data", self.freq, self.prediction_length, 0, list(data))
         self.selection = select(task, train, self.seed, self.time_budget)
-        log.info("%s", self.selection.table())
-        log.info("chosen: %s, %s", self.selection.chosen, self.selection.reason)
-        return estimator(self.selection.chosen)
+        return self.selection
+
+    def _of(self, candidate: Candidate, **trainer: Any) -> "StateSpaceEstimator":
+        """Return the estimator of a candidate, with other options of the trainer."""
+        arguments = {**self.__init_args__, "model": candidate.model, **candidate.options}
+        return StateSpaceEstimator(**{**arguments, "trainer_kwargs": {**self.trainer_kwargs, **trainer}})
 
     def _entries(
         self, training: Any, validation: Any, columns: Any, from_predictor: PyTorchPredictor | None

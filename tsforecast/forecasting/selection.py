@@ -105,8 +105,8 @@ class Selection:
                         {
                             "model": trial.candidate.model,
                             "options": dict(trial.candidate.options),
-                            "relative": score,
-                            "crps": trial.crps,
+                            "relative": score if np.isfinite(score) else None,  # JSON has no infinity
+                            "crps": trial.crps if np.isfinite(score) else None,
                             "epochs": epochs,
                             "seconds": round(trial.seconds, 1),
                         }
@@ -115,10 +115,11 @@ class Selection:
 
     def table(self) -> str:
         """Return the rows as text: the score relative to the candidates of the same round, and the CRPS."""
-        cells = [("candidate", "relative", "CRPS", "epochs")]
+        cells: list[tuple[str, ...]] = [("candidate", "relative", "CRPS", "epochs")]
         for row in self.rows():
             name = str(Candidate(row["model"], row["options"]))
-            cells.append((name, f"{row['relative']:.3f}", f"{row['crps']:.4g}", str(row["epochs"])))
+            numbers = ("-", "-") if row["crps"] is None else (f"{row['relative']:.3f}", f"{row['crps']:.4g}")
+            cells.append((name, *numbers, str(row["epochs"])))
         widths = [max(len(row[k]) for row in cells) for k in range(4)]
         return "\n".join(
             "  ".join([row[0].ljust(widths[0]), *(cell.rjust(n) for cell, n in zip(row[1:], widths[1:], strict=True))])
@@ -149,7 +150,7 @@ def select(
     seed: int | None = 0,
     time_budget: float | None = None,
 ) -> Selection:
-    """Returns the candidate with the best forecasts of windows before the end, by short trainings cut off early.
+    """Returns the candidate with the best forecasts of windows before the end, by short trainings; the log shows all.
 
     Every round trains what is left on a sample of the series without their last windows, and scores these. The better
     half goes on to a longer round (successive halving; Jamieson and Talwalkar 2016).
@@ -164,7 +165,7 @@ def select(
     left = candidates(task)
     if compared is None or len(left) == 1:
         why = "there is no other for several targets" if compared is not None else "the series are too short to compare"
-        return Selection(left[0], (), why)
+        return _told(Selection(left[0], (), why))
     trials: list[Trial] = []
     began = time.monotonic()
     for epochs in ROUNDS:
@@ -182,9 +183,16 @@ def select(
     scores = relative_scores(last)
     chosen = next(trial for trial, found in zip(last, scores, strict=True) if found <= min(scores) * (1 + _MARGIN))
     windows = f"{compared.windows} windows of {compared.prediction_length} steps before the end"
-    return Selection(
-        chosen.candidate, tuple(trials), f"CRPS {chosen.crps:.4g} on {windows}, {len(compared.entries)} series"
-    )
+    reason = f"CRPS {chosen.crps:.4g} on {windows}, {len(compared.entries)} series"
+    return _told(Selection(chosen.candidate, tuple(trials), reason))
+
+
+def _told(selection: Selection) -> Selection:
+    """Return a selection, once the log has its table."""
+    for line in selection.table().splitlines() if selection.trials else ():
+        log.info("%s", line)
+    log.info("chosen: %s, %s", selection.chosen, selection.reason)
+    return selection
 
 
 def comparison(task: ForecastTask, seed: int | None) -> ForecastTask | None:
@@ -209,26 +217,29 @@ def _trial(
 ) -> Trial:
     """Return the scores of a short training, infinite where it diverges."""
     began = time.monotonic()
-    size = np.abs(np.nan_to_num([label["target"] for label in instances(task.test())[1]])).sum()
     try:
         with silent_trainings():
-            losses = series_losses(train(candidate, epochs, task.train), task)
+            losses, size = series_losses(train(candidate, epochs, task.train), task)
     except ArithmeticError as error:
         log.info("%s diverged: %s", candidate, error)
-        losses = np.full(len(task.entries), np.inf)
-    return Trial(candidate, epochs, losses, float(size), time.monotonic() - began)
+        losses, size = np.full(len(task.entries), np.inf), 1.0
+    return Trial(candidate, epochs, losses, size, time.monotonic() - began)
 
 
-def series_losses(predictor: Predictor, task: ForecastTask) -> NDArray[np.float64]:
-    """Return the sums over all test windows of the CRPS, the mean of quantile losses over tenths, of each series."""
+def series_losses(predictor: Predictor, task: ForecastTask) -> tuple[NDArray[np.float64], float]:
+    """Return the CRPS of each series, the mean of quantile losses over tenths, summed over all test windows.
+
+    Returns:
+        The losses (series,), and the sum of all absolute labels.
+    """
     pasts, labels = instances(task.test())
     levels = np.reshape(TENTHS, (-1, 1))
-    losses = []
+    losses, size = [], 0.0
     with expected_alias_warnings():
         for forecast, label in zip(predictor.predict(pasts), labels, strict=True):
-            target = np.atleast_2d(np.asarray(label["target"], np.float64))
+            values = np.atleast_2d(np.asarray(label["target"], np.float64)).T.reshape(1, -1)
             quantiles = forecast_quantiles(forecast, TENTHS).reshape(len(TENTHS), -1)
-            values = target.T.reshape(1, -1)
             error = np.where(np.isfinite(values), values - quantiles, 0.0)
             losses.append(2 * np.maximum(levels * error, (levels - 1) * error).mean(0).sum())
-    return np.reshape(losses, (len(task.entries), -1)).sum(1)
+            size += float(np.abs(values[np.isfinite(values)]).sum())
+    return np.reshape(losses, (len(task.entries), -1)).sum(1), size

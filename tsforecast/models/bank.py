@@ -20,7 +20,7 @@ from tsforecast.models.parts.units import Scaling, Units
 from tsforecast.models.records import DataSpec
 
 # Initial values, by which structures that are alike begin to differ: a trend that hardly turns, a level that forgets
-# slowly, and an observation which is all noise.
+# slowly.
 _SLOPE, _LEVEL, _DAMPING = -5.0, -1.5, 3.0
 
 
@@ -78,14 +78,12 @@ def _begun(dynamics: ISSMDynamics) -> ISSMDynamics:
     structure = dynamics.structure
     assert structure is not None
     noises = structure.noise_names
+    damped = [name for name, one in zip(structure.names, structure.components, strict=True) if one.is_damped]
+    places = noises + damped  # what the parameters of a series begin with
     with torch.no_grad():
-        values = dynamics.parameters_of_series.population
-        if "trend" in structure.names:
-            for number, name in enumerate(noises):
-                if name in ("trend.level", "trend.slope"):
-                    values[number] = _LEVEL if name == "trend.level" else _SLOPE
-        if "damped_level" in structure.names:
-            values[len(noises) : len(noises) + structure.num_damped] = _DAMPING
+        for name, value in (("trend.level", _LEVEL), ("trend.slope", _SLOPE), ("damped_level", _DAMPING)):
+            if name in places:
+                dynamics.parameters_of_series.population[places.index(name)] = value
     return dynamics
 
 

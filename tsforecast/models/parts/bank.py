@@ -9,10 +9,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from tsforecast.core import AbstractLinearSystem, Gaussian, kalman
+from tsforecast.core.gaussian import map_tensors
 from tsforecast.core.torch_internals import is_transformed
 from tsforecast.models.parts.exact import AbstractLinearDynamics
 from tsforecast.models.parts.inference import AbstractDynamics, AbstractInference
 from tsforecast.models.parts.marginals import Marginals
+from tsforecast.models.parts.objectives import crps_of_mixture
 from tsforecast.models.parts.transformation import log_slope, restored, transformed
 from tsforecast.models.parts.units import (
     Units,
@@ -26,9 +28,6 @@ from tsforecast.models.parts.units import (
 from tsforecast.models.records import BankState, Batch, Belief, Series, TimeSlice
 
 _STEPS = 64  # whose evidence is summed up at once
-_NODES = 40  # of a quadrature, on either side of the value
-_ENDS = 2.6  # deviations of each model that the quadrature reaches over
-_FARTHEST = 30.0  # sizes of a series that it reaches over, at most
 
 
 class AbstractBankDynamics(AbstractDynamics):
@@ -54,21 +53,6 @@ class AbstractBankDynamics(AbstractDynamics):
     @abc.abstractmethod
     def forgetting(self, age: Tensor) -> Tensor:
         """Return the weight of the evidence of an observation that so many others have followed."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Mixture:
-    """Marginal forecasts of all models of a bank, in transformed units of series of size 1.
-
-    Attributes:
-        log_weight: Logarithms of the weights.
-        mean: Means.
-        deviation: Standard deviations.
-    """
-
-    log_weight: Float[Tensor, "series model"]
-    mean: Float[Tensor, "series model horizon"]
-    deviation: Float[Tensor, "series model horizon"]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -98,14 +82,14 @@ class BankInference(AbstractInference[AbstractBankDynamics]):
             terms = self._terms(future, Series.of(batch), state)[1].sum(0)
             joint = torch.logsumexp((self.dynamics.log_weight(state.evidence) + terms).flatten(1), 1)
             return -joint / count - state.scale[:, 0].log()
-        mixture = self._mixture(state, Series.of(batch), future)
         values = (future.values.squeeze(-1) / state.size.squeeze(1)).T
-        score = self._crps(mixture, torch.where(observed, values, self._medians(mixture)))
+        score = crps_of_mixture(self._mixture(state, Series.of(batch), future), values, observed)
         # A window in which a series wakes up would outweigh all others in the units of its past.
         last = last_values(past.values.squeeze(-1), past.observed.squeeze(-1)).unsqueeze(1) / state.size
-        moved = torch.where(observed, (values - torch.cat([last, values[:, :-1]], 1)).abs(), 0.0).sum(1) / count
-        unit = torch.maximum(state.scale[:, 0], moved)
-        return torch.where(observed, score, 0.0).sum(1) / (count * unit)
+        both = observed & torch.cat([torch.ones_like(observed[:, :1]), observed[:, :-1]], 1)
+        changes = torch.where(both, (values - torch.cat([last, values[:, :-1]], 1)).abs(), 0.0)
+        unit = torch.maximum(state.scale[:, 0], changes.sum(1) / both.sum(1).clamp_min(1))
+        return score.sum(1) / (count * unit)
 
     def filter(self, batch: Batch, belief: Belief | None = None) -> tuple[Belief, Float[Tensor, "time series"]]:
         """Return the exact beliefs of all models after the batch's past, and the log-likelihood of each of its steps.
@@ -151,15 +135,16 @@ class BankInference(AbstractInference[AbstractBankDynamics]):
                 torch.stack([x.unflatten(0, (self.num_transformations, -1)) for x in own]).flatten(0, 1).transpose(0, 1)
                 for own in zip(*parts, strict=True)
             )
+            found = self._marginals(log_weight, mean, deviation)
         else:
-            mixture = self._mixture(belief.bank, belief.series, self.slice_of(future, "future"))
-            log_weight, mean, deviation = mixture.log_weight, mixture.mean, mixture.deviation
-        names, size = tuple(self.dynamics.transformations) * len(self.dynamics.structures), belief.bank.size.double()
-        given = torch.stack([transformed(torch.nan_to_num(known / size.unsqueeze(1)), name) for name in names], 1)
-        seen = observed.unsqueeze(1)
-        mean = torch.where(seen, given, mean.double().unsqueeze(-1))
-        deviation = torch.where(seen, 0.0, deviation.double().unsqueeze(-1))
-        return Marginals(log_weight.double(), mean, deviation, size, names, self.units.clip, self.model_names)
+            found = self._mixture(belief.bank, belief.series, self.slice_of(future, "future"))
+        found, size = map_tensors(torch.Tensor.double, found), belief.bank.size.double()
+        sized = torch.nan_to_num(known / size.unsqueeze(1))
+        given = torch.stack([transformed(sized, name) for name in found.transformations], 1)
+        mean = torch.where(observed.unsqueeze(1), given, found.mean)
+        deviation = torch.where(observed.unsqueeze(1), 0.0, found.deviation)
+        clip, names = self.units.clip, self.model_names
+        return dataclasses.replace(found, mean=mean, deviation=deviation, size=size, clip=clip, names=names)
 
     def impute(
         self, batch: Batch, num_samples: int, generator: torch.Generator | None = None
@@ -304,20 +289,28 @@ class BankInference(AbstractInference[AbstractBankDynamics]):
             for before, member in zip(state.states, self.dynamics.structures, strict=True)
         ]
 
-    def _mixture(self, state: BankState, series: Series, future: TimeSlice) -> Mixture:
-        """Return the marginal forecasts of all models."""
+    def _mixture(self, state: BankState, series: Series, future: TimeSlice) -> Marginals:
+        """Return the marginal forecasts of all models, of series of size 1 that are not clipped."""
         means, deviations = [], []
         for before, system in self._systems(state, series, future):
             marginals = system.marginals(before, len(future.values))
             for found, x in ((means, marginals.mean), (deviations, marginals.variance.clamp_min(1e-12).sqrt())):
                 found.append(x.squeeze(-1).unflatten(1, (self.num_transformations, -1)).permute(2, 1, 0))
-        return self._mixed(self.dynamics.log_weight(state.evidence).flatten(1), means, deviations, state)
-
-    def _mixed(self, log_weight: Tensor, means: list[Tensor], deviations: list[Tensor], state: BankState) -> Mixture:
-        """Return moments (series, transformation, horizon) of each structure as one record, out of scaled units."""
         location, scale = state.location[:, None, :, None], state.scale[:, None, :, None]
-        mean, deviation = torch.stack(means, 1), torch.stack(deviations, 1)
-        return Mixture(log_weight, (mean * scale + location).flatten(1, 2), (deviation * scale).flatten(1, 2))
+        mean, deviation = torch.stack(means, 1) * scale + location, torch.stack(deviations, 1) * scale
+        log_weight = self.dynamics.log_weight(state.evidence).flatten(1)
+        return self._marginals(log_weight, mean.flatten(1, 2), deviation.flatten(1, 2))
+
+    def _marginals(
+        self,
+        log_weight: Float[Tensor, "series model"],
+        mean: Float[Tensor, "series model horizon"],
+        deviation: Float[Tensor, "series model horizon"],
+    ) -> Marginals:
+        """Return moments in transformed units as the distributions of series of size 1."""
+        names = tuple(self.dynamics.transformations) * len(self.dynamics.structures)
+        ones = torch.ones_like(log_weight[:, :1])
+        return Marginals(log_weight, mean.unsqueeze(-1), deviation.unsqueeze(-1), ones, names)
 
     def _joints(self, belief: Belief, future: Batch) -> tuple[Float[Tensor, "series model"], list[Gaussian]]:
         """Return the weights and the joint Gaussians of the horizon of each structure, given what is known of it.
@@ -364,39 +357,6 @@ class BankInference(AbstractInference[AbstractBankDynamics]):
         samples = self.units.restore(paths).unsqueeze(-1)
         known = known.to(samples.dtype).unsqueeze(1)
         return torch.where(torch.isnan(known), samples, known)
-
-    # The score of a mixture, in units of the series' sizes.
-
-    def _ends(self, mixture: Mixture, normal: float) -> Float[Tensor, "model series horizon"]:
-        """Return the quantile of each model at a quantile of the standard normal distribution."""
-        values = (mixture.mean + normal * mixture.deviation).unflatten(1, (-1, self.num_transformations))
-        each = [restored(values[:, :, k], name) for k, name in enumerate(self.dynamics.transformations)]
-        return torch.stack(each, 2).flatten(1, 2).transpose(0, 1)
-
-    def _medians(self, mixture: Mixture) -> Float[Tensor, "series horizon"]:
-        """Return the median of the first model."""
-        return self._ends(mixture, 0.0)[0].detach()
-
-    def _distribution(
-        self, mixture: Mixture, values: Float[Tensor, "node series horizon"]
-    ) -> Float[Tensor, "node series horizon"]:
-        """Return the distribution function of the mixture."""
-        each = [transformed(values, name) for name in self.dynamics.transformations]
-        places = torch.stack(each).repeat(len(self.dynamics.structures), 1, 1, 1)  # model, node, series, horizon
-        mean, deviation = (x.transpose(0, 1).unsqueeze(1) for x in (mixture.mean, mixture.deviation))
-        weight = mixture.log_weight.exp().T[:, None, :, None]
-        return (weight * torch.special.ndtr((places - mean) / deviation)).sum(0)
-
-    def _crps(self, mixture: Mixture, values: Float[Tensor, "series horizon"]) -> Float[Tensor, "series horizon"]:
-        """Return the CRPS of the mixture, the integral of (F(x) - 1[y <= x])^2, by the trapezoidal rule."""
-        with torch.no_grad():
-            far = _FARTHEST * (1 + values.abs())
-            low = torch.maximum(torch.minimum(self._ends(mixture, -_ENDS).amin(0), values), -far)
-            high = torch.minimum(torch.maximum(self._ends(mixture, _ENDS).amax(0), values), far)
-            share = torch.linspace(0, 1, _NODES, device=values.device, dtype=values.dtype)[:, None, None]
-            below, above = low + (values - low) * share, values + (high - values) * share
-        left = torch.trapezoid(self._distribution(mixture, below).square(), below, dim=0)
-        return left + torch.trapezoid((1 - self._distribution(mixture, above)).square(), above, dim=0)
 
 
 def _stacked(values: Float[Tensor, "series transformation"]) -> Float[Tensor, "stacked 1"]:
