@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-EXTRAS = ("online", "completion", "tune", "video")  # of users; the others are for tests, tools and benchmarks
+EXTRAS = ("completion", "holidays", "online", "tune", "video")  # of users; others are for tests, tools, benchmarks
 
 
 def name(requirement: str) -> str:

@@ -44,7 +44,7 @@ ISSM = ("train", "issm", "--dataset", "exchange")
         ((*ISSM, "--learning_rat", "1"), "there is no option --learning_rat; did you mean '--learning_rate'?;"),
         ((*ISSM, "--learning-rat=1"), "there is no option --learning_rat; did you mean '--learning_rate'?;"),
         ((*ISSM, "extra"), "unexpected argument 'extra';"),
-        (("train", "isms"), "there is no model 'isms'; did you mean 'issm'? There are issm, gls,"),
+        (("train", "isms"), "there is no model 'isms'; did you mean 'issm'? There are auto, bank, issm,"),
         (("trian",), "there is no command 'trian'; did you mean 'train'? There are train,"),
         (("train", "issm", "--dataset", "exchnge"), "there is no data set 'exchnge'; did you mean 'exchange'?"),
         (("evaluate",), "expected RUN;"),
@@ -56,7 +56,7 @@ ISSM = ("train", "issm", "--dataset", "exchange")
         (("tune", "issm"), "expected --study;"),
         (("tune", "issm", "--trials", "x", "--study", "s"), "--trials: expected a whole number, got 'x';"),
         (("tune", "issm", "--study", "s", "--trails", "3"), "there is no option --trails; did you mean '--trials'?;"),
-        (("tune", "nothing", "--study", "s"), "there is no model 'nothing'. There are issm,"),
+        (("tune", "nothing", "--study", "s"), "there is no model 'nothing'. There are bank, issm,"),
     ],
 )
 def test_what_is_wrong_with_an_option(capsys, arguments, message):
@@ -172,7 +172,7 @@ def test_quiet_and_verbose(tmp_path, capsys):
         said[level] = capsys.readouterr().err
         assert "finished after" in (run / "train.log").read_text()
     assert said["--quiet"] == ""
-    assert "columns without a role are ignored: note" in said[""]
+    assert "columns not used: 'note'" in said[""]
     assert main(["train", "issm", "--data", str(path), "--freq", "W", "--verbose"]) == 2
     assert "Traceback" in capsys.readouterr().err
     assert logging.getLogger("tsforecast").handlers == []

@@ -22,6 +22,7 @@ from tsforecast.models.parts.units import (
     last_values,
     location_and_scale,
     masked_mean,
+    near,
     recent,
     scaled,
 )
@@ -74,21 +75,22 @@ class BankInference(AbstractInference[AbstractBankDynamics]):
 
     def loss(self, batch: Batch, linear: bool) -> Float[Tensor, " series"]:
         """Return the CRPS or the negative log-likelihood of a window's future, by `objective`."""
-        past = self.slice_of(batch, "past")
+        location, scale = self.scale_of(batch)
+        past, future = (near(self.slice_of(batch, part), location, scale) for part in ("past", "future"))
         state = self._after(past, Series.of(batch), None)[0]
-        future, observed = self.slice_of(batch, "future"), batch["future_observed"].squeeze(-1)
+        observed, own = future.observed.squeeze(-1).T, (scale / state.size).squeeze(1)
         count = observed.sum(1).clamp_min(1)
         if self.objective == "likelihood":
             terms = self._terms(future, Series.of(batch), state)[1].sum(0)
             joint = torch.logsumexp((self.dynamics.log_weight(state.evidence) + terms).flatten(1), 1)
-            return -joint / count - state.scale[:, 0].log()
+            return -joint / count - own.log()
         values = (future.values.squeeze(-1) / state.size.squeeze(1)).T
         score = crps_of_mixture(self._mixture(state, Series.of(batch), future), values, observed)
         # A window in which a series wakes up would outweigh all others in the units of its past.
         last = last_values(past.values.squeeze(-1), past.observed.squeeze(-1)).unsqueeze(1) / state.size
         both = observed & torch.cat([torch.ones_like(observed[:, :1]), observed[:, :-1]], 1)
         changes = torch.where(both, (values - torch.cat([last, values[:, :-1]], 1)).abs(), 0.0)
-        unit = torch.maximum(state.scale[:, 0], changes.sum(1) / both.sum(1).clamp_min(1))
+        unit = torch.maximum(own, changes.sum(1) / both.sum(1).clamp_min(1))
         return score.sum(1) / (count * unit)
 
     def filter(self, batch: Batch, belief: Belief | None = None) -> tuple[Belief, Float[Tensor, "time series"]]:
@@ -96,7 +98,8 @@ class BankInference(AbstractInference[AbstractBankDynamics]):
 
         The log-likelihood of a step is that of the mixture, whose weights are those after the steps before.
         """
-        past, series = self.slice_of(batch, "past"), self.series_of(batch, belief)
+        location, scale = self.scale_of(batch, belief)
+        past, series = near(self.slice_of(batch, "past"), location, scale), self.series_of(batch, belief)
         before = None if belief is None else belief.bank
         state, terms = self._after(past, series, before)
         seen = past.observed.squeeze(-1)
@@ -106,8 +109,7 @@ class BankInference(AbstractInference[AbstractBankDynamics]):
             known = self._evidence_before(part, observed, evidence)
             steps.append(torch.logsumexp((self.dynamics.log_weight(known[:-1]) + part).flatten(2), 2))
             evidence = known[-1]
-        log_likelihood = torch.where(seen, torch.cat(steps) + state.scale[:, 0].log(), 0.0)
-        location, scale = (x[:, :1] * state.size for x in (state.location, state.scale))
+        log_likelihood = torch.where(seen, torch.cat(steps) + (scale / state.size).squeeze(1).log(), 0.0)
         return Belief(state, location, scale, Series.of(batch)), log_likelihood
 
     def forecast(
@@ -150,7 +152,7 @@ class BankInference(AbstractInference[AbstractBankDynamics]):
         self, batch: Batch, num_samples: int, generator: torch.Generator | None = None
     ) -> Float[Tensor, "series sample time target"]:
         """Return joint samples of what is missing, by the simulation smoother of models that are drawn by weight."""
-        past, series = self.slice_of(batch, "past"), Series.of(batch)
+        past, series = near(self.slice_of(batch, "past"), *self.scale_of(batch)), Series.of(batch)
         state = self._after(past, series, None)[0]
         log_weight = self.dynamics.log_weight(state.evidence)
         chosen = _draw(log_weight.flatten(1), num_samples, generator)

@@ -191,6 +191,13 @@ def scaled(
     return values, observed
 
 
+def near(time_slice: TimeSlice, location: Tensor, scale: Tensor) -> TimeSlice:
+    """Return a slice in which values too far from the centre count as missing, for transformations that hide them."""
+    close = (time_slice.values - location).abs() <= FARTHEST * scale
+    observed = time_slice.observed & close
+    return dataclasses.replace(time_slice, values=torch.where(observed, time_slice.values, 0.0), observed=observed)
+
+
 def recent(observed: Bool[Tensor, "time series target"], length: int) -> Bool[Tensor, "time series target"]:
     """Return which values are the last observed ones, so many of each series; all that are observed if 0."""
     return observed & (observed.flip(0).cumsum(0).flip(0) <= length) if length else observed
