@@ -142,7 +142,8 @@ def test_all_series_count_alike():
     assert scores[2] > 1e9
 
 
-def test_an_estimator_trains_what_was_chosen():
+def test_an_estimator_trains_what_was_chosen(monkeypatch):
+    monkeypatch.setattr("tsforecast.forecasting.selection.ROUNDS", (1, 2))
     data = entries()
     estimator = StateSpaceEstimator("auto", "M", 4, seed=0, time_budget=0.0, trainer_kwargs={"max_epochs": 1})
     predictor = estimator.train(data)
