@@ -1,5 +1,6 @@
 """Online learners over the weights of networks: a belief, evidence, a drift and a weight, chosen independently."""
 
+from tsforecast.learners.batch import AbstractBatchPosterior, BatchPosterior, Sites
 from tsforecast.learners.classes import BernoulliLikelihood, CategoricalLikelihood
 from tsforecast.learners.config import WEIGHTS, LearnerConfig
 from tsforecast.learners.conjugate import ConjugateRegression, NormalInverseGamma
@@ -18,6 +19,7 @@ from tsforecast.learners.drift import (
 )
 from tsforecast.learners.evidence import PseudoObservation
 from tsforecast.learners.evidence_estimators import EmpiricalFisher, Linearised, MonteCarloHessian
+from tsforecast.learners.expectation_propagation import ADF, EP
 from tsforecast.learners.extended_kalman import (
     adf,
     decoupled_ekf,
@@ -29,6 +31,7 @@ from tsforecast.learners.extended_kalman import (
 from tsforecast.learners.family import AbstractFactorFamily, AbstractFamily
 from tsforecast.learners.full import Full
 from tsforecast.learners.gaussian_learner import GaussianLearner
+from tsforecast.learners.laplace import Laplace
 from tsforecast.learners.layer_chain import LayerChain, as_network
 from tsforecast.learners.likelihood import AbstractLikelihood, GaussianLikelihood, LogDensity
 from tsforecast.learners.low_rank_covariance import LRKF, LowRankCovariance
@@ -38,21 +41,26 @@ from tsforecast.learners.named import DRIFTS, LEARNERS, NamedLearner, ewma, ogd,
 from tsforecast.learners.network import AbstractNetwork, ModuleNetwork, weights_of
 from tsforecast.learners.over_network import AbstractNetworkLearner
 from tsforecast.learners.reduced_kalman import lofi, lrkf, subspace_ekf
+from tsforecast.learners.refitted import Refitted, RefittedLearner, fab_cost
 from tsforecast.learners.rule import BBB, BLR, BOG, BONG, AbstractRule
+from tsforecast.learners.sites import AbstractSite, LogisticSite, PoissonSite, ProbitSite
 from tsforecast.learners.subspace import Subspace, basis_of_iterates, random_basis
 from tsforecast.learners.variational import bbb, blr, bog, bong
 from tsforecast.learners.weight import AbstractWeight, Gate, InverseMultiquadric, Unweighted
 
 __all__ = [
+    "ADF",
     "BBB",
     "BLR",
     "BOG",
     "BONG",
     "DRIFTS",
+    "EP",
     "LEARNERS",
     "LOFI",
     "LRKF",
     "WEIGHTS",
+    "AbstractBatchPosterior",
     "AbstractDrift",
     "AbstractFactorFamily",
     "AbstractFamily",
@@ -60,7 +68,9 @@ __all__ = [
     "AbstractNetwork",
     "AbstractNetworkLearner",
     "AbstractRule",
+    "AbstractSite",
     "AbstractWeight",
+    "BatchPosterior",
     "BayesianForgetting",
     "BernoulliLikelihood",
     "BlockDiagonal",
@@ -77,11 +87,13 @@ __all__ = [
     "GradientDescent",
     "Independent",
     "InverseMultiquadric",
+    "Laplace",
     "LayerChain",
     "LearnerConfig",
     "Linear",
     "Linearised",
     "LogDensity",
+    "LogisticSite",
     "LowRankCovariance",
     "LowRankPrecision",
     "ModuleNetwork",
@@ -93,8 +105,13 @@ __all__ = [
     "OrnsteinUhlenbeck",
     "Point",
     "PoissonLikelihood",
+    "PoissonSite",
+    "ProbitSite",
     "PseudoObservation",
+    "Refitted",
+    "RefittedLearner",
     "ShrinkAndPerturb",
+    "Sites",
     "Subspace",
     "Unweighted",
     "Wiener",
@@ -108,6 +125,7 @@ __all__ = [
     "decoupled_ekf",
     "ekf",
     "ewma",
+    "fab_cost",
     "iterated_ekf",
     "lofi",
     "lrkf",

@@ -1,0 +1,205 @@
+"""A learner by assumed density filtering whose belief is fitted anew to all data at chosen steps: FAB-COST."""
+
+import dataclasses
+import functools
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.distributions import Distribution
+
+from tsforecast.core.gaussian import Gaussian, register_record
+from tsforecast.learners.batch import AbstractBatchPosterior, Sites, check
+from tsforecast.learners.classes import BernoulliLikelihood
+from tsforecast.learners.expectation_propagation import EP, visit_once
+from tsforecast.learners.full import Full
+from tsforecast.learners.gaussian_learner import GaussianLearner
+from tsforecast.learners.layer_chain import LayerChain, network_and_weights
+from tsforecast.learners.likelihood import AbstractLikelihood
+from tsforecast.learners.loop import Expectation, Prediction
+from tsforecast.learners.network import AbstractNetwork, uniform_prior
+from tsforecast.learners.over_network import AbstractNetworkLearner
+
+
+@register_record
+@dataclasses.dataclass(frozen=True)
+class Refitted:
+    """A belief, and the data that it will be fitted to again.
+
+    Attributes:
+        belief: Over the weights.
+        count: Points that were learnt from.
+        rows: Of those points, as long as a fit lies ahead: what their numbers are linear in.
+        target: Theirs.
+        precision: Of their sites.
+        linear: Of their sites.
+    """
+
+    belief: Gaussian
+    count: Int[Tensor, ""]
+    rows: Float[Tensor, "point weight"]
+    target: Float[Tensor, "point 1"]
+    precision: Float[Tensor, " point"]
+    linear: Float[Tensor, " point"]
+
+
+@dataclasses.dataclass(frozen=True)
+class RefittedLearner(AbstractNetworkLearner[Refitted]):
+    """Points are taken in one by one, in O(D^2), and at chosen steps all of them are fitted together.
+
+    FAB-COST of McKenzie et al. (2020, algorithm 5) is this with EP at a few steps. It runs in a plain loop: what is
+    kept grows, so that neither `vmap` nor a compiled loop takes it.
+
+    Attributes:
+        network: One output, linear in the weights.
+        likelihood: Of predictions; updates take that of the site of `batch`.
+        mean: Weights to begin with.
+        variance: Prior variance of each weight.
+        batch: How all data are fitted.
+        at: Numbers of points after which they are.
+        every: Further, all so many points; 0 for never.
+
+    Raises:
+        ValueError: If the network is not linear, or a number is outside of its range.
+    """
+
+    network: AbstractNetwork
+    likelihood: AbstractLikelihood
+    mean: Float[Tensor, " weight"]
+    variance: Float[Tensor, " weight"]
+    batch: AbstractBatchPosterior = dataclasses.field(default_factory=EP)
+    at: tuple[int, ...] = (100, 10_000)
+    every: int = 0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.network, LayerChain) or len(self.network.widths) != 2 or self.network.widths[1] != 1:
+            raise ValueError(f"expected a linear network with one output, got {self.network}")
+        if min(self.at, default=1) < 1 or self.every < 0:
+            raise ValueError(f"expected positive steps, got at={self.at} and every={self.every}")
+
+    @functools.cached_property
+    def _plain(self) -> GaussianLearner:
+        """What predicts from the belief."""
+        return GaussianLearner(self.network, self.likelihood, self.mean, self.variance, Full())
+
+    def _is_due(self, before: int, after: int) -> bool:
+        """Say whether a fit lies between two counts."""
+        regular = bool(self.every) and before // self.every < after // self.every
+        return regular or any(before < step <= after for step in self.at)
+
+    def init(self) -> Refitted:
+        """Return the prior, and no data."""
+        none = self.mean.new_zeros(0)
+        count = torch.zeros((), dtype=torch.int64, device=self.mean.device)
+        rows = self.mean.new_zeros(0, len(self.mean))
+        return Refitted(self._plain.init(), count, rows, self.mean.new_zeros(0, 1), none, none)
+
+    def drift(self, belief: Refitted, dt: Float[Tensor, ""] | float) -> Refitted:
+        """Return the belief as it is: a fit to all data takes them for equally old."""
+        return belief
+
+    def predict(self, belief: Refitted, inputs: Float[Tensor, "point *feature"]) -> Distribution:
+        """Return the distribution of the target."""
+        return self._plain.predict(belief.belief, inputs)
+
+    def expect(self, belief: Refitted, inputs: Float[Tensor, "point *feature"], spread: bool = True) -> Expectation:
+        """Return mean and variance of the target."""
+        return self._plain.expect(belief.belief, inputs, spread)
+
+    def update(
+        self,
+        belief: Refitted,
+        inputs: Float[Tensor, "point *feature"],
+        target: Float[Tensor, "point 1"],
+        observed: Bool[Tensor, "point 1"] | None = None,
+        generator: torch.Generator | None = None,
+        counts: Float[Tensor, " point"] | None = None,
+    ) -> Refitted:
+        """Take in the points that are observed; a point counts once.
+
+        Raises:
+            ValueError: If a point is not finite or cannot come from the likelihood, or shall count other than once.
+        """
+        if counts is not None:
+            raise ValueError("expected points that count once, got counts")
+        if observed is not None:
+            inputs, target = inputs[observed[:, 0]], target[observed[:, 0]]
+        rows = self.network.linearise(torch.zeros_like(self.mean), inputs)[1][:, 0]
+        check(self.batch.site, belief.belief, rows, target)
+        before = int(belief.count)
+        after = before + len(rows)
+        kept, new, _ = visit_once(self.batch.site, belief.belief, rows, target[:, 0])
+        sites = torch.cat([belief.precision, new.precision]), torch.cat([belief.linear, new.linear])
+        data = torch.cat([belief.rows, rows]), torch.cat([belief.target, target])
+        if self._is_due(before, after):
+            fitted = self.batch.fit(self._plain.init(), *data, Sites(*sites))
+            kept, sites = fitted.belief, (fitted.sites.precision, fitted.sites.linear)
+        if not self.every and after >= max(self.at, default=0):  # no fit lies ahead
+            data, sites = (x[:0] for x in data), (x[:0] for x in sites)
+        return Refitted(kept, belief.count + len(rows), *data, *sites)
+
+    def forget(self, belief: Refitted, rate: float) -> Refitted:
+        """Refuse: the next fit would find everything again."""
+        raise ValueError("expected a learner that forgets, got one that is fitted to all data again")
+
+    def adopt(self, smaller: AbstractNetworkLearner[Any], belief: Any) -> tuple["RefittedLearner", Refitted]:
+        """Refuse: the data that are kept have the old size."""
+        raise ValueError("expected a learner that can grow, got one that is fitted to all data again")
+
+    def weights(self, belief: Refitted) -> Float[Tensor, " weight"]:
+        """Return the mean of the weights."""
+        return belief.belief.mean
+
+    def variances(self, belief: Refitted) -> Float[Tensor, " weight"]:
+        """Return the marginal variances of the weights."""
+        return belief.belief.variance
+
+    def sample(
+        self, belief: Refitted, num_samples: int, generator: torch.Generator | None = None
+    ) -> Float[Tensor, "sample weight"]:
+        """Draw weights from the belief."""
+        return self._plain.sample(belief.belief, num_samples, generator)
+
+    def step(
+        self,
+        belief: Refitted,
+        inputs: Float[Tensor, "point *feature"],
+        target: Float[Tensor, "point 1"],
+        observed: Bool[Tensor, "point 1"] | None = None,
+        dt: Float[Tensor, ""] | float = 1.0,
+        generator: torch.Generator | None = None,
+    ) -> tuple[Refitted, Prediction]:
+        """Predict, score, update."""
+        outputs, jacobian = self.network.linearise(belief.belief.mean, inputs)
+        cov = Full().covariance(belief.belief, jacobian)
+        prediction = self.likelihood.predict(outputs, cov, target, observed)
+        return self.update(belief, inputs, target, observed), prediction
+
+
+def fab_cost(
+    model: nn.Module | AbstractNetwork,
+    likelihood: AbstractLikelihood | None = None,
+    variance: float = 1.0,
+    *,
+    at: tuple[int, ...] = (100, 10_000),
+    every: int = 0,
+    batch: AbstractBatchPosterior | None = None,
+    mean: Float[Tensor, " weight"] | None = None,
+) -> RefittedLearner:
+    """Return FAB-COST: assumed density filtering, with expectation propagation at a few steps (McKenzie et al. 2020).
+
+    Args:
+        model: A linear module or network with one output.
+        likelihood: Of predictions; None for a label's, moderated.
+        variance: Of every weight in the prior.
+        at: Numbers of points after which all data are fitted.
+        every: Further, all so many points; 0 for never.
+        batch: How; None for EP with a logistic likelihood, all sites at a time.
+        mean: Weights to begin with; None for those of the module.
+    """
+    network, mean = network_and_weights(model, mean)
+    likelihood = BernoulliLikelihood(prediction="moderated") if likelihood is None else likelihood
+    batch = EP(schedule="parallel", tolerance=1e-4) if batch is None else batch
+    prior = uniform_prior(network.sizes, variance).to(mean)
+    return RefittedLearner(network, likelihood, mean, prior, batch, at, every)

@@ -1,0 +1,203 @@
+"""Likelihoods of one number given a target, with what a Gaussian posterior needs of them: slopes and tilted moments."""
+
+import abc
+import dataclasses
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from tsforecast.learners.likelihood import check_that
+from tsforecast.learners.moment_matching import logistic_moments, mackay_moments, probit_moments
+
+LOGISTIC = ("exact", "mackay")
+
+# Monahan and Stefanski (1992), Normal scale mixture approximations, eight components: sigmoid(f) is the sum of
+# weights Phi(scales f) to 3e-9 everywhere.
+_WEIGHTS = (
+    0.003246343272134, 0.051517477033972, 0.195077912673858, 0.315569823632818,
+    0.274149576158423, 0.131076880695470, 0.027912418727972, 0.001449567805354,
+)  # fmt: skip
+_SCALES = (
+    1.365340806296348, 1.059523971016916, 0.830791313765644, 0.650732166639391,
+    0.508135425366489, 0.396313345166341, 0.308904252267995, 0.238212616409306,
+)  # fmt: skip
+_LEAST = 5e-2  # probability from which on the mixture is exact enough; quadrature below
+
+_NODES = 401
+_DROP = 40.0  # nats below the mode where the grid of a quadrature ends
+
+
+class AbstractSite(abc.ABC):
+    """p(target | f) of a number f, log-concave in f. Targets are those of the library: 0 or 1, or counts."""
+
+    @abc.abstractmethod
+    def check(self, target: Float[Tensor, " point"]) -> None:
+        """Look at data that arrive.
+
+        Raises:
+            ValueError: If a target cannot come from this likelihood.
+        """
+
+    @abc.abstractmethod
+    def log_prob(self, f: Float[Tensor, "*batch"], target: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
+        """Return log p(target | f)."""
+
+    @abc.abstractmethod
+    def derivatives(
+        self, f: Float[Tensor, "*batch"], target: Float[Tensor, "*batch"]
+    ) -> tuple[Float[Tensor, "*batch"], Float[Tensor, "*batch"]]:
+        """Return the first derivative of log p(target | f) by f, and the negative of the second."""
+
+    @abc.abstractmethod
+    def moments(
+        self, mean: Float[Tensor, "*batch"], variance: Float[Tensor, "*batch"], target: Float[Tensor, "*batch"]
+    ) -> tuple[Float[Tensor, "*batch"], Float[Tensor, "*batch"]]:
+        """Return mean and variance of the tilted density N(f; mean, variance) p(target | f)."""
+
+
+@dataclasses.dataclass(frozen=True)
+class LogisticSite(AbstractSite):
+    """A label 1 with probability sigmoid(f), else 0.
+
+    Attributes:
+        rule: "exact" tilted moments, or "mackay" for his approximation, that of FAB-COST (McKenzie et al. 2020, eq. 16)
+            with a variance that never grows.
+
+    Raises:
+        ValueError: If the rule is not known.
+    """
+
+    rule: str = "exact"
+
+    def __post_init__(self) -> None:
+        if self.rule not in LOGISTIC:
+            raise ValueError(f"expected rule to be one of {', '.join(LOGISTIC)}, got {self.rule!r}")
+
+    def check(self, target: Float[Tensor, " point"]) -> None:
+        """Refuse targets other than 0 and 1."""
+        _check_labels(target)
+
+    def log_prob(self, f: Float[Tensor, "*batch"], target: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
+        """Return log sigmoid(f), or log sigmoid(-f) for 0."""
+        return torch.nn.functional.logsigmoid((2 * target - 1) * f)
+
+    def derivatives(
+        self, f: Float[Tensor, "*batch"], target: Float[Tensor, "*batch"]
+    ) -> tuple[Float[Tensor, "*batch"], Float[Tensor, "*batch"]]:
+        """Return y - p and p (1 - p)."""
+        p = f.sigmoid()
+        return target - p, p * (1 - p)
+
+    def moments(
+        self, mean: Float[Tensor, "*batch"], variance: Float[Tensor, "*batch"], target: Float[Tensor, "*batch"]
+    ) -> tuple[Float[Tensor, "*batch"], Float[Tensor, "*batch"]]:
+        """By a mixture of probit functions in closed form; by quadrature where the label is a surprise."""
+        label = 2 * target - 1
+        if self.rule == "mackay":
+            return mackay_moments(mean, variance, label)
+        matched, left, mass = _mixture_moments(mean, variance, label)
+        rare = mass < _LEAST
+        if bool(rare.any()):
+            again = logistic_moments(mean[rare], variance[rare], label[rare])
+            matched, left = (x.masked_scatter(rare, y) for x, y in zip((matched, left), again, strict=True))
+        return matched, left
+
+
+@dataclasses.dataclass(frozen=True)
+class ProbitSite(AbstractSite):
+    """A label 1 with probability Phi(f), else 0."""
+
+    def check(self, target: Float[Tensor, " point"]) -> None:
+        """Refuse targets other than 0 and 1."""
+        _check_labels(target)
+
+    def log_prob(self, f: Float[Tensor, "*batch"], target: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
+        """Return log Phi(f), or log Phi(-f) for 0."""
+        return torch.special.log_ndtr((2 * target - 1) * f)
+
+    def derivatives(
+        self, f: Float[Tensor, "*batch"], target: Float[Tensor, "*batch"]
+    ) -> tuple[Float[Tensor, "*batch"], Float[Tensor, "*batch"]]:
+        """With r = phi(z) / Phi(z) at z = y f: y r and r (r + z)."""
+        label = 2 * target - 1
+        z = label * f
+        ratio = (-0.5 * z.square() - 0.5 * math.log(2 * math.pi) - torch.special.log_ndtr(z)).exp()
+        return label * ratio, ratio * (ratio + z)
+
+    def moments(
+        self, mean: Float[Tensor, "*batch"], variance: Float[Tensor, "*batch"], target: Float[Tensor, "*batch"]
+    ) -> tuple[Float[Tensor, "*batch"], Float[Tensor, "*batch"]]:
+        """Return them in closed form."""
+        return probit_moments(mean, variance, 2 * target - 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class PoissonSite(AbstractSite):
+    """A count with rate exp(f)."""
+
+    def check(self, target: Float[Tensor, " point"]) -> None:
+        """Refuse targets that are no whole numbers from 0 on."""
+        check_that((target >= 0) & (target == target.round()), target, None, "to be a count 0, 1, ...")
+
+    def log_prob(self, f: Float[Tensor, "*batch"], target: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
+        """Return y f - exp f - log y!."""
+        return target * f - f.exp() - torch.lgamma(target + 1)
+
+    def derivatives(
+        self, f: Float[Tensor, "*batch"], target: Float[Tensor, "*batch"]
+    ) -> tuple[Float[Tensor, "*batch"], Float[Tensor, "*batch"]]:
+        """Return y - r and r."""
+        rate = f.exp()
+        return target - rate, rate
+
+    def moments(
+        self, mean: Float[Tensor, "*batch"], variance: Float[Tensor, "*batch"], target: Float[Tensor, "*batch"]
+    ) -> tuple[Float[Tensor, "*batch"], Float[Tensor, "*batch"]]:
+        """By quadrature around the mode, where f + variance exp f = mean + variance y: bisected between bounds."""
+        centre = mean + variance * target
+        low = centre.clamp_max(0) - torch.log1p(variance)
+        tiny = torch.finfo(centre.dtype).tiny
+        high = torch.minimum(centre, (centre.clamp_min(tiny) / variance).log().clamp_min(0))
+        for _ in range(60):
+            middle = 0.5 * (low + high)
+            above = middle + variance * middle.exp() > centre
+            low, high = torch.where(above, low, middle), torch.where(above, middle, high)
+        return _quadrature(self, 0.5 * (low + high), mean, variance, target)
+
+
+def _quadrature(
+    site: AbstractSite, mode: Tensor, mean: Tensor, variance: Tensor, target: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Moments of a tilted density with a known mode, on a grid that is equidistant in asinh of the distance from it.
+
+    A log-concave likelihood leaves the curvature at least 1 / variance, so the grid's ends are below e^-40.
+    """
+    width = (1 / variance + site.derivatives(mode, target)[1]).rsqrt()
+    reach = ((2 * _DROP * variance).sqrt() / width).asinh()
+    share = torch.linspace(-1, 1, _NODES, dtype=mean.dtype, device=mean.device)
+    place = share * reach.unsqueeze(-1)
+    offset = width.unsqueeze(-1) * place.sinh()
+    grid = mode.unsqueeze(-1) + offset
+    log_density = site.log_prob(grid, target.unsqueeze(-1).expand_as(grid))
+    log_density = log_density - 0.5 * (grid - mean.unsqueeze(-1)).square() / variance.unsqueeze(-1)
+    mass = (log_density + place.cosh().log()).softmax(-1)  # d grid / d place
+    shift = (mass * offset).sum(-1)
+    return mode + shift, (mass * (offset - shift.unsqueeze(-1)).square()).sum(-1)
+
+
+def _mixture_moments(mean: Tensor, variance: Tensor, label: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Moments of N(f; mean, variance) sigmoid(label f), and its mass Z, from derivatives of log Z by the mean."""
+    weights, scales = mean.new_tensor(_WEIGHTS), mean.new_tensor(_SCALES)
+    slope = scales * (1 + scales.square() * variance.unsqueeze(-1)).rsqrt() * label.unsqueeze(-1)
+    z = mean.unsqueeze(-1) * slope
+    mass = (weights * torch.special.ndtr(z)).sum(-1)
+    density = weights * (-0.5 * z.square()).exp() * slope / math.sqrt(2 * math.pi)
+    first = density.sum(-1) / mass
+    bend = first.square() + (density * z * slope).sum(-1) / mass
+    return mean + variance * first, variance - variance.square() * bend, mass
+
+
+def _check_labels(target: Tensor) -> None:
+    check_that((target == 0) | (target == 1), target, None, "to be a label 0 or 1")
