@@ -20,6 +20,7 @@ import logging
 import re
 import struct
 import sys
+import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -281,11 +282,23 @@ def _idx(folder: Path, name: str, axes: int) -> NDArray[np.uint8]:
     return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
 
 
+def _packed_digits(path: Path, part: str) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    """Images and labels of an npz file."""
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}")
+    try:
+        with np.load(path) as parts:
+            return parts[f"x_{part}"], parts[f"y_{part}"]
+    except (KeyError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{path}: expected images x_{part} and labels y_{part} ({error})") from error
+
+
 def read_mnist(folder: Path, part: str = "train", digits: list[int] | None = None) -> pd.DataFrame:
     """Handwritten digits, a column for each pixel (0 to 255); the target is the digit's name.
 
     Args:
-        folder: With train-images-idx3-ubyte and train-labels-idx1-ubyte, or t10k-..., with or without .gz.
+        folder: With train-images-idx3-ubyte and train-labels-idx1-ubyte, or t10k-..., with or without .gz; or a file
+            mnist.npz with `x_train`, `y_train`, `x_test` and `y_test`, as Keras has it.
         part: "train" or "test".
         digits: Those to take; None for all.
 
@@ -293,8 +306,11 @@ def read_mnist(folder: Path, part: str = "train", digits: list[int] | None = Non
         FileNotFoundError: If a file is missing.
         ValueError: If a file is no IDX file, they do not fit each other, or nothing is left.
     """
-    images = _idx(folder, f"{PARTS[part]}-images-idx3-ubyte", 3)
-    labels = _idx(folder, f"{PARTS[part]}-labels-idx1-ubyte", 1)
+    if folder.suffix == ".npz":
+        images, labels = _packed_digits(folder, part)
+    else:
+        images = _idx(folder, f"{PARTS[part]}-images-idx3-ubyte", 3)
+        labels = _idx(folder, f"{PARTS[part]}-labels-idx1-ubyte", 1)
     if len(images) != len(labels) or labels.max(initial=0) > 9:
         raise ValueError(
             f"{folder}: expected {len(images)} labels from 0 to 9, one an image, "
@@ -335,7 +351,7 @@ def _parser() -> argparse.ArgumentParser:
             "--seed", type=int, default=0, help="of a random order, of gas-drift in each batch (default: %(default)s)"
         )
         order.add_argument("--keep-order", dest="seed", action="store_const", const=None, help="that of the file")
-    mnist = command("mnist", read_mnist, folder="with train-images-idx3-ubyte[.gz] and so on")
+    mnist = command("mnist", read_mnist, folder="with train-images-idx3-ubyte[.gz] and so on, or mnist.npz")
     mnist.add_argument("--part", choices=list(PARTS), default="train", help="(default: %(default)s)")
     mnist.add_argument(
         "--digits", type=int, nargs="+", choices=range(10), metavar="DIGIT", help="to take (default: all)"

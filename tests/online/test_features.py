@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from tsforecast.learners import LEARNERS, CategoricalLikelihood, GaussianLikelihood
+from tsforecast.learners.statistics import Statistics
 from tsforecast.online.config import OnlineConfig
-from tsforecast.online.features import FeatureColumns, Statistics, read_features, read_number, read_target
+from tsforecast.online.features import FeatureColumns, read_features, read_number, read_target
 
 PLAIN = {
     "learner": "vd-ekf",

@@ -20,7 +20,7 @@ from tsforecast.learners import (
     NamedLearner,
 )
 from tsforecast.learners.loop import Expectation
-from tsforecast.online.features import Statistics
+from tsforecast.learners.statistics import Statistics
 
 ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU, "sigmoid": nn.Sigmoid}
 

@@ -11,8 +11,9 @@ from torch import Tensor
 
 from tsforecast.data.quantiles import INTERVALS
 from tsforecast.learners.loop import in_prior_units
+from tsforecast.learners.statistics import LARGEST, Statistics
 from tsforecast.online.config import OnlineConfig, Stream
-from tsforecast.online.features import LARGEST, FeatureColumns, Statistics, read_features, read_number
+from tsforecast.online.features import FeatureColumns, read_features, read_number
 from tsforecast.online.stream import Observation
 
 _BINS = 10

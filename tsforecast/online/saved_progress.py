@@ -11,8 +11,9 @@ from torch.utils import _pytree as pytree
 
 from tsforecast.data.files import save_tensors
 from tsforecast.data.tensors import expect_like, load_tensors
+from tsforecast.learners.statistics import Statistics
 from tsforecast.online.config import Stream
-from tsforecast.online.features import FeatureColumns, Statistics
+from tsforecast.online.features import FeatureColumns
 from tsforecast.online.prequential import Progress, Setup, begin, start
 
 FORMAT = 3  # of saved states; it is raised when older ones can no longer be read

@@ -12,16 +12,16 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets, unique_labels
 from torch import Tensor
 
+from tsforecast.learners.statistics import Statistics
 from tsforecast.online.config import OnlineConfig
-from tsforecast.online.features import Statistics
 from tsforecast.online.matrices import AbstractMatrixLearner
 
 
 class BayesianOnlineClassifier(ClassifierMixin, AbstractMatrixLearner):
     """A Bayesian network that learns classes from rows, one after the other.
 
-    Features are standardised by robust statistics so far (see `tsforecast.online.features.Statistics`) and cut at ten
-    standard deviations; NaN counts as the mean.
+    Features are standardised by robust statistics so far (see `tsforecast.learners.statistics.Statistics`) and cut at
+    ten standard deviations; NaN counts as the mean.
 
     Args:
         learner: A name in `tsforecast.learners.LEARNERS`; "adf" tells two classes apart.

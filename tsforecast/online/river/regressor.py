@@ -8,8 +8,9 @@ import torch
 from river import base
 from torch import Tensor
 
+from tsforecast.learners.statistics import Statistics
 from tsforecast.online.config import OnlineConfig, Stream
-from tsforecast.online.features import Statistics, read_target
+from tsforecast.online.features import read_target
 from tsforecast.online.river.observations import AbstractOnline, observations_of
 
 

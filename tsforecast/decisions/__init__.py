@@ -1,0 +1,51 @@
+"""Decisions from beliefs: contextual bandits, an agent of which is a model of rewards and a rule."""
+
+from tsforecast.decisions.bandit import Bandit
+from tsforecast.decisions.buffer import Buffer, History
+from tsforecast.decisions.config import AGENTS, ENCODINGS, RULES, AgentConfig
+from tsforecast.decisions.encoding import AbstractEncoding, ArmOutput, BlockFeatures, Concatenated, OutputPerArm
+from tsforecast.decisions.ensembles import BootstrapRewards, DropoutRewards
+from tsforecast.decisions.environments import Environment
+from tsforecast.decisions.fitting import Descent
+from tsforecast.decisions.learnt import LearntRewards
+from tsforecast.decisions.linear import LinearRewards, WindowRewards
+from tsforecast.decisions.matching import MatchedRewards
+from tsforecast.decisions.neural_linear import NeuralLinearRewards
+from tsforecast.decisions.rewards import AbstractRewards, ArmRewards, Interactions
+from tsforecast.decisions.rules import UCB, AbstractRule, EpsilonGreedy, Greedy, Thompson
+from tsforecast.decisions.subspace import SubspaceRewards
+from tsforecast.decisions.tangent import TangentRewards
+
+__all__ = [
+    "AGENTS",
+    "ENCODINGS",
+    "RULES",
+    "UCB",
+    "AbstractEncoding",
+    "AbstractRewards",
+    "AbstractRule",
+    "AgentConfig",
+    "ArmOutput",
+    "ArmRewards",
+    "Bandit",
+    "BlockFeatures",
+    "BootstrapRewards",
+    "Buffer",
+    "Concatenated",
+    "Descent",
+    "DropoutRewards",
+    "Environment",
+    "EpsilonGreedy",
+    "Greedy",
+    "History",
+    "Interactions",
+    "LearntRewards",
+    "LinearRewards",
+    "MatchedRewards",
+    "NeuralLinearRewards",
+    "OutputPerArm",
+    "SubspaceRewards",
+    "TangentRewards",
+    "Thompson",
+    "WindowRewards",
+]

@@ -1,0 +1,204 @@
+"""A contextual bandit that acts: it standardises contexts, chooses arms and learns from what they pay."""
+
+import dataclasses
+import math
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tsforecast.decisions.buffer import Buffer
+from tsforecast.decisions.config import AgentConfig
+from tsforecast.learners.statistics import Statistics
+
+# Standard deviations beyond which a reward says that the units of the warm-up are none.
+_FAR = 10.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Standing:
+    """All that a bandit knows; a new one takes its place when a call has ended well.
+
+    Attributes:
+        state: Of the model of rewards.
+        statistics: Of contexts.
+        rewards: Number, mean and sum of squared deviations of all rewards.
+        units: What rewards are shifted and divided by.
+        recent: The last rounds, as many as the warm-up has.
+        chosen: Number of choices.
+        learnt: Number of rewards.
+        waiting: Standardised context and arm of choices whose reward has not come yet, by id.
+    """
+
+    state: Any
+    statistics: Statistics
+    rewards: Tensor
+    units: Tensor
+    recent: Buffer
+    chosen: int
+    learnt: int
+    waiting: dict[Hashable, tuple[Tensor, int]]
+
+
+class Bandit:
+    """An agent for decisions with a context: `choose`, then `learn` from the reward of the arm that was pulled.
+
+    Until each arm has had its share of rewards, arms are pulled in turn. Contexts are standardised by those seen so
+    far, rewards by mean and standard deviation in the warm-up. A feature that is NaN counts as its mean; one that is
+    constant counts for nothing. A reward ten standard deviations from the mean changes the units, and the model begins
+    anew with the last rounds.
+
+    Args:
+        config: The agent.
+    """
+
+    def __init__(self, config: AgentConfig) -> None:
+        self.config = config
+        self.model, self.rule = config.build()
+        self._generator = torch.Generator().manual_seed(config.seed)
+        self._last: tuple[Tensor, Tensor] | None = None
+        self.standing = Standing(
+            state=self.model.init(self._generator),
+            statistics=Statistics.empty(config.features),
+            rewards=torch.zeros(3, dtype=torch.float64),
+            units=torch.tensor([0.0, 1.0], dtype=torch.float64),
+            recent=Buffer.empty(max(config.arms * config.warm_up, 1), config.features),
+            chosen=0,
+            learnt=0,
+            waiting={},
+        )
+
+    @property
+    def is_warming_up(self) -> bool:
+        """Return whether arms are still pulled in turn."""
+        return self.standing.learnt < self.config.arms * self.config.warm_up
+
+    def choose(self, context: Sequence[float] | Tensor, id: Hashable = None) -> int:
+        """Return the arm to pull.
+
+        Args:
+            context: A number for each feature; NaN where it is missing.
+            id: Name of this choice, by which `learn_later` gives its reward; None where that comes by `learn`.
+
+        Raises:
+            ValueError: If the context has another length or is infinite, or a reward is awaited under this id.
+        """
+        if id is not None and id in self.standing.waiting:
+            raise ValueError(f"expected an id of its own for each choice, got {id!r}, whose reward is awaited")
+        raw = self._read(context)
+        statistics, row = self._standardised(raw)
+        before = self._generator.get_state()
+        try:
+            if self.is_warming_up:
+                arm = self.standing.chosen % self.config.arms
+            else:
+                with torch.no_grad():
+                    arm = self.rule.choose(self.model, self.standing.state, row, self._generator)
+        except BaseException:
+            self._generator.set_state(before)
+            raise
+        waiting = self.standing.waiting if id is None else {**self.standing.waiting, id: (row, arm)}
+        self.standing = dataclasses.replace(
+            self.standing, statistics=statistics, chosen=self.standing.chosen + 1, waiting=waiting
+        )
+        self._last = (raw, row)
+        return arm
+
+    def learn(self, context: Sequence[float] | Tensor, arm: int, reward: float) -> None:
+        """Learns what an arm has paid, also one that somebody else has chosen.
+
+        Args:
+            context: Of the choice.
+            arm: That was pulled.
+            reward: What it paid.
+
+        Raises:
+            ValueError: If the context is not as expected, there is no such arm, or the reward is not finite.
+        """
+        raw = self._read(context)
+        statistics = self.standing.statistics
+        if self._last is not None and bool(((raw == self._last[0]) | (raw.isnan() & self._last[0].isnan())).all()):
+            row = self._last[1]  # counted when it was chosen for
+        else:
+            statistics, row = self._standardised(raw)
+        self._learn(row, self._arm(arm), self._reward(reward), statistics, self.standing.waiting)
+
+    def learn_later(self, id: Hashable, reward: float) -> None:
+        """Learns the reward of a choice that was made under an id.
+
+        Raises:
+            ValueError: If no reward is awaited under the id, such as where it has come already; or it is not finite.
+        """
+        if id not in self.standing.waiting:
+            raise ValueError(f"expected the id of a choice whose reward is awaited, got {id!r}")
+        waiting = dict(self.standing.waiting)
+        row, arm = waiting.pop(id)
+        self._learn(row, arm, self._reward(reward), self.standing.statistics, waiting)
+
+    def _learn(
+        self, row: Tensor, arm: int, reward: float, statistics: Statistics, waiting: dict[Hashable, tuple[Tensor, int]]
+    ) -> None:
+        now = self.standing
+        state, units, rewards = now.state, now.units, _counted(now.rewards, reward)
+        recent = now.recent.add(row, arm, torch.tensor(reward, dtype=torch.float64))
+        shift, scale = units.tolist()
+        learnt = now.learnt + 1
+        begins = learnt == recent.capacity or (
+            learnt > recent.capacity and self.config.scales_rewards and abs(reward - shift) > _FAR * scale
+        )
+        before = self._generator.get_state()
+        try:
+            with torch.no_grad():
+                if begins:
+                    units = self._units(rewards)
+                    shift, scale = units.tolist()
+                    seen = recent.interactions()
+                    seen = dataclasses.replace(seen, rewards=((seen.rewards - shift) / scale).float())
+                    state = self.model.warm_up(self.model.init(self._generator), seen, self._generator)
+                elif learnt > recent.capacity:
+                    paid = torch.tensor((reward - shift) / scale)
+                    state = self.model.learn(state, row, arm, paid, self._generator)
+        except BaseException:
+            self._generator.set_state(before)
+            raise
+        self.standing = Standing(state, statistics, rewards, units, recent, now.chosen, learnt, waiting)
+
+    def _units(self, rewards: Tensor) -> Tensor:
+        """Return what rewards are to be shifted and divided by, given what is known of them."""
+        count, mean, squares = rewards.tolist()
+        if not self.config.scales_rewards or count < 2 or squares <= 0:
+            return rewards.new_tensor([0.0, 1.0])
+        return rewards.new_tensor([mean, math.sqrt(squares / count)])
+
+    def _standardised(self, raw: Tensor) -> tuple[Statistics, Tensor]:
+        statistics, row = self.standing.statistics.standardise(raw)
+        return statistics, row.nan_to_num().float()
+
+    def _read(self, context: Sequence[float] | Tensor) -> Tensor:
+        raw = torch.as_tensor(context, dtype=torch.float64)
+        if raw.shape != (self.config.features,):
+            raise ValueError(
+                f"expected a context of {self.config.features} numbers, got one of shape {tuple(raw.shape)}"
+            )
+        if bool(raw.isinf().any()):
+            raise ValueError(f"expected finite numbers in a context, got {raw[raw.isinf()][0].item()}")
+        return raw
+
+    def _arm(self, arm: int) -> int:
+        if isinstance(arm, bool) or arm != int(arm) or not 0 <= arm < self.config.arms:
+            raise ValueError(f"expected an arm from 0 to {self.config.arms - 1}, got {arm!r}")
+        return int(arm)
+
+    def _reward(self, reward: float) -> float:
+        reward = float(reward)
+        if not math.isfinite(reward):
+            raise ValueError(f"expected a finite reward, got {reward}")
+        return reward
+
+
+def _counted(rewards: Tensor, reward: float) -> Tensor:
+    """Return number, mean and squared deviations with one more reward (Welford 1962)."""
+    count, mean, squares = rewards.tolist()
+    after = mean + (reward - mean) / (count + 1)
+    return rewards.new_tensor([count + 1, after, squares + (reward - mean) * (reward - after)])

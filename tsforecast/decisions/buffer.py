@@ -1,0 +1,106 @@
+"""A buffer of the last rounds, of fixed capacity."""
+
+import dataclasses
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from tsforecast.core.gaussian import register_record
+from tsforecast.decisions.rewards import Interactions
+
+
+@register_record
+@dataclasses.dataclass(frozen=True)
+class Buffer:
+    """The last rounds, in a ring: its tensors never change their shapes, so that a loop can carry it.
+
+    Attributes:
+        contexts: Of each place.
+        arms: Of each place.
+        rewards: Of each place.
+        count: Rounds so far, those that are gone among them.
+    """
+
+    contexts: Float[Tensor, "place feature"]
+    arms: Int[Tensor, " place"]
+    rewards: Float[Tensor, " place"]
+    count: Int[Tensor, ""]
+
+    @staticmethod
+    def empty(capacity: int, features: int, dtype: torch.dtype = torch.float32) -> "Buffer":
+        """Return a buffer of no rounds.
+
+        Raises:
+            ValueError: If the capacity is below one.
+        """
+        if capacity < 1:
+            raise ValueError(f"expected a capacity of at least 1, got {capacity}")
+        zeros = torch.zeros(capacity, dtype=dtype)
+        whole = torch.zeros(capacity, dtype=torch.int64)
+        return Buffer(zeros.unsqueeze(-1).repeat(1, features), whole, zeros, torch.zeros((), dtype=torch.int64))
+
+    @property
+    def capacity(self) -> int:
+        """Return the number of places."""
+        return len(self.arms)
+
+    def __len__(self) -> int:
+        return min(int(self.count), self.capacity)
+
+    def add(self, context: Float[Tensor, " feature"], arm: int, reward: Float[Tensor, ""]) -> "Buffer":
+        """Return the buffer with one more round, in place of the oldest where it is full."""
+        place = int(self.count) % self.capacity
+        contexts, arms, rewards = self.contexts.clone(), self.arms.clone(), self.rewards.clone()
+        contexts[place], arms[place], rewards[place] = context, arm, reward
+        return Buffer(contexts, arms, rewards, self.count + 1)
+
+    def interactions(self) -> Interactions:
+        """Return the rounds that are kept, the oldest first."""
+        count = len(self)
+        order = (torch.arange(count) + (int(self.count) if count == self.capacity else 0)) % self.capacity
+        return Interactions(self.contexts[order], self.arms[order], self.rewards[order])
+
+
+@register_record
+@dataclasses.dataclass(frozen=True)
+class History:
+    """Rounds that a model was trained on, and those since then: no round is copied more often than it is trained on.
+
+    Attributes:
+        seen: Of trainings.
+        recent: Since the last training.
+    """
+
+    seen: Interactions
+    recent: Buffer
+
+    @staticmethod
+    def empty(every: int, features: int, dtype: torch.dtype = torch.float32) -> "History":
+        """Return a history of no rounds, with trainings every so many rounds."""
+        recent = Buffer.empty(every, features, dtype)
+        return History(recent.interactions(), recent)
+
+    @property
+    def is_due(self) -> bool:
+        """Return whether it is time for a training."""
+        return int(self.recent.count) == self.recent.capacity
+
+    def add(self, context: Float[Tensor, " feature"], arm: int, reward: Float[Tensor, ""]) -> "History":
+        """Return the history with one more round."""
+        return History(self.seen, self.recent.add(context, arm, reward))
+
+    def merged(self, memory: int = 0) -> "History":
+        """Return the history with nothing recent.
+
+        Args:
+            memory: Rounds that are remembered; 0 for all.
+        """
+        new = self.recent.interactions()
+        pairs = zip(_parts(self.seen), _parts(new), strict=True)
+        seen = Interactions(*(torch.cat(pair)[-memory:] for pair in pairs))  # -0 is the beginning
+        return History(seen, dataclasses.replace(self.recent, count=torch.zeros_like(self.recent.count)))
+
+
+def _parts(seen: Interactions) -> tuple[Tensor, Tensor, Tensor]:
+    return seen.contexts, seen.arms, seen.rewards

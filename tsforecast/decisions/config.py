@@ -1,0 +1,262 @@
+"""A named agent and its settings as plain values."""
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tsforecast.decisions.encoding import AbstractEncoding, ArmOutput, BlockFeatures, Concatenated, OutputPerArm
+from tsforecast.decisions.ensembles import BootstrapRewards, DropoutRewards
+from tsforecast.decisions.fitting import Descent
+from tsforecast.decisions.learnt import LearntRewards
+from tsforecast.decisions.linear import LinearRewards, WindowRewards
+from tsforecast.decisions.matching import MatchedRewards
+from tsforecast.decisions.neural_linear import NeuralLinearRewards
+from tsforecast.decisions.rewards import AbstractRewards
+from tsforecast.decisions.rules import UCB, AbstractRule, EpsilonGreedy, Greedy, Thompson
+from tsforecast.decisions.subspace import SubspaceRewards
+from tsforecast.decisions.tangent import TangentRewards
+from tsforecast.learners.config import LearnerConfig
+from tsforecast.learners.diagonal import Diagonal
+from tsforecast.learners.drift import AbstractDrift, NoDrift
+from tsforecast.learners.full import Full
+from tsforecast.learners.layer_chain import LayerChain
+from tsforecast.learners.likelihood import GaussianLikelihood
+from tsforecast.learners.named import DRIFTS, LEARNERS
+from tsforecast.learners.network import AbstractNetwork
+
+ACTIVATIONS: dict[str, type[nn.Module]] = {"tanh": nn.Tanh, "relu": nn.ReLU, "sigmoid": nn.Sigmoid}
+
+# Rules by name; what some of them take a number for.
+RULES: dict[str, Callable[[float], AbstractRule]] = {
+    "thompson": lambda amount: Thompson(),
+    "ucb": UCB,
+    "greedy": lambda amount: Greedy(),
+    "epsilon": EpsilonGreedy,
+}
+
+ENCODINGS: dict[str, Callable[[int], AbstractEncoding]] = {
+    "output": OutputPerArm,
+    "concatenated": lambda arms: Concatenated(torch.eye(arms)),
+    "block": lambda arms: BlockFeatures(torch.eye(arms)),
+}
+
+_DESCENT = {"steps": "steps", "learning_rate": "rate", "batch": "batch"}  # settings of every network that is fitted
+
+
+@dataclasses.dataclass(frozen=True)
+class AgentConfig:
+    """Plain values that say which agent it is.
+
+    Attributes:
+        agent: A name in `AGENTS`.
+        arms: How many there are.
+        features: Of a context.
+        rule: "auto" (the agent's own), "thompson", "ucb", "greedy" or "epsilon".
+        amount: Standard deviations of "ucb"; probability of "epsilon".
+        encoding: Of context and arm, for networks that a learner or NeuralTS has: "output" for one output an arm,
+            "concatenated", or "block".
+        hidden: Widths of hidden layers; () is linear.
+        activation: "relu", "tanh" or "sigmoid".
+        variance: Of every weight, or direction, in the prior of a learner.
+        noise: Variance of a reward, in the units of rewards, of a learner.
+        rank: Of "lofi" and "lrkf".
+        drift: "none", "wiener", "ou", "forgetting", "exponential" or "shrink"; agents that retrain a network take
+            "forgetting" alone, by which older rounds count for less.
+        rate: Of the drift, in a round.
+        warm_up: Rewards of each arm before the agent chooses by its rule.
+        scales_rewards: Whether rewards are in units of their standard deviation in the warm-up, from their mean.
+        seed: Of initial weights, and of all that is drawn.
+        settings: What else the agent's model takes, by name; of networks that are fitted also `steps`, `learning_rate`
+            and `batch`.
+
+    Raises:
+        ValueError: If a name is unknown, a number outside of its range, or the agent does not take it.
+    """
+
+    agent: str = "lofi"
+    arms: int = 2
+    features: int = 1
+    rule: str = "auto"
+    amount: float = 1.0
+    encoding: str = "output"
+    hidden: tuple[int, ...] = (50,)
+    activation: str = "relu"
+    variance: float = 0.01
+    noise: float = 0.1
+    rank: int = 10
+    drift: str = "none"
+    rate: float = 1e-3
+    warm_up: int = 20
+    scales_rewards: bool = True
+    seed: int = 0
+    settings: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        tables = {
+            "agent": AGENTS, "rule": ("auto", *RULES), "encoding": ENCODINGS, "activation": ACTIVATIONS,
+            "drift": DRIFTS,
+        }  # fmt: skip
+        for name, table in tables.items():
+            if getattr(self, name) not in table:
+                raise ValueError(f"expected {name} to be one of {', '.join(table)}, got {getattr(self, name)!r}")
+        for name, least in (("arms", 2), ("features", 1), ("warm_up", 1), ("rank", 0), ("seed", 0)):
+            if not isinstance(getattr(self, name), int) or getattr(self, name) < least:
+                raise ValueError(f"expected {name} to be a whole number from {least} on, got {getattr(self, name)!r}")
+        for name in ("variance", "noise"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise ValueError(f"expected {name} to be positive and finite, got {getattr(self, name)!r}")
+        if any(width < 1 for width in self.hidden):
+            raise ValueError(f"expected hidden layers of at least one unit, got {self.hidden}")
+
+    def build(self) -> tuple[AbstractRewards[Any], AbstractRule]:
+        """Return the model of rewards, and the rule.
+
+        Raises:
+            ValueError: If the agent does not take these choices together.
+        """
+        make, rule = AGENTS[self.agent]
+        try:
+            model = make(self, dict(self.settings or {}))
+        except TypeError as error:
+            raise ValueError(
+                f"expected settings that agent {self.agent!r} takes, got {', '.join(self.settings or {})}: {error}"
+            ) from error
+        return model, RULES[rule if self.rule == "auto" else self.rule](self.amount)
+
+    @property
+    def weight_drift(self) -> AbstractDrift:
+        """Return the drift of weights."""
+        drift = DRIFTS[self.drift]
+        return NoDrift() if drift is None else drift(self.rate)
+
+    @property
+    def forgetting(self) -> float:
+        """Return the rate of forgetting of an agent that takes no other drift."""
+        if self.drift not in ("none", "forgetting"):
+            raise ValueError(f"expected drift to be none or forgetting for agent {self.agent!r}, got {self.drift!r}")
+        return self.rate if self.drift == "forgetting" else 0.0
+
+    def chain(self, encoding: AbstractEncoding) -> tuple[LayerChain, Tensor]:
+        """Return a network with an output for each arm, or one for all, and its initial weights."""
+        outputs = self.arms if isinstance(encoding, OutputPerArm) else 1
+        widths = (encoding.width(self.features), *self.hidden, outputs)
+        activations = (*(ACTIVATIONS[self.activation] for _ in self.hidden), nn.Identity)
+        network = LayerChain(widths, activations, (True,) * len(activations))
+        generator = torch.Generator().manual_seed(self.seed)
+        parts = []
+        for fan_in, size in zip(widths, network.sizes, strict=False):  # as `nn.Linear` draws them
+            parts.append((2 * torch.rand(size, generator=generator) - 1) / fan_in**0.5)
+        return network, torch.cat(parts)
+
+    def encoded(self) -> tuple[AbstractNetwork, Tensor, AbstractEncoding]:
+        """Return a network with one output, its initial weights, and the encoding of its inputs."""
+        encoding = ENCODINGS[self.encoding](self.arms)
+        network, mean = self.chain(encoding)
+        return ArmOutput(network) if isinstance(encoding, OutputPerArm) else network, mean, encoding
+
+
+def _descent(settings: dict[str, Any], **defaults: Any) -> Descent:
+    """Return the descent that settings name, which are taken out of them."""
+    given = {field: settings.pop(name) for name, field in _DESCENT.items() if name in settings}
+    return Descent(**{**defaults, **given})
+
+
+def _linear(config: AgentConfig, settings: dict[str, Any]) -> AbstractRewards[Any]:
+    return LinearRewards(config.arms, config.features, weight_drift=config.weight_drift, **settings)
+
+
+def _window(config: AgentConfig, settings: dict[str, Any]) -> AbstractRewards[Any]:
+    if config.drift != "none":
+        raise ValueError(f"expected drift to be none for a window, which forgets all at once, got {config.drift!r}")
+    return WindowRewards(config.arms, config.features, **settings)
+
+
+def _learnt(config: AgentConfig, settings: dict[str, Any]) -> AbstractRewards[Any]:
+    network, mean, encoding = config.encoded()
+    descent = _descent(settings)
+    learner = LearnerConfig(
+        config.agent,
+        config.variance,
+        config.drift,
+        config.rate,
+        rank=config.rank,
+        seed=config.seed,
+        settings=settings,
+    ).build(network, GaussianLikelihood(config.noise), mean)
+    full = isinstance(getattr(learner, "family", None), Full)
+    return LearntRewards(config.arms, config.features, learner, encoding, descent, draws_outputs=full)
+
+
+def _subspace(iterated: bool, diagonal: bool = False) -> Callable[[AgentConfig, dict[str, Any]], AbstractRewards[Any]]:
+    def make(config: AgentConfig, settings: dict[str, Any]) -> AbstractRewards[Any]:
+        network, mean, encoding = config.encoded()
+        return SubspaceRewards(
+            config.arms,
+            config.features,
+            network,
+            mean,
+            encoding,
+            iterated=iterated,
+            variance=config.variance,
+            noise=config.noise,
+            family=Diagonal() if diagonal else Full(),
+            weight_drift=config.weight_drift,
+            descent=_descent(settings, steps=1000),
+            **settings,
+        )
+
+    return make
+
+
+def _of_chain(model: Any, **defaults: Any) -> Callable[[AgentConfig, dict[str, Any]], AbstractRewards[Any]]:
+    """Return the constructor of an agent that retrains a network with an output for each arm."""
+
+    def make(config: AgentConfig, settings: dict[str, Any]) -> AbstractRewards[Any]:
+        network, mean = config.chain(OutputPerArm(config.arms))
+        own = {**defaults, **settings}
+        batch = {"batch": 64} if model is MatchedRewards else {}
+        descent = _descent(own, **batch)
+        return model(config.arms, config.features, network, mean, descent=descent, forgetting=config.forgetting, **own)
+
+    return make
+
+
+def _tangent(config: AgentConfig, settings: dict[str, Any]) -> AbstractRewards[Any]:
+    network, mean, encoding = config.encoded()
+    width = config.hidden[-1] if config.hidden else 1
+    descent = _descent(settings)
+    return TangentRewards(
+        config.arms,
+        config.features,
+        network,
+        mean,
+        encoding,
+        width,
+        descent=descent,
+        forgetting=config.forgetting,
+        **settings,
+    )
+
+
+# Name -> constructor of the model of rewards, and the agent's own rule.
+AGENTS: dict[str, tuple[Callable[[AgentConfig, dict[str, Any]], AbstractRewards[Any]], str]] = {
+    "linear": (_linear, "thompson"),
+    "linucb": (_linear, "ucb"),
+    "linear-window": (_window, "thompson"),
+    **{name: (_learnt, "thompson") for name, named in LEARNERS.items() if named.numbers and name != "subspace-ekf"},
+    "subspace-svd": (_subspace(iterated=True), "thompson"),
+    "subspace-random": (_subspace(iterated=False), "thompson"),
+    "subspace-svd-diagonal": (_subspace(iterated=True, diagonal=True), "thompson"),
+    "neural-linear": (_of_chain(NeuralLinearRewards), "thompson"),
+    "neural-linear-limited": (_of_chain(NeuralLinearRewards, memory=100), "thompson"),
+    "neural-greedy": (_of_chain(NeuralLinearRewards, head="network"), "greedy"),
+    "lim2": (_of_chain(MatchedRewards), "thompson"),
+    "neural-ts": (_tangent, "thompson"),
+    "neural-ucb": (_tangent, "ucb"),
+    "bootstrap": (_of_chain(BootstrapRewards), "thompson"),
+    "dropout": (_of_chain(DropoutRewards), "thompson"),
+}

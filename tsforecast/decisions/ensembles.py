@@ -1,0 +1,227 @@
+"""Plain ways to be unsure of a network: bootstrapped copies, and dropout (Riquelme et al. 2018)."""
+
+import dataclasses
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from tsforecast.core.gaussian import register_record
+from tsforecast.decisions.buffer import History
+from tsforecast.decisions.encoding import ArmOutput, OutputPerArm
+from tsforecast.decisions.fitting import Descent
+from tsforecast.decisions.neural_linear import fading
+from tsforecast.decisions.rewards import AbstractRewards, ArmRewards, Interactions
+from tsforecast.learners.layer_chain import LayerChain
+
+
+@register_record
+@dataclasses.dataclass(frozen=True)
+class Ensemble:
+    """Networks, and all rounds.
+
+    Attributes:
+        weights: Of each network.
+        history: All rounds.
+        counts: How often each round counts for each network.
+    """
+
+    weights: Float[Tensor, "member weight"]
+    history: History
+    counts: Float[Tensor, "step member"]
+
+
+@dataclasses.dataclass(frozen=True)
+class BootstrapRewards(AbstractRewards[Ensemble]):
+    """Networks from different weights, each of which counts every round as often as a Poisson number of mean 1 says.
+
+    That is the online bootstrap (Oza and Russell 2001). A draw is one of the networks; the spread is that between them.
+
+    Attributes:
+        arms: How many there are.
+        features: Of a context.
+        network: With an output for each arm.
+        mean: Weights of the first network; others begin with these and Gaussian noise of their size.
+        members: Number of networks.
+        every: Rounds between two trainings.
+        descent: Of a training.
+        forgetting: By which older rounds count for less.
+    """
+
+    arms: int
+    features: int
+    network: LayerChain
+    mean: Float[Tensor, " weight"]
+    members: int = 10
+    every: int = 100
+    descent: Descent = Descent()
+    forgetting: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.members < 2 or self.every < 1:
+            raise ValueError(
+                f"expected members of 2 or more and every of 1 or more, got {self.members} and {self.every}"
+            )
+
+    def init(self, generator: torch.Generator) -> Ensemble:
+        """Return networks of random weights."""
+        noise = torch.randn(self.members, len(self.mean), generator=generator, dtype=self.mean.dtype)
+        weights = self.mean + self.mean.abs().mean() * noise
+        return Ensemble(weights, History.empty(self.every, self.features), weights.new_zeros(0, self.members))
+
+    def warm_up(self, state: Ensemble, seen: Interactions, generator: torch.Generator) -> Ensemble:
+        """Train on the rewards of the arms that were pulled."""
+        history = dataclasses.replace(state.history, seen=seen)
+        return self._trained(dataclasses.replace(state, history=history), generator)
+
+    def learn(
+        self,
+        state: Ensemble,
+        context: Float[Tensor, " feature"],
+        arm: int,
+        reward: Float[Tensor, ""],
+        generator: torch.Generator,
+    ) -> Ensemble:
+        """Train when it is time."""
+        state = dataclasses.replace(state, history=state.history.add(context, arm, reward))
+        return self._trained(state, generator) if state.history.is_due else state
+
+    def _trained(self, state: Ensemble, generator: torch.Generator) -> Ensemble:
+        history = state.history.merged()
+        seen = history.seen
+        inputs = OutputPerArm(self.arms).pulled(seen.contexts, seen.arms)
+        new = torch.poisson(torch.ones(len(seen) - len(state.counts), self.members), generator)
+        counts = torch.cat([state.counts, new])
+        age = fading(len(seen), self.forgetting)
+        weights = []
+        for member, own in zip(state.weights, counts.T, strict=True):
+            importance = own if age is None else own * age
+            weights.append(
+                self.descent.fit(
+                    ArmOutput(self.network), member, inputs, seen.rewards, generator, importance=importance
+                )
+            )
+        return Ensemble(torch.stack(weights), history, counts)
+
+    def expect(self, state: Ensemble, context: Float[Tensor, " feature"], spread: bool = True) -> ArmRewards:
+        """Return mean and standard deviation over the networks."""
+        outputs = torch.stack([self.network(weights, context.unsqueeze(0))[0] for weights in state.weights])
+        return ArmRewards(outputs.mean(0), outputs.std(0))
+
+    def draw(
+        self, state: Ensemble, context: Float[Tensor, " feature"], generator: torch.Generator
+    ) -> Float[Tensor, " arm"]:
+        """Return the outputs of one of the networks."""
+        member = int(torch.randint(self.members, (), generator=generator))
+        return self.network(state.weights[member], context.unsqueeze(0))[0]
+
+
+@register_record
+@dataclasses.dataclass(frozen=True)
+class Dropped:
+    """A network, and all rounds.
+
+    Attributes:
+        weights: Of the network.
+        history: All rounds.
+    """
+
+    weights: Float[Tensor, " weight"]
+    history: History
+
+
+@dataclasses.dataclass(frozen=True)
+class DropoutRewards(AbstractRewards[Dropped]):
+    """A network whose hidden units are dropped at random, when it is trained and when it is drawn from.
+
+    Gal and Ghahramani (2016). All rows of a training step share what is dropped.
+
+    Attributes:
+        arms: How many there are.
+        features: Of a context.
+        network: With an output for each arm and at least one hidden layer.
+        mean: Weights to begin with.
+        probability: That a unit is dropped.
+        draws: By which mean and spread are found.
+        every: Rounds between two trainings.
+        descent: Of a training.
+        forgetting: By which older rounds count for less.
+    """
+
+    arms: int
+    features: int
+    network: LayerChain
+    mean: Float[Tensor, " weight"]
+    probability: float = 0.2
+    draws: int = 20
+    every: int = 100
+    descent: Descent = Descent()
+    forgetting: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.probability < 1 or self.draws < 2 or self.every < 1:
+            raise ValueError(
+                "expected a probability below 1, 2 draws and trainings every round or fewer, got "
+                f"{self.probability}, {self.draws} and {self.every}"
+            )
+
+    def init(self, generator: torch.Generator) -> Dropped:
+        """Return the initial network."""
+        return Dropped(self.mean, History.empty(self.every, self.features))
+
+    def warm_up(self, state: Dropped, seen: Interactions, generator: torch.Generator) -> Dropped:
+        """Train on the rewards of the arms that were pulled."""
+        return self._trained(Dropped(state.weights, dataclasses.replace(state.history, seen=seen)), generator)
+
+    def learn(
+        self,
+        state: Dropped,
+        context: Float[Tensor, " feature"],
+        arm: int,
+        reward: Float[Tensor, ""],
+        generator: torch.Generator,
+    ) -> Dropped:
+        """Train when it is time."""
+        state = Dropped(state.weights, state.history.add(context, arm, reward))
+        return self._trained(state, generator) if state.history.is_due else state
+
+    def _trained(self, state: Dropped, generator: torch.Generator) -> Dropped:
+        history = state.history.merged()
+        seen = history.seen
+        inputs = OutputPerArm(self.arms).pulled(seen.contexts, seen.arms)
+        weights = self.descent.fit(
+            ArmOutput(self.network),
+            state.weights,
+            inputs,
+            seen.rewards,
+            generator,
+            importance=fading(len(seen), self.forgetting),
+            perturb=lambda theta: theta * self._mask(generator),
+        )
+        return Dropped(weights, history)
+
+    def _mask(self, generator: torch.Generator) -> Tensor:
+        """Return what weights are multiplied by: those that leave a dropped unit by 0, others by 1 / (1 - p)."""
+        parts = []
+        widths = self.network.widths
+        for layer, (fan_in, fan_out, bias) in enumerate(zip(widths, widths[1:], self.network.biases, strict=False)):
+            kept = torch.ones(fan_in)
+            if layer:
+                kept = (torch.rand(fan_in, generator=generator) >= self.probability) / (1 - self.probability)
+            parts += [kept.repeat(fan_out), torch.ones(fan_out if bias else 0)]
+        return torch.cat(parts)
+
+    def expect(self, state: Dropped, context: Float[Tensor, " feature"], spread: bool = True) -> ArmRewards:
+        """Return the outputs of the whole network, and the standard deviation of draws, always the same ones."""
+        mean = self.network(state.weights, context.unsqueeze(0))[0]
+        if not spread:
+            return ArmRewards(mean, torch.zeros_like(mean))
+        generator = torch.Generator().manual_seed(0)
+        outputs = torch.stack([self.draw(state, context, generator) for _ in range(self.draws)])
+        return ArmRewards(mean, outputs.std(0))
+
+    def draw(
+        self, state: Dropped, context: Float[Tensor, " feature"], generator: torch.Generator
+    ) -> Float[Tensor, " arm"]:
+        """Return the outputs of a network with units dropped."""
+        return self.network(state.weights * self._mask(generator), context.unsqueeze(0))[0]

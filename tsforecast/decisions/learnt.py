@@ -1,0 +1,134 @@
+"""Rewards by any online learner over the weights of a network."""
+
+import dataclasses
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from tsforecast.core.gaussian import register_record
+from tsforecast.decisions.encoding import AbstractEncoding
+from tsforecast.decisions.fitting import Descent
+from tsforecast.decisions.rewards import AbstractRewards, ArmRewards, Interactions, learn_in_turn
+from tsforecast.learners.gaussian_learner import GaussianLearner
+from tsforecast.learners.over_network import AbstractNetworkLearner
+
+
+@register_record
+@dataclasses.dataclass(frozen=True)
+class Centred:
+    """A belief, and where the prior of its learner is.
+
+    Attributes:
+        origin: Mean of the prior: random weights until the warm-up is over, then weights that were fitted to it.
+        belief: Of the learner.
+    """
+
+    origin: Float[Tensor, " weight"]
+    belief: Any
+
+
+@dataclasses.dataclass(frozen=True)
+class LearntRewards(AbstractRewards[Centred]):
+    """The output of a network for a context and an arm, with the belief of a learner over its weights.
+
+    After the warm-up the prior is put around weights fitted to it, and its rewards are learnt from once more, as in
+    algorithm 2 of "Efficient Online Bayesian Inference for Neural Bandits".
+
+    Attributes:
+        arms: How many there are.
+        features: Of a context.
+        learner: Over a network with one output; it has a field `mean`, and the drift is its own.
+        encoding: From a context and an arm to inputs of the network.
+        descent: By which weights are fitted to the warm-up.
+        draws_outputs: Whether a draw is one of the rewards, in the linearised network, instead of one of the weights:
+            for beliefs with all covariances, of which weights are costly to draw.
+    """
+
+    arms: int
+    features: int
+    learner: AbstractNetworkLearner[Any]
+    encoding: AbstractEncoding
+    descent: Descent = Descent()
+    draws_outputs: bool = False
+
+    def init(self, generator: torch.Generator) -> Centred:
+        """Return the prior of the learner."""
+        belief = self.learner.init()
+        return Centred(self.learner.weights(belief), belief)
+
+    def warm_up(self, state: Centred, seen: Interactions, generator: torch.Generator) -> Centred:
+        """Fit the network, put the prior around it, and learn from the rewards in turn."""
+        inputs = self.encoding.pulled(seen.contexts, seen.arms)
+        origin = self.descent.fit(self.learner.network, state.origin, inputs, seen.rewards, generator)
+        return learn_in_turn(self, Centred(origin, around(self.learner, origin).init()), seen, generator)
+
+    def learn(
+        self,
+        state: Centred,
+        context: Float[Tensor, " feature"],
+        arm: int,
+        reward: Float[Tensor, ""],
+        generator: torch.Generator,
+    ) -> Centred:
+        """Drift and update of the learner."""
+        inputs = self.encoding.pulled(context.unsqueeze(0), torch.tensor([arm]))
+        learner = around(self.learner, state.origin)
+        belief = learner.drift(state.belief, 1.0)
+        return Centred(state.origin, learner.update(belief, inputs, reward.view(1, 1), None, generator))
+
+    def expect(self, state: Centred, context: Float[Tensor, " feature"], spread: bool = True) -> ArmRewards:
+        """Return the outputs, and their standard deviations in the linearised network."""
+        return expect_rewards(self.learner, state.belief, self.encoding.each(context), spread)
+
+    def draw(
+        self, state: Centred, context: Float[Tensor, " feature"], generator: torch.Generator
+    ) -> Float[Tensor, " arm"]:
+        """Return the outputs of a network whose weights are drawn, or drawn outputs of the linearised one."""
+        inputs = self.encoding.each(context)
+        return draw_rewards(self.learner, state.belief, inputs, generator, self.draws_outputs)
+
+
+def around(learner: AbstractNetworkLearner[Any], origin: Float[Tensor, " weight"]) -> AbstractNetworkLearner[Any]:
+    """Return the learner with the mean of its prior elsewhere."""
+    settings: Any = learner  # a dataclass, which only its subclasses are
+    return dataclasses.replace(settings, mean=origin)
+
+
+def expect_rewards(
+    learner: AbstractNetworkLearner[Any], belief: Any, inputs: Float[Tensor, "arm input"], spread: bool = True
+) -> ArmRewards:
+    """Return mean and standard deviation of the output for each row; of a belief in one point the latter is 0."""
+    if not (spread and isinstance(learner, GaussianLearner)):
+        mean = learner.network(learner.weights(belief), inputs)[:, 0]
+        return ArmRewards(mean, torch.zeros_like(mean))
+    outputs, jacobian = learner.network.linearise(learner.weights(belief), inputs)
+    variance = learner.family.covariance(belief, jacobian)[:, 0, 0]
+    return ArmRewards(outputs[:, 0], variance.clamp_min(0).sqrt())
+
+
+def draw_rewards(
+    learner: AbstractNetworkLearner[Any],
+    belief: Any,
+    inputs: Float[Tensor, "arm input"],
+    generator: torch.Generator,
+    draws_outputs: bool = False,
+) -> Float[Tensor, " arm"]:
+    """Return the output for each row, for one draw of the weights.
+
+    Args:
+        learner: Over a network with one output.
+        belief: Of the learner.
+        inputs: Of each arm.
+        generator: Of the draw.
+        draws_outputs: Whether outputs are drawn from N(f, J S J') together, instead of weights.
+    """
+    if not (draws_outputs and isinstance(learner, GaussianLearner)):
+        weights = learner.sample(belief, 1, generator)[0]
+        return learner.network(weights, inputs)[:, 0]
+    outputs, jacobian = learner.network.linearise(learner.weights(belief), inputs)
+    cov = learner.family.covariance(belief, jacobian[:, 0])
+    values, vectors = torch.linalg.eigh(cov)  # arms may be equal, and the covariance singular
+    noise = torch.randn(len(values), generator=generator, dtype=values.dtype)
+    return outputs[:, 0] + vectors @ (values.clamp_min(0).sqrt() * noise)

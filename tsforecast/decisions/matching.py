@@ -1,0 +1,167 @@
+"""LiM2: neural-linear with a limited memory, whose priors keep what was learnt before (Nabati et al. 2021)."""
+
+import dataclasses
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from tsforecast.core.gaussian import register_record
+from tsforecast.core.linalg import symmetrise
+from tsforecast.decisions.buffer import History
+from tsforecast.decisions.encoding import ArmOutput, OutputPerArm
+from tsforecast.decisions.fitting import Descent
+from tsforecast.decisions.linear import Heads, draw_heads, expect_heads, fit_heads, regression
+from tsforecast.decisions.neural_linear import NeuralLinear, fading, hidden
+from tsforecast.decisions.rewards import AbstractRewards, ArmRewards, Interactions
+from tsforecast.learners.layer_chain import LayerChain
+
+# Added to the diagonal of a matched covariance, which clipping leaves singular.
+_JITTER = 1e-5
+
+
+@register_record
+@dataclasses.dataclass(frozen=True)
+class Matched:
+    """A neural-linear model, and the priors of its heads.
+
+    Attributes:
+        model: Network, heads and memory.
+        priors: Of each arm.
+    """
+
+    model: NeuralLinear
+    priors: Heads
+
+
+@dataclasses.dataclass(frozen=True)
+class MatchedRewards(AbstractRewards[Matched]):
+    """Likelihood matching: when features change, so does the prior, so that it says the same of the memory.
+
+    In every round the network takes an epoch over the memory. Then the prior covariance of each arm takes a projected
+    gradient step (see `match`), its mean is the network's own head, and the heads are fitted to the memory.
+
+    Attributes:
+        arms: How many there are.
+        features: Of a context.
+        network: With an output for each arm and at least one hidden layer.
+        mean: Weights to begin with.
+        memory: Rounds that are remembered for each arm.
+        every: Rounds between two epochs.
+        descent: Of the warm-up; its rate and rows are those of an epoch, too.
+        rows: Of a projected gradient step.
+        variance: Of each weight of a head in the first prior, in units of the noise variance.
+        shape: Of the prior over the noise variance.
+        rate: Of the prior over the noise variance.
+        forgetting: By which older rounds count for less.
+    """
+
+    arms: int
+    features: int
+    network: LayerChain
+    mean: Float[Tensor, " weight"]
+    memory: int = 100
+    every: int = 1
+    descent: Descent = Descent(batch=64)
+    rows: int = 20
+    variance: float = 1.0
+    shape: float = 6.0
+    rate: float = 6.0
+    forgetting: float = 0.0
+
+    def __post_init__(self) -> None:
+        if min(self.memory, self.every, self.rows) < 1 or len(self.network.widths) < 3:
+            raise ValueError(
+                "expected a hidden layer, and memory, rounds and rows of at least 1, got "
+                f"{len(self.network.widths) - 2}, {self.memory}, {self.every} and {self.rows}"
+            )
+
+    def init(self, generator: torch.Generator) -> Matched:
+        """Return the initial network, and priors around zero."""
+        priors = (regression(self.network.widths[-2] + 1, self.variance, self.shape, self.rate).init(),) * self.arms
+        return Matched(NeuralLinear(self.mean, priors, History.empty(self.every, self.features)), priors)
+
+    def warm_up(self, state: Matched, seen: Interactions, generator: torch.Generator) -> Matched:
+        """Train on the rewards of the arms that were pulled; there is nothing to match yet."""
+        history = dataclasses.replace(state.model.history, seen=seen).merged(self.memory * self.arms)
+        weights = self._fit(state.model.weights, history, self.descent, generator)
+        features = hidden(self.network, weights, seen.contexts)
+        return Matched(NeuralLinear(weights, fit_heads(state.priors, features, seen), history), state.priors)
+
+    def learn(
+        self,
+        state: Matched,
+        context: Float[Tensor, " feature"],
+        arm: int,
+        reward: Float[Tensor, ""],
+        generator: torch.Generator,
+    ) -> Matched:
+        """Take an epoch over the memory, match the priors, and fit the heads."""
+        model = dataclasses.replace(state.model, history=state.model.history.add(context, arm, reward))
+        if not model.history.is_due:
+            return dataclasses.replace(state, model=model)
+        history = model.history.merged(self.memory * self.arms)
+        seen = history.seen
+        epoch = dataclasses.replace(self.descent, steps=-(-len(seen) // self.descent.batch))
+        weights = self._fit(model.weights, history, epoch, generator)
+        rows = torch.randint(len(seen), (self.rows,), generator=generator)
+        old, new = (hidden(self.network, w, seen.contexts[rows]) for w in (model.weights, weights))
+        priors = []
+        for prior, head in zip(state.priors, self._network_heads(weights), strict=True):
+            cov = match(prior.cov, old, new) + _JITTER * torch.eye(old.shape[-1], dtype=old.dtype)
+            priors.append(dataclasses.replace(prior, mean=head, cov=cov))
+        features = hidden(self.network, weights, seen.contexts)
+        heads = fit_heads(tuple(priors), features, seen, fading(len(seen), self.forgetting))
+        return Matched(NeuralLinear(weights, heads, history), tuple(priors))
+
+    def _fit(self, weights: Tensor, history: History, descent: Descent, generator: torch.Generator) -> Tensor:
+        seen = history.seen
+        inputs = OutputPerArm(self.arms).pulled(seen.contexts, seen.arms)
+        importance = fading(len(seen), self.forgetting)
+        return descent.fit(ArmOutput(self.network), weights, inputs, seen.rewards, generator, importance=importance)
+
+    def _network_heads(self, weights: Tensor) -> Tensor:
+        """Return the weights of the network's own outputs, and their biases, of each arm."""
+        units = self.network.widths[-2]
+        matrix, bias = weights[-(units + 1) * self.arms :].split([units * self.arms, self.arms])
+        return torch.cat([matrix.view(self.arms, units), bias.unsqueeze(-1)], -1).double()
+
+    def expect(self, state: Matched, context: Float[Tensor, " feature"], spread: bool = True) -> ArmRewards:
+        """Return the moments of the heads."""
+        features = hidden(self.network, state.model.weights, context.unsqueeze(0))[0]
+        return expect_heads(state.model.heads, features, spread)
+
+    def draw(
+        self, state: Matched, context: Float[Tensor, " feature"], generator: torch.Generator
+    ) -> Float[Tensor, " arm"]:
+        """Draw from the heads."""
+        features = hidden(self.network, state.model.weights, context.unsqueeze(0))[0]
+        return draw_heads(state.model.heads, features, generator)
+
+
+def match(
+    cov: Float[Tensor, "feature feature"],
+    old: Float[Tensor, "row feature"],
+    new: Float[Tensor, "row feature"],
+    steps: int = 1,
+) -> Float[Tensor, "feature feature"]:
+    """Return a covariance A that says of new features what S says of old ones: phi' A phi = phi_old' S phi_old = s^2.
+
+    Projected gradient steps on sum_j (phi_j' A phi_j - s_j^2)^2 from A = S. With their length, 1 / (2 sum_j |phi_j|^4),
+    none overshoots. Negative eigenvalues are clipped.
+
+    Args:
+        cov: The covariance S.
+        old: Features of some rows.
+        new: Features of the same rows.
+        steps: Number of steps.
+    """
+    wanted = ((old @ cov) * old).sum(-1)
+    curvature = 2 * new.square().sum(-1).square().sum()
+    found = cov
+    for _ in range(steps):
+        excess = ((new @ found) * new).sum(-1) - wanted
+        moved = found - 2 * (new * excess.unsqueeze(-1)).mT @ new / curvature
+        values, vectors = torch.linalg.eigh(symmetrise(moved))
+        found = symmetrise((vectors * values.clamp_min(0)) @ vectors.mT)
+    return found

@@ -1,0 +1,154 @@
+"""Linear regression of each arm on the last hidden layer of a network that is retrained now and then."""
+
+import dataclasses
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from tsforecast.core.gaussian import register_record
+from tsforecast.decisions.buffer import History
+from tsforecast.decisions.encoding import ArmOutput, OutputPerArm
+from tsforecast.decisions.fitting import Descent
+from tsforecast.decisions.linear import Heads, draw_heads, expect_heads, fit_heads, regression
+from tsforecast.decisions.rewards import AbstractRewards, ArmRewards, Interactions
+from tsforecast.learners.conjugate import ConjugateRegression
+from tsforecast.learners.layer_chain import LayerChain
+
+
+@register_record
+@dataclasses.dataclass(frozen=True)
+class NeuralLinear:
+    """A network, the regressions on its features, and the rounds that both were fitted to.
+
+    Attributes:
+        weights: Of the network.
+        heads: Of each arm.
+        history: Rounds that are remembered.
+    """
+
+    weights: Float[Tensor, " weight"]
+    heads: Heads
+    history: History
+
+
+@dataclasses.dataclass(frozen=True)
+class NeuralLinearRewards(AbstractRewards[NeuralLinear]):
+    """Features by a network, heads exact: neural-linear (Snoek et al. 2015; Riquelme et al. 2018).
+
+    Every so many rounds the network, with an output for each arm, is trained on what is remembered. The regressions
+    of the arms on its last hidden layer are then computed anew from that; between trainings they learn by the round.
+    `Greedy` over `head="network"` is neural-greedy.
+
+    Attributes:
+        arms: How many there are.
+        features: Of a context.
+        network: With an output for each arm and at least one hidden layer.
+        mean: Weights to begin with.
+        memory: Rounds that are remembered; 0 for all.
+        every: Rounds between two trainings.
+        descent: By which the network is trained.
+        variance: Of each weight of a head in the prior, in units of the noise variance.
+        shape: Of the prior over the noise variance.
+        rate: Of the prior over the noise variance.
+        forgetting: Part of the evidence that is forgotten in a round, by the heads and in the training.
+        head: "exact" for the regressions, or "network" for the outputs of the network itself, without spread.
+    """
+
+    arms: int
+    features: int
+    network: LayerChain
+    mean: Float[Tensor, " weight"]
+    memory: int = 0
+    every: int = 100
+    descent: Descent = Descent()
+    variance: float = 4.0
+    shape: float = 6.0
+    rate: float = 6.0
+    forgetting: float = 0.0
+    head: str = "exact"
+
+    def __post_init__(self) -> None:
+        if self.memory < 0 or self.every < 1 or not 0 <= self.forgetting < 1 or len(self.network.widths) < 3:
+            raise ValueError(
+                "expected a hidden layer, memory of at least 0, trainings every 1 or more rounds and forgetting below "
+                f"1, got {len(self.network.widths) - 2}, {self.memory}, {self.every} and {self.forgetting}"
+            )
+        if self.head not in ("exact", "network"):
+            raise ValueError(f"expected head to be exact or network, got {self.head!r}")
+
+    def init(self, generator: torch.Generator) -> NeuralLinear:
+        """Return the initial network, and priors around zero."""
+        return NeuralLinear(self.mean, self._prior(), History.empty(self.every, self.features))
+
+    def _regression(self) -> ConjugateRegression:
+        return regression(self.network.widths[-2] + 1, self.variance, self.shape, self.rate)
+
+    def _prior(self) -> Heads:
+        return (self._regression().init(),) * self.arms
+
+    def warm_up(self, state: NeuralLinear, seen: Interactions, generator: torch.Generator) -> NeuralLinear:
+        """Train on the rewards of the arms that were pulled."""
+        history = dataclasses.replace(state.history, seen=seen)
+        return self._trained(dataclasses.replace(state, history=history), generator)
+
+    def learn(
+        self,
+        state: NeuralLinear,
+        context: Float[Tensor, " feature"],
+        arm: int,
+        reward: Float[Tensor, ""],
+        generator: torch.Generator,
+    ) -> NeuralLinear:
+        """Update the head of the arm, or train when it is time."""
+        state = dataclasses.replace(state, history=state.history.add(context, arm, reward))
+        if state.history.is_due:
+            return self._trained(state, generator)
+        learner, heads = self._regression(), list(state.heads)
+        if self.forgetting:
+            heads = [learner.forget(head, self.forgetting) for head in heads]
+        x = hidden(self.network, state.weights, context.unsqueeze(0))
+        heads[arm] = learner.update(heads[arm], x, reward.double().view(1, 1))
+        return dataclasses.replace(state, heads=tuple(heads))
+
+    def _trained(self, state: NeuralLinear, generator: torch.Generator) -> NeuralLinear:
+        """Return the state with a network and heads for all that is remembered."""
+        history = state.history.merged(self.memory)
+        seen = history.seen
+        importance = fading(len(seen), self.forgetting)
+        inputs = OutputPerArm(self.arms).pulled(seen.contexts, seen.arms)
+        network = ArmOutput(self.network)
+        weights = self.descent.fit(network, state.weights, inputs, seen.rewards, generator, importance=importance)
+        features = hidden(self.network, weights, seen.contexts)
+        return NeuralLinear(weights, fit_heads(self._prior(), features, seen, importance), history)
+
+    def expect(self, state: NeuralLinear, context: Float[Tensor, " feature"], spread: bool = True) -> ArmRewards:
+        """Return the moments of the heads, or the outputs of the network."""
+        if self.head == "network":
+            mean = self.network(state.weights, context.unsqueeze(0))[0]
+            return ArmRewards(mean, torch.zeros_like(mean))
+        return expect_heads(state.heads, hidden(self.network, state.weights, context.unsqueeze(0))[0], spread)
+
+    def draw(
+        self, state: NeuralLinear, context: Float[Tensor, " feature"], generator: torch.Generator
+    ) -> Float[Tensor, " arm"]:
+        """Draw from the heads."""
+        if self.head == "network":
+            return self.expect(state, context).mean
+        return draw_heads(state.heads, hidden(self.network, state.weights, context.unsqueeze(0))[0], generator)
+
+
+def hidden(
+    network: LayerChain, weights: Float[Tensor, " weight"], contexts: Float[Tensor, "step feature"]
+) -> Float[Tensor, "step unit_and_one"]:
+    """Return the last hidden layer with a feature of ones, in double precision."""
+    body = LayerChain(network.widths[:-1], network.activations[:-1], network.biases[:-1])
+    values = body(weights[: body.size], contexts).double()
+    return torch.cat([values, values.new_ones(len(values), 1)], -1)
+
+
+def fading(rounds: int, forgetting: float) -> Float[Tensor, " step"] | None:
+    """Return (1 - forgetting)^age of each round, the oldest first; None where nothing is forgotten."""
+    if not forgetting:
+        return None
+    return (1 - forgetting) ** torch.arange(rounds - 1, -1, -1, dtype=torch.float32)

@@ -1,0 +1,126 @@
+"""What is believed of the reward of each arm of a contextual bandit."""
+
+import abc
+import dataclasses
+from typing import Generic, TypeVar
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from tsforecast.core.gaussian import register_record
+
+State = TypeVar("State")
+
+
+@register_record
+@dataclasses.dataclass(frozen=True)
+class Interactions:
+    """What was pulled and paid, in order.
+
+    Attributes:
+        contexts: What was known before the arm was chosen.
+        arms: Which was pulled.
+        rewards: Of the pulled arm; of others nothing is known.
+    """
+
+    contexts: Float[Tensor, "step feature"]
+    arms: Int[Tensor, " step"]
+    rewards: Float[Tensor, " step"]
+
+    def __len__(self) -> int:
+        return len(self.arms)
+
+
+@register_record
+@dataclasses.dataclass(frozen=True)
+class ArmRewards:
+    """Expected rewards, and how far these may be wrong.
+
+    Attributes:
+        mean: Of the reward of each arm.
+        sd: Standard deviation of that mean, without the noise of a single reward.
+    """
+
+    mean: Float[Tensor, " arm"]
+    sd: Float[Tensor, " arm"]
+
+
+class AbstractRewards(abc.ABC, Generic[State]):
+    """A model of the rewards of all arms: settings are fields, the state goes in and comes out.
+
+    States are pytrees of tensors, and numbers of steps are among them as tensors, too.
+
+    Attributes:
+        arms: How many there are.
+        features: Of a context.
+    """
+
+    arms: int
+    features: int
+
+    @abc.abstractmethod
+    def init(self, generator: torch.Generator) -> State:
+        """Return the state before any reward.
+
+        Args:
+            generator: Of random weights, where the model has some.
+        """
+
+    @abc.abstractmethod
+    def warm_up(self, state: State, seen: Interactions, generator: torch.Generator) -> State:
+        """Return the state after a warm-up, in which arms were pulled in turn.
+
+        Args:
+            state: That of `init`.
+            seen: All that was paid.
+            generator: Of random numbers, where the model draws some.
+        """
+
+    @abc.abstractmethod
+    def learn(
+        self,
+        state: State,
+        context: Float[Tensor, " feature"],
+        arm: int,
+        reward: Float[Tensor, ""],
+        generator: torch.Generator,
+    ) -> State:
+        """Return the state after one more round: the drift of a unit of time, then the reward.
+
+        Args:
+            state: Before.
+            context: Of the round.
+            arm: Which was pulled.
+            reward: That it paid.
+            generator: Of random numbers, where the model draws some.
+        """
+
+    @abc.abstractmethod
+    def expect(self, state: State, context: Float[Tensor, " feature"], spread: bool = True) -> ArmRewards:
+        """Return what the arms are expected to pay.
+
+        Args:
+            state: After what was learnt.
+            context: Of the round.
+            spread: Whether standard deviations are wanted; without, they may be zeros, which is faster.
+        """
+
+    @abc.abstractmethod
+    def draw(
+        self, state: State, context: Float[Tensor, " feature"], generator: torch.Generator
+    ) -> Float[Tensor, " arm"]:
+        """Return expected rewards for one draw of all that is uncertain (Thompson 1933).
+
+        Args:
+            state: After what was learnt.
+            context: Of the round.
+            generator: Of the draw.
+        """
+
+
+def learn_in_turn(model: AbstractRewards[State], state: State, seen: Interactions, generator: torch.Generator) -> State:
+    """Return the state after all rounds, one after the other: the warm-up of models that learn by the step."""
+    for context, arm, reward in zip(seen.contexts, seen.arms.tolist(), seen.rewards, strict=True):
+        state = model.learn(state, context, arm, reward, generator)
+    return state

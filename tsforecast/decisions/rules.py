@@ -1,0 +1,116 @@
+"""Rules by which an arm is chosen, given what is believed of rewards."""
+
+import abc
+import dataclasses
+import math
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from tsforecast.decisions.rewards import AbstractRewards
+
+
+class AbstractRule(abc.ABC):
+    """A choice; of equally good arms the first is taken."""
+
+    @abc.abstractmethod
+    def choose(
+        self,
+        model: AbstractRewards[Any],
+        state: Any,
+        context: Float[Tensor, " feature"],
+        generator: torch.Generator,
+    ) -> int:
+        """Return the number of an arm.
+
+        Args:
+            model: Of the rewards.
+            state: Of the model.
+            context: Of the round.
+            generator: Of random numbers; the same state of it gives the same arm.
+        """
+
+
+@dataclasses.dataclass(frozen=True)
+class Thompson(AbstractRule):
+    """The best arm for one draw of the weights: each arm as often as it is believed to be best (Thompson 1933)."""
+
+    def choose(
+        self,
+        model: AbstractRewards[Any],
+        state: Any,
+        context: Float[Tensor, " feature"],
+        generator: torch.Generator,
+    ) -> int:
+        """Return the best arm of a draw."""
+        return int(model.draw(state, context, generator).argmax())
+
+
+@dataclasses.dataclass(frozen=True)
+class UCB(AbstractRule):
+    """The arm with the largest mean + alpha sd (Auer 2002; LinUCB of Li et al. 2010 where the model is linear).
+
+    Attributes:
+        alpha: Standard deviations; 0 is greedy.
+    """
+
+    alpha: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.alpha < math.inf:
+            raise ValueError(f"expected alpha to be at least 0 and finite, got {self.alpha}")
+
+    def choose(
+        self,
+        model: AbstractRewards[Any],
+        state: Any,
+        context: Float[Tensor, " feature"],
+        generator: torch.Generator,
+    ) -> int:
+        """Return the arm with the largest upper bound."""
+        expected = model.expect(state, context)
+        return int((expected.mean + self.alpha * expected.sd).argmax())
+
+
+@dataclasses.dataclass(frozen=True)
+class Greedy(AbstractRule):
+    """The arm with the largest expected reward."""
+
+    def choose(
+        self,
+        model: AbstractRewards[Any],
+        state: Any,
+        context: Float[Tensor, " feature"],
+        generator: torch.Generator,
+    ) -> int:
+        """Return the arm with the largest mean."""
+        return int(model.expect(state, context, spread=False).mean.argmax())
+
+
+@dataclasses.dataclass(frozen=True)
+class EpsilonGreedy(AbstractRule):
+    """Any arm with probability epsilon, else the one with the largest expected reward.
+
+    Attributes:
+        epsilon: Probability of a random arm.
+    """
+
+    epsilon: float = 0.05
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.epsilon <= 1:
+            raise ValueError(f"expected epsilon to be at least 0 and at most 1, got {self.epsilon}")
+
+    def choose(
+        self,
+        model: AbstractRewards[Any],
+        state: Any,
+        context: Float[Tensor, " feature"],
+        generator: torch.Generator,
+    ) -> int:
+        """Return a random arm, or the best."""
+        if torch.rand((), generator=generator).item() < self.epsilon:
+            return int(torch.randint(model.arms, (), generator=generator))
+        return int(model.expect(state, context, spread=False).mean.argmax())

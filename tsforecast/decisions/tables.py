@@ -1,0 +1,218 @@
+"""Tables as environments: labelled rows, rewards of all arms, or logged choices; and sets by name."""
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from tsforecast.data.contents import MISSING
+from tsforecast.data.folder import data_home
+from tsforecast.data.reading import check_packed, check_parquet
+from tsforecast.decisions import environments
+from tsforecast.decisions.environments import Environment
+
+# Sets that `datasets/bandits.py` prepares (the digits: `datasets/streams.py`) -> what they are prepared from.
+PREPARED = {
+    "adult": "bandits.py adult adult.data adult.test",
+    "covertype": "bandits.py covertype covtype.data",
+    "shuttle": "bandits.py shuttle shuttle.trn shuttle.tst",
+    "mushroom": "bandits.py mushroom agaricus-lepiota.data",
+    "movielens": "bandits.py movielens u.data",
+    "mnist": "streams.py mnist FOLDER --part test",
+}
+# Environments that are drawn: number of rounds, generator, whether the best arms change half-way.
+MADE: dict[str, Callable[[int, torch.Generator, bool], Environment]] = {
+    "linear": lambda steps, generator, changes: environments.linear(steps, generator, changes=changes),
+    "wheel": lambda steps, generator, changes: environments.wheel(steps, generator, changes=changes),
+    "clicks": lambda steps, generator, changes: environments.clicks(steps, generator, changes=changes),
+}
+_PAID = "reward "  # what names of columns with rewards of an arm begin with, in tables that `datasets` writes
+
+
+@dataclasses.dataclass(frozen=True)
+class Roles:
+    """What columns of a table are; all others are features.
+
+    Attributes:
+        target: The label, which is the arm that pays 1.
+        rewards: One column an arm: what it pays.
+        arm: Of a log, the arm that was chosen.
+        reward: Of a log, what it paid.
+    """
+
+    target: str = "target"
+    rewards: tuple[str, ...] = ()
+    arm: str | None = None
+    reward: str | None = None
+
+    def __post_init__(self) -> None:
+        if (self.arm is None) != (self.reward is None) or (self.rewards and self.arm):
+            raise ValueError("expected a column of arms and one of rewards together, or one of rewards for each arm")
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """Contexts of a table, and what is known of rewards.
+
+    Attributes:
+        name: Of the set or file.
+        contexts: Features of each row; texts are one column a word.
+        names: Of the arms.
+        labels: Arm of each row: the right one, or of a log the one chosen; None where rewards are of all arms.
+        rewards: Of all arms, or of the chosen one; None where labels alone are known.
+    """
+
+    name: str
+    contexts: Tensor
+    names: tuple[str, ...]
+    labels: Tensor | None
+    rewards: Tensor | None
+
+    def environment(self, steps: int, generator: torch.Generator, changes: bool = False) -> Environment:
+        """Return rounds in random order; of a log in its own order, with NaN for arms that were not chosen.
+
+        Args:
+            steps: How many.
+            generator: Of the order.
+            changes: Whether rewards change their arms half-way.
+
+        Raises:
+            ValueError: If a log shall change.
+        """
+        if self.labels is None:
+            assert self.rewards is not None
+            return environments.of_rewards(self.contexts, self.rewards, steps, generator, changes)
+        if self.rewards is not None:
+            if changes:
+                raise ValueError("expected labels, or rewards of all arms, where arms change half-way, got a log")
+            return environments.of_log(self.contexts, self.labels, self.rewards, len(self.names), steps)
+        if self.name == "mushroom" and self.names == ("edible", "poisonous"):
+            return environments.of_mushrooms(self.contexts, self.labels == 0, steps, generator, changes)
+        return environments.of_labels(self.contexts, self.labels, len(self.names), steps, generator, changes)
+
+
+def find_table(data: str | Path) -> Path:
+    """Return a file, or the one that was prepared under a name.
+
+    Raises:
+        FileNotFoundError: If there is neither; the message says how a known set is prepared.
+    """
+    path = Path(data)
+    prepared = data_home() / f"{path}.csv"
+    if path.is_file():
+        return path
+    if path.name == str(path) and prepared.is_file():
+        return prepared
+    if str(data) in PREPARED:
+        how = f"python datasets/{PREPARED[str(data)]}"
+        raise FileNotFoundError(f"{data} is not prepared (there is no file {prepared}): make it by `{how}`")
+    raise FileNotFoundError(
+        f"there is no file {data}, and no set of this name: {', '.join(MADE)} are drawn, {', '.join(PREPARED)} prepared"
+    )
+
+
+def read_table(data: str | Path, roles: Roles | None = None) -> Table:
+    """Return a table for decisions.
+
+    Args:
+        data: A CSV or Parquet file, or a set that was prepared.
+        roles: Of the columns; None for a label `target`, or rewards that `datasets/bandits.py` has written.
+
+    Raises:
+        FileNotFoundError: If there is no such table.
+        ValueError: If it has no row or feature, lacks a column, or has one arm alone.
+    """
+    path = find_table(data)
+    frame = _frame(path)
+    if roles is None:
+        roles = Roles(rewards=tuple(name for name in frame.columns if name.startswith(_PAID)))
+    used = [*roles.rewards] or ([roles.arm, roles.reward] if roles.arm and roles.reward else [roles.target])
+    if missing := [name for name in used if name not in frame.columns]:
+        raise ValueError(
+            f"{path}: expected the columns {', '.join(missing)}, got {', '.join(map(str, frame.columns))[:200]}"
+        )
+    contexts = _contexts(path, frame.drop(columns=used))
+    labels = rewards = None
+    if roles.rewards:
+        rewards = _numbers(path, frame[list(roles.rewards)])
+        names = [name.removeprefix(_PAID) for name in roles.rewards]
+    else:
+        column = frame[used[0]]
+        if column.isna().any():
+            raise ValueError(f"{path}: expected an arm in every row of {used[0]!r}, got none in {column.isna().sum()}")
+        values = column.astype(str)
+        names = sorted(values.unique(), key=lambda name: (len(name), name) if name.isdecimal() else (0, name))
+        labels = torch.tensor(pd.Categorical(values, categories=names).codes.astype(np.int64))
+        if roles.reward:
+            rewards = _numbers(path, frame[[roles.reward]])[:, 0]
+    if len(names) < 2:
+        raise ValueError(f"{path}: expected at least two arms, got {', '.join(map(str, names)) or 'none'}")
+    name = path.stem if Path(data).name == str(data) else str(data)
+    return Table(name, contexts, tuple(map(str, names)), labels, rewards)
+
+
+def _frame(path: Path) -> pd.DataFrame:
+    """Return the rows of a file.
+
+    Raises:
+        ValueError: If it is damaged or has no row.
+    """
+    try:
+        if path.suffix == ".parquet":
+            check_parquet(path)
+            frame = pd.read_parquet(path)
+        else:
+            check_packed(path)
+            frame = pd.read_csv(path, na_values=list(MISSING), keep_default_na=False, low_memory=False)
+    except (ValueError, UnicodeError) as error:
+        raise ValueError(f"{path}: expected a table ({error})") from error
+    if frame.empty:
+        raise ValueError(f"{path}: expected rows of a table, got none")
+    frame.columns = frame.columns.astype(str)
+    return frame
+
+
+def _contexts(path: Path, frame: pd.DataFrame) -> Tensor:
+    """Return numbers as they are, and texts as one column for each word."""
+    if not frame.shape[1]:
+        raise ValueError(f"{path}: expected at least one column of features, got none")
+    texts = [name for name in frame.columns if not pd.api.types.is_numeric_dtype(frame[name])]
+    values = pd.get_dummies(frame, columns=texts, dtype=float).to_numpy(np.float64)
+    if np.isinf(values).any():
+        raise ValueError(f"{path}: expected finite features, got an infinite one")
+    return torch.from_numpy(values.copy())
+
+
+def _numbers(path: Path, frame: pd.DataFrame) -> Tensor:
+    """Return columns of rewards.
+
+    Raises:
+        ValueError: If one is missing, or no finite number.
+    """
+    try:
+        values = frame.to_numpy(np.float64)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{path}: expected numbers as rewards ({error})") from error
+    if not np.isfinite(values).all():
+        row = int((~np.isfinite(values)).any(1).argmax())
+        raise ValueError(f"{path}: expected finite rewards, got none in row {row + 1}")
+    return torch.from_numpy(values.copy())
+
+
+def make_environment(data: str | Table, steps: int, seed: int, changes: bool = False) -> Environment:
+    """Return the rounds of a set that is drawn, or of a table.
+
+    Args:
+        data: A name in `MADE`, or a table.
+        steps: How many.
+        seed: Of all that is random.
+        changes: Whether the best arms change half-way.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    if isinstance(data, Table):
+        return data.environment(steps, generator, changes)
+    return MADE[data](steps, generator, changes)

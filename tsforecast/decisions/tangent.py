@@ -1,0 +1,149 @@
+"""NeuralTS and NeuralUCB: a network fitted to all rewards, and the uncertainty of its tangent kernel."""
+
+import dataclasses
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from tsforecast.core.gaussian import register_record
+from tsforecast.decisions.buffer import History
+from tsforecast.decisions.encoding import AbstractEncoding
+from tsforecast.decisions.fitting import Descent
+from tsforecast.decisions.neural_linear import fading
+from tsforecast.decisions.rewards import AbstractRewards, ArmRewards, Interactions
+from tsforecast.learners.network import AbstractNetwork
+
+
+@register_record
+@dataclasses.dataclass(frozen=True)
+class Tangent:
+    """A network, the design of its gradients, and all rounds.
+
+    Attributes:
+        weights: Of the network.
+        design: lam I + sum g g' / m; of the diagonal form the diagonal, else the inverse.
+        history: All rounds.
+    """
+
+    weights: Float[Tensor, " weight"]
+    design: Float[Tensor, "*design"]
+    history: History
+
+
+@dataclasses.dataclass(frozen=True)
+class TangentRewards(AbstractRewards[Tangent]):
+    """mu_a = f(x_a; theta), sigma_a^2 = lam g_a' Z^-1 g_a / m, with Z = lam I + sum g g' / m over the arms pulled.
+
+    With `Thompson` it is NeuralTS (Zhang et al. 2021), which draws N(mu_a, nu^2 sigma_a^2) for each arm. With `UCB` it
+    is NeuralUCB (Zhou et al. 2020), and alpha times nu are the standard deviations. The network minimises
+    sum (f - r)^2 / 2 + m lam |theta - theta_0|^2 / 2 over all rounds.
+
+    Attributes:
+        arms: How many there are.
+        features: Of a context.
+        network: With one output.
+        mean: Weights theta_0.
+        encoding: From a context and an arm to inputs of the network.
+        width: The number m, of hidden units.
+        lam: Regulariser.
+        nu: Scale of the exploration.
+        full: Whether Z has all its entries; else its diagonal.
+        every: Rounds between two trainings; 1 in the papers.
+        descent: Of a training.
+        forgetting: Part of the evidence that is forgotten in a round.
+    """
+
+    arms: int
+    features: int
+    network: AbstractNetwork
+    mean: Float[Tensor, " weight"]
+    encoding: AbstractEncoding
+    width: int
+    lam: float = 1e-3
+    nu: float = 1.0
+    full: bool = False
+    every: int = 20
+    descent: Descent = Descent()
+    forgetting: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not (self.lam > 0 and self.nu >= 0 and self.every >= 1 and self.width >= 1 and 0 <= self.forgetting < 1):
+            raise ValueError(
+                "expected lam to be positive, nu at least 0, every and width at least 1 and forgetting below 1, got "
+                f"{self.lam}, {self.nu}, {self.every}, {self.width} and {self.forgetting}"
+            )
+
+    def init(self, generator: torch.Generator) -> Tangent:
+        """Return the initial network, and Z = lam I."""
+        design = torch.full_like(self.mean, self.lam)
+        design = torch.diag_embed(1 / design) if self.full else design
+        return Tangent(self.mean, design, History.empty(self.every, self.features, self.mean.dtype))
+
+    def warm_up(self, state: Tangent, seen: Interactions, generator: torch.Generator) -> Tangent:
+        """Train on the rewards of the arms that were pulled, and count their gradients."""
+        history = dataclasses.replace(state.history, seen=seen)
+        state = self._trained(dataclasses.replace(state, history=history), generator)
+        for context, arm in zip(seen.contexts, seen.arms.tolist(), strict=True):
+            state = self._counted(state, context, arm)
+        return state
+
+    def learn(
+        self,
+        state: Tangent,
+        context: Float[Tensor, " feature"],
+        arm: int,
+        reward: Float[Tensor, ""],
+        generator: torch.Generator,
+    ) -> Tangent:
+        """Count the gradient of the arm, and train when it is time."""
+        state = self._counted(state, context, arm)
+        state = dataclasses.replace(state, history=state.history.add(context, arm, reward))
+        return self._trained(state, generator) if state.history.is_due else state
+
+    def _counted(self, state: Tangent, context: Tensor, arm: int) -> Tangent:
+        inputs = self.encoding.pulled(context.unsqueeze(0), torch.tensor([arm]))
+        gradient = self.network.linearise(state.weights, inputs)[1][0, 0] / self.width**0.5
+        keep = 1 - self.forgetting
+        if not self.full:
+            design = keep * state.design + (1 - keep) * self.lam + gradient.square()
+            return dataclasses.replace(state, design=design)
+        inverse = state.design
+        if self.forgetting:
+            precision = keep * torch.linalg.inv(inverse)
+            precision.diagonal().add_((1 - keep) * self.lam)
+            inverse = torch.linalg.inv(precision)
+        moved = inverse @ gradient
+        inverse = inverse - torch.outer(moved, moved) / (1 + gradient @ moved)
+        return dataclasses.replace(state, design=inverse)
+
+    def _trained(self, state: Tangent, generator: torch.Generator) -> Tangent:
+        history = state.history.merged()
+        seen = history.seen
+        inputs = self.encoding.pulled(seen.contexts, seen.arms)
+        importance = fading(len(seen), self.forgetting)
+        descent = dataclasses.replace(self.descent, decay=self.width * self.lam / len(seen))
+        weights = descent.fit(
+            self.network, state.weights, inputs, seen.rewards, generator, self.mean, importance=importance
+        )
+        return Tangent(weights, state.design, history)
+
+    def expect(self, state: Tangent, context: Float[Tensor, " feature"], spread: bool = True) -> ArmRewards:
+        """Return mu and nu sigma."""
+        inputs = self.encoding.each(context)
+        if not spread:
+            mean = self.network(state.weights, inputs)[:, 0]
+            return ArmRewards(mean, torch.zeros_like(mean))
+        outputs, jacobian = self.network.linearise(state.weights, inputs)
+        gradients = jacobian[:, 0]
+        moved = gradients @ state.design if self.full else gradients / state.design
+        variance = self.lam * (moved * gradients).sum(-1) / self.width
+        return ArmRewards(outputs[:, 0], self.nu * variance.clamp_min(0).sqrt())
+
+    def draw(
+        self, state: Tangent, context: Float[Tensor, " feature"], generator: torch.Generator
+    ) -> Float[Tensor, " arm"]:
+        """Draw N(mu_a, nu^2 sigma_a^2) for each arm."""
+        expected = self.expect(state, context)
+        noise = torch.randn(self.arms, generator=generator, dtype=expected.mean.dtype)
+        return expected.mean + expected.sd * noise
