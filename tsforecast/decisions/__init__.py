@@ -11,8 +11,10 @@ from tsforecast.decisions.learnt import LearntRewards
 from tsforecast.decisions.linear import LinearRewards, WindowRewards
 from tsforecast.decisions.matching import MatchedRewards
 from tsforecast.decisions.neural_linear import NeuralLinearRewards
+from tsforecast.decisions.play import play
 from tsforecast.decisions.rewards import AbstractRewards, ArmRewards, Interactions
 from tsforecast.decisions.rules import UCB, AbstractRule, EpsilonGreedy, Greedy, Thompson
+from tsforecast.decisions.saved import load_bandit, save_bandit
 from tsforecast.decisions.subspace import SubspaceRewards
 from tsforecast.decisions.tangent import TangentRewards
 
@@ -48,4 +50,7 @@ __all__ = [
     "TangentRewards",
     "Thompson",
     "WindowRewards",
+    "load_bandit",
+    "play",
+    "save_bandit",
 ]

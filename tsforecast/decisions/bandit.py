@@ -74,6 +74,20 @@ class Bandit:
         """Return whether arms are still pulled in turn."""
         return self.standing.learnt < self.config.arms * self.config.warm_up
 
+    def generator_state(self) -> Tensor:
+        """Return the state of the random numbers."""
+        return self._generator.get_state()
+
+    def go_on(self, standing: Standing, generator_state: Tensor) -> None:
+        """Takes over what another agent of the same configuration knew.
+
+        Args:
+            standing: All that it knew.
+            generator_state: Of its random numbers.
+        """
+        self._generator.set_state(generator_state)
+        self.standing, self._last = standing, None
+
     def choose(self, context: Sequence[float] | Tensor, id: Hashable = None) -> int:
         """Return the arm to pull.
 

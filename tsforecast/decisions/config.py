@@ -122,9 +122,7 @@ class AgentConfig:
         try:
             model = make(self, dict(self.settings or {}))
         except TypeError as error:
-            raise ValueError(
-                f"expected settings that agent {self.agent!r} takes, got {', '.join(self.settings or {})}: {error}"
-            ) from error
+            raise ValueError(f"expected settings and a drift that agent {self.agent!r} takes, got {error}") from error
         return model, RULES[rule if self.rule == "auto" else self.rule](self.amount)
 
     @property
@@ -187,6 +185,7 @@ def _learnt(config: AgentConfig, settings: dict[str, Any]) -> AbstractRewards[An
         seed=config.seed,
         settings=settings,
     ).build(network, GaussianLikelihood(config.noise), mean)
+    learner.drift(learner.init(), 1.0)  # raises now what a belief that does not take this drift would raise later
     full = isinstance(getattr(learner, "family", None), Full)
     return LearntRewards(config.arms, config.features, learner, encoding, descent, draws_outputs=full)
 

@@ -6,6 +6,8 @@ import math
 import torch
 from torch import Tensor
 
+from tsforecast.core.gaussian import register_record
+
 # Numbers are cut here, so that sums of their squares are finite.
 LARGEST = 1e100
 # Number of first values of a column that are kept.
@@ -20,6 +22,7 @@ _MEMORY = 100_000
 _CLIP = 10.0
 
 
+@register_record
 @dataclasses.dataclass(frozen=True)
 class Statistics:
     """Running location and scale of each column, on which no single value has much influence.

@@ -1,0 +1,229 @@
+"""Agents that act: every named one, bad input, rewards that come later, files."""
+
+import dataclasses
+import math
+
+import pytest
+import torch
+
+from tsforecast.decisions import AGENTS, AgentConfig, Bandit, load_bandit, play, save_bandit
+from tsforecast.decisions.environments import linear, of_labels, of_log
+
+QUICK = {"steps": 5}
+# Settings that make a run of a few rounds meet a training.
+FAST = {
+    "subspace-svd": {"steps": 12, "dim": 6},
+    "subspace-random": {"steps": 12, "dim": 6},
+    "subspace-svd-diagonal": {"steps": 12, "dim": 6},
+    **{name: {**QUICK, "every": 4} for name in ("neural-linear", "neural-linear-limited", "neural-greedy", "lim2")},
+    **{name: {**QUICK, "every": 4} for name in ("neural-ts", "neural-ucb", "dropout")},
+    "bootstrap": {**QUICK, "every": 4, "members": 2},
+    **{name: None for name in ("linear", "linucb", "linear-window")},
+}
+
+
+def config(agent="lofi", **settings):
+    given = {"arms": 3, "features": 2, "hidden": (4,), "warm_up": 2, "settings": FAST.get(agent, QUICK), **settings}
+    return AgentConfig(agent, **given)
+
+
+def environment(steps=20, seed=0):
+    return linear(steps, torch.Generator().manual_seed(seed), arms=3, features=2)
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_every_agent_plays_goes_on_from_a_file_and_repeats_itself(agent, tmp_path):
+    first, again = Bandit(config(agent)), Bandit(config(agent))
+    played = list(play(first, environment()))
+    assert list(play(again, environment())) == played
+    assert all(math.isfinite(reward) for _, reward in played)
+    assert [arm for arm, _ in played[:6]] == [0, 1, 2, 0, 1, 2]
+    save_bandit(first, tmp_path / "agent.pt")
+    loaded = load_bandit(tmp_path / "agent.pt")
+    late = environment(8, seed=1)
+    assert list(play(loaded, late)) == list(play(first, late))
+
+
+@pytest.mark.parametrize(
+    "agent", ["linear", "lofi", "subspace-random", "neural-linear", "lim2", "neural-ts", "bootstrap", "dropout"]
+)
+def test_agents_take_forgetting_and_beliefs_all_drifts(agent):
+    drifts = ["forgetting"]
+    if agent in ("linear", "lofi", "subspace-random"):
+        drifts += ["ou", "wiener", "exponential", "shrink"]
+    for drift in drifts:
+        played = [list(play(Bandit(config(agent, drift=name, rate=0.3)), environment())) for name in (drift, "none")]
+        assert played[0][:6] == played[1][:6]
+
+
+@pytest.mark.parametrize("encoding", ["output", "concatenated", "block"])
+@pytest.mark.parametrize("rule", ["thompson", "ucb", "greedy", "epsilon"])
+def test_encodings_and_rules(encoding, rule):
+    played = list(play(Bandit(config("vd-ekf", encoding=encoding, rule=rule, amount=0.5)), environment()))
+    assert {arm for arm, _ in played} <= {0, 1, 2}
+
+
+def test_a_greedy_agent_learns_which_arm_is_best():
+    bandit = Bandit(AgentConfig("lofi", 3, 2, rule="ucb", settings={"steps": 50}))
+    rounds = linear(300, torch.Generator().manual_seed(3), arms=3, features=2)
+    arms = torch.tensor([arm for arm, _ in play(bandit, rounds)])
+    regret = rounds.regret(arms)
+    assert regret[200:].mean() < 0.2 * regret[:60].mean()
+
+
+BAD = {
+    "another length": ([1.0], 0, 1.0, "context of 2 numbers"),
+    "infinite context": ([1.0, math.inf], 0, 1.0, "finite numbers in a context"),
+    "no such arm": ([1.0, 2.0], 3, 1.0, "arm from 0 to 2"),
+    "negative arm": ([1.0, 2.0], -1, 1.0, "arm from 0 to 2"),
+    "NaN reward": ([1.0, 2.0], 0, math.nan, "finite reward"),
+    "infinite reward": ([1.0, 2.0], 0, math.inf, "finite reward"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_changes_nothing(case):
+    context, arm, reward, message = BAD[case]
+    bandit = Bandit(config("linear"))
+    list(play(bandit, environment()))
+    before, numbers = bandit.standing, bandit.generator_state()
+    with pytest.raises(ValueError, match=message):
+        bandit.learn(context, arm, reward)
+    assert bandit.standing is before
+    assert torch.equal(bandit.generator_state(), numbers)
+
+
+def test_a_failure_of_the_model_changes_nothing(monkeypatch):
+    bandit = Bandit(config("linear"))
+    list(play(bandit, environment()))
+    before, numbers = bandit.standing, bandit.generator_state()
+
+    def fail(self, state, context, arm, reward, generator):
+        torch.rand(3, generator=generator)
+        raise RuntimeError("of the model")
+
+    monkeypatch.setattr(type(bandit.model), "learn", fail)
+    with pytest.raises(RuntimeError, match="of the model"):
+        bandit.learn([1.0, 2.0], 0, 1.0)
+    assert bandit.standing is before
+    assert torch.equal(bandit.generator_state(), numbers)
+
+
+def test_missing_and_constant_features_count_for_nothing():
+    bandit = Bandit(config("linear"))
+    list(play(bandit, environment()))
+    assert bandit.choose([math.nan, math.nan]) in range(3)
+    constant = Bandit(config("lofi"))
+    for t in range(30):
+        arm = constant.choose([5.0, 5.0])
+        constant.learn([5.0, 5.0], arm, float(arm == t % 2))
+    assert constant.standing.learnt == 30
+
+
+def test_an_arm_that_never_pays_is_left():
+    bandit = Bandit(config("linear"))
+    arms = []
+    for context in torch.randn(200, 2, generator=torch.Generator().manual_seed(0)):
+        arms.append(bandit.choose(context))
+        bandit.learn(context, arms[-1], float(arms[-1] != 1) + 0.1 * float(context[0]))
+    assert arms[-100:].count(1) < 10
+
+
+def test_rewards_that_come_later_are_those_that_come_at_once(tmp_path):
+    at_once, later = Bandit(config("lofi")), Bandit(config("lofi"))
+    rounds = environment(10)
+    for t, (context, rewards) in enumerate(zip(rounds.contexts, rounds.rewards, strict=True)):
+        arm = at_once.choose(context)
+        assert later.choose(context, id=f"round {t}") == arm
+        at_once.learn(context, arm, float(rewards[arm]))
+        later.learn_later(f"round {t}", float(rewards[arm]))
+    later.choose([0.0, 1.0], id=7)
+    with pytest.raises(ValueError, match="id of its own"):
+        later.choose([0.0, 1.0], id=7)
+    save_bandit(later, tmp_path / "agent.pt")
+    loaded = load_bandit(tmp_path / "agent.pt")
+    loaded.learn_later(7, 1.0)
+    for bandit, id in ((loaded, 7), (loaded, "nobody")):
+        with pytest.raises(ValueError, match="whose reward is awaited"):
+            bandit.learn_later(id, 1.0)
+
+
+def test_a_reward_of_another_size_changes_the_units():
+    bandit = Bandit(config("linear"))
+    for t in range(6):
+        bandit.learn([float(t), 1.0], t % 3, 1.0 + 0.01 * t)
+    before = bandit.standing.units
+    bandit.learn([1.0, 1.0], 0, 1.02)
+    assert torch.equal(bandit.standing.units, before)
+    bandit.learn([1.0, 1.0], 0, 50.0)
+    assert bandit.standing.units[1] > 10
+
+
+def test_published_warm_up_is_told_all_arms():
+    labels = torch.arange(60) % 3
+    rounds = of_labels(torch.nn.functional.one_hot(labels, 3).double(), labels, 3, 60, torch.Generator().manual_seed(0))
+    told = Bandit(AgentConfig("linear", 3, 3, warm_up=6))
+    played = list(play(told, rounds, all_arms=True))
+    assert [arm for arm, _ in played[:6]] == [0, 1, 2, 0, 1, 2]
+    assert told.standing.learnt == 18 + 54
+    assert sum(reward for _, reward in played[6:]) > 0.8 * 54
+
+
+def test_a_log_teaches_what_it_knows_alone():
+    rounds = of_log(torch.randn(8, 2).double(), torch.arange(8) % 3, torch.ones(8).double(), 3, 8)
+    bandit = Bandit(config("linear"))
+    played = list(play(bandit, rounds))
+    assert bandit.standing.learnt == sum(not math.isnan(reward) for _, reward in played)
+
+
+def test_agent_and_environment_must_fit():
+    with pytest.raises(ValueError, match="4 arms and 2 features, got 3 and 2"):
+        list(play(Bandit(config("linear", arms=4)), environment()))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"agent": "lofo"}, "agent to be one of"),
+        ({"arms": 1}, "arms to be a whole number from 2 on"),
+        ({"features": 0}, "features to be a whole number"),
+        ({"variance": 0.0}, "variance to be positive"),
+        ({"noise": math.inf}, "noise to be positive and finite"),
+        ({"hidden": (0,)}, "at least one unit"),
+        ({"agent": "neural-linear", "drift": "ou"}, "none or forgetting"),
+        ({"agent": "lrkf", "drift": "forgetting"}, "a drift that agent 'lrkf' takes"),
+        ({"agent": "linear-window", "drift": "ou"}, "none for a window"),
+        ({"agent": "neural-linear", "hidden": ()}, "hidden layer"),
+        ({"settings": {"colour": 1}}, "settings and a drift that agent 'lofi' takes|what learner 'lofi' takes"),
+        ({"agent": "linear", "settings": {"colour": 1}}, "settings and a drift that agent 'linear' takes"),
+        ({"rule": "ucb", "amount": -1.0}, "alpha to be at least 0"),
+        ({"rule": "epsilon", "amount": 2.0}, "epsilon to be"),
+    ],
+)
+def test_bad_settings_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        Bandit(config(**{"settings": None, **settings}))
+
+
+def test_damaged_files_are_refused(tmp_path):
+    path = tmp_path / "agent.pt"
+    bandit = Bandit(config("linear"))
+    save_bandit(bandit, path)
+    payload = torch.load(path, weights_only=True)
+    for change in (
+        {"format": 0},
+        {"leaves": payload["leaves"][:-1]},
+        {"leaves": [leaf.float() for leaf in payload["leaves"]]},
+        {"config": {**payload["config"], "agent": "lofo"}},
+        {"config": {"agent": "lofi"}},
+        {"chosen": "one"},
+        {"waiting": {1: (torch.zeros(5), 0)}},
+        {"waiting": {1: (torch.zeros(2), 9)}},
+        {"generator": torch.zeros(3)},
+    ):
+        torch.save({**payload, **change}, path)
+        with pytest.raises(ValueError, match="holds no readable agent"):
+            load_bandit(path)
+    torch.save(dataclasses.replace, path)
+    with pytest.raises(ValueError, match="damaged or not of tsforecast"):
+        load_bandit(path)

@@ -1,0 +1,86 @@
+"""A bandit in one file, from which it goes on; no code of the file is run."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from tsforecast.data.files import save_tensors
+from tsforecast.data.tensors import expect_like, load_tensors
+from tsforecast.decisions.bandit import Bandit, Standing
+from tsforecast.decisions.config import AgentConfig
+
+FORMAT = 1  # raised when older files can no longer be read
+_PLAIN = ("chosen", "learnt")
+
+
+def save_bandit(bandit: Bandit, path: str | Path) -> None:
+    """Writes an agent and all it knows; an older file is replaced when all is written.
+
+    Raises:
+        OSError: If the file can not be written.
+    """
+    config, standing = dataclasses.asdict(bandit.config), bandit.standing
+    payload: dict[str, Any] = {"format": FORMAT, "config": {**config, "hidden": list(config["hidden"])}}
+    payload |= {name: getattr(standing, name) for name in _PLAIN}
+    payload |= {"leaves": _leaves(standing), "waiting": standing.waiting, "generator": bandit.generator_state()}
+    save_tensors(payload, path)
+
+
+def load_bandit(path: str | Path) -> Bandit:
+    """Return the agent that `save_bandit` has written: it chooses as the saved one would.
+
+    Raises:
+        ValueError: If the file is damaged, or of another program or format.
+        OSError: If it can not be opened.
+    """
+    payload = load_tensors(path)
+    try:
+        if payload["format"] != FORMAT:
+            raise ValueError(f"it has format {payload['format']}, this version of tsforecast reads {FORMAT}")
+        given = payload["config"]
+        like = dataclasses.asdict(AgentConfig())
+        if given.keys() != like.keys():
+            raise ValueError(f"expected a configuration of {', '.join(like)}")
+        bandit = Bandit(AgentConfig(**{**given, "hidden": tuple(given["hidden"])}))
+        leaves = payload["leaves"]
+        _check(leaves, _leaves(bandit.standing))
+        expect_like({name: payload[name] for name in _PLAIN}, {"chosen": 0, "learnt": 0}, "its counts")
+        waiting = payload["waiting"]
+        for row, arm in waiting.values():
+            expect_like(row, torch.zeros(bandit.config.features), "a context that waits")
+            if not (isinstance(arm, int) and 0 <= arm < bandit.config.arms):
+                raise ValueError(f"expected an arm that waits, got {arm!r}")
+        parts = pytree.tree_unflatten(leaves, pytree.tree_flatten(_parts(bandit.standing))[1])
+        bandit.go_on(Standing(**parts, waiting=waiting, **{n: payload[n] for n in _PLAIN}), payload["generator"])
+    except (KeyError, TypeError, AttributeError, RuntimeError, ArithmeticError, IndexError, ValueError) as error:
+        raise ValueError(f"{path} holds no readable agent ({error})") from error
+    return bandit
+
+
+def _parts(standing: Standing) -> dict[str, Any]:
+    """Return what is made of tensors."""
+    names = ("state", "rewards", "units", "recent", "statistics")
+    return {name: getattr(standing, name) for name in names}
+
+
+def _leaves(standing: Standing) -> list[Tensor]:
+    return pytree.tree_leaves(_parts(standing))
+
+
+def _check(given: Any, like: list[Tensor]) -> None:
+    """Refuses tensors of other kinds or shapes; only histories may be longer than those of a new agent.
+
+    Raises:
+        ValueError: At the first one.
+    """
+    if not isinstance(given, list) or len(given) != len(like):
+        raise ValueError(f"expected {len(like)} tensors")
+    for number, (tensor, other) in enumerate(zip(given, like, strict=True)):
+        grows = isinstance(tensor, Tensor) and other.ndim > 0 and len(other) == 0
+        if grows and tensor.shape[1:] == other.shape[1:] and tensor.dtype == other.dtype:
+            continue
+        expect_like(tensor, other, f"tensor {number}")
