@@ -1,5 +1,6 @@
-"""Decisions from beliefs: contextual bandits, an agent of which is a model of rewards and a rule."""
+"""Decisions from beliefs: contextual bandits, and optimisation of costly functions."""
 
+from tsforecast.decisions.ascent import Ascent
 from tsforecast.decisions.bandit import Bandit
 from tsforecast.decisions.buffer import Buffer, History
 from tsforecast.decisions.config import AGENTS, ENCODINGS, RULES, AgentConfig
@@ -7,20 +8,24 @@ from tsforecast.decisions.encoding import AbstractEncoding, ArmOutput, BlockFeat
 from tsforecast.decisions.ensembles import BootstrapRewards, DropoutRewards
 from tsforecast.decisions.environments import Environment
 from tsforecast.decisions.fitting import Descent
+from tsforecast.decisions.functions import FUNCTIONS, TestFunction
 from tsforecast.decisions.learnt import LearntRewards
 from tsforecast.decisions.linear import LinearRewards, WindowRewards
 from tsforecast.decisions.matching import MatchedRewards
 from tsforecast.decisions.neural_linear import NeuralLinearRewards
+from tsforecast.decisions.optimisation import Evaluations, ThompsonOptimiser, TrustRegion
 from tsforecast.decisions.play import play
 from tsforecast.decisions.rewards import AbstractRewards, ArmRewards, Interactions
 from tsforecast.decisions.rules import UCB, AbstractRule, EpsilonGreedy, Greedy, Thompson
 from tsforecast.decisions.saved import load_bandit, save_bandit
 from tsforecast.decisions.subspace import SubspaceRewards
+from tsforecast.decisions.surrogate import Surrogate
 from tsforecast.decisions.tangent import TangentRewards
 
 __all__ = [
     "AGENTS",
     "ENCODINGS",
+    "FUNCTIONS",
     "RULES",
     "UCB",
     "AbstractEncoding",
@@ -29,6 +34,7 @@ __all__ = [
     "AgentConfig",
     "ArmOutput",
     "ArmRewards",
+    "Ascent",
     "Bandit",
     "BlockFeatures",
     "BootstrapRewards",
@@ -38,6 +44,7 @@ __all__ = [
     "DropoutRewards",
     "Environment",
     "EpsilonGreedy",
+    "Evaluations",
     "Greedy",
     "History",
     "Interactions",
@@ -47,8 +54,12 @@ __all__ = [
     "NeuralLinearRewards",
     "OutputPerArm",
     "SubspaceRewards",
+    "Surrogate",
     "TangentRewards",
+    "TestFunction",
     "Thompson",
+    "ThompsonOptimiser",
+    "TrustRegion",
     "WindowRewards",
     "load_bandit",
     "play",
