@@ -211,6 +211,7 @@ def test_no_bars_where_the_user_wants_none(tmp_path, monkeypatch, quiet):
         "evaluate": [run, "--num_samples", "5", "--plot_series", "0", "--baselines", "seasonal_naive"],
         "predict": [run, "--data", path, "--out", tmp_path / "out.csv"],
         "stream": ["ogd", "--data", tmp_path / "stream.csv", "--output", tmp_path / "stream"],
+        "optimise": ["branin", "--evaluations", "12", "--output", tmp_path / "optimise"],
         "tune": ["issm", "--data", path, *sizes, "--study", tmp_path / "study", "--trials", "1", *fast],
     }
 
@@ -219,11 +220,15 @@ def test_no_bars_where_the_user_wants_none(tmp_path, monkeypatch, quiet):
             assert main([name, *map(str, options), *(["--quiet"] if quiet else [])]) == 0
 
     lines = re.split("[\r\n]+", on_a_terminal(monkeypatch, work))
-    bars = [line for line in lines if "it/s" in line or "%|" in line or "Epoch" in line or "item [" in line]
+    bars = [
+        line
+        for line in lines
+        if "it/s" in line or "%|" in line or "Epoch" in line or "item [" in line or "eval/s" in line
+    ]
     if quiet:
         assert not bars
     else:
-        for unit in ("Epoch 0", "seasonal_naive, rolling", "series/s", "item [", "trial/s"):
+        for unit in ("Epoch 0", "seasonal_naive, rolling", "series/s", "item [", "eval/s", "trial/s"):
             assert any(unit in bar for bar in bars), unit
 
 

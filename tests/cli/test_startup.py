@@ -8,6 +8,7 @@ import pytest
 
 from tsforecast.cli import names, parsers
 from tsforecast.data.catalog import CATALOG
+from tsforecast.decisions.functions import FUNCTIONS
 from tsforecast.evaluation.baselines import BASELINES
 from tsforecast.forecasting.adaptation import EVIDENCE, Adaptation
 from tsforecast.learners import DRIFTS, LEARNERS, WEIGHTS
@@ -54,6 +55,7 @@ def test_help_and_errors_of_usage_import_no_torch():
     [
         (names.MODELS, MODELS),
         (names.DATASETS, CATALOG),
+        (names.FUNCTIONS, FUNCTIONS),
         (names.STREAMS, STREAMS),
         (names.PREPARED, PREPARED),
         (names.LEARNERS, LEARNERS),

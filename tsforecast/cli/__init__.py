@@ -1,4 +1,4 @@
-"""The commands `tsforecast train | evaluate | compare | predict | stream | tune`: parse, seed, run, write a folder."""
+"""The commands, `tsforecast train | evaluate | predict | stream | ..`: parse, seed, run, write a folder."""
 
 import logging
 import sys
@@ -25,6 +25,7 @@ _USAGE = """usage: tsforecast COMMAND ...
   tsforecast predict RUN --out FILE       forecasts beyond the end of the data
   tsforecast tune MODEL --study FOLDER    looks for hyperparameters, on windows before the test part
   tsforecast stream LEARNER --data NAME   predicts, scores and learns from one observation after the other
+  tsforecast optimise FUNCTION            looks for the least value of a function, by draws from a belief
 
 `tsforecast COMMAND --help` lists the options of a command. Everywhere: --quiet says warnings only, --verbose more.
 `tsforecast --print_completion bash` (or zsh, tcsh) prints what lets the shell complete commands and options.

@@ -21,6 +21,7 @@ OF_NUMBERS = tuple(name for name in LEARNERS if name != "adf")
 DRIFTS = ("none", "wiener", "ou", "forgetting", "exponential", "shrink")
 ACTIVATIONS = ("tanh", "relu", "sigmoid")
 WEIGHTS = ("none", "imq", "gate")
+FUNCTIONS = ("branin", "ackley-2", "ackley-5", "hartmann-6")
 EVIDENCE = ("likelihood", "objective")
 
 BASELINES = (

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 from jsonargparse import ArgumentParser
 
 from tsforecast.cli import names, parsing
+from tsforecast.cli.decision_parsers import optimise
 
 DEFAULT_BASELINES = "seasonal_naive,empirical_random_walk,auto_ets"
 DEFAULT_LEARNER = "lofi"
@@ -266,6 +267,7 @@ PARSERS: dict[str, Callable[[], PlainParser]] = {
     "predict": predict,
     "stream": stream,
     "tune": tune,
+    "optimise": optimise,
 }
 
 

@@ -188,6 +188,11 @@ def _check_kind(folder: Path, record: dict[str, Any], kind: str) -> None:
             f"{folder} is a run of `tsforecast stream`, whose scores are in its scores.json; "
             f"`tsforecast stream --resume {folder}` goes on with it"
         )
+    if "optimise" in record:
+        raise ValueError(
+            f"{folder} is a run of `tsforecast optimise`, whose result is in its scores.json; "
+            f"`tsforecast optimise --resume {folder}` goes on with it"
+        )
     if kind == "stream" and "stream" not in record:
         raise ValueError(
             f"{folder} is no run of `tsforecast stream`; `{parsing.typed('train')} --resume {folder}` goes on with it"

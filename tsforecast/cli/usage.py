@@ -30,6 +30,8 @@ def check_usage(command: str, arguments: Sequence[str]) -> None:
         raise ValueError(f"--adapt: {parsing.unknown('learner', chosen.adapt, names.LEARNERS)}")
     if command == "stream" and not chosen.resume:
         _check_stream(chosen)
+    if command == "optimise" and not chosen.resume:
+        _check_optimise(chosen)
 
 
 def _check_train(arguments: Sequence[str]) -> None:
@@ -45,3 +47,12 @@ def _check_stream(chosen: Any) -> None:
         value = getattr(chosen, name)
         if value not in (None, *known):
             raise ValueError(f"expected {name} to be one of {', '.join(known)}, got {value!r}")
+
+
+def _check_optimise(chosen: Any) -> None:
+    if chosen.function is None:
+        raise ValueError(f"expected a function ({', '.join(names.FUNCTIONS)}) or --resume RUN")
+    if chosen.function not in names.FUNCTIONS:
+        raise ValueError(parsing.unknown("function", chosen.function, names.FUNCTIONS))
+    if chosen.learner not in names.OF_NUMBERS:
+        raise ValueError(f"--learner: {parsing.unknown('learner', chosen.learner, names.OF_NUMBERS)}")

@@ -123,9 +123,7 @@ class ThompsonOptimiser:
         if not self.low or len(self.low) != len(self.high):
             raise ValueError(f"expected corners of the same length, got {self.low} and {self.high}")
         if not all(-math.inf < a < b < math.inf for a, b in zip(self.low, self.high, strict=True)):
-            raise ValueError(
-                f"expected finite corners, each coordinate of low below that of high, got {self.low} and {self.high}"
-            )
+            raise ValueError(f"expected finite corners, low below high, got {self.low} and {self.high}")
         if self.initial < 2:
             raise ValueError(f"expected at least 2 initial points, got {self.initial}")
 

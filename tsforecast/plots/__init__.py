@@ -6,7 +6,7 @@ every model has one of its own in all figures (`colour_of`), whatever stands bes
 """
 
 from tsforecast.plots.forecasts import plot_decomposition, plot_forecasts
-from tsforecast.plots.learning import plot_adaptation, plot_learning_curve, plot_stream, plot_study
+from tsforecast.plots.learning import plot_adaptation, plot_learning_curve, plot_optimisation, plot_stream, plot_study
 from tsforecast.plots.regimes import plot_regimes
 from tsforecast.plots.scores import plot_calibration, plot_differences, plot_scores_by_horizon
 from tsforecast.plots.style import COLOURS, LEARNING, MODEL, OBSERVED, colour_of, measured, save_figure
@@ -24,6 +24,7 @@ __all__ = [
     "plot_differences",
     "plot_forecasts",
     "plot_learning_curve",
+    "plot_optimisation",
     "plot_regimes",
     "plot_scores_by_horizon",
     "plot_stream",

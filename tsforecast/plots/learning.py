@@ -201,6 +201,30 @@ def plot_stream(items: pd.DataFrame, scores: Mapping[str, Any], *, title: str | 
     return figure
 
 
+def plot_optimisation(table: pd.DataFrame, initial: int, *, title: str | None = None) -> Figure:
+    """Draws the simple regret of an optimisation, and what each evaluation lacked, against evaluations.
+
+    Args:
+        table: Columns `evaluation`, `value` and `regret`.
+        initial: Evaluations that were no choice of the optimiser.
+        title: Title.
+    """
+    figure = Figure(figsize=(6.0, 3.6), layout="constrained")
+    axis = figure.subplots()
+    steps, regret = table["evaluation"].to_numpy(), table["regret"].to_numpy(np.float64)
+    # The least value of the function is what the best value so far exceeds by the regret.
+    own = table["value"].to_numpy(np.float64) - (table["value"].cummin() - table["regret"]).to_numpy(np.float64)
+    axis.plot(steps, own.clip(1e-12), "o", color=COLOURS[5], markersize=3, label="of each evaluation")
+    axis.step(steps, regret.clip(1e-12), where="post", color=MODEL, linewidth=1.8, label="of the best so far")
+    axis.axvline(initial + 0.5, color=OBSERVED, linewidth=0.8, linestyle=DASHES)
+    axis.set(yscale="log", xlabel="evaluation", ylabel="regret")
+    axis.legend(frameon=False, fontsize=8)
+    style_axis(axis)
+    if title:
+        axis.set_title(title, loc="left", fontsize=11)
+    return figure
+
+
 def _draw_means(axis: Axes, places: np.ndarray, values: pd.Series, window: int, from_zero: bool) -> None:
     """Draws the means of values over all so far, and over the last `window` of them."""
     least = min(window, max(len(values) // 4, 1))

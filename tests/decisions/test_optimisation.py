@@ -1,0 +1,184 @@
+"""Optimisation by draws of a network: functions, the climb, the trust region, the next point, the command."""
+
+import json
+import math
+
+import pandas as pd
+import pytest
+import torch
+
+from tsforecast.cli import main
+from tsforecast.decisions import FUNCTIONS, Evaluations, Surrogate, ThompsonOptimiser, TrustRegion
+from tsforecast.decisions.ascent import Ascent
+from tsforecast.learners import LEARNERS, LearnerConfig
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_are_least_where_they_say(name):
+    function = FUNCTIONS[name]
+    points = torch.tensor(function.minimisers, dtype=torch.float64)
+    torch.testing.assert_close(function(points), torch.full_like(points[:, 0], function.least), atol=1e-6, rtol=0)
+    low, high = (torch.tensor(x, dtype=torch.float64) for x in (function.low, function.high))
+    places = low + (high - low) * torch.rand(20_000, function.dim, generator=generator(), dtype=torch.float64)
+    assert (function(places) > function.least).all()
+    near = points + 1e-3 * (high - low) * torch.randn(500, 1, function.dim, generator=generator(), dtype=torch.float64)
+    assert (function(near) > function.least - 1e-9).all()
+
+
+def test_functions_are_those_of_the_literature():
+    """Values worked out by hand."""
+    values = {"branin": 55.60211264, "ackley-2": 20 * (1 - math.exp(-0.2)), "hartmann-6": -0.00508911}
+    points = {"branin": (0.0, 0.0), "ackley-2": (1.0, 1.0), "hartmann-6": (0.0,) * 6}
+    for name, value in values.items():
+        found = FUNCTIONS[name](torch.tensor(points[name], dtype=torch.float64)).item()
+        assert found == pytest.approx(value, abs=1e-6), name
+
+
+def test_the_climb_finds_the_top_inside_and_on_the_border():
+    low, high = torch.tensor([-1.0, 0.0]).double(), torch.tensor([3.0, 0.5]).double()
+    for top, expected in (((0.7, 0.3), (0.7, 0.3)), ((5.0, 0.2), (3.0, 0.2)), ((-7.0, 9.0), (-1.0, 0.5))):
+        centre = torch.tensor(top).double()
+        found = Ascent()(lambda x, c=centre: -(x - c).square().sum(-1), low, high, low[None], generator())
+        torch.testing.assert_close(found, torch.tensor(expected).double(), atol=5e-3, rtol=0)
+    with pytest.raises(ValueError, match="a surrogate with finite values"):
+        Ascent()(lambda x: x.sum(-1) * torch.nan, low, high, low[None])
+    with pytest.raises(ValueError, match="starts from 1"):
+        Ascent(starts=0)
+
+
+def test_the_trust_region_follows_successes_and_failures():
+    region = TrustRegion(side=0.8, least=0.15, successes=2, patience=3)
+    start = [5.0, 4.0]
+    for rest, side in (
+        ([], 0.8),
+        ([4.0, 4.0], 0.8),
+        ([4.0, 4.0, math.nan], 0.4),
+        ([9.0] * 6, 0.2),
+        ([9.0] * 6 + [3.0, 2.0], 0.4),
+        ([9.0] * 9, 0.8),  # too small: anew
+        ([3.0, 2.0, 1.0, 0.0], 0.8),  # never larger than at the beginning
+    ):
+        assert region.side_after(torch.tensor(start + rest), 2) == pytest.approx(side), rest
+    for settings in ({"side": 3.0}, {"least": 1.0}, {"patience": 0}, {"neighbours": 1}):
+        with pytest.raises(ValueError, match="expected"):
+            TrustRegion(**settings)
+
+
+@pytest.mark.parametrize("name", [name for name, learner in LEARNERS.items() if learner.numbers])
+def test_every_learner_of_numbers_gives_a_next_point_and_the_same_again(name):
+    function = FUNCTIONS["branin"]
+    optimiser = ThompsonOptimiser(function.low, function.high, Surrogate(LearnerConfig(name), hidden=(20,)), initial=6)
+    known = optimiser.minimise(function, 8)
+    low, high = (torch.tensor(x, dtype=torch.float64) for x in (function.low, function.high))
+    assert ((known.points >= low) & (known.points <= high)).all()
+    again = optimiser.minimise(function, 8, Evaluations(known.points[:7], known.values[:7]))
+    assert torch.equal(again.points, known.points)
+
+
+def test_it_comes_nearer_than_random_points():
+    """The regret on Branin after 40 evaluations, beside the median of 40 uniform points over a thousand draws."""
+    function = FUNCTIONS["branin"]
+    found = [
+        ThompsonOptimiser(function.low, function.high, seed=seed).minimise(function, 40).best[1] for seed in range(3)
+    ]
+    low, high = (torch.tensor(x, dtype=torch.float64) for x in (function.low, function.high))
+    places = low + (high - low) * torch.rand(1000, 40, 2, generator=generator(), dtype=torch.float64)
+    assert max(found) - function.least < function(places).amin(1).median() - function.least
+
+
+def test_evaluations_that_fail_are_not_learnt_from():
+    optimiser = ThompsonOptimiser((0.0,), (1.0,), initial=4)
+    known = optimiser.init()
+    for k in range(9):
+        point = optimiser.ask(known)
+        assert 0 <= point.item() <= 1
+        known = optimiser.tell(known, point, [math.nan, math.inf][k % 2] if k < 7 else point.item())
+    assert known.values.isfinite().sum() == 2
+    assert known.best[1] == known.values[7:].min()
+    with pytest.raises(ValueError, match="an evaluation that succeeded, got 0"):
+        _ = optimiser.init().best
+
+
+def test_equal_values_and_own_points_are_taken():
+    optimiser = ThompsonOptimiser((0.0, 0.0), (1.0, 2.0), initial=3)
+    constant = optimiser.minimise(lambda x: 1.0, 6)
+    assert len(constant.points.unique(dim=0)) == 6
+    known = optimiser.init()
+    for k in range(5):
+        known = optimiser.tell(known, torch.tensor([k / 5, 2 * k / 5]).double(), (k - 2.0) ** 2)
+    assert optimiser.ask(known).shape == (2,)
+    with pytest.raises(ValueError, match=r"expected a point between \(0.0, 0.0\) and \(1.0, 2.0\), got \[0.0, 3.0\]"):
+        optimiser.tell(known, torch.tensor([0.0, 3.0]).double(), 1.0)
+    with pytest.raises(ValueError, match="expected a point between"):
+        optimiser.tell(known, torch.tensor([0.0, math.nan]).double(), 1.0)
+
+
+def test_bad_settings_are_refused():
+    for settings, match in (
+        ({"low": (0.0,), "high": (0.0,)}, "low below high"),
+        ({"low": (0.0,), "high": (math.inf,)}, "finite corners"),
+        ({"low": (0.0,), "high": (1.0, 2.0)}, "corners of the same length"),
+        ({"low": (0.0,), "high": (1.0,), "initial": 1}, "at least 2 initial points"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            ThompsonOptimiser(**settings)
+    for settings, match in (
+        ({"learner": LearnerConfig("adf")}, "which learns classes alone"),
+        ({"hidden": ()}, "at least one hidden layer"),
+        ({"noise": 0.0}, "noise to be positive"),
+        ({"scale": math.nan}, "scale to be positive"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            Surrogate(**settings)
+
+
+# The command.
+
+
+def test_a_run_that_was_stopped_goes_on_as_if_it_had_not_been(tmp_path, capsys):
+    options = ["optimise", "branin", "--learner", "lofi", "--hidden", "10", "--evaluations", "14", "--quiet"]
+    assert main([*options, "--output", str(tmp_path / "whole")]) == 0
+    assert "after 14 evaluations, regret" in capsys.readouterr().out
+    assert main([*options, "--output", str(tmp_path / "run")]) == 0
+    table = tmp_path / "run" / "evaluations.csv"
+    lines = table.read_text().splitlines(keepends=True)
+    for name in ("scores.json", "regret.png"):
+        (tmp_path / "run" / name).unlink()
+    table.write_text("".join(lines[:13]) + lines[13][:9])  # half a line, as a kill leaves it
+    assert main(["optimise", "--resume", str(tmp_path / "run"), "--quiet"]) == 0
+    found = [pd.read_csv(tmp_path / name / "evaluations.csv").drop(columns="seconds") for name in ("run", "whole")]
+    pd.testing.assert_frame_equal(*found)
+    scores = [json.loads((tmp_path / name / "scores.json").read_text()) for name in ("run", "whole")]
+    assert scores[0] | {"seconds_per_evaluation": 0} == scores[1] | {"seconds_per_evaluation": 0}
+    assert scores[0]["regret"] == pytest.approx(found[0]["value"].min() - FUNCTIONS["branin"].least)
+    assert (tmp_path / "run" / "regret.png").stat().st_size > 5000
+
+
+def test_what_the_command_does_not_take_is_told(tmp_path, capsys):
+    run = tmp_path / "run"
+    assert main(["optimise", "branin", "--evaluations", "2", "--output", str(run), "--quiet"]) == 0
+    record = (run / "run.json").read_text()
+    for arguments, said in (
+        (["optimise"], "expected a function (branin, "),
+        (["optimise", "brannin"], "did you mean 'branin'?"),
+        (["optimise", "branin", "--learner", "adf"], "there is no learner 'adf'"),
+        (["optimise", "branin", "--evaluations", "0"], "--evaluations: expected at least 1, got 0"),
+        (["optimise", "branin", "--variance", "-1"], "expected variance to be positive"),
+        (["optimise", "branin", "--rank", "-1"], "expected --rank of at least 0, got -1"),
+        (["optimise", "branin", "--output", str(run)], "is a run already"),
+        (["optimise", "branin", "--resume", str(run)], "--resume goes with no other option"),
+        (["evaluate", str(run)], "is a run of `tsforecast optimise`"),
+        (["stream", "--resume", str(run)], "is a run of `tsforecast optimise`"),
+    ):
+        assert main(arguments) == 2
+        assert said in capsys.readouterr().err, arguments
+    (run / "evaluations.csv").write_text("evaluation,x1\n1,2\n")
+    assert main(["optimise", "--resume", str(run)]) == 2
+    assert "evaluations.csv is damaged" in capsys.readouterr().err
+    (run / "run.json").write_text(record.replace('"branin"', "7"))
+    assert main(["optimise", "--resume", str(run)]) == 2
+    assert "run.json is damaged" in capsys.readouterr().err
