@@ -73,6 +73,8 @@ SMALL = {
     "docs/howto/live.md": SEEDED | {"task.windows - 1": "2"},
     "docs/howto/tuning.md": SEEDED,
     "docs/howto/gpu.md": {'"max_epochs": 40, "accelerator": "auto"': f"{FAST}", "task.train)": "task.train[:2])"},
+    "docs/optimisation.md": {"evaluations=30": "evaluations=12", "range(15)": "range(11)"},
+    "docs/learners-reference.md": {},
     "docs/howto/many.md": {
         '"max_epochs": 50': FAST,
         "epoch=8": "epoch=1",
@@ -116,6 +118,8 @@ CHECKS = {
     "docs/howto/live.md": lambda names, said: np.testing.assert_equal(len(names["forecasts"]), len(said.splitlines())),
     "docs/howto/tuning.md": lambda names, said: np.testing.assert_equal(len(said.splitlines()), 2),
     "docs/howto/gpu.md": lambda names, said: np.testing.assert_equal(len(names["forecasts"]), 2),
+    "docs/optimisation.md": lambda names, said: np.testing.assert_equal(len(names["known"].values), 11),
+    "docs/learners-reference.md": lambda names, said: np.testing.assert_equal(names["more"].converged, True),
     "docs/howto/many.md": lambda names, said: np.testing.assert_equal(len(names["forecast"].quantile(0.9)), 30),
 }
 
