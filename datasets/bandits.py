@@ -147,7 +147,7 @@ def read_mushroom(path: Path) -> pd.DataFrame:
         raise ValueError(f"{path}: expected the class e or p, got {wrong[0]!r}")
     target = frame.pop("target").map({"e": "edible", "p": "poisonous"})
     # Letters are words in the table, so that nobody takes "f" or "t" for a truth value.
-    return frame.apply(lambda column: column.name + "_" + column.astype(str)).assign(target=target)
+    return frame.apply(lambda column: f"{column.name}_" + column.astype(str)).assign(target=target)
 
 
 def read_movielens(path: Path, films: int = 20, factors: int = 20) -> pd.DataFrame:
@@ -175,7 +175,8 @@ def read_movielens(path: Path, films: int = 20, factors: int = 20) -> pd.DataFra
     left, scales, right = np.linalg.svd((wide - means).fillna(0.0).to_numpy(), full_matrices=False)
     features = left[:, :factors] * scales[:factors]
     estimates = pd.DataFrame(features @ right[:factors], wide.index, wide.columns) + means
-    chosen = wide.count().sort_values(ascending=False, kind="stable").index[:films]
+    most = np.argsort(-wide.notna().sum().to_numpy(), kind="stable")[:films]
+    chosen = [wide.columns[place] for place in most]
     found = pd.DataFrame(features, wide.index, pd.Index([f"factor{k}" for k in range(1, factors + 1)]))
     rewards = wide.fillna(estimates)[chosen].clip(1, 5)
     return found.join(rewards.set_axis([f"reward {film}" for film in chosen], axis=1)).reset_index(drop=True)

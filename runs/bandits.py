@@ -44,7 +44,7 @@ ROWS: dict[str, dict[str, Any]] = {
     "lofi-ucb": {"agent": "lofi", "rule": "ucb"},
     "lofi-greedy": {"agent": "lofi", "rule": "greedy"},
     "decoupled-ekf": {},
-    "ogd": {"rule": "epsilon", "amount": 0.05},
+    "ogd": {"rule": "epsilon", "amount": 0.05, "noise": 1.0},
     "dropout": {},
     "neural-greedy": {},
     "neural-linear": {},

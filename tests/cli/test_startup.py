@@ -8,7 +8,10 @@ import pytest
 
 from tsforecast.cli import names, parsers
 from tsforecast.data.catalog import CATALOG
+from tsforecast.decisions import AGENTS, ENCODINGS, RULES
 from tsforecast.decisions.functions import FUNCTIONS
+from tsforecast.decisions.tables import MADE
+from tsforecast.decisions.tables import PREPARED as TABLES
 from tsforecast.evaluation.baselines import BASELINES
 from tsforecast.forecasting.adaptation import EVIDENCE, Adaptation
 from tsforecast.learners import DRIFTS, LEARNERS, WEIGHTS
@@ -29,6 +32,7 @@ LIGHT = (
     ["evaluate", "run", "--adapt", "nothing"],
     ["stream", "nothing", "--data", "digits"],
     ["stream", "--seed", "-1"],
+    ["bandit", "--steps", "0"],
 )
 
 SCRIPT = """
@@ -58,6 +62,11 @@ def test_help_and_errors_of_usage_import_no_torch():
         (names.FUNCTIONS, FUNCTIONS),
         (names.STREAMS, STREAMS),
         (names.PREPARED, PREPARED),
+        (names.AGENTS, AGENTS),
+        (names.RULES, RULES),
+        (names.ENCODINGS, ENCODINGS),
+        (names.BANDITS, MADE),
+        (names.BANDIT_TABLES, TABLES),
         (names.LEARNERS, LEARNERS),
         (names.OF_NUMBERS, [name for name, learner in LEARNERS.items() if learner.numbers]),
         (names.DRIFTS, DRIFTS),

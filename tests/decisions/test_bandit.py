@@ -109,6 +109,12 @@ def test_a_failure_of_the_model_changes_nothing(monkeypatch):
     assert torch.equal(bandit.generator_state(), numbers)
 
 
+def test_a_model_that_diverged_is_no_choice():
+    bandit = Bandit(config("ogd", noise=1e-3))
+    with pytest.raises(ValueError, match="expected finite rewards of the model"):
+        list(play(bandit, environment(200)))
+
+
 def test_missing_and_constant_features_count_for_nothing():
     bandit = Bandit(config("linear"))
     list(play(bandit, environment()))

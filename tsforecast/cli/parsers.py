@@ -229,6 +229,57 @@ def stream() -> ArgumentParser:
     return command
 
 
+def bandit() -> ArgumentParser:
+    """Return the options of `tsforecast bandit`."""
+    command = parsing.command_parser(
+        "bandit", "Choose arms by their contexts and learn from what they pay, several times (see docs/bandits.md)."
+    )
+    command.add_argument(
+        "agent",
+        nargs="?",
+        metavar="AGENT",
+        type=str,
+        help=f"one of {', '.join(names.AGENTS)}; default: {DEFAULT_LEARNER}",
+    )
+    group = command.add_argument_group("data")
+    group.add_argument(
+        "--data",
+        metavar="NAME|FILE",
+        type=str,
+        help=f"{', '.join(names.BANDITS)}; {', '.join(names.BANDIT_TABLES)} once prepared; CSV or Parquet",
+    )
+    group.add_argument("--target", type=str, default="target", help="column of labels: the arm that pays 1")
+    group.add_argument("--rewards", metavar="COLUMN", type=str, nargs="+", help="instead: what each arm pays")
+    group.add_argument("--arm", type=str, help="instead, of a log: column of the arm that was chosen")
+    group.add_argument("--reward", type=str, help="and of what it paid")
+    group.add_argument("--steps", type=int, default=5000, help="rounds of a run")
+    group.add_argument("--runs", type=int, default=10, help="each in another order, and with another seed")
+    group.add_argument("--change", action="store_true", help="the best arms change half-way")
+    group = command.add_argument_group("agent")
+    group.add_argument("--rule", type=str, default="auto", help=f"auto: the agent's own; {', '.join(names.RULES)}")
+    group.add_argument("--amount", type=float, default=1.0, help="standard deviations of ucb, probability of epsilon")
+    group.add_argument("--encoding", type=str, default="output", help=", ".join(names.ENCODINGS))
+    group.add_argument("--hidden", type=int, nargs="*", default=[50], help="widths of hidden layers; none: linear")
+    group.add_argument("--activation", type=str, default="relu", help=", ".join(names.ACTIVATIONS))
+    group.add_argument("--variance", type=float, default=0.01, help="of every weight in the prior of a learner")
+    group.add_argument("--noise", type=float, default=0.1, help="variance of a reward, in the units of rewards")
+    group.add_argument("--rank", type=int, default=10, help="of lofi and lrkf")
+    group.add_argument("--warm_up", type=int, default=20, help="rewards of each arm before the agent chooses")
+    group.add_argument(
+        "--all_arms", action="store_true", help="warm up on the rewards of all arms: published protocol, not honest"
+    )
+    group.add_argument("--raw_rewards", action="store_true", help="do not scale rewards by those of the warm-up")
+    group.add_argument("--seed", type=int, default=0, help="of the first run")
+    group.add_argument("--settings", type=parsing.JSON, default=None, help="more of the agent's model")
+    group = command.add_argument_group("drift")
+    group.add_argument("--drift", type=str, default="none", help=", ".join(names.DRIFTS))
+    group.add_argument("--rate", type=float, default=1e-3, help="of the drift, in a round")
+    group = command.add_argument_group("run")
+    group.add_argument("--output", metavar="RUN", type=str, help="run folder; default: outputs/AGENT-DATA-TIME")
+    group.add_argument("--resume", metavar="RUN", type=str, help="go on with runs that were stopped")
+    return command
+
+
 class _Parser(PlainParser):
     def error(self, message: str) -> NoReturn:  # where argparse would write its usage and end the process
         raise ArgumentError(None, message)
@@ -266,6 +317,7 @@ PARSERS: dict[str, Callable[[], PlainParser]] = {
     "compare": compare,
     "predict": predict,
     "stream": stream,
+    "bandit": bandit,
     "tune": tune,
     "optimise": optimise,
 }

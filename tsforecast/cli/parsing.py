@@ -58,6 +58,9 @@ _RANGES: dict[str, tuple[float, float]] = {
     "initial": (2, math.inf),
     "patience": (1, math.inf),
     "neighbours": (2, math.inf),
+    "steps": (1, math.inf),
+    "runs": (1, math.inf),
+    "warm_up": (1, math.inf),
 }
 
 

@@ -136,6 +136,7 @@ _KINDS: dict[str, dict[str, Any]] = {
         "columns": dict[str, list[str]] | None,
     },
     "stream": {"stream": dict},
+    "bandit": {"bandit": dict},
 }  # fmt: skip
 _SPLIT = {"freq": str, "prediction_length": int, "windows": int}
 
@@ -145,7 +146,7 @@ def read_record(folder: Path, kind: str | None = None) -> dict[str, Any]:
 
     Args:
         folder: Of the run.
-        kind: The command that made it, "train" or "stream", whose keys are then expected; None for any.
+        kind: The command that made it, "train", "stream" or "bandit", whose keys are then expected; None for any.
 
     Raises:
         FileNotFoundError: If there is no such folder.
@@ -183,24 +184,22 @@ def _check_kind(folder: Path, record: dict[str, Any], kind: str) -> None:
     Raises:
         ValueError: If it is such a one; the message names the command that reads it.
     """
-    if kind != "stream" and "stream" in record:
+    made = next((name for name in ("stream", "bandit", "optimise") if name in record), "train")
+    if kind != made and made != "train":
         raise ValueError(
-            f"{folder} is a run of `tsforecast stream`, whose scores are in its scores.json; "
-            f"`tsforecast stream --resume {folder}` goes on with it"
+            f"{folder} is a run of `tsforecast {made}`, whose scores are in its scores.json; "
+            f"`tsforecast {made} --resume {folder}` goes on with it"
         )
-    if "optimise" in record:
+    if kind != made:
         raise ValueError(
-            f"{folder} is a run of `tsforecast optimise`, whose result is in its scores.json; "
-            f"`tsforecast optimise --resume {folder}` goes on with it"
-        )
-    if kind == "stream" and "stream" not in record:
-        raise ValueError(
-            f"{folder} is no run of `tsforecast stream`; `{parsing.typed('train')} --resume {folder}` goes on with it"
+            f"{folder} is no run of `tsforecast {kind}`; `{parsing.typed('train')} --resume {folder}` goes on with it"
         )
     expected = _KINDS[kind]
     wrong = [name for name, type_ in expected.items() if not _is(record.get(name), type_)]
     if not wrong and kind == "train":
         wrong = [f"split.{name}" for name, type_ in _SPLIT.items() if not _is(record["split"].get(name), type_)]
+    if not wrong and kind == "bandit" and not isinstance(record["bandit"].get("options"), dict):
+        wrong = ["bandit.options"]
     if not wrong and kind == "stream":
         parts = {"options": dict, "classes": int}
         wrong = [f"stream.{name}" for name, type_ in parts.items() if not _is(record["stream"].get(name), type_)]

@@ -45,7 +45,7 @@ class Thompson(AbstractRule):
         generator: torch.Generator,
     ) -> int:
         """Return the best arm of a draw."""
-        return int(model.draw(state, context, generator).argmax())
+        return best(model.draw(state, context, generator))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,7 +71,7 @@ class UCB(AbstractRule):
     ) -> int:
         """Return the arm with the largest upper bound."""
         expected = model.expect(state, context)
-        return int((expected.mean + self.alpha * expected.sd).argmax())
+        return best(expected.mean + self.alpha * expected.sd)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Greedy(AbstractRule):
         generator: torch.Generator,
     ) -> int:
         """Return the arm with the largest mean."""
-        return int(model.expect(state, context, spread=False).mean.argmax())
+        return best(model.expect(state, context, spread=False).mean)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,4 +113,18 @@ class EpsilonGreedy(AbstractRule):
         """Return a random arm, or the best."""
         if torch.rand((), generator=generator).item() < self.epsilon:
             return int(torch.randint(model.arms, (), generator=generator))
-        return int(model.expect(state, context, spread=False).mean.argmax())
+        return best(model.expect(state, context, spread=False).mean)
+
+
+def best(values: Float[Tensor, " arm"]) -> int:
+    """Return the arm with the largest value.
+
+    Raises:
+        ValueError: If values are not finite, as where a descent has diverged.
+    """
+    if not math.isfinite(values.sum()):
+        raise ValueError(
+            f"expected finite rewards of the model, got {values.tolist()}: it has diverged; take a smaller learning "
+            "rate, or a larger noise"
+        )
+    return int(values.argmax())

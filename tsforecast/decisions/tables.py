@@ -138,17 +138,17 @@ def read_table(data: str | Path, roles: Roles | None = None) -> Table:
     contexts = _contexts(path, frame.drop(columns=used))
     labels = rewards = None
     if roles.rewards:
-        rewards = _numbers(path, frame[list(roles.rewards)])
+        rewards = _numbers(path, frame.loc[:, list(roles.rewards)])
         names = [name.removeprefix(_PAID) for name in roles.rewards]
     else:
-        column = frame[used[0]]
-        if column.isna().any():
-            raise ValueError(f"{path}: expected an arm in every row of {used[0]!r}, got none in {column.isna().sum()}")
+        column = pd.Series(frame[used[0]])
+        if missing := int(column.isna().sum()):
+            raise ValueError(f"{path}: expected an arm in every row of {used[0]!r}, got none in {missing}")
         values = column.astype(str)
         names = sorted(values.unique(), key=lambda name: (len(name), name) if name.isdecimal() else (0, name))
         labels = torch.tensor(pd.Categorical(values, categories=names).codes.astype(np.int64))
         if roles.reward:
-            rewards = _numbers(path, frame[[roles.reward]])[:, 0]
+            rewards = _numbers(path, frame.loc[:, [roles.reward]])[:, 0]
     if len(names) < 2:
         raise ValueError(f"{path}: expected at least two arms, got {', '.join(map(str, names)) or 'none'}")
     name = path.stem if Path(data).name == str(data) else str(data)

@@ -1,0 +1,236 @@
+"""`tsforecast bandit`: an agent plays a contextual bandit several times; rewards, scores and a picture of its regret.
+
+A run folder has, beside config.yaml and run.json:
+
+- rewards.csv: a row for each round of each run that is finished, with cumulative regret where it is known
+- scores.json, regret.png: after the last run
+"""
+
+import csv
+import json
+import logging
+import shlex
+import sys
+import time
+from argparse import ArgumentError
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from jsonargparse import Namespace
+from torch.utils import _pytree as pytree
+
+from tsforecast import progress
+from tsforecast.cli import names, parsers, parsing, runs
+from tsforecast.data.files import append_file, replace_file
+from tsforecast.decisions.bandit import Bandit
+from tsforecast.decisions.config import AgentConfig
+from tsforecast.decisions.environments import Environment
+from tsforecast.decisions.play import play
+from tsforecast.decisions.tables import MADE, Roles, Table, make_environment, read_table
+from tsforecast.plots import plot_regret, save_figure
+
+log = logging.getLogger(__name__)
+
+REWARDS = "rewards.csv"
+_COLUMNS: tuple[str, ...] = ("run", "round", "arm", "reward", "regret", "seconds", "megabytes")
+_OWN = ("output", "resume")  # options that are not of the agent
+
+
+def run(argv: Sequence[str]) -> int:
+    """Plays, or goes on.
+
+    Args:
+        argv: Arguments of the command.
+
+    Returns:
+        0, or 130 after Ctrl-C.
+
+    Raises:
+        ArgumentError: If the arguments are not understood.
+        ValueError: If data, options or the folder are not as expected.
+        FileNotFoundError: If a file or folder is missing.
+    """
+    command = parsers.bandit()
+    chosen = command.parse_args(list(argv))
+    parsing.check_ranges(chosen)
+    if chosen.resume:
+        changed = [word for word in argv if word.startswith("--") and word.split("=")[0] != "--resume"]
+        if chosen.agent or changed:
+            raise ValueError(f"--resume goes with no other option, got {' '.join([chosen.agent or '', *changed])}")
+        folder = Path(chosen.resume)
+        record = runs.read_record(folder, "bandit")
+        try:
+            chosen = command.parse_object({**record["bandit"]["options"]})
+            parsing.check_ranges(chosen)
+        except (ArgumentError, ValueError, TypeError) as error:
+            raise ValueError(f"{folder / runs.RECORD} is damaged ({error}); begin anew") from error
+        with runs.hold(folder):
+            return _play(folder, chosen)
+    if not chosen.data:
+        raise ValueError("expected --data: " + ", ".join((*names.BANDITS, *names.BANDIT_TABLES)) + ", or a file")
+    chosen.agent = chosen.agent or parsers.DEFAULT_LEARNER
+    _setup(chosen)  # raises now, and not in a folder
+    folder = Path(chosen.output) if chosen.output else runs.default_folder(chosen.agent, Path(chosen.data).stem)
+    options = {key: value for key, value in chosen.as_dict().items() if key not in _OWN}
+    record = {
+        "format": runs.FORMAT,
+        "bandit": {"options": options},
+        "versions": runs.versions(),
+        "commit": runs.commit(),
+        "created": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
+        "command": shlex.join(["tsforecast", "bandit", *argv]),
+    }
+    with runs.hold(folder):
+        runs.create(folder, json.dumps(options, indent=2) + "\n", record)
+        return _play(folder, chosen)
+
+
+def _setup(chosen: Namespace) -> tuple[str | Table, AgentConfig]:
+    """Return what is played, and the agent of the first run.
+
+    Raises:
+        ValueError: If they do not go together.
+        FileNotFoundError: If the data is missing.
+    """
+    data: str | Table = chosen.data
+    given = chosen.rewards or chosen.arm or chosen.reward or chosen.target != "target"
+    if chosen.data not in MADE:
+        roles = Roles(chosen.target, tuple(chosen.rewards or ()), chosen.arm, chosen.reward) if given else None
+        data = read_table(chosen.data, roles)
+    elif given:
+        raise ValueError(f"expected no --target, --rewards, --arm or --reward with {chosen.data}, which has no columns")
+    rounds = _rounds(chosen, data, 0)
+    config = AgentConfig(
+        chosen.agent,
+        rounds.arms,
+        rounds.features,
+        rule=chosen.rule,
+        amount=chosen.amount,
+        encoding=chosen.encoding,
+        hidden=tuple(chosen.hidden),
+        activation=chosen.activation,
+        variance=chosen.variance,
+        noise=chosen.noise,
+        rank=chosen.rank,
+        drift=chosen.drift,
+        rate=chosen.rate,
+        warm_up=chosen.warm_up * (rounds.arms if chosen.all_arms else 1),
+        scales_rewards=not chosen.raw_rewards,
+        seed=chosen.seed,
+        settings=chosen.settings,
+    )
+    config.build()
+    return data, config
+
+
+def _rounds(chosen: Namespace, data: str | Table, number: int) -> Environment:
+    return make_environment(data, chosen.steps, chosen.seed + number, chosen.change)
+
+
+def _play(folder: Path, chosen: Namespace) -> int:
+    """Plays the runs that are not finished yet."""
+    torch.set_num_threads(1)
+    data, config = _setup(chosen)
+    done = _finished(folder / REWARDS, len(_rounds(chosen, data, 0)))
+    try:
+        for number in range(done, chosen.runs):
+            rounds = _rounds(chosen, data, number)
+            bandit = Bandit(AgentConfig(**{**vars(config), "seed": chosen.seed + number}))
+            rows = list(_one_run(bandit, rounds, chosen.all_arms, number, chosen.runs))
+            with append_file(folder / REWARDS) as file:
+                csv.DictWriter(file, _COLUMNS, lineterminator="\n").writerows(rows)
+    except KeyboardInterrupt:
+        log.info("stopped; `tsforecast bandit --resume %s` goes on after the last finished run", folder)
+        return 130
+    table = pd.read_csv(folder / REWARDS)
+    found = scores(table)
+    with replace_file(folder / "scores.json") as temporary:
+        temporary.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    title = f"{chosen.agent}, {chosen.data}"
+    if found["regret"] is not None:
+        figure = plot_regret({chosen.agent: table}, title=title, change=chosen.steps // 2 if chosen.change else None)
+        save_figure(figure, folder / "regret.png")
+    sys.stdout.write(_summary(title, found) + "\n")
+    log.info("%s: %s, scores.json%s", folder, REWARDS, "" if found["regret"] is None else ", regret.png")
+    return 0
+
+
+def _one_run(bandit: Bandit, rounds: Environment, all_arms: bool, number: int, runs_: int) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a run; seconds and megabytes are in the last."""
+    began = time.perf_counter()
+    name = f"run {number + 1} of {runs_}"
+    played = list(progress.follow(play(bandit, rounds, all_arms), name, len(rounds), "rounds"))
+    seconds = time.perf_counter() - began
+    regret = rounds.regret(torch.tensor([arm for arm, _ in played])).cumsum(0).tolist()
+    kept = [leaf for leaf in pytree.tree_leaves(bandit.standing.state) if isinstance(leaf, torch.Tensor)]
+    megabytes = sum(leaf.numel() * leaf.element_size() for leaf in kept) / 2**20
+    for t, ((arm, reward), lost) in enumerate(zip(played, regret, strict=True)):
+        row = {"run": number, "round": t, "arm": arm, "reward": _cell(reward), "regret": _cell(lost)}
+        last = t == len(played) - 1
+        yield {**row, "seconds": round(seconds, 3) if last else "", "megabytes": round(megabytes, 4) if last else ""}
+
+
+def _cell(value: float) -> float | str:
+    return "" if value != value else round(value, 6)
+
+
+def _finished(path: Path, rounds: int) -> int:
+    """Return the number of runs that are in the table, of which half a run is taken away.
+
+    Raises:
+        ValueError: If the table is no such table.
+    """
+    header = ",".join(_COLUMNS)
+    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    if not lines:
+        lines = [header]
+    if lines[0] != header:
+        raise ValueError(f"{path}: expected the columns {header}, got {lines[0]!r:.80}; begin anew")
+    done = (len(lines) - 1) // rounds
+    if done and not lines[done * rounds].startswith(f"{done - 1},{rounds - 1},"):
+        raise ValueError(f"{path}: expected {rounds} rounds of each run, got others; begin anew")
+    with replace_file(path) as temporary:
+        temporary.write_text("\n".join(lines[: 1 + done * rounds]) + "\n", encoding="utf-8")
+    return done
+
+
+def scores(table: pd.DataFrame) -> dict[str, Any]:
+    """Return means and standard deviations over runs.
+
+    Args:
+        table: Rewards by run and round; rewards are NaN in rounds of a log that do not count.
+    """
+    paid, lost, seconds, megabytes = (
+        table.pivot(index="round", columns="run", values=name).to_numpy(np.float64)
+        for name in ("reward", "regret", "seconds", "megabytes")
+    )
+    rewards, counted = np.nansum(paid, 0), np.isfinite(paid).sum(0)
+    known = bool(np.isfinite(lost).all())
+    ddof = 1 if len(rewards) > 1 else 0
+    return {
+        "runs": len(rewards),
+        "rounds": len(paid),
+        "rounds_counted": counted.tolist(),
+        "reward": float(rewards.mean()),
+        "reward_sd": float(rewards.std(ddof=ddof)),
+        "reward_per_round": float(rewards.sum() / max(counted.sum(), 1)),
+        "rewards": rewards.tolist(),
+        "regret": float(lost[-1].mean()) if known else None,
+        "regret_sd": float(lost[-1].std(ddof=ddof)) if known else None,
+        "milliseconds_per_round": float(1e3 * seconds[-1].mean() / len(paid)),
+        "megabytes": float(megabytes[-1].mean()),
+    }
+
+
+def _summary(title: str, found: dict[str, Any]) -> str:
+    regret = "" if found["regret"] is None else f", regret {found['regret']:.1f} (sd {found['regret_sd']:.1f})"
+    return (
+        f"{title}: {found['runs']} runs of {found['rounds']} rounds, reward {found['reward']:.1f} "
+        f"(sd {found['reward_sd']:.1f}), {found['reward_per_round']:.4f} a round{regret}, "
+        f"{found['milliseconds_per_round']:.2f} ms a round"
+    )
