@@ -212,6 +212,7 @@ def test_no_bars_where_the_user_wants_none(tmp_path, monkeypatch, quiet):
         "predict": [run, "--data", path, "--out", tmp_path / "out.csv"],
         "stream": ["ogd", "--data", tmp_path / "stream.csv", "--output", tmp_path / "stream"],
         "optimise": ["branin", "--evaluations", "12", "--output", tmp_path / "optimise"],
+        "bandit": ["linear", "--data", "wheel", "--steps", "30", "--runs", "1", "--output", tmp_path / "bandit"],
         "tune": ["issm", "--data", path, *sizes, "--study", tmp_path / "study", "--trials", "1", *fast],
     }
 
