@@ -28,9 +28,9 @@ HEAD = """# Bandits: results
 `python runs/bandits_page.py` writes this page. The warm-up is honest: nothing is fitted to rewards of arms that were
 not pulled. All agents of a run see the same rounds. [The guide](bandits.md) says what the agents are.
 
-One setting of each agent serves all sets. That of the networks (relu, 50 units, prior variance 0.01, noise 0.1 of the
-rewards' variance, 100 steps of Adam for a training) was chosen on two runs of adult, covertype and shuttle with `lofi`,
-which are among those below. Rows of other agents have the same network, or what their papers say.
+One setting of each agent serves all sets. Prior variance and noise of the learners were chosen with `lofi` on two runs
+of adult, covertype and shuttle, the steps of a training and the prior of `neural-linear` on one run of the same sets.
+These runs are among those below.
 
 ## Rewards
 

@@ -217,8 +217,8 @@ def _of_chain(model: Any, **defaults: Any) -> Callable[[AgentConfig, dict[str, A
     def make(config: AgentConfig, settings: dict[str, Any]) -> AbstractRewards[Any]:
         network, mean = config.chain(OutputPerArm(config.arms))
         own = {**defaults, **settings}
-        batch = {"batch": 64} if model is MatchedRewards else {}
-        descent = _descent(own, **batch)
+        # Longer trainings fit the luck of the first rewards; an epoch of LiM2 is its own length.
+        descent = _descent(own, **({"batch": 64} if model is MatchedRewards else {"steps": 30}))
         return model(config.arms, config.features, network, mean, descent=descent, forgetting=config.forgetting, **own)
 
     return make
@@ -227,7 +227,7 @@ def _of_chain(model: Any, **defaults: Any) -> Callable[[AgentConfig, dict[str, A
 def _tangent(config: AgentConfig, settings: dict[str, Any]) -> AbstractRewards[Any]:
     network, mean, encoding = config.encoded()
     width = config.hidden[-1] if config.hidden else 1
-    descent = _descent(settings)
+    descent = _descent(settings, steps=30)
     return TangentRewards(
         config.arms,
         config.features,

@@ -54,7 +54,7 @@ class BootstrapRewards(AbstractRewards[Ensemble]):
     mean: Float[Tensor, " weight"]
     members: int = 10
     every: int = 100
-    descent: Descent = Descent()
+    descent: Descent = Descent(steps=30)
     forgetting: float = 0.0
 
     def __post_init__(self) -> None:
@@ -155,7 +155,7 @@ class DropoutRewards(AbstractRewards[Dropped]):
     probability: float = 0.2
     draws: int = 20
     every: int = 100
-    descent: Descent = Descent()
+    descent: Descent = Descent(steps=30)
     forgetting: float = 0.0
 
     def __post_init__(self) -> None:

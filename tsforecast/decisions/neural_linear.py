@@ -61,8 +61,8 @@ class NeuralLinearRewards(AbstractRewards[NeuralLinear]):
     mean: Float[Tensor, " weight"]
     memory: int = 0
     every: int = 100
-    descent: Descent = Descent()
-    variance: float = 4.0
+    descent: Descent = Descent(steps=30)
+    variance: float = 0.05
     shape: float = 6.0
     rate: float = 6.0
     forgetting: float = 0.0

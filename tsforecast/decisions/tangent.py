@@ -64,7 +64,7 @@ class TangentRewards(AbstractRewards[Tangent]):
     nu: float = 1.0
     full: bool = False
     every: int = 20
-    descent: Descent = Descent()
+    descent: Descent = Descent(steps=30)
     forgetting: float = 0.0
 
     def __post_init__(self) -> None:
