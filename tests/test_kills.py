@@ -165,6 +165,21 @@ def test_a_stream_that_is_killed(commands, tmp_path):
         assert contents(run).keys() | {"config.yaml"} == contents(whole).keys()
 
 
+def test_an_optimisation_that_is_killed(commands, tmp_path):
+    options = ["branin", "--hidden=5", "--evaluations=12"]
+    whole = tmp_path / "whole"
+    ended = commands.run("optimise", *options, "--output", whole, folder=whole)
+    assert ended.status == 0, ended.said
+    for moment in moments(ended.changes, 3)[::2]:
+        run = tmp_path / f"run{moment}"
+        start = ["optimise", *options, "--output", run]
+        kill(commands, *start, folder=run, moment=moment)
+        again(commands, start, ["optimise", "--resume", run], run)
+        tables = [pd.read_csv(folder / "evaluations.csv").drop(columns="seconds") for folder in (run, whole)]
+        pd.testing.assert_frame_equal(*tables)
+        assert contents(run).keys() | {"config.yaml"} == contents(whole).keys()
+
+
 def test_a_search_that_is_killed(commands, data, tmp_path):
     (tmp_path / "space.yaml").write_text(yaml.safe_dump({"learning_rate": {"low": 0.01, "high": 1.0, "log": True}}))
     start = [
