@@ -5,7 +5,6 @@ python runs/bandits_page.py
 
 import argparse
 import pathlib
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -22,6 +21,7 @@ PUBLISHED = {
     "NeuralTS": {"adult": "3769 (2)", "covertype": "1877 (83)", "shuttle": "4348 (265)"},
 }
 
+WAYS = ("--epsilon 0.05", "--bag 5", "--squarecb")  # of runs/bandits_vw.py, which needs a package of its own
 HEAD = """# Bandits: results
 
 `python runs/bandits.py` plays {rounds} rounds of each set and adds a line to `results/bandits.csv` for each run;
@@ -38,6 +38,9 @@ Means over runs, with the standard deviation behind; the number of runs is in th
 behind a name are rules.
 
 {rewards}
+
+Rows `vw` are Vowpal Wabbit (`cb_explore_adf`, linear in products of context and arm) by three ways to explore,
+`python runs/bandits_vw.py`.
 
 Published, means and standard deviations of ten runs (`-`: not published):
 
@@ -68,12 +71,13 @@ above. Other work ran beside it, on a machine of two cores.
 python datasets/bandits.py adult adult.data adult.test    # and covertype, shuttle, mushroom
 python runs/bandits.py --seeds 0 1 2
 python runs/bandits.py --changes --data covertype shuttle --seeds 0 1 2
+pip install vowpalwabbit; python runs/bandits_vw.py --seeds 0 1 2
 python runs/bandits_page.py
 ```
 """
 
 
-def table_of(frame: pd.DataFrame, rows: dict[str, dict[str, Any]]) -> str:
+def table_of(frame: pd.DataFrame, rows: list[str]) -> str:
     """Return rewards in Markdown: mean (sd) by set, and the number of runs."""
     names = [name for name in SETS if name in {*frame["data"]}]
     lines = [f"| agent | {' | '.join(names)} | runs |", f"| --- | {' | '.join('---' for _ in names)} | --- |"]
@@ -121,10 +125,10 @@ def main() -> None:
     lines += [f"| {who} | {' | '.join(cells.get(n, '-') for n in names)} |" for who, cells in PUBLISHED.items()]
     text = HEAD.format(
         rounds=rounds,
-        rewards=table_of(still, ROWS),
+        rewards=table_of(still, [*ROWS, *(f"vw {way}" for way in WAYS)]),
         published="\n".join(lines),
         costs=costs(still),
-        drifting=table_of(drifting, DRIFTING),
+        drifting=table_of(drifting, list(DRIFTING)),
     )
     with replace_file(options.page) as temporary:
         temporary.write_text(text, encoding="utf-8")
