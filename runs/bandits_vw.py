@@ -19,7 +19,6 @@ import torch
 from bandits import COLUMNS, STEPS
 from tables import ROOT, has_row
 from tqdm import tqdm
-from vowpalwabbit import Workspace  # pyright: ignore[reportMissingImports]
 
 from tsforecast.cli.runs import commit
 from tsforecast.data.files import append_rows
@@ -33,6 +32,8 @@ SETS = ("adult", "covertype", "shuttle", "mushroom", "wheel")
 
 def run(rounds: Environment, way: str, seed: int) -> dict[str, object]:
     """Return the scores of a way to explore."""
+    from vowpalwabbit import Workspace  # pyright: ignore[reportMissingImports]
+
     vw = Workspace(f"--cb_explore_adf {way} -q ca --quiet --random_seed {seed}")
     generator = torch.Generator().manual_seed(seed)
     statistics, paid, chosen = Statistics.empty(rounds.features), [], []
