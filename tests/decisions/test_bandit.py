@@ -63,6 +63,11 @@ def test_encodings_and_rules(encoding, rule):
     assert {arm for arm, _ in played} <= {0, 1, 2}
 
 
+def test_rules_have_amounts_of_their_own():
+    found = [config("linear", rule=rule).build()[1] for rule in ("ucb", "epsilon")]
+    assert [found[0].alpha, found[1].epsilon] == [1.0, 0.05]
+
+
 def test_a_greedy_agent_learns_which_arm_is_best():
     bandit = Bandit(AgentConfig("lofi", 3, 2, rule="ucb", settings={"steps": 50}))
     rounds = linear(300, torch.Generator().manual_seed(3), arms=3, features=2)

@@ -257,7 +257,7 @@ def bandit() -> ArgumentParser:
     group.add_argument("--change", action="store_true", help="the best arms change half-way")
     group = command.add_argument_group("agent")
     group.add_argument("--rule", type=str, default="auto", help=f"auto: the agent's own; {', '.join(names.RULES)}")
-    group.add_argument("--amount", type=float, default=1.0, help="standard deviations of ucb, probability of epsilon")
+    group.add_argument("--amount", type=float, help="standard deviations of ucb, 1; probability of epsilon, 0.05")
     group.add_argument("--encoding", type=str, default="output", help=", ".join(names.ENCODINGS))
     group.add_argument("--hidden", type=int, nargs="*", default=[50], help="widths of hidden layers; none: linear")
     group.add_argument("--activation", type=str, default="relu", help=", ".join(names.ACTIVATIONS))

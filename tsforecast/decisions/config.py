@@ -30,12 +30,12 @@ from tsforecast.learners.network import AbstractNetwork
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {"tanh": nn.Tanh, "relu": nn.ReLU, "sigmoid": nn.Sigmoid}
 
-# Rules by name; what some of them take a number for.
-RULES: dict[str, Callable[[float], AbstractRule]] = {
+# Rules by name; some take a number, or have their own where that is None.
+RULES: dict[str, Callable[[float | None], AbstractRule]] = {
     "thompson": lambda amount: Thompson(),
-    "ucb": UCB,
+    "ucb": lambda amount: UCB() if amount is None else UCB(amount),
     "greedy": lambda amount: Greedy(),
-    "epsilon": EpsilonGreedy,
+    "epsilon": lambda amount: EpsilonGreedy() if amount is None else EpsilonGreedy(amount),
 }
 
 ENCODINGS: dict[str, Callable[[int], AbstractEncoding]] = {
@@ -56,7 +56,7 @@ class AgentConfig:
         arms: How many there are.
         features: Of a context.
         rule: "auto" (the agent's own), "thompson", "ucb", "greedy" or "epsilon".
-        amount: Standard deviations of "ucb"; probability of "epsilon".
+        amount: Standard deviations of "ucb", probability of "epsilon"; None for 1 and 0.05.
         encoding: Of context and arm, for networks that a learner or NeuralTS has: "output" for one output an arm,
             "concatenated", or "block".
         hidden: Widths of hidden layers; () is linear.
@@ -81,7 +81,7 @@ class AgentConfig:
     arms: int = 2
     features: int = 1
     rule: str = "auto"
-    amount: float = 1.0
+    amount: float | None = None
     encoding: str = "output"
     hidden: tuple[int, ...] = (50,)
     activation: str = "relu"
