@@ -2,7 +2,9 @@
 
 import abc
 import dataclasses
+import functools
 import math
+from collections.abc import Callable
 
 import torch
 from jaxtyping import Float
@@ -26,6 +28,7 @@ _SCALES = (
 _LEAST = 5e-2  # probability from which on the mixture is exact enough; quadrature below
 
 _NODES = 401
+_CHUNK = 4096  # points whose grids are in memory together
 _DROP = 40.0  # nats below the mode where the grid of a quadrature ends
 
 
@@ -100,7 +103,7 @@ class LogisticSite(AbstractSite):
         matched, left, mass = _mixture_moments(mean, variance, label)
         rare = mass < _LEAST
         if bool(rare.any()):
-            again = logistic_moments(mean[rare], variance[rare], label[rare])
+            again = _in_chunks(logistic_moments, mean[rare], variance[rare], label[rare])
             matched, left = (x.masked_scatter(rare, y) for x, y in zip((matched, left), again, strict=True))
         return matched, left
 
@@ -164,7 +167,10 @@ class PoissonSite(AbstractSite):
             middle = 0.5 * (low + high)
             above = middle + variance * middle.exp() > centre
             low, high = torch.where(above, low, middle), torch.where(above, middle, high)
-        return _quadrature(self, 0.5 * (low + high), mean, variance, target)
+        mode = 0.5 * (low + high)
+        if mode.ndim != 1:
+            return _quadrature(self, mode, mean, variance, target)
+        return _in_chunks(functools.partial(_quadrature, self), mode, mean, variance, target)
 
 
 def _quadrature(
@@ -185,6 +191,13 @@ def _quadrature(
     mass = (log_density + place.cosh().log()).softmax(-1)  # d grid / d place
     shift = (mass * offset).sum(-1)
     return mode + shift, (mass * (offset - shift.unsqueeze(-1)).square()).sum(-1)
+
+
+def _in_chunks(moments: Callable[..., tuple[Tensor, Tensor]], *parts: Tensor) -> tuple[Tensor, Tensor]:
+    """Moments of many points, a few thousand grids at a time."""
+    found = [moments(*part) for part in zip(*(x.split(_CHUNK) for x in parts), strict=True)]
+    first, second = zip(*found, strict=True)
+    return torch.cat(first), torch.cat(second)
 
 
 def _mixture_moments(mean: Tensor, variance: Tensor, label: Tensor) -> tuple[Tensor, Tensor, Tensor]:
