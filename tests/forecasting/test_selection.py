@@ -6,20 +6,22 @@ import numpy as np
 import pandas as pd
 import pytest
 from gluonts.model import Predictor
-from gluonts.model.forecast import QuantileForecast
+from gluonts.model.forecast import SampleForecast
+from properscoring import crps_ensemble
 
 from tsforecast import StateSpaceEstimator
 from tsforecast.data.task import ForecastTask
-from tsforecast.evaluation import score
 from tsforecast.forecasting.selection import (
     ROUNDS,
     Candidate,
     Trial,
     candidates,
     comparison,
+    labels_of,
+    pooled,
+    quantiles_of,
     relative_scores,
     select,
-    series_losses,
 )
 
 
@@ -41,23 +43,19 @@ def task(**options):
 
 
 class Shifted(Predictor):
-    """Forecasts the truth and an error, with quantiles that are all the same."""
+    """Forecasts the truth and an error, by twenty paths."""
 
-    def __init__(self, error):
+    def __init__(self, error, spread=0.0):
         super().__init__(prediction_length=4)
-        self.error = error
+        self.error, self.spread = error, spread
 
     def predict(self, dataset, **_):
         for past in dataset:
             whole = next(e for e in entries() if e["item_id"] == past["item_id"])["target"]
             begin = past["target"].shape[-1]
             values = whole[begin : begin + 4] + self.error
-            yield QuantileForecast(
-                np.stack([values] * 9),
-                start_date=past["start"] + begin,
-                forecast_keys=[str(k / 10) for k in range(1, 10)],
-                item_id=past["item_id"],
-            )
+            paths = np.stack([values + self.spread * z for z in np.random.default_rng(begin).standard_normal(20)])
+            yield SampleForecast(paths, start_date=past["start"] + begin, item_id=past["item_id"])
 
 
 def shifted(errors):
@@ -123,13 +121,61 @@ def test_candidates():
     assert not any("year" in str(c) for c in candidates(ForecastTask("toy", "D", 40, 0, daily.entries)))
 
 
-def test_the_score_is_that_of_the_evaluation():
+def test_the_score_is_the_crps_of_each_series():
+    """Twenty paths are their own quantiles, so the score is that of the sample."""
     compared = ForecastTask("toy", "M", 4, 3, entries())
-    losses, size = series_losses(Shifted(1.5), compared)
-    expected = score(Shifted(1.5).predict(past for past, _ in compared.test()), compared.test()).per_forecast
-    sums = (expected["crps"] * expected["size"]).groupby("item_id").sum()
-    np.testing.assert_allclose(losses, sums, rtol=1e-9)
-    assert size == pytest.approx(expected["size"].sum())
+    predictor = Shifted(1.5, spread=2.0)
+    (trial, *_) = select(compared, lambda *_: predictor).trials
+    pasts, labels = zip(*compared.test(), strict=True)
+    forecasts = predictor.predict(pasts)
+    scores = [crps_ensemble(y["target"], f.samples.T).sum() for f, y in zip(forecasts, labels, strict=True)]
+    np.testing.assert_allclose(trial.losses, np.reshape(scores, (3, -1)).sum(1), rtol=1e-5)
+    assert trial.size == pytest.approx(sum(np.abs(y["target"]).sum() for y in labels))
+
+
+def trial_of(name, predictor, compared):
+    quantiles = quantiles_of(predictor, compared)
+    values, owner = labels_of(compared)
+    losses = crps_ensemble(values, quantiles)
+    return Trial(Candidate(name), 8, np.bincount(owner, losses), np.abs(values).sum(), 0.0, quantiles)
+
+
+def test_a_mixture_is_taken_where_it_is_better():
+    """One candidate is too high and one too low; the weights are the best of a grid, by the CRPS of the mixture."""
+    compared = ForecastTask("toy", "M", 4, 3, entries())
+    labels = labels_of(compared)
+    trials = [trial_of("bank", Shifted(1.0, 1.0), compared), trial_of("issm", Shifted(-1.6, 1.0), compared)]
+    found = pooled(trials, *labels)
+    assert found.candidate.options["members"] == "bank; issm"
+    weight = float(found.candidate.options["weights"].split(",")[0])
+    values, owner = labels
+    unit = np.mean([t.losses for t in trials], 0)[owner]
+
+    def scored(share):
+        both = np.concatenate([t.quantiles for t in trials], 1)
+        weights = np.repeat([share / 20, (1 - share) / 20], 20)[None].repeat(len(values), 0)
+        return crps_ensemble(values, both, weights)
+
+    grid = np.linspace(0, 1, 101)
+    assert weight == pytest.approx(grid[np.argmin([(scored(w) / unit).sum() for w in grid])], abs=0.011)
+    np.testing.assert_allclose(found.losses, np.bincount(owner, scored(weight)), rtol=1e-9)
+
+    def train(candidate, *_):
+        return Shifted({"bank": 1.0, "issm": -1.6}[candidate.model] if not candidate.options else 50.0, 1.0)
+
+    selection = select(compared, train)
+    assert selection.chosen.model == "pool"
+    assert selection.rows()[0]["model"] == "pool"
+    assert selection.rows()[0]["relative"] < 0.95 * selection.rows()[1]["relative"]
+
+
+def test_no_mixture_where_one_is_better_than_all():
+    compared = ForecastTask("toy", "M", 4, 3, entries())
+    trials = [trial_of("bank", Shifted(0.5, 1.0), compared), trial_of("issm", Shifted(3.0, 1.0), compared)]
+    assert pooled(trials, *labels_of(compared)) is None
+    gap = [{**entry, "target": np.where(np.arange(60) > 55, np.nan, entry["target"])} for entry in compared.entries]
+    missing = ForecastTask("toy", "M", 4, 3, gap)  # values that are missing count nowhere
+    assert select(missing, lambda c, *_: Shifted(3.0 if c.options else 0.5, 1.0)).trials[0].losses.max() < 10
 
 
 def test_all_series_count_alike():

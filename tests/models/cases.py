@@ -69,6 +69,14 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
             "resampling_gradient": "stop-gradient",
         },
     ),
+    "pool": (
+        "pool",
+        {
+            "members": "bank structures=trend,level+day_of_week; issm components=damped_level+cycle_of_3; "
+            "gls state_dim=3 objective=likelihood transformation=asinh",
+            "weights": "0.5,0.2,0.3",
+        },
+    ),
     "arsgls": ("arsgls", _AUXILIARY),
     "arsgls-encoder": ("arsgls", {**_AUXILIARY, "proposal": "encoder"}),
     "arsgls-bootstrap": ("arsgls", {**_AUXILIARY, "proposal": "bootstrap"}),
@@ -88,12 +96,13 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 LINEAR = [case for case, (name, _) in CASES.items() if name in ("issm", "gls", "deepstate")]
 BANKS = [case for case, (name, _) in CASES.items() if name == "bank"]
-SWITCHING = [case for case in CASES if case not in LINEAR + BANKS]
+POOLS = [case for case, (name, _) in CASES.items() if name == "pool"]
+SWITCHING = [case for case in CASES if case not in LINEAR + BANKS + POOLS]
 _KINDS = {"negative-binomial": "counts", "bernoulli": "binary"}
 # Without those which differ from another case in proposal, recurrence or gradient alone.
 DISTINCT = [case for case in CASES if case not in ("rsgls-paper", "arsgls-encoder", "arsgls-bootstrap")]
 # Where the options of a model with particles do not matter at all.
-FEW = [*BANKS, *LINEAR, "sgls-categorical", "rsgls-issm", "arsgls-targets"]
+FEW = [*BANKS, *POOLS, *LINEAR, "sgls-categorical", "rsgls-issm", "arsgls-targets"]
 # Cases whose data are real numbers: they can be shifted, scaled and transformed.
 REAL = [case for case, (_, options) in CASES.items() if options.get("likelihood") not in _KINDS]
 

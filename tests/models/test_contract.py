@@ -18,6 +18,7 @@ from tests.models.cases import (
     FEW,
     HORIZON,
     LINEAR,
+    POOLS,
     REAL,
     SWITCHING,
     entries_of,
@@ -28,11 +29,13 @@ from tests.models.cases import (
 )
 from tests.models.noise import no_noise, shared_noise
 from tsforecast.core import Gaussian
-from tsforecast.models import FORMAT, INPUT_NAMES, MODELS, Belief, Series
-from tsforecast.models.records import BankState
+from tsforecast.models import FORMAT, INPUT_NAMES, MODELS, Belief, ExactInference, Series
+from tsforecast.models.parts.bank import BankInference
+from tsforecast.models.parts.pool import PoolInference
+from tsforecast.models.records import BankState, PoolState
 
 EXACT = {"rtol": 1e-9, "atol": 1e-9}
-SCALED = [case for case in FEW if case not in BANKS]  # with options of scaling
+SCALED = [case for case in FEW if case not in BANKS + POOLS]  # with options of scaling
 
 
 @pytest.fixture(params=CASES)
@@ -64,7 +67,11 @@ def compare_series(mine, its, k):
             at = 0 if a.ndim == 1 or isinstance(mine.state, Gaussian | BankState) else 1
             torch.testing.assert_close(a.select(at, 0), b.select(at, k), **EXACT)
 
-    pytree.tree_map(compare, mine.state, its.state)
+    if isinstance(mine.state, PoolState):
+        for one, other in zip(mine.state.members, its.state.members, strict=True):
+            compare_series(one, other, k)
+    else:
+        pytree.tree_map(compare, mine.state, its.state)
     for name in ("location", "scale"):
         torch.testing.assert_close(getattr(mine, name)[0], getattr(its, name)[k], **EXACT)
 
@@ -178,17 +185,19 @@ def test_what_stands_at_a_missing_value_has_no_influence(case):
         assert not torch.equal(loss, seeded(model.loss, make_batch(model, entries)))
 
 
-def start_of(case, model, batch):
+def start_of(inference, batch):
     """The belief before the first step."""
-    location, scale = model.inference.scale_of(batch)
-    time_slice = model.inference.slice_of(batch, "past")
-    if case in BANKS:
-        state = model.inference.beginning(time_slice, Series.of(batch))
-    elif case in LINEAR:
-        _, state = linear_of(model.inference, time_slice, batch)
+    location, scale = inference.scale_of(batch)
+    time_slice = inference.slice_of(batch, "past")
+    if isinstance(inference, PoolInference):
+        state = PoolState(tuple(start_of(member, own) for member, own in inference.each(batch)))
+    elif isinstance(inference, BankInference):
+        state = inference.beginning(time_slice, Series.of(batch))
+    elif isinstance(inference, ExactInference):
+        _, state = linear_of(inference, time_slice, batch)
     else:
-        system, prior = model.dynamics.switching(time_slice, Series.of(batch), location, scale, proposing=False)
-        state = system.begin(model.inference.particles.num_particles, prior)
+        system, prior = inference.dynamics.switching(time_slice, Series.of(batch), location, scale, proposing=False)
+        state = system.begin(inference.particles.num_particles, prior)
     return Belief(state, location, scale, Series.of(batch))
 
 
@@ -196,7 +205,7 @@ def test_filtering_on_equals_filtering_at_once(case):
     """With random numbers that go on, too."""
     model, entries = model_and_entries(case)
     batch = make_batch(model, entries[:1])
-    start = start_of(case, model, batch)
+    start = start_of(model.inference, batch)
     whole, terms = seeded(model.filter, batch, start)
     past = [name for name in batch if name.startswith("past_")]
     first = {**batch, **{name: batch[name][:, :5] for name in past}}
@@ -320,7 +329,7 @@ def test_the_model_reads_what_it_is_told(case):
     batch = make_batch(model, entries)
     unread = (
         {"time_feat", "static_real"}
-        if case in [*BANKS, *LINEAR] and case not in ("issm-network", "deepstate")
+        if case in [*BANKS, *POOLS, *LINEAR] and case not in ("issm-network", "deepstate")
         else set()
     )
     unread |= {"season_index"} if case.startswith("gls") else set()
@@ -360,7 +369,7 @@ def test_transformations(case, transformation):
     torch.testing.assert_close(mine, its, **EXACT)
 
 
-@pytest.mark.parametrize("case", [*FEW, "rsgls", "arsgls-student-t"])
+@pytest.mark.parametrize("case", [*(case for case in FEW if case not in POOLS), "rsgls", "arsgls-student-t"])
 def test_the_scale_is_that_of_the_target(case):
     """In units of a thousandth a series has the same likelihood, and its forecast a thousandfold."""
     shift = 0 if case in BANKS else 5
@@ -469,6 +478,8 @@ def test_the_same_seed_gives_the_same_model_and_loss(case):
     ],
 )
 def test_unknown_choices_are_refused(case, options, message):
+    if case in POOLS and "objective" in options:
+        pytest.skip("an option of the members")
     if case in BANKS and not options.keys() <= {"clip", "objective"}:
         options, message = {f"{name}s": value for name, value in options.items()}, "s"
     with pytest.raises(ValueError, match=message):

@@ -30,7 +30,7 @@ def make_marginals(names, clip="none", deviation=None):
         if name == "none":
             mean[:, k], spread[:, k] = 4 * mean[:, k], 3 * spread[:, k]
     weight = torch.randn(SERIES, len(names), generator=generator, dtype=torch.float64).log_softmax(1)
-    return Marginals(weight, mean, spread, SIZE, names, clip)
+    return Marginals(weight, mean, spread, SIZE.unsqueeze(1).expand(-1, len(names), -1), names, clip)
 
 
 def draws(found, count):
@@ -130,7 +130,7 @@ def test_components_far_apart():
     weight = torch.tensor([[0.5, 0.5]], dtype=torch.float64).log()
     mean = torch.tensor([-1.0, np.arcsinh(1e6)]).double().reshape(1, 2, 1, 1)
     deviation = torch.tensor([0.0, 1e-3]).double().reshape(1, 2, 1, 1)
-    found = Marginals(weight, mean, deviation, SIZE[:1, :1], ("none", "asinh"))
+    found = Marginals(weight, mean, deviation, SIZE[:1, :1].expand(1, 2).unsqueeze(-1), ("none", "asinh"))
     low, middle, high = found.quantile(torch.tensor([0.3, 0.4999, 0.75], dtype=torch.float64)).flatten().tolist()
     assert (low, middle) == pytest.approx((-1.0, -1.0))
     assert high == pytest.approx(1e6)

@@ -20,6 +20,8 @@ from tsforecast.seasons import season_index
 
 log = logging.getLogger(__name__)
 
+_LATENESS = 3  # power of a uniform number by which splits of growing windows are drawn: half of them in the last eighth
+
 
 @lru_cache(maxsize=256)
 def _calendar(start: pd.Period, length: int, seasons: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray]:
@@ -170,7 +172,8 @@ class EpochLoader:
         at_end: Take the last window of every series, in order, instead of random ones (validation).
         buffer: Windows among which the order is shuffled.
         scaling_length: Of a model to which the unit of the data does not matter, see `find_exponents`; None for others.
-        growing: Whether a window has all of the past before its split, up to `past` steps, as a prediction has it.
+        growing: Whether a window has all of the past before its split, up to `past` steps, as a prediction has it. Late
+            splits are then drawn more often, since it is the end that a forecast begins at.
     """
 
     def __init__(
@@ -248,9 +251,11 @@ class EpochLoader:
                 if self.past is not None:  # a third of a short series is left to choose the split from
                     past = min(self.past, past if self.at_end else max(2 * past // 3, 1))
                 first = last if self.at_end else begin + past
-                split = int(rng.integers(first, last + 1))
                 if self.growing and self.past is not None:
+                    split = last - int((last + 1 - first) * rng.random() ** _LATENESS)
                     past = min(self.past, split - begin)
+                else:
+                    split = int(rng.integers(first, last + 1))
                 yield since_first_value(cut(entry, split, past, self.future))
                 if remaining is not None:
                     remaining -= 1

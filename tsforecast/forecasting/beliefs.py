@@ -20,7 +20,7 @@ from tsforecast.data.files import save_tensors
 from tsforecast.data.frequency import expected_alias_warnings
 from tsforecast.data.tensors import expect_like, load_tensors
 from tsforecast.models import FORMAT, AbstractForecaster, Belief, Series
-from tsforecast.models.records import BankState
+from tsforecast.models.records import BankState, PoolState
 
 _LARGEST_EXPONENT = 1075  # of float64
 _STATIC = ("feat_static_cat", "feat_static_real")
@@ -92,17 +92,24 @@ def join(beliefs: list[Belief]) -> Belief:
 
 def split(belief: Belief) -> list[Belief]:
     """Return a belief about many series as many beliefs about one."""
-    state, series = belief.state, len(belief.location)
-    wide: Gaussian | ParticleState | BankState
-    if isinstance(state, Gaussian):
-        wide = _expanded(state, (series,))
-    elif isinstance(state, BankState):
-        wide = state
-    else:
-        wide = replace(state, state=_expanded(state.state, tuple(state.log_weight.shape)))
-    whole = replace(belief, state=wide)
+    whole, series = _wide(belief), len(belief.location)
     # Cloned, so that a series that is kept does not keep its whole batch.
     return [_map(lambda parts, dim, k=k: parts[0].narrow(dim, k, 1).clone(), [whole]) for k in range(series)]
+
+
+def _wide(belief: Belief) -> Belief:
+    """Return the belief with a covariance for each series, where it was shared."""
+    state = belief.state
+    wide: Gaussian | ParticleState | BankState | PoolState
+    if isinstance(state, Gaussian):
+        wide = _expanded(state, (len(belief.location),))
+    elif isinstance(state, BankState):
+        wide = state
+    elif isinstance(state, PoolState):
+        wide = PoolState(tuple(_wide(member) for member in state.members))
+    else:
+        wide = replace(state, state=_expanded(state.state, tuple(state.log_weight.shape)))
+    return replace(belief, state=wide)
 
 
 def _expanded(state: Gaussian, batch: tuple[int, ...]) -> Gaussian:
@@ -121,6 +128,9 @@ def _map(function: Callable[[Sequence[Tensor], int], Tensor], beliefs: list[Beli
         state: Any = Gaussian(of([s.mean for s in states], 0), of([s.cov for s in states], 0))
     elif isinstance(states[0], BankState):
         state = pytree.tree_map(lambda *parts: of(parts, 0), *states)
+    elif isinstance(states[0], PoolState):
+        members = zip(*(s.members for s in states), strict=True)
+        state = PoolState(tuple(_map(function, list(each)) for each in members))
     else:
         given = Gaussian(of([s.state.mean for s in states], 1), of([s.state.cov for s in states], 1))
         names = [field.name for field in fields(ParticleState) if field.name not in ("state", "begun")]
@@ -243,7 +253,7 @@ def _plain(record: Any) -> Any:
     """Return records as dictionaries of tensors."""
     if isinstance(record, tuple):
         return {str(number): _plain(part) for number, part in enumerate(record)}
-    if isinstance(record, Belief | Series | ParticleState | BankState | Gaussian):
+    if isinstance(record, Belief | Series | ParticleState | BankState | PoolState | Gaussian):
         return {field.name: _plain(getattr(record, field.name)) for field in fields(record)}
     return record
 
@@ -252,6 +262,9 @@ def _belief(plain: dict[str, Any]) -> Belief:
     state, series = plain["state"], Series(**plain["series"])
     if "mean" in state:
         return Belief(**{**plain, "state": Gaussian(**state), "series": series})
+    if "members" in state:
+        members = tuple(_belief(one) for one in state["members"].values())
+        return Belief(**{**plain, "state": PoolState(members), "series": series})
     if "states" in state:
         states = tuple(Gaussian(**one) for one in state["states"].values())
         return Belief(**{**plain, "state": BankState(**{**state, "states": states}), "series": series})

@@ -378,7 +378,7 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
             recent=self.train_length or None,
             buffer=shuffle_buffer_length or 4096,
             scaling_length=_free_scaling(module),
-            growing=module.dynamics.is_pooled,
+            growing=module.dynamics.is_growing,
         )
 
     def _num_batches(self, module: AbstractForecaster) -> int:

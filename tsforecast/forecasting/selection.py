@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from gluonts.model import Predictor
 from numpy.typing import NDArray
+from scipy.optimize import minimize
 
 from tsforecast.data.frequency import calendar_unit, default_season, expected_alias_warnings
-from tsforecast.data.quantiles import TENTHS, forecast_quantiles
+from tsforecast.data.quantiles import forecast_quantiles
 from tsforecast.data.task import ForecastTask, instances
 from tsforecast.models.parts.component_names import structures_of
 from tsforecast.progress import follow, silent_trainings
@@ -21,7 +22,10 @@ log = logging.getLogger(__name__)
 ROUNDS = (8, 20)  # epochs of the short trainings; after a round, half of the candidates are left
 _SERIES = 128  # that candidates are compared on, at most
 _WINDOWS = 3  # cut points, at most
-_MARGIN = 0.01  # relative difference of scores below which the candidate that is named first is taken
+_MARGIN = 0.01  # relative difference of scores below which the candidate that is named first is taken, and no pool
+_LEAST = 0.1  # weight of a member of a pool
+# Quantiles in the middle of equal shares: as a sample of equal weights they have the CRPS that is their quantile loss.
+_LEVELS = tuple(((np.arange(20) + 0.5) / 20).tolist())
 _YEAR = {"D": 366, "B": 262, "W": 53}  # steps of a year; two of them show a season
 _LONG = 20  # seasons from which parameters of each series may pay
 
@@ -49,10 +53,10 @@ class Trial:
     Attributes:
         candidate: The candidate.
         epochs: Length of the training.
-        losses: CRPS of every series on the windows, the mean of its quantile losses over tenths; infinite where the
-            training diverged.
+        losses: CRPS of every series on the windows, by twenty quantiles; infinite where the training diverged.
         size: Sum of the absolute labels.
         seconds: What training and scoring took.
+        quantiles: Of every value of the windows, (value, level); None of a pool, or where the training diverged.
     """
 
     candidate: Candidate
@@ -60,10 +64,11 @@ class Trial:
     losses: NDArray[np.float64]
     size: float
     seconds: float
+    quantiles: NDArray[np.float64] | None = None
 
     @property
     def crps(self) -> float:
-        """Return the weighted quantile loss, the `crps` of `tsforecast.evaluation`."""
+        """Return the weighted quantile loss: the CRPS by the sum of absolute labels."""
         return float(self.losses.sum() / self.size) if self.size else 0.0
 
 
@@ -153,7 +158,8 @@ def select(
     """Returns the candidate with the best forecasts of windows before the end, by short trainings; the log shows all.
 
     Every round trains what is left on a sample of the series without their last windows, and scores these. The better
-    half goes on to a longer round (successive halving; Jamieson and Talwalkar 2016).
+    half goes on to a longer round (successive halving; Jamieson and Talwalkar 2016). A mixture of those in the last
+    round is taken where it is better than each of them (`pooled`).
 
     Args:
         task: Series without a test part: all of their values may be looked at.
@@ -180,6 +186,9 @@ def select(
         order = np.argsort(relative_scores(done), kind="stable")[: (len(done) + 1) // 2]
         left = [done[place].candidate for place in sorted(order)]
     last = [trial for trial in trials if trial.epochs == trials[-1].epochs]
+    if (mixed := pooled(last, *labels_of(compared))) is not None:
+        trials.append(mixed)
+        last.append(mixed)
     scores = relative_scores(last)
     chosen = next(trial for trial, found in zip(last, scores, strict=True) if found <= min(scores) * (1 + _MARGIN))
     windows = f"{compared.windows} windows of {compared.prediction_length} steps before the end"
@@ -217,29 +226,95 @@ def _trial(
 ) -> Trial:
     """Return the scores of a short training, infinite where it diverges."""
     began = time.monotonic()
+    values, owner = labels_of(task)
     try:
         with silent_trainings():
-            losses, size = series_losses(train(candidate, epochs, task.train), task)
+            quantiles = quantiles_of(train(candidate, epochs, task.train), task)
+        losses = np.bincount(owner, _crps(quantiles, values), len(task.entries)).astype(np.float64)
     except ArithmeticError as error:
         log.info("%s diverged: %s", candidate, error)
-        losses, size = np.full(len(task.entries), np.inf), 1.0
-    return Trial(candidate, epochs, losses, size, time.monotonic() - began)
+        quantiles, losses = None, np.full(len(task.entries), np.inf)
+    size = float(np.abs(np.nan_to_num(values)).sum())
+    return Trial(candidate, epochs, losses, size, time.monotonic() - began, quantiles)
 
 
-def series_losses(predictor: Predictor, task: ForecastTask) -> tuple[NDArray[np.float64], float]:
-    """Return the CRPS of each series, the mean of quantile losses over tenths, summed over all test windows.
+def labels_of(task: ForecastTask) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Return all values of a task's windows, NaN where one is missing, and the number of the series of each."""
+    _, labels = instances(task.test())
+    each = [np.asarray(label["target"], np.float64).ravel() for label in labels]
+    windows = len(each) // len(task.entries)
+    sizes = [len(one) for one in each]
+    return np.concatenate(each), np.repeat(np.repeat(np.arange(len(task.entries)), windows), sizes)
 
-    Returns:
-        The losses (series,), and the sum of all absolute labels.
-    """
-    pasts, labels = instances(task.test())
-    levels = np.reshape(TENTHS, (-1, 1))
-    losses, size = [], 0.0
+
+def quantiles_of(predictor: Predictor, task: ForecastTask) -> NDArray[np.float64]:
+    """Return twenty quantiles of every value of a task's windows, in the order of `labels_of`."""
+    pasts, _ = instances(task.test())
+    found = []
     with expected_alias_warnings():
-        for forecast, label in zip(predictor.predict(pasts), labels, strict=True):
-            values = np.atleast_2d(np.asarray(label["target"], np.float64)).T.reshape(1, -1)
-            quantiles = forecast_quantiles(forecast, TENTHS).reshape(len(TENTHS), -1)
-            error = np.where(np.isfinite(values), values - quantiles, 0.0)
-            losses.append(2 * np.maximum(levels * error, (levels - 1) * error).mean(0).sum())
-            size += float(np.abs(values[np.isfinite(values)]).sum())
-    return np.reshape(losses, (len(task.entries), -1)).sum(1), size
+        for forecast in predictor.predict(pasts):
+            quantiles = forecast_quantiles(forecast, _LEVELS)
+            found.append(np.moveaxis(quantiles, 0, -1).swapaxes(0, -2).reshape(-1, len(_LEVELS)))
+    return np.concatenate(found)
+
+
+def _crps(quantiles: NDArray[np.float64], values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return twice the mean quantile loss of each value, 0 where it is missing."""
+    error = values[:, None] - quantiles
+    levels = np.asarray(_LEVELS)
+    return np.nan_to_num(2 * np.maximum(levels * error, (levels - 1) * error).mean(1))
+
+
+def pooled(trials: Sequence[Trial], values: NDArray[np.float64], owner: NDArray[np.int64]) -> Trial | None:
+    """Return the mixture of candidates with the lowest CRPS, its weights found on the same windows; None of one alone.
+
+    With F = sum_k w_k F_k and X_k ~ F_k, the CRPS is sum_k w_k E|X_k - y| - sum_kl w_k w_l E|X_k - X_l| / 2 (Gneiting
+    and Raftery 2007, eq. 21): it is quadratic in the weights. All series count alike, see `relative_scores`.
+
+    Args:
+        trials: Trainings of one round.
+        values: Labels, see `labels_of`.
+        owner: Their series.
+    """
+    usable = [trial for trial in trials if trial.quantiles is not None]
+    samples = [trial.quantiles for trial in usable if trial.quantiles is not None]
+    seen = np.isfinite(values)
+    count = len(usable)
+    series = int(owner.max()) + 1
+    away = np.stack([np.bincount(owner[seen], np.abs(x - values[:, None]).mean(1)[seen], series) for x in samples], 1)
+    apart = np.zeros((series, count, count))
+    for k in range(count):
+        for other in range(k + 1):
+            distance = np.abs(samples[k][seen, :, None] - samples[other][seen, None]).mean((1, 2))
+            apart[:, k, other] = apart[:, other, k] = np.bincount(owner[seen], distance, series)
+    unit = np.stack([trial.losses for trial in usable]).mean(0)
+    share = np.divide(1.0, unit, out=np.zeros_like(unit), where=unit > 0) / series
+    weights = _best_weights(share @ away, np.einsum("s,skl->kl", share, apart))
+    members = np.flatnonzero(weights)
+    if len(members) < 2:
+        return None
+    losses = away @ weights - 0.5 * np.einsum("skl,k,l->s", apart, weights, weights)
+    options = {
+        "members": "; ".join(str(usable[k].candidate) for k in members),
+        "weights": ",".join(f"{weights[k]:.2f}" for k in members),
+    }
+    return Trial(Candidate("pool", options), usable[0].epochs, losses, usable[0].size, 0.0)
+
+
+def _best_weights(away: NDArray[np.float64], apart: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return weights that minimise away . w - w' apart w / 2; small ones are 0."""
+    weights = np.full(len(away), 1 / len(away), np.float64)
+    for _ in range(2):
+        left = np.flatnonzero(weights >= _LEAST)
+        linear, square = away[left], apart[np.ix_(left, left)]
+        found = minimize(
+            lambda w, a=linear, b=square: (a @ w - 0.5 * w @ b @ w, a - b @ w),
+            np.full(len(left), 1 / len(left)),
+            jac=True,
+            bounds=[(0, 1)] * len(left),
+            constraints={"type": "eq", "fun": lambda w: w.sum() - 1, "jac": np.ones_like},
+        )
+        weights = np.zeros(len(away))
+        weights[left] = found.x
+    weights = np.where(weights >= _LEAST, np.round(weights, 2), 0.0)
+    return weights / weights.sum()

@@ -9,6 +9,7 @@ from tsforecast.models.kvae import KVAEMCForecaster, KVAERBForecaster
 from tsforecast.models.options import DATA_DECIDED, RECORDS, make_model, options_of, records_of
 from tsforecast.models.parts.exact import ExactInference
 from tsforecast.models.parts.monte_carlo import ParticleInference
+from tsforecast.models.pool import PoolForecaster
 from tsforecast.models.records import INPUT_NAMES, Batch, Belief, DataSpec, Series
 from tsforecast.models.rsgls_issm import RSGLSISSMForecaster
 from tsforecast.models.sgls import ARSGLSForecaster, RSGLSForecaster, SGLSForecaster
@@ -21,6 +22,7 @@ MODELS: dict[str, type[AbstractForecaster]] = {
     "sgls": SGLSForecaster,
     "rsgls": RSGLSForecaster,
     "rsgls-issm": RSGLSISSMForecaster,
+    "pool": PoolForecaster,
     "arsgls": ARSGLSForecaster,
     "kvae-rb": KVAERBForecaster,
     "kvae-mc": KVAEMCForecaster,
@@ -45,6 +47,7 @@ __all__ = [
     "KVAEMCForecaster",
     "KVAERBForecaster",
     "ParticleInference",
+    "PoolForecaster",
     "RSGLSForecaster",
     "RSGLSISSMForecaster",
     "SGLSForecaster",

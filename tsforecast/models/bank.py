@@ -37,7 +37,7 @@ class BankDynamics(AbstractBankDynamics):
     def __init__(self, data: DataSpec, structures: list[str], transformations: list[str], scales: str) -> None:
         super().__init__()
         one_of(("pooled", "free"), scales=scales)
-        self.is_pooled = scales == "pooled"
+        self.is_pooled = self.is_growing = scales == "pooled"
         self.transformations = transformations
         # The transformation is a category of series: its parameters deviate from what all share.
         cardinality = [*data.cardinality, len(transformations)]

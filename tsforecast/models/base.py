@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tsforecast.models.options import make_model
 from tsforecast.models.parts.inference import AbstractInference
-from tsforecast.models.parts.optimisation import ParameterGroups
+from tsforecast.models.parts.optimisation import ParameterGroups, PoolGroups
 from tsforecast.models.records import Batch, Belief, DataSpec
 
 # Format of checkpoints and beliefs. It is raised when older ones can no longer be read.
@@ -44,7 +44,7 @@ class AbstractForecaster(pl.LightningModule, Generic[SomeInference]):
         data: DataSpec,
         records: tuple[Any, ...],
         inference: SomeInference,
-        groups: ParameterGroups,
+        groups: ParameterGroups | PoolGroups,
         begin: Callable[[SomeInference, Batch], None] | None = None,
     ) -> None:
         super().__init__()

@@ -105,18 +105,31 @@ class BankState:
 
 @register_record
 @dataclasses.dataclass(frozen=True)
+class PoolState:
+    """What the members of a pool know at the end of the past.
+
+    Attributes:
+        members: The belief of each.
+    """
+
+    members: tuple["Belief", ...]
+
+
+@register_record
+@dataclasses.dataclass(frozen=True)
 class Belief:
     """All of the past that the future needs.
 
     Attributes:
-        state: Belief over the last state, in scaled units: a Gaussian, particles with switches, or those of a bank.
+        state: Belief over the last state, in scaled units: a Gaussian, particles with switches, those of a bank, or the
+            beliefs of a pool.
         location: Centre of the scaling, frozen when filtering began.
         scale: Unit of the scaling, frozen likewise.
         series: Who the series are.
         memory: Memory of a recurrent network, in models that have one.
     """
 
-    state: Gaussian | ParticleState | BankState
+    state: Gaussian | ParticleState | BankState | PoolState
     location: Float[Tensor, "series target"]
     scale: Float[Tensor, "series target"]
     series: Series
@@ -132,6 +145,12 @@ class Belief:
     def bank(self) -> BankState:
         """Return the states of a bank of models."""
         assert isinstance(self.state, BankState)
+        return self.state
+
+    @property
+    def pool(self) -> PoolState:
+        """Return the beliefs of a pool of models."""
+        assert isinstance(self.state, PoolState)
         return self.state
 
     @property

@@ -2,7 +2,6 @@
 
 import abc
 import dataclasses
-from typing import ClassVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -71,7 +70,11 @@ class BankInference(AbstractInference[AbstractBankDynamics]):
     dynamics: AbstractBankDynamics
     units: Units
     objective: str = "crps"
-    has_marginals: ClassVar[bool] = True
+
+    @property
+    def has_marginals(self) -> bool:
+        """Return True."""
+        return True
 
     def loss(self, batch: Batch, linear: bool) -> Float[Tensor, " series"]:
         """Return the CRPS or the negative log-likelihood of a window's future, by `objective`."""
@@ -146,6 +149,7 @@ class BankInference(AbstractInference[AbstractBankDynamics]):
         mean = torch.where(observed.unsqueeze(1), given, found.mean)
         deviation = torch.where(observed.unsqueeze(1), 0.0, found.deviation)
         clip, names = self.units.clip, self.model_names
+        size = size.unsqueeze(1).expand(-1, len(names), -1)
         return dataclasses.replace(found, mean=mean, deviation=deviation, size=size, clip=clip, names=names)
 
     def impute(
@@ -311,7 +315,7 @@ class BankInference(AbstractInference[AbstractBankDynamics]):
     ) -> Marginals:
         """Return moments in transformed units as the distributions of series of size 1."""
         names = tuple(self.dynamics.transformations) * len(self.dynamics.structures)
-        ones = torch.ones_like(log_weight[:, :1])
+        ones = torch.ones_like(log_weight).unsqueeze(-1)
         return Marginals(log_weight, mean.unsqueeze(-1), deviation.unsqueeze(-1), ones, names)
 
     def _joints(self, belief: Belief, future: Batch) -> tuple[Float[Tensor, "series model"], list[Gaussian]]:

@@ -2,7 +2,6 @@
 
 import abc
 import dataclasses
-from typing import ClassVar
 
 import torch
 from jaxtyping import Float
@@ -44,7 +43,11 @@ class ExactInference(AbstractInference[AbstractLinearDynamics]):
     dynamics: AbstractLinearDynamics
     units: Units
     objective: str = "crps"
-    has_marginals: ClassVar[bool] = True
+
+    @property
+    def has_marginals(self) -> bool:
+        """Return True."""
+        return True
 
     def loss(self, batch: Batch, linear: bool) -> Float[Tensor, " series"]:
         """Return the CRPS or the negative log-likelihood, by `objective`; the model is linear in any case."""

@@ -2,7 +2,7 @@
 
 import abc
 import dataclasses
-from typing import ClassVar, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import torch
 from jaxtyping import Float
@@ -22,11 +22,13 @@ class AbstractDynamics(torch.nn.Module, abc.ABC):
         season_names: Seasons whose indices a batch carries, in the order of `season_index`.
         structure: Components of the state; None where it has none with names.
         is_pooled: Whether no parameter belongs to a series.
+        is_growing: Whether a training window has all of the past before its split, as a forecast has it.
     """
 
     season_names: tuple[str, ...] = ()
     structure: Structure | None = None
     is_pooled: bool = False
+    is_growing: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,12 +55,15 @@ class AbstractInference(abc.ABC, Generic[SomeDynamics]):
     Attributes:
         dynamics: Dynamics of the model.
         units: Units of its targets.
-        has_marginals: Whether `marginals` are known in closed form.
     """
 
     dynamics: SomeDynamics
     units: Units
-    has_marginals: ClassVar[bool]
+
+    @property
+    @abc.abstractmethod
+    def has_marginals(self) -> bool:
+        """Return whether `marginals` are known in closed form."""
 
     @abc.abstractmethod
     def loss(self, batch: Batch, linear: bool) -> Float[Tensor, " series"]:

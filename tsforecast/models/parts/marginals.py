@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from jaxtyping import Float
@@ -21,14 +21,14 @@ _EXACT = 1e-7  # distance from the level at which a search ends, in standard dev
 class Marginals:
     """The distributions of every value of a horizon alone, each a mixture sum_k w_k N(m_k, s_k^2) that is transformed.
 
-    The Gaussians are of values that are divided by the size of the series, in the units of the transformation of their
-    component. Components may differ in it. A deviation of 0 is a value that is known.
+    The Gaussians are of values that are divided by the size that their component has for the series, in the units of
+    its transformation. Components may differ in both. A deviation of 0 is a value that is known.
 
     Attributes:
         log_weight: Normalised over the components.
         mean: Means in transformed units, which are not scaled.
         deviation: Standard deviations in the same units.
-        size: What values are divided by before they are transformed.
+        size: What each component divides values by before it transforms them.
         transformations: The transformation of each component, of `TRANSFORMATIONS` or `OF_SIZE_ONE`.
         clip: "nonnegative" if values below 0 are set to 0, or "none".
         names: Names of the components; none where there is one only.
@@ -37,7 +37,7 @@ class Marginals:
     log_weight: Float[Tensor, "series component"]
     mean: Float[Tensor, "series component horizon target"]
     deviation: Float[Tensor, "series component horizon target"]
-    size: Float[Tensor, "series target"]
+    size: Float[Tensor, "series component target"]
     transformations: tuple[str, ...]
     clip: str = "none"
     names: tuple[str, ...] = ()
@@ -51,8 +51,28 @@ class Marginals:
         clip: str = "none",
     ) -> "Marginals":
         """Return the distributions of one component, for values that are not divided."""
-        weight, size = mean.new_zeros(len(mean), 1), mean.new_ones(len(mean), mean.shape[-1])
+        weight, size = mean.new_zeros(len(mean), 1), mean.new_ones(len(mean), 1, mean.shape[-1])
         return cls(weight, mean.unsqueeze(1), deviation.unsqueeze(1), size, (transformation,), clip)
+
+    @classmethod
+    def pooled(
+        cls, parts: Sequence["Marginals"], log_weight: Float[Tensor, " part"], names: Sequence[str]
+    ) -> "Marginals":
+        """Return the mixture of several distributions of the same values, all of them clipped alike.
+
+        Args:
+            parts: The distributions.
+            log_weight: Normalised over the parts.
+            names: Of the parts; a component is called by its part, and its own name if it has one.
+        """
+        weights = [part.log_weight + log.to(part.log_weight) for part, log in zip(parts, log_weight, strict=True)]
+        mean, deviation, size = (
+            torch.cat([getattr(part, field) for part in parts], 1) for field in ("mean", "deviation", "size")
+        )
+        own = [part.names or ("",) * len(part.transformations) for part in parts]
+        called = [f"{name}: {one}" if one else name for name, ones in zip(names, own, strict=True) for one in ones]
+        transformations = tuple(name for part in parts for name in part.transformations)
+        return cls(torch.cat(weights, 1), mean, deviation, size, transformations, parts[0].clip, tuple(called))
 
     def quantile(self, levels: Float[Tensor, " level"]) -> Float[Tensor, "level series horizon target"]:
         """Return quantiles in the units of the data.
@@ -65,15 +85,15 @@ class Marginals:
         """
         normal = torch.special.ndtri(levels.to(self.mean))
         aim = normal[:, None, None, None]
-        ends = zip(self.mean.unbind(1), self.deviation.unbind(1), self.transformations, strict=True)
-        found = [restored(m + torch.where(s > 0, s * aim, 0.0), name) for m, s, name in ends]
-        return self._in_units(found[0] if len(found) == 1 else self._between(torch.stack(found), normal))
+        parts = (self.mean.unbind(1), self.deviation.unbind(1), self.size.unsqueeze(2).unbind(1), self.transformations)
+        found = [
+            restored(m + torch.where(s > 0, s * aim, 0.0), name) * size for m, s, size, name in zip(*parts, strict=True)
+        ]
+        return self._clipped(found[0] if len(found) == 1 else self._between(torch.stack(found), normal))
 
     def cdf(self, values: Float[Tensor, "series horizon target"]) -> Float[Tensor, "series horizon target"]:
         """Return the probability of at most the given values, which are in the units of the data."""
-        weight, mean, deviation = self._cells
-        sized = values / self.size.unsqueeze(1)
-        below = _cdf(sized.flatten(), weight, mean, deviation, self.transformations).reshape(values.shape)
+        below = _cdf(values.flatten(), *self._cells, self.transformations).reshape(values.shape)
         return below if self.clip == "none" else torch.where(values < 0, 0.0, below)
 
     def expectation(self) -> Float[Tensor, "series horizon target"]:
@@ -81,7 +101,7 @@ class Marginals:
         powers = {"none": self._linear, "log1p": self._log1p, "asinh": self._asinh, "symlog": self._symlog}
         parts = zip(self.mean.unbind(1), self.deviation.unbind(1), self.transformations, strict=True)
         means = torch.stack([powers[name](mean, deviation) for mean, deviation, name in parts], 1)
-        return self._in_units((self.log_weight.exp()[..., None, None] * means).sum(1))
+        return self._clipped((self.log_weight.exp()[..., None, None] * means * self.size.unsqueeze(2)).sum(1))
 
     def of(self, series: slice) -> "Marginals":
         """Return the distributions of some of the series, in tensors of their own."""
@@ -90,18 +110,20 @@ class Marginals:
     def of_target(self, target: int) -> "Marginals":
         """Return the distributions of one of the targets."""
         mean, deviation = (x[..., target : target + 1] for x in (self.mean, self.deviation))
-        return dataclasses.replace(self, mean=mean, deviation=deviation, size=self.size[:, target : target + 1])
+        return dataclasses.replace(self, mean=mean, deviation=deviation, size=self.size[..., target : target + 1])
 
-    def _in_units(self, values: Tensor) -> Tensor:
-        values = values * self.size.unsqueeze(1)
+    def _clipped(self, values: Tensor) -> Tensor:
         return values if self.clip == "none" else values.clamp_min(0.0)
 
     @property
-    def _cells(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Return weights, means and deviations of every series, step and target, (component, cell)."""
+    def _cells(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return weights, means, deviations and sizes of every series, step and target, (component, cell)."""
         weight = self.log_weight.exp()[..., None, None].expand(self.mean.shape)
-        weight, mean, deviation = (x.transpose(0, 1).flatten(1) for x in (weight, self.mean, self.deviation))
-        return weight, mean, deviation
+        size = self.size.unsqueeze(2).expand(self.mean.shape)
+        weight, mean, deviation, size = (
+            x.transpose(0, 1).flatten(1) for x in (weight, self.mean, self.deviation, size)
+        )
+        return weight, mean, deviation, size
 
     def _between(
         self, ends: Float[Tensor, "component level series horizon target"], normal: Float[Tensor, " level"]
@@ -112,19 +134,21 @@ class Marginals:
             ends: Quantiles of the components.
             normal: Standard normal quantiles of the levels.
         """
-        weight, mean, deviation = self._cells
-        size = mean.shape[1]
-        aim = normal.repeat_interleave(size)
+        cells = self._cells
+        count = cells[0].shape[1]
+        aim, unit = normal.repeat_interleave(count), cells[-1].amax(0)
 
         def away(point: Tensor, index: Tensor) -> Tensor:
-            cell = index % size
-            below = _cdf(torch.sinh(point), weight[:, cell], mean[:, cell], deviation[:, cell], self.transformations)
+            cell = index % count
+            weight, mean, deviation, size = (x[:, cell] for x in cells)
+            below = _cdf(torch.sinh(point) * unit[cell], weight, mean, deviation, size, self.transformations)
             return torch.special.ndtri(below.clamp(torch.finfo(below.dtype).tiny, 1 - 1e-16)) - aim[index]
 
         # In units of asinh tails of all transformations are tame, and in standard deviations the distribution function
         # is nearly straight.
-        low, high = torch.asinh(ends.amin(0)), torch.asinh(ends.amax(0))
-        return torch.sinh(_rising_root(away, low.flatten(), high.flatten())).reshape(low.shape)
+        units = unit.repeat(len(normal))
+        low, high = (torch.asinh(x.flatten() / units) for x in (ends.amin(0), ends.amax(0)))
+        return (torch.sinh(_rising_root(away, low, high)) * units).reshape(ends.shape[1:])
 
     # Means of the transformed Gaussian z ~ N(m, s^2), of its positive part where clipped: the transformations are
     # sums of exp(a z), and E[exp(a z); z > 0] = exp(a m + a^2 s^2 / 2) Phi((m + a s^2) / s).
@@ -159,14 +183,16 @@ def _cdf(
     weight: Float[Tensor, "component cell"],
     mean: Float[Tensor, "component cell"],
     deviation: Float[Tensor, "component cell"],
+    size: Float[Tensor, "component cell"],
     transformations: tuple[str, ...],
 ) -> Float[Tensor, " cell"]:
     """Return the probability of at most the given values, before clipping."""
     total = torch.zeros_like(values)
     for name in dict.fromkeys(transformations):
         own = [k for k, other in enumerate(transformations) if other == name]
+        sized = values / size[own]
         # Below -1 log1p has no value: all of its distribution lies above.
-        point = torch.log1p(values.clamp_min(-1.0)) if name == "log1p" else transformed(values, name)
+        point = torch.log1p(sized.clamp_min(-1.0)) if name == "log1p" else transformed(sized, name)
         distance = point - mean[own]
         share = torch.special.ndtr(distance / deviation[own])
         known = deviation[own] == 0

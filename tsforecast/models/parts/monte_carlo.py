@@ -4,7 +4,6 @@ import abc
 import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator
-from typing import ClassVar
 
 import torch
 from jaxtyping import Float
@@ -147,7 +146,11 @@ class ParticleInference(AbstractInference[AbstractSwitchingDynamics]):
     gradient_length: int = 0
     likelihood: Callable[["ParticleInference", Batch], Float[Tensor, " series"]] | None = None
     advice: str = ""
-    has_marginals: ClassVar[bool] = False
+
+    @property
+    def has_marginals(self) -> bool:
+        """Return False."""
+        return False
 
     # The filter.
 

@@ -2,13 +2,15 @@
 
 import dataclasses
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
 import torch
 
 from tsforecast.models.parts.bounds import above_zero, at_least, one_of
+
+Group = tuple[list[torch.nn.Parameter], float, Callable[[int], float]]
 
 OBJECTIVES = ("likelihood", "crps")
 
@@ -89,6 +91,17 @@ class BankTraining:
     seed: int | None = None
 
     __post_init__ = _check
+
+
+@dataclasses.dataclass(frozen=True)
+class PoolTraining:
+    """Options of training for a pool of models, beside those of its members.
+
+    Attributes:
+        seed: Seed of what is random in training; None for not reproducible.
+    """
+
+    seed: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -225,7 +238,22 @@ class ParameterGroups:
     def optimizer(
         self, parameters: Iterable[tuple[str, torch.nn.Parameter]], total: float, max_epochs: int | None
     ) -> Any:
-        """Return Adam with the paper's momenta, and learning rates that fall exponentially by a factor of 100.
+        """Return Adam over the groups, and the learning rate schedule of each.
+
+        Args:
+            parameters: The parameters, with their names.
+            total: Steps of the training.
+            max_epochs: Epochs of the training.
+
+        Returns:
+            What `configure_optimizers` of Lightning returns.
+        """
+        return adam(self.groups(parameters, total, max_epochs), total)
+
+    def groups(
+        self, parameters: Iterable[tuple[str, torch.nn.Parameter]], total: float, max_epochs: int | None
+    ) -> list[Group]:
+        """Return the groups with their learning rates, which fall exponentially by a factor of 100.
 
         That of networks rises first, so that they learn differences after the rest has learnt what is common. While
         noises are still wrong by orders of magnitude, networks would run into corners from which no gradient leads
@@ -236,9 +264,6 @@ class ParameterGroups:
             parameters: The parameters, with their names.
             total: Steps of the training.
             max_epochs: Epochs of the training.
-
-        Returns:
-            What `configure_optimizers` of Lightning returns.
         """
         named = list(parameters)
         networks = [p for name, p in named if name.startswith(self.networks)]
@@ -248,17 +273,57 @@ class ParameterGroups:
         of_networks = partial(learning_rate_factor, first=alone, last=total, rise=self.network_rise)
         of_rest = partial(learning_rate_factor, first=0.0, last=alone or total, again=total, share=self.linear_share)
         matrix_rate = self.learning_rate if self.matrix_learning_rate is None else self.matrix_learning_rate
-        groups = [
+        found = [
             ([p for _, p in named if id(p) not in apart], self.learning_rate, of_rest),
             (matrices, matrix_rate, of_rest),
             (networks, self.network_learning_rate, of_networks),
         ]
-        groups = [group for group in groups if group[0]]
-        optimizer = torch.optim.Adam([{"params": group[0], "lr": group[1]} for group in groups], betas=(0.9, 0.95))
-        if not math.isfinite(total) or total <= 0:
-            return optimizer
-        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, [of_group for _, _, of_group in groups])
-        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+        return [group for group in found if group[0]]
+
+
+@dataclasses.dataclass(frozen=True)
+class PoolGroups:
+    """The groups of parameters of all members, see `ParameterGroups`.
+
+    Attributes:
+        members: Those of each member.
+    """
+
+    members: tuple[ParameterGroups, ...]
+
+    @property
+    def linear_epochs(self) -> int:
+        """Return the largest of the members'."""
+        return max(member.linear_epochs for member in self.members)
+
+    def optimizer(
+        self, parameters: Iterable[tuple[str, torch.nn.Parameter]], total: float, max_epochs: int | None
+    ) -> Any:
+        """Return the optimiser and schedules of all members, see `ParameterGroups.optimizer`."""
+        named = list(parameters)
+        groups = []
+        for k, member in enumerate(self.members):
+            prefix = f"members.{k}."
+            own = [(name.removeprefix(prefix), p) for name, p in named if name.startswith(prefix)]
+            groups += member.groups(own, total, max_epochs)
+        return adam(groups, total)
+
+
+def adam(groups: Sequence[Group], total: float) -> Any:
+    """Return Adam with the momenta of the switching-model papers, and the learning rate schedule of each group.
+
+    Args:
+        groups: Parameters, learning rates, and functions from a step to the factor of that rate.
+        total: Steps of the training; not finite or 0 for no schedule.
+
+    Returns:
+        What `configure_optimizers` of Lightning returns.
+    """
+    optimizer = torch.optim.Adam([{"params": group[0], "lr": group[1]} for group in groups], betas=(0.9, 0.95))
+    if not math.isfinite(total) or total <= 0:
+        return optimizer
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, [of_group for _, _, of_group in groups])
+    return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
 
 def learning_rate_factor(

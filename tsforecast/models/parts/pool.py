@@ -1,0 +1,162 @@
+"""Inference in several models of the same series, whose forecasts are mixed with fixed weights."""
+
+import dataclasses
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from tsforecast.models.parts.inference import AbstractDynamics, AbstractInference
+from tsforecast.models.parts.marginals import Marginals
+from tsforecast.models.parts.transformation import log_slope
+from tsforecast.models.parts.units import Units
+from tsforecast.models.records import Batch, Belief, PoolState
+
+_SEASONS = ("past_season_index", "future_season_index")
+
+
+class PoolDynamics(AbstractDynamics):
+    """The dynamics of all members.
+
+    Args:
+        members: One of each member.
+        weights: Weights of the members, which sum to 1.
+    """
+
+    def __init__(self, members: Iterable[AbstractDynamics], weights: list[float]) -> None:
+        super().__init__()
+        self.members = torch.nn.ModuleList(members)
+        self.season_names = tuple(dict.fromkeys(name for member in self.all for name in member.season_names))
+        self.is_pooled = all(member.is_pooled for member in self.all)
+        self.is_growing = any(member.is_growing for member in self.all)
+        self.register_buffer("log_weight", torch.tensor(weights).log(), persistent=False)
+
+    @property
+    def all(self) -> list[AbstractDynamics]:
+        """Return the dynamics of the members."""
+        return [member for member in self.members if isinstance(member, AbstractDynamics)]
+
+    def log_weights(self) -> Float[Tensor, " member"]:
+        """Return the logarithms of the weights."""
+        assert isinstance(self.log_weight, Tensor)
+        return self.log_weight
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class PoolInference(AbstractInference[PoolDynamics]):
+    """Inference in each member; forecasts are their mixture, a linear opinion pool (Stone 1961).
+
+    Attributes:
+        dynamics: Dynamics of the members.
+        units: Units of one of the members, which a belief shows.
+        members: Inference in each member.
+        names: What each is called.
+    """
+
+    dynamics: PoolDynamics
+    units: Units
+    members: tuple[AbstractInference[Any], ...]
+    names: tuple[str, ...]
+
+    @property
+    def has_marginals(self) -> bool:
+        """Return whether all members have them."""
+        return all(member.has_marginals for member in self.members)
+
+    @property
+    def lead(self) -> int:
+        """Return the number of the member whose units these are."""
+        return next(k for k, member in enumerate(self.members) if member.units is self.units)
+
+    def loss(self, batch: Batch, linear: bool) -> Float[Tensor, " series"]:
+        """Return the sum of the members' losses: each is trained as if it were alone."""
+        return sum((member.loss(own, linear) for member, own in self.each(batch)), torch.zeros(()).to(self.dtype))
+
+    def filter(self, batch: Batch, belief: Belief | None = None) -> tuple[Belief, Float[Tensor, "time series"]]:
+        """Return the beliefs of all members, and the log-likelihood of each step of the mixture.
+
+        The weights stay as they are. A likelihood is of the values in units of the scale of the belief.
+        """
+        before = [None] * len(self.members) if belief is None else belief.pool.members
+        beliefs, terms = [], []
+        for (member, own), known in zip(self.each(batch), before, strict=True):
+            after, term = member.filter(own, known)
+            beliefs.append(after)
+            # Members see other transformations and scales: densities become those of the data.
+            seen = own["past_observed"].transpose(0, 1)
+            values = torch.where(seen, own["past_target"].transpose(0, 1), 0.0).to(after.scale)
+            slope = torch.where(seen, log_slope(values, member.units.transformation) - after.scale.log(), 0.0)
+            terms.append(term + slope.sum(-1))
+        first = beliefs[self.lead]
+        weight = self.dynamics.log_weights()[:, None, None].to(terms[0])
+        seen = batch["past_observed"].transpose(0, 1)
+        found = torch.logsumexp(weight + torch.stack(terms), 0) + torch.where(seen, first.scale.log(), 0.0).sum(-1)
+        pooled = Belief(PoolState(tuple(beliefs)), first.location, first.scale, first.series)
+        return pooled, torch.where(seen.any(-1), found, 0.0)
+
+    def forecast(
+        self, belief: Belief, future: Batch, num_samples: int, generator: torch.Generator | None = None
+    ) -> Float[Tensor, "series sample horizon target"]:
+        """Return sample paths of the members, as many of each as its weight says, in random order."""
+        known = belief.pool.members
+
+        def draw(k: int, count: int, own: Batch) -> Tensor:
+            return self.members[k].forecast(known[k], own, count, generator)
+
+        return self._drawn(draw, future, num_samples, generator)
+
+    def marginals(self, belief: Belief, future: Batch) -> Marginals | None:
+        """Return the mixture of the members' distributions; None if one of them has none."""
+        found = [
+            member.marginals(known, own)
+            for (member, own), known in zip(self.each(future), belief.pool.members, strict=True)
+        ]
+        parts = [one for one in found if one is not None]
+        if len(parts) < len(found):
+            return None
+        return Marginals.pooled(parts, self.dynamics.log_weights().double(), self.names)
+
+    def impute(
+        self, batch: Batch, num_samples: int, generator: torch.Generator | None = None
+    ) -> Float[Tensor, "series sample time target"]:
+        """Return joint samples of what is missing by the members, as many of each as its weight says."""
+
+        def draw(k: int, count: int, own: Batch) -> Tensor:
+            return self.members[k].impute(own, count, generator)
+
+        return self._drawn(draw, batch, num_samples, generator)
+
+    def decompose(self, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
+        """Refuse: the members have different components.
+
+        Raises:
+            ValueError: Always.
+        """
+        raise ValueError("the members of a pool have different components: train an issm with those that are asked for")
+
+    def each(self, batch: Batch) -> list[tuple[AbstractInference[Any], Batch]]:
+        """Return every member with the batch as it expects it: with its own seasons."""
+        return [(member, self._own(batch, member)) for member in self.members]
+
+    def _own(self, batch: Batch, member: AbstractInference[Any]) -> Batch:
+        columns = [self.dynamics.season_names.index(name) for name in member.dynamics.season_names]
+        return {**batch, **{name: batch[name][..., columns] for name in _SEASONS if name in batch}}
+
+    def _drawn(
+        self,
+        draw: Callable[[int, int, Batch], Tensor],
+        batch: Batch,
+        num_samples: int,
+        generator: torch.Generator | None,
+    ) -> Float[Tensor, "series sample step target"]:
+        """Return what the members draw: about as much of each as its weight says (systematic sampling)."""
+        weight = self.dynamics.log_weights().exp()
+        options: dict[str, Any] = {"generator": generator, "device": weight.device}
+        places = (torch.arange(num_samples, device=weight.device) + torch.rand((), **options)) / num_samples
+        members = torch.searchsorted(weight.cumsum(0), places).clamp_max(len(weight) - 1)
+        counts = torch.bincount(members, minlength=len(weight)).tolist()
+        each = zip(self.each(batch), counts, strict=True)
+        paths = torch.cat([draw(k, count, own) for k, ((_, own), count) in enumerate(each) if count], 1)
+        return paths[:, torch.randperm(num_samples, **options)]
