@@ -148,7 +148,7 @@ def test_from_prepared_data_to_a_row_and_the_page(zeroshot, scripts, small, tmp_
 
     def call(arguments):
         asked.append(arguments)
-        short = ["--max_epochs=1", "--num_batches_per_epoch=1", "--accelerator=cpu"]
+        short = ["--max_epochs=1", "--time_budget=0", "--accelerator=cpu"]
         assert tsforecast(["train", *arguments[1:], *short]) == 0
 
     monkeypatch.setattr(zeroshot, "call", call)
@@ -157,8 +157,8 @@ def test_from_prepared_data_to_a_row_and_the_page(zeroshot, scripts, small, tmp_
     assert seasons == [6, 6]  # of the naive and of the model
     table = pd.read_csv(tmp_path / "table.csv")
     (row,) = table.to_dict("records")
-    command = ["train.py", "issm", "--dataset", f"zeroshot-{small}", "--seed", "3"]
-    assert asked == [[*command, "--output", str(tmp_path / "runs" / f"{small}-issm-3")]]
+    command = ["train.py", "auto", "--dataset", f"zeroshot-{small}", "--seed", "3"]
+    assert asked == [[*command, "--output", str(tmp_path / "runs" / f"{small}-auto-3")]]
     assert row["command"] == "python " + " ".join(command)
     assert (row["task"], row["seed"], row["horizon"], row["seasonality"], row["num_samples"]) == (small, 3, 4, 6, 100)
     assert 0 < row["wql"] < 1
@@ -179,7 +179,7 @@ def test_a_training_that_was_stopped_goes_on(zeroshot, tmp_path, monkeypatch):
     (tmp_path / "run.json").write_text('{"seconds": 1, "commit": "abc"}')
     record, command = zeroshot.train("zeroshot-ETTh", 0, tmp_path)
     assert calls == [["train.py", "--resume", str(tmp_path)]]
-    assert (record["commit"], command) == ("abc", "python train.py issm --dataset zeroshot-ETTh --seed 0")
+    assert (record["commit"], command) == ("abc", "python train.py auto --dataset zeroshot-ETTh --seed 0")
 
 
 def test_a_task_that_is_not_prepared_is_named(zeroshot, small, tmp_path, monkeypatch):
