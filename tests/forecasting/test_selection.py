@@ -11,11 +11,10 @@ from properscoring import crps_ensemble
 
 from tsforecast import StateSpaceEstimator
 from tsforecast.data.task import ForecastTask
+from tsforecast.forecasting.candidates import Candidate, candidates
 from tsforecast.forecasting.selection import (
     ROUNDS,
-    Candidate,
     Trial,
-    candidates,
     comparison,
     labels_of,
     pooled,
@@ -115,10 +114,22 @@ def test_candidates():
     assert [str(c) for c in candidates(task())] == ["bank", "issm", "issm objective=likelihood"]
     assert "bank scales=free" in [str(c) for c in candidates(task(lengths=(300, 300)))]
     assert [str(c) for c in candidates(task(targets=2))] == ["gls"]
+    shares = [{**entry, "target": np.clip(entry["target"] / 100, 0, 1)} for entry in entries()]
+    assert "issm transformation=logit" in [str(c) for c in candidates(ForecastTask("toy", "M", 4, 0, shares))]
     daily = ForecastTask("toy", "D", 4, 0, entries(lengths=(800,), freq="D"))
     assert any("year" in str(c) for c in candidates(daily))
     assert any("year" in str(c) for c in candidates(ForecastTask("toy", "W-SUN", 4, 0, entries((160,), "W"))))
     assert not any("year" in str(c) for c in candidates(ForecastTask("toy", "D", 40, 0, daily.entries)))
+
+
+def test_models_by_name_are_compared_with_all_their_variants():
+    variants = [str(c) for c in candidates(task(), ["issm", "rsgls-issm"])]
+    assert {"issm", "issm objective=likelihood", "issm transformation=log1p"} <= set(variants)
+    assert "issm components=level+month_of_year" in variants
+    assert variants[-1].startswith("rsgls-issm objective=crps")
+    assert len(set(variants)) == len(variants)
+    with pytest.raises(ValueError, match="expected models among bank, issm, gls, rsgls-issm, got kvae"):
+        candidates(task(), ["kvae"])
 
 
 def test_the_score_is_the_crps_of_each_series():

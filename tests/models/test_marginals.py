@@ -1,11 +1,12 @@
 """Marginal distributions of a horizon, against draws, and against integrals over the standard normal."""
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from scipy import integrate, stats
+from scipy import integrate, special, stats
 
 from tsforecast.models.parts.marginals import Marginals
 from tsforecast.models.parts.transformation import OF_SIZE_ONE, TRANSFORMATIONS, restored, transformed
@@ -67,6 +68,7 @@ def test_the_distribution_function_is_the_sum_of_the_formula(names):
         "log1p": lambda x: np.log(np.maximum(1 + x, 1e-300)),
         "asinh": np.arcsinh,
         "symlog": lambda x: np.arcsinh(10 * x),
+        "logit": lambda x: special.logit(0.01 + 0.98 * x),
     }
     for level, quantile in zip(LEVELS, found.quantile(torch.tensor(LEVELS, dtype=torch.float64)), strict=True):
         expected = sum(
@@ -83,22 +85,29 @@ def test_the_distribution_function_is_the_sum_of_the_formula(names):
         np.testing.assert_allclose(found.cdf(quantile), expected, atol=1e-12)
         np.testing.assert_allclose(expected, level, atol=1e-7)
     below = torch.full_like(found.mean[:, 0], -1.5) * SIZE.unsqueeze(1)
-    assert (found.cdf(below) == 0).all() == (names == ("log1p",))
+    assert (found.cdf(below) == 0).all() == (names in [("log1p",), ("logit",)])
 
 
 @pytest.mark.parametrize("clip", ["none", "nonnegative"])
 @pytest.mark.parametrize("names", CASES)
 def test_means_are_integrals(names, clip):
     found = make_marginals(names, clip)
-    forward = {"none": lambda x: x, "log1p": np.expm1, "asinh": np.sinh, "symlog": lambda x: np.sinh(x) / 10}
+    forward = {
+        "none": lambda x: x,
+        "log1p": np.expm1,
+        "asinh": np.sinh,
+        "symlog": lambda x: np.sinh(x) / 10,
+        "logit": lambda x: np.clip((special.expit(x) - 0.01) / 0.98, 0, 1),
+    }
+    kinks = {"logit": special.logit([0.01, 0.99])}
 
     def mean(name, location, scale):
         def weighted(z):
             value = forward[name](location + scale * z)
             return (max(value, 0.0) if clip == "nonnegative" else value) * stats.norm.pdf(z)
 
-        kink = -location / scale
-        return integrate.quad(weighted, -12, kink)[0] + integrate.quad(weighted, kink, 12)[0]
+        ends = [-12, *((place - location) / scale for place in kinks.get(name, [0.0])), 12]
+        return sum(integrate.quad(weighted, *pair)[0] for pair in itertools.pairwise(ends))
 
     for place in np.ndindex(SERIES, HORIZON, TARGETS):
         series, *cell = place
@@ -114,7 +123,8 @@ def test_means_are_integrals(names, clip):
 
 @pytest.mark.parametrize("names", CASES)
 def test_known_values_are_their_own_quantiles_and_means(names):
-    known = torch.tensor([-0.05, 0.0, 3.0], dtype=torch.float64)[None, :, None].expand(SERIES, HORIZON, TARGETS)
+    values = [-0.05, 0.0, 3.0] if "logit" not in names else [0.0, 0.03, 0.1]
+    known = torch.tensor(values, dtype=torch.float64)[None, :, None].expand(SERIES, HORIZON, TARGETS)
     found = make_marginals(names, deviation=0.0)
     mean = torch.stack([transformed(known / SIZE.unsqueeze(1), name) for name in names], 1)
     found = replace(found, mean=mean)

@@ -22,9 +22,10 @@ from tsforecast.cli.run_log import collected_notes, log_file
 from tsforecast.data import ForecastTask
 from tsforecast.data.dataframes import as_lists
 from tsforecast.forecasting.arguments import AUTO, add_options
+from tsforecast.forecasting.candidates import Candidate
 from tsforecast.forecasting.estimator import DEFAULT_EPOCHS, StateSpaceEstimator
 from tsforecast.forecasting.predictor import StateSpacePredictor, save_predictor
-from tsforecast.forecasting.selection import Candidate, Selection
+from tsforecast.forecasting.selection import Selection
 from tsforecast.models import MODELS, AbstractForecaster
 from tsforecast.plots import plot_learning_curve, save_figure
 from tsforecast.progress import is_watched
@@ -57,6 +58,7 @@ def parser() -> ArgumentParser:
     parsers.add_data(command)
     _add_run(command)
     command.add_argument("--time_budget", type=float, help="seconds after which no further comparison begins")
+    command.add_argument("--models", type=str, help="models to compare with all their variants, such as issm,gls")
     models.add_subcommand(AUTO, command)
     for name, model in MODELS.items():
         summary = (model.__doc__ or "").strip().split("\n")[0]
@@ -70,7 +72,7 @@ def parser() -> ArgumentParser:
         parsers.add_data(command)
         _add_run(command)
         skip: set[str | int] = {
-            "model", "freq", "prediction_length", "seed", "trainer_kwargs", "num_samples", "time_budget",
+            "model", "freq", "prediction_length", "seed", "trainer_kwargs", "num_samples", "time_budget", "models",
         }  # fmt: skip
         command.add_class_arguments(StateSpaceEstimator, skip=skip)
         add_options(command, model)
@@ -187,7 +189,7 @@ def _select(chosen: Namespace, task: ForecastTask) -> Selection:
     if chosen.threads:
         torch.set_num_threads(chosen.threads)
     trainer = {"accelerator": chosen.accelerator, "gradient_clip_val": chosen.gradient_clip_val or None}
-    names = {"seed": chosen.seed, "time_budget": chosen.time_budget, "trainer_kwargs": trainer}
+    names = {"seed": chosen.seed, "time_budget": chosen.time_budget, "models": chosen.models, "trainer_kwargs": trainer}
     return StateSpaceEstimator(AUTO, task.freq, task.prediction_length, **names).choose(task.train)
 
 
@@ -195,7 +197,7 @@ def _options_of(command: ArgumentParser, candidate: Candidate, chosen: Namespace
     """Returns all options of a candidate's training: its own, and those of data and run as they were given."""
     found = command.parse_args([candidate.model])[candidate.model]
     for name, value in {**vars(chosen), **candidate.options}.items():
-        if name != "time_budget":
+        if name not in ("time_budget", "models"):
             found[name] = value
     return found
 

@@ -34,6 +34,7 @@ class DataSummary:
     Attributes:
         count: Number of series.
         lowest: Lowest value of all targets.
+        highest: Highest value of all targets.
         num_targets: Components of the target.
         num_time_features: Number of time features.
         items: Identifiers of the series, each once.
@@ -45,6 +46,7 @@ class DataSummary:
 
     count: int
     lowest: float
+    highest: float
     num_targets: int
     num_time_features: int
     items: list[str]
@@ -80,7 +82,7 @@ def summarise(data: Iterable[dict[str, Any]], use_categories: bool = True) -> Da
     """
     items: dict[str, None] = {}
     unread: dict[str, None] = {}
-    lowest, whole, codes = np.inf, True, np.zeros(0)
+    lowest, highest, whole, codes = np.inf, -np.inf, True, np.zeros(0)
     count, num_targets, start = 0, 1, None
     static, dynamic = _Moments(), _Moments()
     for entry in data:
@@ -90,7 +92,7 @@ def summarise(data: Iterable[dict[str, Any]], use_categories: bool = True) -> Da
         if entry.get("item_id") is not None:
             items[str(entry["item_id"])] = None
         target = as_numbers(entry["target"])
-        lowest = min(lowest, np.nanmin(target))
+        lowest, highest = min(lowest, np.nanmin(target)), max(highest, np.nanmax(target))
         numbers = np.nan_to_num(target)
         whole = whole and bool(((numbers % 1 == 0) & (numbers < 2.0**53)).all())  # larger floats are all whole
         unread.update(dict.fromkeys(name for name in _UNREAD if name in entry))
@@ -108,6 +110,7 @@ def summarise(data: Iterable[dict[str, Any]], use_categories: bool = True) -> Da
     return DataSummary(
         count=count,
         lowest=float(lowest),
+        highest=float(highest),
         num_targets=num_targets,
         num_time_features=features["time_feat"].shape[-1],
         items=list(items),

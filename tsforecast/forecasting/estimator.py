@@ -22,9 +22,10 @@ from tsforecast.data.table import read_task
 from tsforecast.data.task import ForecastTask
 from tsforecast.data.transform import EpochLoader, Prepare
 from tsforecast.forecasting.arguments import AUTO, recorded
+from tsforecast.forecasting.candidates import Candidate
 from tsforecast.forecasting.data_summary import DataSummary, adopt, summarise, varies_only_before
 from tsforecast.forecasting.predictor import StateSpacePredictor
-from tsforecast.forecasting.selection import Candidate, Selection, select
+from tsforecast.forecasting.selection import Selection, select
 from tsforecast.forecasting.training import fit
 from tsforecast.models import MODELS, AbstractForecaster, make_model, options_of
 from tsforecast.models.parts.bounds import at_least
@@ -73,6 +74,8 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         seed: Seed of the initial weights, the order of the data and what is drawn in training; None for not
             reproducible.
         time_budget: Seconds after which "auto" begins no further comparison; None for no bound.
+        models: Models that "auto" compares, joined by ",", with all their variants: bank, issm, gls, rsgls-issm. None
+            for a short list of likely ones.
         use_feat_static_cat: Whether the model has parameters for the static categories of the training data. If so, a
             series without them is forecast as of an unknown category, with a warning; if not, the field is ignored.
         trainer_kwargs: Options of Lightning's `Trainer` (default: 40 epochs, gradient clipped at 10, no files written).
@@ -104,6 +107,7 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         num_samples: int = 100,
         seed: int | None = None,
         time_budget: float | None = None,
+        models: str | None = None,
         use_feat_static_cat: bool = True,
         trainer_kwargs: dict[str, Any] | None = None,
         **hyperparameters: Any,
@@ -121,6 +125,7 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         self.num_batches_per_epoch = num_batches_per_epoch
         self.seed = seed
         self.time_budget = time_budget
+        self.models = models
         self.use_feat_static_cat = use_feat_static_cat
         self.hyperparameters = {**hyperparameters, "num_samples": num_samples}
         with torch.device("meta"):  # refuses bad options before data are read, and allocates nothing
@@ -241,7 +246,8 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
             return self._of(candidate, **quiet).train(entries)
 
         task = ForecastTask("data", self.freq, self.prediction_length, 0, list(data))
-        self.selection = select(task, train, self.seed, self.time_budget)
+        names = None if self.models is None else self.models.replace(" ", "").split(",")
+        self.selection = select(task, train, self.seed, self.time_budget, names)
         return self.selection
 
     def _of(self, candidate: Candidate, **trainer: Any) -> "StateSpaceEstimator":
@@ -429,6 +435,11 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         if self.hyperparameters.get("transformation") == "log1p" and found.lowest <= -1:
             raise ValueError(
                 f"log1p needs values above -1, the lowest is {found.lowest:g}; take the transformation 'asinh'"
+            )
+        if self.hyperparameters.get("transformation") == "logit" and not 0 <= found.lowest <= found.highest <= 1:
+            raise ValueError(
+                f"logit needs values from 0 to 1, they reach from {found.lowest:g} to {found.highest:g}; divide by the "
+                "largest that can be, or take another transformation"
             )
         return found if from_predictor is None else adopt(found, from_predictor)
 

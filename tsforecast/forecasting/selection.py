@@ -2,8 +2,8 @@
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,39 +11,21 @@ from gluonts.model import Predictor
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from tsforecast.data.frequency import calendar_unit, default_season, expected_alias_warnings
+from tsforecast.data.frequency import default_season, expected_alias_warnings
 from tsforecast.data.quantiles import forecast_quantiles
 from tsforecast.data.task import ForecastTask, instances
-from tsforecast.models.parts.component_names import structures_of
+from tsforecast.forecasting.candidates import WINDOWS, Candidate, candidates
 from tsforecast.progress import follow, silent_trainings
 
 log = logging.getLogger(__name__)
 
 ROUNDS = (8, 20)  # epochs of the short trainings; after a round, half of the candidates are left
 _SERIES = 128  # that candidates are compared on, at most
-_WINDOWS = 3  # cut points, at most
-_MARGIN = 0.01  # relative difference of scores below which the candidate that is named first is taken, and no pool
+_MARGIN = 0.01  # relative difference of scores below which the candidate that is named first is taken
+_POOLED = 0.02  # by how much a pool has to be better than its members, whose costs add up
 _LEAST = 0.1  # weight of a member of a pool
 # Quantiles in the middle of equal shares: as a sample of equal weights they have the CRPS that is their quantile loss.
 _LEVELS = tuple(((np.arange(20) + 0.5) / 20).tolist())
-_YEAR = {"D": 366, "B": 262, "W": 53}  # steps of a year; two of them show a season
-_LONG = 20  # seasons from which parameters of each series may pay
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A model with options.
-
-    Attributes:
-        model: A name in `tsforecast.models.MODELS`.
-        options: Options that are not the defaults.
-    """
-
-    model: str
-    options: Mapping[str, Any] = field(default_factory=dict)
-
-    def __str__(self) -> str:
-        return " ".join([self.model, *(f"{name}={value}" for name, value in self.options.items())])
 
 
 @dataclass(frozen=True)
@@ -132,28 +114,12 @@ class Selection:
         )
 
 
-def candidates(task: ForecastTask) -> list[Candidate]:
-    """Return what is compared for a task, the most likely first."""
-    if any(np.ndim(entry["target"]) > 1 for entry in task.entries):
-        return [Candidate("gls")]
-    found = [Candidate("bank"), Candidate("issm"), Candidate("issm", {"objective": "likelihood"})]
-    length = float(np.median([entry["target"].shape[-1] for entry in task.entries]))
-    year = _YEAR.get(calendar_unit(task.freq)[1].partition("-")[0], np.inf)
-    if length >= 2 * year + _WINDOWS * task.prediction_length:
-        plain = structures_of("auto", task.freq)
-        yearly = [f"{structure}+year" for structure in plain[:2]]
-        found.insert(1, Candidate("bank", {"structures": ",".join([*yearly, *plain])}))
-    if length >= _LONG * max(default_season(task.freq), 10):
-        found.insert(1, Candidate("bank", {"scales": "free"}))
-        found.append(Candidate("gls"))
-    return found
-
-
 def select(
     task: ForecastTask,
     train: Callable[[Candidate, int, list[dict[str, Any]]], Predictor],
     seed: int | None = 0,
     time_budget: float | None = None,
+    models: Sequence[str] | None = None,
 ) -> Selection:
     """Returns the candidate with the best forecasts of windows before the end, by short trainings; the log shows all.
 
@@ -166,9 +132,10 @@ def select(
         train: Trains a candidate for so many epochs on such entries.
         seed: Of the sample of series.
         time_budget: Seconds after which no further training begins; None for no bound.
+        models: See `candidates`.
     """
     compared = comparison(task, seed)
-    left = candidates(task)
+    left = candidates(task, models)
     if compared is None or len(left) == 1:
         why = "there is no other for several targets" if compared is not None else "the series are too short to compare"
         return _told(Selection(left[0], (), why))
@@ -190,7 +157,10 @@ def select(
         trials.append(mixed)
         last.append(mixed)
     scores = relative_scores(last)
-    chosen = next(trial for trial, found in zip(last, scores, strict=True) if found <= min(scores) * (1 + _MARGIN))
+    alone = [score for trial, score in zip(last, scores, strict=True) if trial is not mixed]
+    chosen = next(trial for trial, score in zip(last, scores, strict=True) if score <= min(alone) * (1 + _MARGIN))
+    if mixed is not None and scores[-1] <= min(alone) * (1 - _POOLED):
+        chosen = mixed
     windows = f"{compared.windows} windows of {compared.prediction_length} steps before the end"
     reason = f"CRPS {chosen.crps:.4g} on {windows}, {len(compared.entries)} series"
     return _told(Selection(chosen.candidate, tuple(trials), reason))
@@ -208,7 +178,7 @@ def comparison(task: ForecastTask, seed: int | None) -> ForecastTask | None:
     """Return a sample of the series whose last windows are for comparison; None where all series are too short."""
     steps = task.prediction_length
     season = default_season(task.freq)
-    for windows in range(_WINDOWS, 0, -1):
+    for windows in range(WINDOWS, 0, -1):
         least = windows * steps + max(steps + 1, 2 * season)
         long = [entry for entry in task.entries if entry["target"].shape[-1] >= least]
         if len(long) >= max(1, len(task.entries) // 2):

@@ -4,6 +4,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -13,6 +14,7 @@ from tsforecast.models.parts.transformation import restored, transformed
 
 _ROUNDS = 60  # of the search for a quantile, at most; seven are usual
 _STRAIGHT = 8  # of them take no halves of the interval
+_NODES, _REACH = 64, 9.0  # of a quadrature: nodes, and standard deviations on either side
 _EXACT = 1e-7  # distance from the level at which a search ends, in standard deviations
 
 
@@ -98,7 +100,13 @@ class Marginals:
 
     def expectation(self) -> Float[Tensor, "series horizon target"]:
         """Return the means of the distributions in the units of the data, after clipping; finite however wide."""
-        powers = {"none": self._linear, "log1p": self._log1p, "asinh": self._asinh, "symlog": self._symlog}
+        powers = {
+            "none": self._linear,
+            "log1p": self._log1p,
+            "asinh": self._asinh,
+            "symlog": self._symlog,
+            "logit": self._logit,
+        }
         parts = zip(self.mean.unbind(1), self.deviation.unbind(1), self.transformations, strict=True)
         means = torch.stack([powers[name](mean, deviation) for mean, deviation, name in parts], 1)
         return self._clipped((self.log_weight.exp()[..., None, None] * means * self.size.unsqueeze(2)).sum(1))
@@ -169,6 +177,20 @@ class Marginals:
     def _symlog(self, mean: Tensor, deviation: Tensor) -> Tensor:
         return restored(torch.asinh(self._asinh(mean, deviation)), "symlog")
 
+    def _logit(self, mean: Tensor, deviation: Tensor) -> Tensor:
+        """Return the mean by quadrature between the places of 0 and 1, and what lies behind that of 1."""
+        spread = deviation.clamp_min(torch.finfo(mean.dtype).tiny)
+        places = (transformed(torch.tensor(end, dtype=mean.dtype), "logit").to(mean) for end in (0.0, 1.0))
+        low, high = ((place - mean) / spread for place in places)
+        above = torch.special.ndtr(-high)
+        low, high = low.clamp(-_REACH, _REACH).unsqueeze(-1), high.clamp(-_REACH, _REACH).unsqueeze(-1)
+        nodes, weights = (torch.from_numpy(x).to(mean) for x in np.polynomial.legendre.leggauss(_NODES))
+        points = 0.5 * (low + high + (high - low) * nodes)
+        values = restored(mean.unsqueeze(-1) + deviation.unsqueeze(-1) * points, "logit")
+        density = torch.exp(-0.5 * points.square()) / math.sqrt(2 * math.pi)
+        between = 0.5 * ((high - low) * density * values * weights).sum(-1)
+        return torch.where(deviation > 0, between + above, restored(mean, "logit"))
+
     def _power(self, factor: int, mean: Tensor, deviation: Tensor) -> Tensor:
         """Return E[exp(factor z)], where clipped of z > 0 alone."""
         log = factor * mean + 0.5 * factor**2 * deviation.square()
@@ -191,8 +213,10 @@ def _cdf(
     for name in dict.fromkeys(transformations):
         own = [k for k, other in enumerate(transformations) if other == name]
         sized = values / size[own]
-        # Below -1 log1p has no value: all of its distribution lies above.
+        # Below -1 log1p has no value: all of its distribution lies above. That of the logit lies between 0 and 1.
         point = torch.log1p(sized.clamp_min(-1.0)) if name == "log1p" else transformed(sized, name)
+        if name == "logit":
+            point = torch.where(sized < 0, -torch.inf, torch.where(sized < 1, point, torch.inf))
         distance = point - mean[own]
         share = torch.special.ndtr(distance / deviation[own])
         known = deviation[own] == 0

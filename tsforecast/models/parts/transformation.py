@@ -6,14 +6,19 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-TRANSFORMATIONS = ("none", "log1p", "asinh")
+# "logit" is for values from 0 to 1, both of which occur: the ends have a finite place.
+TRANSFORMATIONS = ("none", "log1p", "asinh", "logit")
 # For values of size one: "symlog" is a logarithm from about a tenth of it on, of either sign, and straight below.
 OF_SIZE_ONE = ("none", "symlog", "asinh")
 _STEEPNESS = 10.0
+_END = 0.01  # from which the logit of 0 is taken, and from 1 likewise
 
 
 def transformed(values: Float[Tensor, "*shape"], name: str) -> Float[Tensor, "*shape"]:
-    """Return values in transformed units; those for which log1p has no value are taken as barely above -1.
+    """Return values in transformed units.
+
+    Those for which log1p has no value are taken as barely above -1, and those outside of 0 to 1 for the logit as its
+    ends.
 
     Args:
         values: Values in the units of the data.
@@ -21,6 +26,8 @@ def transformed(values: Float[Tensor, "*shape"], name: str) -> Float[Tensor, "*s
     """
     if name == "log1p":
         return torch.log1p(values.clamp_min(-1 + 1e-6))
+    if name == "logit":
+        return torch.logit(_inside(values))
     if name == "symlog":
         return torch.asinh(_STEEPNESS * values)
     return torch.asinh(values) if name == "asinh" else values
@@ -37,6 +44,9 @@ def log_slope(values: Float[Tensor, "*shape"], name: str) -> Float[Tensor, "*sha
         return -torch.log1p(values.clamp_min(-1 + 1e-6))
     if name == "none":
         return torch.zeros_like(values)
+    if name == "logit":
+        share = _inside(values)
+        return math.log(1 - 2 * _END) - share.log() - torch.log1p(-share)
     steepness = _STEEPNESS if name == "symlog" else 1.0
     return math.log(steepness) - 0.5 * torch.log1p((steepness * values).square())
 
@@ -54,6 +64,8 @@ def restored(
     """
     if name == "none":
         return values
+    if name == "logit":
+        return ((torch.sigmoid(values) - _END) / (1 - 2 * _END)).clamp(0.0, 1.0)
     if name == "symlog":
         return restored(values, "asinh", None if size is None else _STEEPNESS * size) / _STEEPNESS
     inverse, slope = (torch.expm1, torch.exp) if name == "log1p" else (torch.sinh, torch.cosh)
@@ -63,3 +75,8 @@ def restored(
     most = torch.log(1e6 * (size + 1))
     kept = values.clamp(-most, most)
     return inverse(kept) + (values - kept) * slope(kept)
+
+
+def _inside(values: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """Return values from 0 to 1 moved a little inside."""
+    return _END + (1 - 2 * _END) * values.clamp(0.0, 1.0)

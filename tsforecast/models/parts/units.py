@@ -21,8 +21,9 @@ class Scaling:
     """Options of the units in which a model sees the targets.
 
     Attributes:
-        transformation: Transformation of the target before scaling: "none", "log1p" (counts) or "asinh" (spikes of both
-            signs); "auto" takes log1p if the training data are whole numbers of which none is negative.
+        transformation: Transformation of the target before scaling: "none", "log1p" (counts), "asinh" (spikes of both
+            signs) or "logit" (shares, from 0 to 1). "auto" takes log1p if the training data are whole numbers of which
+            none is negative.
         scaling: "series" centres and scales every series by its own past, see `Units.of_past`; "none" leaves the values
             as they are. That is for series that share an origin and a unit which mean something (positions, angles).
             The unit should be about a step's change, for which the initial noises are meant.

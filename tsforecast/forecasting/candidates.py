@@ -1,0 +1,123 @@
+"""What `auto` compares: models, and their options."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tsforecast.data.frequency import calendar_unit, default_season
+from tsforecast.data.task import ForecastTask
+from tsforecast.models.parts.component_names import component_names, structures_of
+
+WINDOWS = 3  # cut points at the end of the data that candidates are compared on, at most
+_YEAR = {"D": 366, "B": 262, "W": 53}  # steps of a year; two of them show a season
+_LONG = 20  # seasons from which parameters of each series may pay
+_MANY = 20  # series from which a network over them may pay
+_FEW_WINDOWS = 20  # horizons at the end that may be enough to train on
+_LINEAR_EPOCHS = 4  # of a model with particles, before these
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A model with options.
+
+    Attributes:
+        model: A name in `tsforecast.models.MODELS`.
+        options: Options that are not the defaults.
+    """
+
+    model: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return " ".join([self.model, *(f"{name}={value}" for name, value in self.options.items())])
+
+
+def candidates(task: ForecastTask, models: Sequence[str] | None = None) -> list[Candidate]:
+    """Return what is compared for a task, the most likely first.
+
+    Args:
+        task: The data.
+        models: Names of `FAMILIES`, all variants of which are compared; None for a short list.
+
+    Raises:
+        ValueError: If a name is not known.
+    """
+    if unknown := [name for name in models or () if name not in FAMILIES]:
+        raise ValueError(f"expected models among {', '.join(FAMILIES)}, got {', '.join(unknown)}")
+    if any(np.ndim(entry["target"]) > 1 for entry in task.entries):
+        return [Candidate("gls")]
+    if models:
+        return [candidate for name in models for candidate in FAMILIES[name](task)]
+    bank, *others = _banks(task)
+    found = [bank, *others, Candidate("issm"), Candidate("issm", {"objective": "likelihood"})]
+    found += [Candidate("issm", {"transformation": "logit"})] if _are_shares(task) else []
+    return [*found, Candidate("gls")] if _is_long(task) else found
+
+
+def _length(task: ForecastTask) -> float:
+    return float(np.median([entry["target"].shape[-1] for entry in task.entries]))
+
+
+def _is_long(task: ForecastTask) -> bool:
+    """Return whether parameters of each series may pay."""
+    return _length(task) >= _LONG * max(default_season(task.freq), 10)
+
+
+def _are_shares(task: ForecastTask) -> bool:
+    """Return whether all values are from 0 to 1, and some between."""
+    ends = [(np.nanmin(e["target"]), np.nanmax(e["target"])) for e in task.entries if np.isfinite(e["target"]).any()]
+    within = all(low >= 0 and high <= 1 for low, high in ends)
+    return within and any(np.nan_to_num(entry["target"] % 1).any() for entry in task.entries)
+
+
+def _banks(task: ForecastTask) -> list[Candidate]:
+    """Return banks: with a yearly season where two are there, and with parameters of each series where it is long."""
+    found = [Candidate("bank")]
+    year = _YEAR.get(calendar_unit(task.freq)[1].partition("-")[0], np.inf)
+    if _length(task) >= 2 * year + WINDOWS * task.prediction_length:
+        plain = structures_of("auto", task.freq)
+        yearly = [f"{structure}+year" for structure in plain[:2]]
+        found.insert(1, Candidate("bank", {"structures": ",".join([*yearly, *plain])}))
+    if _is_long(task):
+        found.insert(1, Candidate("bank", {"scales": "free"}))
+    return found
+
+
+def _issms(task: ForecastTask) -> list[Candidate]:
+    """Return issms: objective, transformation, components, scales and training windows, one changed at a time."""
+    lowest = min((np.nanmin(e["target"]) for e in task.entries if np.isfinite(e["target"]).any()), default=0.0)
+    names = ["asinh"] if lowest < 0 else ["none", "log1p"]
+    names += ["logit"] if _are_shares(task) else []
+    varied: list[dict[str, Any]] = [{}, {"objective": "likelihood"}, *({"transformation": name} for name in names)]
+    usual = "+".join(component_names("auto", task.freq))
+    varied += [{"components": one} for one in structures_of("auto", task.freq) if one != usual]
+    varied += [{"components": f"{usual}+year"}] if any("year" in str(bank) for bank in _banks(task)) else []
+    varied += [{"scales": "network"}] if len(task.entries) >= _MANY else []
+    recent = _FEW_WINDOWS * task.prediction_length
+    varied += [{"train_length": recent}] if _length(task) >= 2 * recent else []
+    return [Candidate("issm", options) for options in varied]
+
+
+def _gls(task: ForecastTask) -> list[Candidate]:
+    """Return gls by both objectives."""
+    return [Candidate("gls"), Candidate("gls", {"objective": "likelihood"})]
+
+
+def _switching(task: ForecastTask) -> list[Candidate]:
+    """Return rsgls-issm as its recipes have it, with few epochs of its linear model."""
+    options = {
+        "objective": "crps", "linear_epochs": _LINEAR_EPOCHS, "persistence": 0.95, "proposal": "bootstrap",
+        "recurrence": "none", "resampling_gradient": "stop-gradient", "network_learning_rate": 1e-2,
+    }  # fmt: skip
+    return [Candidate("rsgls-issm", options)]
+
+
+# Variants of each model that is asked for by name.
+FAMILIES: dict[str, Callable[[ForecastTask], list[Candidate]]] = {
+    "bank": _banks,
+    "issm": _issms,
+    "gls": _gls,
+    "rsgls-issm": _switching,
+}
