@@ -8,13 +8,11 @@ from torch import Tensor
 
 from tsforecast.core import AbstractLinearSystem
 from tsforecast.models.parts.marginals import Marginals
-from tsforecast.models.parts.transformation import restored, transformed
+from tsforecast.models.parts.transformation import restored
 from tsforecast.models.parts.units import Units, scaled
 from tsforecast.models.records import Batch, Belief, TimeSlice
 
-_NODES = 40  # of a quadrature, on either side of the value
-_ENDS = 2.6  # standard deviations of each component that it reaches over
-_FARTHEST = 30.0  # sizes of the series that it reaches over, at most
+_POINTS = 20  # quantiles that stand for a component of a mixture
 
 
 def negative_log_likelihood(
@@ -72,38 +70,29 @@ def _quantile_loss(units: Units, mean: Tensor, deviation: Tensor, belief: Belief
 def crps_of_mixture(
     mixture: Marginals, values: Float[Tensor, "series horizon"], observed: Bool[Tensor, "series horizon"]
 ) -> Float[Tensor, "series horizon"]:
-    """Return the CRPS of mixtures behind transformations, the integral of (F(x) - 1[y <= x])^2; 0 where not observed.
+    """Return the CRPS of mixtures behind transformations, E|X - y| - E|X - X'| / 2; 0 where not observed.
 
-    The trapezoidal rule has the value as a node, where the integrand jumps (Gneiting and Raftery 2007, eq. 20).
+    Each component is a sample of quantiles in the middle of equal shares (Gneiting and Raftery 2007, eq. 21). So the
+    score is as good where one component is a thousand times as wide as another.
 
     Args:
         mixture: Distributions of one target, of series of size 1.
         values: Values in units of the series' size.
         observed: False where a value is missing.
     """
-    log_weight, mean, deviation = mixture.log_weight, *(x.squeeze(-1) for x in (mixture.mean, mixture.deviation))
-    names = mixture.transformations
-
-    def quantiles(normal: float) -> Tensor:
-        cells = (mean + normal * deviation).unbind(1)
-        return torch.stack([restored(x, name) for x, name in zip(cells, names, strict=True)])
-
-    def distribution(points: Float[Tensor, "node series horizon"]) -> Float[Tensor, "node series horizon"]:
-        once = {name: transformed(points, name) for name in dict.fromkeys(names)}
-        places = torch.stack([once[name] for name in names])  # component, node, series, horizon
-        below = torch.special.ndtr((places - mean.transpose(0, 1)[:, None]) / deviation.transpose(0, 1)[:, None])
-        return (log_weight.exp().T[:, None, :, None] * below).sum(0)
-
-    with torch.no_grad():
-        values = torch.where(observed, values, quantiles(0.0)[0])
-        far = _FARTHEST * (1 + values.abs())
-        low = torch.maximum(torch.minimum(quantiles(-_ENDS).amin(0), values), -far)
-        high = torch.minimum(torch.maximum(quantiles(_ENDS).amax(0), values), far)
-        share = torch.linspace(0, 1, _NODES, device=values.device, dtype=values.dtype)[:, None, None]
-        below, above = low + (values - low) * share, values + (high - values) * share
-    left = torch.trapezoid(distribution(below).square(), below, dim=0)
-    right = torch.trapezoid((1 - distribution(above)).square(), above, dim=0)
-    return torch.where(observed, left + right, 0.0)
+    levels = (torch.arange(_POINTS, device=values.device, dtype=values.dtype) + 0.5) / _POINTS
+    mean, deviation = (x.squeeze(-1).unsqueeze(-1) for x in (mixture.mean, mixture.deviation))
+    places = (mean + deviation * torch.special.ndtri(levels)).unbind(1)
+    size = torch.ones_like(places[0])
+    parts = [restored(x, name, size) for x, name in zip(places, mixture.transformations, strict=True)]
+    points = torch.cat(parts, -1)  # series, horizon, point
+    weight = (mixture.log_weight.exp() / _POINTS).repeat_interleave(_POINTS, 1).unsqueeze(1).expand_as(points)
+    away = (weight * (points - torch.where(observed, values, 0.0).unsqueeze(-1)).abs()).sum(-1)
+    ordered, order = points.sort(-1)
+    share = weight.gather(-1, order)
+    below = share.cumsum(-1) - share
+    apart = (share * ordered * (below - (1 - below - share))).sum(-1)
+    return torch.where(observed, away - apart, 0.0)
 
 
 def crps_of_paths(
