@@ -44,13 +44,13 @@ def task(**options):
 class Shifted(Predictor):
     """Forecasts the truth and an error, by twenty paths."""
 
-    def __init__(self, error, spread=0.0):
+    def __init__(self, error, spread=0.0, length=60):
         super().__init__(prediction_length=4)
-        self.error, self.spread = error, spread
+        self.error, self.spread, self.length = error, spread, length
 
     def predict(self, dataset, **_):
         for past in dataset:
-            whole = next(e for e in entries() if e["item_id"] == past["item_id"])["target"]
+            whole = next(e for e in entries([self.length] * 3) if e["item_id"] == past["item_id"])["target"]
             begin = past["target"].shape[-1]
             values = whole[begin : begin + 4] + self.error
             paths = np.stack([values + self.spread * z for z in np.random.default_rng(begin).standard_normal(20)])
@@ -61,17 +61,27 @@ def shifted(errors):
     return lambda candidate, epochs, _: Shifted(errors[str(candidate)] / epochs)
 
 
-def test_halving_keeps_the_better_half_and_takes_the_best():
+def names_of(trials):
+    return [(str(trial.candidate), trial.epochs) for trial in trials]
+
+
+def test_few_candidates_are_all_trained_long():
     found = select(task(), shifted({"bank": 5.0, "issm": 1.0, "issm objective=likelihood": 9.0}))
     assert found.chosen == Candidate("issm")
-    assert [(str(t.candidate), t.epochs) for t in found.trials] == [
-        ("bank", ROUNDS[0]), ("issm", ROUNDS[0]), ("issm objective=likelihood", ROUNDS[0]),
-        ("bank", ROUNDS[1]), ("issm", ROUNDS[1]),
-    ]  # fmt: skip
+    assert names_of(found.trials) == [("bank", 20), ("issm", 20), ("issm objective=likelihood", 20)]
     rows = found.rows()
     assert [row["model"] for row in rows] == ["issm", "bank", "issm"]
     assert rows[0]["crps"] < rows[1]["crps"]
     assert found.table().splitlines()[1].startswith("issm ")
+
+
+def test_halving_keeps_the_better_half_and_the_first():
+    errors = {"bank": 9.0, "bank scales=free": 5.0, "issm": 2.0, "issm objective=likelihood": 1.0, "gls": 3.0}
+    found = select(task(lengths=(300, 300, 300)), lambda c, n, _: Shifted(errors[str(c)] / n, length=300))
+    assert names_of(found.trials[:5]) == [(name, ROUNDS[0]) for name in errors]
+    left = ["bank", "issm", "issm objective=likelihood", "gls"]
+    assert names_of(found.trials[5:]) == [(name, ROUNDS[1]) for name in left]
+    assert str(found.chosen) == "issm objective=likelihood"
 
 
 def test_the_first_is_taken_where_scores_are_the_same():
@@ -88,7 +98,9 @@ def test_a_candidate_that_diverges_loses():
     found = select(task(), train)
     assert found.chosen.model == "issm"
     assert json.loads(json.dumps(found.rows(), allow_nan=False))[-1]["crps"] is None
-    assert found.table().splitlines()[-1].split() == ["bank", "-", "-", str(ROUNDS[0])]
+    assert found.table().splitlines()[-1].split() == ["bank", "-", "-", str(ROUNDS[1])]
+    nothing = [Trial(Candidate(name), 20, np.full(3, np.inf), 1.0, 0.0) for name in ("bank", "issm")]
+    assert pooled(nothing, *labels_of(ForecastTask("toy", "M", 4, 3, entries()))) is None
 
 
 def test_a_budget_ends_the_comparison(monkeypatch):

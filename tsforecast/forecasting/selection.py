@@ -20,6 +20,7 @@ from tsforecast.progress import follow, silent_trainings
 log = logging.getLogger(__name__)
 
 ROUNDS = (8, 20)  # epochs of the short trainings; after a round, half of the candidates are left
+_FEW = 3  # candidates that are all trained the longer time at once
 _SERIES = 128  # that candidates are compared on, at most
 _MARGIN = 0.01  # relative difference of scores below which the candidate that is named first is taken
 _POOLED = 0.02  # by how much a pool has to be better than its members, whose costs add up
@@ -124,7 +125,8 @@ def select(
     """Returns the candidate with the best forecasts of windows before the end, by short trainings; the log shows all.
 
     Every round trains what is left on a sample of the series without their last windows, and scores these. The better
-    half goes on to a longer round (successive halving; Jamieson and Talwalkar 2016). A mixture of those in the last
+    half goes on to a longer round (successive halving; Jamieson and Talwalkar 2016), and so does the candidate that is
+    named first: what many parameters share is learnt late. A mixture of those in the last
     round is taken where it is better than each of them (`pooled`).
 
     Args:
@@ -141,7 +143,7 @@ def select(
         return _told(Selection(left[0], (), why))
     trials: list[Trial] = []
     began = time.monotonic()
-    for epochs in ROUNDS:
+    for epochs in ROUNDS[-1:] if len(left) <= _FEW else ROUNDS:
         done = []
         for candidate in follow(left, f"selection, {epochs} epochs", len(left), "candidates"):
             if trials and time_budget is not None and time.monotonic() - began > time_budget:
@@ -151,7 +153,10 @@ def select(
         if len(done) < len(left):
             break
         order = np.argsort(relative_scores(done), kind="stable")[: (len(done) + 1) // 2]
-        left = [done[place].candidate for place in sorted(order)]
+        left = [
+            done[place].candidate
+            for place in sorted({*order.tolist()} | ({0} if done[0].quantiles is not None else set()))
+        ]
     last = [trial for trial in trials if trial.epochs == trials[-1].epochs]
     if (mixed := pooled(last, *labels_of(compared))) is not None:
         trials.append(mixed)
@@ -248,8 +253,9 @@ def pooled(trials: Sequence[Trial], values: NDArray[np.float64], owner: NDArray[
     """
     usable = [trial for trial in trials if trial.quantiles is not None]
     samples = [trial.quantiles for trial in usable if trial.quantiles is not None]
-    seen = np.isfinite(values)
-    count = len(usable)
+    seen, count = np.isfinite(values), len(usable)
+    if count < 2:
+        return None
     series = int(owner.max()) + 1
     away = np.stack([np.bincount(owner[seen], np.abs(x - values[:, None]).mean(1)[seen], series) for x in samples], 1)
     apart = np.zeros((series, count, count))
