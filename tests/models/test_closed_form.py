@@ -124,7 +124,7 @@ def test_marginals_given_known_values(case, transformation):
     """What is known has no variance, and the rest that of the joint Gaussian given it."""
     model, entries = model_and_entries(case, transformation=transformation)
     known = np.full((*entries[0]["target"].shape[:-1], HORIZON), np.nan, np.float32)
-    known[..., 1], known[..., 3] = 1.7, 0.3
+    known[..., 1], known[..., 3] = 0.6 if transformation == "logit" else 1.7, 0.3
     batch = make_batch(model, [{**entries[1], "known_future": known}], train=False)
     with torch.no_grad():
         belief, _ = model.filter(batch)

@@ -153,10 +153,8 @@ def select(
         if len(done) < len(left):
             break
         order = np.argsort(relative_scores(done), kind="stable")[: (len(done) + 1) // 2]
-        left = [
-            done[place].candidate
-            for place in sorted({*order.tolist()} | ({0} if done[0].quantiles is not None else set()))
-        ]
+        first = {0} if done[0].quantiles is not None else set()
+        left = [done[place].candidate for place in sorted(first | set(order.tolist()))]
     last = [trial for trial in trials if trial.epochs == trials[-1].epochs]
     if (mixed := pooled(last, *labels_of(compared))) is not None:
         trials.append(mixed)
