@@ -31,13 +31,10 @@ BASELINE: dict[str, list[str]] = {
 }
 TRAINED = ("deepar",)  # among the baselines: the others are the same for every seed
 
-# The recipe without any option: what the data choose by themselves.
-DEFAULTS = "defaults"
 # Our models: the files of tsforecast/recipes, whose README says what the recipes are.
 ROWS = [
     *recipes.published(),
     *(recipes.RecipeFile(d, model, "baseline") for model, sets in BASELINE.items() for d in sets),
-    *(recipes.RecipeFile(d, "auto", DEFAULTS) for d in DATASETS),
 ]
 RECIPES = list(dict.fromkeys(row.name for row in ROWS))
 MODELS = sorted({row.model for row in ROWS})
@@ -45,7 +42,6 @@ MODELS = sorted({row.model for row in ROWS})
 SEEDS = {"exchange": 3, "wiki": 3}
 REDUCED = {
     "sgls": {"electricity-18dec": 1, "solar": 1, "traffic": 1},
-    "auto": dict.fromkeys(DATASETS, 1),
     "paper": {"wiki": 2, "solar": 1, "traffic": 1},
     "encoder-32": {"exchange": 2},
     "bootstrap-32": {"exchange": 2},
@@ -126,8 +122,7 @@ def run(job: Job, runs: pathlib.Path) -> list[dict[str, Any]]:
 def train(job: Job, folder: pathlib.Path) -> dict[str, Any]:
     """Trains and scores one of our models, going on with what an earlier call began."""
     dataset, model, recipe, seed = job
-    options = [] if recipe == DEFAULTS else ["--recipe", recipe]
-    command = ["train.py", model, *options, "--dataset", dataset, "--seed", str(seed), "--threads", "1"]
+    command = ["train.py", model, "--recipe", recipe, "--dataset", dataset, "--seed", str(seed), "--threads", "1"]
     if (folder / "run.json").exists():
         call(["train.py", "--resume", str(folder)])
     else:
