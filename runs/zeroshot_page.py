@@ -33,8 +33,8 @@ python runs/zeroshot_page.py                # this page
 No option was chosen for these tasks: `auto` [chooses](choosing.md#how-auto-chooses) on windows before the end of the
 history. A task has one window: the last steps of every series. The score is the weighted quantile loss over tenths,
 which is our CRPS; lower is better. Ours are trained on the task's own history, and have exact quantiles where they are
-known. The classics are fitted to each series; most of the other published models are pretrained and see the history only
-when they forecast.
+known. The classics are fitted to each series; most of the other published models are pretrained and see the history
+only when they forecast.
 
 Published scores are those of autogluon/fev, `benchmarks/chronos_zeroshot/results`, commit 1bc95fd (Apache-2.0). They
 are in `results/zeroshot_published.csv`. The [data sets](../datasets/README.md#tasks-of-the-zero-shot-benchmark) say
@@ -173,15 +173,15 @@ def page(ours: pd.DataFrame, published: pd.DataFrame) -> str:
         *(line(row) for row in rows.to_dict("records")),
         "",
         f"Bold: ahead of the classics. †: trained on this data set. Seeds: {rows['seeds'].max()}. The last columns are "
-        f"of `{MODEL}`: the share of labels inside its central intervals, in percent, and seconds of choosing, training "
-        "and forecasting on one core, which other work shared.",
+        f"of `{MODEL}`: the share of labels inside its central intervals, in percent, and seconds of choosing, "
+        "training and forecasting on one core, which other work shared.",
         "",
         *verdict(rows, [task for task in tasks if task not in done]),
         "",
         "## What was chosen",
         "",
-        "The last columns are the shares of series whose sum over the horizon, and whose maximum, is inside the central "
-        "intervals of 100 joint paths, in percent.",
+        "The last columns are the shares of series whose sum over the horizon, and whose maximum, is inside the "
+        "central intervals of 100 joint paths, in percent.",
         "",
         "| task | chosen | sum in 50 / 80 / 95 % | maximum in 50 / 80 / 95 % |",
         "| --- | --- | --- | --- |",

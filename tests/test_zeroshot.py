@@ -167,7 +167,8 @@ def test_from_prepared_data_to_a_row_and_the_page(zeroshot, scripts, small, tmp_
     zeroshot.main()  # what is there is not run again
     assert len(asked) == 1
     text = scripts["zeroshot_page"].page(table, zeroshot.published())
-    (line,) = [line for line in text.splitlines() if line.startswith(f"| {small} |")]
+    line, chosen = [line for line in text.splitlines() if line.startswith(f"| {small} |")]
+    assert row["chosen"] in chosen
     assert line.split(" | ")[2:5] == [".00700, auto_theta", ".00600", ".00500, moirai_large †"]
     assert f"| Chronos-Bolt base | {row['wql'] / 0.006:.3f} |" in text
     assert "All tasks were run." in text
