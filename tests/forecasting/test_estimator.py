@@ -46,6 +46,10 @@ SMALL = {
     "sgls": {**_TINY, "state_dim": 3},
     "rsgls": {**_TINY, "state_dim": 3},
     "rsgls-issm": {**_TINY, "components": "level+day_of_week"},
+    "pool": {
+        "members": "bank structures=level+day_of_week,trend; issm components=level+day_of_week",
+        "weights": "0.6,0.4",
+    },
     "arsgls": {**_TINY, "state_dim": 3, "auxiliary_dim": 2},
     "kvae-rb": _KVAE,
     "kvae-mc": _KVAE,

@@ -49,7 +49,8 @@ def test_constructors_spell_their_arguments(name):
 @pytest.mark.parametrize("name", MODELS)
 def test_hyperparameters_make_the_same_model(name):
     """All of them, side by side."""
-    chosen = {"learning_rate": 0.123, "clip": "none", "num_series": 2, "freq": "h"}
+    own = {"weights": "0.3,0.7"} if name == "pool" else {"learning_rate": 0.123}
+    chosen = {**own, "clip": "none", "num_series": 2, "freq": "h"}
     model = make_model(MODELS[name], **chosen)
     again = make_model(MODELS[name], **model.hyperparameters)
     assert again.hyperparameters == model.hyperparameters

@@ -103,6 +103,11 @@ class PoolTraining:
 
     seed: int | None = None
 
+    @property
+    def objective(self) -> str:
+        """Return "crps": like it, the sum of the members' losses is of the future of a window."""
+        return "crps"
+
 
 @dataclasses.dataclass(frozen=True)
 class SwitchingTraining:
