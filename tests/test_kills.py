@@ -131,7 +131,7 @@ def test_a_report_is_of_one_call(commands, trained, tmp_path):
     assert reports[0]["scores.json"] != reports[1]["scores.json"]
     assert {name for name in reports[0] if name.startswith("plots")}
     assert not {name for name in reports[1] if name.startswith("plots")}
-    for moment in moments(ended.changes, 1):
+    for moment in moments(ended.changes, 1)[::2]:  # each costs three commands
         shutil.rmtree(run)
         shutil.copytree(tmp_path / "old", run)
         kill(commands, *new, folder=run, moment=moment)
