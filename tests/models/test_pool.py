@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.models.cases import CASES, entries_of, make_batch, make_model
+from tests.models.cases import CASES, HORIZON, entries_of, make_batch, make_model
 from tsforecast.models import MODELS
 from tsforecast.models import make_model as build
 from tsforecast.models.parts.transformation import log_slope
@@ -75,32 +75,22 @@ def test_the_likelihood_is_that_of_the_mixture_in_the_units_of_the_data(pool, me
     torch.testing.assert_close(terms, expected, rtol=1e-6, atol=1e-6)
 
 
-def test_a_pool_draws_as_many_paths_of_a_member_as_its_weight_says(pool, members):
-    """Each member's paths are recognised by what it alone draws: none of them has a path of another."""
+def test_a_pool_draws_as_many_paths_of_a_member_as_its_weight_says(pool, monkeypatch):
+    """Members that forecast their own numbers are recognised in its paths, which are in random order."""
     batch = make_batch(pool, entries_of("pool"))
-    belief, generator = pool.filter(batch)[0], torch.Generator().manual_seed(3)
-    counts = []
-    for draw in (pool.inference.members[k].forecast for k in range(3)):
-        counts.append(draw)
-    drawn = []
 
-    def spy(k):
-        def forecast(known, own, count, generator=None):
-            drawn.append((k, count))
-            return counts[k](known, own, count, generator)
+    def forecast(self, belief, future, count, generator):
+        number = next(k for k, member in enumerate(pool.inference.members) if member is self)
+        return torch.full((3, count, HORIZON, 1), float(number))
 
-        return forecast
-
-    for k, member in enumerate(pool.inference.members):
-        object.__setattr__(member, "forecast", spy(k))
-    try:
-        paths = pool.forecast(belief, batch, 200, generator)
-    finally:
-        for member in pool.inference.members:
-            object.__delattr__(member, "forecast")
-    assert paths.shape[1] == 200
-    assert all(abs(count - 200 * WEIGHTS[k]) <= 1 for k, count in drawn)
-    assert sum(count for _, count in drawn) == 200
+    belief = pool.filter(batch)[0]
+    for kind in {type(member) for member in pool.inference.members}:
+        monkeypatch.setattr(kind, "forecast", forecast)
+    paths = pool.forecast(belief, batch, 200, torch.Generator().manual_seed(3))
+    drawn = paths[0, :, 0, 0].long()
+    assert (paths == drawn[None, :, None, None]).all()
+    assert all(abs(int(count) - 200 * weight) <= 1 for count, weight in zip(drawn.bincount(), WEIGHTS, strict=True))
+    assert (drawn.diff() != 0).sum() > 50  # not one member after the other
 
 
 def test_members_are_trained_as_if_alone(pool, members):
