@@ -75,6 +75,26 @@ def test_the_likelihood_is_that_of_the_mixture_in_the_units_of_the_data(pool, me
     torch.testing.assert_close(terms, expected, rtol=1e-6, atol=1e-6)
 
 
+def test_a_value_too_far_for_a_member_is_weighed_by_the_others(pool, members):
+    """A later value, beyond the scale of the bank and of the issm, is near behind the asinh of the gls."""
+    batch = make_batch(pool, entries_of("pool")[:1])
+    place = int(batch["past_observed"][0, :, 0].nonzero()[-1])
+    past = [name for name in batch if name.startswith("past_")]
+    parts = (slice(place), slice(place, place + 1))
+    first, second = ({**batch, **{name: batch[name][:, part] for name in past}} for part in parts)
+    second["past_target"] = torch.full_like(second["past_target"], 1e12, dtype=torch.float64)
+    belief, terms = pool.filter(second, pool.filter(first)[0])
+    near = {}
+    for number, (member, own) in enumerate(zip(members, pool.inference.members, strict=True)):
+        early, late = (dict(pool.inference.each(part))[own] for part in (first, second))
+        known, log_density = member.filter(late, member.filter(early)[0])
+        if not member.units.too_far(late, known)[0, 0, 0]:
+            slope = log_slope(late["past_target"][0, 0, 0], member.units.transformation) - known.scale[0, 0].log()
+            near[number] = log_density[0, 0] + slope
+    assert [*near] == [2]  # so its weight is all there is
+    torch.testing.assert_close(terms[0, 0], near[2] + belief.scale[0, 0].log(), rtol=1e-6, atol=1e-6)
+
+
 def test_a_pool_draws_as_many_paths_of_a_member_as_its_weight_says(pool, monkeypatch):
     """Members that forecast their own numbers are recognised in its paths, which are in random order."""
     batch = make_batch(pool, entries_of("pool"))
@@ -137,6 +157,6 @@ def test_bad_members_are_refused(options, message):
 
 def test_weights_are_divided_by_their_sum():
     found = build(MODELS["pool"], members="issm; gls", weights="3, 1")
-    np.testing.assert_allclose(found.dynamics.log_weights().exp().numpy(), [0.75, 0.25], rtol=1e-6)
+    np.testing.assert_allclose(found.dynamics.log_weight.exp().numpy(), [0.75, 0.25], rtol=1e-6)
     equal = build(MODELS["pool"], members="issm; gls")
-    np.testing.assert_allclose(equal.dynamics.log_weights().exp().numpy(), [0.5, 0.5], rtol=1e-6)
+    np.testing.assert_allclose(equal.dynamics.log_weight.exp().numpy(), [0.5, 0.5], rtol=1e-6)

@@ -9,12 +9,10 @@ A run folder has, beside config.yaml and run.json:
 import csv
 import json
 import logging
-import shlex
 import sys
 import time
 from argparse import ArgumentError
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -59,9 +57,7 @@ def run(argv: Sequence[str]) -> int:
     chosen = command.parse_args(list(argv))
     parsing.check_ranges(chosen)
     if chosen.resume:
-        changed = [word for word in argv if word.startswith("--") and word.split("=")[0] != "--resume"]
-        if chosen.agent or changed:
-            raise ValueError(f"--resume goes with no other option, got {' '.join([chosen.agent or '', *changed])}")
+        parsing.refuse_beside_resume(argv, chosen.agent)
         folder = Path(chosen.resume)
         record = runs.read_record(folder, "bandit")
         try:
@@ -77,14 +73,7 @@ def run(argv: Sequence[str]) -> int:
     _setup(chosen)  # raises now, and not in a folder
     folder = Path(chosen.output) if chosen.output else runs.default_folder(chosen.agent, Path(chosen.data).stem)
     options = {key: value for key, value in chosen.as_dict().items() if key not in _OWN}
-    record = {
-        "format": runs.FORMAT,
-        "bandit": {"options": options},
-        "versions": runs.versions(),
-        "commit": runs.commit(),
-        "created": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
-        "command": shlex.join(["tsforecast", "bandit", *argv]),
-    }
+    record = runs.new_record("bandit", {"options": options}, argv)
     with runs.hold(folder):
         runs.create(folder, json.dumps(options, indent=2) + "\n", record)
         return _play(folder, chosen)

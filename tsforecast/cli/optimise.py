@@ -4,12 +4,10 @@ import csv
 import json
 import logging
 import math
-import shlex
 import sys
 import time
 from argparse import ArgumentError
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -50,9 +48,7 @@ def run(argv: Sequence[str]) -> int:
     chosen = parsers.optimise().parse_args(list(argv))
     parsing.check_ranges(chosen)
     if chosen.resume:
-        changed = [word for word in argv if word.startswith("--") and word.split("=")[0] != "--resume"]
-        if chosen.function or changed:
-            raise ValueError(f"--resume goes with no other option, got {' '.join([chosen.function or '', *changed])}")
+        parsing.refuse_beside_resume(argv, chosen.function)
         folder = Path(chosen.resume)
         chosen = _recorded(folder)
         with runs.hold(folder):
@@ -60,14 +56,7 @@ def run(argv: Sequence[str]) -> int:
     optimiser = _optimiser(chosen)
     folder = Path(chosen.output) if chosen.output else runs.default_folder(chosen.learner, chosen.function)
     options = {key: value for key, value in chosen.as_dict().items() if key not in _OWN}
-    record = {
-        "format": runs.FORMAT,
-        "optimise": options,
-        "versions": runs.versions(),
-        "commit": runs.commit(),
-        "created": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
-        "command": shlex.join(["tsforecast", "optimise", *argv]),
-    }
+    record = runs.new_record("optimise", options, argv)
     with runs.hold(folder):
         runs.create(folder, json.dumps(options, indent=2) + "\n", record)
         return _optimise(folder, chosen, optimiser)

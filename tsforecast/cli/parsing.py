@@ -191,3 +191,18 @@ def _label(parser: PlainParser, name: str) -> str:
         if action.dest == name.removeprefix("--"):
             return action.option_strings[0] if action.option_strings else str(action.metavar or name)
     return name
+
+
+def refuse_beside_resume(argv: Sequence[str], given: str | None) -> None:
+    """Refuse options beside --resume: a run goes on as it began.
+
+    Args:
+        argv: Arguments of the command.
+        given: What stands without an option, such as the name of a learner; None for nothing.
+
+    Raises:
+        ValueError: If there is another option.
+    """
+    changed = [word for word in argv if word.startswith("--") and word.split("=")[0] != "--resume"]
+    if given or changed:
+        raise ValueError(f"--resume goes with no other option, got {' '.join([given or '', *changed])}")

@@ -13,12 +13,13 @@ import json
 import logging
 import platform
 import re
+import shlex
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -102,6 +103,24 @@ def refuse_used(folder: Path) -> None:
         raise ValueError(f"{folder} is a run already; go on with it by --resume {folder}, or give another --output")
     if found - {RECORD}:
         raise ValueError(f"{folder} is not empty and no run; give a new folder as --output")
+
+
+def new_record(kind: str, contents: dict[str, Any], argv: Sequence[str]) -> dict[str, Any]:
+    """Return the contents of run.json of a run that begins now.
+
+    Args:
+        kind: The command, "stream", "bandit" or "optimise".
+        contents: What the command keeps under its name.
+        argv: Its arguments.
+    """
+    return {
+        "format": FORMAT,
+        kind: contents,
+        "versions": versions(),
+        "commit": commit(),
+        "created": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
+        "command": shlex.join(["tsforecast", kind, *argv]),
+    }
 
 
 def create(folder: Path, config: str, record: dict[str, Any]) -> None:

@@ -4,13 +4,11 @@ import csv
 import itertools
 import json
 import logging
-import shlex
 import signal
 import sys
 from argparse import ArgumentError
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -58,9 +56,7 @@ def run(argv: Sequence[str]) -> int:
     chosen = command.parse_args(list(argv))
     parsing.check_ranges(chosen)
     if chosen.resume:
-        changed = [word for word in argv if word.startswith("--") and word.split("=")[0] != "--resume"]
-        if chosen.learner or changed:
-            raise ValueError(f"--resume goes with no other option, got {' '.join([chosen.learner or '', *changed])}")
+        parsing.refuse_beside_resume(argv, chosen.learner)
         folder = Path(chosen.resume)
         record = runs.read_record(folder, "stream")
         with runs.hold(folder):
@@ -77,14 +73,7 @@ def run(argv: Sequence[str]) -> int:
     name = "stdin" if chosen.data == "-" else Path(chosen.data).stem
     folder = Path(chosen.output) if chosen.output else runs.default_folder(chosen.learner, name)
     options = {key: value for key, value in chosen.as_dict().items() if key not in _OWN}
-    record = {
-        "format": runs.FORMAT,
-        "stream": {"options": options, "classes": setup.classes},
-        "versions": runs.versions(),
-        "commit": runs.commit(),
-        "created": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
-        "command": shlex.join(["tsforecast", "stream", *argv]),
-    }
+    record = runs.new_record("stream", {"options": options, "classes": setup.classes}, argv)
     with runs.hold(folder):
         runs.create(folder, json.dumps(options, indent=2) + "\n", record)
         _begin(folder, begun)

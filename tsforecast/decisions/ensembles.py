@@ -105,7 +105,7 @@ class BootstrapRewards(AbstractRewards[Ensemble]):
 
     def expect(self, state: Ensemble, context: Float[Tensor, " feature"], spread: bool = True) -> ArmRewards:
         """Return mean and standard deviation over the networks."""
-        outputs = torch.stack([self.network(weights, context.unsqueeze(0))[0] for weights in state.weights])
+        outputs = torch.func.vmap(self.network, (0, None))(state.weights, context.unsqueeze(0))[:, 0]
         return ArmRewards(outputs.mean(0), outputs.std(0))
 
     def draw(
@@ -217,7 +217,8 @@ class DropoutRewards(AbstractRewards[Dropped]):
         if not spread:
             return ArmRewards(mean, torch.zeros_like(mean))
         generator = torch.Generator().manual_seed(0)
-        outputs = torch.stack([self.draw(state, context, generator) for _ in range(self.draws)])
+        masks = torch.stack([self._mask(generator) for _ in range(self.draws)])
+        outputs = torch.func.vmap(self.network, (0, None))(state.weights * masks, context.unsqueeze(0))[:, 0]
         return ArmRewards(mean, outputs.std(0))
 
     def draw(

@@ -16,7 +16,7 @@ from gluonts.transform import Transformation
 
 from tsforecast.data.checks import check_entries
 from tsforecast.data.dataframes import as_lists, columns_of
-from tsforecast.data.frequency import calendar_unit, default_season, period_alias
+from tsforecast.data.frequency import default_season, period_alias
 from tsforecast.data.roles import Columns
 from tsforecast.data.table import read_task
 from tsforecast.data.task import ForecastTask
@@ -24,6 +24,7 @@ from tsforecast.data.transform import EpochLoader, Prepare
 from tsforecast.forecasting.arguments import AUTO, recorded
 from tsforecast.forecasting.candidates import Candidate
 from tsforecast.forecasting.data_summary import DataSummary, adopt, summarise, varies_only_before
+from tsforecast.forecasting.lengths import context_by_frequency, recent_by_frequency
 from tsforecast.forecasting.predictor import StateSpacePredictor
 from tsforecast.forecasting.selection import Selection, select
 from tsforecast.forecasting.training import fit
@@ -37,8 +38,6 @@ log = logging.getLogger(__name__)
 
 DEFAULT_EPOCHS = 40
 _LEAST_BATCHES = 4
-# A batch of 64 windows with the seasons of hours then takes about a gigabyte to train on.
-_LONGEST_CONTEXT = 2000
 _MOST_POOLED = 25  # batches in an epoch, where all series have the same parameters: a sample of them is enough
 # Hyperparameters that the shell of GluonTS reads by itself.
 _OF_THE_SHELL = frozenset(
@@ -132,8 +131,8 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
             options = {**self.hyperparameters, "freq": self.freq, "prediction_length": prediction_length}
             net = make_model(MODELS["bank" if model == AUTO else model], **options)
         cycle = longest_cycle(net.dynamics.season_names, self.freq)
-        self.context_length = _context(self.freq, cycle) if context_length is None else context_length
-        self.train_length = _recent(self.freq, cycle) if train_length is None else train_length
+        self.context_length = context_by_frequency(self.freq, cycle) if context_length is None else context_length
+        self.train_length = recent_by_frequency(self.freq, cycle) if train_length is None else train_length
         self._recent = self.train_length if train_length is None else 0  # which covariates may want more of
 
     def __repr__(self) -> str:
@@ -458,18 +457,3 @@ def _refuse_endless(data: Any) -> None:
 def _free_scaling(module: AbstractForecaster) -> int | None:
     """Return the number of values that scaling is taken from; None where the unit of the data matters to the model."""
     return module.data.scaling_length if module.units.is_scale_free else None
-
-
-def _context(freq: str, cycle: int) -> int:
-    """Return the number of steps of the past in a training window, by frequency and the cycle of a smooth season."""
-    unit, season = calendar_unit(freq)[1], default_season(freq)
-    cycle = min(cycle, _LONGEST_CONTEXT)
-    if unit in ("h", "min") and season > 1:
-        return max(28 * season, cycle)
-    return max({"D": 120, "B": 250}.get(unit, max(10 * season, 100)), cycle)
-
-
-def _recent(freq: str, cycle: int) -> int:
-    """Return the number of steps of eight weeks where a day is the main season, else or for longer cycles 0."""
-    per_day = default_season(freq) if calendar_unit(freq)[1] in ("h", "min") else 0
-    return 56 * per_day if 2 * cycle <= 56 * per_day else 0

@@ -142,13 +142,14 @@ def select(
         why = "there is no other for several targets" if compared is not None else "the series are too short to compare"
         return _told(Selection(left[0], (), why))
     trials: list[Trial] = []
+    labels = labels_of(compared)
     began = time.monotonic()
     for epochs in ROUNDS[-1:] if len(left) <= _FEW else ROUNDS:
         done = []
         for candidate in follow(left, f"selection, {epochs} epochs", len(left), "candidates"):
             if trials and time_budget is not None and time.monotonic() - began > time_budget:
                 break
-            done.append(_trial(candidate, epochs, compared, train))
+            done.append(_trial(candidate, epochs, compared, labels, train))
             trials.append(done[-1])
         if len(done) < len(left):
             break
@@ -156,7 +157,7 @@ def select(
         first = {0} if done[0].quantiles is not None else set()
         left = [done[place].candidate for place in sorted(first | set(order.tolist()))]
     last = [trial for trial in trials if trial.epochs == trials[-1].epochs]
-    if (mixed := pooled(last, *labels_of(compared))) is not None:
+    if (mixed := pooled(last, *labels)) is not None:
         trials.append(mixed)
         last.append(mixed)
     scores = relative_scores(last)
@@ -195,11 +196,12 @@ def _trial(
     candidate: Candidate,
     epochs: int,
     task: ForecastTask,
+    labels: tuple[NDArray[np.float64], NDArray[np.int64]],
     train: Callable[[Candidate, int, list[dict[str, Any]]], Predictor],
 ) -> Trial:
     """Return the scores of a short training, infinite where it diverges."""
     began = time.monotonic()
-    values, owner = labels_of(task)
+    values, owner = labels
     try:
         with silent_trainings():
             quantiles = quantiles_of(train(candidate, epochs, task.train), task)
@@ -259,8 +261,9 @@ def pooled(trials: Sequence[Trial], values: NDArray[np.float64], owner: NDArray[
     apart = np.zeros((series, count, count))
     for k in range(count):
         for other in range(k + 1):
-            distance = np.abs(samples[k][seen, :, None] - samples[other][seen, None]).mean((1, 2))
-            apart[:, k, other] = apart[:, other, k] = np.bincount(owner[seen], distance, series)
+            # Level by level: all pairs at once would be twenty times as many numbers as the forecasts.
+            pairs = [np.abs(samples[k][:, level, None] - samples[other]).mean(1) for level in range(len(_LEVELS))]
+            apart[:, k, other] = apart[:, other, k] = np.bincount(owner[seen], np.mean(pairs, 0)[seen], series)
     unit = np.stack([trial.losses for trial in usable]).mean(0)
     share = np.divide(1.0, unit, out=np.zeros_like(unit), where=unit > 0) / series
     weights = _best_weights(share @ away, np.einsum("s,skl->kl", share, apart))

@@ -52,7 +52,7 @@ class Laplace(AbstractBatchPosterior):
     def _fit(self, prior: Gaussian, inputs: Tensor, target: Tensor, sites: Sites) -> BatchPosterior:
         natural = Natural.of(prior)
         belief = prior if not bool(sites.precision.any()) else natural.times(inputs, sites)
-        mean, height = belief.mean, -math.inf
+        mean = belief.mean
 
         def log_density(weights: Tensor) -> float:
             gap = weights - prior.mean

@@ -14,7 +14,8 @@ from tsforecast.models.parts.bank import AbstractBankDynamics, BankInference
 from tsforecast.models.parts.bounds import one_of
 from tsforecast.models.parts.component_names import structures_of
 from tsforecast.models.parts.exact import AbstractLinearDynamics
-from tsforecast.models.parts.optimisation import BankTraining, ParameterGroups
+from tsforecast.models.parts.optimisation import BankTraining
+from tsforecast.models.parts.parameter_groups import ParameterGroups
 from tsforecast.models.parts.transformation import OF_SIZE_ONE
 from tsforecast.models.parts.units import Scaling, Units
 from tsforecast.models.records import DataSpec

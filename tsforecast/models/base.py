@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tsforecast.models.options import make_model
 from tsforecast.models.parts.inference import AbstractInference
-from tsforecast.models.parts.optimisation import ParameterGroups, PoolGroups
+from tsforecast.models.parts.parameter_groups import ParameterGroups, PoolGroups
 from tsforecast.models.records import Batch, Belief, DataSpec
 
 # Format of checkpoints and beliefs. It is raised when older ones can no longer be read.

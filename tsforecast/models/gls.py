@@ -13,7 +13,8 @@ from tsforecast.models.options import RECORDS
 from tsforecast.models.parts.bounds import at_least
 from tsforecast.models.parts.exact import AbstractLinearDynamics, ExactInference
 from tsforecast.models.parts.inference import LinearModel
-from tsforecast.models.parts.optimisation import MatrixTraining, ParameterGroups
+from tsforecast.models.parts.optimisation import MatrixTraining
+from tsforecast.models.parts.parameter_groups import ParameterGroups
 from tsforecast.models.parts.transitions import begun, rotations, seasonal_readout
 from tsforecast.models.parts.units import Scaling, Units
 from tsforecast.models.records import DataSpec, Series, TimeSlice

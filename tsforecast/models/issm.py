@@ -8,7 +8,8 @@ from tsforecast.models.options import RECORDS
 from tsforecast.models.parts.bounds import at_least, one_of
 from tsforecast.models.parts.exact import AbstractLinearDynamics, ExactInference
 from tsforecast.models.parts.inference import LinearModel
-from tsforecast.models.parts.optimisation import ParameterGroups, Training
+from tsforecast.models.parts.optimisation import Training
+from tsforecast.models.parts.parameter_groups import ParameterGroups
 from tsforecast.models.parts.step_inputs import season_codes
 from tsforecast.models.parts.structure import Structure
 from tsforecast.models.parts.units import Scaling, Units

@@ -19,7 +19,8 @@ from tsforecast.models.parts.bounds import at_least, one_of
 from tsforecast.models.parts.inference import LinearModel
 from tsforecast.models.parts.log_scales import diagonal, variance
 from tsforecast.models.parts.monte_carlo import AbstractSwitchingDynamics, ParticleInference, Particles
-from tsforecast.models.parts.optimisation import ParameterGroups, SwitchingTraining
+from tsforecast.models.parts.optimisation import SwitchingTraining
+from tsforecast.models.parts.parameter_groups import ParameterGroups
 from tsforecast.models.parts.step_inputs import StepInputs
 from tsforecast.models.parts.switching_bases import check_switch
 from tsforecast.models.parts.units import Scaling, Units, scaled

@@ -15,7 +15,8 @@ from tsforecast.models.parts.bounds import at_least
 from tsforecast.models.parts.component_names import component_names, parse_component
 from tsforecast.models.parts.inference import LinearModel
 from tsforecast.models.parts.log_scales import variance
-from tsforecast.models.parts.optimisation import AuxiliaryTraining, DenseTraining, ParameterGroups
+from tsforecast.models.parts.optimisation import AuxiliaryTraining, DenseTraining
+from tsforecast.models.parts.parameter_groups import ParameterGroups
 from tsforecast.models.parts.transitions import begun, rotations, seasonal_readout
 from tsforecast.models.records import DataSpec, Series, TimeSlice
 from tsforecast.nn import SeriesParameters

@@ -1,7 +1,7 @@
 """Inference in several models of the same series, whose forecasts are mixed with fixed weights."""
 
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -23,25 +23,20 @@ class PoolDynamics(AbstractDynamics):
     Args:
         members: One of each member.
         weights: Weights of the members, which sum to 1.
+
+    Attributes:
+        log_weight: Logarithms of the weights.
     """
 
-    def __init__(self, members: Iterable[AbstractDynamics], weights: list[float]) -> None:
+    log_weight: Float[Tensor, " member"]
+
+    def __init__(self, members: Sequence[AbstractDynamics], weights: list[float]) -> None:
         super().__init__()
         self.members = torch.nn.ModuleList(members)
-        self.season_names = tuple(dict.fromkeys(name for member in self.all for name in member.season_names))
-        self.is_pooled = all(member.is_pooled for member in self.all)
-        self.is_growing = any(member.is_growing for member in self.all)
+        self.season_names = tuple(dict.fromkeys(name for member in members for name in member.season_names))
+        self.is_pooled = all(member.is_pooled for member in members)
+        self.is_growing = any(member.is_growing for member in members)
         self.register_buffer("log_weight", torch.tensor(weights).log(), persistent=False)
-
-    @property
-    def all(self) -> list[AbstractDynamics]:
-        """Return the dynamics of the members."""
-        return [member for member in self.members if isinstance(member, AbstractDynamics)]
-
-    def log_weights(self) -> Float[Tensor, " member"]:
-        """Return the logarithms of the weights."""
-        assert isinstance(self.log_weight, Tensor)
-        return self.log_weight
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -80,21 +75,24 @@ class PoolInference(AbstractInference[PoolDynamics]):
         The weights stay as they are. A likelihood is of the values in units of the scale of the belief.
         """
         before = [None] * len(self.members) if belief is None else belief.pool.members
-        beliefs, terms = [], []
+        observed = batch["past_observed"].transpose(0, 1)
+        beliefs, terms, seen = [], [], []
         for (member, own), known in zip(self.each(batch), before, strict=True):
             after, term = member.filter(own, known)
-            beliefs.append(after)
             # Members see other transformations and scales: densities become those of the data.
-            seen = own["past_observed"].transpose(0, 1)
-            values = torch.where(seen, own["past_target"].transpose(0, 1), 0.0).to(after.scale)
-            slope = torch.where(seen, log_slope(values, member.units.transformation) - after.scale.log(), 0.0)
+            near = observed & ~member.units.too_far(own, after).transpose(0, 1)
+            values = torch.where(near, own["past_target"].transpose(0, 1), 0.0).to(after.scale)
+            slope = torch.where(near, log_slope(values, member.units.transformation) - after.scale.log(), 0.0)
+            beliefs.append(after)
             terms.append(term + slope.sum(-1))
-        first = beliefs[self.lead]
-        weight = self.dynamics.log_weights()[:, None, None].to(terms[0])
-        seen = batch["past_observed"].transpose(0, 1)
-        found = torch.logsumexp(weight + torch.stack(terms), 0) + torch.where(seen, first.scale.log(), 0.0).sum(-1)
-        pooled = Belief(PoolState(tuple(beliefs)), first.location, first.scale, first.series)
-        return pooled, torch.where(seen.any(-1), found, 0.0)
+            seen.append(near.any(-1))
+        lead = beliefs[self.lead]
+        # A value too far for a member is missing there, which says nothing against the others.
+        weight = torch.where(torch.stack(seen), self.dynamics.log_weight[:, None, None].to(lead.scale), -torch.inf)
+        density = torch.logsumexp(weight + torch.stack(terms), 0) - torch.logsumexp(weight, 0)
+        unit = torch.where(observed, lead.scale.log(), 0.0).sum(-1)
+        pooled = Belief(PoolState(tuple(beliefs)), lead.location, lead.scale, lead.series)
+        return pooled, torch.where(torch.stack(seen).any(0), density + unit, 0.0)
 
     def forecast(
         self, belief: Belief, future: Batch, num_samples: int, generator: torch.Generator | None = None
@@ -116,7 +114,7 @@ class PoolInference(AbstractInference[PoolDynamics]):
         parts = [one for one in found if one is not None]
         if len(parts) < len(found):
             return None
-        return Marginals.pooled(parts, self.dynamics.log_weights().double(), self.names)
+        return Marginals.pooled(parts, self.dynamics.log_weight.double(), self.names)
 
     def impute(
         self, batch: Batch, num_samples: int, generator: torch.Generator | None = None
@@ -152,7 +150,7 @@ class PoolInference(AbstractInference[PoolDynamics]):
         generator: torch.Generator | None,
     ) -> Float[Tensor, "series sample step target"]:
         """Return what the members draw: about as much of each as its weight says (systematic sampling)."""
-        weight = self.dynamics.log_weights().exp()
+        weight = self.dynamics.log_weight.exp()
         options: dict[str, Any] = {"generator": generator, "device": weight.device}
         places = (torch.arange(num_samples, device=weight.device) + torch.rand((), **options)) / num_samples
         members = torch.searchsorted(weight.cumsum(0), places).clamp_max(len(weight) - 1)
