@@ -4,6 +4,7 @@
     python runs/bandits.py --data adult shuttle --agents lofi linear --seeds 0 1
     python runs/bandits.py --changes --data shuttle                  # labels change half-way
     python runs/bandits.py --all_arms                                # the published protocol of the warm-up
+    python runs/bandits.py --steps 1000 --agents neural-ts-published lofi --seeds 0
 
 Sets are those that `datasets/bandits.py` and `datasets/streams.py mnist --part test` prepared, and the wheel. All
 agents of a seed see the same rounds. Without `--all_arms` nothing is fitted to rewards of arms that were not pulled.
@@ -39,10 +40,16 @@ ROWS: dict[str, dict[str, Any]] = {
     "linear": {},
     "linucb": {},
     "linear-greedy": {"agent": "linear", "rule": "greedy"},
+    "linear-raw": {"agent": "linear", "scales_rewards": False},
+    "adf": {},  # this and the next three where rewards are 0 or 1
+    "laplace": {},
+    "fab-cost": {},
+    "ep": {},
     "vd-ekf": {},
     "lofi": {},
     "lofi-ucb": {"agent": "lofi", "rule": "ucb"},
     "lofi-greedy": {"agent": "lofi", "rule": "greedy"},
+    "lofi-raw": {"agent": "lofi", "scales_rewards": False},
     "decoupled-ekf": {},
     "ogd": {"rule": "epsilon", "amount": 0.05, "noise": 1.0},
     "dropout": {},
@@ -56,6 +63,16 @@ ROWS: dict[str, dict[str, Any]] = {
     "neural-ts": {},
     "neural-ucb": {},
     "lim2": {},
+    "wolf-ekf": {},
+    "ekf": {},
+    "iterated-ekf": {},
+    # Trained in every round, with the width, the inputs and the steps of the paper: for few rounds.
+    "neural-ts-published": {
+        "agent": "neural-ts",
+        "encoding": "block",
+        "hidden": [100],
+        "settings": {"every": 1, "steps": 100},
+    },
 }
 # With and without drift, on sets whose arms change half-way.
 DRIFTING: dict[str, dict[str, Any]] = {
@@ -125,6 +142,8 @@ def main() -> None:
         }  # fmt: skip
         if has_row(options.output, key):
             continue
+        if "hidden" in own:
+            own["hidden"] = tuple(own["hidden"])
         try:
             found = run(sets[name], agent, own, options, seed)
         except (ValueError, RuntimeError) as error:

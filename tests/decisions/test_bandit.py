@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tsforecast.decisions import AGENTS, AgentConfig, Bandit, load_bandit, play, save_bandit
-from tsforecast.decisions.environments import linear, of_labels, of_log
+from tsforecast.decisions.environments import clicks, linear, of_labels, of_log
 
 QUICK = {"steps": 5}
 # Settings that make a run of a few rounds meet a training.
@@ -18,7 +18,8 @@ FAST = {
     **{name: {**QUICK, "every": 4} for name in ("neural-linear", "neural-linear-limited", "neural-greedy", "lim2")},
     **{name: {**QUICK, "every": 4} for name in ("neural-ts", "neural-ucb", "dropout")},
     "bootstrap": {**QUICK, "every": 4, "members": 2},
-    **{name: None for name in ("linear", "linucb", "linear-window")},
+    **{name: None for name in ("linear", "linucb", "linear-window", "adf", "fab-cost")},
+    **{name: {"every": 4, "memory": 3} for name in ("ep", "laplace")},
 }
 
 
@@ -27,32 +28,36 @@ def config(agent="lofi", **settings):
     return AgentConfig(agent, **given)
 
 
-def environment(steps=20, seed=0):
-    return linear(steps, torch.Generator().manual_seed(seed), arms=3, features=2)
+def environment(steps=20, seed=0, agent="lofi"):
+    generator = torch.Generator().manual_seed(seed)
+    if Bandit(config(agent)).model.binary:
+        return clicks(steps, generator, arms=3, features=2, rate=0.4)
+    return linear(steps, generator, arms=3, features=2)
 
 
 @pytest.mark.parametrize("agent", AGENTS)
 def test_every_agent_plays_goes_on_from_a_file_and_repeats_itself(agent, tmp_path):
     first, again = Bandit(config(agent)), Bandit(config(agent))
-    played = list(play(first, environment()))
-    assert list(play(again, environment())) == played
+    played = list(play(first, environment(agent=agent)))
+    assert list(play(again, environment(agent=agent))) == played
     assert all(math.isfinite(reward) for _, reward in played)
     assert [arm for arm, _ in played[:6]] == [0, 1, 2, 0, 1, 2]
     save_bandit(first, tmp_path / "agent.pt")
     loaded = load_bandit(tmp_path / "agent.pt")
-    late = environment(8, seed=1)
+    late = environment(8, seed=1, agent=agent)
     assert list(play(loaded, late)) == list(play(first, late))
 
 
 @pytest.mark.parametrize(
-    "agent", ["linear", "lofi", "subspace-random", "neural-linear", "lim2", "neural-ts", "bootstrap", "dropout"]
+    "agent", ["linear", "adf", "lofi", "subspace-random", "neural-linear", "lim2", "neural-ts", "bootstrap", "dropout"]
 )
 def test_agents_take_forgetting_and_beliefs_all_drifts(agent):
     drifts = ["forgetting"]
-    if agent in ("linear", "lofi", "subspace-random"):
+    if agent in ("linear", "adf", "lofi", "subspace-random"):
         drifts += ["ou", "wiener", "exponential", "shrink"]
     for drift in drifts:
-        played = [list(play(Bandit(config(agent, drift=name, rate=0.3)), environment())) for name in (drift, "none")]
+        rounds = environment(agent=agent)
+        played = [list(play(Bandit(config(agent, drift=name, rate=0.3)), rounds)) for name in (drift, "none")]
         assert played[0][:6] == played[1][:6]
 
 
@@ -96,6 +101,16 @@ def test_bad_input_changes_nothing(case):
         bandit.learn(context, arm, reward)
     assert bandit.standing is before
     assert torch.equal(bandit.generator_state(), numbers)
+
+
+def test_agents_of_zero_and_one_refuse_other_rewards():
+    bandit = Bandit(config("ep"))
+    list(play(bandit, environment(agent="ep")))
+    assert bandit.standing.units.tolist() == [0, 1]
+    before = bandit.standing
+    with pytest.raises(ValueError, match="a reward of 0 or 1, as agent 'ep' learns these"):
+        bandit.learn([1.0, 2.0], 0, 0.5)
+    assert bandit.standing is before
 
 
 def test_a_failure_of_the_model_changes_nothing(monkeypatch):
@@ -204,6 +219,8 @@ def test_agent_and_environment_must_fit():
         ({"agent": "neural-linear", "drift": "ou"}, "none or forgetting"),
         ({"agent": "lrkf", "drift": "forgetting"}, "a drift that agent 'lrkf' takes"),
         ({"agent": "linear-window", "drift": "ou"}, "none for a window"),
+        ({"agent": "fab-cost", "drift": "ou"}, "weights that do not drift"),
+        ({"agent": "ep", "settings": {"variance": 0.0}}, "variance to be positive"),
         ({"agent": "neural-linear", "hidden": ()}, "hidden layer"),
         ({"settings": {"colour": 1}}, "settings and a drift that agent 'lofi' takes|what learner 'lofi' takes"),
         ({"agent": "linear", "settings": {"colour": 1}}, "settings and a drift that agent 'linear' takes"),

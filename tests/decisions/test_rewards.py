@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from tsforecast.core import Gaussian
 from tsforecast.decisions import (
     UCB,
     ArmOutput,
@@ -16,6 +17,7 @@ from tsforecast.decisions import (
     Interactions,
     LearntRewards,
     LinearRewards,
+    LogisticRewards,
     OutputPerArm,
     TangentRewards,
     Thompson,
@@ -24,7 +26,16 @@ from tsforecast.decisions import (
 from tsforecast.decisions.linear import fit_heads, regression, with_one
 from tsforecast.decisions.matching import match
 from tsforecast.decisions.neural_linear import NeuralLinearRewards, fading
-from tsforecast.learners import BayesianForgetting, GaussianLikelihood, LayerChain, OrnsteinUhlenbeck, ekf
+from tsforecast.learners import (
+    ADF,
+    EP,
+    BayesianForgetting,
+    GaussianLikelihood,
+    Laplace,
+    LayerChain,
+    OrnsteinUhlenbeck,
+    ekf,
+)
 
 
 def rounds(count, features, arms, generator, dtype=torch.float64):
@@ -115,6 +126,25 @@ def test_a_drift_brings_all_arms_back_to_the_prior(drift):
     prior = moved.init(numbers())[1]
     torch.testing.assert_close(state[1].mean, prior.mean, rtol=0, atol=1e-8)
     torch.testing.assert_close(state[1].cov, prior.cov, rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize(("batch", "every"), [(ADF(), 0), (EP(tolerance=1e-10), 5), (Laplace(), 5)])
+def test_logistic_rewards_are_posteriors_of_each_arm(batch, every):
+    seen = rounds(20, 3, 2, numbers())
+    seen = Interactions(seen.contexts, torch.arange(20) % 2, (seen.rewards > 0).double())
+    model = LogisticRewards(2, 3, variance=2.0, batch=batch, every=every)
+    state = model.warm_up(model.init(numbers()), seen, numbers())
+    prior = Gaussian(torch.zeros(4, dtype=torch.float64), 2 * torch.eye(4, dtype=torch.float64))
+    x = torch.tensor([0.3, -1.0, 0.5, 1.0], dtype=torch.float64)
+    expected, generator = model.expect(state, x[:3]), numbers(1)
+    for arm in (0, 1):
+        own = seen.arms == arm
+        found = batch.fit(prior, with_one(seen.contexts[own]), seen.rewards[own, None]).belief
+        torch.testing.assert_close(expected.mean[arm], x @ found.mean, rtol=0, atol=1e-8)
+        torch.testing.assert_close(expected.sd[arm] ** 2, x @ found.cov @ x, rtol=0, atol=1e-8)
+    draws = torch.stack([model.draw(state, x[:3], generator) for _ in range(2000)])
+    assert ((draws.mean(0) - expected.mean).abs() < 4 * expected.sd / math.sqrt(2000)).all()
+    assert ((draws.std(0) / expected.sd - 1).abs() < 4 / math.sqrt(4000)).all()
 
 
 def test_features_that_stay_leave_the_matched_covariance():

@@ -1,5 +1,6 @@
 """Posteriors of all data at once: sites, expectation propagation, assumed density filtering, Laplace, FAB-COST."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -19,6 +20,7 @@ from tsforecast.learners import (
     PoissonSite,
     ProbitSite,
     Sites,
+    Wiener,
     adf,
     fab_cost,
 )
@@ -324,13 +326,42 @@ def test_fab_cost_takes_what_is_observed_in_blocks():
     assert learner.sample(belief, 3, generator(0)).shape == (3, 4)
 
 
+def test_points_that_leave_the_memory_keep_their_sites():
+    """Their factors exp(linear f - precision f^2 / 2) multiply the prior, written out in natural parameters."""
+    _, inputs, target = data("logistic", points=15, dim=2)
+    learner = fab_cost(nn.Linear(2, 1), at=(), every=5, memory=4, batch=EP())
+    belief = learner.init()
+    rows = torch.cat([inputs, torch.ones(15, 1)], 1)
+    precision, linear = torch.linalg.inv(belief.prior.cov), torch.linalg.inv(belief.prior.cov) @ belief.prior.mean
+    left = 0
+    for k in range(15):
+        before = belief
+        belief = learner.update(belief, inputs[k : k + 1], target[k : k + 1])
+        assert torch.equal(belief.rows, rows[k + 1 - len(belief.rows) : k + 1])
+        assert 4 <= len(belief.rows) < 8 or k < 4
+        if k + 1 - len(belief.rows) > left:  # at 8 and 12: no fit came with it
+            gone = k + 1 - len(belief.rows) - left
+            x, tau, nu = before.rows[:gone], before.precision[:gone], before.linear[:gone]
+            precision, linear, left = precision + x.T @ torch.diag(tau) @ x, linear + x.T @ nu, left + gone
+            torch.testing.assert_close(torch.linalg.inv(belief.prior.cov), precision, atol=1e-8, rtol=0)
+            torch.testing.assert_close(
+                torch.linalg.solve(belief.prior.cov, belief.prior.mean), linear, atol=1e-8, rtol=0
+            )
+        if (k + 1) % 5 == 0:
+            expected = EP().fit(belief.prior, belief.rows, target[k + 1 - len(belief.rows) : k + 1]).belief
+            torch.testing.assert_close(belief.belief.mean, expected.mean, atol=1e-5, rtol=0)
+    assert left == 8
+
+
 def test_what_fab_cost_cannot_do_says_so():
     learner = fab_cost(nn.Linear(3, 1))
     belief = learner.init()
     with pytest.raises(ValueError, match="a linear network with one output"):
         fab_cost(nn.Sequential(nn.Linear(3, 2), nn.Tanh(), nn.Linear(2, 1)))
-    with pytest.raises(ValueError, match=r"expected positive steps, got at=\(0,\) and every=0"):
+    with pytest.raises(ValueError, match=r"expected positive steps, got at=\(0,\), every=0 and memory=0"):
         fab_cost(nn.Linear(3, 1), at=(0,))
+    with pytest.raises(ValueError, match=r"weights that do not drift, .* got Wiener"):
+        dataclasses.replace(learner, weight_drift=Wiener(0.1))
     with pytest.raises(ValueError, match="a learner that forgets"):
         learner.forget(belief, 0.5)
     with pytest.raises(ValueError, match="a learner that can grow"):

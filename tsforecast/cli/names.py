@@ -16,9 +16,10 @@ PREPARED = ("elec2", "noaa", "gas-drift", "spambase", "uci-regression", "mnist")
 BANDITS = ("linear", "wheel", "clicks")
 BANDIT_TABLES = ("adult", "covertype", "shuttle", "mushroom", "movielens", "mnist")
 AGENTS = (
-    "linear", "linucb", "linear-window", "ekf", "iterated-ekf", "decoupled-ekf", "vd-ekf", "lofi", "lrkf", "bong",
-    "blr", "bog", "bbb", "wolf-ekf", "ogd", "subspace-svd", "subspace-random", "subspace-svd-diagonal", "neural-linear",
-    "neural-linear-limited", "neural-greedy", "lim2", "neural-ts", "neural-ucb", "bootstrap", "dropout",
+    "linear", "linucb", "linear-window", "adf", "ep", "laplace", "fab-cost", "ekf", "iterated-ekf", "decoupled-ekf",
+    "vd-ekf", "lofi", "lrkf", "bong", "blr", "bog", "bbb", "wolf-ekf", "ogd", "subspace-svd", "subspace-random",
+    "subspace-svd-diagonal", "neural-linear", "neural-linear-limited", "neural-greedy", "lim2", "neural-ts",
+    "neural-ucb", "bootstrap", "dropout",
 )  # fmt: skip
 RULES = ("thompson", "ucb", "greedy", "epsilon")
 ENCODINGS = ("output", "concatenated", "block")

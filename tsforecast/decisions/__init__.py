@@ -11,6 +11,7 @@ from tsforecast.decisions.fitting import Descent
 from tsforecast.decisions.functions import FUNCTIONS, TestFunction
 from tsforecast.decisions.learnt import LearntRewards
 from tsforecast.decisions.linear import LinearRewards, WindowRewards
+from tsforecast.decisions.logistic import LogisticRewards
 from tsforecast.decisions.matching import MatchedRewards
 from tsforecast.decisions.neural_linear import NeuralLinearRewards
 from tsforecast.decisions.optimisation import Evaluations, ThompsonOptimiser, TrustRegion
@@ -50,6 +51,7 @@ __all__ = [
     "Interactions",
     "LearntRewards",
     "LinearRewards",
+    "LogisticRewards",
     "MatchedRewards",
     "NeuralLinearRewards",
     "OutputPerArm",

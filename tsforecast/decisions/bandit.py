@@ -47,7 +47,7 @@ class Bandit:
     Until each arm has had its share of rewards, arms are pulled in turn. Contexts are standardised by those seen so
     far, rewards by mean and standard deviation in the warm-up. A feature that is NaN counts as its mean; one that is
     constant counts for nothing. A reward ten standard deviations from the mean changes the units, and the model begins
-    anew with the last rounds.
+    anew with the last rounds. Models of rewards of 0 and 1 are given these as they are.
 
     Args:
         config: The agent.
@@ -73,6 +73,11 @@ class Bandit:
     def is_warming_up(self) -> bool:
         """Return whether arms are still pulled in turn."""
         return self.standing.learnt < self.config.arms * self.config.warm_up
+
+    @property
+    def _scales(self) -> bool:
+        """Return whether rewards get units of their own."""
+        return self.config.scales_rewards and not self.model.binary
 
     def generator_state(self) -> Tensor:
         """Return the state of the random numbers."""
@@ -128,7 +133,8 @@ class Bandit:
             reward: What it paid.
 
         Raises:
-            ValueError: If the context is not as expected, there is no such arm, or the reward is not finite.
+            ValueError: If the context is not as expected, there is no such arm, or the reward is not finite, or none
+                that the agent learns.
         """
         raw = self._read(context)
         statistics = self.standing.statistics
@@ -159,7 +165,7 @@ class Bandit:
         shift, scale = units.tolist()
         learnt = now.learnt + 1
         begins = learnt == recent.capacity or (
-            learnt > recent.capacity and self.config.scales_rewards and abs(reward - shift) > _FAR * scale
+            learnt > recent.capacity and self._scales and abs(reward - shift) > _FAR * scale
         )
         before = self._generator.get_state()
         try:
@@ -181,7 +187,7 @@ class Bandit:
     def _units(self, rewards: Tensor) -> Tensor:
         """Return what rewards are to be shifted and divided by, given what is known of them."""
         count, mean, squares = rewards.tolist()
-        if not self.config.scales_rewards or count < 2 or squares <= 0:
+        if not self._scales or count < 2 or squares <= 0:
             return rewards.new_tensor([0.0, 1.0])
         return rewards.new_tensor([mean, math.sqrt(squares / count)])
 
@@ -208,6 +214,10 @@ class Bandit:
         reward = float(reward)
         if not math.isfinite(reward):
             raise ValueError(f"expected a finite reward, got {reward}")
+        if self.model.binary and reward not in (0, 1):
+            raise ValueError(
+                f"expected a reward of 0 or 1, as agent {self.config.agent!r} learns these, got {reward:g}"
+            )
         return reward
 
 

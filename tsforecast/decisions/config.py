@@ -1,6 +1,7 @@
 """A named agent and its settings as plain values."""
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -13,6 +14,7 @@ from tsforecast.decisions.ensembles import BootstrapRewards, DropoutRewards
 from tsforecast.decisions.fitting import Descent
 from tsforecast.decisions.learnt import LearntRewards
 from tsforecast.decisions.linear import LinearRewards, WindowRewards
+from tsforecast.decisions.logistic import LogisticRewards
 from tsforecast.decisions.matching import MatchedRewards
 from tsforecast.decisions.neural_linear import NeuralLinearRewards
 from tsforecast.decisions.rewards import AbstractRewards
@@ -23,6 +25,7 @@ from tsforecast.learners.config import LearnerConfig
 from tsforecast.learners.diagonal import Diagonal
 from tsforecast.learners.drift import AbstractDrift, NoDrift
 from tsforecast.learners.full import Full
+from tsforecast.learners.laplace import Laplace
 from tsforecast.learners.layer_chain import LayerChain
 from tsforecast.learners.likelihood import GaussianLikelihood
 from tsforecast.learners.named import DRIFTS, LEARNERS
@@ -68,7 +71,8 @@ class AgentConfig:
             "forgetting" alone, by which older rounds count for less.
         rate: Of the drift, in a round.
         warm_up: Rewards of each arm before the agent chooses by its rule.
-        scales_rewards: Whether rewards are in units of their standard deviation in the warm-up, from their mean.
+        scales_rewards: Whether rewards are in units of their standard deviation in the warm-up, from their
+            mean; those of agents that learn 0 and 1 never are.
         seed: Of initial weights, and of all that is drawn.
         settings: What else the agent's model takes, by name; of networks that are fitted also `steps`, `learning_rate`
             and `batch`.
@@ -173,6 +177,12 @@ def _window(config: AgentConfig, settings: dict[str, Any]) -> AbstractRewards[An
     return WindowRewards(config.arms, config.features, **settings)
 
 
+def _logistic(config: AgentConfig, settings: dict[str, Any], **own: Any) -> AbstractRewards[Any]:
+    chosen = {**own, **settings}
+    chosen["at"] = tuple(chosen.get("at", ()))  # a list where it comes from JSON
+    return LogisticRewards(config.arms, config.features, weight_drift=config.weight_drift, **chosen)
+
+
 def _learnt(config: AgentConfig, settings: dict[str, Any]) -> AbstractRewards[Any]:
     network, mean, encoding = config.encoded()
     descent = _descent(settings)
@@ -246,6 +256,10 @@ AGENTS: dict[str, tuple[Callable[[AgentConfig, dict[str, Any]], AbstractRewards[
     "linear": (_linear, "thompson"),
     "linucb": (_linear, "ucb"),
     "linear-window": (_window, "thompson"),
+    "adf": (_logistic, "thompson"),
+    "ep": (functools.partial(_logistic, every=100), "thompson"),
+    "laplace": (functools.partial(_logistic, every=100, batch=Laplace()), "thompson"),
+    "fab-cost": (functools.partial(_logistic, at=(100, 10_000)), "thompson"),
     **{name: (_learnt, "thompson") for name, named in LEARNERS.items() if named.numbers and name != "subspace-ekf"},
     "subspace-svd": (_subspace(iterated=True), "thompson"),
     "subspace-random": (_subspace(iterated=False), "thompson"),

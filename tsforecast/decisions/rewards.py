@@ -2,7 +2,7 @@
 
 import abc
 import dataclasses
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 import torch
 from jaxtyping import Float, Int
@@ -52,9 +52,12 @@ class AbstractRewards(abc.ABC, Generic[State]):
     States are pytrees of tensors, and numbers of steps are among them as tensors, too.
 
     Attributes:
+        binary: Whether rewards must be 0 or 1; they are in no other units then.
         arms: How many there are.
         features: Of a context.
     """
+
+    binary: ClassVar[bool] = False
 
     arms: int
     features: int

@@ -10,8 +10,9 @@ from torch import Tensor, nn
 from torch.distributions import Distribution
 
 from tsforecast.core.gaussian import Gaussian, register_record
-from tsforecast.learners.batch import AbstractBatchPosterior, Sites, check
+from tsforecast.learners.batch import AbstractBatchPosterior, Natural, Sites, check
 from tsforecast.learners.classes import BernoulliLikelihood
+from tsforecast.learners.drift import AbstractDrift, NoDrift
 from tsforecast.learners.expectation_propagation import EP, visit_once
 from tsforecast.learners.full import Full
 from tsforecast.learners.gaussian_learner import GaussianLearner
@@ -29,14 +30,16 @@ class Refitted:
 
     Attributes:
         belief: Over the weights.
+        prior: Of the next fit: that of the learner, times the sites of points that are no longer kept.
         count: Points that were learnt from.
-        rows: Of those points, as long as a fit lies ahead: what their numbers are linear in.
+        rows: Of points that are kept, as long as a fit lies ahead: what their numbers are linear in.
         target: Theirs.
         precision: Of their sites.
         linear: Of their sites.
     """
 
     belief: Gaussian
+    prior: Gaussian
     count: Int[Tensor, ""]
     rows: Float[Tensor, "point weight"]
     target: Float[Tensor, "point 1"]
@@ -48,8 +51,9 @@ class Refitted:
 class RefittedLearner(AbstractNetworkLearner[Refitted]):
     """Points are taken in one by one, in O(D^2), and at chosen steps all of them are fitted together.
 
-    FAB-COST of McKenzie et al. (2020, algorithm 5) is this with EP at a few steps. It runs in a plain loop: what is
-    kept grows, so that neither `vmap` nor a compiled loop takes it.
+    FAB-COST of McKenzie et al. (2020, algorithm 5) is this with EP at a few steps. With a memory, a point that leaves
+    it stays in the belief by the site that it had, as every point does in assumed density filtering. It runs in a plain
+    loop: what is kept grows, so that neither `vmap` nor a compiled loop takes it.
 
     Attributes:
         network: One output, linear in the weights.
@@ -59,9 +63,11 @@ class RefittedLearner(AbstractNetworkLearner[Refitted]):
         batch: How all data are fitted.
         at: Numbers of points after which they are.
         every: Further, all so many points; 0 for never.
+        memory: Points that a fit revises at least, and twice as many at most; 0 for all.
+        weight_drift: Of the weights between points, where nothing is fitted again.
 
     Raises:
-        ValueError: If the network is not linear, or a number is outside of its range.
+        ValueError: If the network is not linear, a number is outside of its range, or weights drift between fits.
     """
 
     network: AbstractNetwork
@@ -71,12 +77,19 @@ class RefittedLearner(AbstractNetworkLearner[Refitted]):
     batch: AbstractBatchPosterior = dataclasses.field(default_factory=EP)
     at: tuple[int, ...] = (100, 10_000)
     every: int = 0
+    memory: int = 0
+    weight_drift: AbstractDrift = dataclasses.field(default_factory=NoDrift)
 
     def __post_init__(self) -> None:
         if not isinstance(self.network, LayerChain) or len(self.network.widths) != 2 or self.network.widths[1] != 1:
             raise ValueError(f"expected a linear network with one output, got {self.network}")
-        if min(self.at, default=1) < 1 or self.every < 0:
-            raise ValueError(f"expected positive steps, got at={self.at} and every={self.every}")
+        if min(self.at, default=1) < 1 or self.every < 0 or self.memory < 0:
+            raise ValueError(f"expected positive steps, got at={self.at}, every={self.every} and memory={self.memory}")
+        if (self.at or self.every) and not isinstance(self.weight_drift, NoDrift):
+            raise ValueError(
+                "expected weights that do not drift, as fits take all points for equally old, got "
+                f"{type(self.weight_drift).__name__}"
+            )
 
     @functools.cached_property
     def _plain(self) -> GaussianLearner:
@@ -93,11 +106,14 @@ class RefittedLearner(AbstractNetworkLearner[Refitted]):
         none = self.mean.new_zeros(0)
         count = torch.zeros((), dtype=torch.int64, device=self.mean.device)
         rows = self.mean.new_zeros(0, len(self.mean))
-        return Refitted(self._plain.init(), count, rows, self.mean.new_zeros(0, 1), none, none)
+        prior = self._plain.init()
+        return Refitted(prior, prior, count, rows, self.mean.new_zeros(0, 1), none, none)
 
     def drift(self, belief: Refitted, dt: Float[Tensor, ""] | float) -> Refitted:
-        """Return the belief as it is: a fit to all data takes them for equally old."""
-        return belief
+        """Return the belief after the drift; as it is where there is none."""
+        if isinstance(self.weight_drift, NoDrift):
+            return belief
+        return dataclasses.replace(belief, belief=self.weight_drift(Full(), belief.belief, belief.prior, dt))
 
     def predict(self, belief: Refitted, inputs: Float[Tensor, "point *feature"]) -> Distribution:
         """Return the distribution of the target."""
@@ -128,16 +144,25 @@ class RefittedLearner(AbstractNetworkLearner[Refitted]):
         rows = self.network.linearise(torch.zeros_like(self.mean), inputs)[1][:, 0]
         check(self.batch.site, belief.belief, rows, target)
         before = int(belief.count)
-        after = before + len(rows)
         kept, new, _ = visit_once(self.batch.site, belief.belief, rows, target[:, 0])
-        sites = torch.cat([belief.precision, new.precision]), torch.cat([belief.linear, new.linear])
-        data = torch.cat([belief.rows, rows]), torch.cat([belief.target, target])
-        if self._is_due(before, after):
-            fitted = self.batch.fit(self._plain.init(), *data, Sites(*sites))
-            kept, sites = fitted.belief, (fitted.sites.precision, fitted.sites.linear)
-        if not self.every and after >= max(self.at, default=0):  # no fit lies ahead
-            data, sites = (x[:0] for x in data), (x[:0] for x in sites)
-        return Refitted(kept, belief.count + len(rows), *data, *sites)
+        found = Refitted(
+            kept,
+            belief.prior,
+            belief.count + len(rows),
+            torch.cat([belief.rows, rows]),
+            torch.cat([belief.target, target]),
+            torch.cat([belief.precision, new.precision]),
+            torch.cat([belief.linear, new.linear]),
+        )
+        if self._is_due(before, before + len(rows)):
+            fitted = self.batch.fit(found.prior, found.rows, found.target, Sites(found.precision, found.linear))
+            sites = fitted.sites
+            found = dataclasses.replace(found, belief=fitted.belief, precision=sites.precision, linear=sites.linear)
+        if not self.every and before + len(rows) >= max(self.at, default=0):  # no fit lies ahead
+            return _without(found, len(found.rows))
+        if self.memory and len(found.rows) >= 2 * self.memory:
+            return _absorbed(found, len(found.rows) - self.memory)
+        return found
 
     def forget(self, belief: Refitted, rate: float) -> Refitted:
         """Refuse: the next fit would find everything again."""
@@ -177,6 +202,19 @@ class RefittedLearner(AbstractNetworkLearner[Refitted]):
         return self.update(belief, inputs, target, observed), prediction
 
 
+def _without(belief: Refitted, points: int) -> Refitted:
+    """Return what is left without the oldest points."""
+    names = ("rows", "target", "precision", "linear")
+    return dataclasses.replace(belief, **{name: getattr(belief, name)[points:] for name in names})
+
+
+def _absorbed(belief: Refitted, points: int) -> Refitted:
+    """Return what is left without the oldest points, with their sites in the prior."""
+    sites = Sites(belief.precision[:points], belief.linear[:points])
+    prior = Natural.of(belief.prior).times(belief.rows[:points], sites)
+    return dataclasses.replace(_without(belief, points), prior=prior)
+
+
 def fab_cost(
     model: nn.Module | AbstractNetwork,
     likelihood: AbstractLikelihood | None = None,
@@ -184,6 +222,7 @@ def fab_cost(
     *,
     at: tuple[int, ...] = (100, 10_000),
     every: int = 0,
+    memory: int = 0,
     batch: AbstractBatchPosterior | None = None,
     mean: Float[Tensor, " weight"] | None = None,
 ) -> RefittedLearner:
@@ -195,6 +234,7 @@ def fab_cost(
         variance: Of every weight in the prior.
         at: Numbers of points after which all data are fitted.
         every: Further, all so many points; 0 for never.
+        memory: Points that a fit revises at least, and twice as many at most; 0 for all.
         batch: How; None for EP with a logistic likelihood, all sites at a time.
         mean: Weights to begin with; None for those of the module.
     """
@@ -202,4 +242,4 @@ def fab_cost(
     likelihood = BernoulliLikelihood(prediction="moderated") if likelihood is None else likelihood
     batch = EP(schedule="parallel", tolerance=1e-4) if batch is None else batch
     prior = uniform_prior(network.sizes, variance).to(mean)
-    return RefittedLearner(network, likelihood, mean, prior, batch, at, every)
+    return RefittedLearner(network, likelihood, mean, prior, batch, at, every, memory)
