@@ -17,16 +17,16 @@ BANDITS = ("linear", "wheel", "clicks")
 BANDIT_TABLES = ("adult", "covertype", "shuttle", "mushroom", "movielens", "mnist")
 AGENTS = (
     "linear", "linucb", "linear-window", "adf", "ep", "laplace", "fab-cost", "ekf", "iterated-ekf", "decoupled-ekf",
-    "vd-ekf", "lofi", "lrkf", "bong", "blr", "bog", "bbb", "wolf-ekf", "ogd", "subspace-svd", "subspace-random",
-    "subspace-svd-diagonal", "neural-linear", "neural-linear-limited", "neural-greedy", "lim2", "neural-ts",
-    "neural-ucb", "bootstrap", "dropout",
+    "vd-ekf", "lofi", "lrkf", "bong", "blr", "bog", "bbb", "wolf-ekf", "ogd", "vb", "subspace-svd",
+    "subspace-random", "subspace-svd-diagonal", "neural-linear", "neural-linear-limited", "neural-greedy", "lim2",
+    "neural-ts", "neural-ucb", "bootstrap", "dropout",
 )  # fmt: skip
 RULES = ("thompson", "ucb", "greedy", "epsilon")
 ENCODINGS = ("output", "concatenated", "block")
 
 LEARNERS = (
     "ekf", "iterated-ekf", "subspace-ekf", "decoupled-ekf", "vd-ekf", "lofi", "lrkf", "bong", "blr", "bog", "bbb",
-    "wolf-ekf", "adf", "ogd",
+    "wolf-ekf", "adf", "ogd", "vb",
 )  # fmt: skip
 OF_NUMBERS = tuple(name for name in LEARNERS if name != "adf")
 DRIFTS = ("none", "wiener", "ou", "forgetting", "exponential", "shrink")

@@ -4,6 +4,8 @@ from tsforecast.learners.batch import AbstractBatchPosterior, BatchPosterior, Si
 from tsforecast.learners.classes import BernoulliLikelihood, CategoricalLikelihood
 from tsforecast.learners.config import WEIGHTS, LearnerConfig
 from tsforecast.learners.conjugate import ConjugateRegression, NormalInverseGamma
+from tsforecast.learners.continual import vb
+from tsforecast.learners.coreset import Memory
 from tsforecast.learners.counts import PoissonLikelihood
 from tsforecast.learners.descent import GradientDescent, Point
 from tsforecast.learners.diagonal import BlockDiagonal, Blocked, Diagonal, Independent
@@ -36,6 +38,8 @@ from tsforecast.learners.layer_chain import LayerChain, as_network
 from tsforecast.learners.likelihood import AbstractLikelihood, GaussianLikelihood, LogDensity
 from tsforecast.learners.low_rank_covariance import LRKF, LowRankCovariance
 from tsforecast.learners.low_rank_precision import LOFI, LowRankPrecision
+from tsforecast.learners.memory_learner import MemoryLearner, Remembered
+from tsforecast.learners.memory_update import Coreset, NoMemory, ResidualMemory
 from tsforecast.learners.moment_matching import MomentMatched
 from tsforecast.learners.named import DRIFTS, LEARNERS, NamedLearner, ewma, ogd, rls
 from tsforecast.learners.network import AbstractNetwork, ModuleNetwork, weights_of
@@ -46,6 +50,7 @@ from tsforecast.learners.rule import BBB, BLR, BOG, BONG, AbstractRule
 from tsforecast.learners.sites import AbstractSite, LogisticSite, PoissonSite, ProbitSite
 from tsforecast.learners.subspace import Subspace, basis_of_iterates, random_basis
 from tsforecast.learners.variational import bbb, blr, bog, bong
+from tsforecast.learners.variational_fit import AdamFit, LinearisedFit
 from tsforecast.learners.weight import AbstractWeight, Gate, InverseMultiquadric, Unweighted
 
 __all__ = [
@@ -70,6 +75,7 @@ __all__ = [
     "AbstractRule",
     "AbstractSite",
     "AbstractWeight",
+    "AdamFit",
     "BatchPosterior",
     "BayesianForgetting",
     "BernoulliLikelihood",
@@ -77,6 +83,7 @@ __all__ = [
     "Blocked",
     "CategoricalLikelihood",
     "ConjugateRegression",
+    "Coreset",
     "Diagonal",
     "EmpiricalFisher",
     "ExponentialForgetting",
@@ -92,15 +99,19 @@ __all__ = [
     "LearnerConfig",
     "Linear",
     "Linearised",
+    "LinearisedFit",
     "LogDensity",
     "LogisticSite",
     "LowRankCovariance",
     "LowRankPrecision",
+    "Memory",
+    "MemoryLearner",
     "ModuleNetwork",
     "MomentMatched",
     "MonteCarloHessian",
     "NamedLearner",
     "NoDrift",
+    "NoMemory",
     "NormalInverseGamma",
     "OrnsteinUhlenbeck",
     "Point",
@@ -110,6 +121,8 @@ __all__ = [
     "PseudoObservation",
     "Refitted",
     "RefittedLearner",
+    "Remembered",
+    "ResidualMemory",
     "ShrinkAndPerturb",
     "Sites",
     "Subspace",
@@ -133,6 +146,7 @@ __all__ = [
     "random_basis",
     "rls",
     "subspace_ekf",
+    "vb",
     "vd_ekf",
     "weights_of",
     "wolf_ekf",

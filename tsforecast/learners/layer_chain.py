@@ -97,6 +97,31 @@ class LayerChain(AbstractNetwork):
                 delta = delta @ matrix
         return values[-1], _jacobian(factors[::-1], weights)
 
+    def draw(
+        self,
+        mean: Float[Tensor, "group weight"],
+        variance: Float[Tensor, "group weight"],
+        inputs: Float[Tensor, "group row feature"],
+        generator: torch.Generator | None = None,
+    ) -> Float[Tensor, "group row output"]:
+        """Draw what enters each unit, instead of the weights (Kingma, Salimans and Welling 2015): far fewer numbers."""
+        x = inputs
+        for parts in zip(self._layers_of(mean), self._layers_of(variance), self.activations, strict=True):
+            (matrix, bias), (spread, bias_spread), activation = parts
+            centre, square = x @ matrix.mT, x.square() @ spread.mT
+            if bias is not None and bias_spread is not None:
+                centre, square = centre + bias.unsqueeze(-2), square + bias_spread.unsqueeze(-2)
+            noise = torch.randn(centre.shape, generator=generator, dtype=mean.dtype, device=mean.device)
+            x = centre + square.clamp_min(torch.finfo(square.dtype).tiny).sqrt() * noise
+            x = _SLOPES[activation][0](x) if activation in _SLOPES else x
+        return x
+
+    def _layers_of(self, weights: Tensor) -> list[tuple[Tensor, Tensor | None]]:
+        """Return matrix and bias of each layer, for each group."""
+        flat = zip(weights.split(self._lengths, -1), self._shapes, strict=True)
+        parts = iter([part.unflatten(-1, shape) for part, shape in flat])
+        return [(next(parts), next(parts) if bias else None) for bias in self.biases]
+
     def adopt(self, smaller: AbstractNetwork) -> tuple["LayerChain", Int[Tensor, " weight"]]:
         """Find the places of the weights, layer by layer."""
         if not isinstance(smaller, LayerChain) or smaller.biases != self.biases:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from tsforecast.learners import drift as drifts
 from tsforecast.learners.classes import BernoulliLikelihood, CategoricalLikelihood
+from tsforecast.learners.continual import vb
 from tsforecast.learners.descent import GradientDescent
 from tsforecast.learners.evidence_estimators import AbstractEvidenceEstimator
 from tsforecast.learners.extended_kalman import (
@@ -172,4 +173,5 @@ LEARNERS: dict[str, NamedLearner] = {
     "wolf-ekf": NamedLearner(wolf_ekf, _with("threshold")),
     "adf": NamedLearner(adf, classes=BernoulliLikelihood, numbers=False),
     "ogd": NamedLearner(ogd, frozenset()),
+    "vb": NamedLearner(vb, frozenset({"drift", "generator"})),
 }

@@ -34,6 +34,30 @@ class AbstractNetwork(abc.ABC):
     ) -> tuple[Float[Tensor, "point output"], Float[Tensor, "point output weight"]]:
         """Return the outputs, and their Jacobian with respect to the weights."""
 
+    def draw(
+        self,
+        mean: Float[Tensor, "group weight"],
+        variance: Float[Tensor, "group weight"],
+        inputs: Float[Tensor, "group row *feature"],
+        generator: torch.Generator | None = None,
+    ) -> Float[Tensor, "group row output"]:
+        """Return the outputs of each row at weights of its own, drawn independently.
+
+        Args:
+            mean: Of the weights, for each group of rows.
+            variance: Of the weights.
+            inputs: Of the rows.
+            generator: Of random numbers.
+        """
+        shape = (*inputs.shape[:2], mean.shape[-1])
+        noise = torch.randn(shape, generator=generator, dtype=mean.dtype, device=mean.device)
+        weights = mean.unsqueeze(1) + variance.sqrt().unsqueeze(1) * noise
+
+        def one(theta: Tensor, x: Tensor) -> Tensor:
+            return self(theta, x.unsqueeze(0)).squeeze(0)
+
+        return torch.func.vmap(torch.func.vmap(one))(weights, inputs)
+
     def adopt(self, smaller: "AbstractNetwork") -> tuple["AbstractNetwork", Int[Tensor, " weight"]]:
         """Return where the weights of a smaller network belong in this one, which has more inputs, outputs or units.
 

@@ -54,6 +54,10 @@ class Leading(AbstractNetwork):
         outputs, jacobian = self.network.linearise(weights, inputs)
         return outputs[:, : self.outputs], jacobian[:, : self.outputs]
 
+    def draw(self, mean: Tensor, variance: Tensor, inputs: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """Return the first outputs, drawn."""
+        return self.network.draw(mean, variance, inputs, generator)[..., : self.outputs]
+
     def adopt(self, smaller: AbstractNetwork) -> tuple["Leading", Tensor]:
         """Return the same outputs of the network that adopts, and the places of the smaller one's weights."""
         if not isinstance(smaller, Leading):

@@ -1,0 +1,211 @@
+"""Fits of independent weights to several observations at once: argmin KL(q || prior times likelihoods)."""
+
+import abc
+import dataclasses
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from tsforecast.learners.diagonal import Diagonal, Independent
+from tsforecast.learners.evidence import Model, Points
+from tsforecast.learners.evidence_estimators import whitened
+from tsforecast.learners.weight import Unweighted
+
+# Parts of a Gauss-Newton step of which the best is taken; 0 stays where it is.
+_STEPS = (1.0, 0.5, 0.2, 0.05, 0.0)
+# Numbers that are drawn at a time.
+_CHUNK = 1 << 20
+
+
+class AbstractFit(abc.ABC):
+    """A way to a fit, and to what each observation adds to it. Settings only."""
+
+    @abc.abstractmethod
+    def __call__(
+        self,
+        model: Model,
+        prior: Independent,
+        start: Independent,
+        points: Points,
+        is_first: Bool[Tensor, ""],
+        generator: torch.Generator | None,
+    ) -> Independent:
+        """Return the fit.
+
+        Args:
+            model: Network and likelihood.
+            prior: Before the points.
+            start: Where the search begins.
+            points: All that are learnt from.
+            is_first: Whether nothing was fitted before.
+            generator: Of random numbers.
+        """
+
+    @abc.abstractmethod
+    def terms(
+        self, model: Model, fitted: Independent, points: Points, generator: torch.Generator | None
+    ) -> tuple[Float[Tensor, "point weight"], Float[Tensor, "point weight"]]:
+        """Return g_n and h_n of each point at a fit, as `factors_of` takes them."""
+
+
+@dataclasses.dataclass(frozen=True)
+class LinearisedFit(AbstractFit):
+    """Gauss-Newton steps to the mode, and the precisions of the linearised network there: no random numbers.
+
+    For a network that is linear in its weights and a Gaussian likelihood one pass is the exact variational optimum. The
+    step goes as far as the posterior density says is best, of full to no length.
+
+    Attributes:
+        passes: Number of steps.
+    """
+
+    passes: int = 5
+
+    def __post_init__(self) -> None:
+        _check("passes", self.passes, 1)
+
+    def __call__(
+        self,
+        model: Model,
+        prior: Independent,
+        start: Independent,
+        points: Points,
+        is_first: Bool[Tensor, ""],
+        generator: torch.Generator | None,
+    ) -> Independent:
+        """Return the mode, with the diagonal of the Gauss-Newton precision."""
+        mean, family = start.mean, Diagonal()
+        steps = mean.new_tensor(_STEPS)
+
+        def density(weights: Tensor) -> Tensor:
+            return model.log_prob(weights, points) - 0.5 * ((weights - prior.mean).square() / prior.variance).sum()
+
+        for _ in range(self.passes):
+            matrix, residual = _rows(model, mean, points)
+            residual = residual + matrix @ (mean - prior.mean)
+            move = family.condition(prior, matrix, residual).mean - mean
+            places = mean + steps.unsqueeze(-1) * move
+            found = torch.func.vmap(density)(places)
+            mean = places[found.nan_to_num(nan=-torch.inf).argmax()]
+        matrix, _ = _rows(model, mean, points)
+        return Independent(mean, 1 / (1 / prior.variance + matrix.square().sum(0)))
+
+    def terms(
+        self, model: Model, fitted: Independent, points: Points, generator: torch.Generator | None
+    ) -> tuple[Float[Tensor, "point weight"], Float[Tensor, "point weight"]]:
+        """Return gradients and Gauss-Newton curvatures at the mean."""
+        matrix, residual = whitened(model, fitted, points, Unweighted(), None)
+        return torch.einsum("nrw,nr->nw", matrix, residual), -matrix.square().sum(1)
+
+
+def _rows(model: Model, mean: Tensor, points: Points) -> tuple[Tensor, Tensor]:
+    matrix, residual = whitened(model, Independent(mean, torch.ones_like(mean)), points, Unweighted(), None)
+    return matrix.flatten(0, 1), residual.flatten()
+
+
+@dataclasses.dataclass(frozen=True)
+class AdamFit(AbstractFit):
+    """Adam on the evidence lower bound, by outputs that are drawn layer by layer (Kurle et al. 2020, section 6).
+
+    Local reparametrisation (Kingma, Salimans and Welling 2015) draws what enters each unit instead of the weights. The
+    rate falls to 0 like a cosine. It runs in a plain loop: neither `vmap` nor a compiled loop takes it.
+
+    Attributes:
+        iterations: Steps for each block.
+        first: Steps for the first one.
+        draws: Of the outputs, in each step.
+        term_draws: Of the outputs, for gradient and curvature of each point.
+        rate: Of Adam, at the beginning.
+    """
+
+    iterations: int = 300
+    first: int = 2000
+    draws: int = 16
+    term_draws: int = 2000
+    rate: float = 0.01
+
+    def __post_init__(self) -> None:
+        for name in ("iterations", "first", "draws", "term_draws"):
+            _check(name, getattr(self, name), 1)
+        if not self.rate > 0:
+            raise ValueError(f"expected rate to be positive, got {self.rate}")
+
+    def __call__(
+        self,
+        model: Model,
+        prior: Independent,
+        start: Independent,
+        points: Points,
+        is_first: Bool[Tensor, ""],
+        generator: torch.Generator | None,
+    ) -> Independent:
+        """Return means and variances after the last step."""
+        count = self.first if bool(is_first) else self.iterations
+        with torch.inference_mode(False), torch.enable_grad():
+            points, prior = _ordinary(points), Independent(prior.mean.clone(), prior.variance.clone())
+            mean = start.mean.clone().requires_grad_()
+            log_sd = (0.5 * start.variance.clone().log()).requires_grad_()
+            adam = torch.optim.Adam([mean, log_sd], self.rate)
+            schedule = torch.optim.lr_scheduler.CosineAnnealingLR(adam, count)
+            rows = points.inputs.repeat_interleave(self.draws, 0).unsqueeze(0)
+            for _ in range(count):
+                variance = (2 * log_sd).exp()
+                outputs = model.network.draw(mean.unsqueeze(0), variance.unsqueeze(0), rows, generator)[0]
+                expected = _log_prob(model, outputs, points, self.draws).mean(-1).sum()
+                ratio = (variance + (mean - prior.mean).square()) / prior.variance
+                divergence = 0.5 * (ratio - 2 * log_sd).sum()
+                adam.zero_grad()
+                (divergence - expected).backward()
+                adam.step()
+                schedule.step()
+        return Independent(mean.detach().clone(), (2 * log_sd.detach()).exp())
+
+    def terms(
+        self, model: Model, fitted: Independent, points: Points, generator: torch.Generator | None
+    ) -> tuple[Float[Tensor, "point weight"], Float[Tensor, "point weight"]]:
+        """Return gradients by mean and variance, from the same draws."""
+        count, size = points.inputs.shape[0], fitted.mean.shape[0]
+        at_once = max(1, min(self.term_draws, _CHUNK // max(1, count)))
+        parts = [at_once] * (self.term_draws // at_once)
+        parts += [rest] if (rest := self.term_draws - sum(parts)) else []
+        total = [fitted.mean.new_zeros(count, size) for _ in range(2)]
+        with torch.inference_mode(False), torch.enable_grad():
+            points = _ordinary(points)
+            mean, variance = (x.clone().expand(count, size).clone().requires_grad_() for x in _moments(fitted))
+            for draws in parts:
+                rows = points.inputs.unsqueeze(1).expand(count, draws, *points.inputs.shape[1:])
+                outputs = model.network.draw(mean, variance, rows, generator).flatten(0, 1)
+                log_prob = _log_prob(model, outputs, points, draws).sum() / self.term_draws
+                found = torch.autograd.grad(log_prob, (mean, variance), allow_unused=True)
+                total = [a if b is None else a + b for a, b in zip(total, found, strict=True)]
+        return total[0], 2 * total[1]
+
+
+def _moments(belief: Independent) -> tuple[Tensor, Tensor]:
+    return belief.mean, belief.variance
+
+
+def _ordinary(points: Points) -> Points:
+    """Return tensors of which gradients can be taken, also where those given are of inference mode."""
+    parts: dict[str, Any] = {
+        field.name: None if (x := getattr(points, field.name)) is None else x.clone()
+        for field in dataclasses.fields(points)
+    }
+    return Points(**parts)
+
+
+def _log_prob(model: Model, outputs: Tensor, points: Points, draws: int) -> Tensor:
+    """Return the log-likelihood of each point, to its power, in each draw of its outputs."""
+    target, observed, counts = (
+        None if x is None else x.repeat_interleave(draws, 0) for x in (points.target, points.observed, points.counts)
+    )
+    assert target is not None
+    found = model.likelihood.log_prob(outputs, target, observed)
+    return (found if counts is None else found * counts).unflatten(0, (-1, draws))
+
+
+def _check(name: str, value: int, least: int) -> None:
+    if value < least:
+        raise ValueError(f"expected {name} to be at least {least}, got {value}")
