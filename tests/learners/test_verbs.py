@@ -1,6 +1,7 @@
 """What everything around a learner asks it, whatever its belief is."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -18,10 +19,13 @@ from tsforecast.learners import (
     decoupled_ekf,
     ekf,
     ogd,
+    s2vgd,
+    svgd,
+    weights_of,
 )
 from tsforecast.learners.loop import in_prior_units, run
 
-NAMES = [*LEARNERS, "particles", "layers", "conjugate"]
+NAMES = [*LEARNERS, "particles", "svgd", "s2vgd", "layers", "conjugate"]
 
 
 def data(steps=30, features=3, classes=False):
@@ -39,6 +43,13 @@ def make(name):
     if name == "adf":
         return LEARNERS[name](network)
     others = {"particles": make_particles, "layers": lambda *a: decoupled_ekf(*a, layers=True)}
+    stein = {
+        "mean": weights_of(network),
+        "generator": torch.Generator().manual_seed(4),
+        "learns_noise": True,
+        "steps": 2,
+    }
+    others |= {name: partial(make, **stein) for name, make in (("svgd", svgd), ("s2vgd", s2vgd))}
     settings: dict = {"rank": 3} if name in ("lofi", "lrkf") else {"dim": 5} if name == "subspace-ekf" else {}
     noise = 20.0 if name == "particles" else 0.3  # so that more than one of the points counts
     return (LEARNERS | others)[name](network, GaussianLikelihood(noise), 0.2, **settings)

@@ -117,6 +117,11 @@ class ArmOutput(AbstractNetwork):
         """Return the number of weights of each layer."""
         return self.network.sizes
 
+    @property
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        """Return the shapes of the arrays of the network."""
+        return self.network.shapes
+
     def __call__(
         self, weights: Float[Tensor, " weight"], inputs: Float[Tensor, "point feature"]
     ) -> Float[Tensor, "point output"]:

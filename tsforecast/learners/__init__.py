@@ -44,11 +44,14 @@ from tsforecast.learners.moment_matching import MomentMatched
 from tsforecast.learners.named import DRIFTS, LEARNERS, NamedLearner, ewma, ogd, rls
 from tsforecast.learners.network import AbstractNetwork, ModuleNetwork, weights_of
 from tsforecast.learners.over_network import AbstractNetworkLearner
+from tsforecast.learners.particles import Particles, SteinLearner
 from tsforecast.learners.reduced_kalman import lofi, lrkf, subspace_ekf
 from tsforecast.learners.refitted import Refitted, RefittedLearner, fab_cost
 from tsforecast.learners.rule import BBB, BLR, BOG, BONG, AbstractRule
 from tsforecast.learners.sites import AbstractSite, LogisticSite, PoissonSite, ProbitSite
+from tsforecast.learners.structure import Structure
 from tsforecast.learners.subspace import Subspace, basis_of_iterates, random_basis
+from tsforecast.learners.svgd import s2vgd, svgd
 from tsforecast.learners.variational import bbb, blr, bog, bong
 from tsforecast.learners.variational_fit import AdamFit, LinearisedFit
 from tsforecast.learners.weight import AbstractWeight, Gate, InverseMultiquadric, Unweighted
@@ -114,6 +117,7 @@ __all__ = [
     "NoMemory",
     "NormalInverseGamma",
     "OrnsteinUhlenbeck",
+    "Particles",
     "Point",
     "PoissonLikelihood",
     "PoissonSite",
@@ -125,6 +129,8 @@ __all__ = [
     "ResidualMemory",
     "ShrinkAndPerturb",
     "Sites",
+    "SteinLearner",
+    "Structure",
     "Subspace",
     "Unweighted",
     "Wiener",
@@ -145,7 +151,9 @@ __all__ = [
     "ogd",
     "random_basis",
     "rls",
+    "s2vgd",
     "subspace_ekf",
+    "svgd",
     "vb",
     "vd_ekf",
     "weights_of",

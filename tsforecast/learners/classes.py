@@ -62,7 +62,7 @@ class BernoulliLikelihood(AbstractLikelihood):
         return sum_observed(target * outputs - torch.nn.functional.softplus(outputs), observed)
 
     def predictive(
-        self, outputs: Float[Tensor, "point output"], cov: Float[Tensor, "point output output"]
+        self, outputs: Float[Tensor, "*point output"], cov: Float[Tensor, "*point output output"]
     ) -> Distribution:
         """Return the distribution of the targets, whose outputs are independent."""
         return Independent(Bernoulli(logits=_logits(self.prediction, outputs, cov)), 1)
@@ -173,7 +173,7 @@ class CategoricalLikelihood(AbstractLikelihood):
         return chosen if observed is None else sum_observed(chosen, observed)
 
     def predictive(
-        self, outputs: Float[Tensor, "point output"], cov: Float[Tensor, "point output output"]
+        self, outputs: Float[Tensor, "*point output"], cov: Float[Tensor, "*point output output"]
     ) -> Distribution:
         """Return the distribution of the class."""
         return Categorical(logits=_logits(self.prediction, outputs, cov))

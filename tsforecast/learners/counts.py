@@ -68,7 +68,7 @@ class PoissonLikelihood(AbstractLikelihood):
         return (outputs + 0.5 * cov.diagonal(dim1=-2, dim2=-1)).clamp_max(self.largest)
 
     def predictive(
-        self, outputs: Float[Tensor, "point output"], cov: Float[Tensor, "point output output"]
+        self, outputs: Float[Tensor, "*point output"], cov: Float[Tensor, "*point output output"]
     ) -> Distribution:
         """Return the distribution of the targets, whose outputs are independent."""
         return Independent(Poisson(self._log_rate(outputs, cov).exp()), 1)

@@ -43,11 +43,15 @@ class LayerChain(AbstractNetwork):
         pairs = zip(self.widths, self.widths[1:], self.biases, strict=False)
         return tuple((fan_in + bias) * fan_out for fan_in, fan_out, bias in pairs)
 
-    @functools.cached_property
-    def _shapes(self) -> list[tuple[int, ...]]:
+    @property
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
         """Return the shapes of all matrices and biases."""
+        return self._shapes
+
+    @functools.cached_property
+    def _shapes(self) -> tuple[tuple[int, ...], ...]:
         triples = zip(self.widths, self.widths[1:], self.biases, strict=False)
-        return [shape for i, o, bias in triples for shape in (((o, i), (o,)) if bias else ((o, i),))]
+        return tuple(shape for i, o, bias in triples for shape in (((o, i), (o,)) if bias else ((o, i),)))
 
     @functools.cached_property
     def _lengths(self) -> list[int]:
@@ -126,7 +130,7 @@ class LayerChain(AbstractNetwork):
         """Find the places of the weights, layer by layer."""
         if not isinstance(smaller, LayerChain) or smaller.biases != self.biases:
             raise ValueError(f"expected a chain of {len(self.biases)} layers with the same biases, got {smaller}")
-        return self, places_within(smaller._shapes, self._shapes)
+        return self, places_within(list(smaller.shapes), list(self.shapes))
 
 
 def _jacobian(factors: list[tuple[Tensor, Tensor | None]], weights: Tensor) -> Tensor:

@@ -43,7 +43,7 @@ class AbstractLikelihood(abc.ABC):
 
     @abc.abstractmethod
     def predictive(
-        self, outputs: Float[Tensor, "point output"], cov: Float[Tensor, "point output output"]
+        self, outputs: Float[Tensor, "*point output"], cov: Float[Tensor, "*point output output"]
     ) -> Distribution:
         """Return the distribution of the target, given mean and covariance of the outputs."""
 
@@ -130,7 +130,7 @@ class GaussianLikelihood(AbstractLikelihood):
         return sum_observed(-0.5 * ((target - outputs).square() / noise + noise.log() + LOG_2PI), observed)
 
     def predictive(
-        self, outputs: Float[Tensor, "point output"], cov: Float[Tensor, "point output output"]
+        self, outputs: Float[Tensor, "*point output"], cov: Float[Tensor, "*point output output"]
     ) -> Distribution:
         """Return the distribution N(f, J S J' + R) of the targets."""
         return MultivariateNormal(outputs, cov + self._covariance(outputs))
@@ -185,7 +185,7 @@ class LogDensity(AbstractLikelihood):
         """Return the output, which is the log-density itself."""
         return outputs.squeeze(-1)
 
-    def predictive(self, outputs: Float[Tensor, "point 1"], cov: Float[Tensor, "point 1 1"]) -> Distribution:
+    def predictive(self, outputs: Float[Tensor, "*point 1"], cov: Float[Tensor, "*point 1 1"]) -> Distribution:
         """Not of the learner, but of the model behind it.
 
         Raises:

@@ -18,6 +18,11 @@ class AbstractNetwork(abc.ABC):
         """Number of weights of each layer, in the order of the vector."""
 
     @property
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        """Shapes of the arrays that the weights are, output first; each layer is one vector where more is not known."""
+        return tuple((size,) for size in self.sizes)
+
+    @property
     def size(self) -> int:
         """Return the number of weights."""
         return sum(self.sizes)
@@ -90,6 +95,11 @@ class ModuleNetwork(AbstractNetwork):
             owner = name.rpartition(".")[0]
             own[owner] = own.get(owner, 0) + p.numel()
         return tuple(own.values())
+
+    @property
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        """Return the shapes of all parameters."""
+        return tuple(tuple(p.shape) for p in self.module.parameters())
 
     def __call__(
         self, weights: Float[Tensor, " weight"], inputs: Float[Tensor, "point *feature"]
