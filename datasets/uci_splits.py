@@ -19,7 +19,7 @@ from tsforecast.data.folder import data_home
 log = logging.getLogger(__name__)
 
 
-def read(folder: Path) -> dict[str, np.ndarray]:
+def read(folder: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return inputs, targets and the rows of each test split.
 
     Raises:
@@ -34,7 +34,7 @@ def read(folder: Path) -> dict[str, np.ndarray]:
         raise ValueError(f"{folder}: expected data.txt and its index files ({error})") from error
     if not tests or len({len(test) for test in tests}) > 1:
         raise ValueError(f"{folder}: expected index_test_0.txt and others of its length, got {count} files")
-    return {"X": table[:, features], "y": table[:, target[0]], "test_index": np.stack(tests)}
+    return table[:, features], table[:, target[0]], np.stack(tests)
 
 
 def main() -> None:
@@ -51,7 +51,8 @@ def main() -> None:
     for path in found:
         target = home / f"{path.parent.name}.npz"
         with replace_file(target) as temporary, temporary.open("wb") as stream:
-            np.savez_compressed(stream, **read(path))
+            x, y, tests = read(path)
+            np.savez_compressed(stream, X=x, y=y, test_index=tests)
         log.info("%s", target)
 
 

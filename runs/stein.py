@@ -12,6 +12,7 @@ Scores are in units of the target, of the mixture of particles. Finished sets ar
 """
 
 import argparse
+import dataclasses
 import math
 import pathlib
 import shlex
@@ -102,10 +103,7 @@ def scores(data: Split, learner: SteinLearner, values: Tensor) -> list[tuple[flo
     """Return root mean squared error and mean log-density of the test rows of each split."""
     found = []
     for k in range(len(data)):
-        belief = learner.init()
-        belief = type(belief)(
-            values[k], *[getattr(belief, n) for n in ("moments", "inputs", "target", "observed", "counts")]
-        )
+        belief = dataclasses.replace(learner.init(), values=values[k])
         error = learner.expect(belief, data.test_x[k]).mean - data.test_y[k]
         fit = learner.log_prob(belief, data.test_x[k], data.test_y[k]).mean() - data.scale[k].log()
         found.append((float(error.square().mean().sqrt() * data.scale[k]), float(fit)))
