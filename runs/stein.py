@@ -80,7 +80,7 @@ def learn(data: Split, learners: list[SteinLearner], steps: int, seed: int) -> T
     """Return the particles of all splits after all steps; the rate falls to zero by half a cosine."""
     learner = learners[0]
     values = torch.stack([each.start for each in learners])
-    moments = Moments(torch.zeros_like(values), torch.zeros_like(values), torch.zeros(len(values)))
+    moments = torch.func.vmap(Moments.none)(values)
     count, batch = data.train_y.shape[1], learner.batch
     generator, every = torch.Generator().manual_seed(seed), torch.arange(len(data)).unsqueeze(-1)
     scale = max(count / batch, 1.0)

@@ -200,7 +200,7 @@ class SteinLearner(AbstractNetworkLearner[Particles]):
         moments: Moments,
         points: Points,
         scale: float,
-        rate: float,
+        rate: Float[Tensor, ""] | float,
     ) -> tuple[Float[Tensor, "particle variable"], Moments]:
         """Return all particles after one step: a pure function, which `torch.func.vmap` takes."""
         uphill = direction(values, self.posterior.scores(values, points, scale))
