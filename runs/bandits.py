@@ -53,6 +53,8 @@ ROWS: dict[str, dict[str, Any]] = {
     "decoupled-ekf": {},
     "ogd": {"rule": "epsilon", "amount": 0.05, "noise": 1.0},
     "dropout": {},
+    "stein": {},
+    "stein-svgd": {"agent": "stein", "settings": {"reflections": 0, "scales": False}},
     "neural-greedy": {},
     "neural-linear": {},
     "neural-linear-limited": {},

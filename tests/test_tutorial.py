@@ -67,6 +67,7 @@ SMALL = {
         "rand(100)": "rand(10)",
     },
     "docs/bandits.md": {},
+    "docs/particles.md": {"steps=200": "steps=20"},
     "docs/howto/data.md": SEEDED,
     "docs/howto/covariates.md": SEEDED,
     "docs/howto/missing.md": SEEDED | {"num_samples=100": "num_samples=3"},

@@ -18,6 +18,7 @@ FAST = {
     **{name: {**QUICK, "every": 4} for name in ("neural-linear", "neural-linear-limited", "neural-greedy", "lim2")},
     **{name: {**QUICK, "every": 4} for name in ("neural-ts", "neural-ucb", "dropout")},
     "bootstrap": {**QUICK, "every": 4, "members": 2},
+    "stein": {"steps": 1, "warm_up_steps": 3, "num_particles": 3},
     **{name: None for name in ("linear", "linucb", "linear-window", "adf", "fab-cost")},
     **{name: {"every": 4, "memory": 3} for name in ("ep", "laplace")},
 }
@@ -49,7 +50,8 @@ def test_every_agent_plays_goes_on_from_a_file_and_repeats_itself(agent, tmp_pat
 
 
 @pytest.mark.parametrize(
-    "agent", ["linear", "adf", "lofi", "subspace-random", "neural-linear", "lim2", "neural-ts", "bootstrap", "dropout"]
+    "agent",
+    ["linear", "adf", "lofi", "subspace-random", "neural-linear", "lim2", "neural-ts", "bootstrap", "dropout", "stein"],
 )
 def test_agents_take_forgetting_and_beliefs_all_drifts(agent):
     drifts = ["forgetting"]

@@ -19,6 +19,7 @@ from tsforecast.decisions import (
     LinearRewards,
     LogisticRewards,
     OutputPerArm,
+    SteinRewards,
     TangentRewards,
     Thompson,
     WindowRewards,
@@ -36,6 +37,7 @@ from tsforecast.learners import (
     OrnsteinUhlenbeck,
     ekf,
 )
+from tsforecast.learners.svgd import s2vgd
 
 
 def rounds(count, features, arms, generator, dtype=torch.float64):
@@ -259,6 +261,24 @@ def test_regret_stays_bounded_without_noise_and_ucb_of_nothing_is_greedy():
         assert sum(lost[rule][0][200:]) < 0.01
         assert sum(lost[rule][0][:30]) > 1
     assert lost[UCB(0.0)][1] == lost[Greedy()][1]
+
+
+def test_particles_draw_one_of_the_networks_and_keep_all_rounds():
+    network = ArmOutput(LayerChain((2, 4, 3), (torch.nn.Tanh, torch.nn.Identity), (True, True)))
+    settings = {"num_particles": 4, "learns_noise": True, "generator": numbers(), "rate": 0.05, "steps": 2}
+    model = SteinRewards(3, 2, s2vgd(network, GaussianLikelihood(0.1), **settings), OutputPerArm(3), 20)
+    seen = rounds(6, 2, 3, numbers(), torch.float32)
+    state = model.warm_up(model.init(numbers()), seen, numbers())
+    state = model.learn(state, seen.contexts[0], 1, seen.rewards[0], numbers())
+    assert len(state.target) == 7
+    x, draws = torch.tensor([0.5, -1.0]), numbers(1)
+    each = torch.stack([network(w, OutputPerArm(3).each(x))[:, 0] for w in model.learner.each(state)])
+    drawn = {tuple(model.draw(state, x, draws).tolist()) for _ in range(60)}
+    assert len(drawn) == 4
+    for draw in drawn:
+        assert (each - torch.tensor(draw)).abs().amax(-1).min() < 1e-5
+    torch.testing.assert_close(model.expect(state, x).mean, each.mean(0))
+    torch.testing.assert_close(model.expect(state, x).sd, each.std(0, correction=0))
 
 
 def test_a_buffer_keeps_the_last_rounds_in_order():

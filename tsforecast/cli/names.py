@@ -19,7 +19,7 @@ AGENTS = (
     "linear", "linucb", "linear-window", "adf", "ep", "laplace", "fab-cost", "ekf", "iterated-ekf", "decoupled-ekf",
     "vd-ekf", "lofi", "lrkf", "bong", "blr", "bog", "bbb", "wolf-ekf", "ogd", "vb", "subspace-svd",
     "subspace-random", "subspace-svd-diagonal", "neural-linear", "neural-linear-limited", "neural-greedy", "lim2",
-    "neural-ts", "neural-ucb", "bootstrap", "dropout",
+    "neural-ts", "neural-ucb", "bootstrap", "dropout", "stein",
 )  # fmt: skip
 RULES = ("thompson", "ucb", "greedy", "epsilon")
 ENCODINGS = ("output", "concatenated", "block")

@@ -19,6 +19,7 @@ from tsforecast.decisions.play import play
 from tsforecast.decisions.rewards import AbstractRewards, ArmRewards, Interactions
 from tsforecast.decisions.rules import UCB, AbstractRule, EpsilonGreedy, Greedy, Thompson
 from tsforecast.decisions.saved import load_bandit, save_bandit
+from tsforecast.decisions.stein import SteinRewards
 from tsforecast.decisions.subspace import SubspaceRewards
 from tsforecast.decisions.surrogate import Surrogate
 from tsforecast.decisions.tangent import TangentRewards
@@ -55,6 +56,7 @@ __all__ = [
     "MatchedRewards",
     "NeuralLinearRewards",
     "OutputPerArm",
+    "SteinRewards",
     "SubspaceRewards",
     "Surrogate",
     "TangentRewards",

@@ -19,6 +19,7 @@ from tsforecast.decisions.matching import MatchedRewards
 from tsforecast.decisions.neural_linear import NeuralLinearRewards
 from tsforecast.decisions.rewards import AbstractRewards
 from tsforecast.decisions.rules import UCB, AbstractRule, EpsilonGreedy, Greedy, Thompson
+from tsforecast.decisions.stein import SteinRewards
 from tsforecast.decisions.subspace import SubspaceRewards
 from tsforecast.decisions.tangent import TangentRewards
 from tsforecast.learners.config import LearnerConfig
@@ -30,6 +31,7 @@ from tsforecast.learners.layer_chain import LayerChain
 from tsforecast.learners.likelihood import GaussianLikelihood
 from tsforecast.learners.named import DRIFTS, LEARNERS
 from tsforecast.learners.network import AbstractNetwork
+from tsforecast.learners.svgd import s2vgd
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {"tanh": nn.Tanh, "relu": nn.ReLU, "sigmoid": nn.Sigmoid}
 
@@ -251,6 +253,22 @@ def _tangent(config: AgentConfig, settings: dict[str, Any]) -> AbstractRewards[A
     )
 
 
+def _stein(config: AgentConfig, settings: dict[str, Any]) -> AbstractRewards[Any]:
+    network, _, encoding = config.encoded()
+    own = {"steps": 2, "learning_rate": 0.01, **settings}
+    warm_up = {name: own.pop(name) for name in ("warm_up_steps",) if name in own}
+    learner = s2vgd(
+        network,
+        GaussianLikelihood(config.noise),
+        learns_noise=True,
+        generator=torch.Generator().manual_seed(config.seed),
+        rate=own.pop("learning_rate"),
+        forgetting=config.forgetting,
+        **own,
+    )
+    return SteinRewards(config.arms, config.features, learner, encoding, **warm_up)
+
+
 # Name -> constructor of the model of rewards, and the agent's own rule.
 AGENTS: dict[str, tuple[Callable[[AgentConfig, dict[str, Any]], AbstractRewards[Any]], str]] = {
     "linear": (_linear, "thompson"),
@@ -272,4 +290,5 @@ AGENTS: dict[str, tuple[Callable[[AgentConfig, dict[str, Any]], AbstractRewards[
     "neural-ucb": (_tangent, "ucb"),
     "bootstrap": (_of_chain(BootstrapRewards), "thompson"),
     "dropout": (_of_chain(DropoutRewards), "thompson"),
+    "stein": (_stein, "thompson"),
 }

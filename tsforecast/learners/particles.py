@@ -97,29 +97,29 @@ class SteinLearner(AbstractNetworkLearner[Particles]):
             return belief
         return dataclasses.replace(belief, counts=belief.counts * (1 - self.forgetting) ** dt)
 
-    def _outputs(
+    def outputs(
         self, belief: Particles, inputs: Float[Tensor, "point *feature"]
-    ) -> tuple[Float[Tensor, "particle point output"], Tensor]:
-        """Return the outputs of every network, and their covariances, which are zero."""
-        outputs = torch.func.vmap(lambda x: self.network(self.posterior.weights(x), inputs))(belief.values)
-        return outputs, outputs.new_zeros(*outputs.shape, outputs.shape[-1])
+    ) -> Float[Tensor, "particle point output"]:
+        """Return the outputs of the network for every particle."""
+        return torch.func.vmap(lambda x: self.network(self.posterior.weights(x), inputs))(belief.values)
 
     def predict(self, belief: Particles, inputs: Float[Tensor, "point *feature"]) -> Distribution:
         """Return the mixture of what the particles predict; of classes it is the mean of the probabilities."""
         if isinstance(self.likelihood, CategoricalLikelihood):
             return Categorical(probs=self.expect(belief, inputs).mean)
-        outputs, cov = self._outputs(belief, inputs)
+        outputs = self.outputs(belief, inputs)
         if self.posterior.learns_noise:
             deviation = (-0.5 * belief.values[:, -1]).exp()[:, None, None].expand_as(outputs)
             each = Independent(Normal(outputs.movedim(0, 1), deviation.movedim(0, 1)), 1)
         else:
-            each = self.likelihood.predictive(outputs.movedim(0, 1), cov.movedim(0, 1))
+            each = self.likelihood.predictive(outputs.movedim(0, 1), _no_cov(outputs).movedim(0, 1))
         return MixtureSameFamily(Categorical(logits=outputs.new_zeros(len(inputs), len(belief.values))), each)
 
     def expect(self, belief: Particles, inputs: Float[Tensor, "point *feature"], spread: bool = True) -> Expectation:
         """Return mean and variance of the mixture, in which the spread costs nothing."""
-        outputs, cov = self._outputs(belief, inputs)
-        each = torch.func.vmap(lambda v, x, c: self.posterior.noise(v).expect(x, c))(belief.values, outputs, cov)
+        outputs = self.outputs(belief, inputs)
+        expect = torch.func.vmap(lambda v, x, c: self.posterior.noise(v).expect(x, c))
+        each = expect(belief.values, outputs, _no_cov(outputs))
         mean = each.mean.mean(0)
         return Expectation(mean, (each.variance + (each.mean - mean).square()).mean(0))
 
@@ -177,7 +177,8 @@ class SteinLearner(AbstractNetworkLearner[Particles]):
             anneal: Whether the rate falls to zero, by half a cosine.
         """
         with torch.inference_mode(False):
-            data = map_tensors(torch.clone, belief)  # ordinary tensors, of which gradients can be taken
+            # Of tensors of inference mode no gradient can be taken.
+            data = map_tensors(lambda x: x.clone() if x.is_inference() else x, belief)
             values, moments = data.values, data.moments
             for step in range(steps):
                 points, scale = self.draw(data, generator)
@@ -256,3 +257,8 @@ class SteinLearner(AbstractNetworkLearner[Particles]):
         score = self.log_prob(belief, inputs, target, observed)
         after = self.update(belief, inputs, target, observed, generator)
         return after, Prediction(expected.mean, expected.variance, score)
+
+
+def _no_cov(outputs: Tensor) -> Tensor:
+    """Return the covariances of outputs that are certain."""
+    return outputs.new_zeros(*outputs.shape, outputs.shape[-1])

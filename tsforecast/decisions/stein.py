@@ -1,0 +1,75 @@
+"""Rewards by particles over the weights of a network: Stein Thompson sampling (Zhang et al. 2018)."""
+
+import dataclasses
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from tsforecast.decisions.encoding import AbstractEncoding
+from tsforecast.decisions.rewards import AbstractRewards, ArmRewards, Interactions
+from tsforecast.learners.particles import Particles, SteinLearner
+
+
+@dataclasses.dataclass(frozen=True)
+class SteinRewards(AbstractRewards[Particles]):
+    """The output of a network for a context and an arm, with particles over its weights that all rounds move.
+
+    A draw is the output of one particle, picked at random; the spread is that between particles.
+
+    Attributes:
+        arms: How many there are.
+        features: Of a context.
+        learner: Over a network with one output; its steps are those of a round, its data fade by its forgetting.
+        encoding: From a context and an arm to inputs of the network.
+        warm_up_steps: Steps on the rewards of the warm-up.
+
+    Raises:
+        ValueError: If the steps are negative.
+    """
+
+    arms: int
+    features: int
+    learner: SteinLearner
+    encoding: AbstractEncoding
+    warm_up_steps: int = 500
+
+    def __post_init__(self) -> None:
+        if self.warm_up_steps < 0:
+            raise ValueError(f"expected warm_up_steps of at least 0, got {self.warm_up_steps}")
+
+    def init(self, generator: torch.Generator) -> Particles:
+        """Return the particles to begin with, and no rounds."""
+        none = torch.zeros(0, self.features)
+        inputs = self.encoding.pulled(none, torch.zeros(0, dtype=torch.int64))
+        return self.learner.keep(self.learner.init(), inputs, torch.zeros(0, 1))
+
+    def warm_up(self, state: Particles, seen: Interactions, generator: torch.Generator) -> Particles:
+        """Move the particles towards the posterior of what the pulled arms paid."""
+        inputs = self.encoding.pulled(seen.contexts, seen.arms)
+        kept = self.learner.keep(state, inputs, seen.rewards.unsqueeze(-1))
+        return self.learner.fit(kept, self.warm_up_steps, generator)
+
+    def learn(
+        self,
+        state: Particles,
+        context: Float[Tensor, " feature"],
+        arm: int,
+        reward: Float[Tensor, ""],
+        generator: torch.Generator,
+    ) -> Particles:
+        """Keep the round, and take a few steps on all so far."""
+        inputs = self.encoding.pulled(context.unsqueeze(0), torch.tensor([arm]))
+        return self.learner.update(self.learner.drift(state, 1.0), inputs, reward.view(1, 1), None, generator)
+
+    def expect(self, state: Particles, context: Float[Tensor, " feature"], spread: bool = True) -> ArmRewards:
+        """Return mean and standard deviation of the outputs of all particles."""
+        outputs = self.learner.outputs(state, self.encoding.each(context))[..., 0]
+        return ArmRewards(outputs.mean(0), outputs.std(0, correction=0))
+
+    def draw(
+        self, state: Particles, context: Float[Tensor, " feature"], generator: torch.Generator
+    ) -> Float[Tensor, " arm"]:
+        """Return the outputs of one particle."""
+        weights = self.learner.sample(state, 1, generator)[0]
+        return self.learner.network(weights, self.encoding.each(context))[:, 0]
