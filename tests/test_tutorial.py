@@ -114,6 +114,7 @@ CHECKS = {
     "docs/tutorial.md": check_tutorial,
     "docs/learners.md": lambda names, said: np.testing.assert_equal(names["predicted"].mean.shape, (10, 1, 10)),
     "docs/bandits.md": lambda names, said: np.testing.assert_equal(names["bandit"].standing.learnt, 41),
+    "docs/particles.md": lambda names, said: np.testing.assert_equal(len(names["belief"].target), 61),
     "docs/howto/data.md": lambda names, said: np.testing.assert_equal(len(names["table"]), 3 * 14),
     "docs/howto/covariates.md": check_covariates,
     "docs/howto/missing.md": check_missing,
