@@ -118,7 +118,7 @@ def run(name: str, method: str, options: argparse.Namespace) -> tuple[int, list[
     network = nn.Sequential(nn.Linear(data.train_x.shape[-1], hidden), nn.ReLU(), nn.Linear(hidden, 1))
     learners = [
         make(
-            network, GaussianLikelihood(1.0), num_particles=options.particles, learns_noise=True, rate=options.rate,
+            network, GaussianLikelihood(1.0), options.variance, num_particles=options.particles, learns_noise=True, rate=options.rate,
             batch=batch, step=options.step, generator=torch.Generator().manual_seed(k), **settings,
         )
         for k in range(len(data))
@@ -137,6 +137,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=10_000)
     parser.add_argument("--rate", type=float, default=3e-3)
     parser.add_argument("--step", default="adam")
+    parser.add_argument("--variance", type=float, help="of the prior; learnt if not given")
     parser.add_argument("--particles", type=int, default=20)
     parser.add_argument("--validate", action="store_true", help="score held-out training rows of three splits; print")
     parser.add_argument("--output", type=pathlib.Path, default=ROOT / "results" / "stein.csv")
