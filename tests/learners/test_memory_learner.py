@@ -168,9 +168,9 @@ def test_the_places_of_highest_score_are_kept():
     inputs, target = curve()
     belief = learner.update(learner.init(), inputs[0], target[0], generator=rng(7))
     model, points = Model(learner.network, learner.likelihood, Diagonal()), Points.of(inputs[0], target[0], None)
-    fitted = learner.fit(model, learner.init().gaussian, learner.start, points, torch.tensor(True), None)
+    found = learner.fit.with_terms(model, learner.init().gaussian, learner.start, points, torch.tensor(True), None)
+    fitted, curvature, gradient = found.belief, found.curvature, found.gradient
     torch.testing.assert_close(fitted.mean, belief.fitted.mean)
-    gradient, curvature = learner.fit.terms(model, fitted, points, None)
     draws = Diagonal().sample(fitted, 32, rng(7))
     change = 1 / fitted.variance - 1 / learner.variance
     shift = fitted.mean / fitted.variance - learner.mean / learner.variance

@@ -200,7 +200,8 @@ def test_a_linearised_fit_of_a_linear_model_is_the_variational_optimum():
     linear = prior.mean / prior.variance + points.inputs.T @ points.target[:, 0] / 0.5
     torch.testing.assert_close(fitted.mean, torch.linalg.solve(precision, linear), rtol=1e-8, atol=1e-8)
     torch.testing.assert_close(fitted.variance, 1 / precision.diagonal(), rtol=1e-8, atol=1e-8)
-    factors = factors_of(*fit.terms(model, fitted, points, None), fitted.mean)
+    terms = fit.with_terms(model, prior, prior, points, torch.tensor(True), None)
+    factors = factors_of(terms.gradient, terms.curvature, fitted.mean)
     change = natural(fitted)[0] - natural(prior)[0]
     torch.testing.assert_close(factors.linear.sum(0), change, rtol=1e-8, atol=1e-8)
 

@@ -150,9 +150,9 @@ class ResidualMemory(AbstractMemoryUpdate):
     def __call__(self, block: Block, generator: torch.Generator | None) -> Learnt:
         """Fit, score, choose, and take what is kept out of the fit."""
         found, points = block.candidates, block.candidates.points
-        fitted = block.fitted(block.before, points, generator)
-        gradient, curvature = block.fit.terms(block.model, fitted, points, generator)
-        factors = corrected(factors_of(gradient, curvature, fitted.mean), block.before, fitted, found.valid)
+        fit = block.fit.with_terms(block.model, block.before, block.start, points, block.is_first, generator)
+        fitted = fit.belief
+        factors = corrected(factors_of(fit.gradient, fit.curvature, fitted.mean), block.before, fitted, found.valid)
         kept = best(self.scored(block.model, factors, fitted, points, generator), found.valid, self.size)
         floor = self.floor / block.prior.variance
         gaussian = without(kept, factors, block.before, fitted, block.new <= self.size, floor)

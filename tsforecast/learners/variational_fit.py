@@ -19,6 +19,21 @@ _STEPS = (1.0, 0.5, 0.2, 0.05, 0.0)
 _CHUNK = 1 << 20
 
 
+@dataclasses.dataclass(frozen=True)
+class Fitted:
+    """A fit, and what each observation adds to it.
+
+    Attributes:
+        belief: The fit q.
+        gradient: g_n of each point, as `factors_of` takes it.
+        curvature: h_n.
+    """
+
+    belief: Independent
+    gradient: Float[Tensor, "point weight"]
+    curvature: Float[Tensor, "point weight"]
+
+
 class AbstractFit(abc.ABC):
     """A way to a fit, and to what each observation adds to it. Settings only."""
 
@@ -44,10 +59,16 @@ class AbstractFit(abc.ABC):
         """
 
     @abc.abstractmethod
-    def terms(
-        self, model: Model, fitted: Independent, points: Points, generator: torch.Generator | None
-    ) -> tuple[Float[Tensor, "point weight"], Float[Tensor, "point weight"]]:
-        """Return g_n and h_n of each point at a fit, as `factors_of` takes them."""
+    def with_terms(
+        self,
+        model: Model,
+        prior: Independent,
+        start: Independent,
+        points: Points,
+        is_first: Bool[Tensor, ""],
+        generator: torch.Generator | None,
+    ) -> Fitted:
+        """Return the fit together with what each point adds to it; the arguments are those of a call."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,33 +97,45 @@ class LinearisedFit(AbstractFit):
         generator: torch.Generator | None,
     ) -> Independent:
         """Return the mode, with the diagonal of the Gauss-Newton precision."""
-        mean, family = start.mean, Diagonal()
+        return self.with_terms(model, prior, start, points, is_first, generator).belief
+
+    def with_terms(
+        self,
+        model: Model,
+        prior: Independent,
+        start: Independent,
+        points: Points,
+        is_first: Bool[Tensor, ""],
+        generator: torch.Generator | None,
+    ) -> Fitted:
+        """Return the fit, and the gradient and Gauss-Newton curvature of each point at its mean."""
+        mean = self._mode(model, prior, start.mean, points)
+        matrix, residual = whitened(model, _around(mean), points, Unweighted(), None)
+        curvature = matrix.square().sum(1)
+        belief = Independent(mean, 1 / (1 / prior.variance + curvature.sum(0)))
+        return Fitted(belief, torch.bmm(residual.unsqueeze(1), matrix).squeeze(1), -curvature)
+
+    def _mode(self, model: Model, prior: Independent, mean: Tensor, points: Points) -> Tensor:
+        family = Diagonal()
         steps = mean.new_tensor(_STEPS)
 
         def density(weights: Tensor) -> Tensor:
             return model.log_prob(weights, points) - 0.5 * ((weights - prior.mean).square() / prior.variance).sum()
 
         for _ in range(self.passes):
-            matrix, residual = _rows(model, mean, points)
-            residual = residual + matrix @ (mean - prior.mean)
+            matrix, residual = whitened(model, _around(mean), points, Unweighted(), None)
+            matrix = matrix.flatten(0, 1)
+            residual = residual.flatten() + matrix @ (mean - prior.mean)
             move = family.condition(prior, matrix, residual).mean - mean
             places = mean + steps.unsqueeze(-1) * move
             found = torch.func.vmap(density)(places)
             mean = places[found.nan_to_num(nan=-torch.inf).argmax()]
-        matrix, _ = _rows(model, mean, points)
-        return Independent(mean, 1 / (1 / prior.variance + matrix.square().sum(0)))
-
-    def terms(
-        self, model: Model, fitted: Independent, points: Points, generator: torch.Generator | None
-    ) -> tuple[Float[Tensor, "point weight"], Float[Tensor, "point weight"]]:
-        """Return gradients and Gauss-Newton curvatures at the mean."""
-        matrix, residual = whitened(model, fitted, points, Unweighted(), None)
-        return torch.einsum("nrw,nr->nw", matrix, residual), -matrix.square().sum(1)
+        return mean
 
 
-def _rows(model: Model, mean: Tensor, points: Points) -> tuple[Tensor, Tensor]:
-    matrix, residual = whitened(model, Independent(mean, torch.ones_like(mean)), points, Unweighted(), None)
-    return matrix.flatten(0, 1), residual.flatten()
+def _around(mean: Tensor) -> Independent:
+    """Return a belief with a mean, where its variance is not read."""
+    return Independent(mean, torch.ones_like(mean))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -162,10 +195,23 @@ class AdamFit(AbstractFit):
                 schedule.step()
         return Independent(mean.detach().clone(), (2 * log_sd.detach()).exp())
 
+    def with_terms(
+        self,
+        model: Model,
+        prior: Independent,
+        start: Independent,
+        points: Points,
+        is_first: Bool[Tensor, ""],
+        generator: torch.Generator | None,
+    ) -> Fitted:
+        """Return the fit, and gradients by mean and variance at many draws."""
+        belief = self(model, prior, start, points, is_first, generator)
+        return Fitted(belief, *self.terms(model, belief, points, generator))
+
     def terms(
         self, model: Model, fitted: Independent, points: Points, generator: torch.Generator | None
     ) -> tuple[Float[Tensor, "point weight"], Float[Tensor, "point weight"]]:
-        """Return gradients by mean and variance, from the same draws."""
+        """Return gradients by the means and twice those by the variances, from the same draws."""
         count, size = points.inputs.shape[0], fitted.mean.shape[0]
         at_once = max(1, min(self.term_draws, _CHUNK // max(1, count)))
         parts = [at_once] * (self.term_draws // at_once)
