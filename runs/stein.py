@@ -6,9 +6,9 @@
 
 FOLDER has the sets as `datasets/uci_splits.py` writes them. The protocol is that of Zhang et al. (2018): one hidden
 layer of 50 units (100 of protein), 20 particles, batches of 100 (1000), 90 % of the rows for training, inputs and
-targets standardised by these. Of the training rows a tenth is held out, and the particles are those of the step at which
-these were likeliest: precisions and weights would otherwise run to the mode of their joint density, where all weights
-are zero. One setting serves all sets: it was chosen by `--validate`, which scores further training rows in place of the
+targets standardised by these. Of the training rows a tenth is held out, and the particles are those of the step at
+which these were likeliest: precisions and weights would otherwise run to the mode of their joint density, where all
+weights are zero. One setting serves all sets: it was chosen by `--validate`, which scores further training rows in place of the
 test, of which it reads none. Scores are in units of the target, of the mixture of particles. Splits that are named
 together move as one program. Finished ones are not computed again.
 """
@@ -46,7 +46,7 @@ METHODS: dict[str, Any] = {
 }
 # Hidden units and batch of the large set; those of all others.
 LARGE = {"protein": (100, 1000)}
-STEPS, RATE = 3000, 0.01
+STEPS, RATE = 2000, 0.01
 CHECK = 50  # steps between two looks at held-out rows
 COLUMNS = [
     "data", "method", "split", "steps", "rate", "variance", "hidden", "particles", "best_step", "rmse",
@@ -194,11 +194,11 @@ def main() -> None:
                     **key,
                     **facts,
                     "split": k,
-                    "best_step": int(step),
+                    "best_step": int(at),
                     "rmse": f"{rmse:.5f}",
                     "log_likelihood": f"{fit:.5f}",
                 }
-                for k, step, (rmse, fit) in zip(options.splits, when, found, strict=True)
+                for k, at, (rmse, fit) in zip(options.splits, when, found, strict=True)
             ]
             append_rows(options.output, COLUMNS, rows)
 
