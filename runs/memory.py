@@ -7,9 +7,9 @@
 
 The protocol of Kurle et al. (2020, section 6.1): a fifth of a set is held out at random, the rest comes in blocks, the
 first of which is larger. After each block the log-likelihood of a held-out target under the belief is averaged over
-those targets (the log marginal likelihood). `lml` is its mean over the last tenth of the blocks, and `curve` has it after
-each tenth. `error` is the RMSE in standard deviations of the target, or the part of wrong classes, likewise. Inputs, and
-targets that are numbers, are standardised by the training part.
+those targets (the log marginal likelihood). `lml` is its mean over the last tenth of the blocks, and `curve` has it
+after each tenth. `error` is the RMSE in standard deviations of the target, or the part of wrong classes, likewise.
+Inputs, and targets that are numbers, are standardised by the training part.
 
 The paper does not say what the noise of numbers is: here it is fixed for each set, and was chosen by `--tune` on a seed
 that the table does not have, for the memory "random". Published are 50 000 steps of Adam for the first block and 10 000
@@ -62,6 +62,27 @@ class Setting:
     sizes: tuple[int, ...]
     hidden: tuple[int, ...]
     noise: float | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """A run.
+
+    Attributes:
+        data: Name of the set.
+        row: Name of the memory.
+        size: Of the memory.
+        fit: Name of the fit.
+        noise: Variance of a number; None for classes.
+        seed: Of the split, the initial values and what is drawn.
+    """
+
+    data: str
+    row: str
+    size: int
+    fit: str
+    noise: float | None
+    seed: int
 
 
 NUMBERS = (5, 10, 15, 20, 25)
@@ -119,20 +140,18 @@ def split(inputs: Tensor, target: Tensor, seed: int, numbers: bool) -> tuple[Ten
     return inputs[train], target[train], inputs[test], target[test]
 
 
-def make(
-    setting: Setting, row: str, size: int, fit: str, seed: int, widths: tuple[int, int], noise: float | None
-) -> Any:
+def make(job: Job, widths: tuple[int, int]) -> MemoryLearner:
     """Return the learner, with the prior and the initial values of the paper."""
-    generator = torch.Generator().manual_seed(seed)
-    pairs = itertools.pairwise((widths[0], *setting.hidden, widths[1]))
+    generator = torch.Generator().manual_seed(job.seed)
+    pairs = itertools.pairwise((widths[0], *SETS[job.data].hidden, widths[1]))
     layers = [layer for pair in pairs for layer in (nn.Linear(*pair), nn.Tanh())][:-1]
-    if noise is not None:
-        likelihood: learners.AbstractLikelihood = learners.GaussianLikelihood(noise)
+    if job.noise is not None:
+        likelihood: learners.AbstractLikelihood = learners.GaussianLikelihood(job.noise)
     else:
         likelihood = learners.BernoulliLikelihood() if widths[1] == 1 else learners.CategoricalLikelihood()
     return learners.vb(
-        nn.Sequential(*layers), likelihood, 1.0, memory_size=size, fit=FITS[fit], prior="layers", generator=generator,
-        **MEMORIES[row],
+        nn.Sequential(*layers), likelihood, 1.0, memory_size=job.size, fit=FITS[job.fit], prior="layers",
+        generator=generator, **MEMORIES[job.row],
     )  # fmt: skip
 
 
@@ -166,14 +185,12 @@ def log_marginal(
     return lml, (best != target).double().mean().item()
 
 
-def run(
-    data: tuple[Tensor, Tensor], setting: Setting, row: str, size: int, fit: str, seed: int, noise: float | None
-) -> dict:
+def run(data: tuple[Tensor, Tensor], job: Job) -> dict[str, Any]:
     """Return the scores of one pass over the blocks of a set."""
-    inputs, target, *held_out = split(*data, seed, noise is not None)
-    outputs = 1 if noise is not None else int(data[1].max()) + 1
-    learner = make(setting, row, size, fit, seed, (inputs.shape[-1], 1 if outputs == 2 else outputs), noise)
-    generator = torch.Generator().manual_seed(seed)
+    inputs, target, test_inputs, test_target = split(*data, job.seed, job.noise is not None)
+    outputs = 1 if job.noise is not None else int(data[1].max()) + 1
+    learner = make(job, (inputs.shape[-1], 1 if outputs == 2 else outputs))
+    generator, setting = torch.Generator().manual_seed(job.seed), SETS[job.data]
     blocks = [setting.first] + [setting.block] * ((len(inputs) - setting.first) // setting.block)
     belief, last, curve, seconds = learner.init(), [], [], 0.0
     tenths = {round(len(blocks) * k / 10) - 1 for k in range(1, 11)}
@@ -183,7 +200,7 @@ def run(
         belief = learner.update(belief, inputs[a:b], target[a:b], generator=generator)
         seconds += time.process_time() - began
         if k in tenths or k >= 0.9 * len(blocks):
-            found = log_marginal(learner, belief, *held_out, generator)
+            found = log_marginal(learner, belief, test_inputs, test_target, generator)
             curve += [f"{found[0]:.4g}"] if k in tenths else []
             last += [found] if k >= 0.9 * len(blocks) else []
     lml, error = (sum(x) / len(x) for x in zip(*last, strict=True))
@@ -193,14 +210,14 @@ def run(
     }  # fmt: skip
 
 
-def jobs_of(options: argparse.Namespace) -> list[tuple[int, str, str, int, float | None]]:
-    """Return seed, set, memory, size and noise of each run, seeds last to change."""
+def jobs_of(options: argparse.Namespace) -> list[Job]:
+    """Return the runs, seed by seed."""
     jobs = []
     for seed, name, row in itertools.product(options.seeds, options.data, options.memories):
         setting = SETS[name]
         sizes = (0,) if row == "none" else setting.sizes if options.sizes else (setting.size,)
         noises = NOISES if options.tune and setting.noise is not None else (setting.noise,)
-        jobs += [(seed, name, row, size, noise) for size in sizes for noise in noises]
+        jobs += [Job(name, row, size, options.fit, noise, seed) for size in sizes for noise in noises]
     return jobs
 
 
@@ -221,13 +238,13 @@ def main() -> None:
     sets = {name: load(name) for name in options.data}
     fit = FITS[options.fit]
     steps = f"{fit.first}, {fit.iterations}" if isinstance(fit, learners.AdamFit) else str(fit.passes)
-    for seed, name, row, size, noise in tqdm(jobs_of(options), mininterval=10, smoothing=0, disable=None):
-        key = {"data": name, "fit": options.fit, "steps": steps, "memory": row, "memory_size": size}
-        key |= {"noise": "" if noise is None else noise, "seed": seed}
+    for job in tqdm(jobs_of(options), mininterval=10, smoothing=0, disable=None):
+        key = {"data": job.data, "fit": job.fit, "steps": steps, "memory": job.row, "memory_size": job.size}
+        key |= {"noise": "" if job.noise is None else job.noise, "seed": job.seed}
         if has_row(options.output, key):
             continue
         with torch.no_grad():
-            found = run(sets[name], SETS[name], row, size, options.fit, seed, noise)
+            found = run(sets[job.data], job)
         append_rows(options.output, COLUMNS, [{**key, **found, **facts}])
         tqdm.write(json.dumps(key | found))
 
