@@ -8,9 +8,9 @@ FOLDER has the sets as `datasets/uci_splits.py` writes them. The protocol is tha
 layer of 50 units (100 of protein), 20 particles, batches of 100 (1000), 90 % of the rows for training, inputs and
 targets standardised by these. Of the training rows a tenth is held out, and the particles are those of the step at
 which these were likeliest: precisions and weights would otherwise run to the mode of their joint density, where all
-weights are zero. One setting serves all sets: it was chosen by `--validate`, which scores further training rows in place of the
-test, of which it reads none. Scores are in units of the target, of the mixture of particles. Splits that are named
-together move as one program. Finished ones are not computed again.
+weights are zero. One setting serves all sets: it was chosen by `--validate`, which scores further training rows in
+place of the test, of which it reads none. Scores are in units of the target, of the mixture of particles. Splits that
+are named together move as one program. Finished ones are not computed again.
 """
 
 import argparse

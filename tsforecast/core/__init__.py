@@ -1,6 +1,6 @@
 """Gaussians pushed through, or conditioned on, linear-Gaussian conditionals. Knows torch alone."""
 
-from tsforecast.core import kalman
+from tsforecast.core import fusion, kalman
 from tsforecast.core.components import Component, Harmonics, Level, Season, Trend
 from tsforecast.core.em import em_step, expected_log_joint, posterior_entropy
 from tsforecast.core.gaussian import Gaussian, map_tensors
@@ -28,6 +28,7 @@ __all__ = [
     "Trend",
     "em_step",
     "expected_log_joint",
+    "fusion",
     "kalman",
     "map_tensors",
     "posterior_entropy",

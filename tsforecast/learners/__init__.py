@@ -32,6 +32,7 @@ from tsforecast.learners.extended_kalman import (
 )
 from tsforecast.learners.family import AbstractFactorFamily, AbstractFamily
 from tsforecast.learners.full import Full
+from tsforecast.learners.fusion import expect_of_experts, fuse
 from tsforecast.learners.gaussian_learner import GaussianLearner
 from tsforecast.learners.laplace import Laplace
 from tsforecast.learners.layer_chain import LayerChain, as_network
@@ -144,7 +145,9 @@ __all__ = [
     "decoupled_ekf",
     "ekf",
     "ewma",
+    "expect_of_experts",
     "fab_cost",
+    "fuse",
     "iterated_ekf",
     "lofi",
     "lrkf",

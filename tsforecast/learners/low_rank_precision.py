@@ -78,6 +78,12 @@ class LOFI(AbstractFamily[LowRankPrecision]):
         change = torch.cholesky_solve(padded, damped_factor(inner, _INNER))
         return self._truncate(belief, columns, gram, change.T)
 
+    def truncate(self, belief: LowRankPrecision) -> LowRankPrecision:
+        """Return the belief with the longest `rank` columns alone; the mean stays."""
+        rows = belief.factor.T
+        gram = functools.reduce(torch.add, [part @ part.T for part in _split(rows)])
+        return self._truncate(belief, _columns(rows), gram)
+
     def _truncate(
         self, belief: LowRankPrecision, columns: Iterable[Tensor], gram: Tensor, change: Tensor | None = None
     ) -> LowRankPrecision:

@@ -1,0 +1,158 @@
+"""Beliefs of several sources about one state: their product, and how far they agree (Kurle et al. 2018).
+
+Each source m has seen x_m alone, and believes q_m(z) = p(z | x_m). All began with one prior p(z), and given z their
+observations are independent. A source that is missing believes the prior: it then says nothing.
+"""
+
+import itertools
+import math
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from tsforecast.core.gaussian import Gaussian
+from tsforecast.core.linalg import LOG_2PI, NotPositiveDefiniteError, cholesky, log_det, matvec, solve_lower, symmetrise
+
+# Sources of which all subsets are compared.
+MOST_SOURCES = 12
+
+
+def product(beliefs: Sequence[Gaussian], prior: Gaussian) -> Gaussian:
+    """Return p(z | x_1, .., x_M) up to a constant prod_m q_m(z) / p(z)^(M-1): the product of experts.
+
+    Precisions and precisions times means add up, and the prior, which all have counted, is taken away M - 1 times.
+
+    Args:
+        beliefs: Of each source, for each index of the batch.
+        prior: That all began with.
+
+    Raises:
+        ValueError: If there is no belief, or no Gaussian is the product: sources are less sure than their prior.
+    """
+    precision, linear = _combined(beliefs, prior)
+    factor = _factor_of_product(precision)
+    cov = symmetrise(torch.cholesky_inverse(factor))
+    return Gaussian(matvec(cov, linear), cov)
+
+
+def pointwise_information(beliefs: Sequence[Gaussian], prior: Gaussian) -> Float[Tensor, "*batch"]:
+    """Return log p(x_1, .., x_M) - sum_m log p(x_m), in nats: above 0 where sources confirm each other.
+
+    That is (M-1) log Z_0 - sum_m log Z_m + log Z*, with the normalisers of prior, beliefs and product,
+    log Z = D/2 log(2 pi) - log|Lambda| / 2 + eta' Lambda^-1 eta / 2. Sources that contradict each other have less.
+
+    Args:
+        beliefs: As for `product`.
+        prior: As for `product`.
+
+    Raises:
+        ValueError: As for `product`.
+    """
+    precision, linear = _combined(beliefs, prior)
+    factor = _factor_of_product(precision)
+    white = solve_lower(factor, linear)
+    own = 0.5 * (white.square().sum(-1) + white.shape[-1] * LOG_2PI) - 0.5 * log_det(factor)
+    total = own + (len(beliefs) - 1) * _log_normaliser(prior)
+    for belief in beliefs:
+        total = total - _log_normaliser(belief)
+    return total
+
+
+def conflict(belief: Gaussian, other: Gaussian, prior: Gaussian) -> Float[Tensor, "*batch"]:
+    """Return KL(other || belief) / KL(other || prior): high where `belief` is sure of what `other` does not believe.
+
+    Above 1 the prior describes the other source better than this belief does (Kurle et al. 2018, equation 2). An other
+    source that knows nothing but the prior contradicts nobody: 0.
+
+    Args:
+        belief: q_m.
+        other: q_m'.
+        prior: That both began with.
+    """
+    against, known = other.kl(belief), other.kl(prior)
+    knows = known > torch.finfo(known.dtype).eps * 100
+    return torch.where(knows, against / torch.where(knows, known, 1.0), 0.0)
+
+
+def reliabilities(
+    beliefs: Sequence[Gaussian], prior: Gaussian, reliable: float = 0.9, sums: int = 1
+) -> Float[Tensor, "*batch source"]:
+    """Return the probability of each source that it speaks of the same state as the others.
+
+    A source that is broken says something of its own. So a set S of sound sources has the probability
+
+        P(S) ~ reliable^|S| (1 - reliable)^(M - |S|) exp(pointwise information of S)
+
+    and all sets are compared.
+
+    Args:
+        beliefs: As for `product`.
+        prior: As for `product`.
+        reliable: Probability, before anything is seen, that a source is sound.
+        sums: Number of last steps along the first dimension of the batch whose information is added up, where sources
+            stay broken; 1 for each on its own.
+
+    Raises:
+        ValueError: If there are too many sources, or the probability is not between 0 and 1.
+    """
+    count = len(beliefs)
+    if not 1 <= count <= MOST_SOURCES:
+        raise ValueError(f"expected 1 to {MOST_SOURCES} sources, got {count}")
+    if not 0 < reliable < 1:
+        raise ValueError(f"expected reliable to be between 0 and 1, got {reliable}")
+    nothing = torch.zeros_like(pointwise_information(beliefs, prior))
+    odds, members = [], []
+    for sound in itertools.product((False, True), repeat=count):
+        size = sum(sound)
+        told = pointwise_information(list(itertools.compress(beliefs, sound)), prior) if size > 1 else nothing
+        odds.append(size * math.log(reliable) + (count - size) * math.log1p(-reliable) + _last(told, sums))
+        members.append(sound)
+    sets = torch.tensor(members, dtype=nothing.dtype, device=nothing.device)
+    return torch.stack(odds, -1).softmax(-1) @ sets
+
+
+def _last(told: Tensor, sums: int) -> Tensor:
+    """Sum over the last steps of the first dimension, as many as there are at the beginning."""
+    if sums == 1:
+        return told
+    total = told.cumsum(0)
+    return total - torch.cat([torch.zeros_like(total[:sums]), total[:-sums]])
+
+
+def _natural(belief: Gaussian) -> tuple[Tensor, Tensor]:
+    precision = symmetrise(torch.cholesky_inverse(cholesky(belief.cov, "the covariance of a source")))
+    return precision, matvec(precision, belief.mean)
+
+
+def _combined(beliefs: Sequence[Gaussian], prior: Gaussian) -> tuple[Tensor, Tensor]:
+    """Return precision and linear term of the product."""
+    if not beliefs:
+        raise ValueError("expected the beliefs of one source or more, got none")
+    sizes = {belief.mean.shape[-1] for belief in (prior, *beliefs)}
+    if len(sizes) > 1:
+        raise ValueError(f"expected beliefs of the size of the prior, {prior.mean.shape[-1]}, got {sorted(sizes)}")
+    precision, linear = _natural(prior)
+    precision, linear = (1 - len(beliefs)) * precision, (1 - len(beliefs)) * linear
+    for belief in beliefs:
+        more, also = _natural(belief)
+        precision, linear = precision + more, linear + also
+    return precision, linear
+
+
+def _factor_of_product(precision: Tensor) -> Tensor:
+    try:
+        return cholesky(precision, "the precision of a product")
+    except NotPositiveDefiniteError as error:
+        raise ValueError(
+            "expected beliefs that are together surer than the prior that they share, got a product of experts that is "
+            "no Gaussian: check that all began with the prior given"
+        ) from error
+
+
+def _log_normaliser(belief: Gaussian) -> Tensor:
+    """Return log Z of exp(eta' z - z' Lambda z / 2)."""
+    factor = cholesky(belief.cov, "the covariance of a source")
+    white = solve_lower(factor, belief.mean)
+    return 0.5 * (white.square().sum(-1) + log_det(factor) + white.shape[-1] * LOG_2PI)
