@@ -10,7 +10,6 @@ from tsforecast.decisions import (
     UCB,
     ArmOutput,
     BlockFeatures,
-    Buffer,
     Concatenated,
     Descent,
     Greedy,
@@ -24,6 +23,7 @@ from tsforecast.decisions import (
     Thompson,
     WindowRewards,
 )
+from tsforecast.decisions.fitting import gradient_step
 from tsforecast.decisions.linear import fit_heads, regression, with_one
 from tsforecast.decisions.matching import match
 from tsforecast.decisions.neural_linear import NeuralLinearRewards, fading
@@ -281,15 +281,14 @@ def test_particles_draw_one_of_the_networks_and_keep_all_rounds():
     torch.testing.assert_close(model.expect(state, x).sd, each.std(0, correction=0))
 
 
-def test_a_buffer_keeps_the_last_rounds_in_order():
-    buffer = Buffer.empty(3, 1)
-    for k in range(5):
-        buffer = buffer.add(torch.tensor([float(k)]), k % 2, torch.tensor(float(k)))
-        assert len(buffer) == min(k + 1, 3)
-    seen = buffer.interactions()
-    assert seen.rewards.tolist() == [2, 3, 4]
-    assert seen.arms.tolist() == [0, 1, 0]
-    assert seen.contexts[:, 0].tolist() == [2, 3, 4]
+def test_a_gradient_step_is_that_of_the_mean_of_squares():
+    """w - rate 2 X' (X w - y) / n, with a gradient no longer than allowed."""
+    seen = rounds(12, 3, 2, numbers())
+    weights = torch.randn(3, generator=numbers(1), dtype=torch.float64)
+    gradient = 2 * seen.contexts.T @ (seen.contexts @ weights - seen.rewards) / 12
+    for longest, factor in ((100.0, 1.0), (0.5, 0.5 / float(gradient.norm()))):
+        found = gradient_step(linear_network((3, 1)), weights, seen.contexts, seen.rewards, 0.1, longest)
+        torch.testing.assert_close(found, weights - 0.1 * factor * gradient, rtol=0, atol=1e-10)
 
 
 def test_a_limited_memory_forgets_and_age_fades():

@@ -90,17 +90,28 @@ class History:
         """Return the history with one more round."""
         return History(self.seen, self.recent.add(context, arm, reward))
 
-    def merged(self, memory: int = 0) -> "History":
+    def merged(self, memory: int = 0, each_arm: bool = False) -> "History":
         """Return the history with nothing recent.
 
         Args:
             memory: Rounds that are remembered; 0 for all.
+            each_arm: Whether so many are remembered of each arm, instead of all arms together.
         """
         new = self.recent.interactions()
-        pairs = zip(_parts(self.seen), _parts(new), strict=True)
-        seen = Interactions(*(torch.cat(pair)[-memory:] for pair in pairs))  # -0 is the beginning
+        parts = [torch.cat(pair) for pair in zip(_parts(self.seen), _parts(new), strict=True)]
+        if memory and each_arm:
+            kept = _rank_from_the_end(parts[1]) < memory
+            seen = Interactions(*(part[kept] for part in parts))
+        else:
+            seen = Interactions(*(part[-memory:] for part in parts))  # -0 is the beginning
         return History(seen, dataclasses.replace(self.recent, count=torch.zeros_like(self.recent.count)))
 
 
 def _parts(seen: Interactions) -> tuple[Tensor, Tensor, Tensor]:
     return seen.contexts, seen.arms, seen.rewards
+
+
+def _rank_from_the_end(arms: Tensor) -> Tensor:
+    """Return how many later rounds pulled the same arm, of each round."""
+    later = torch.nn.functional.one_hot(arms).flip(0).cumsum(0).flip(0)
+    return later.gather(-1, arms.unsqueeze(-1))[:, 0] - 1

@@ -229,8 +229,7 @@ def _of_chain(model: Any, **defaults: Any) -> Callable[[AgentConfig, dict[str, A
     def make(config: AgentConfig, settings: dict[str, Any]) -> AbstractRewards[Any]:
         network, mean = config.chain(OutputPerArm(config.arms))
         own = {**defaults, **settings}
-        # Longer trainings fit the luck of the first rewards; an epoch of LiM2 is its own length.
-        descent = _descent(own, **({"batch": 64} if model is MatchedRewards else {"steps": 30}))
+        descent = _descent(own, steps=30)  # longer trainings fit the luck of the first rewards
         return model(config.arms, config.features, network, mean, descent=descent, forgetting=config.forgetting, **own)
 
     return make

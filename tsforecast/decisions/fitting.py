@@ -100,3 +100,29 @@ class Descent:
             if every and step % every == every - 1 and step < self.steps - 1:
                 kept.append(theta.detach().clone())
         return torch.stack([*kept, theta.detach()])
+
+
+def gradient_step(
+    network: AbstractNetwork,
+    weights: Float[Tensor, " weight"],
+    inputs: Float[Tensor, "row input"],
+    targets: Float[Tensor, " row"],
+    rate: float,
+    longest: float = 5.0,
+) -> Float[Tensor, " weight"]:
+    """Return the weights after one plain step down the mean of squared errors.
+
+    Args:
+        network: With one output.
+        weights: To begin with.
+        inputs: Of the network.
+        targets: Rewards.
+        rate: Times the gradient is the step.
+        longest: Gradient that counts at most.
+    """
+    theta = weights.detach().clone().requires_grad_()
+    with torch.enable_grad():
+        loss = (network(theta, inputs)[:, 0] - targets).square().mean()
+        (gradient,) = torch.autograd.grad(loss, theta)
+    shorter = (longest / gradient.norm().clamp_min(longest)).clamp_max(1.0)
+    return weights.detach() - rate * shorter * gradient

@@ -10,7 +10,7 @@ from tsforecast.core.gaussian import register_record
 from tsforecast.core.linalg import symmetrise
 from tsforecast.decisions.buffer import History
 from tsforecast.decisions.encoding import ArmOutput, OutputPerArm
-from tsforecast.decisions.fitting import Descent
+from tsforecast.decisions.fitting import Descent, gradient_step
 from tsforecast.decisions.linear import Heads, draw_heads, expect_heads, fit_heads, regression
 from tsforecast.decisions.neural_linear import NeuralLinear, fading, hidden
 from tsforecast.decisions.rewards import AbstractRewards, ArmRewards, Interactions
@@ -38,8 +38,9 @@ class Matched:
 class MatchedRewards(AbstractRewards[Matched]):
     """Likelihood matching: when features change, so does the prior, so that it says the same of the memory.
 
-    In every round the network takes an epoch over the memory. Then the prior covariance of each arm takes a projected
-    gradient step (see `match`), its mean is the network's own head, and the heads are fitted to the memory.
+    In every round the network takes a plain gradient step on some rows of the memory, which holds the last rounds of
+    each arm. Then the prior covariance of each arm takes a projected gradient step (see `match`), its mean is the
+    network's own head, and the heads are fitted to the memory.
 
     Attributes:
         arms: How many there are.
@@ -47,9 +48,11 @@ class MatchedRewards(AbstractRewards[Matched]):
         network: With an output for each arm and at least one hidden layer.
         mean: Weights to begin with.
         memory: Rounds that are remembered for each arm.
-        every: Rounds between two epochs.
-        descent: Of the warm-up; its rate and rows are those of an epoch, too.
-        rows: Of a projected gradient step.
+        every: Rounds between two steps.
+        descent: Of the warm-up.
+        step_rate: Of the steps.
+        rows: Of a step, for each arm.
+        matched: Rows of a projected gradient step.
         variance: Of each weight of a head in the first prior, in units of the noise variance.
         shape: Of the prior over the noise variance.
         rate: Of the prior over the noise variance.
@@ -62,18 +65,21 @@ class MatchedRewards(AbstractRewards[Matched]):
     mean: Float[Tensor, " weight"]
     memory: int = 100
     every: int = 1
-    descent: Descent = Descent(batch=64)
-    rows: int = 20
+    descent: Descent = Descent()
+    step_rate: float = 0.1
+    rows: int = 16
+    matched: int = 20
     variance: float = 1.0
     shape: float = 6.0
     rate: float = 6.0
     forgetting: float = 0.0
 
     def __post_init__(self) -> None:
-        if min(self.memory, self.every, self.rows) < 1 or len(self.network.widths) < 3:
+        counts = (self.memory, self.every, self.rows, self.matched)
+        if min(counts) < 1 or not self.step_rate > 0 or len(self.network.widths) < 3:
             raise ValueError(
-                "expected a hidden layer, and memory, rounds and rows of at least 1, got "
-                f"{len(self.network.widths) - 2}, {self.memory}, {self.every} and {self.rows}"
+                "expected a hidden layer, a positive step_rate, and memory, every, rows and matched of at least 1, got "
+                f"{len(self.network.widths) - 2} layers, {self.step_rate} and {', '.join(map(str, counts))}"
             )
 
     def init(self, generator: torch.Generator) -> Matched:
@@ -83,8 +89,10 @@ class MatchedRewards(AbstractRewards[Matched]):
 
     def warm_up(self, state: Matched, seen: Interactions, generator: torch.Generator) -> Matched:
         """Train on the rewards of the arms that were pulled; there is nothing to match yet."""
-        history = dataclasses.replace(state.model.history, seen=seen).merged(self.memory * self.arms)
-        weights = self._fit(state.model.weights, history, self.descent, generator)
+        history = dataclasses.replace(state.model.history, seen=seen).merged(self.memory, each_arm=True)
+        inputs = OutputPerArm(self.arms).pulled(seen.contexts, seen.arms)
+        network = ArmOutput(self.network)
+        weights = self.descent.fit(network, state.model.weights, inputs, seen.rewards, generator)
         features = hidden(self.network, weights, seen.contexts)
         return Matched(NeuralLinear(weights, fit_heads(state.priors, features, seen), history), state.priors)
 
@@ -96,15 +104,16 @@ class MatchedRewards(AbstractRewards[Matched]):
         reward: Float[Tensor, ""],
         generator: torch.Generator,
     ) -> Matched:
-        """Take an epoch over the memory, match the priors, and fit the heads."""
+        """Take a step, match the priors, and fit the heads."""
         model = dataclasses.replace(state.model, history=state.model.history.add(context, arm, reward))
         if not model.history.is_due:
             return dataclasses.replace(state, model=model)
-        history = model.history.merged(self.memory * self.arms)
+        history = model.history.merged(self.memory, each_arm=True)
         seen = history.seen
-        epoch = dataclasses.replace(self.descent, steps=-(-len(seen) // self.descent.batch))
-        weights = self._fit(model.weights, history, epoch, generator)
-        rows = torch.randint(len(seen), (self.rows,), generator=generator)
+        rows = torch.randint(len(seen), (self.rows * self.arms,), generator=generator)
+        inputs = OutputPerArm(self.arms).pulled(seen.contexts[rows], seen.arms[rows])
+        weights = gradient_step(ArmOutput(self.network), model.weights, inputs, seen.rewards[rows], self.step_rate)
+        rows = torch.randint(len(seen), (self.matched,), generator=generator)
         old, new = (hidden(self.network, w, seen.contexts[rows]) for w in (model.weights, weights))
         priors = []
         for prior, head in zip(state.priors, self._network_heads(weights), strict=True):
@@ -113,12 +122,6 @@ class MatchedRewards(AbstractRewards[Matched]):
         features = hidden(self.network, weights, seen.contexts)
         heads = fit_heads(tuple(priors), features, seen, fading(len(seen), self.forgetting))
         return Matched(NeuralLinear(weights, heads, history), tuple(priors))
-
-    def _fit(self, weights: Tensor, history: History, descent: Descent, generator: torch.Generator) -> Tensor:
-        seen = history.seen
-        inputs = OutputPerArm(self.arms).pulled(seen.contexts, seen.arms)
-        importance = fading(len(seen), self.forgetting)
-        return descent.fit(ArmOutput(self.network), weights, inputs, seen.rewards, generator, importance=importance)
 
     def _network_heads(self, weights: Tensor) -> Tensor:
         """Return the weights of the network's own outputs, and their biases, of each arm."""
