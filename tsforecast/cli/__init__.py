@@ -26,6 +26,7 @@ _USAGE = """usage: tsforecast COMMAND ...
   tsforecast tune MODEL --study FOLDER    looks for hyperparameters, on windows before the test part
   tsforecast stream LEARNER --data NAME   predicts, scores and learns from one observation after the other
   tsforecast optimise FUNCTION            looks for the least value of a function, by draws from a belief
+  tsforecast optimise --trials FILE       proposes the next rows of a table that you fill in
   tsforecast bandit AGENT --data NAME     decides, and learns from what its decisions paid
 
 `tsforecast COMMAND --help` lists the options of a command. Everywhere: --quiet says warnings only, --verbose more.

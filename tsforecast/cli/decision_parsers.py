@@ -14,9 +14,20 @@ def optimise() -> ArgumentParser:
     command.add_argument(
         "function", nargs="?", metavar="FUNCTION", type=str, help=f"one of {', '.join(names.FUNCTIONS)}"
     )
-    command.add_argument("--evaluations", type=int, default=100, help="in all")
+    command.add_argument("--evaluations", type=int, default=100, help="in all, of FUNCTION")
     command.add_argument("--initial", type=int, default=10, help="Sobol points to begin with")
     command.add_argument("--seed", type=int, default=0, help="of all that is random")
+    group = command.add_argument_group("a function of your own, instead of FUNCTION")
+    group.add_argument("--trials", metavar="FILE", type=str, help="CSV that you fill in: the next points are new rows")
+    group.add_argument(
+        "--bounds",
+        metavar="NAME:LOW:HIGH",
+        type=str,
+        nargs="+",
+        help="columns of the file; :log behind it where factors count, :whole for whole numbers",
+    )
+    group.add_argument("--points", type=int, default=1, help="how many points are next")
+    group.add_argument("--maximise", action="store_true", help="look for the largest value")
     group = command.add_argument_group("surrogate")
     group.add_argument("--learner", type=str, default="vd-ekf", help=", ".join(names.OF_NUMBERS))
     group.add_argument("--hidden", type=int, nargs="+", default=[100], help="widths of hidden layers")

@@ -1,4 +1,7 @@
-"""`tsforecast optimise FUNCTION`: look for the least value of a function, by draws from a network's belief."""
+"""`tsforecast optimise`: the least value of a function by draws from a network's belief, or the next points of a table.
+
+A run on a function with a known least value has a folder. A table of a user's own has rows that he fills in (`trials`).
+"""
 
 import csv
 import json
@@ -16,7 +19,7 @@ import torch
 from jsonargparse import Namespace
 from tqdm import tqdm
 
-from tsforecast.cli import parsers, parsing, runs
+from tsforecast.cli import parsers, parsing, runs, trials
 from tsforecast.data.files import append_file, replace_file
 from tsforecast.decisions.functions import FUNCTIONS, TestFunction
 from tsforecast.decisions.optimisation import Evaluations, ThompsonOptimiser, TrustRegion
@@ -52,8 +55,14 @@ def run(argv: Sequence[str]) -> int:
         folder = Path(chosen.resume)
         chosen = _recorded(folder)
         with runs.hold(folder):
-            return _optimise(folder, chosen, _optimiser(chosen))
-    optimiser = _optimiser(chosen)
+            return _optimise(folder, chosen, _of_function(chosen))
+    if chosen.trials:
+        bounds = trials.read_bounds(chosen.bounds)
+        low, high = zip(*(bound.corners() for bound in bounds), strict=True)
+        return trials.propose(
+            Path(chosen.trials), bounds, _optimiser(chosen, low, high), chosen.points, chosen.maximise
+        )
+    optimiser = _of_function(chosen)
     folder = Path(chosen.output) if chosen.output else runs.default_folder(chosen.learner, chosen.function)
     options = {key: value for key, value in chosen.as_dict().items() if key not in _OWN}
     record = runs.new_record("optimise", options, argv)
@@ -80,21 +89,29 @@ def _recorded(folder: Path) -> Namespace:
     return chosen
 
 
-def _optimiser(chosen: Namespace) -> ThompsonOptimiser:
+def _of_function(chosen: Namespace) -> ThompsonOptimiser:
+    """Return the optimiser over the box of a function with a known least value.
+
+    Raises:
+        ValueError: If there is no such function, or the options do not fit together.
+    """
+    if chosen.function not in FUNCTIONS:
+        raise ValueError(parsing.unknown("function", chosen.function, FUNCTIONS))
+    return _optimiser(chosen, FUNCTIONS[chosen.function].low, FUNCTIONS[chosen.function].high)
+
+
+def _optimiser(chosen: Namespace, low: tuple[float, ...], high: tuple[float, ...]) -> ThompsonOptimiser:
     """Return the optimiser that the options name.
 
     Raises:
         ValueError: If they do not fit together.
     """
-    if chosen.function not in FUNCTIONS:
-        raise ValueError(parsing.unknown("function", chosen.function, FUNCTIONS))
     if chosen.rank < 0:
         raise ValueError(f"expected --rank of at least 0, got {chosen.rank}")
-    function = FUNCTIONS[chosen.function]
     config = LearnerConfig(chosen.learner, variance=chosen.variance, rank=chosen.rank, settings=chosen.settings)
     surrogate = Surrogate(config, tuple(chosen.hidden), chosen.scale, chosen.noise)
     region = TrustRegion(patience=chosen.patience, neighbours=chosen.neighbours)
-    return ThompsonOptimiser(function.low, function.high, surrogate, region, initial=chosen.initial, seed=chosen.seed)
+    return ThompsonOptimiser(low, high, surrogate, region, initial=chosen.initial, seed=chosen.seed)
 
 
 def _columns(function: TestFunction) -> list[str]:

@@ -55,6 +55,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "expected_features": (0, math.inf),
     "limit": (1, math.inf),
     "evaluations": (1, math.inf),
+    "points": (1, math.inf),
     "initial": (2, math.inf),
     "patience": (1, math.inf),
     "neighbours": (2, math.inf),

@@ -50,9 +50,14 @@ def _check_stream(chosen: Any) -> None:
 
 
 def _check_optimise(chosen: Any) -> None:
-    if chosen.function is None:
-        raise ValueError(f"expected a function ({', '.join(names.FUNCTIONS)}) or --resume RUN")
-    if chosen.function not in names.FUNCTIONS:
+    if chosen.trials is not None or chosen.bounds:
+        if chosen.function or chosen.output or not (chosen.trials and chosen.bounds):
+            raise ValueError(
+                "expected --trials FILE and --bounds NAME:LOW:HIGH .. together, and no function or --output"
+            )
+    elif chosen.function is None:
+        raise ValueError(f"expected a function ({', '.join(names.FUNCTIONS)}), --trials FILE or --resume RUN")
+    elif chosen.function not in names.FUNCTIONS:
         raise ValueError(parsing.unknown("function", chosen.function, names.FUNCTIONS))
     if chosen.learner not in names.OF_NUMBERS:
         raise ValueError(f"--learner: {parsing.unknown('learner', chosen.learner, names.OF_NUMBERS)}")

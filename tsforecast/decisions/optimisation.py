@@ -136,10 +136,15 @@ class ThompsonOptimiser:
         low = self._corners[0]
         return Evaluations(low.new_zeros(0, len(low)), low.new_zeros(0))
 
-    def ask(self, known: Evaluations) -> Float[Tensor, " dim"]:
-        """Return where to evaluate next."""
+    def ask(self, known: Evaluations, ahead: int = 0) -> Float[Tensor, " dim"]:
+        """Return where to evaluate next.
+
+        Args:
+            known: What has been evaluated.
+            ahead: Points that were asked for, and whose values are still to come: the next is another draw.
+        """
         low, high = self._corners
-        count = len(known.values)
+        count = len(known.values) + ahead
         fine = known.values.isfinite()
         values = known.values[fine]
         if count < self.initial or len(values) < 2 or bool((values == values[0]).all()):
