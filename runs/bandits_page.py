@@ -24,7 +24,8 @@ PUBLISHED = {
 }
 
 SHORT = 1000  # rounds of what is too slow for more
-SAID = """- Beliefs over all weights of a network (`lofi`, `vd-ekf`) earn more than linear ones on all sets of labels, at about a
+SAID = """\
+- Beliefs over all weights of a network (`lofi`, `vd-ekf`) earn more than linear ones on all sets of labels, at about a
   millisecond a round.
 - `ucb` explores less than `thompson`, and earned more: with `lofi` and with linear agents, on each of these sets and on
   the mushrooms. There a bad choice costs 35, and it matters most.
@@ -35,7 +36,7 @@ SAID = """- Beliefs over all weights of a network (`lofi`, `vd-ekf`) earn more t
   linear agent that forgets earns more than one with a window. `lofi` and `vd-ekf` recover without a drift, and gain
   nothing from one.
 - In runs that no setting was chosen by the same agents are ahead of linear ones. They earn less than in the two others,
-  by 2 % at most.
+  by about 2 % at most.
 - Rows have different numbers of runs, as the last column says: a cell without a standard deviation is a single run."""
 WAYS = ("--epsilon 0.05", "--bag 5", "--squarecb")  # of runs/bandits_vw.py, which needs a package of its own
 HEAD = """# Bandits: results
