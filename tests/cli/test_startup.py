@@ -15,6 +15,7 @@ from tsforecast.decisions.tables import PREPARED as TABLES
 from tsforecast.evaluation.baselines import BASELINES
 from tsforecast.forecasting.adaptation import EVIDENCE, Adaptation
 from tsforecast.learners import DRIFTS, LEARNERS, WEIGHTS
+from tsforecast.learners.continual import MEMORIES
 from tsforecast.models import MODELS
 from tsforecast.online.config import ACTIVATIONS
 from tsforecast.online.stream import PREPARED, STREAMS
@@ -72,6 +73,7 @@ def test_help_and_errors_of_usage_import_no_torch():
         (names.DRIFTS, DRIFTS),
         (names.ACTIVATIONS, ACTIVATIONS),
         (names.WEIGHTS, WEIGHTS),
+        (names.MEMORIES, MEMORIES),
         (names.EVIDENCE, EVIDENCE),
         (names.BASELINES, BASELINES),
     ],

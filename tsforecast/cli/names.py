@@ -30,6 +30,7 @@ LEARNERS = (
 )  # fmt: skip
 OF_NUMBERS = tuple(name for name in LEARNERS if name != "adf")
 DRIFTS = ("none", "wiener", "ou", "forgetting", "exponential", "shrink")
+MEMORIES = ("none", "random", "k-center", "grs")
 ACTIVATIONS = ("tanh", "relu", "sigmoid")
 WEIGHTS = ("none", "imq", "gate")
 FUNCTIONS = ("branin", "ackley-2", "ackley-5", "hartmann-6")

@@ -211,6 +211,9 @@ def stream() -> ArgumentParser:
     group.add_argument("--rank", type=int, default=10, help="of lofi and lrkf")
     group.add_argument("--seed", type=int, default=0, help="of initial weights and of what is drawn")
     group.add_argument("--settings", type=parsing.JSON, default=None, help="more of the learner's constructor")
+    group.add_argument("--block", type=int, default=1, help="observations that are learnt from together")
+    group.add_argument("--memory", type=str, help=f"of vb: {', '.join(names.MEMORIES)}; default: its own, none")
+    group.add_argument("--memory_size", type=int, default=25, help="observations that a memory keeps as they came")
     group = command.add_argument_group("drift")
     group.add_argument(
         "--drift",

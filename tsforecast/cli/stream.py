@@ -9,6 +9,7 @@ import sys
 from argparse import ArgumentError
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,12 @@ def _check(chosen: Namespace) -> None:
     """
     if chosen.rank < 0:
         raise ValueError(f"expected --rank of at least 0, got {chosen.rank}")
+    if chosen.block < 1:
+        raise ValueError(f"expected --block of at least 1 observation, got {chosen.block}")
+    if chosen.memory is not None and chosen.learner != "vb":
+        raise ValueError(f"expected --memory beside the learner 'vb', got learner {chosen.learner!r}")
+    if chosen.memory_size < 1:
+        raise ValueError(f"expected --memory_size of at least 1, got {chosen.memory_size}")
     if chosen.task not in ("classes", "numbers", "auto"):
         raise ValueError(f"expected --task to be classes, numbers or auto, got {chosen.task!r}")
     if chosen.unit is not None and duration(chosen.unit, "--unit as a time") <= pd.Timedelta(0):
@@ -105,7 +112,9 @@ def _recorded(command: ArgumentParser, folder: Path, stream: dict[str, Any]) -> 
     Raises:
         ValueError: If one is missing, unknown, of another type or out of its range.
     """
-    given = {"id": None, "delay": None, **stream["options"]}  # runs from before targets could come later lack these
+    # Runs from before targets could come later, or blocks and memories were there, lack these.
+    later = {"id": None, "delay": None, "block": 1, "memory": None, "memory_size": 25}
+    given = {**later, **stream["options"]}
     try:
         defaults = {name: default for name, default in vars(command.get_defaults()).items() if name not in _OWN}
         if wrong := sorted(given.keys() ^ defaults.keys()):
@@ -174,7 +183,11 @@ def _resume(folder: Path, chosen: Namespace, classes: int) -> int:
 
 def _setup(chosen: Namespace, classes: int) -> Setup:
     unit = 0.0 if chosen.unit is None else duration(chosen.unit, "--unit as a time").total_seconds()
-    return Setup(OnlineConfig.of(chosen), classes, chosen.expected_features, chosen.noise, unit)
+    config = OnlineConfig.of(chosen)
+    if chosen.memory is not None:
+        settings = {"memory": chosen.memory, "memory_size": chosen.memory_size, **(chosen.settings or {})}
+        config = replace(config, learner=replace(config.learner, settings=settings))
+    return Setup(config, classes, chosen.expected_features, chosen.noise, unit, chosen.block)
 
 
 def _cut(path: Path, size: int) -> None:

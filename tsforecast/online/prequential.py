@@ -30,6 +30,10 @@ class Setup:
             network grows when there are more.
         noise: Variance of standardised numbers around the network's output.
         unit: Seconds in a unit of time of the drift; 0 for the first gap between two observations.
+        block: Number of targets that are learnt from together; each is predicted before any of them is learnt from.
+
+    Raises:
+        ValueError: If a block is empty.
     """
 
     config: OnlineConfig
@@ -37,6 +41,11 @@ class Setup:
     features: int = 0
     noise: float = 0.5
     unit: float = 0.0
+    block: int = 1
+
+    def __post_init__(self) -> None:
+        if self.block < 1:
+            raise ValueError(f"expected a block of at least 1 observation, got {self.block}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,6 +67,7 @@ class Progress:
         waiting: Observations whose target has not come yet, by key: values in the columns, and what was predicted. That
             is probabilities of the classes known by then, or mean and standard deviation; empty where nothing was
             predicted.
+        pending: Values in the columns, and targets as they are learnt, of a block that is not full yet.
     """
 
     stream: Stream | None
@@ -72,6 +82,7 @@ class Progress:
     sums: Tensor
     bins: Tensor
     waiting: dict[Hashable, tuple[Tensor, Tensor]]
+    pending: tuple[tuple[Tensor, Tensor], ...] = ()
 
 
 def begin(setup: Setup) -> Progress:
@@ -143,7 +154,7 @@ def _advance(setup: Setup, progress: Progress, item: Observation) -> tuple[Progr
     made = (_classes if setup.classes else _number)(progress, stream, row)
     if item.target is None and item.key is not None:
         progress = dataclasses.replace(progress, waiting={**progress.waiting, item.key: (row, made)})
-    return (_classify if setup.classes else _regress)(progress, stream, row, made, item)
+    return (_classify if setup.classes else _regress)(setup, progress, stream, row, made, item)
 
 
 def _settle(setup: Setup, progress: Progress, item: Observation) -> tuple[Progress, dict[str, Any]]:
@@ -157,7 +168,7 @@ def _settle(setup: Setup, progress: Progress, item: Observation) -> tuple[Progre
     row = torch.nn.functional.pad(row, (0, progress.columns.capacity - row.shape[-1]), value=math.nan)
     stream = _pass_time(progress.stream, progress, item, 0.0)
     progress = dataclasses.replace(_clock(progress, item), stream=stream, waiting=waiting)
-    return (_classify if setup.classes else _regress)(progress, stream, row, made, item)
+    return (_classify if setup.classes else _regress)(setup, progress, stream, row, made, item)
 
 
 def start(setup: Setup, columns: FeatureColumns) -> Stream:
@@ -208,8 +219,20 @@ def _number(progress: Progress, stream: Stream, row: Tensor) -> Tensor:
     return torch.tensor([mean, scale * math.sqrt(predicted.variance.item())], dtype=torch.float64)
 
 
+def _learn(
+    setup: Setup, progress: Progress, stream: Stream, row: Tensor, target: Tensor
+) -> tuple[Stream, tuple[tuple[Tensor, Tensor], ...]]:
+    """Return the stream, which learns where a block is full, and what waits for the rest of its block."""
+    pending = (*progress.pending, (row, target))
+    if len(pending) < setup.block:
+        return stream, pending
+    width = stream.sizes[-1][0]  # columns may have come since
+    rows = [torch.nn.functional.pad(x, (0, width - x.shape[-1]), value=math.nan) for x, _ in pending]
+    return stream.learn(torch.cat(rows), torch.cat([y for _, y in pending]), 0.0), ()
+
+
 def _classify(
-    progress: Progress, stream: Stream, row: Tensor, made: Tensor, item: Observation
+    setup: Setup, progress: Progress, stream: Stream, row: Tensor, made: Tensor, item: Observation
 ) -> tuple[Progress, dict[str, Any]]:
     """Scores what was predicted of a class, and learns from it."""
     labels, sums, bins, scored = progress.labels, progress.sums, progress.bins, progress.scored
@@ -233,12 +256,14 @@ def _classify(
     after = labels.reserve([item.target])
     if after is not labels:
         stream = stream.grow(stream.sizes[-1][0], after.capacity).with_outputs(len(after.places))
-    stream = stream.learn(row, row.new_tensor([[after.places[item.target]]]), 0.0)
-    return dataclasses.replace(progress, stream=stream, labels=after, sums=sums, bins=bins, scored=scored), found
+    target = row.new_tensor([[after.places[item.target]]])
+    stream, pending = _learn(setup, progress, stream, row, target)
+    progress = dataclasses.replace(progress, stream=stream, labels=after, pending=pending)
+    return dataclasses.replace(progress, sums=sums, bins=bins, scored=scored), found
 
 
 def _regress(
-    progress: Progress, stream: Stream, row: Tensor, made: Tensor, item: Observation
+    setup: Setup, progress: Progress, stream: Stream, row: Tensor, made: Tensor, item: Observation
 ) -> tuple[Progress, dict[str, Any]]:
     """Scores what was predicted of a number, and learns from it."""
     targets, sums, scored = progress.targets, progress.sums, progress.scored
@@ -259,7 +284,8 @@ def _regress(
             scored += 1
     if value == value:
         targets, scaled = targets.standardise(row.new_tensor([value]))
-        stream = stream.learn(row, scaled.unsqueeze(0), 0.0)
+        stream, pending = _learn(setup, progress, stream, row, scaled.unsqueeze(0))
+        progress = dataclasses.replace(progress, pending=pending)
     return dataclasses.replace(progress, stream=stream, targets=targets, sums=sums, scored=scored), found
 
 

@@ -28,6 +28,7 @@ def save(path: Path, progress: Progress, extra: dict[str, Any]) -> None:
     payload["labels"], payload["classes"] = dict(progress.labels.places), progress.labels.capacity
     payload["targets"] = _tensors(progress.targets)
     payload["waiting"] = progress.waiting
+    payload["pending"] = [list(pair) for pair in progress.pending]
     if stream is not None and columns is not None:
         payload["columns"] = (dict(columns.places), columns.capacity)
         payload["belief"] = pytree.tree_leaves(stream.belief)
@@ -80,9 +81,16 @@ def load(path: Path, setup: Setup) -> tuple[Progress, dict[str, Any]]:
         for row, made in waiting.values():
             if row.shape not in shapes or made.dim() != 1:
                 raise ValueError("expected a row of features, and what was predicted, of all that waits")
+        pending = tuple((row, target) for row, target in payload.get("pending", ()))
+        widths = {inputs for _, inputs in shapes}
+        for row, target in pending:
+            if row.dim() != 2 or row.shape[0] != 1 or row.shape[1] not in widths or target.shape != (1, 1):
+                raise ValueError("expected a row of features, and a target, of all that a block waits with")
+        if len(pending) >= setup.block:
+            raise ValueError(f"expected fewer than {setup.block} observations that wait for their block")
         targets = Statistics(*payload["targets"])
-        progress = Progress(stream=stream, columns=columns, labels=labels, targets=targets, waiting=waiting, **plain)
-        return progress, dict(payload["extra"])
+        kept = {"targets": targets, "waiting": waiting, "pending": pending, **plain}
+        return Progress(stream=stream, columns=columns, labels=labels, **kept), dict(payload["extra"])
     except (KeyError, TypeError, AttributeError, RuntimeError, ArithmeticError, IndexError, ValueError) as error:
         raise ValueError(f"{path} holds no readable state ({error}); start the stream anew") from error
 
