@@ -20,7 +20,11 @@ def monthly(path, values):
 @pytest.mark.parametrize(
     ("values", "transformation", "clip"),
     [
-        (np.arange(30), ("log1p", "whole numbers, none of them negative"), ("nonnegative", "no training value is neg")),
+        (
+            np.arange(30),
+            ("log1p", "whole numbers but for one in a hundred"),
+            ("nonnegative", "no training value is neg"),
+        ),
         (np.arange(30) + 0.5, ("none", "no whole numbers"), ("nonnegative", "no training value is negative")),
         (np.arange(30) - 5, ("none", "the lowest training value is -5"), ("none", "the lowest training value is -5")),
     ],

@@ -22,7 +22,9 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 
 from tsforecast import StateSpaceEstimator, StateSpacePredictor
 from tsforecast.data.frequency import expected_alias_warnings
+from tsforecast.forecasting.data_summary import summarise
 from tsforecast.forecasting.exact import ExactForecast
+from tsforecast.forecasting.histories import Histories
 from tsforecast.forecasting.predictor import load_predictor, save_predictor, with_prediction_length
 from tsforecast.models import MODELS, ExactInference, options_of
 
@@ -110,7 +112,7 @@ def trained(request):
         ("h", "level+week", 672, 1344),
         ("h", "level+month", 731, 0),
         ("h", "level+year", 2000, 0),
-        ("15min", "level+year", 2688, 0),
+        ("15min", "level+year", 2000, 0),
         ("D", "level+cycle_of_500_with_2_harmonics", 500, 0),
     ],
 )
@@ -123,6 +125,31 @@ def test_training_windows_hold_the_cycle_of_a_smooth_season(freq, components, co
 
 def test_a_structure_of_a_bank_decides_on_training_windows_too():
     assert StateSpaceEstimator("bank", "D", structures="level,level+year").context_length == 366
+
+
+@pytest.mark.parametrize(
+    ("model", "context", "windows"), [("bank", 600, 64), ("bank", 1400, 31), ("bank", 9000, 8), ("issm", 1400, 64)]
+)
+def test_long_windows_of_shared_parameters_are_fewer_in_a_batch(model, context, windows):
+    rng = np.random.default_rng(0)
+    entries = [
+        {"item_id": str(k), "start": pd.Period("2024-01-01", "D"), "target": rng.standard_normal(40)} for k in range(3)
+    ]
+    estimator = make_estimator(model, context_length=context, batch_size=64, num_batches_per_epoch=1, epochs=1)
+    trained = estimator.train_model(entries)
+    (batch,) = estimator.create_training_data_loader(
+        trained.predictor.input_transform.apply(entries, is_train=True), trained.trained_net
+    )
+    assert len(batch["past_target"]) == windows
+
+
+@pytest.mark.parametrize(("broken", "transformation"), [(0, "log1p"), (3, "log1p"), (4, "none")])
+def test_a_value_in_a_hundred_may_be_no_count(broken, transformation):
+    values = np.arange(300.0)
+    values[:broken] += 0.5
+    values[-1] = np.nan
+    entry = {"item_id": "a", "start": pd.Period("2020-01", "M"), "target": np.append(values, 7.0)}
+    assert summarise([entry]).auto["transformation"] == transformation
 
 
 # What GluonTS' own estimators are tested for.
@@ -338,6 +365,24 @@ def test_exact_quantiles_agree_with_sample_paths(transformation):
         assert forecast.samples.shape == (count, HORIZON)
         below = (forecast.samples < forecast.quantile(0.9)).mean(0)
         assert (abs(below - 0.9) < 4.5 * (0.9 * 0.1 / count) ** 0.5).all()
+
+
+def test_short_series_go_through_together_where_no_paths_are_drawn(monkeypatch):
+    predictor = make_estimator("bank", epochs=1).train(make_entries(3, missing=False))
+    entries = [{**entry, "item_id": str(k)} for k, entry in enumerate(make_entries(missing=False) * 60)]
+    predictor.batch_size = 64
+    sizes = []
+    of_histories = Histories._of_histories
+    monkeypatch.setattr(Histories, "_of_histories", lambda own, e, n: sizes.append(len(e)) or of_histories(own, e, n))
+    few = list(predictor.predict(entries[:5], num_samples=0)) * 60
+    for mine, its in zip(predictor.predict(entries, num_samples=0), few, strict=True):
+        np.testing.assert_allclose(mine.quantile(0.9), its.quantile(0.9), rtol=1e-5, atol=1e-5)  # float32
+    assert sizes == [5, 256, 44]
+    long = [{**entry, "target": np.tile(entry["target"], 20)} for entry in entries[:100]]
+    sizes.clear()
+    list(predictor.predict(long, num_samples=0))
+    list(predictor.predict(entries[:100], num_samples=1))
+    assert sizes == [64, 36, 64, 36]
 
 
 def test_forecasts_without_paths():

@@ -122,6 +122,18 @@ def test_series_that_are_too_short_are_left_out():
     assert "too short" in found.reason
 
 
+def test_the_end_of_long_series_is_compared_on():
+    """With covariates cut alike, and a start that belongs to what is left."""
+    long = entries(lengths=(10_050, 9_000))
+    for entry in long:
+        entry["feat_dynamic_real"] = np.arange(entry["target"].shape[-1] + 4.0)[None]
+    found = comparison(ForecastTask("toy", "M", 4, 0, long), 0).entries
+    assert [entry["target"].shape for entry in found] == [(10_000,), (9_000,)]
+    assert found[0]["start"] == long[0]["start"] + 50
+    np.testing.assert_array_equal(found[0]["target"], long[0]["target"][50:])
+    np.testing.assert_array_equal(found[0]["feat_dynamic_real"][0], np.arange(50.0, 10_054.0))
+
+
 def test_candidates():
     assert [str(c) for c in candidates(task())] == ["bank", "issm", "issm objective=likelihood"]
     assert "bank scales=free" in [str(c) for c in candidates(task(lengths=(300, 300)))]

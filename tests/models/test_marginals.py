@@ -69,6 +69,8 @@ def test_the_distribution_function_is_the_sum_of_the_formula(names):
         "asinh": np.arcsinh,
         "symlog": lambda x: np.arcsinh(10 * x),
         "logit": lambda x: special.logit(0.01 + 0.98 * x),
+        "sqrt": lambda x: 2 * np.sign(x) * (np.sqrt(1 + np.abs(x)) - 1),
+        "symsqrt": lambda x: 2 * np.sign(x) * (np.sqrt(1 + 10 * np.abs(x)) - 1),
     }
     for level, quantile in zip(LEVELS, found.quantile(torch.tensor(LEVELS, dtype=torch.float64)), strict=True):
         expected = sum(
@@ -98,6 +100,8 @@ def test_means_are_integrals(names, clip):
         "asinh": np.sinh,
         "symlog": lambda x: np.sinh(x) / 10,
         "logit": lambda x: np.clip((special.expit(x) - 0.01) / 0.98, 0, 1),
+        "sqrt": lambda x: x + x * np.abs(x) / 4,
+        "symsqrt": lambda x: (x + x * np.abs(x) / 4) / 10,
     }
     kinks = {"logit": special.logit([0.01, 0.99])}
 

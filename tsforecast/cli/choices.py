@@ -70,5 +70,5 @@ def _lowest(summary: DataSummary) -> str:
 
 def _of_transformation(name: str, summary: DataSummary) -> str:
     if name == "log1p":
-        return "training values are whole numbers, none of them negative"
+        return "training values are whole numbers but for one in a hundred at most, and none is negative"
     return "training values are no whole numbers" if summary.lowest >= 0 else _lowest(summary)

@@ -155,6 +155,19 @@ def _cut_covariates(entry: dict[str, Any], beyond: int) -> dict[str, Any]:
     return {**entry, FieldName.FEAT_DYNAMIC_REAL: np.asarray(entry[FieldName.FEAT_DYNAMIC_REAL])[:, :length]}
 
 
+def last_steps(entry: dict[str, Any], steps: int) -> dict[str, Any]:
+    """The entry without what comes before its last steps; it begins later then."""
+    dropped = entry[FieldName.TARGET].shape[-1] - steps
+    if dropped <= 0:
+        return entry
+    with expected_alias_warnings():
+        found = {**entry, FieldName.START: entry[FieldName.START] + dropped}
+    for name in (FieldName.TARGET, FieldName.FEAT_DYNAMIC_REAL):
+        if name in found:
+            found[name] = np.asarray(found[name])[..., dropped:]
+    return found
+
+
 def with_windows(task: ForecastTask, windows: int) -> ForecastTask:
     """The task with another number of test windows, and so another split.
 

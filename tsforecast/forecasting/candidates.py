@@ -88,7 +88,7 @@ def _banks(task: ForecastTask) -> list[Candidate]:
 def _issms(task: ForecastTask) -> list[Candidate]:
     """Return issms: objective, transformation, components, scales and training windows, one changed at a time."""
     lowest = min((np.nanmin(e["target"]) for e in task.entries if np.isfinite(e["target"]).any()), default=0.0)
-    names = ["asinh"] if lowest < 0 else ["none", "log1p"]
+    names = ["asinh"] if lowest < 0 else ["none", "log1p", "sqrt"]
     names += ["logit"] if _are_shares(task) else []
     varied: list[dict[str, Any]] = [{}, {"objective": "likelihood"}, *({"transformation": name} for name in names)]
     usual = "+".join(component_names("auto", task.freq))

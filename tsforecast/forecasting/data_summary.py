@@ -15,6 +15,7 @@ from tsforecast.models import AbstractForecaster
 
 log = logging.getLogger(__name__)
 
+_BROKEN = 0.01  # share of values that are not whole, up to which the others count as counts
 _CATEGORIES = 10_000  # values of a static category, at most, unless there are more series
 # Features that GluonTS has names for and no model here reads.
 _UNREAD = (
@@ -82,8 +83,8 @@ def summarise(data: Iterable[dict[str, Any]], use_categories: bool = True) -> Da
     """
     items: dict[str, None] = {}
     unread: dict[str, None] = {}
-    lowest, highest, whole, codes = np.inf, -np.inf, True, np.zeros(0)
-    count, num_targets, start = 0, 1, None
+    lowest, highest, codes = np.inf, -np.inf, np.zeros(0)
+    count, values, broken, num_targets, start = 0, 0, 0, 1, None
     static, dynamic = _Moments(), _Moments()
     for entry in data:
         count += 1
@@ -93,8 +94,9 @@ def summarise(data: Iterable[dict[str, Any]], use_categories: bool = True) -> Da
             items[str(entry["item_id"])] = None
         target = as_numbers(entry["target"])
         lowest, highest = min(lowest, np.nanmin(target)), max(highest, np.nanmax(target))
-        numbers = np.nan_to_num(target)
-        whole = whole and bool(((numbers % 1 == 0) & (numbers < 2.0**53)).all())  # larger floats are all whole
+        numbers = target[np.isfinite(target)]
+        values += numbers.size
+        broken += int(((numbers % 1 != 0) | (numbers >= 2.0**53)).sum())  # larger floats are all whole
         unread.update(dict.fromkeys(name for name in _UNREAD if name in entry))
         if use_categories and "feat_static_cat" in entry:
             codes = np.maximum(codes if codes.size else 0, as_numbers(entry["feat_static_cat"]).reshape(-1))
@@ -119,7 +121,7 @@ def summarise(data: Iterable[dict[str, Any]], use_categories: bool = True) -> Da
         dynamic_units=dynamic.units(),
         auto={
             "clip": "nonnegative" if lowest >= 0 else "none",
-            "transformation": "log1p" if whole and lowest >= 0 else "none",
+            "transformation": "log1p" if broken <= _BROKEN * values and lowest >= 0 else "none",
         },
     )
 

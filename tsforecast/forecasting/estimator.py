@@ -24,7 +24,7 @@ from tsforecast.data.transform import EpochLoader, Prepare
 from tsforecast.forecasting.arguments import AUTO, recorded
 from tsforecast.forecasting.candidates import Candidate
 from tsforecast.forecasting.data_summary import DataSummary, adopt, summarise, varies_only_before
-from tsforecast.forecasting.lengths import context_by_frequency, recent_by_frequency
+from tsforecast.forecasting.lengths import context_by_frequency, recent_by_frequency, windows_by_length
 from tsforecast.forecasting.predictor import StateSpacePredictor
 from tsforecast.forecasting.selection import Selection, select
 from tsforecast.forecasting.training import fit
@@ -66,7 +66,7 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         train_horizon: Steps of the future that a training window scores; None for `prediction_length`. More of them
             help where seasons are all there is to learn, and cost windows where series are short.
         history_length: Steps of the history that a prediction filters, at most; None for all.
-        batch_size: Number of windows in a batch.
+        batch_size: Number of windows in a batch, at most.
         num_batches_per_epoch: Batches in an epoch; None for one pass over the data, and at least four batches. At most
             25 where no parameter belongs to a series (`bank`).
         num_samples: Number of sample paths of a forecast. Quantiles of linear models are exact, and need none.
@@ -377,7 +377,7 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
             data,
             self.context_length or None,
             self.train_horizon,
-            self.batch_size,
+            self._num_windows(module),
             self.num_batches_per_epoch or self._num_batches(module),
             self.seed,
             recent=self.train_length or None,
@@ -385,6 +385,11 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
             scaling_length=_free_scaling(module),
             growing=module.dynamics.is_growing,
         )
+
+    def _num_windows(self, module: AbstractForecaster) -> int:
+        """Return the number of windows in a batch: fewer long ones, where all series have the same parameters."""
+        length = (self.context_length or 1) + self.train_horizon
+        return min(self.batch_size, windows_by_length(length)) if module.dynamics.is_pooled else self.batch_size
 
     def _num_batches(self, module: AbstractForecaster) -> int:
         """Return the number of batches in an epoch: a pass over the data, within bounds."""

@@ -23,6 +23,7 @@ from tsforecast.models.parts.units import FARTHEST
 log = logging.getLogger(__name__)
 
 _NAMED = 10  # series that a warning names, at most
+_SHORT_SERIES, _SHORT_STEPS = 256, 16_000  # series at a time, and steps of all of them, where no paths are drawn
 _BATCHES_HELD = 8
 
 
@@ -93,10 +94,17 @@ class Histories:
             if len(held) > self.batch_size:
                 order.sort(key=lambda k: np.shape(held[k]["target"])[-1])
             found: dict[int, Forecast] = {}
-            for places in batcher(order, self.batch_size):
+            for places in batcher(order, self._together(held, num_samples)):
                 forecasts = self._of_histories([held[k] for k in places], num_samples)
                 found.update(zip(places, forecasts, strict=True))
             yield from (found[k] for k in range(len(held)))
+
+    def _together(self, entries: list[dict[str, Any]], num_samples: int | None) -> int:
+        """Return how many series are taken at a time: more where all are short, and no paths are drawn."""
+        if num_samples != 0:
+            return self.batch_size
+        longest = max(np.shape(entry["target"])[-1] for entry in entries)
+        return max(self.batch_size, min(_SHORT_SERIES, _SHORT_STEPS // max(longest, 1)))
 
     def _of_histories(self, entries: list[dict[str, Any]], num_samples: int | None) -> list[Forecast]:
         """Return forecasts from the ends of entries."""

@@ -4,18 +4,29 @@ from tsforecast.data.frequency import calendar_unit, default_season
 
 # A batch of 64 windows with the seasons of hours then takes about a gigabyte to train on.
 _LONGEST_CONTEXT = 2000
+_WINDOWS, _LEAST_WINDOWS = 64, 8  # in a batch
+_USUAL_LENGTH = 700  # steps of windows, of which a batch has all windows: four weeks of hours
 
 
 def context_by_frequency(freq: str, cycle: int) -> int:
     """Return the number of steps of the past in a training window, by frequency and the cycle of a smooth season."""
     unit, season = calendar_unit(freq)[1], default_season(freq)
-    cycle = min(cycle, _LONGEST_CONTEXT)
     if unit in ("h", "min") and season > 1:
-        return max(28 * season, cycle)
-    return max({"D": 120, "B": 250}.get(unit, max(10 * season, 100)), cycle)
+        usual = 28 * season
+    else:
+        usual = {"D": 120, "B": 250}.get(unit, max(10 * season, 100))
+    return min(max(usual, cycle), _LONGEST_CONTEXT)
 
 
 def recent_by_frequency(freq: str, cycle: int) -> int:
     """Return the number of steps of eight weeks where a day is the main season, else or for longer cycles 0."""
     per_day = default_season(freq) if calendar_unit(freq)[1] in ("h", "min") else 0
     return 56 * per_day if 2 * cycle <= 56 * per_day else 0
+
+
+def windows_by_length(length: int) -> int:
+    """Return the number of windows in a batch of a model whose parameters all series share, by their length.
+
+    Windows of that many steps tell such parameters as well as several short ones, and take as long.
+    """
+    return max(min(_WINDOWS, _WINDOWS * _USUAL_LENGTH // length), _LEAST_WINDOWS)

@@ -13,7 +13,7 @@ from scipy.optimize import minimize
 
 from tsforecast.data.frequency import default_season, expected_alias_warnings
 from tsforecast.data.quantiles import forecast_quantiles
-from tsforecast.data.task import ForecastTask, instances
+from tsforecast.data.task import ForecastTask, instances, last_steps
 from tsforecast.forecasting.candidates import WINDOWS, Candidate, candidates
 from tsforecast.progress import follow, silent_trainings
 
@@ -22,6 +22,7 @@ log = logging.getLogger(__name__)
 ROUNDS = (8, 20)  # epochs of the short trainings; after a round, half of the candidates are left
 _FEW = 3  # candidates that are all trained the longer time at once
 _SERIES = 128  # that candidates are compared on, at most
+_STEPS = 10_000  # at the end of each, likewise
 _MARGIN = 0.01  # relative difference of scores below which the candidate that is named first is taken
 _POOLED = 0.02  # by how much a pool has to be better than its members, whose costs add up
 _LEAST = 0.1  # weight of a member of a pool
@@ -187,7 +188,7 @@ def comparison(task: ForecastTask, seed: int | None) -> ForecastTask | None:
         long = [entry for entry in task.entries if entry["target"].shape[-1] >= least]
         if len(long) >= max(1, len(task.entries) // 2):
             order = np.random.default_rng(seed).permutation(len(long))[:_SERIES]
-            entries = [long[number] for number in sorted(order)]
+            entries = [last_steps(long[number], _STEPS) for number in sorted(order)]
             return ForecastTask(task.name, task.freq, steps, windows, entries)
     return None
 

@@ -102,8 +102,8 @@ class BankForecaster(AbstractForecaster[BankInference]):
         structures: Sums of components joined by ",", each with the names that `issm` has for `components`; "auto"
             chooses by the frequency: levels and trends, damped and not, with its seasons, and some without.
         transformations: Names joined by ",", of values in units of the series' mean size: none; symlog, a logarithm
-            from about a tenth of that size on, of either sign; asinh, which begins to bend at that size. "auto" takes
-            none and symlog.
+            from about a tenth of that size on, of either sign; symsqrt, a square root likewise; asinh, which begins to
+            bend at that size. "auto" takes none and symlog.
         scales: "pooled" for noises, dampings and priors that all series share; "free" for deviations of each series.
         clip: "nonnegative" cuts forecasts at zero, and "none" does not. "auto" does if the training data have no
             negative value.

@@ -106,6 +106,8 @@ class Marginals:
             "asinh": self._asinh,
             "symlog": self._symlog,
             "logit": self._logit,
+            "sqrt": self._sqrt,
+            "symsqrt": self._symsqrt,
         }
         parts = zip(self.mean.unbind(1), self.deviation.unbind(1), self.transformations, strict=True)
         means = torch.stack([powers[name](mean, deviation) for mean, deviation, name in parts], 1)
@@ -176,6 +178,17 @@ class Marginals:
 
     def _symlog(self, mean: Tensor, deviation: Tensor) -> Tensor:
         return restored(torch.asinh(self._asinh(mean, deviation)), "symlog")
+
+    def _sqrt(self, mean: Tensor, deviation: Tensor) -> Tensor:
+        """Return E[z (1 + |z| / 4)]."""
+        spread = deviation.clamp_min(torch.finfo(mean.dtype).tiny)
+        below, density = torch.special.ndtr(mean / spread), torch.exp(-0.5 * (mean / spread).square())
+        square, product = mean.square() + deviation.square(), mean * deviation * density / math.sqrt(2 * math.pi)
+        quarter = square * below + product if self.clip != "none" else square * (2 * below - 1) + 2 * product
+        return self._linear(mean, deviation) + 0.25 * quarter
+
+    def _symsqrt(self, mean: Tensor, deviation: Tensor) -> Tensor:
+        return restored(transformed(self._sqrt(mean, deviation), "sqrt"), "symsqrt")
 
     def _logit(self, mean: Tensor, deviation: Tensor) -> Tensor:
         """Return the mean by quadrature between the places of 0 and 1, and what lies behind that of 1."""

@@ -6,10 +6,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-# "logit" is for values from 0 to 1, both of which occur: the ends have a finite place.
-TRANSFORMATIONS = ("none", "log1p", "asinh", "logit")
-# For values of size one: "symlog" is a logarithm from about a tenth of it on, of either sign, and straight below.
-OF_SIZE_ONE = ("none", "symlog", "asinh")
+# "logit" is for values from 0 to 1, both of which occur: the ends have a finite place. "sqrt" is that of Box and Cox
+# (1964) with the power 1/2, of one more than a value's size: it makes the spread of counts even.
+TRANSFORMATIONS = ("none", "log1p", "asinh", "logit", "sqrt")
+# For values of size one: "symlog" is a logarithm from about a tenth of it on, of either sign, and straight below;
+# "symsqrt" is a square root likewise.
+OF_SIZE_ONE = ("none", "symlog", "asinh", "symsqrt")
 _STEEPNESS = 10.0
 _END = 0.01  # from which the logit of 0 is taken, and from 1 likewise
 
@@ -30,6 +32,10 @@ def transformed(values: Float[Tensor, "*shape"], name: str) -> Float[Tensor, "*s
         return torch.logit(_inside(values))
     if name == "symlog":
         return torch.asinh(_STEEPNESS * values)
+    if name == "symsqrt":
+        return transformed(_STEEPNESS * values, "sqrt")
+    if name == "sqrt":
+        return 2 * values / (1 + (1 + values.abs()).sqrt())  # 2 ((1 + |x|)^1/2 - 1), which small values would lose
     return torch.asinh(values) if name == "asinh" else values
 
 
@@ -47,7 +53,9 @@ def log_slope(values: Float[Tensor, "*shape"], name: str) -> Float[Tensor, "*sha
     if name == "logit":
         share = _inside(values)
         return math.log(1 - 2 * _END) - share.log() - torch.log1p(-share)
-    steepness = _STEEPNESS if name == "symlog" else 1.0
+    steepness = _STEEPNESS if name.startswith("sym") else 1.0
+    if name in ("sqrt", "symsqrt"):
+        return math.log(steepness) - 0.5 * torch.log1p(steepness * values.abs())
     return math.log(steepness) - 0.5 * torch.log1p((steepness * values).square())
 
 
@@ -66,8 +74,11 @@ def restored(
         return values
     if name == "logit":
         return ((torch.sigmoid(values) - _END) / (1 - 2 * _END)).clamp(0.0, 1.0)
-    if name == "symlog":
-        return restored(values, "asinh", None if size is None else _STEEPNESS * size) / _STEEPNESS
+    if name.startswith("sym"):
+        plain = "asinh" if name == "symlog" else "sqrt"
+        return restored(values, plain, None if size is None else _STEEPNESS * size) / _STEEPNESS
+    if name == "sqrt":
+        return values * (1 + 0.25 * values.abs())
     inverse, slope = (torch.expm1, torch.exp) if name == "log1p" else (torch.sinh, torch.cosh)
     if size is None:
         bound = math.log(torch.finfo(values.dtype).max) - 1

@@ -22,8 +22,8 @@ class Scaling:
 
     Attributes:
         transformation: Transformation of the target before scaling: "none", "log1p" (counts), "asinh" (spikes of both
-            signs) or "logit" (shares, from 0 to 1). "auto" takes log1p if the training data are whole numbers of which
-            none is negative.
+            signs), "sqrt" (Box and Cox, for counts) or "logit" (shares, from 0 to 1). "auto" takes log1p if 99 % of the
+            training data are whole numbers and none is negative.
         scaling: "series" centres and scales every series by its own past, see `Units.of_past`; "none" leaves the values
             as they are. That is for series that share an origin and a unit which mean something (positions, angles).
             The unit should be about a step's change, for which the initial noises are meant.
