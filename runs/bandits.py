@@ -4,7 +4,7 @@
     python runs/bandits.py --data adult shuttle --agents lofi linear --seeds 0 1
     python runs/bandits.py --changes --data shuttle                  # labels change half-way
     python runs/bandits.py --all_arms                                # the published protocol of the warm-up
-    python runs/bandits.py --steps 1000 --agents neural-ts-published lofi --seeds 0
+    python runs/bandits.py --steps 500 --agents neural-ts-published lofi --seeds 0
 
 Sets are those that `datasets/bandits.py` and `datasets/streams.py mnist --part test` prepared, and the wheel. All
 agents of a seed see the same rounds. Without `--all_arms` nothing is fitted to rewards of arms that were not pulled.

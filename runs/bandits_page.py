@@ -23,7 +23,7 @@ PUBLISHED = {
     "NeuralTS": {"adult": "3769 (2)", "covertype": "1877 (83)", "shuttle": "4348 (265)"},
 }
 
-SHORT = 1000  # rounds of what is too slow for more
+SHORT = 500  # rounds of what is too slow for more
 SAID = """\
 - Beliefs over all weights of a network (`lofi`, `vd-ekf`) earn more than linear ones on all sets of labels, at about a
   millisecond a round.
