@@ -151,7 +151,7 @@ def main() -> None:
     parser.add_argument("--picture", type=pathlib.Path, default=ROOT / "docs" / "images" / "sensors.png")
     options = parser.parse_args()
     names = [f"x{8 * (k - 1) + 1}" for k in SENSORS]
-    signals = pd.read_csv(data_home() / "gas-drift.csv", usecols=names)[names].to_numpy()[BATCH]
+    signals = pd.read_csv(data_home() / "gas-drift.csv")[names].to_numpy()[BATCH]
     facts = {"commit": commit() or "", "command": shlex.join(["python", "runs/sensors.py", *sys.argv[1:]])}
     rows = []
     for fault in FAULTS:
@@ -161,7 +161,7 @@ def main() -> None:
             if (fault, sensor) == ("gain", 1):
                 draw(options.picture, parts, sensor)
     with replace_file(options.output) as temporary:
-        pd.DataFrame(rows, columns=COLUMNS).to_csv(temporary, index=False, lineterminator="\n")
+        pd.DataFrame(rows)[COLUMNS].to_csv(temporary, index=False, lineterminator="\n")
 
 
 if __name__ == "__main__":
