@@ -25,7 +25,7 @@ TENTHS = np.arange(1, 10) / 10
 @pytest.fixture(scope="module", autouse=True)
 def scripts():
     sys.path.insert(0, str(ROOT / "runs"))
-    yield {name: importlib.import_module(name) for name in ("zeroshot", "zeroshot_page")}
+    yield {name: importlib.import_module(name) for name in ("zeroshot", "zeroshot_before", "zeroshot_page")}
     sys.path.remove(str(ROOT / "runs"))
 
 
@@ -199,6 +199,17 @@ def test_another_window_is_refused(zeroshot, small, tmp_path):
     write_folder(task_of(np.ones((2, 40)), 5, "M", f"zeroshot-{small}"), tmp_path / "home" / f"zeroshot-{small}")
     with pytest.raises(RuntimeError, match=r"expected horizon, series and windows \(4, 2, 1\), got \(5, 2, 1\)"):
         zeroshot.run((small, 0), tmp_path)
+
+
+def test_windows_before_the_benchmarks_end_where_its_own_begins(scripts):
+    series = [np.arange(40.0), np.arange(10.0, 22.0), np.arange(9.0)]
+    found = scripts["zeroshot_before"].before(task_of(series, 3), 2)
+    assert [entry["item_id"] for entry in found.entries] == ["0"]  # the second would leave nothing to train on
+    assert found.windows == 2
+    (entry,) = found.train
+    np.testing.assert_array_equal(entry["target"], np.arange(31.0))
+    labels = [label["target"] for _, label in found.test()]
+    np.testing.assert_array_equal(np.concatenate(labels), np.arange(31.0, 37.0))
 
 
 def test_the_page_says_where_we_lose_and_what_was_not_run(scripts):
