@@ -153,7 +153,7 @@ def test_a_memory_larger_than_the_data_keeps_all_and_the_gaussian_stays_the_prio
 
 
 def test_a_second_fit_to_the_memory_finds_the_first_where_that_has_converged():
-    learner = network("grs", fit=LinearisedFit(200), likelihood=BernoulliLikelihood())
+    learner = network("grs", fit=LinearisedFit(200, 0.0), likelihood=BernoulliLikelihood())
     inputs, target = curve(classes=1)
     belief = learner.init()
     for x, y in zip(inputs, target, strict=True):

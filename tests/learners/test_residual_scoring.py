@@ -216,7 +216,7 @@ def test_gauss_newton_steps_do_not_overshoot():
 
     start, last = Independent(torch.tensor([-8.0, 9.0]), prior.variance), -math.inf
     for passes in (1, 2, 4, 8, 40):
-        mean = LinearisedFit(passes)(model, prior, start, points, torch.tensor(True), None).mean
+        mean = LinearisedFit(passes, 0.0)(model, prior, start, points, torch.tensor(True), None).mean
         assert density(mean) >= last
         last = density(mean)
     assert torch.func.grad(density)(mean).abs().max() < 1e-4

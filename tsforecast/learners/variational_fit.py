@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from tsforecast.core.torch_internals import is_transformed
 from tsforecast.learners.diagonal import Diagonal, Independent
 from tsforecast.learners.evidence import Model, Points
 from tsforecast.learners.evidence_estimators import whitened
@@ -76,16 +77,21 @@ class LinearisedFit(AbstractFit):
     """Gauss-Newton steps to the mode, and the precisions of the linearised network there: no random numbers.
 
     For a network that is linear in its weights and a Gaussian likelihood one pass is the exact variational optimum. The
-    step goes as far as the posterior density says is best, of full to no length.
+    step goes as far as the posterior density says is best, of full to no length. The search ends where a step gains
+    nothing; a compiled loop, or one of many learners, makes all steps.
 
     Attributes:
-        passes: Number of steps.
+        passes: Number of steps at most. The factors of a memory are those of an optimum: too few steps do harm.
+        settled: Gain of a step, in nats, below which it is the last.
     """
 
-    passes: int = 5
+    passes: int = 30
+    settled: float = 1e-6
 
     def __post_init__(self) -> None:
         _check("passes", self.passes, 1)
+        if not self.settled >= 0:
+            raise ValueError(f"expected settled to be at least 0, got {self.settled}")
 
     def __call__(
         self,
@@ -122,6 +128,7 @@ class LinearisedFit(AbstractFit):
         def density(weights: Tensor) -> Tensor:
             return model.log_prob(weights, points) - 0.5 * ((weights - prior.mean).square() / prior.variance).sum()
 
+        fixed = is_transformed(mean) or torch.compiler.is_compiling()
         for _ in range(self.passes):
             matrix, residual = whitened(model, _around(mean), points, Unweighted(), None)
             matrix = matrix.flatten(0, 1)
@@ -129,7 +136,10 @@ class LinearisedFit(AbstractFit):
             move = family.condition(prior, matrix, residual).mean - mean
             places = mean + steps.unsqueeze(-1) * move
             found = torch.func.vmap(density)(places)
-            mean = places[found.nan_to_num(nan=-torch.inf).argmax()]
+            found = found.nan_to_num(nan=-torch.inf)
+            mean = places[found.argmax()]
+            if not fixed and bool(found.max() - found[-1] <= self.settled):
+                break
         return mean
 
 
