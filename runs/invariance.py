@@ -51,7 +51,7 @@ from tsforecast.plots import COLOURS, save_figure
 NOISE = 1 / (2 * math.pi * math.e)
 WEIGHTS = (1, 2, 3, 5, 8, 13, 20, 32, 50, 80, 128, 200)
 OPTIMA = {"abiding": "optimum of the mixture", "mean_field": "optimum of independent weights"}
-BLOCK, TRAIN, DRAWS = 25, 1500, 10
+BLOCK, TRAIN, DRAWS = 25, 1500, 200
 CHECKED = (25, 50, 100, 400, 1500)  # observations after which the gap is taken
 COLUMNS = [
     "learner", "units", "observations", "seed", "gap", "standard_error", "most", "divergence", "error", "commit",
@@ -115,8 +115,8 @@ def draw_model(path: pathlib.Path) -> None:
     draw_gaps(axes[0, 1], 100)
     draw_plane(axes[0, 2])
     draw_terms(list(axes[1]))
-    for axis in (axes[0, 0], axes[1, 0]):
-        axis.legend(fontsize=7, frameon=False)
+    for axis, place in ((axes[0, 0], "upper left"), (axes[1, 1], "lower left")):
+        axis.legend(fontsize=7, frameon=False, loc=place)
     figure.tight_layout()
     save_figure(figure, path)
 
@@ -147,7 +147,7 @@ def measure(name: str, units: int, seed: int) -> list[dict[str, Any]]:
         both = [learners.Independent(learner.weights(b), learner.variances(b)) for b in (belief, prior)]
         hidden, before = (learners.Independent(by_unit(b.mean, widths), by_unit(b.variance, widths)) for b in both)
         draws = by_unit(learner.sample(belief, DRAWS, generator), widths)
-        gaps = torch.cat([permutation_gaps(hidden, units, draw.unsqueeze(0)) for draw in draws])
+        gaps = permutation_gaps(hidden, units, draws)
         ratio = hidden.variance / before.variance
         moved = (hidden.mean - before.mean).square() / before.variance
         wrong = learner.expect(belief, inputs[TRAIN:], spread=False).mean.argmax(-1) != target[TRAIN:, 0]
