@@ -4,10 +4,10 @@
     python runs/multi_source.py --mnist mnist.npz --steps 250000 --device cuda      # the published length
 
 mnist.npz is that of Keras. Images are drawn as 0 or 1 by their brightness, anew in each step. "tb" has the upper and
-the lower half as sources, "qu" the four quarters. Each model is trained by one bound and scored by all four, in nats, on
-the first `--test` test images drawn once; lower is better, as in table 1 of Kurle et al. (2018). "missing" is the score
-by the product when one source, which one by chance, is missing: the mean of log p of what is there. Finished runs are
-not computed again.
+the lower half as sources, "qu" the four quarters. Each model is trained by one bound and scored by all four, in nats,
+on the first `--test` test images drawn once; lower is better, as in table 1 of Kurle et al. (2018). "missing" is the
+score by the product when one source, which one by chance, is missing: the mean of log p of what is there. Finished
+runs are not computed again.
 """
 
 import argparse
