@@ -143,6 +143,41 @@ def loader(count=7, seed=0, past=4, num_batches=None, **options):
     return EpochLoader(data, past, 3, 2, num_batches, seed, **options)
 
 
+def names(batches):
+    return [name for batch in batches for name in batch["item_id"]]
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_epochs_shorter_than_the_data_are_samples_of_all_series(wrapped):
+    """Each series once in an epoch, and all of them in the long run; those not drawn are not prepared."""
+    prepared = []
+
+    class Counting(Prepare):
+        def map_transform(self, data, is_train):
+            prepared.append(data["item_id"])
+            return super().map_transform(data, is_train)
+
+    raw = [{**entry(12), "item_id": f"s{k}"} for k in range(7)]
+    transformation = Counting(3, [], [], [])
+    data = transformation.apply(raw, is_train=True)
+    make = lambda: EpochLoader(data if wrapped else list(data), 4, 3, 2, 2, 0, count=7)  # noqa: E731
+    loader = make()
+    prepared.clear()
+    seen = []
+    for epoch in range(12):
+        loader.set_epoch(epoch)
+        drawn = names(loader)
+        assert len(set(drawn)) == len(drawn) == 4
+        seen += drawn
+    assert set(seen) == {f"s{k}" for k in range(7)}
+    assert not wrapped or sorted(prepared) == sorted(seen)
+    again = make()
+    again.set_epoch(11)
+    assert names(again) == seen[-4:]
+    walk = EpochLoader(list(data), 4, 3, 2, 5, 0, count=7)  # ten windows of seven series
+    assert set(names(walk)) == {f"s{k}" for k in range(7)}
+
+
 def content(batches):
     return [(batch["item_id"], batch["past_target"], batch["future_target"]) for batch in batches]
 

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pandas as pd
 from gluonts.core.component import validated
 from gluonts.dataset.field_names import FieldName
 from gluonts.time_feature import time_features_from_frequency_str
-from gluonts.transform import MapTransformation
+from gluonts.transform import MapTransformation, TransformedDataset
 
 from tsforecast.data.checks import as_numbers
 from tsforecast.data.frequency import calendar_unit, expected_alias_warnings, offset_alias
@@ -172,6 +173,8 @@ class EpochLoader:
         at_end: Take the last window of every series, in order, instead of random ones (validation).
         buffer: Windows among which the order is shuffled.
         scaling_length: Of a model to which the unit of the data does not matter, see `find_exponents`; None for others.
+        count: Number of entries. Where an epoch has fewer windows, a sample of them is drawn for it; None for a walk
+            from the first on.
         growing: Whether a window has all of the past before its split, up to `past` steps, as a prediction has it. Late
             splits are then drawn more often, since it is the end that a forecast begins at.
     """
@@ -188,9 +191,10 @@ class EpochLoader:
         at_end: bool = False,
         buffer: int = 4096,
         scaling_length: int | None = None,
+        count: int | None = None,
         growing: bool = False,
     ) -> None:
-        self.growing = growing
+        self.count, self.growing = count, growing
         self.data, self.past, self.future = data, past, future
         self.batch_size, self.num_batches, self.at_end, self.buffer = batch_size, num_batches, at_end, buffer
         self.recent, self.scaling_length = recent, scaling_length
@@ -240,8 +244,9 @@ class EpochLoader:
 
     def _windows(self, rng: np.random.Generator) -> Iterator[dict[str, Any]]:
         remaining = None if self.num_batches is None else self.num_batches * self.batch_size
+        data = self.data if remaining is None else _sampled(self.data, self.count, remaining, rng)
         while remaining is None or remaining > 0:
-            for entry in self.data:
+            for entry in data:
                 length = len(entry["target"])
                 last = length - self.future
                 begin = min(first_value(entry["observed"]), last - 1)
@@ -263,3 +268,16 @@ class EpochLoader:
                         return
             if remaining is None:
                 return
+
+
+def _sampled(
+    data: Iterable[dict[str, Any]], count: int | None, wanted: int, rng: np.random.Generator
+) -> Iterable[dict[str, Any]]:
+    """Return so many entries, drawn at random, or all if there are no more; entries that are not drawn stay raw."""
+    if count is None or wanted >= count:
+        return data
+    drawn = np.zeros(count, dtype=bool)
+    drawn[rng.choice(count, wanted, replace=False)] = True
+    if isinstance(data, TransformedDataset):
+        return data.transformation.apply(list(compress(data.base_dataset, drawn)), data.is_train)  # pyright: ignore
+    return list(compress(data, drawn))

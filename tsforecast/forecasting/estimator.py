@@ -38,7 +38,8 @@ log = logging.getLogger(__name__)
 
 DEFAULT_EPOCHS = 40
 _LEAST_BATCHES = 4
-_MOST_POOLED = 25  # batches in an epoch, where all series have the same parameters: a sample of them is enough
+# Batches in an epoch: a sample of the series is enough where all have the same parameters, and where there are so many.
+_MOST_POOLED, _MOST = 25, 250
 # Hyperparameters that the shell of GluonTS reads by itself.
 _OF_THE_SHELL = frozenset(
     {"forecaster_name", "listify_dataset", "num_prefetch", "num_workers", "shuffle_buffer_length", "test_quantiles"}
@@ -383,6 +384,7 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
             recent=self.train_length or None,
             buffer=shuffle_buffer_length or 4096,
             scaling_length=_free_scaling(module),
+            count=self.training_summary.count,
             growing=module.dynamics.is_growing,
         )
 
@@ -394,7 +396,7 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
     def _num_batches(self, module: AbstractForecaster) -> int:
         """Return the number of batches in an epoch: a pass over the data, within bounds."""
         found = max(math.ceil(self.training_summary.count / self.batch_size), _LEAST_BATCHES)
-        return min(found, _MOST_POOLED) if module.dynamics.is_pooled else found
+        return min(found, _MOST_POOLED if module.dynamics.is_pooled else _MOST)
 
     def create_validation_data_loader(self, data: Any, module: Any, **kwargs: Any) -> Iterable:
         """Return a loader of the last window of each series."""
