@@ -21,7 +21,7 @@ from tsforecast.data.files import replace_file
 from tsforecast.evaluation import paired_difference
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-OURS = ("issm", "gls", "deepstate", "sgls", "rsgls", "rsgls-issm", "arsgls", "kvae-rb", "kvae-mc")
+OURS = ("auto", "issm", "gls", "deepstate", "sgls", "rsgls", "rsgls-issm", "arsgls", "kvae-rb", "kvae-mc")
 KEYS = ["dataset", "protocol", "other_model", "other_recipe"]
 
 

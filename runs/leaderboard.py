@@ -50,10 +50,11 @@ INTRODUCTION = """# Results
 Made by `python runs/leaderboard.py` from `results/table1.csv`, which `runs/table1.sh` fills; every line there has its
 command and commit. CRPS is the weighted quantile loss over tenths with 100 sample paths (exact quantiles for the
 classics), mean ± standard deviation over seeds (in brackets: how many), lower is better. Recipes: `best` are our
-settings, and `paper` those of the papers, with as many iterations as ten or fifteen minutes on one core allow. These
-are 64 to 640 instead of 2500. So the rows of `paper` say what these minutes buy, and not what the models can.
-`baseline` are [models of others](models/baselines.md), and the rest are `best` with something changed. Their options
-are in `tsforecast/recipes`, and `tsforecast train MODEL --recipe NAME --dataset NAME` takes them.
+settings. `default` has no option but data and seed: the data choose, and the seconds include the choice. `paper` are
+the settings of the papers, with as many iterations as ten or fifteen minutes on one core allow. These are 64 to 640
+instead of 2500. So the rows of `paper` say what these minutes buy, and not what the models can. `baseline` are [models
+of others](models/baselines.md), and the rest are `best` with something changed. Their options are in
+`tsforecast/recipes`, and `tsforecast train MODEL --recipe NAME --dataset NAME` takes them.
 Settings of `best` were chosen while looking at these windows. Seconds are wall time of training, in part of runs that
 shared two cores with three others, and above the budget where those were busy. Paired differences are of `python
 runs/differences.py` (`results/differences.csv`): scores of a row's seeds are averaged first, so their intervals speak

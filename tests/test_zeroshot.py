@@ -166,7 +166,7 @@ def test_from_prepared_data_to_a_row_and_the_page(zeroshot, scripts, small, tmp_
     assert list(table.columns) == zeroshot.COLUMNS
     zeroshot.main()  # what is there is not run again
     assert len(asked) == 1
-    text = scripts["zeroshot_page"].page(table, zeroshot.published())
+    text = scripts["zeroshot_page"].page(table, zeroshot.published(), pd.DataFrame())
     line, chosen = [line for line in text.splitlines() if line.startswith(f"| {small} |")]
     assert row["chosen"] in chosen
     assert line.split(" | ")[2:5] == [".00700, auto_theta", ".00600", ".00500, moirai_large †"]
@@ -225,7 +225,7 @@ def test_the_page_says_where_we_lose_and_what_was_not_run(scripts):
     cells |= {f"{kind}_{level}": level / 100 for kind in ("sum", "max") for level in (50, 80, 95)}
     cells |= {"naive_wql": 0.2, "naive_mase": 1.0, "chosen": "bank", "select_s": 5}
     lost = {"task": "lost", "wql": 0.4} | cells | {"coverage_80": 0.7, "naive_mase": 1.00005}
-    text = scripts["zeroshot_page"].page(pd.DataFrame([{"task": "won", "wql": 0.1} | cells, lost]), published)
+    text = scripts["zeroshot_page"].page(pd.DataFrame([{"task": "won", "wql": 0.1} | cells, lost]), published, pd.DataFrame())
     assert "| won | **.1000** | .2000, auto_ets | .2000 | .2000, auto_ets | 50 / 81 / 95 | 13 |" in text
     assert "| won | `bank` | 50 / 80 / 95 | 50 / 80 / 95 |" in text
     assert "ahead of the best of the three classics on 1 of 2 tasks. It loses on lost (2.00)" in text
@@ -238,4 +238,5 @@ def test_the_page_says_where_we_lose_and_what_was_not_run(scripts):
 
 def test_the_page_is_what_the_tables_say(zeroshot, scripts):
     page = scripts["zeroshot_page"]
-    assert page.PAGE.read_text(encoding="utf-8") == page.page(pd.read_csv(RESULTS), zeroshot.published())
+    expected = page.page(pd.read_csv(RESULTS), zeroshot.published(), pd.read_csv(page.BEFORE))
+    assert page.PAGE.read_text(encoding="utf-8") == expected
