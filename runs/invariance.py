@@ -83,7 +83,7 @@ def draw_terms(axes: list[Axes]) -> None:
             ones = torch.ones(k, dtype=torch.float64) / k
             variance = ones @ belief.cov @ ones
             rows.append((divergence(belief, dense(prior)).item(), model.fit(belief).item(), variance.item()))
-        look = {"color": COLOURS[0 if optimum == "abiding" else 1], "linestyle": "-" if kind == "abiding" else ":"}
+        look: Any = {"color": COLOURS[0 if optimum == "abiding" else 1], "linestyle": "-" if kind == "abiding" else ":"}
         name = f"{'mixture' if kind == 'abiding' else 'independent'}, {OPTIMA[optimum]}"
         for axis, values in zip(axes, zip(*rows, strict=True), strict=True):
             axis.plot(WEIGHTS, values, marker="o", markersize=3, label=name, **look)

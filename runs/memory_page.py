@@ -5,6 +5,7 @@ python runs/memory_page.py
 
 import argparse
 import pathlib
+from typing import Any
 
 import pandas as pd
 from matplotlib import pyplot as plt
@@ -115,7 +116,7 @@ def picture(frame: pd.DataFrame, names: list[str], path: pathlib.Path) -> None:
 
 def page(frame: pd.DataFrame) -> tuple[str, pd.DataFrame, list[str]]:
     """Return the text, the rows of the table, and the sets."""
-    size = frame["data"].map({name: setting.size for name, setting in SETS.items()})
+    size = pd.Series([SETS[name].size for name in frame["data"]], frame.index)
     table = frame.loc[(frame["memory_size"] == size) | (frame["memory"] == "none")]
     names = [name for name in SETS if name in {*table["data"]}]
     groups = table.groupby(["data", "memory"])
@@ -130,12 +131,14 @@ def page(frame: pd.DataFrame) -> tuple[str, pd.DataFrame, list[str]]:
             own = groups.get_group((name, row))
             cells.append(f"{spread(own['lml'])}; {own['lml'].median():.3f}; {len(own)}")
             times.append(f"{own['milliseconds_per_block'].mean():.1f}")
-            apart.append(spread((wide.loc[name, "grs"] - wide.loc[name, row]).dropna()))
+            of_set: Any = wide.loc[name]
+            apart.append(spread((of_set["grs"] - of_set[row]).dropna()))
         rows, costs = [*rows, cells], [*costs, times]
         differences += [apart] if row != "grs" else []
     for k, row in enumerate(("random", "k-center", "grs")):
         published.append([f"`{row}`", *(PUBLISHED[name][k] for name in names)])
-    for (name, row, places), own in frame.groupby(["data", "memory", "memory_size"]):
+    every: Any = frame.groupby(["data", "memory", "memory_size"])
+    for (name, row, places), own in every:
         if row in ("random", "k-center", "grs"):
             sizes.append(
                 [str(name), f"`{row}`", str(places), f"{spread(own['lml'])}; {own['lml'].median():.3f}; {len(own)}"]
