@@ -115,9 +115,9 @@ def draw_model(path: pathlib.Path) -> None:
     draw_gaps(axes[0, 1], 100)
     draw_plane(axes[0, 2])
     draw_terms(list(axes[1]))
-    for axis, place in ((axes[0, 0], "upper left"), (axes[1, 1], "lower left")):
-        axis.legend(fontsize=7, frameon=False, loc=place)
-    figure.tight_layout()
+    axes[0, 0].legend(fontsize=7, frameon=False, loc="upper left")
+    figure.tight_layout(rect=(0, 0.04, 1, 1))
+    figure.legend(*axes[1, 1].get_legend_handles_labels(), fontsize=7, frameon=False, loc="lower center", ncol=4)
     save_figure(figure, path)
 
 

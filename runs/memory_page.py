@@ -110,6 +110,8 @@ def picture(frame: pd.DataFrame, names: list[str], path: pathlib.Path) -> None:
     axes[0, 0].legend(fontsize=7, frameon=False)
     for axis in axes[-1]:
         axis.set_xlabel("tenths of the blocks")
+    for axis in axes[:, 0]:
+        axis.set_ylabel("log marginal likelihood of test rows")
     figure.tight_layout()
     save_figure(figure, path)
 
