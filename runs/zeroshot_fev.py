@@ -14,7 +14,6 @@ import sys
 import tempfile
 from typing import Any
 
-import fev  # pyright: ignore[reportMissingImports]
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -71,6 +70,8 @@ def by_fev(task: ForecastTask, test: TestData, quantiles: list[np.ndarray], seas
         quantiles: Of each series, (level, step).
         season: Steps between the values whose differences scale the MASE.
     """
+    import fev  # pyright: ignore[reportMissingImports]
+
     rows = []
     for past, label in zip(*instances(test), strict=True):
         target = np.concatenate([past["target"], label["target"]]).astype(np.float64)

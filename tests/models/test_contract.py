@@ -471,7 +471,7 @@ def test_the_same_seed_gives_the_same_model_and_loss(case):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"transformation": "sqrt"}, "log1p"),
+        ({"transformation": "cbrt"}, "log1p"),
         ({"scaling": "mean"}, "series"),
         ({"clip": "yes"}, "auto"),
         ({"objective": "mse"}, "likelihood, crps"),

@@ -144,8 +144,9 @@ class SteinLearner(AbstractNetworkLearner[Particles]):
         generator: torch.Generator | None = None,
         counts: Float[Tensor, " point"] | None = None,
     ) -> Particles:
-        """Keep the points, and take some steps on all data so far."""
-        return self.fit(self.keep(belief, inputs, target, observed, counts), self.steps, generator)
+        """Keep the points, and take some steps on all data so far; none where no point says anything."""
+        kept = self.keep(belief, inputs, target, observed, counts)
+        return self.fit(kept, self.steps, generator) if len(kept.counts) > len(belief.counts) else belief
 
     def keep(
         self,
