@@ -7,6 +7,7 @@ same log-posterior, one network after the other, in one run. "fuse" is seconds f
 times the copying of their columns. Seconds are of the CPU, the least of several turns.
 """
 
+import argparse
 import time
 from collections.abc import Callable
 from typing import Any
@@ -58,6 +59,7 @@ def of_fusion(count: int, size: int) -> tuple[float, float]:
 
 def main() -> None:
     """Prints all rows."""
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     torch.set_num_threads(1)
     for name, make in (("svgd", svgd), ("s2vgd", s2vgd)):
         for count in (5, 20, 50):
