@@ -26,6 +26,7 @@ from torch import nn
 from tsforecast import learners
 from tsforecast.data.files import replace_file
 from tsforecast.learners.evidence import Model, Points
+from tsforecast.learners.variational_fit import Problem
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # Widths of the network, observations of a block, of the memory.
@@ -59,10 +60,10 @@ def measure(name: str, score: str, rounds: int) -> dict[str, Any]:
     new = learners.Memory.of(Points.of(inputs[2], target[2], None))
     points = belief.memory.joined(new).points
     model = Model(learner.network, learner.likelihood, learners.Diagonal())
-    first = torch.tensor(False)
+    problem = Problem(model, belief.gaussian, belief.fitted, points, torch.tensor(False))
     times: dict[str, list[float]] = {"fit": [], "grs": []}
     for _ in range(rounds):
-        times["fit"].append(seconds_of(lambda: fit(model, belief.gaussian, belief.fitted, points, first, None)))
+        times["fit"].append(seconds_of(lambda: fit(problem)))
         times["grs"].append(seconds_of(lambda: learner.update(belief, inputs[2], target[2], generator=generator)))
     fitted, scored = (statistics.median(times[key]) for key in ("fit", "grs"))
     return {

@@ -40,7 +40,6 @@ from tsforecast.learners.invariance import (
     abiding,
     by_unit,
     dense,
-    divergence,
     equal_gap,
     mean_field,
     permutation_gaps,
@@ -82,7 +81,7 @@ def draw_terms(axes: list[Axes]) -> None:
             belief = abiding(g, prior) if kind == "abiding" else dense(mean_field(g, prior))
             ones = torch.ones(k, dtype=torch.float64) / k
             variance = ones @ belief.cov @ ones
-            rows.append((divergence(belief, dense(prior)).item(), model.fit(belief).item(), variance.item()))
+            rows.append((belief.kl(dense(prior)).item(), model.fit(belief).item(), variance.item()))
         look: Any = {"color": COLOURS[0 if optimum == "abiding" else 1], "linestyle": "-" if kind == "abiding" else ":"}
         name = f"{'mixture' if kind == 'abiding' else 'independent'}, {OPTIMA[optimum]}"
         for axis, values in zip(axes, zip(*rows, strict=True), strict=True):

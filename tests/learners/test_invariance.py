@@ -15,7 +15,6 @@ from tsforecast.learners.invariance import (
     abiding,
     by_unit,
     dense,
-    divergence,
     equal_gap,
     log_permanent,
     mean_field,
@@ -40,7 +39,7 @@ def test_the_gap_is_the_divergence_and_the_difference_of_bounds():
         g, prior = function(variance), MODEL.prior()
         q, mixed = dense(mean_field(g, prior)), abiding(g, prior)
         gap = equal_gap(7, prior.variance[0].item(), variance)
-        assert divergence(q, mixed).item() == pytest.approx(gap, rel=1e-8)
+        assert q.kl(mixed).item() == pytest.approx(gap, rel=1e-8)
         assert (MODEL.bound(mixed) - MODEL.bound(q)).item() == pytest.approx(gap, rel=1e-8)
         assert MODEL.fit(mixed).item() == pytest.approx(MODEL.fit(q).item(), rel=1e-8)
 
@@ -86,8 +85,8 @@ def test_the_best_independent_weights_are_those_of_the_corrected_formula():
 def test_no_optimum_is_further_from_the_prior_than_the_data_allow(weights):
     model = OverParametrised(weights, 10, 1.0, 1 / (2 * math.pi * math.e))
     prior = dense(model.prior())
-    assert divergence(dense(mean_field(model.mean_field_optimum(), model.prior())), prior) <= model.most_divergence()
-    assert divergence(model.posterior(), prior) <= model.most_divergence()
+    assert dense(mean_field(model.mean_field_optimum(), model.prior())).kl(prior) <= model.most_divergence()
+    assert model.posterior().kl(prior) <= model.most_divergence()
 
 
 def test_permanents_are_sums_over_permutations():

@@ -27,16 +27,12 @@ from tsforecast.learners.coreset import Memory, at_random, k_centre
 from tsforecast.learners.evidence import Model, Points
 from tsforecast.learners.layer_chain import as_network
 from tsforecast.learners.loop import run, run_many
+from tsforecast.learners.variational_fit import Problem
 
 KINDS = [name for name in MEMORIES if name != "none"]
 
 
-@pytest.fixture(autouse=True)
-def _double():
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(before)
+pytestmark = pytest.mark.usefixtures("float64")
 
 
 def rng(seed=0):
@@ -89,10 +85,8 @@ def test_every_memory_gives_the_exact_posterior_where_there_is_one(memory, point
     if memory == "none":
         return
     kept = belief.memory.points
-    again = learner.fit(
-        Model(learner.network, learner.likelihood, Diagonal()),
-        belief.gaussian, belief.fitted, kept, torch.tensor(False), None,
-    )  # fmt: skip
+    model = Model(learner.network, learner.likelihood, Diagonal())
+    again = learner.fit(Problem(model, belief.gaussian, belief.fitted, kept, torch.tensor(False)))
     torch.testing.assert_close((again.mean, again.variance), (mean, variance), rtol=1e-8, atol=1e-8)
 
 
@@ -159,7 +153,7 @@ def test_a_second_fit_to_the_memory_finds_the_first_where_that_has_converged():
     for x, y in zip(inputs, target, strict=True):
         belief = learner.update(belief, x, y, generator=rng())
     model = Model(learner.network, learner.likelihood, Diagonal())
-    again = learner.fit(model, belief.gaussian, belief.fitted, belief.memory.points, torch.tensor(False), None)
+    again = learner.fit(Problem(model, belief.gaussian, belief.fitted, belief.memory.points, torch.tensor(False)))
     torch.testing.assert_close((again.mean, again.variance), tuple(vars(belief.fitted).values()), rtol=1e-6, atol=1e-6)
 
 
@@ -168,7 +162,7 @@ def test_the_places_of_highest_score_are_kept():
     inputs, target = curve()
     belief = learner.update(learner.init(), inputs[0], target[0], generator=rng(7))
     model, points = Model(learner.network, learner.likelihood, Diagonal()), Points.of(inputs[0], target[0], None)
-    found = learner.fit.with_terms(model, learner.init().gaussian, learner.start, points, torch.tensor(True), None)
+    found = learner.fit.with_terms(Problem(model, learner.init().gaussian, learner.start, points, torch.tensor(True)))
     fitted, curvature, gradient = found.belief, found.curvature, found.gradient
     torch.testing.assert_close(fitted.mean, belief.fitted.mean)
     draws = Diagonal().sample(fitted, 32, rng(7))

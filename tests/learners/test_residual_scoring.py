@@ -13,15 +13,9 @@ from tsforecast.learners import BernoulliLikelihood, Diagonal, GaussianLikelihoo
 from tsforecast.learners.evidence import Model, Points
 from tsforecast.learners.layer_chain import as_network
 from tsforecast.learners.residual_scoring import Factors, corrected, factors_of, residuals, scores, without
-from tsforecast.learners.variational_fit import AdamFit, LinearisedFit
+from tsforecast.learners.variational_fit import AdamFit, LinearisedFit, Problem
 
-
-@pytest.fixture(autouse=True)
-def _double():
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(before)
+pytestmark = pytest.mark.usefixtures("float64")
 
 
 def logistic():
@@ -195,12 +189,12 @@ def test_a_linearised_fit_of_a_linear_model_is_the_variational_optimum():
     model, points = problem(GaussianLikelihood(0.5))
     prior = Independent(torch.tensor([0.2, -0.1]), torch.tensor([1.0, 3.0]))
     fit = LinearisedFit(1)
-    fitted = fit(model, prior, prior, points, torch.tensor(True), None)
+    fitted = fit(Problem(model, prior, prior, points, torch.tensor(True)))
     precision = torch.diag(1 / prior.variance) + points.inputs.T @ points.inputs / 0.5
     linear = prior.mean / prior.variance + points.inputs.T @ points.target[:, 0] / 0.5
     torch.testing.assert_close(fitted.mean, torch.linalg.solve(precision, linear), rtol=1e-8, atol=1e-8)
     torch.testing.assert_close(fitted.variance, 1 / precision.diagonal(), rtol=1e-8, atol=1e-8)
-    terms = fit.with_terms(model, prior, prior, points, torch.tensor(True), None)
+    terms = fit.with_terms(Problem(model, prior, prior, points, torch.tensor(True)))
     factors = factors_of(terms.gradient, terms.curvature, fitted.mean)
     change = natural(fitted)[0] - natural(prior)[0]
     torch.testing.assert_close(factors.linear.sum(0), change, rtol=1e-8, atol=1e-8)
@@ -216,7 +210,7 @@ def test_gauss_newton_steps_do_not_overshoot():
 
     start, last = Independent(torch.tensor([-8.0, 9.0]), prior.variance), -math.inf
     for passes in (1, 2, 4, 8, 40):
-        mean = LinearisedFit(passes, 0.0)(model, prior, start, points, torch.tensor(True), None).mean
+        mean = LinearisedFit(passes, 0.0)(Problem(model, prior, start, points, torch.tensor(True))).mean
         assert density(mean) >= last
         last = density(mean)
     assert torch.func.grad(density)(mean).abs().max() < 1e-4
@@ -229,7 +223,7 @@ def test_adam_comes_to_the_optimum_and_its_terms_are_unbiased():
     points = Points.of(rows, torch.ones(6, 1), None)
     fit = AdamFit(iterations=400, draws=200, term_draws=4000, rate=0.05)
     generator = torch.Generator().manual_seed(4)
-    fitted = fit(model, prior, prior, points, torch.tensor(False), generator)
+    fitted = fit(Problem(model, prior, prior, points, torch.tensor(False)), generator)
     assert ((fitted.mean - best.mean) / best.variance.sqrt()).abs().max() < 0.03
     assert (fitted.variance / best.variance).log().abs().max() < 0.06
     found = torch.stack([torch.stack(fit.terms(model, best, points, generator)) for _ in range(10)])

@@ -4,6 +4,7 @@ Each source m has seen x_m alone, and believes q_m(z) = p(z | x_m). All began wi
 observations are independent. A source that is missing believes the prior: it then says nothing.
 """
 
+import dataclasses
 import itertools
 import math
 from collections.abc import Sequence
@@ -31,7 +32,7 @@ def product(beliefs: Sequence[Gaussian], prior: Gaussian) -> Gaussian:
     Raises:
         ValueError: If there is no belief, or no Gaussian is the product: sources are less sure than their prior.
     """
-    precision, linear = _combined(beliefs, prior)
+    precision, linear = _combined(_sources(beliefs, prior), _Source.of(prior))
     factor = _factor_of_product(precision)
     cov = symmetrise(torch.cholesky_inverse(factor))
     return Gaussian(matvec(cov, linear), cov)
@@ -50,14 +51,7 @@ def pointwise_information(beliefs: Sequence[Gaussian], prior: Gaussian) -> Float
     Raises:
         ValueError: As for `product`.
     """
-    precision, linear = _combined(beliefs, prior)
-    factor = _factor_of_product(precision)
-    white = solve_lower(factor, linear)
-    own = 0.5 * (white.square().sum(-1) + white.shape[-1] * LOG_2PI) - 0.5 * log_det(factor)
-    total = own + (len(beliefs) - 1) * _log_normaliser(prior)
-    for belief in beliefs:
-        total = total - _log_normaliser(belief)
-    return total
+    return _information(_sources(beliefs, prior), _Source.of(prior))
 
 
 def conflict(belief: Gaussian, other: Gaussian, prior: Gaussian) -> Float[Tensor, "*batch"]:
@@ -102,11 +96,12 @@ def reliabilities(
         raise ValueError(f"expected 1 to {MOST_SOURCES} sources, got {count}")
     if not 0 < reliable < 1:
         raise ValueError(f"expected reliable to be between 0 and 1, got {reliable}")
-    nothing = torch.zeros_like(pointwise_information(beliefs, prior))
+    sources, shared = _sources(beliefs, prior), _Source.of(prior)  # once, and not for every set
+    nothing = torch.zeros_like(_information(sources, shared))
     odds, members = [], []
     for sound in itertools.product((False, True), repeat=count):
         size = sum(sound)
-        told = pointwise_information(list(itertools.compress(beliefs, sound)), prior) if size > 1 else nothing
+        told = _information(list(itertools.compress(sources, sound)), shared) if size > 1 else nothing
         odds.append(size * math.log(reliable) + (count - size) * math.log1p(-reliable) + _last(told, sums))
         members.append(sound)
     sets = torch.tensor(members, dtype=nothing.dtype, device=nothing.device)
@@ -121,24 +116,57 @@ def _last(told: Tensor, sums: int) -> Tensor:
     return total - torch.cat([torch.zeros_like(total[:sums]), total[:-sums]])
 
 
-def _natural(belief: Gaussian) -> tuple[Tensor, Tensor]:
-    precision = symmetrise(torch.cholesky_inverse(cholesky(belief.cov, "the covariance of a source")))
-    return precision, matvec(precision, belief.mean)
+@dataclasses.dataclass(frozen=True)
+class _Source:
+    """A belief in natural parameters.
+
+    Attributes:
+        precision: Lambda.
+        linear: eta = Lambda mean.
+        log_normaliser: log Z of exp(eta' z - z' Lambda z / 2).
+    """
+
+    precision: Float[Tensor, "*#batch state state"]
+    linear: Float[Tensor, "*#batch state"]
+    log_normaliser: Float[Tensor, "*#batch"]
+
+    @staticmethod
+    def of(belief: Gaussian) -> "_Source":
+        """Return a belief so."""
+        factor = cholesky(belief.cov, "the covariance of a source")
+        precision, white = symmetrise(torch.cholesky_inverse(factor)), solve_lower(factor, belief.mean)
+        normaliser = 0.5 * (white.square().sum(-1) + log_det(factor) + white.shape[-1] * LOG_2PI)
+        return _Source(precision, matvec(precision, belief.mean), normaliser)
 
 
-def _combined(beliefs: Sequence[Gaussian], prior: Gaussian) -> tuple[Tensor, Tensor]:
-    """Return precision and linear term of the product."""
+def _sources(beliefs: Sequence[Gaussian], prior: Gaussian) -> list[_Source]:
     if not beliefs:
         raise ValueError("expected the beliefs of one source or more, got none")
     sizes = {belief.mean.shape[-1] for belief in (prior, *beliefs)}
     if len(sizes) > 1:
         raise ValueError(f"expected beliefs of the size of the prior, {prior.mean.shape[-1]}, got {sorted(sizes)}")
-    precision, linear = _natural(prior)
-    precision, linear = (1 - len(beliefs)) * precision, (1 - len(beliefs)) * linear
-    for belief in beliefs:
-        more, also = _natural(belief)
-        precision, linear = precision + more, linear + also
+    return [_Source.of(belief) for belief in beliefs]
+
+
+def _combined(sources: Sequence[_Source], prior: _Source) -> tuple[Tensor, Tensor]:
+    """Return precision and linear term of the product."""
+    less = 1 - len(sources)
+    precision, linear = less * prior.precision, less * prior.linear
+    for source in sources:
+        precision, linear = precision + source.precision, linear + source.linear
     return precision, linear
+
+
+def _information(sources: Sequence[_Source], prior: _Source) -> Tensor:
+    """Return the information of `pointwise_information`."""
+    precision, linear = _combined(sources, prior)
+    factor = _factor_of_product(precision)
+    white = solve_lower(factor, linear)
+    own = 0.5 * (white.square().sum(-1) + white.shape[-1] * LOG_2PI) - 0.5 * log_det(factor)
+    total = own + (len(sources) - 1) * prior.log_normaliser
+    for source in sources:
+        total = total - source.log_normaliser
+    return total
 
 
 def _factor_of_product(precision: Tensor) -> Tensor:
@@ -149,10 +177,3 @@ def _factor_of_product(precision: Tensor) -> Tensor:
             "expected beliefs that are together surer than the prior that they share, got a product of experts that is "
             "no Gaussian: check that all began with the prior given"
         ) from error
-
-
-def _log_normaliser(belief: Gaussian) -> Tensor:
-    """Return log Z of exp(eta' z - z' Lambda z / 2)."""
-    factor = cholesky(belief.cov, "the covariance of a source")
-    white = solve_lower(factor, belief.mean)
-    return 0.5 * (white.square().sum(-1) + log_det(factor) + white.shape[-1] * LOG_2PI)

@@ -14,7 +14,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tsforecast.core.gaussian import Gaussian
-from tsforecast.core.linalg import cholesky
 from tsforecast.learners.diagonal import Independent
 
 
@@ -67,7 +66,7 @@ class OverParametrised:
 
     def bound(self, belief: Gaussian) -> Float[Tensor, ""]:
         """Return the evidence lower bound."""
-        return self.fit(belief) - divergence(belief, dense(self.prior()))
+        return self.fit(belief) - belief.kl(dense(self.prior()))
 
     def most_divergence(self) -> float:
         """Return what no optimum's divergence from the prior exceeds: sum_n (Var_p f + y^2) / (2 noise)."""
@@ -114,15 +113,6 @@ def equal_gap(weights: int, prior_variance: float, variance: float) -> float:
 def dense(belief: Independent) -> Gaussian:
     """Return the belief with its covariance matrix."""
     return Gaussian(belief.mean, torch.diag(belief.variance))
-
-
-def divergence(one: Gaussian, other: Gaussian) -> Float[Tensor, ""]:
-    """Return KL[one || other]."""
-    mine, its = (cholesky(x.cov, "the covariance of a belief") for x in (one, other))
-    white = torch.linalg.solve_triangular(its, mine, upper=False)
-    moved = torch.linalg.solve_triangular(its, (one.mean - other.mean).unsqueeze(-1), upper=False)
-    logs = 2 * (its.diagonal().log().sum() - mine.diagonal().log().sum())
-    return 0.5 * (white.square().sum() + moved.square().sum() - len(one.mean) + logs)
 
 
 def log_permanent(log_matrix: Float[Tensor, "*batch unit unit"]) -> Float[Tensor, "*batch"]:

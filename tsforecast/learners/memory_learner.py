@@ -133,8 +133,7 @@ class MemoryLearner(AbstractNetworkLearner[Remembered]):
         candidates = belief.memory.joined(new) if len(belief.memory) else new
         prior = self._plain.prior
         is_first = (belief.fitted.mean == prior.mean).all()
-        pairs = zip(_moments(self.start), _moments(belief.fitted), strict=True)
-        start = Independent(*(torch.where(is_first, a, b) for a, b in pairs))
+        start = _where(is_first, self.start, belief.fitted)
         model = Model(self.network, self.likelihood, Diagonal())
         block = Block(model, self.fit, belief.gaussian, start, is_first, candidates, len(target), prior)
         learnt = self.update_memory(block, generator)
@@ -155,8 +154,7 @@ class MemoryLearner(AbstractNetworkLearner[Remembered]):
         start = self._plain.adopt(smaller._plain, smaller.start)[1]
         places = self._plain.network.adopt(smaller.network)[1].to(self.mean.device)
         own = torch.ones_like(self.mean, dtype=torch.bool).index_fill(0, places, False)
-        pairs = zip(_moments(self.start), _moments(start), strict=True)
-        start = Independent(*(torch.where(own, a, b) for a, b in pairs))
+        start = _where(own, self.start, start)
         learner = dataclasses.replace(
             self, network=plain.network, mean=plain.mean, variance=plain.variance, start=start
         )
@@ -206,5 +204,7 @@ def kept(drift: AbstractDrift, dt: Float[Tensor, ""] | float) -> Float[Tensor, "
     return 1.0
 
 
-def _moments(belief: Independent) -> tuple[Tensor, Tensor]:
-    return belief.mean, belief.variance
+def _where(condition: Bool[Tensor, "*weight"], one: Independent, other: Independent) -> Independent:
+    """Return means and variances of the one where the condition holds, else of the other."""
+    mean, variance = torch.where(condition, one.mean, other.mean), torch.where(condition, one.variance, other.variance)
+    return Independent(mean, variance)

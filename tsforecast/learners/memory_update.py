@@ -11,7 +11,7 @@ from tsforecast.learners.coreset import Memory, at_random, best, k_centre
 from tsforecast.learners.diagonal import Diagonal, Independent
 from tsforecast.learners.evidence import Model, Points
 from tsforecast.learners.residual_scoring import SCORES, Factors, corrected, factors_of, scores, without
-from tsforecast.learners.variational_fit import AbstractFit
+from tsforecast.learners.variational_fit import AbstractFit, Problem
 
 # Weights at which the score of an observation is taken.
 _DRAWS = 32
@@ -45,7 +45,7 @@ class Block:
 
     def fitted(self, before: Independent, points: Points, generator: torch.Generator | None) -> Independent:
         """Return the fit to some of the observations."""
-        return self.fit(self.model, before, self.start, points, self.is_first, generator)
+        return self.fit(Problem(self.model, before, self.start, points, self.is_first), generator)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -150,7 +150,8 @@ class ResidualMemory(AbstractMemoryUpdate):
     def __call__(self, block: Block, generator: torch.Generator | None) -> Learnt:
         """Fit, score, choose, and take what is kept out of the fit."""
         found, points = block.candidates, block.candidates.points
-        fit = block.fit.with_terms(block.model, block.before, block.start, points, block.is_first, generator)
+        problem = Problem(block.model, block.before, block.start, points, block.is_first)
+        fit = block.fit.with_terms(problem, generator)
         fitted = fit.belief
         factors = corrected(factors_of(fit.gradient, fit.curvature, fitted.mean), block.before, fitted, found.valid)
         kept = best(self.scored(block.model, factors, fitted, points, generator), found.valid, self.size)

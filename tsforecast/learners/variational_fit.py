@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from tsforecast.core.gaussian import map_tensors
 from tsforecast.core.torch_internals import is_transformed
 from tsforecast.learners.diagonal import Diagonal, Independent
 from tsforecast.learners.evidence import Model, Points
@@ -18,6 +19,25 @@ from tsforecast.learners.weight import Unweighted
 _STEPS = (1.0, 0.5, 0.2, 0.05, 0.0)
 # Numbers that are drawn at a time.
 _CHUNK = 1 << 20
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    """What is fitted: independent weights q, to a prior times the likelihoods of some points.
+
+    Attributes:
+        model: Network and likelihood.
+        prior: Before the points.
+        start: Where the search begins.
+        points: All that are learnt from.
+        is_first: Whether nothing was fitted before.
+    """
+
+    model: Model
+    prior: Independent
+    start: Independent
+    points: Points
+    is_first: Bool[Tensor, ""]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,37 +59,12 @@ class AbstractFit(abc.ABC):
     """A way to a fit, and to what each observation adds to it. Settings only."""
 
     @abc.abstractmethod
-    def __call__(
-        self,
-        model: Model,
-        prior: Independent,
-        start: Independent,
-        points: Points,
-        is_first: Bool[Tensor, ""],
-        generator: torch.Generator | None,
-    ) -> Independent:
-        """Return the fit.
-
-        Args:
-            model: Network and likelihood.
-            prior: Before the points.
-            start: Where the search begins.
-            points: All that are learnt from.
-            is_first: Whether nothing was fitted before.
-            generator: Of random numbers.
-        """
+    def __call__(self, problem: Problem, generator: torch.Generator | None = None) -> Independent:
+        """Return the fit; only some draw random numbers."""
 
     @abc.abstractmethod
-    def with_terms(
-        self,
-        model: Model,
-        prior: Independent,
-        start: Independent,
-        points: Points,
-        is_first: Bool[Tensor, ""],
-        generator: torch.Generator | None,
-    ) -> Fitted:
-        """Return the fit together with what each point adds to it; the arguments are those of a call."""
+    def with_terms(self, problem: Problem, generator: torch.Generator | None = None) -> Fitted:
+        """Return the fit together with what each point adds to it."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,35 +88,20 @@ class LinearisedFit(AbstractFit):
         if not self.settled >= 0:
             raise ValueError(f"expected settled to be at least 0, got {self.settled}")
 
-    def __call__(
-        self,
-        model: Model,
-        prior: Independent,
-        start: Independent,
-        points: Points,
-        is_first: Bool[Tensor, ""],
-        generator: torch.Generator | None,
-    ) -> Independent:
+    def __call__(self, problem: Problem, generator: torch.Generator | None = None) -> Independent:
         """Return the mode, with the diagonal of the Gauss-Newton precision."""
-        return self.with_terms(model, prior, start, points, is_first, generator).belief
+        return self.with_terms(problem, generator).belief
 
-    def with_terms(
-        self,
-        model: Model,
-        prior: Independent,
-        start: Independent,
-        points: Points,
-        is_first: Bool[Tensor, ""],
-        generator: torch.Generator | None,
-    ) -> Fitted:
+    def with_terms(self, problem: Problem, generator: torch.Generator | None = None) -> Fitted:
         """Return the fit, and the gradient and Gauss-Newton curvature of each point at its mean."""
-        mean = self._mode(model, prior, start.mean, points)
-        matrix, residual = whitened(model, _around(mean), points, Unweighted(), None)
+        mean = self._mode(problem)
+        matrix, residual = whitened(problem.model, _around(mean), problem.points, Unweighted(), None)
         curvature = matrix.square().sum(1)
-        belief = Independent(mean, 1 / (1 / prior.variance + curvature.sum(0)))
+        belief = Independent(mean, 1 / (1 / problem.prior.variance + curvature.sum(0)))
         return Fitted(belief, torch.bmm(residual.unsqueeze(1), matrix).squeeze(1), -curvature)
 
-    def _mode(self, model: Model, prior: Independent, mean: Tensor, points: Points) -> Tensor:
+    def _mode(self, problem: Problem) -> Tensor:
+        model, prior, points, mean = problem.model, problem.prior, problem.points, problem.start.mean
         family = Diagonal()
         steps = mean.new_tensor(_STEPS)
 
@@ -175,19 +155,12 @@ class AdamFit(AbstractFit):
         if not self.rate > 0:
             raise ValueError(f"expected rate to be positive, got {self.rate}")
 
-    def __call__(
-        self,
-        model: Model,
-        prior: Independent,
-        start: Independent,
-        points: Points,
-        is_first: Bool[Tensor, ""],
-        generator: torch.Generator | None,
-    ) -> Independent:
+    def __call__(self, problem: Problem, generator: torch.Generator | None = None) -> Independent:
         """Return means and variances after the last step."""
-        count = self.first if bool(is_first) else self.iterations
+        model, start = problem.model, problem.start
+        count = self.first if bool(problem.is_first) else self.iterations
         with torch.inference_mode(False), torch.enable_grad():
-            points, prior = _ordinary(points), Independent(prior.mean.clone(), prior.variance.clone())
+            points, prior = _ordinary(problem.points), map_tensors(torch.clone, problem.prior)
             mean = start.mean.clone().requires_grad_()
             log_sd = (0.5 * start.variance.clone().log()).requires_grad_()
             adam = torch.optim.Adam([mean, log_sd], self.rate)
@@ -205,18 +178,10 @@ class AdamFit(AbstractFit):
                 schedule.step()
         return Independent(mean.detach().clone(), (2 * log_sd.detach()).exp())
 
-    def with_terms(
-        self,
-        model: Model,
-        prior: Independent,
-        start: Independent,
-        points: Points,
-        is_first: Bool[Tensor, ""],
-        generator: torch.Generator | None,
-    ) -> Fitted:
+    def with_terms(self, problem: Problem, generator: torch.Generator | None = None) -> Fitted:
         """Return the fit, and gradients by mean and variance at many draws."""
-        belief = self(model, prior, start, points, is_first, generator)
-        return Fitted(belief, *self.terms(model, belief, points, generator))
+        belief = self(problem, generator)
+        return Fitted(belief, *self.terms(problem.model, belief, problem.points, generator))
 
     def terms(
         self, model: Model, fitted: Independent, points: Points, generator: torch.Generator | None
@@ -229,7 +194,8 @@ class AdamFit(AbstractFit):
         total = [fitted.mean.new_zeros(count, size) for _ in range(2)]
         with torch.inference_mode(False), torch.enable_grad():
             points = _ordinary(points)
-            mean, variance = (x.clone().expand(count, size).clone().requires_grad_() for x in _moments(fitted))
+            both = (fitted.mean, fitted.variance)
+            mean, variance = (x.clone().expand(count, size).clone().requires_grad_() for x in both)
             for draws in parts:
                 rows = points.inputs.unsqueeze(1).expand(count, draws, *points.inputs.shape[1:])
                 outputs = model.network.draw(mean, variance, rows, generator).flatten(0, 1)
@@ -237,10 +203,6 @@ class AdamFit(AbstractFit):
                 found = torch.autograd.grad(log_prob, (mean, variance), allow_unused=True)
                 total = [a if b is None else a + b for a, b in zip(total, found, strict=True)]
         return total[0], 2 * total[1]
-
-
-def _moments(belief: Independent) -> tuple[Tensor, Tensor]:
-    return belief.mean, belief.variance
 
 
 def _ordinary(points: Points) -> Points:
