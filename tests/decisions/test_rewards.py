@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from tests.decisions.cases import linear_network, numbers, rounds
 from tsforecast.core import Gaussian
 from tsforecast.decisions import (
     UCB,
@@ -19,11 +20,9 @@ from tsforecast.decisions import (
     LogisticRewards,
     OutputPerArm,
     SteinRewards,
-    TangentRewards,
     Thompson,
     WindowRewards,
 )
-from tsforecast.decisions.fitting import gradient_step
 from tsforecast.decisions.linear import fit_heads, regression, with_one
 from tsforecast.decisions.matching import match
 from tsforecast.decisions.neural_linear import NeuralLinearRewards, fading
@@ -38,20 +37,6 @@ from tsforecast.learners import (
     ekf,
 )
 from tsforecast.learners.svgd import s2vgd
-
-
-def rounds(count, features, arms, generator, dtype=torch.float64):
-    contexts = torch.randn(count, features, generator=generator, dtype=dtype)
-    chosen = torch.randint(arms, (count,), generator=generator)
-    return Interactions(contexts, chosen, torch.randn(count, generator=generator, dtype=dtype))
-
-
-def numbers(seed=0):
-    return torch.Generator().manual_seed(seed)
-
-
-def linear_network(widths):
-    return LayerChain(widths, (torch.nn.Identity,) * (len(widths) - 1), (False,) * (len(widths) - 1))
 
 
 def test_recursive_regressions_are_the_batch_formula():
@@ -166,28 +151,6 @@ def test_rotated_features_rotate_the_matched_covariance():
     torch.testing.assert_close(found, rotation @ cov @ rotation.T, rtol=0, atol=1e-8)
 
 
-@pytest.mark.parametrize("full", [True, False])
-def test_neural_ts_on_a_linear_model_is_linear_thompson_sampling(full):
-    """With weights N(0, I) and noise lam: lam Z^-1 is the posterior covariance, and its mean the fitted network's."""
-    lam, arms, features = 0.3, 2, 3
-    encoding = BlockFeatures(torch.eye(arms))
-    network = linear_network((arms * features, 1))
-    zeros = torch.zeros(network.size, dtype=torch.float64)
-    settings = {"width": 1, "lam": lam, "full": full, "every": 1}
-    model = TangentRewards(arms, features, network, zeros, encoding, descent=Descent(steps=2000, rate=0.02), **settings)
-    seen = rounds(15, features, arms, numbers())
-    if not full:  # orthogonal contexts, for which the diagonal is exact
-        seen = Interactions(torch.eye(features, dtype=torch.float64).repeat(5, 1), seen.arms, seen.rewards)
-    state = model.warm_up(model.init(numbers()), seen, numbers())
-    x = encoding.pulled(seen.contexts, seen.arms)
-    cov = torch.linalg.inv(torch.eye(6, dtype=torch.float64) + x.T @ x / lam)
-    each = encoding.each(torch.tensor([0.3, -1.0, 0.5], dtype=torch.float64) if full else seen.contexts[1])
-    found = model.expect(state, each[0, :features])
-    torch.testing.assert_close(found.sd.square(), (each @ cov * each).sum(-1), rtol=0, atol=1e-8)
-    mean = cov @ x.T @ seen.rewards / lam
-    torch.testing.assert_close(found.mean, each @ mean, rtol=0, atol=1e-4)  # as near as the descent comes
-
-
 def test_arms_with_the_same_features_share_an_update():
     arm_features = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
     encoding = BlockFeatures(arm_features)
@@ -279,16 +242,6 @@ def test_particles_draw_one_of_the_networks_and_keep_all_rounds():
         assert (each - torch.tensor(draw)).abs().amax(-1).min() < 1e-5
     torch.testing.assert_close(model.expect(state, x).mean, each.mean(0))
     torch.testing.assert_close(model.expect(state, x).sd, each.std(0, correction=0))
-
-
-def test_a_gradient_step_is_that_of_the_mean_of_squares():
-    """w - rate 2 X' (X w - y) / n, with a gradient no longer than allowed."""
-    seen = rounds(12, 3, 2, numbers())
-    weights = torch.randn(3, generator=numbers(1), dtype=torch.float64)
-    gradient = 2 * seen.contexts.T @ (seen.contexts @ weights - seen.rewards) / 12
-    for longest, factor in ((100.0, 1.0), (0.5, 0.5 / float(gradient.norm()))):
-        found = gradient_step(linear_network((3, 1)), weights, seen.contexts, seen.rewards, 0.1, longest)
-        torch.testing.assert_close(found, weights - 0.1 * factor * gradient, rtol=0, atol=1e-10)
 
 
 def test_a_limited_memory_forgets_and_age_fades():

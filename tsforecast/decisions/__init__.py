@@ -7,7 +7,7 @@ from tsforecast.decisions.config import AGENTS, ENCODINGS, RULES, AgentConfig
 from tsforecast.decisions.encoding import AbstractEncoding, ArmOutput, BlockFeatures, Concatenated, OutputPerArm
 from tsforecast.decisions.ensembles import BootstrapRewards, DropoutRewards
 from tsforecast.decisions.environments import Environment
-from tsforecast.decisions.fitting import Descent
+from tsforecast.decisions.fitting import Descent, Fit
 from tsforecast.decisions.functions import FUNCTIONS, TestFunction
 from tsforecast.decisions.learnt import LearntRewards
 from tsforecast.decisions.linear import LinearRewards, WindowRewards
@@ -47,6 +47,7 @@ __all__ = [
     "Environment",
     "EpsilonGreedy",
     "Evaluations",
+    "Fit",
     "Greedy",
     "History",
     "Interactions",

@@ -9,7 +9,7 @@ from torch import Tensor
 from tsforecast.core.gaussian import register_record
 from tsforecast.decisions.buffer import History
 from tsforecast.decisions.encoding import ArmOutput, OutputPerArm
-from tsforecast.decisions.fitting import Descent
+from tsforecast.decisions.fitting import Descent, Fit
 from tsforecast.decisions.neural_linear import fading
 from tsforecast.decisions.rewards import AbstractRewards, ArmRewards, Interactions
 from tsforecast.learners.layer_chain import LayerChain
@@ -36,6 +36,7 @@ class BootstrapRewards(AbstractRewards[Ensemble]):
     """Networks from different weights, each of which counts every round as often as a Poisson number of mean 1 says.
 
     That is the online bootstrap (Oza and Russell 2001). A draw is one of the networks; the spread is that between them.
+    Where a training step takes some of the rounds, these are the same ones for all networks.
 
     Attributes:
         arms: How many there are.
@@ -93,15 +94,8 @@ class BootstrapRewards(AbstractRewards[Ensemble]):
         new = torch.poisson(torch.ones(len(seen) - len(state.counts), self.members), generator)
         counts = torch.cat([state.counts, new])
         age = fading(len(seen), self.forgetting)
-        weights = []
-        for member, own in zip(state.weights, counts.T, strict=True):
-            importance = own if age is None else own * age
-            weights.append(
-                self.descent.fit(
-                    ArmOutput(self.network), member, inputs, seen.rewards, generator, importance=importance
-                )
-            )
-        return Ensemble(torch.stack(weights), history, counts)
+        fit = Fit(ArmOutput(self.network), inputs, seen.rewards, counts.T if age is None else counts.T * age)
+        return Ensemble(self.descent.fit(fit, state.weights, generator), history, counts)
 
     def expect(self, state: Ensemble, context: Float[Tensor, " feature"], spread: bool = True) -> ArmRewards:
         """Return mean and standard deviation over the networks."""
@@ -189,16 +183,14 @@ class DropoutRewards(AbstractRewards[Dropped]):
         history = state.history.merged()
         seen = history.seen
         inputs = OutputPerArm(self.arms).pulled(seen.contexts, seen.arms)
-        weights = self.descent.fit(
+        fit = Fit(
             ArmOutput(self.network),
-            state.weights,
             inputs,
             seen.rewards,
-            generator,
-            importance=fading(len(seen), self.forgetting),
+            fading(len(seen), self.forgetting),
             perturb=lambda theta: theta * self._mask(generator),
         )
-        return Dropped(weights, history)
+        return Dropped(self.descent.fit(fit, state.weights, generator), history)
 
     def _mask(self, generator: torch.Generator) -> Tensor:
         """Return what weights are multiplied by: those that leave a dropped unit by 0, others by 1 / (1 - p)."""

@@ -11,6 +11,36 @@ from tsforecast.learners.network import AbstractNetwork
 
 
 @dataclasses.dataclass(frozen=True)
+class Fit:
+    """What a network is fitted to: L(w) = mean_i c_i (f(x_i; w) - r_i)^2 / 2.
+
+    Attributes:
+        network: With one output.
+        inputs: Of the network.
+        targets: Rewards r.
+        importance: How much each row counts, c, perhaps for each of several networks; None for once.
+        anchor: Weights towards which others decay; None for zeros.
+        perturb: What is done to the weights before each step takes its gradient, such as dropout.
+    """
+
+    network: AbstractNetwork
+    inputs: Float[Tensor, "row input"]
+    targets: Float[Tensor, " row"]
+    importance: Float[Tensor, "*member row"] | None = None
+    anchor: Float[Tensor, " weight"] | None = None
+    perturb: Callable[[Tensor], Tensor] | None = None
+
+    def loss(self, weights: Float[Tensor, "*member weight"], rows: Tensor | slice) -> Float[Tensor, ""]:
+        """Return L over some of the rows; of several networks the sum."""
+        used = weights if self.perturb is None else self.perturb(weights)
+        network = self.network if used.ndim == 1 else torch.func.vmap(self.network, (0, None))
+        squares = (network(used, self.inputs[rows])[..., 0] - self.targets[rows]).square()
+        if self.importance is not None:
+            squares = squares * self.importance[..., rows]
+        return 0.5 * squares.mean(-1).sum()
+
+
+@dataclasses.dataclass(frozen=True)
 class Descent:
     """Adam on the mean squared error, with weight decay towards an anchor (Kingma and Ba 2015).
 
@@ -31,53 +61,26 @@ class Descent:
             raise ValueError(f"expected steps of at least 0, rows and a positive rate, got {self}")
 
     def fit(
-        self,
-        network: AbstractNetwork,
-        weights: Float[Tensor, " weight"],
-        inputs: Float[Tensor, "row input"],
-        targets: Float[Tensor, " row"],
-        generator: torch.Generator,
-        anchor: Float[Tensor, " weight"] | None = None,
-        importance: Float[Tensor, " row"] | None = None,
-        perturb: Callable[[Tensor], Tensor] | None = None,
-    ) -> Float[Tensor, " weight"]:
+        self, fit: Fit, weights: Float[Tensor, "*member weight"], generator: torch.Generator
+    ) -> Float[Tensor, "*member weight"]:
         """Return the weights after all steps.
 
         Args:
-            network: With one output.
-            weights: To begin with.
-            inputs: Of the network.
-            targets: Rewards.
+            fit: What is minimised.
+            weights: To begin with, perhaps of several networks. These share the rows of each step.
             generator: Of the rows of each step.
-            anchor: Of the decay; None for zeros.
-            importance: How much each row counts; None for once.
-            perturb: What is done to the weights before each step takes its gradient, such as dropout.
         """
-        return self.iterates(network, weights, inputs, targets, generator, anchor, importance, perturb)[-1]
+        return self.iterates(fit, weights, generator)[-1]
 
     def iterates(
-        self,
-        network: AbstractNetwork,
-        weights: Float[Tensor, " weight"],
-        inputs: Float[Tensor, "row input"],
-        targets: Float[Tensor, " row"],
-        generator: torch.Generator,
-        anchor: Float[Tensor, " weight"] | None = None,
-        importance: Float[Tensor, " row"] | None = None,
-        perturb: Callable[[Tensor], Tensor] | None = None,
-        every: int = 0,
-    ) -> Float[Tensor, "iterate weight"]:
+        self, fit: Fit, weights: Float[Tensor, "*member weight"], generator: torch.Generator, every: int = 0
+    ) -> Float[Tensor, "iterate *member weight"]:
         """Return the weights after every so many steps, and in the end.
 
         Args:
-            network: As for `fit`.
+            fit: As for `fit`.
             weights: As for `fit`.
-            inputs: As for `fit`.
-            targets: As for `fit`.
             generator: As for `fit`.
-            anchor: As for `fit`.
-            importance: As for `fit`.
-            perturb: As for `fit`.
             every: Steps between two iterates; 0 for the last alone.
         """
         theta = weights.detach().clone().requires_grad_()
@@ -85,16 +88,13 @@ class Descent:
         kept: list[Tensor] = []
         for step in range(self.steps):
             rows: Tensor | slice = slice(None)
-            if len(targets) > self.batch:
-                rows = torch.randint(len(targets), (self.batch,), generator=generator)
+            if len(fit.targets) > self.batch:
+                rows = torch.randint(len(fit.targets), (self.batch,), generator=generator)
             with torch.enable_grad():
-                used = theta if perturb is None else perturb(theta)
-                squares = (network(used, inputs[rows])[:, 0] - targets[rows]).square()
-                if importance is not None:
-                    squares = squares * importance[rows]
-                loss = 0.5 * squares.mean()
+                loss = fit.loss(theta, rows)
                 if self.decay:
-                    loss = loss + 0.5 * self.decay * (theta if anchor is None else theta - anchor).square().sum()
+                    away = theta if fit.anchor is None else theta - fit.anchor
+                    loss = loss + 0.5 * self.decay * away.square().sum()
                 (theta.grad,) = torch.autograd.grad(loss, theta)
             optimiser.step()
             if every and step % every == every - 1 and step < self.steps - 1:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from tsforecast.core.gaussian import register_record
 from tsforecast.decisions.encoding import AbstractEncoding
-from tsforecast.decisions.fitting import Descent
+from tsforecast.decisions.fitting import Descent, Fit
 from tsforecast.decisions.rewards import AbstractRewards, ArmRewards, Interactions, learn_in_turn
 from tsforecast.learners.gaussian_learner import GaussianLearner
 from tsforecast.learners.over_network import AbstractNetworkLearner
@@ -61,7 +61,7 @@ class LearntRewards(AbstractRewards[Centred]):
     def warm_up(self, state: Centred, seen: Interactions, generator: torch.Generator) -> Centred:
         """Fit the network, put the prior around it, and learn from the rewards in turn."""
         inputs = self.encoding.pulled(seen.contexts, seen.arms)
-        origin = self.descent.fit(self.learner.network, state.origin, inputs, seen.rewards, generator)
+        origin = self.descent.fit(Fit(self.learner.network, inputs, seen.rewards), state.origin, generator)
         return learn_in_turn(self, Centred(origin, around(self.learner, origin).init()), seen, generator)
 
     def learn(

@@ -10,7 +10,7 @@ from tsforecast.core.gaussian import register_record
 from tsforecast.core.linalg import symmetrise
 from tsforecast.decisions.buffer import History
 from tsforecast.decisions.encoding import ArmOutput, OutputPerArm
-from tsforecast.decisions.fitting import Descent, gradient_step
+from tsforecast.decisions.fitting import Descent, Fit, gradient_step
 from tsforecast.decisions.linear import Heads, draw_heads, expect_heads, fit_heads, regression
 from tsforecast.decisions.neural_linear import NeuralLinear, fading, hidden
 from tsforecast.decisions.rewards import AbstractRewards, ArmRewards, Interactions
@@ -91,8 +91,8 @@ class MatchedRewards(AbstractRewards[Matched]):
         """Train on the rewards of the arms that were pulled; there is nothing to match yet."""
         history = dataclasses.replace(state.model.history, seen=seen).merged(self.memory, each_arm=True)
         inputs = OutputPerArm(self.arms).pulled(seen.contexts, seen.arms)
-        network = ArmOutput(self.network)
-        weights = self.descent.fit(network, state.model.weights, inputs, seen.rewards, generator)
+        fit = Fit(ArmOutput(self.network), inputs, seen.rewards)
+        weights = self.descent.fit(fit, state.model.weights, generator)
         features = hidden(self.network, weights, seen.contexts)
         return Matched(NeuralLinear(weights, fit_heads(state.priors, features, seen), history), state.priors)
 

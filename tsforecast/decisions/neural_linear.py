@@ -9,7 +9,7 @@ from torch import Tensor
 from tsforecast.core.gaussian import register_record
 from tsforecast.decisions.buffer import History
 from tsforecast.decisions.encoding import ArmOutput, OutputPerArm
-from tsforecast.decisions.fitting import Descent
+from tsforecast.decisions.fitting import Descent, Fit
 from tsforecast.decisions.linear import Heads, draw_heads, expect_heads, fit_heads, regression
 from tsforecast.decisions.rewards import AbstractRewards, ArmRewards, Interactions
 from tsforecast.learners.conjugate import ConjugateRegression
@@ -117,8 +117,8 @@ class NeuralLinearRewards(AbstractRewards[NeuralLinear]):
         seen = history.seen
         importance = fading(len(seen), self.forgetting)
         inputs = OutputPerArm(self.arms).pulled(seen.contexts, seen.arms)
-        network = ArmOutput(self.network)
-        weights = self.descent.fit(network, state.weights, inputs, seen.rewards, generator, importance=importance)
+        fit = Fit(ArmOutput(self.network), inputs, seen.rewards, importance)
+        weights = self.descent.fit(fit, state.weights, generator)
         features = hidden(self.network, weights, seen.contexts)
         return NeuralLinear(weights, fit_heads(self._prior(), features, seen, importance), history)
 

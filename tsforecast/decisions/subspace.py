@@ -9,7 +9,7 @@ from torch import Tensor
 
 from tsforecast.core.gaussian import register_record
 from tsforecast.decisions.encoding import AbstractEncoding
-from tsforecast.decisions.fitting import Descent
+from tsforecast.decisions.fitting import Descent, Fit
 from tsforecast.decisions.learnt import draw_rewards, expect_rewards
 from tsforecast.decisions.rewards import AbstractRewards, ArmRewards, Interactions, learn_in_turn
 from tsforecast.learners.drift import AbstractDrift, NoDrift
@@ -99,7 +99,7 @@ class SubspaceRewards(AbstractRewards[InSubspace]):
     def warm_up(self, state: InSubspace, seen: Interactions, generator: torch.Generator) -> InSubspace:
         """Fit the network, choose origin and directions, and learn from the rewards in turn."""
         inputs = self.encoding.pulled(seen.contexts, seen.arms)
-        iterates = self.descent.iterates(self.network, state.origin, inputs, seen.rewards, generator, every=1)
+        iterates = self.descent.iterates(Fit(self.network, inputs, seen.rewards), state.origin, generator, every=1)
         basis = basis_of_iterates(iterates, self._dim) if self.iterated else state.basis
         belief = self._learner(iterates[-1], basis).init()
         return learn_in_turn(self, InSubspace(iterates[-1], basis, belief), seen, generator)

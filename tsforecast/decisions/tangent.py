@@ -9,7 +9,7 @@ from torch import Tensor
 from tsforecast.core.gaussian import register_record
 from tsforecast.decisions.buffer import History
 from tsforecast.decisions.encoding import AbstractEncoding
-from tsforecast.decisions.fitting import Descent
+from tsforecast.decisions.fitting import Descent, Fit
 from tsforecast.decisions.neural_linear import fading
 from tsforecast.decisions.rewards import AbstractRewards, ArmRewards, Interactions
 from tsforecast.learners.network import AbstractNetwork
@@ -22,7 +22,8 @@ class Tangent:
 
     Attributes:
         weights: Of the network.
-        design: lam I + sum g g' / m; of the diagonal form the diagonal, else the inverse.
+        design: Z = lam I + sum g g' / m; of the diagonal form the diagonal, of the full form the inverse, or Z itself
+            where it forgets.
         history: All rounds.
     """
 
@@ -77,7 +78,8 @@ class TangentRewards(AbstractRewards[Tangent]):
     def init(self, generator: torch.Generator) -> Tangent:
         """Return the initial network, and Z = lam I."""
         design = torch.full_like(self.mean, self.lam)
-        design = torch.diag_embed(1 / design) if self.full else design
+        if self.full:
+            design = torch.diag_embed(design if self.forgetting else 1 / design)
         return Tangent(self.mean, design, History.empty(self.every, self.features, self.mean.dtype))
 
     def warm_up(self, state: Tangent, seen: Interactions, generator: torch.Generator) -> Tangent:
@@ -104,18 +106,22 @@ class TangentRewards(AbstractRewards[Tangent]):
     def _counted(self, state: Tangent, context: Tensor, arm: int) -> Tangent:
         inputs = self.encoding.pulled(context.unsqueeze(0), torch.tensor([arm]))
         gradient = self.network.linearise(state.weights, inputs)[1][0, 0] / self.width**0.5
-        keep = 1 - self.forgetting
+        design, keep = state.design, 1 - self.forgetting
         if not self.full:
-            design = keep * state.design + (1 - keep) * self.lam + gradient.square()
-            return dataclasses.replace(state, design=design)
-        inverse = state.design
-        if self.forgetting:
-            precision = keep * torch.linalg.inv(inverse)
-            precision.diagonal().add_((1 - keep) * self.lam)
-            inverse = torch.linalg.inv(precision)
-        moved = inverse @ gradient
-        inverse = inverse - torch.outer(moved, moved) / (1 + gradient @ moved)
-        return dataclasses.replace(state, design=inverse)
+            design = keep * design + (1 - keep) * self.lam + gradient.square()
+        elif self.forgetting:
+            design = keep * design + torch.outer(gradient, gradient)
+            design.diagonal().add_((1 - keep) * self.lam)
+        else:
+            moved = design @ gradient
+            design = design - torch.outer(moved, moved) / (1 + gradient @ moved)
+        return dataclasses.replace(state, design=design)
+
+    def _divided(self, design: Tensor, gradients: Float[Tensor, "arm weight"]) -> Float[Tensor, "arm weight"]:
+        """Return Z^-1 g of each arm."""
+        if not self.full:
+            return gradients / design
+        return torch.linalg.solve(design, gradients.mT).mT if self.forgetting else gradients @ design
 
     def _trained(self, state: Tangent, generator: torch.Generator) -> Tangent:
         history = state.history.merged()
@@ -123,10 +129,8 @@ class TangentRewards(AbstractRewards[Tangent]):
         inputs = self.encoding.pulled(seen.contexts, seen.arms)
         importance = fading(len(seen), self.forgetting)
         descent = dataclasses.replace(self.descent, decay=self.width * self.lam / len(seen))
-        weights = descent.fit(
-            self.network, state.weights, inputs, seen.rewards, generator, self.mean, importance=importance
-        )
-        return Tangent(weights, state.design, history)
+        fit = Fit(self.network, inputs, seen.rewards, importance, self.mean)
+        return Tangent(descent.fit(fit, state.weights, generator), state.design, history)
 
     def expect(self, state: Tangent, context: Float[Tensor, " feature"], spread: bool = True) -> ArmRewards:
         """Return mu and nu sigma."""
@@ -136,8 +140,7 @@ class TangentRewards(AbstractRewards[Tangent]):
             return ArmRewards(mean, torch.zeros_like(mean))
         outputs, jacobian = self.network.linearise(state.weights, inputs)
         gradients = jacobian[:, 0]
-        moved = gradients @ state.design if self.full else gradients / state.design
-        variance = self.lam * (moved * gradients).sum(-1) / self.width
+        variance = self.lam * (self._divided(state.design, gradients) * gradients).sum(-1) / self.width
         return ArmRewards(outputs[:, 0], self.nu * variance.clamp_min(0).sqrt())
 
     def draw(
