@@ -10,7 +10,7 @@ import torch
 from tsforecast.cli import main
 from tsforecast.decisions import FUNCTIONS, Evaluations, Surrogate, ThompsonOptimiser, TrustRegion
 from tsforecast.decisions.ascent import Ascent
-from tsforecast.learners import LEARNERS, LearnerConfig
+from tsforecast.learners import LEARNERS, GaussianLikelihood, LearnerConfig, as_network
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -66,6 +66,32 @@ def test_the_trust_region_follows_successes_and_failures():
     for settings in ({"side": 3.0}, {"least": 1.0}, {"patience": 0}, {"neighbours": 1}):
         with pytest.raises(ValueError, match="expected"):
             TrustRegion(**settings)
+
+
+def test_a_draw_of_the_surrogate_is_one_of_linear_regression_on_its_features():
+    """With `ekf`: the posterior written out, and the draw of its generator."""
+    surrogate = Surrogate(LearnerConfig("ekf", variance=0.1), hidden=(40,), noise=0.05)
+    x, new = torch.randn(2, 6, 2, generator=generator(), dtype=torch.float64)
+    y, features = x[:, 0].sin(), surrogate._features(2, 7)
+    known, wanted = (torch.cat([features(z), torch.ones_like(z[:, :1])], -1) for z in (x, new))
+    learner = surrogate.learner.build(as_network(torch.nn.Linear(40, 1)), GaussianLikelihood(0.05), wanted[0] * 0, 7)
+    belief = learner.update(learner.init(), known[:, :-1], y.unsqueeze(-1))
+    cov = torch.linalg.inv(known.T @ known / 0.05 + torch.eye(41, dtype=torch.float64) / 0.1)
+    torch.testing.assert_close(belief.cov, cov, rtol=0, atol=1e-8)
+    torch.testing.assert_close(belief.mean, cov @ known.T @ y / 0.05, rtol=0, atol=1e-8)
+    weights = learner.sample(belief, 1, generator(7))[0]
+    torch.testing.assert_close(surrogate.draw(x, y, 7)(new), wanted @ weights, rtol=0, atol=1e-8)
+
+
+def test_a_wide_surrogate_has_the_prior_of_a_narrow_one():
+    """The variance of the prior at a point, variance |phi|^2, is a mean over units: within 4 standard errors."""
+    x = torch.tensor([[0.5, -0.3]], dtype=torch.float64)
+    squares = {
+        width: torch.stack([Surrogate(hidden=(width,))._features(2, seed)(x).square().sum() for seed in range(200)])
+        for width in (20, 300)
+    }
+    error = sum(values.var() / 200 for values in squares.values()) ** 0.5
+    assert abs(squares[20].mean() - squares[300].mean()) < 4 * error
 
 
 @pytest.mark.parametrize("name", [name for name, learner in LEARNERS.items() if learner.numbers])

@@ -30,8 +30,8 @@ def optimise() -> ArgumentParser:
     group.add_argument("--maximise", action="store_true", help="look for the largest value")
     group = command.add_argument_group("surrogate")
     group.add_argument("--learner", type=str, default="vd-ekf", help=", ".join(names.OF_NUMBERS))
-    group.add_argument("--hidden", type=int, nargs="+", default=[100], help="widths of hidden layers")
-    group.add_argument("--variance", type=float, default=0.1, help="of every weight in the prior")
+    group.add_argument("--hidden", type=int, nargs="+", default=[300], help="widths of hidden layers")
+    group.add_argument("--variance", type=float, default=0.1, help="of a weight of the last layer in the prior")
     group.add_argument(
         "--scale", type=float, default=2.0, help="of the first layer: larger for functions that bend more"
     )

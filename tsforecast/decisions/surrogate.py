@@ -1,4 +1,4 @@
-"""A network that stands for a costly function: fitted to its values by any learner, and drawn from its belief."""
+"""A network that stands for a costly function: its last layer is fitted to values by any learner, and drawn."""
 
 import dataclasses
 import itertools
@@ -15,11 +15,16 @@ from tsforecast.learners.likelihood import GaussianLikelihood
 from tsforecast.learners.named import LEARNERS
 
 _BIAS = 0.1  # standard deviation of biases behind the first layer
+_WIDTH = 100  # of a last hidden layer whose units are not scaled; others are, so that the prior is the same
 
 
 @dataclasses.dataclass(frozen=True)
 class Surrogate:
-    """A network of tanh units, whose weights a learner knows by all values together.
+    """A network of tanh units with random hidden layers, whose last layer a learner knows by all values together.
+
+    The function is then linear in what is learnt, so that a draw from the belief of `ekf` is one from the posterior.
+    Were all layers drawn, the function would bend in ways that no value speaks for, at the values, too. With one wide
+    layer it is a Gaussian process (Neal 1996), drawn as in Rahimi and Recht, *Random features* (2007).
 
     Attributes:
         learner: Settings of the learner.
@@ -32,7 +37,7 @@ class Surrogate:
     """
 
     learner: LearnerConfig = dataclasses.field(default_factory=lambda: LearnerConfig("vd-ekf"))
-    hidden: tuple[int, ...] = (100,)
+    hidden: tuple[int, ...] = (300,)
     scale: float = 2.0
     noise: float = 1e-3
 
@@ -51,31 +56,32 @@ class Surrogate:
         values: Float[Tensor, " point"],
         seed: int,
     ) -> Callable[[Tensor], Tensor]:
-        """Return one function from the belief given some values: f(x; theta) with theta drawn from it.
+        """Return one function from the belief given some values: w' phi(x) with weights w drawn from it.
 
         Args:
             inputs: Where the function is known, of the order of 1.
             values: There, standardised.
             seed: Of initial weights, of what the learner draws and of the draw.
         """
-        network, mean = self._network(inputs.shape[-1], seed)
-        learner = self.learner.build(network, GaussianLikelihood(self.noise), mean, seed)
+        features = self._features(inputs.shape[-1], seed)
+        network = LayerChain((self.hidden[-1], 1), (nn.Identity,), (True,))
+        zeros = torch.zeros(network.size, dtype=torch.float64)
+        learner = self.learner.build(network, GaussianLikelihood(self.noise), zeros, seed)
         generator = torch.Generator().manual_seed(seed)
         with torch.no_grad():
-            belief = learner.update(learner.init(), inputs, values.unsqueeze(-1), generator=generator)
+            belief = learner.update(learner.init(), features(inputs), values.unsqueeze(-1), generator=generator)
             weights = learner.sample(belief, 1, generator)[0]
-        return lambda x: learner.network(weights, x)[:, 0]
+        return lambda x: learner.network(weights, features(x))[:, 0]
 
-    def _network(self, dim: int, seed: int) -> tuple[LayerChain, Tensor]:
-        """Return the network with random weights, but for the last layer: it begins as 0 everywhere."""
+    def _features(self, dim: int, seed: int) -> Callable[[Tensor], Tensor]:
+        """Return the last hidden layer of a network with random weights, as a function."""
         generator = torch.Generator().manual_seed(seed)
-        widths = (dim, *self.hidden, 1)
+        widths = (dim, *self.hidden)
         parts = []
         for k, (fan_in, fan_out) in enumerate(itertools.pairwise(widths)):
             wide, shift = (self.scale, self.scale) if k == 0 else (1.0, _BIAS)
-            if k == len(widths) - 2:
-                wide = shift = 0.0
             draw = torch.randn(fan_out, fan_in + 1, generator=generator, dtype=torch.float64)
             parts += [(wide * fan_in**-0.5 * draw[:, :-1]).flatten(), shift * draw[:, -1]]
-        activations = (*(nn.Tanh for _ in self.hidden), nn.Identity)
-        return LayerChain(widths, activations, (True,) * len(activations)), torch.cat(parts)
+        layers = len(self.hidden)
+        network, weights = LayerChain(widths, (nn.Tanh,) * layers, (True,) * layers), torch.cat(parts)
+        return lambda x: network(weights, x) * (_WIDTH / self.hidden[-1]) ** 0.5
