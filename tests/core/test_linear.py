@@ -1,3 +1,6 @@
+import dataclasses
+import math
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -305,6 +308,25 @@ def test_blocks_of_any_length_give_the_likelihood_of_every_step(steps, targets):
     same(belief, expected.belief)
 
 
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("missing", [True, False])
+def test_variances_that_grow_alike_leave_the_errors(shared, missing):
+    """Parts of the likelihood of a system say what it is with all variances times a factor."""
+    rng, factor = generator(7), 2.3
+    system, prior = (
+        random_system((1,) if shared else (1, 2), 3, 1, rng),
+        random_gaussian(() if shared else (2,), 3, rng),
+    )
+    values, observed = random_data((7, 2), 1, rng)
+    seen = observed if missing else None
+    belief, scales, squares = system.innovations(prior, values, seen)
+    same(belief, system.posterior(prior, values, seen)[0])
+    wide = LinearSystem(*(dataclasses.replace(x, noise=factor * x.noise) for x in (system.transition, system.emission)))
+    expected = wide.posterior(dataclasses.replace(prior, cov=factor * prior.cov), values, seen)[1]
+    count = observed.squeeze(-1).to(values.dtype) if missing else torch.ones_like(scales)
+    torch.testing.assert_close(scales - 0.5 * count * math.log(factor) - 0.5 * squares / factor, expected, **EXACT)
+
+
 @pytest.mark.parametrize("length", [1, 2, 3])
 def test_blocks_of_a_varying_system_compose(length):
     """The recursion of `blocks` also holds where parameters vary: forced, since the default takes one step a block."""
@@ -313,7 +335,7 @@ def test_blocks_of_a_varying_system_compose(length):
     rng = generator(12)
     system, prior = random_system((6, 2), 3, 2, rng), random_gaussian((2,), 3, rng)
     values, observed = random_data((6, 2), 2, rng)
-    belief, terms = condition_on_blocks(system.blocks(0, length, 6 // length), prior, values, observed)
+    belief, (terms,) = condition_on_blocks(system.blocks(0, length, 6 // length), prior, values, observed)
     expected = kalman.filter(system, prior, values, observed)
     torch.testing.assert_close(terms, expected.log_likelihood, **EXACT)
     same(belief, expected.belief)

@@ -116,6 +116,7 @@ def test_series_that_are_too_short_are_left_out():
     assert len(comparison(task(lengths=(60, 60, 9)), 0).entries) == 2
     assert comparison(task(lengths=(32, 32)), 0).windows == 2
     assert comparison(task(lengths=(20, 20)), 0) is None
+    assert [comparison(task(lengths=(length, length)), 0).windows for length in (200, 1000)] == [5, 10]
     assert len(comparison(task(lengths=(40,) * 200), 0).entries) == 128
     found = select(task(lengths=(20, 20)), lambda *_: pytest.fail("nothing is to be compared"))
     assert found.chosen == Candidate("bank")
@@ -138,6 +139,11 @@ def test_candidates():
     assert [str(c) for c in candidates(task())] == ["bank", "issm", "issm objective=likelihood"]
     assert "bank scales=free" in [str(c) for c in candidates(task(lengths=(300, 300)))]
     assert [str(c) for c in candidates(task(targets=2))] == ["gls"]
+    hours = [entry | {"start": pd.Period("2020-01-01 00:00", "h")} for entry in entries(lengths=(600, 600))]
+    of_days = "issm components=damped_level+hour_of_day train_horizon=72"
+    assert of_days in [str(c) for c in candidates(ForecastTask("toy", "h", 24, 0, hours))]
+    assert of_days in [str(c) for c in candidates(ForecastTask("toy", "h", 24, 0, hours), ["issm"])]
+    assert not any(c.is_of_model for c in candidates(ForecastTask("toy", "h", 24, 0, hours)) if str(c) == of_days)
     shares = [{**entry, "target": np.clip(entry["target"] / 100, 0, 1)} for entry in entries()]
     assert "issm transformation=logit" in [str(c) for c in candidates(ForecastTask("toy", "M", 4, 0, shares))]
     daily = ForecastTask("toy", "D", 4, 0, entries(lengths=(800,), freq="D"))

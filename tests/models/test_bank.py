@@ -5,14 +5,18 @@ import pickle
 
 import pytest
 import torch
+from scipy.stats import gamma, multivariate_t
 
 from tests.models.cases import entries_of, make_batch, make_model
 from tsforecast import StateSpaceEstimator
+from tsforecast.core import Gaussian, kalman
 from tsforecast.models import MODELS
 from tsforecast.models import make_model as build
 from tsforecast.models.parts.component_names import structures_of
 from tsforecast.models.parts.objectives import crps_of_mixture
 from tsforecast.models.parts.transformation import OF_SIZE_ONE, log_slope, restored, transformed
+from tsforecast.models.parts.units import scaled
+from tsforecast.models.parts.volatility import InverseGamma
 from tsforecast.models.records import Series
 
 EXACT = {"rtol": 1e-9, "atol": 1e-9}
@@ -36,28 +40,92 @@ def alone(bank, structure: int):
 
 
 def test_the_models_of_a_bank_are_issms():
-    """Their beliefs and their likelihoods, of which the evidence is made."""
+    """Their beliefs are; and their densities are Student's t, the Gaussian of an issm of unknown variance.
+
+    With nothing forgotten, the density of a whole past is the multivariate one.
+    """
     bank = make_model("bank", structures="damped_trend,level+day_of_week", transformations="none,symlog")
     with torch.no_grad():
-        bank.dynamics.log_memory.fill_(20.0)
+        bank.dynamics.log_shape.copy_(torch.tensor([[0.5, 1.0], [2.0, 1.5]]))
         bank.dynamics.log_power.fill_(0.0)
+    bank.dynamics.forgetting = bank.dynamics.settling = torch.ones_like
     batch = make_batch(bank, entries_of("bank"))
-    state = bank.filter(batch)[0].bank
+    with torch.no_grad():
+        state = bank.filter(batch)[0].bank
+    seen = batch["past_observed"].squeeze(-1)
     for number in range(2):
         issm = alone(bank, number)
         belongs = {**batch, "series_index": torch.zeros_like(batch["series_index"])}
         if number == 0:
             belongs |= {f"{part}_season_index": batch[f"{part}_season_index"][..., :0] for part in ("past", "future")}
-        belief, terms = issm.filter(belongs)
+        with torch.no_grad():
+            belief = issm.filter(belongs)[0]
+            time_slice = issm.inference.slice_of(belongs, "past")
+            model = issm.dynamics.linear(time_slice, Series.of(belongs))
+            joint = model.system.predictive(model.prior, len(time_slice.values))
         torch.testing.assert_close(state.states[number].mean[:, 0], belief.gaussian.mean, **EXACT)
         torch.testing.assert_close(state.states[number].cov[:, 0], belief.gaussian.cov, **EXACT)
-        count = batch["past_observed"].sum((1, 2))
-        memory = bank.dynamics.log_memory.clamp(0.0, 9.0).exp()
-        age = count - batch["past_observed"].squeeze(-1).T.cumsum(0)
-        units = (terms - torch.where(batch["past_observed"].squeeze(-1).T, state.scale[:, 0].log(), 0.0)) * (
-            -age / memory
-        ).exp()
-        torch.testing.assert_close(state.evidence[:, number, 0], units.sum(0), **EXACT)
+        shape = bank.dynamics.log_shape[number, 0].exp().item()
+        values = (time_slice.values.squeeze(-1).T - belief.location) / belief.scale
+        for k, own in enumerate(seen):
+            known = multivariate_t(joint.mean[k][own].numpy(), joint.cov[k][own][:, own].numpy(), df=2 * shape)
+            density = known.logpdf(values[k][own].detach().numpy()) - own.sum() * state.scale[k, 0].log()
+            torch.testing.assert_close(state.evidence[k, number, 0], density.to(state.evidence), **EXACT)
+
+
+def test_variances_settle():
+    """The belief over them is that of a loop over the steps, which goes back to the prior a little in each."""
+    bank = make_model("bank")
+    entries = entries_of("bank")
+    with torch.no_grad():
+        bank.dynamics.log_volatility_memory.fill_(1.0)
+        found = bank.filter(make_batch(bank, entries))[0].bank
+        batch = make_batch(bank, entries)
+        past = bank.inference.slice_of(batch, "past")
+        state = bank.inference.members.beginning(past, Series.of(batch))
+        _, _, squares = bank.inference.members.errors(past, Series.of(batch), state)
+        count, total = state.seen, state.squares
+        for square, seen in zip(squares, past.observed, strict=True):
+            count = torch.where(seen[:, 0], math.exp(-math.exp(-1.0)) * count + 1, count)
+            total = torch.where(seen[..., None], math.exp(-math.exp(-1.0)) * total + square, total)
+        belief = bank.dynamics.volatility(count, total)
+    torch.testing.assert_close(found.seen, count, **EXACT)
+    torch.testing.assert_close(found.squares, total, **EXACT)
+    torch.testing.assert_close(
+        belief.shape[:, 0, 0] - 0.5 * count, bank.dynamics.log_shape[0, 0].exp().expand(3), **EXACT
+    )
+
+
+def test_what_is_missing_is_as_wide_as_the_values_around_it():
+    """The spread of what is filled in is that of the smoother, times the widths: within four standard errors."""
+    bank, count = make_model("bank", structures="level", transformations="none"), 20_000
+    entries = entries_of("bank")
+    entries[0]["target"][12] = math.nan
+    batch = make_batch(bank, entries)
+    with torch.no_grad():
+        bank.dynamics.log_volatility_memory.fill_(1.0)
+        filled = bank.impute(batch, count, torch.Generator().manual_seed(0)).squeeze(-1)[0]
+        at = int(torch.nonzero(filled.std(0) > 0)[-1])
+        past, series = bank.inference.slice_of(batch, "past"), Series.of(batch)
+        state = bank.inference.members.beginning(past, series)
+        (model,) = bank.inference.members.models(bank.inference.members.wide(past, state.size), series)
+        values, observed = scaled(bank.inference.members.wide(past, state.size), state.location, state.scale)
+        smoothed = kalman.smooth(model.system, model.prior, values, observed).states
+        emitted = model.system.at(at)[1].marginal(Gaussian(smoothed.mean[at], smoothed.cov[at]))
+        unit = (state.size * state.scale)[0]
+        centre = (emitted.mean[0] * state.scale[0] + state.location[0]) * state.size[0]
+        squares = ((filled[:, at] - centre) / unit).square() / emitted.variance[0]
+        expected = bank.inference._widths_within(past, series)[0, :, at].square().mean()
+    assert abs(squares.mean() - expected) < 4 * squares.std() / math.sqrt(count)
+    assert abs(expected - 1) > 8 * squares.std() / math.sqrt(count)
+
+
+def test_widths_are_those_of_the_inverse_gamma():
+    """Their nodes are near its quantiles, in the middle of thirds."""
+    belief = InverseGamma(torch.tensor([1.0, 3.0, 30.0]), torch.tensor([2.0, 1.0, 60.0]))
+    for shape, rate, found in zip(belief.shape, belief.rate, belief.widths(), strict=True):
+        exact = gamma(shape.item(), scale=1 / rate.item()).ppf([1 / 6, 1 / 2, 5 / 6]) ** -0.5
+        torch.testing.assert_close(found, torch.tensor(exact, dtype=found.dtype), rtol=0.03, atol=0)
 
 
 @pytest.mark.parametrize("name", OF_SIZE_ONE)
@@ -111,7 +179,7 @@ def test_steps_are_weighed_by_what_came_before(monkeypatch):
     batch = make_batch(bank, entries_of("bank"))
     with torch.no_grad():
         whole, steps = bank.filter(batch)
-        monkeypatch.setattr("tsforecast.models.parts.bank._STEPS", 3)
+        monkeypatch.setattr("tsforecast.models.parts.volatility._STEPS", 3)
         torch.testing.assert_close(bank.filter(batch)[1], steps, **EXACT)
         past = bank.inference.slice_of(batch, "past")
         state, terms = bank.inference._after(past, Series.of(batch), None)
@@ -163,27 +231,30 @@ def test_changes_over_gaps_do_not_count():
 
 
 def test_the_future_has_the_likelihood_of_the_mixture():
-    """The joint density of all models by the dense Gaussian of the horizon, with the slopes of transformations."""
+    """The joint density of all models by the dense t of the horizon, with the slopes of transformations."""
     bank = make_model("bank")
+    bank.dynamics.settling = torch.ones_like
     batch = make_batch(bank, entries_of("bank"))
     with torch.no_grad():
         loss = bank.loss(batch)
         belief = bank.filter(batch)[0]
-        log_weight, joints = bank.inference._joints(belief, batch)
+        state, joints = bank.inference._joints(belief, batch)
+        log_weight = bank.dynamics.log_weight(state.evidence).flatten(1)
+        volatility = bank.dynamics.volatility(state.seen, state.squares)
         observed = batch["future_observed"].squeeze(-1)
         values = bank.inference.slice_of(batch, "future").values.squeeze(-1).T / belief.bank.size
         for k in range(len(values)):
             seen = observed[k]
             found = []
-            for joint in joints:
+            for structure, joint in enumerate(joints):
                 for number, name in enumerate(bank.dynamics.transformations):
                     row = number * len(values) + k
-                    normal = torch.distributions.MultivariateNormal(
-                        joint.mean[row][seen], joint.cov[row][seen][:, seen]
+                    shape, rate = (x[k, structure, number].item() for x in (volatility.shape, volatility.rate))
+                    known = multivariate_t(
+                        joint.mean[row][seen].numpy(), joint.cov[row][seen][:, seen].numpy() * rate / shape, 2 * shape
                     )
-                    found.append(
-                        normal.log_prob(transformed(values[k][seen], name)) + log_slope(values[k][seen], name).sum()
-                    )
+                    density = torch.tensor(known.logpdf(transformed(values[k][seen], name).numpy()))
+                    found.append(density + log_slope(values[k][seen], name).sum())
             total = torch.logsumexp(log_weight[k] + torch.stack(found), 0) / seen.sum()
             torch.testing.assert_close(loss[k], -total - belief.bank.scale[k, 0].log(), **EXACT)
 
@@ -194,6 +265,7 @@ def test_a_series_decides_for_its_structure():
     with torch.no_grad():
         for parameter in bank.parameters():
             parameter.zero_()
+        bank.dynamics.log_memory.fill_(3.0)
         for member in bank.dynamics.structures:
             member.parameters_of_series.population[: len(member.structure.noise_names)] = -3.0
     entries = entries_of("bank", lengths=(30, 30, 30))

@@ -192,7 +192,7 @@ def start_of(inference, batch):
     if isinstance(inference, PoolInference):
         state = PoolState(tuple(start_of(member, own) for member, own in inference.each(batch)))
     elif isinstance(inference, BankInference):
-        state = inference.beginning(time_slice, Series.of(batch))
+        state = inference.members.beginning(time_slice, Series.of(batch))
     elif isinstance(inference, ExactInference):
         _, state = linear_of(inference, time_slice, batch)
     else:

@@ -71,6 +71,34 @@ class AbstractLinearSystem(abc.ABC):
         Raises:
             NotPositiveDefiniteError: Naming step and series.
         """
+        belief, (terms,) = self._through(prior, values, observed, False)
+        return belief, terms
+
+    def innovations(
+        self,
+        prior: Gaussian,
+        values: Float[Tensor, "time *#batch target"],
+        observed: Bool[Tensor, "time *#batch target"] | None = None,
+    ) -> tuple[Gaussian, Float[Tensor, "time *batch"], Float[Tensor, "time *batch"]]:
+        """What `posterior` says, with the log-likelihood of each step in two parts: log_scale - square / 2.
+
+        With variances that are all v times as large the belief has the same mean and v times the covariance, and the
+        log-likelihood of a step with one target is log_scale - log(v) / 2 - square / (2 v).
+
+        Returns:
+            The belief; log N(0; 0, S) for the covariance S of every step's prediction; and the squares of its
+            standardised errors, summed over the targets.
+
+        Raises:
+            NotPositiveDefiniteError: Naming step and series.
+        """
+        belief, (terms, scales) = self._through(prior, values, observed, True)
+        return belief, scales, (2 * (scales - terms)).clamp_min(0.0)
+
+    def _through(
+        self, prior: Gaussian, values: Tensor, observed: Tensor | None, in_parts: bool
+    ) -> tuple[Gaussian, list[Tensor]]:
+        """Return the belief after a series and what `condition_on_blocks` says of every step."""
         num_steps = values.shape[0]
         batch = broadcast_shapes(prior.batch_shape, values.shape[1:-1])
         apart = observed is not None or prior.cov.shape[:-2].numel() > 1
@@ -81,18 +109,21 @@ class AbstractLinearSystem(abc.ABC):
         stretches = [(k * length, length, min(at_once, count - k)) for k in range(0, count, at_once)]
         if rest:
             stretches.append((count * length, rest, 1))
-        belief, terms = prior, []
+        belief, found = prior, []
         for first, size, number in stretches:
             time_slice = slice(first, first + size * number)
-            belief, terms_here = condition_on_blocks(
+            belief, here = condition_on_blocks(
                 self.blocks(first, size, number),
                 belief,
                 values[time_slice],
                 None if observed is None else observed[time_slice],
                 first,
+                in_parts,
             )
-            terms.append(terms_here)
-        return belief, torch.cat(terms) if terms else values.new_zeros(0, *prior.batch_shape)
+            found.append(here)
+        if not found:
+            return belief, [values.new_zeros(0, *prior.batch_shape)] * (1 + in_parts)
+        return belief, [torch.cat(parts) for parts in zip(*found, strict=True)]
 
     def log_likelihood(
         self,

@@ -16,6 +16,8 @@ _LONG = 20  # seasons from which parameters of each series may pay
 _MANY = 20  # series from which a network over them may pay
 _FEW_WINDOWS = 20  # horizons at the end that may be enough to train on
 _LINEAR_EPOCHS = 4  # of a model with particles, before these
+_OF_WINDOWS = frozenset({"train_length", "train_horizon"})
+_FAR = 3  # horizons that seasons alone are trained on
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,11 @@ class Candidate:
 
     model: str
     options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_of_model(self) -> bool:
+        """Return whether all options are the model's own, and none says how its training windows are cut."""
+        return not _OF_WINDOWS & set(self.options)
 
     def __str__(self) -> str:
         return " ".join([self.model, *(f"{name}={value}" for name, value in self.options.items())])
@@ -52,6 +59,7 @@ def candidates(task: ForecastTask, models: Sequence[str] | None = None) -> list[
         return [candidate for name in models for candidate in FAMILIES[name](task)]
     bank, *others = _banks(task)
     found = [bank, *others, Candidate("issm"), Candidate("issm", {"objective": "likelihood"})]
+    found += [Candidate("issm", _of_days(task))] if _is_long(task) and _of_days(task) else []
     found += [Candidate("issm", {"transformation": "logit"})] if _are_shares(task) else []
     return [*found, Candidate("gls")] if _is_long(task) else found
 
@@ -85,6 +93,13 @@ def _banks(task: ForecastTask) -> list[Candidate]:
     return found
 
 
+def _of_days(task: ForecastTask) -> dict[str, Any]:
+    """Return what fits the sun and the weather, which know no weekdays; nothing for steps of a day or more."""
+    if calendar_unit(task.freq)[1] not in ("h", "min"):
+        return {}
+    return {"components": "damped_level+hour_of_day", "train_horizon": _FAR * task.prediction_length}
+
+
 def _issms(task: ForecastTask) -> list[Candidate]:
     """Return issms: objective, transformation, components, scales and training windows, one changed at a time."""
     lowest = min((np.nanmin(e["target"]) for e in task.entries if np.isfinite(e["target"]).any()), default=0.0)
@@ -94,6 +109,7 @@ def _issms(task: ForecastTask) -> list[Candidate]:
     usual = "+".join(component_names("auto", task.freq))
     varied += [{"components": one} for one in structures_of("auto", task.freq) if one != usual]
     varied += [{"components": f"{usual}+year"}] if any("year" in str(bank) for bank in _banks(task)) else []
+    varied += [_of_days(task)] if _of_days(task) else []
     varied += [{"scales": "network"}] if len(task.entries) >= _MANY else []
     recent = _FEW_WINDOWS * task.prediction_length
     varied += [{"train_length": recent}] if _length(task) >= 2 * recent else []

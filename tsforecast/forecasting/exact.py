@@ -110,8 +110,10 @@ class ExactForecast(SampleForecast):
     def weights(self) -> dict[str, float]:
         """Return the weights of the models of a bank by name, the largest first; empty for other models."""
         found = self._batch.marginals
-        weights = found.log_weight[self._series].exp().tolist()
-        return dict(sorted(zip(found.names, weights, strict=False), key=lambda item: -item[1]))
+        weights = dict.fromkeys(found.names, 0.0)
+        for name, weight in zip(found.names, found.log_weight[self._series].exp().tolist(), strict=False):
+            weights[name] += weight
+        return dict(sorted(weights.items(), key=lambda item: -item[1]))
 
     @property
     def samples(self) -> NDArray[Any]:  # pyright: ignore[reportIncompatibleVariableOverride]

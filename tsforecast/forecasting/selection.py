@@ -23,6 +23,7 @@ ROUNDS = (8, 20)  # epochs of the short trainings; after a round, half of the ca
 _FEW = 3  # candidates that are all trained the longer time at once
 _SERIES = 128  # that candidates are compared on, at most
 _STEPS = 10_000  # at the end of each, likewise
+_MOST_WINDOWS, _SHARE = 10, 0.1  # of long series, which can spare this share of them
 _MARGIN = 0.01  # relative difference of scores below which the candidate that is named first is taken
 _POOLED = 0.02  # by how much a pool has to be better than its members, whose costs add up
 _LEAST = 0.1  # weight of a member of a pool
@@ -183,7 +184,8 @@ def comparison(task: ForecastTask, seed: int | None) -> ForecastTask | None:
     """Return a sample of the series whose last windows are for comparison; None where all series are too short."""
     steps = task.prediction_length
     season = default_season(task.freq)
-    for windows in range(WINDOWS, 0, -1):
+    length = float(np.median([entry["target"].shape[-1] for entry in task.entries]))
+    for windows in range(max(WINDOWS, min(_MOST_WINDOWS, int(_SHARE * length / steps))), 0, -1):
         least = windows * steps + max(steps + 1, 2 * season)
         long = [entry for entry in task.entries if entry["target"].shape[-1] >= least]
         if len(long) >= max(1, len(task.entries) // 2):
@@ -244,6 +246,8 @@ def _crps(quantiles: NDArray[np.float64], values: NDArray[np.float64]) -> NDArra
 def pooled(trials: Sequence[Trial], values: NDArray[np.float64], owner: NDArray[np.int64]) -> Trial | None:
     """Return the mixture of candidates with the lowest CRPS, its weights found on the same windows; None of one alone.
 
+    Members are those that differ in options of the model: how windows are cut is the same for all of a pool.
+
     With F = sum_k w_k F_k and X_k ~ F_k, the CRPS is sum_k w_k E|X_k - y| - sum_kl w_k w_l E|X_k - X_l| / 2 (Gneiting
     and Raftery 2007, eq. 21): it is quadratic in the weights. All series count alike, see `relative_scores`.
 
@@ -252,7 +256,7 @@ def pooled(trials: Sequence[Trial], values: NDArray[np.float64], owner: NDArray[
         values: Labels, see `labels_of`.
         owner: Their series.
     """
-    usable = [trial for trial in trials if trial.quantiles is not None]
+    usable = [trial for trial in trials if trial.quantiles is not None and trial.candidate.is_of_model]
     samples = [trial.quantiles for trial in usable if trial.quantiles is not None]
     seen, count = np.isfinite(values), len(usable)
     if count < 2:

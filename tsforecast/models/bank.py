@@ -10,7 +10,8 @@ from torch import Tensor
 from tsforecast.models.base import AbstractForecaster
 from tsforecast.models.issm import ISSMDynamics
 from tsforecast.models.options import RECORDS
-from tsforecast.models.parts.bank import AbstractBankDynamics, BankInference
+from tsforecast.models.parts.bank import BankInference
+from tsforecast.models.parts.bank_members import AbstractBankDynamics
 from tsforecast.models.parts.bounds import one_of
 from tsforecast.models.parts.component_names import structures_of
 from tsforecast.models.parts.exact import AbstractLinearDynamics
@@ -18,11 +19,13 @@ from tsforecast.models.parts.optimisation import BankTraining
 from tsforecast.models.parts.parameter_groups import ParameterGroups
 from tsforecast.models.parts.transformation import OF_SIZE_ONE
 from tsforecast.models.parts.units import Scaling, Units
+from tsforecast.models.parts.volatility import InverseGamma
 from tsforecast.models.records import DataSpec
 
 # Initial values, by which structures that are alike begin to differ: a trend that hardly turns, a level that forgets
 # slowly.
 _SLOPE, _LEVEL, _DAMPING = -5.0, -1.5, 3.0
+_LEAST_SHAPE = 0.0  # logarithm: with a shape of 1 variances differ by a factor of twenty
 
 
 class BankDynamics(AbstractBankDynamics):
@@ -49,6 +52,8 @@ class BankDynamics(AbstractBankDynamics):
         self.log_prior = torch.nn.Parameter(torch.zeros(len(structures), len(transformations)))
         self.log_power = torch.nn.Parameter(torch.tensor(math.log(0.3)))
         self.log_memory = torch.nn.Parameter(torch.tensor(math.log(10.0 * max(data.prediction_length, 4))))
+        self.log_volatility_memory = torch.nn.Parameter(self.log_memory.detach().clone())
+        self.log_shape = torch.nn.Parameter(torch.full((len(structures), len(transformations)), math.log(10.0)))
 
     @property
     def structures(self) -> list[AbstractLinearDynamics]:
@@ -72,6 +77,21 @@ class BankDynamics(AbstractBankDynamics):
         The memory is learnt (dynamic model averaging; Raftery, Karny and Ettler 2010).
         """
         return (-age / self.log_memory.clamp(0.0, 9.0).exp()).exp()
+
+    def volatility(
+        self, seen: Float[Tensor, " *batch"], squares: Float[Tensor, "*batch structure transformation"]
+    ) -> InverseGamma:
+        """Return the belief over how many times larger the variances of a series are than those of all."""
+        shape = self.log_shape.clamp_min(_LEAST_SHAPE).exp()
+        return InverseGamma(shape + 0.5 * seen[..., None, None], shape + 0.5 * squares)
+
+    def settling(self, age: Tensor) -> Tensor:
+        """Return the weight in `volatility` of an observation that so many others have followed.
+
+        What has been forgotten is the prior again (Bayesian forgetting; discounted variances, West and Harrison 1997,
+        section 10.8).
+        """
+        return (-age / self.log_volatility_memory.clamp(0.0, 9.0).exp()).exp()
 
 
 def _begun(dynamics: ISSMDynamics) -> ISSMDynamics:

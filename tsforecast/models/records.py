@@ -94,6 +94,8 @@ class BankState:
         scale: Unit of the scaling, likewise.
         size: Size of the series.
         evidence: Log-likelihood of each model, in which the past is forgotten.
+        seen: Number of values that tell of the variances, in which the past is forgotten.
+        squares: Sum of their squared errors, standardised by each model, likewise.
     """
 
     states: tuple[Gaussian, ...]
@@ -101,6 +103,8 @@ class BankState:
     scale: Float[Tensor, "series transformation"]
     size: Float[Tensor, "series 1"]
     evidence: Float[Tensor, "series structure transformation"]
+    seen: Float[Tensor, " series"]
+    squares: Float[Tensor, "series structure transformation"]
 
 
 @register_record

@@ -57,8 +57,9 @@ def condition_on_blocks(
     values: Float[Tensor, "time *#batch target"],
     observed: Bool[Tensor, "time *#batch target"] | None,
     first_step: int = 0,
-) -> tuple[Gaussian, Float[Tensor, "time *batch"]]:
-    """The belief after all blocks, and the log-likelihood of every step.
+    in_parts: bool = False,
+) -> tuple[Gaussian, tuple[Float[Tensor, "time *batch"], ...]]:
+    """The belief after all blocks, and the log-likelihood of every step; if `in_parts`, also that of no error in it.
 
     Where neither parameters nor missing values differ between series, their covariance is one and is computed once.
 
@@ -68,6 +69,7 @@ def condition_on_blocks(
         values: Finite everywhere.
         observed: False where missing.
         first_step: For the error message.
+        in_parts: Whether to return log N(0; 0, S), too, for the covariance S of every step's prediction.
     """
     parts = {field.name: getattr(blocks, field.name) for field in dataclasses.fields(blocks)}
     event = lambda name: 1 if name in ("offset", "state_offset") else 2  # noqa: E731
@@ -96,20 +98,30 @@ def condition_on_blocks(
         cov = cov.expand(size, *cov.shape[1:])
         mean, rows = mean.unsqueeze(-1), rows.unsqueeze(-1)
         drift = None if drift is None else drift.unsqueeze(-1)
+    columns = rows.shape[-1]
+    if in_parts:  # a series that is as predicted, beside the others
+        drift = None if drift is None else drift.expand(*drift.shape[:-1], columns)
+        mean, rows, drift = (None if x is None else torch.nn.functional.pad(x, (0, 1)) for x in (mean, rows, drift))
 
     keep = torch.is_grad_enabled()
     moments = keep and _may_be_learnt(flat["matrix"], flat["transition"])
     parameters = *(flat[name] for name in ("matrix", "noise", "cross", "transition")), drift, flat["state_noise"]
     terms, mean, cov, info, *_ = Chain.apply(keep, moments, rows, mask, mean, cov, *parameters)  # pyright: ignore
     _check(info, terms, length, num_targets, first_step)
+    if in_parts:
+        mean = mean[..., :columns]
     if shared:
-        terms, mean = terms.squeeze(1).mT, mean.squeeze(0).mT
+        mean = mean.squeeze(0).mT
         cov = cov.reshape(*([1] * len(batch)), *cov.shape[1:]) if prior.cov.ndim > 2 else cov.squeeze(0)
     else:
-        terms, mean = terms.squeeze(-1), mean.squeeze(-1)
+        mean = mean.squeeze(-1)
         cov = cov.reshape(*batch, *cov.shape[1:])
-    terms = terms.reshape(count, size, length, num_targets).sum(-1)
-    return Gaussian(mean.reshape(*batch, -1), cov), terms.transpose(1, 2).reshape(num_steps, *batch)
+    found = []
+    for part in terms.split(columns, -1):  # block, group, obs, column
+        part = part.movedim(-1, 1).flatten(1, 2).expand(-1, size, -1)
+        part = part.reshape(count, size, length, num_targets).sum(-1)
+        found.append(part.transpose(1, 2).reshape(num_steps, *batch))
+    return Gaussian(mean.reshape(*batch, -1), cov), tuple(found)
 
 
 def _may_be_learnt(*parameters: Tensor | None) -> bool:

@@ -1,0 +1,168 @@
+"""The models of a bank: several structures, each under several transformations, side by side."""
+
+import abc
+import dataclasses
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from tsforecast.core import AbstractLinearSystem, Gaussian
+from tsforecast.models.parts.exact import AbstractLinearDynamics
+from tsforecast.models.parts.inference import AbstractDynamics, LinearModel
+from tsforecast.models.parts.transformation import log_slope, transformed
+from tsforecast.models.parts.units import location_and_scale, masked_mean, recent, scaled
+from tsforecast.models.parts.volatility import InverseGamma
+from tsforecast.models.records import BankState, DataSpec, Series, TimeSlice
+
+
+class AbstractBankDynamics(AbstractDynamics):
+    """Parameters of several structures, each under several transformations, and of the posterior over them.
+
+    Attributes:
+        transformations: Names of the transformations.
+    """
+
+    transformations: list[str]
+
+    @property
+    @abc.abstractmethod
+    def structures(self) -> list[AbstractLinearDynamics]:
+        """Return the parameters of each structure; the transformation is the last category of its series."""
+
+    @abc.abstractmethod
+    def log_weight(
+        self, evidence: Float[Tensor, "*batch structure transformation"]
+    ) -> Float[Tensor, "*batch structure transformation"]:
+        """Return the logarithms of the posterior probabilities."""
+
+    @abc.abstractmethod
+    def forgetting(self, age: Tensor) -> Tensor:
+        """Return the weight of the evidence of an observation that so many others have followed."""
+
+    @abc.abstractmethod
+    def volatility(
+        self, seen: Float[Tensor, "*batch"], squares: Float[Tensor, "*batch structure transformation"]
+    ) -> InverseGamma:
+        """Return the belief over how many times larger the variances of a series are than those of all."""
+
+    @abc.abstractmethod
+    def settling(self, age: Tensor) -> Tensor:
+        """Return the weight in `volatility` of an observation that so many others have followed."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Members:
+    """All models of a bank. Those of a structure are one system, whose batch has the transformations one by one.
+
+    Every series is divided by its mean absolute value first, so that transformations mean the same for all.
+
+    Attributes:
+        dynamics: Dynamics of the models.
+        data: What is known of the data.
+    """
+
+    dynamics: AbstractBankDynamics
+    data: DataSpec
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the names of all models, "trend+month_of_year on symlog"."""
+        sums = ["+".join(one.structure.names) for one in self.dynamics.structures if one.structure is not None]
+        ends = ["" if name == "none" else f" on {name}" for name in self.dynamics.transformations]
+        return tuple(components + end for components in sums for end in ends)
+
+    @property
+    def num_transformations(self) -> int:
+        """Return the number of transformations."""
+        return len(self.dynamics.transformations)
+
+    def beginning(self, past: TimeSlice, series: Series) -> BankState:
+        """Return the state before the first step of series that begin with a slice, which gives their scaling."""
+        values, seen = past.values, recent(past.observed, self.data.scaling_length)
+        size = masked_mean(values.abs(), seen)
+        size = torch.where(size > 0, size, 1.0)
+        wide = self.wide(past, size)
+        location, scale = location_and_scale(wide.values, seen.repeat(1, self.num_transformations, 1), self.data)
+        location, scale = (x.reshape(self.num_transformations, -1).T for x in (location, scale))
+        states = tuple(_by_series(model.prior, self.num_transformations) for model in self.models(wide, series))
+        shape = (len(size), len(self.dynamics.structures), self.num_transformations)
+        nothing = size.new_zeros(shape)
+        return BankState(states, location, scale, size, nothing, size.new_zeros(len(size)), nothing)
+
+    def errors(
+        self, time_slice: TimeSlice, series: Series, before: BankState
+    ) -> tuple[
+        tuple[Gaussian, ...],
+        Float[Tensor, "time series structure transformation"],
+        Float[Tensor, "time series structure transformation"],
+    ]:
+        """Return the states after a slice; the log-density of no error, in units of the series' sizes, and squares."""
+        count, wide = self.num_transformations, self.wide(time_slice, before.size)
+        location, scale = (stacked(x) for x in (before.location, before.scale))
+        values, observed = scaled(wide, location, scale)
+        slope = torch.cat(
+            [log_slope(time_slice.values / before.size, name) for name in self.dynamics.transformations], 1
+        )
+        slope = torch.where(wide.observed, slope - scale.log(), 0.0).squeeze(-1)
+        found: list[tuple[Tensor, Tensor]] = []
+        states = []
+        for model, belief in zip(self.models(wide, series), before.states, strict=True):
+            state, scales, squares = model.system.innovations(_flat(belief), values, observed)
+            states.append(_by_series(state, count))
+            apart = lambda x: x.unflatten(1, (count, -1)).transpose(1, 2)  # noqa: E731
+            found.append((apart(scales + slope), apart(squares)))
+        scales, squares = (torch.stack(parts, 2) for parts in zip(*found, strict=True))
+        return tuple(states), scales, squares
+
+    def systems(
+        self, state: BankState, series: Series, future: TimeSlice
+    ) -> list[tuple[Gaussian, AbstractLinearSystem]]:
+        """Return the states and the systems of the future of each structure."""
+        models = self.models(self.wide(future, state.size), series)
+        return [(_flat(before), model.system) for before, model in zip(state.states, models, strict=True)]
+
+    def wide(self, time_slice: TimeSlice, size: Float[Tensor, "series 1"]) -> TimeSlice:
+        """Return a slice in units of the series' sizes, under each transformation, transformations outermost."""
+        count = self.num_transformations
+        values = time_slice.values / size
+        wide = torch.cat([transformed(values, name) for name in self.dynamics.transformations], 1)
+        index = time_slice.season_index
+        return TimeSlice(
+            values=torch.where(time_slice.observed.repeat(1, count, 1), wide, 0.0),
+            observed=time_slice.observed.repeat(1, count, 1),
+            active=None if time_slice.active is None else time_slice.active.repeat(1, count),
+            time_feat=time_slice.time_feat.repeat(1, count, 1),
+            season_index=index if index.shape[1] == 1 else index.repeat(1, count, 1),
+            dynamic_real=time_slice.dynamic_real.repeat(1, count, 1),
+        )
+
+    def models(self, wide: TimeSlice, series: Series) -> list[LinearModel]:
+        """Return the system and prior of each structure for a slice of `wide`."""
+        count = self.num_transformations
+        codes = torch.arange(count, device=series.index.device).repeat_interleave(len(series.index))
+        categories = torch.cat([series.static_cat.repeat(count, 1), codes.unsqueeze(1)], 1)
+        every = Series(series.index.repeat(count), categories, series.static_real.repeat(count, 1))
+        found = []
+        for member in self.dynamics.structures:
+            columns = [self.dynamics.season_names.index(name) for name in member.season_names]
+            own = dataclasses.replace(wide, season_index=wide.season_index[..., columns])
+            found.append(member.linear(own, every))
+        return found
+
+
+def stacked(values: Float[Tensor, "series transformation"]) -> Float[Tensor, "stacked 1"]:
+    """Return numbers of each transformation one after the other."""
+    return values.T.reshape(-1, 1)
+
+
+def _flat(state: Gaussian) -> Gaussian:
+    """Return states (series, transformation) as one batch, transformations outermost."""
+    return Gaussian(state.mean.transpose(0, 1).flatten(0, 1), state.cov.transpose(0, 1).flatten(0, 1))
+
+
+def _by_series(state: Gaussian, count: int) -> Gaussian:
+    """Return one batch of states, transformations outermost, as states (series, transformation)."""
+    cov = state.cov.expand(*state.batch_shape, -1, -1)
+    mean, cov = (x.unflatten(0, (count, -1)).transpose(0, 1) for x in (state.mean, cov))
+    return Gaussian(mean, cov)
