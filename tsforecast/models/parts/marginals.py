@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from tsforecast.core.gaussian import map_tensors, register_record
@@ -95,7 +95,7 @@ class Marginals:
 
     def cdf(self, values: Float[Tensor, "series horizon target"]) -> Float[Tensor, "series horizon target"]:
         """Return the probability of at most the given values, which are in the units of the data."""
-        below = _cdf(values.flatten(), *self._cells, self.transformations).reshape(values.shape)
+        below = _cdf(values.flatten(), self._groups).reshape(values.shape)
         return below if self.clip == "none" else torch.where(values < 0, 0.0, below)
 
     def expectation(self) -> Float[Tensor, "series horizon target"]:
@@ -126,14 +126,19 @@ class Marginals:
         return values if self.clip == "none" else values.clamp_min(0.0)
 
     @property
-    def _cells(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return weights, means, deviations and sizes of every series, step and target, (component, cell)."""
-        weight = self.log_weight.exp()[..., None, None].expand(self.mean.shape)
-        size = self.size.unsqueeze(2).expand(self.mean.shape)
-        weight, mean, deviation, size = (
-            x.transpose(0, 1).flatten(1) for x in (weight, self.mean, self.deviation, size)
-        )
-        return weight, mean, deviation, size
+    def _groups(self) -> list["_Group"]:
+        """Return the components of every transformation, a row for each series, step and target."""
+        count = math.prod(self.mean.shape[2:])
+        found = []
+        for name in dict.fromkeys(self.transformations):
+            own = [k for k, other in enumerate(self.transformations) if other == name]
+            mean, deviation = (x[:, own].flatten(2).transpose(1, 2).flatten(0, 1) for x in (self.mean, self.deviation))
+            weight = self.log_weight[:, own].exp().repeat_interleave(count, 0)
+            size = self.size[:, own]
+            size = size[:, :1] if bool((size == size[:, :1]).all()) else size
+            size = size.unsqueeze(2).expand(-1, -1, self.mean.shape[2], -1).flatten(2).transpose(1, 2).flatten(0, 1)
+            found.append(_Group(name, weight, mean, deviation, size, bool((deviation == 0).any())))
+        return found
 
     def _between(
         self, ends: Float[Tensor, "component level series horizon target"], normal: Float[Tensor, " level"]
@@ -144,14 +149,13 @@ class Marginals:
             ends: Quantiles of the components.
             normal: Standard normal quantiles of the levels.
         """
-        cells = self._cells
-        count = cells[0].shape[1]
-        aim, unit = normal.repeat_interleave(count), cells[-1].amax(0)
+        groups = self._groups
+        unit = torch.stack([group.size.amax(1) for group in groups]).amax(0)
+        count, aim = len(unit), normal.repeat_interleave(len(unit))
 
         def away(point: Tensor, index: Tensor) -> Tensor:
             cell = index % count
-            weight, mean, deviation, size = (x[:, cell] for x in cells)
-            below = _cdf(torch.sinh(point) * unit[cell], weight, mean, deviation, size, self.transformations)
+            below = _cdf(torch.sinh(point) * unit[cell], [group.of(cell) for group in groups])
             return torch.special.ndtri(below.clamp(torch.finfo(below.dtype).tiny, 1 - 1e-16)) - aim[index]
 
         # In units of asinh tails of all transformations are tame, and in standard deviations the distribution function
@@ -213,29 +217,46 @@ class Marginals:
         return log.clamp_max(math.log(torch.finfo(mean.dtype).max) - 1).exp()
 
 
-def _cdf(
-    values: Float[Tensor, " cell"],
-    weight: Float[Tensor, "component cell"],
-    mean: Float[Tensor, "component cell"],
-    deviation: Float[Tensor, "component cell"],
-    size: Float[Tensor, "component cell"],
-    transformations: tuple[str, ...],
-) -> Float[Tensor, " cell"]:
+@dataclasses.dataclass(frozen=True)
+class _Group:
+    """Components of one transformation, in rows that belong to a series, step and target.
+
+    Attributes:
+        transformation: Its name.
+        weight: Of each component.
+        mean: In transformed units.
+        deviation: Likewise.
+        size: What values are divided by, once where it is that of all components.
+        has_known: Whether a deviation is 0.
+    """
+
+    transformation: str
+    weight: Float[Tensor, "cell component"]
+    mean: Float[Tensor, "cell component"]
+    deviation: Float[Tensor, "cell component"]
+    size: Float[Tensor, "cell component_or_1"]
+    has_known: bool
+
+    def of(self, cell: Int[Tensor, " other"]) -> "_Group":
+        """Return some of the rows."""
+        parts = {name: getattr(self, name).index_select(0, cell) for name in ("weight", "mean", "deviation", "size")}
+        return dataclasses.replace(self, **parts)
+
+
+def _cdf(values: Float[Tensor, " cell"], groups: Sequence[_Group]) -> Float[Tensor, " cell"]:
     """Return the probability of at most the given values, before clipping."""
     total = torch.zeros_like(values)
-    for name in dict.fromkeys(transformations):
-        own = [k for k, other in enumerate(transformations) if other == name]
-        sized = values / size[own]
+    for group in groups:
+        sized, name = values.unsqueeze(1) / group.size, group.transformation
         # Below -1 log1p has no value: all of its distribution lies above. That of the logit lies between 0 and 1.
         point = torch.log1p(sized.clamp_min(-1.0)) if name == "log1p" else transformed(sized, name)
         if name == "logit":
             point = torch.where(sized < 0, -torch.inf, torch.where(sized < 1, point, torch.inf))
-        distance = point - mean[own]
-        share = torch.special.ndtr(distance / deviation[own])
-        known = deviation[own] == 0
-        if bool(known.any()):
-            share = torch.where(known, (distance >= 0).to(share), share)
-        total = total + (weight[own] * share).sum(0)
+        distance = point - group.mean
+        share = torch.special.ndtr(distance / group.deviation)
+        if group.has_known:
+            share = torch.where(group.deviation == 0, (distance >= 0).to(share), share)
+        total = total + (group.weight * share).sum(1)
     return total
 
 
