@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from tsforecast.data.contents import MISSING
 from tsforecast.data.layout import Layout, encodings, find_layout
@@ -246,15 +247,26 @@ def _with_items(table: Table) -> Table:
     """The table with its items as text in one column; rows without any are refused."""
     if not table.columns.items:
         return table
-    cells = [table.frame[name] for name in table.columns.items]
-    empty = [np.asarray(column.isna() | (column.astype(str).str.strip() == "")) for column in cells]
-    nameless = np.all(empty, axis=0)
+    # By category: a few names stand for millions of rows.
+    codes, names = zip(*(_text_categories(pd.Series(table.frame[name])) for name in table.columns.items), strict=True)
+    rows = pd.DataFrame(dict(enumerate(codes)))
+    group = codes[0] if len(codes) == 1 else rows.groupby(list(rows), sort=False).ngroup().to_numpy()
+    firsts = rows.groupby(group).first()
+    parts = [["" if code < 0 else str(text[code]) for code in firsts[k]] for k, text in enumerate(names)]
+    joined = ["/".join(part for part in one if part) for one in zip(*parts, strict=True)]
+    nameless = np.isin(group, [code for code, one in zip(firsts.index, joined, strict=True) if not one])
     if nameless.any():
         place = table.place(int(np.argmax(nameless)), table.columns.items[0])
         raise ValueError(f"{place}: the item is empty; name the series of this row or delete it")
-    joined = cells[0].astype(str).mask(empty[0], "")
-    for column, lacks in zip(cells[1:], empty[1:], strict=True):
-        text = column.astype(str)
-        joined = joined.where(lacks, (joined + "/" + text).where(joined != "", text))
-    name = "/".join(table.columns.items)
-    return replace(table, frame=table.frame.assign(**{name: joined}), columns=replace(table.columns, item=name))
+    name, (places, items) = "/".join(table.columns.items), pd.factorize(pd.Index(joined))
+    items = pd.Categorical.from_codes(places[np.searchsorted(firsts.index, group)], pd.Index(items))
+    return replace(table, frame=table.frame.assign(**{name: items}), columns=replace(table.columns, item=name))
+
+
+def _text_categories(column: pd.Series) -> tuple[NDArray[np.int64], pd.Index]:
+    """Return the number of the text of every cell, -1 where it is empty, and the texts."""
+    codes, values = pd.factorize(column)
+    text = pd.Index(values).astype(str)
+    names = text.unique()
+    places = np.where(text.str.strip() == "", -1, names.get_indexer(text))
+    return np.append(places, -1)[codes], names

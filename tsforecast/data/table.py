@@ -127,9 +127,8 @@ def _read_series(
     order = np.lexsort((stamps, codes))
     if (np.diff(order) < 0).any():
         log.info("%s: rows were not in the order of items and time stamps; sorted", path)
-    table = replace(table, frame=table.frame.iloc[order])
-    stamps = stamps[order]
-    bounds = np.searchsorted(codes[order], np.arange(len(items) + 1))
+        table, stamps, codes = replace(table, frame=table.frame.iloc[order]), stamps[order], codes[order]
+    bounds = np.searchsorted(codes, np.arange(len(items) + 1))
     freq = freq or infer_frequency(table, stamps, bounds)
     steps = grid_steps(table, stamps, bounds, freq)
     targets = np.stack([numbers(table, name) for name in columns.targets])

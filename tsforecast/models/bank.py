@@ -91,7 +91,18 @@ class BankDynamics(AbstractBankDynamics):
         What has been forgotten is the prior again (Bayesian forgetting; discounted variances, West and Harrison 1997,
         section 10.8).
         """
-        return (-age / self.log_volatility_memory.clamp(0.0, 9.0).exp()).exp()
+        return (-age / self._settled_after).exp()
+
+    def lasting(self, ahead: Tensor) -> Tensor:
+        """Return how much of a deviation of `volatility` from its prior lasts on average over so many steps.
+
+        The factor v - 1 falls by `settling` in each, so that far ahead variances are those of all series.
+        """
+        return self._settled_after * -torch.expm1(-ahead / self._settled_after) / ahead
+
+    @property
+    def _settled_after(self) -> Tensor:
+        return self.log_volatility_memory.clamp(0.0, 9.0).exp()
 
 
 def _begun(dynamics: ISSMDynamics) -> ISSMDynamics:

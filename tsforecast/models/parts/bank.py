@@ -93,7 +93,7 @@ class BankInference(AbstractInference[AbstractBankDynamics]):
         state, joints = self._joints(belief, future)
         log_weight, widths = self._weighted(state)
         chosen = _draw(log_weight, num_samples, generator)
-        width = widths.flatten(1).gather(1, chosen)[:, :, None, None]
+        width = self._ahead(widths.flatten(1).gather(1, chosen), future["known_future"].shape[1]).unsqueeze(2)
         paths = None
         for structure, joint in enumerate(joints):
             samples, mean = (self._apart(x) for x in (joint.sample((num_samples,), generator), joint.mean[None]))
@@ -199,7 +199,8 @@ class BankInference(AbstractInference[AbstractBankDynamics]):
         """Return moments in transformed units as the distributions of series of size 1."""
         names = tuple(self.dynamics.transformations) * len(self.dynamics.structures)
         log_weight, widths = self._weighted(state)
-        deviation = (deviation.unsqueeze(2) * widths.unsqueeze(-1)).flatten(1, 2).unsqueeze(-1)
+        widths = self._ahead(widths, mean.shape[-1])
+        deviation = (deviation.unsqueeze(2) * widths).flatten(1, 2).unsqueeze(-1)
         mean = mean.repeat_interleave(NODES, 1).unsqueeze(-1)
         ones = torch.ones_like(log_weight).unsqueeze(-1)
         return Marginals(log_weight, mean, deviation, ones, tuple(name for name in names for _ in range(NODES)))
@@ -211,6 +212,11 @@ class BankInference(AbstractInference[AbstractBankDynamics]):
         weight = self.dynamics.log_weight(state.evidence).flatten(1) - math.log(NODES)
         widths = self.dynamics.volatility(state.seen, state.squares).widths().flatten(1, 2)
         return weight.repeat_interleave(NODES, 1), widths
+
+    def _ahead(self, widths: Tensor, horizon: int) -> Tensor:
+        """Return widths, which have a last dimension for the steps ahead, as their variances settle."""
+        steps = torch.arange(1, horizon + 1, device=widths.device, dtype=widths.dtype)
+        return (1 + (widths.square().unsqueeze(-1) - 1) * self.dynamics.lasting(steps)).sqrt()
 
     def _widths_within(self, past: TimeSlice, series: Series) -> Float[Tensor, "series component time"]:
         """Return the widths of all models at every step of a slice, by what is before it and what comes later."""

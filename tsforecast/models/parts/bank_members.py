@@ -50,6 +50,10 @@ class AbstractBankDynamics(AbstractDynamics):
     def settling(self, age: Tensor) -> Tensor:
         """Return the weight in `volatility` of an observation that so many others have followed."""
 
+    @abc.abstractmethod
+    def lasting(self, ahead: Tensor) -> Tensor:
+        """Return how much of a deviation of `volatility` from its prior lasts on average over so many steps."""
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Members:
