@@ -13,7 +13,14 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-EXTRAS = ("completion", "holidays", "online", "tune", "video")  # of users; others are for tests, tools, benchmarks
+EXTRAS = (
+    "completion",
+    "holidays",
+    "online",
+    "rl",
+    "tune",
+    "video",
+)  # of users; others are for tests, tools, benchmarks
 
 
 def name(requirement: str) -> str:

@@ -67,7 +67,7 @@ SMALL = {
         "rand(100)": "rand(10)",
     },
     "docs/bandits.md": {},
-    "docs/particles.md": {"steps=200": "steps=20"},
+    "docs/particles.md": {"steps=200": "steps=20", "range(60)": "range(2)"},
     "docs/fusion.md": {},
     "docs/memory.md": {},
     "docs/howto/data.md": SEEDED,

@@ -4,6 +4,7 @@ from tsforecast.decisions.ascent import Ascent
 from tsforecast.decisions.bandit import Bandit
 from tsforecast.decisions.buffer import Buffer, History
 from tsforecast.decisions.config import AGENTS, ENCODINGS, RULES, AgentConfig
+from tsforecast.decisions.control import Control, Episodes
 from tsforecast.decisions.encoding import AbstractEncoding, ArmOutput, BlockFeatures, Concatenated, OutputPerArm
 from tsforecast.decisions.ensembles import BootstrapRewards, DropoutRewards
 from tsforecast.decisions.environments import Environment
@@ -16,6 +17,8 @@ from tsforecast.decisions.matching import MatchedRewards
 from tsforecast.decisions.neural_linear import NeuralLinearRewards
 from tsforecast.decisions.optimisation import Evaluations, ThompsonOptimiser, TrustRegion
 from tsforecast.decisions.play import play
+from tsforecast.decisions.policies import GRADIENTS, POLICIES, PolicyConfig
+from tsforecast.decisions.policy_gradient import Policies, PolicyGradient
 from tsforecast.decisions.rewards import AbstractRewards, ArmRewards, Interactions
 from tsforecast.decisions.rules import UCB, AbstractRule, EpsilonGreedy, Greedy, Thompson
 from tsforecast.decisions.saved import load_bandit, save_bandit
@@ -28,6 +31,8 @@ __all__ = [
     "AGENTS",
     "ENCODINGS",
     "FUNCTIONS",
+    "GRADIENTS",
+    "POLICIES",
     "RULES",
     "UCB",
     "AbstractEncoding",
@@ -42,9 +47,11 @@ __all__ = [
     "BootstrapRewards",
     "Buffer",
     "Concatenated",
+    "Control",
     "Descent",
     "DropoutRewards",
     "Environment",
+    "Episodes",
     "EpsilonGreedy",
     "Evaluations",
     "Fit",
@@ -57,6 +64,9 @@ __all__ = [
     "MatchedRewards",
     "NeuralLinearRewards",
     "OutputPerArm",
+    "Policies",
+    "PolicyConfig",
+    "PolicyGradient",
     "SteinRewards",
     "SubspaceRewards",
     "Surrogate",

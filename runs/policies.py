@@ -1,0 +1,100 @@
+"""Policies by Stein gradients in environments of gymnasium, a line for each finished run: results/policies.csv.
+
+    python runs/policies.py                                     # CartPole-v1, ten seeds of all agents
+    python runs/policies.py --envs Pendulum-v1 --seeds 0 1 2 --agents svgd independent
+    python runs/policies.py --summary                           # means and standard errors, as in docs/particles.md
+
+Sixteen policies have four episodes each in an iteration, and "joint" is one policy that has all 64. Scores are returns
+without discount: of all policies, and of the best one, over the last tenth of the iterations; and the mean over all
+iterations, which says how fast they learn. Settings are the defaults of `PolicyConfig`, the same everywhere. Finished
+runs are not made again.
+"""
+
+import argparse
+import itertools
+import pathlib
+import shlex
+import sys
+import time
+from typing import Any
+
+import pandas as pd
+import torch
+from tables import ROOT, has_row
+from tqdm import tqdm
+
+from tsforecast.cli.runs import commit
+from tsforecast.data.files import append_rows
+from tsforecast.decisions import GRADIENTS, POLICIES, PolicyConfig
+
+COLUMNS = [
+    "env", "agent", "gradient", "seed", "iterations", "horizon", "particles", "episodes", "returned", "best",
+    "over_all", "seconds", "commit", "command",
+]  # fmt: skip
+
+
+def run(config: PolicyConfig, iterations: int) -> dict[str, float]:
+    """Return the scores of a run."""
+    began = time.perf_counter()
+    learner, environments = config.build(), config.environments()
+    policies, returns = learner.init(), []
+    for iteration in tqdm(range(iterations), f"{config.agent} {config.gradient} {config.seed}", leave=False):
+        episodes = learner.explore(policies, environments, seed=config.seed * 1_000_003 + iteration * 4096)
+        policies = learner.update(policies, episodes)
+        returns.append(episodes.returns.mean(1))
+    every = torch.stack(returns)
+    last = every[-max(iterations // 10, 1) :].mean(0)
+    return {
+        "returned": last.mean().item(),
+        "best": last.max().item(),
+        "over_all": every.mean().item(),
+        "seconds": time.perf_counter() - began,
+    }
+
+
+def summary(table: pathlib.Path) -> str:
+    """Return means and standard errors over seeds."""
+    key = ["env", "gradient", "agent"]
+    lines = []
+    for names, rows in pd.read_csv(table).groupby(key, sort=False):
+        scores = [rows[column].to_numpy() for column in ("returned", "best", "over_all")]
+        cells = [
+            f"{x.mean():.0f} ± {x.std(ddof=1) / len(x) ** 0.5:.0f}" if len(x) > 1 else f"{x[0]:.0f}" for x in scores
+        ]
+        named = names if isinstance(names, tuple) else (names,)
+        lines.append("| " + " | ".join([*map(str, named), *cells, str(len(rows))]) + " |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Makes the runs that the table lacks."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--envs", nargs="+", default=["CartPole-v1"], metavar="ENV", help="names of gymnasium")
+    parser.add_argument("--agents", nargs="+", default=list(POLICIES), choices=list(POLICIES))
+    parser.add_argument("--gradients", nargs="+", default=list(GRADIENTS), choices=GRADIENTS)
+    parser.add_argument("--seeds", nargs="+", type=int, default=list(range(10)))
+    parser.add_argument("--iterations", type=int, default=60)
+    parser.add_argument("--horizon", type=int, default=200, help="steps of an episode at most")
+    parser.add_argument("--output", type=pathlib.Path, default=ROOT / "results" / "policies.csv")
+    parser.add_argument("--summary", action="store_true", help="print the table's means, and run nothing")
+    options = parser.parse_args()
+    if options.summary:
+        sys.stdout.write(summary(options.output) + "\n")
+        return
+    torch.set_num_threads(1)
+    jobs = itertools.product(options.seeds, options.envs, options.gradients, options.agents)
+    for seed, env, gradient, agent in jobs:
+        key: dict[str, Any] = {"env": env, "agent": agent, "gradient": gradient, "seed": seed}
+        key |= {"iterations": options.iterations, "horizon": options.horizon}
+        if has_row(options.output, key):
+            continue
+        config = PolicyConfig(agent, env, gradient, horizon=options.horizon, seed=seed)
+        particles, episodes = config.played
+        scores = {name: round(value, 4) for name, value in run(config, options.iterations).items()}
+        origin = {"commit": commit(), "command": shlex.join(["python", "runs/policies.py", *sys.argv[1:]])}
+        row = key | {"particles": particles, "episodes": episodes} | scores | origin
+        append_rows(options.output, COLUMNS, [row])
+
+
+if __name__ == "__main__":
+    main()
