@@ -6,6 +6,7 @@ whose value is empty awaits it; one with nan or inf says that the evaluation fai
 
 import csv
 import dataclasses
+import itertools
 import math
 import sys
 from collections.abc import Sequence
@@ -17,6 +18,7 @@ from tsforecast.data.files import replace_file
 from tsforecast.decisions.optimisation import Evaluations, ThompsonOptimiser
 
 VALUE = "value"
+_DRAWS = 10  # for a point that is not awaited yet, at most
 _KINDS = ("log", "whole")
 _FORM = "NAME:LOW:HIGH, with :log or :whole behind it where it is of that kind"
 
@@ -109,10 +111,7 @@ def propose(
             known, waiting = _told(known, waiting, row, bounds, optimiser, maximise)
         except ValueError as error:
             raise ValueError(f"{path}, line {line}: {error}") from error
-    new = []
-    for ahead in range(points):
-        place = optimiser.ask(known, waiting + ahead).tolist()
-        new.append(dict(zip(names, (b.value(x) for b, x in zip(bounds, place, strict=True)), strict=True)))
+    new = _proposed(known, waiting, rows, bounds, optimiser, points)
     with replace_file(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, columns, restval="", lineterminator="\n")
         writer.writeheader()
@@ -127,6 +126,32 @@ def propose(
             f"at {found}\n"
         )
     return 0
+
+
+def _proposed(
+    known: Evaluations,
+    waiting: int,
+    rows: Sequence[dict[str, str]],
+    bounds: Sequence[Bound],
+    optimiser: ThompsonOptimiser,
+    points: int,
+) -> list[dict[str, str]]:
+    """Return the next rows. None is one that awaits its value, as long as the draws that come next have others."""
+    names, draws = [bound.name for bound in bounds], itertools.count(waiting)
+
+    def drawn() -> list[str]:
+        place = optimiser.ask(known, next(draws)).tolist()
+        return [bound.value(x) for bound, x in zip(bounds, place, strict=True)]
+
+    new: list[dict[str, str]] = []
+    awaited = [[row[name] for name in names] for row in rows if not row[VALUE].strip()]
+    for _ in range(points):
+        cells, tries = drawn(), 1
+        while cells in awaited and tries < _DRAWS:
+            cells, tries = drawn(), tries + 1
+        awaited.append(cells)
+        new.append(dict(zip(names, cells, strict=True)))
+    return new
 
 
 def _read(path: Path, needed: Sequence[str]) -> tuple[list[str], list[dict[str, str]]]:
