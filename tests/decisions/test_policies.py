@@ -189,7 +189,6 @@ def test_what_is_no_control_problem_is_refused(monkeypatch):
     with pytest.raises(ValueError, match="expected the name of an environment"):
         environment("os:CartPole-v1")
     made = environment("CartPole-v1")
-    made.observation_space.shape  # noqa: B018
     from gymnasium import spaces
 
     made.unwrapped.observation_space = spaces.Discrete(4)

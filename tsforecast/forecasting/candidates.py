@@ -59,7 +59,7 @@ def candidates(task: ForecastTask, models: Sequence[str] | None = None) -> list[
         return [candidate for name in models for candidate in FAMILIES[name](task)]
     bank, *others = _banks(task)
     found = [bank, *others, Candidate("issm"), Candidate("issm", {"objective": "likelihood"})]
-    found += [Candidate("issm", _of_days(task))] if _is_long(task) and _of_days(task) else []
+    found += [Candidate("issm", options) for options in _of_days(task)] if _is_long(task) else []
     found += [Candidate("issm", {"transformation": "logit"})] if _are_shares(task) else []
     return [*found, Candidate("gls")] if _is_long(task) else found
 
@@ -93,11 +93,11 @@ def _banks(task: ForecastTask) -> list[Candidate]:
     return found
 
 
-def _of_days(task: ForecastTask) -> dict[str, Any]:
+def _of_days(task: ForecastTask) -> list[dict[str, Any]]:
     """Return what fits the sun and the weather, which know no weekdays; nothing for steps of a day or more."""
     if calendar_unit(task.freq)[1] not in ("h", "min"):
-        return {}
-    return {"components": "damped_level+hour_of_day", "train_horizon": _FAR * task.prediction_length}
+        return []
+    return [{"components": "damped_level+hour_of_day", "train_horizon": _FAR * task.prediction_length}]
 
 
 def _issms(task: ForecastTask) -> list[Candidate]:
@@ -109,7 +109,7 @@ def _issms(task: ForecastTask) -> list[Candidate]:
     usual = "+".join(component_names("auto", task.freq))
     varied += [{"components": one} for one in structures_of("auto", task.freq) if one != usual]
     varied += [{"components": f"{usual}+year"}] if any("year" in str(bank) for bank in _banks(task)) else []
-    varied += [_of_days(task)] if _of_days(task) else []
+    varied += _of_days(task)
     varied += [{"scales": "network"}] if len(task.entries) >= _MANY else []
     recent = _FEW_WINDOWS * task.prediction_length
     varied += [{"train_length": recent}] if _length(task) >= 2 * recent else []

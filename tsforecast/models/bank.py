@@ -25,7 +25,7 @@ from tsforecast.models.records import DataSpec
 # Initial values, by which structures that are alike begin to differ: a trend that hardly turns, a level that forgets
 # slowly.
 _SLOPE, _LEVEL, _DAMPING = -5.0, -1.5, 3.0
-_LEAST_SHAPE = 0.0  # logarithm: with a shape of 1 variances differ by a factor of twenty
+_LEAST_SHAPE = 0.0  # logarithm: with a shape of 1 two thirds of the variances lie within a factor of ten
 
 
 class BankDynamics(AbstractBankDynamics):

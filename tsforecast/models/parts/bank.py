@@ -4,7 +4,7 @@ import dataclasses
 import math
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from tsforecast.core import Gaussian, kalman
@@ -15,13 +15,7 @@ from tsforecast.models.parts.inference import AbstractInference
 from tsforecast.models.parts.marginals import Marginals
 from tsforecast.models.parts.objectives import crps_of_mixture
 from tsforecast.models.parts.transformation import restored, transformed
-from tsforecast.models.parts.units import (
-    Units,
-    known_past,
-    last_values,
-    near,
-    scaled,
-)
+from tsforecast.models.parts.units import Units, known_past, last_values, near, scaled
 from tsforecast.models.parts.volatility import NODES, discounted
 from tsforecast.models.records import BankState, Batch, Belief, Series, TimeSlice
 
@@ -89,7 +83,10 @@ class BankInference(AbstractInference[AbstractBankDynamics]):
     def forecast(
         self, belief: Belief, future: Batch, num_samples: int, generator: torch.Generator | None = None
     ) -> Float[Tensor, "series sample horizon target"]:
-        """Return exact joint samples of the horizon: every path is of one model, which is drawn by its weight."""
+        """Return joint samples of the horizon: every path is of one model and one width, which are drawn by weight.
+
+        Every step alone is distributed as `marginals` says. Steps are correlated as with a width of 1.
+        """
         state, joints = self._joints(belief, future)
         log_weight, widths = self._weighted(state)
         chosen = _draw(log_weight, num_samples, generator)
@@ -166,10 +163,7 @@ class BankInference(AbstractInference[AbstractBankDynamics]):
         before = self.members.beginning(past, series) if before is None else before
         states, scales, squares = self.members.errors(past, series, before)
         seen = past.observed.squeeze(-1)
-        told = torch.cat([seen.to(squares.dtype).unsqueeze(-1), squares.flatten(2)], -1)
-        start = torch.cat([before.seen.unsqueeze(-1), before.squares.flatten(1)], -1)
-        counts, sums = discounted(told, seen, start, self.dynamics.settling).split([1, start.shape[1] - 1], -1)
-        counts, sums = counts.squeeze(-1), sums.unflatten(2, squares.shape[2:])
+        counts, sums = self._settled(seen, squares, before)
         terms = self.dynamics.volatility(counts[:-1], sums[:-1]).log_density(scales, squares)
         terms = torch.where(seen[..., None, None], terms, 0.0)
         count = seen.sum(0)
@@ -178,6 +172,15 @@ class BankInference(AbstractInference[AbstractBankDynamics]):
         evidence = kept + (self.dynamics.forgetting(age)[..., None, None] * terms).sum(0)
         known = {"evidence": evidence, "seen": counts[-1], "squares": sums[-1]}
         return dataclasses.replace(before, states=states, **known), terms
+
+    def _settled(
+        self, seen: Bool[Tensor, "time series"], squares: Tensor, before: BankState
+    ) -> tuple[Float[Tensor, "times series"], Float[Tensor, "times series structure transformation"]]:
+        """Return numbers of values and sums of squares before each step, and after the last."""
+        told = torch.cat([seen.to(squares.dtype).unsqueeze(-1), squares.flatten(2)], -1)
+        start = torch.cat([before.seen.unsqueeze(-1), before.squares.flatten(1)], -1)
+        found = discounted(told, seen, start, self.dynamics.settling)
+        return found[..., 0], found[..., 1:].unflatten(2, squares.shape[2:])
 
     def _mixture(self, state: BankState, series: Series, future: TimeSlice) -> Marginals:
         """Return the marginal forecasts of all models, of series of size 1 that are not clipped."""
@@ -222,13 +225,10 @@ class BankInference(AbstractInference[AbstractBankDynamics]):
         """Return the widths of all models at every step of a slice, by what is before it and what comes later."""
         begin = self.members.beginning(past, series)
         seen, (_, _, squares) = past.observed.squeeze(-1), self.members.errors(past, series, begin)
-        told = torch.cat([seen.to(squares.dtype).unsqueeze(-1), squares.flatten(2)], -1)
-        nothing = torch.zeros_like(told[0])
-        until = discounted(told, seen, nothing, self.dynamics.settling)[1:]
-        after = discounted(told.flip(0), seen.flip(0), nothing, self.dynamics.settling)[:-1].flip(0)
-        counts, sums = (until + after).split([1, told.shape[2] - 1], -1)
-        belief = self.dynamics.volatility(counts.squeeze(-1), sums.unflatten(2, squares.shape[2:]))
-        return belief.widths().flatten(2).movedim(0, -1)
+        until = (x[1:] for x in self._settled(seen, squares, begin))
+        after = (x[:-1].flip(0) for x in self._settled(seen.flip(0), squares.flip(0), begin))
+        counts, sums = (x + y for x, y in zip(until, after, strict=True))
+        return self.dynamics.volatility(counts, sums).widths().flatten(2).movedim(0, -1)
 
     def _apart(self, values: Float[Tensor, "sample stacked time"]) -> Tensor:
         """Return values as (series, sample, transformation, time)."""
