@@ -5,7 +5,8 @@
 
 An ISSM is trained on what lies before a break of known date, then forecasts period after period across it. `frozen`
 never learns; the others make one update after each period, from the same gradients of the same objective (that of
-training), so that all cost as much. Settings that the table does not name are those of `Adaptation`.
+training), so that all cost as much, but for memories: what they keep is learnt from again, and scored. Settings that
+the table does not name are those of `Adaptation`.
 
 A row has the CRPS (inf where the parameters ran away) of the windows that begin before the break, with it, or after it:
 the window of the break itself is forecast before anybody could learn of it. Beside it are the differences, with 95 %
@@ -46,6 +47,11 @@ DATASETS = {
 }
 COMMON = "sgd-1e-3"
 RATES = ("1e-4", "3e-4", "1e-3", "3e-3", "1e-2", "3e-2", "1e-1", "3e-1")
+MEMORIES: dict[str, dict[str, Any]] = {
+    "random": {"memory": "random"},
+    "grs": {"memory": "grs"},
+    "grs-variance": {"memory": "grs", "settings": {"score": "residual_variance"}},
+}
 LEARNERS: dict[str, dict[str, Any] | None] = {
     "frozen": None,
     "lofi": {"drift": "ou"},
@@ -62,6 +68,10 @@ LEARNERS: dict[str, dict[str, Any] | None] = {
     "vd-ekf": {"learner": "vd-ekf", "drift": "ou"},
     "vd-ekf-wiener": {"learner": "vd-ekf", "drift": "wiener"},
     "ekf-wiener": {"learner": "ekf", "drift": "wiener"},
+    "vb-wiener": {"learner": "vb", "drift": "wiener"},
+    **{f"vb-wiener-{name}": {"learner": "vb", "drift": "wiener"} | settings for name, settings in MEMORIES.items()},
+    "vb-forgetting": {"learner": "vb", "drift": "forgetting"},
+    "vb-forgetting-grs": {"learner": "vb", "drift": "forgetting", "memory": "grs"},
     **{f"sgd-{rate}": {"learner": "ogd", "drift": "none", "settings": {"rate": float(rate)}} for rate in RATES},
 }
 COLUMNS = [
@@ -100,8 +110,9 @@ def measure(task: ForecastTask, run: pathlib.Path, name: str, seed: int) -> pd.D
         seconds = (time.perf_counter() - began) / task.windows
         table = score(result.forecasts, task.test("rolling")).per_forecast[["crps", "size"]].assign(seconds=seconds)
         path.parent.mkdir(exist_ok=True)
-        with replace_file(path.with_suffix(".course")) as temporary:
-            result.windows.to_csv(temporary, index=False)
+        for suffix, part in ((".course", result.windows), (".remembered", result.remembered)):
+            with replace_file(path.with_suffix(suffix)) as temporary:
+                part.to_csv(temporary, index=False)
         with replace_file(path) as temporary:
             table.to_csv(temporary)
     return pd.read_csv(path, index_col=["item_id", "start"], parse_dates=["start"], converters={"item_id": str})

@@ -347,9 +347,18 @@ def test_evaluate_scores_the_model_that_goes_on_learning(run, capsys):
     assert len(table) == 2  # windows
     assert table["moved"].iloc[0] == 0
     assert (run / "plots" / "adaptation.png").read_bytes().startswith(b"\x89PNG")
+    memory = ["--adapt", "vb", "--memory", "grs", "--memory_size", "3", "--settings", '{"passes": 1}']
+    assert main([*command, *memory]) == 0
+    kept = pd.read_csv(run / "remembered.csv")
+    assert list(kept) == ["item_id", "start", "age", "power"]
+    assert set(kept["item_id"]) <= {"shop 0", "shop 1", "shop 2"}
+    assert len(kept) == 3
     assert main(command) == 0
     assert "adapted" not in json.loads((run / "scores.json").read_text())
     assert not (run / "adaptation.csv").exists()  # of the evaluation before
+    assert not (run / "remembered.csv").exists()
+    message = refused(capsys, *command, "--adapt", "lofi", "--memory", "grs")
+    assert "expected a memory beside the learner 'vb', got learner 'lofi'" in message
     assert "--adapt: there is no learner 'sgd'; did you mean 'ogd'?" in refused(capsys, *command, "--adapt", "sgd")
 
 

@@ -13,7 +13,7 @@ from tsforecast.decisions.functions import FUNCTIONS
 from tsforecast.decisions.tables import MADE
 from tsforecast.decisions.tables import PREPARED as TABLES
 from tsforecast.evaluation.baselines import BASELINES
-from tsforecast.forecasting.adaptation import EVIDENCE, Adaptation
+from tsforecast.forecasting.adaptation import EVIDENCE, MEMORIES_OF_WINDOWS, Adaptation
 from tsforecast.learners import DRIFTS, LEARNERS, WEIGHTS
 from tsforecast.learners.continual import MEMORIES
 from tsforecast.models import MODELS
@@ -74,6 +74,7 @@ def test_help_and_errors_of_usage_import_no_torch():
         (names.ACTIVATIONS, ACTIVATIONS),
         (names.WEIGHTS, WEIGHTS),
         (names.MEMORIES, MEMORIES),
+        (names.MEMORIES_OF_WINDOWS, MEMORIES_OF_WINDOWS),
         (names.EVIDENCE, EVIDENCE),
         (names.BASELINES, BASELINES),
     ],

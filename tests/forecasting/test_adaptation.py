@@ -1,7 +1,6 @@
 """Forecasters that go on learning: right gradients, nothing changed before there is something to learn, and better
 forecasts after a break."""
 
-import dataclasses
 import importlib
 import sys
 from pathlib import Path
@@ -16,7 +15,8 @@ from tests.learners.particles import make_particles
 from tsforecast.data import ForecastTask
 from tsforecast.data.windows import collate, cut
 from tsforecast.evaluation import paired_difference, score
-from tsforecast.forecasting.adaptation import Adaptation, AdaptivePredictor, PeriodNetwork, load_adaptive, rolling
+from tsforecast.forecasting.adaptation import Adaptation, AdaptivePredictor, load_adaptive, rolling
+from tsforecast.forecasting.period_network import PeriodNetwork
 from tsforecast.learners import LEARNERS, LogDensity, NamedLearner
 from tsforecast.models import MODELS, Series
 
@@ -33,27 +33,22 @@ def issm():
     return make_estimator("issm", epochs=1).train(make_entries())
 
 
-def network_of(predictor, entries, adaptation=None):
-    """As `AdaptivePredictor.learn` builds it, over one batch."""
+def windows_of(predictor, entries, adaptation=None):
+    """Network, rows and batch, as `AdaptivePredictor.learn` makes them."""
     adaptive = AdaptivePredictor(predictor, adaptation)
     prepared = predictor.input_transform(iter(entries), is_train=True)
     length, past = predictor.prediction_length, adaptive.module.data.scaling_length or None
     batch = collate([cut(e, len(e["target"]) - length, past, length) for e in prepared])
-    return dataclasses.replace(adaptive.learner.network, batch=batch), adaptive
-
-
-def rows_of(network):
-    return torch.arange(len(network.batch["past_target"]), dtype=torch.float32).unsqueeze(-1)
+    rows = adaptive.network.rows.pack(batch, batch["forecast_start"], torch.zeros(1))
+    return adaptive, rows, batch
 
 
 @pytest.mark.parametrize("evidence", ["likelihood", "objective"])
 def test_the_gradient_of_each_series_is_that_of_its_evidence(issm, evidence):
-    network, adaptive = network_of(issm, make_entries(), Adaptation(evidence=evidence))
+    adaptive, rows, _ = windows_of(issm, make_entries(), Adaptation(evidence=evidence))
     adaptive.module.double()
-    network = dataclasses.replace(
-        network, batch={k: v for k, v in network.batch.items() if isinstance(v, torch.Tensor)}
-    )
-    weights, rows = network.weights(), rows_of(network)
+    network, rows = adaptive.network, rows.double()
+    weights = network.weights()
     outputs, jacobian = network.linearise(weights, rows)
     torch.testing.assert_close(outputs, network(weights, rows))
     for column in (0, len(weights) // 2, len(weights) - 1):
@@ -65,8 +60,8 @@ def test_the_gradient_of_each_series_is_that_of_its_evidence(issm, evidence):
 
 def test_the_evidence_of_a_period_is_what_is_left_of_that_of_everything(issm):
     """Log p(future | past) = log p(past, future) - log p(past), with the scales of the past."""
-    network, adaptive = network_of(issm, make_entries())
-    batch, net = network.batch, adaptive.module
+    adaptive, _, batch = windows_of(issm, make_entries())
+    net = adaptive.module
     location, scale = net.inference.scale_of(batch)
     time_slice = net.inference.slice_of(batch, "both")
     model = net.dynamics.linear(time_slice, Series.of(batch))
@@ -87,11 +82,16 @@ def test_log_densities_are_learnt_from_by_the_fisher_matrix_of_single_points():
         LogDensity().predictive(outputs, outputs[..., None])
 
 
-@pytest.mark.parametrize("learner", ["lofi", "ogd"])
-def test_every_model_learns(trained, learner):
-    adaptation = Adaptation(learner, drift="none" if learner == "ogd" else "ou", settings=None)
-    if learner == "ogd":
-        adaptation = dataclasses.replace(adaptation, settings={"rate": 1e-6})
+@pytest.mark.parametrize(
+    "adaptation",
+    [
+        Adaptation("lofi", "ou"),
+        Adaptation("ogd", "none", settings={"rate": 1e-6}),
+        Adaptation("vb", "ou", memory="grs", memory_size=3, settings={"passes": 1}),
+    ],
+    ids=lambda adaptation: adaptation.learner,
+)
+def test_every_model_learns(trained, adaptation):
     adaptive = AdaptivePredictor(trained, adaptation)
     before = {name: p.clone() for name, p in trained.prediction_net.named_parameters()}
     samples = []
@@ -104,6 +104,7 @@ def test_every_model_learns(trained, learner):
     assert np.isfinite(evidence)
     assert torch.isfinite(adaptive.weights).all()
     assert not torch.equal(adaptive.weights, adaptive.learner.mean)
+    assert len(adaptive.remembered()) == (3 if adaptation.memory == "grs" else 0)
     torch.testing.assert_close(adaptive.learner.network.weights(), adaptive.weights)
     for name, p in trained.prediction_net.named_parameters():  # what was trained stays
         torch.testing.assert_close(p, before[name], rtol=0, atol=0)
@@ -273,3 +274,111 @@ def test_the_table_has_no_interval_of_too_few_windows(tmp_path, monkeypatch, cap
         assert (ends.loc["break"] == "").all(axis=None)
         assert (found.loc["break", "minus_frozen"] != "").all()
     assert "inf" not in capsys.readouterr().out
+
+
+@pytest.fixture(scope="module")
+def bounded():
+    """A model whose windows have a bound that is longer than some series."""
+    return make_estimator("issm", epochs=1, context_length=30).train(make_entries())
+
+
+def told(entries, shift=0.0):
+    return [{**e, "target": e["target"] + shift} for e in entries]
+
+
+@pytest.mark.parametrize("evidence", ["likelihood", "objective"])
+def test_a_row_of_numbers_is_the_window(bounded, evidence):
+    adaptive, rows, batch = windows_of(bounded, make_entries(), Adaptation(evidence=evidence))
+    network, weights = adaptive.network, adaptive.trained
+    direct = network.evidence(batch).unsqueeze(-1)
+    torch.testing.assert_close(network(weights, rows), direct)
+    torch.testing.assert_close(network(weights, rows[[2, 0]]), direct[[2, 0]], rtol=1e-4, atol=1e-3)
+    found = network.rows.unpack(rows)
+    for name, value in found.items():
+        if name != "start":
+            expected = batch[name]
+            if name.endswith("_target"):
+                expected = torch.where(batch[name.replace("target", "observed")], expected, 0.0)
+            assert value.dtype == expected.dtype
+            assert torch.equal(value, expected), name
+    assert network.rows.starts(rows, bounded.freq) == batch["forecast_start"]
+    assert rows.shape[1] == network.rows.width(batch["past_target"].shape[1])
+
+
+def test_rows_name_times_of_any_frequency(bounded):
+    rows, net = AdaptivePredictor(bounded).network.rows, bounded.prediction_net
+    for text, freq in (("1905-03-01", "D"), ("2024-02-29 23:30", "30min"), ("2255-01-01 00:00:00.000000001", "ns")):
+        start = pd.Period(text, freq=freq)
+        _, _, batch = windows_of(bounded, make_entries())
+        packed = rows.pack(batch, [start] * len(batch["past_target"]), torch.zeros(1))
+        assert rows.starts(packed, freq) == [start] * len(packed)
+    assert net is bounded.prediction_net
+
+
+@pytest.mark.parametrize("memory", ["random", "grs"])
+def test_windows_are_remembered_with_names_and_dates_saved_and_scored_again(bounded, memory, tmp_path):
+    size = 5
+    adaptation = Adaptation("vb", "wiener", memory=memory, memory_size=size, settings={"passes": 2})
+    adaptive = AdaptivePredictor(bounded, adaptation)
+    assert adaptive.remembered().empty
+    entries = make_entries()
+    torch.manual_seed(0)
+    adaptive.learn([{**e, "target": e["target"][..., :-HORIZON]} for e in entries])
+    adaptive.learn(entries)
+    kept = adaptive.remembered()
+    assert len(kept) == size
+    ends = {e["item_id"]: e["start"] + len(e["target"]) for e in entries}
+    for row in kept.itertuples():
+        assert row.start == ends[row.item_id] - HORIZON * (int(row.age) + 1)
+        assert row.power == 1
+    _, rows, batch = windows_of(bounded, entries)
+    held = adaptive.belief.memory.inputs
+    new = kept["age"].eq(0).sum()
+    assert sum(bool((held == row).all(1).any()) for row in rows) == new  # as they came, bit for bit
+    again = adaptive.network.rows.unpack(held)
+    assert set(again["series_index"].tolist()) <= set(batch["series_index"].tolist())
+    adaptive.save(tmp_path / "kept")
+    loaded = load_adaptive(tmp_path / "kept")
+    pd.testing.assert_frame_equal(loaded.remembered(), kept)
+    for predictor in (adaptive, loaded):
+        torch.manual_seed(1)
+        predictor.learn(told(entries, 0.5))
+    torch.testing.assert_close(adaptive.weights, loaded.weights, rtol=0, atol=0)
+
+
+def test_what_is_remembered_outlasts_a_drift_that_makes_the_gaussian_forget(bounded):
+    """After a very long drift the Gaussian is nearly flat, and the fit is pulled to the windows that were kept."""
+
+    def pulled(memory):
+        adaptation = Adaptation("vb", "ou", rate=20.0, memory=memory, settings={"passes": 1})
+        adaptive = AdaptivePredictor(bounded, adaptation)
+        adaptive.learn(make_entries())  # all of them fit into the memory
+        missing = [
+            {**e, "target": np.concatenate([e["target"][:-HORIZON], np.full(HORIZON, np.nan)])} for e in make_entries()
+        ]
+        adaptive.learn(missing)
+        return (adaptive.weights - adaptive.trained).norm().item()
+
+    assert pulled("none") < 1e-6
+    assert pulled("random") > 1e-3
+
+
+def test_a_period_is_learnt_from_in_one_step_where_nothing_else_is_said(bounded):
+    assert AdaptivePredictor(bounded, Adaptation("vb")).learner.fit.passes == 1
+    assert AdaptivePredictor(bounded, Adaptation("vb", settings={"passes": 3})).learner.fit.passes == 3
+    assert AdaptivePredictor(bounded, Adaptation("vb", settings={"fit": "linearised"})).learner.fit.passes == 30
+
+
+def test_a_memory_that_is_not_for_forecasters_is_refused(bounded, issm):
+    with pytest.raises(ValueError, match="expected memory of a forecaster to be one of none, random, grs, got 'k-c"):
+        Adaptation("vb", memory="k-center")
+    with pytest.raises(ValueError, match="expected a memory beside the learner 'vb', got learner 'lofi'"):
+        Adaptation("lofi", memory="grs")
+    with pytest.raises(ValueError, match="expected memory_size of at least 1, got 0"):
+        Adaptation("vb", memory="grs", memory_size=0)
+    with pytest.raises(ValueError, match="expected memory outside of settings"):
+        Adaptation("vb", settings={"memory": "grs"})
+    unbounded = make_estimator("issm", epochs=1, context_length=0).train(make_entries())
+    with pytest.raises(ValueError, match="expected a model with a context_length for a memory of windows"):
+        AdaptivePredictor(unbounded, Adaptation("vb", memory="grs"))
+    AdaptivePredictor(unbounded).learn(make_entries())  # without a memory it learns from the whole past

@@ -252,6 +252,8 @@ def test_prior_variances_keep_the_size_of_what_enters_a_unit():
         ({"memory": "grs", "memory_size": 0}, "expected a memory_size of at least 1, or memory 'none', got 0"),
         ({"memory": "random", "memory_size": True}, "expected memory_size to be a whole number, got True"),
         ({"memory": "grs", "score": "best"}, "expected score to be one of grs, .*, got 'best'"),
+        ({"fit": "adam", "passes": 1}, "expected passes beside the linearised fit"),
+        ({"passes": 0}, "expected passes to be at least 1, got 0"),
         ({"fit": "newton"}, "expected fit to be one of linearised, adam, got 'newton'"),
         ({"prior": "flat"}, "expected prior to be one of weights, layers, got 'flat'"),
     ],
@@ -259,6 +261,12 @@ def test_prior_variances_keep_the_size_of_what_enters_a_unit():
 def test_what_does_not_exist_is_refused(settings, message):
     with pytest.raises(ValueError, match=message):
         vb(nn.Linear(2, 1), GaussianLikelihood(), **settings)
+
+
+def test_a_fit_takes_as_many_steps_as_are_asked_for():
+    assert network("none").fit == LinearisedFit()
+    assert network("none", passes=1).fit == LinearisedFit(passes=1)
+    assert network("none", fit=LinearisedFit(settled=0.1), passes=2).fit == LinearisedFit(2, 0.1)
 
 
 def test_other_networks_need_to_say_what_an_observation_is():

@@ -47,7 +47,7 @@ from tsforecast.plots import (
 
 log = logging.getLogger(__name__)
 
-_ADAPTATION = ("drift", "rate", "variance", "rank", "part", "evidence", "settings")
+_ADAPTATION = ("drift", "rate", "variance", "rank", "part", "evidence", "settings", "memory", "memory_size")
 _HISTORY = 2000  # steps that are smoothed before a picture of the components, at most
 _REGIMES_SHOWN = 4000  # steps of a picture of the regimes, at most: they are seen from afar
 
@@ -172,11 +172,16 @@ def _report_adaptation(
     path = folder / runs.ADAPTATION
     with replace_file(path) as temporary:
         table.to_csv(temporary)
+    written = [path]
+    if len(result.remembered):
+        written.append(folder / runs.REMEMBERED)
+        with replace_file(written[-1]) as temporary:
+            result.remembered.to_csv(temporary, index=False)
     if marks is None:
-        return [path]
+        return written
     title = f"{evaluation.adapted} on {evaluation.dataset}: rolling forecasts, each learnt from afterwards"
     figure = plot_adaptation(table, names, marks=marks, title=title)
-    return [path, save_figure(figure, folder / "plots" / "adaptation.png")]
+    return [*written, save_figure(figure, folder / "plots" / "adaptation.png")]
 
 
 def _task(folder: Path, record: dict[str, Any]) -> ForecastTask:

@@ -31,6 +31,7 @@ LEARNERS = (
 OF_NUMBERS = tuple(name for name in LEARNERS if name != "adf")
 DRIFTS = ("none", "wiener", "ou", "forgetting", "exponential", "shrink")
 MEMORIES = ("none", "random", "k-center", "grs")
+MEMORIES_OF_WINDOWS = ("none", "random", "grs")
 ACTIVATIONS = ("tanh", "relu", "sigmoid")
 WEIGHTS = ("none", "imq", "gate")
 FUNCTIONS = ("branin", "ackley-2", "ackley-5", "hartmann-6")

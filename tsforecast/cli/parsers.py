@@ -106,6 +106,13 @@ def evaluate() -> ArgumentParser:
     )
     group.add_argument("--evidence", type=str, default="objective", help=f"learnt from: {', '.join(names.EVIDENCE)}")
     group.add_argument("--settings", type=parsing.JSON, default=None, help="more of the learner's constructor")
+    group.add_argument(
+        "--memory",
+        type=str,
+        default="none",
+        help=f"of vb: {', '.join(names.MEMORIES_OF_WINDOWS)}; windows that it keeps",
+    )
+    group.add_argument("--memory_size", type=int, default=25, help="windows that a memory keeps")
     command.add_argument("--workers", type=int, default=1, help="processes that fit baselines of statsforecast")
     command.add_argument("--threads", type=int, help="of the CPU; default: torch's choice")
     command.add_argument("--plot_series", type=int, default=6, help="series to draw; 0: no pictures")

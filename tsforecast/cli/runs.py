@@ -40,10 +40,11 @@ CONFIG = "config.yaml"
 RECORD = "run.json"
 PREDICTOR = "predictor"
 ADAPTATION = "adaptation.csv"
+REMEMBERED = "remembered.csv"
 # What `evaluate` writes, all of it by one call; the first is there only while the others are complete.
 REPORT = (
     "scores.json", "scores.csv", "per_series.csv", "per_horizon.csv", "per_forecast.csv", "calibration.csv", ADAPTATION,
-    "plots",
+    REMEMBERED, "plots",
 )  # fmt: skip
 LAST = Path("checkpoints", "last.ckpt")
 METRICS = "metrics.csv"

@@ -60,7 +60,10 @@ def first_value(observed: np.ndarray) -> int:
 
 
 def collate(
-    windows: list[dict[str, Any]], device: torch.device | str = "cpu", exponents: NDArray[np.int64] | None = None
+    windows: list[dict[str, Any]],
+    device: torch.device | str = "cpu",
+    exponents: NDArray[np.int64] | None = None,
+    past: int | None = None,
 ) -> dict[str, Any]:
     """A batch of windows as tensors (series, time, ...), their targets in float32.
 
@@ -70,8 +73,9 @@ def collate(
         windows: As `cut` makes them.
         device: Where the tensors are.
         exponents: Powers of two by which targets are divided, see `find_exponents`; None for none.
+        past: Steps to which all pasts are padded; None for those of the longest.
     """
-    length = max(len(window["past_target"]) for window in windows)
+    length = past or max(len(window["past_target"]) for window in windows)
     batch: dict[str, Any] = {}
     for key in dict.fromkeys(name for window in windows for name in window):
         values = [window.get(key) for window in windows]

@@ -15,7 +15,7 @@ from gluonts.itertools import batcher
 from gluonts.model import Predictor
 from gluonts.model.forecast import Forecast
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from tsforecast.data import ForecastTask
@@ -24,15 +24,20 @@ from tsforecast.data.files import save_tensors
 from tsforecast.data.magnitude import find_exponents
 from tsforecast.data.task import instances
 from tsforecast.data.tensors import expect_like, load_tensors
+from tsforecast.data.transform import Prepare
 from tsforecast.data.windows import collate, cut, since_first_value
+from tsforecast.forecasting.period_network import Evidence, PeriodNetwork, WindowRows
 from tsforecast.forecasting.predictor import StateSpacePredictor, load_predictor, save_predictor, with_module
-from tsforecast.learners import LEARNERS, AbstractNetwork, AbstractNetworkLearner, LearnerConfig, LogDensity, Subspace
+from tsforecast.learners import LEARNERS, AbstractNetworkLearner, LearnerConfig, LogDensity, Subspace
 from tsforecast.learners.loop import in_prior_units
-from tsforecast.models import FORMAT, AbstractForecaster, Batch
+from tsforecast.learners.memory_learner import Remembered
+from tsforecast.models import FORMAT, AbstractForecaster
 from tsforecast.progress import follow
 
 _BELIEF = "belief.pt"
 EVIDENCE = ("likelihood", "objective")
+# "k-center" compares inputs, and windows of several units have no distance.
+MEMORIES_OF_WINDOWS = ("none", "random", "grs")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,6 +55,9 @@ class Adaptation:
             that is the CRPS, the evidence is its negative times the number of values (a generalised posterior; Bissiri,
             Holmes and Walker 2016).
         settings: Further arguments of the learner's constructor.
+        memory: Of the learner "vb": "none", "random" or "grs"; it keeps windows with what lies before them, whatever
+            the drift makes of the Gaussian. Forgetting lets them fade.
+        memory_size: Number of windows that are kept.
 
     Raises:
         ValueError: If a name is not known or a number out of its range.
@@ -63,10 +71,21 @@ class Adaptation:
     part: str = ""
     evidence: str = "objective"
     settings: dict[str, Any] | None = None
+    memory: str = "none"
+    memory_size: int = 25
 
     def __post_init__(self) -> None:
         if self.evidence not in EVIDENCE:
             raise ValueError(f"expected evidence to be one of {', '.join(EVIDENCE)}, got {self.evidence!r}")
+        if self.memory not in MEMORIES_OF_WINDOWS:
+            known = ", ".join(MEMORIES_OF_WINDOWS)
+            raise ValueError(f"expected memory of a forecaster to be one of {known}, got {self.memory!r}")
+        if self.memory != "none" and self.learner != "vb":
+            raise ValueError(f"expected a memory beside the learner 'vb', got learner {self.learner!r}")
+        if self.memory_size < 1:
+            raise ValueError(f"expected memory_size of at least 1, got {self.memory_size}")
+        if taken := sorted({"memory", "memory_size", "features", "mean"} & set(self.settings or {})):
+            raise ValueError(f"expected {taken[0]} outside of settings, or not at all")
         _ = self.config  # making it checks the other fields
         if not LEARNERS[self.learner].numbers:
             raise ValueError(
@@ -80,99 +99,56 @@ class Adaptation:
         return LearnerConfig(**{name: getattr(self, name) for name in names})
 
     def build(
-        self, module: AbstractForecaster, trained: Float[Tensor, " weight"] | None = None
-    ) -> tuple[AbstractNetworkLearner[Any], "PeriodNetwork"]:
+        self, predictor: StateSpacePredictor, trained: Float[Tensor, " weight"] | None = None
+    ) -> tuple[AbstractNetworkLearner[Any], PeriodNetwork]:
         """Return the learner over the parameters of a model, and the network that it learns.
 
         Args:
-            module: The model whose parameters may learn.
+            predictor: With the model whose parameters may learn.
             trained: Mean of the prior; None for the present parameters.
 
         Raises:
-            ValueError: If `part` matches no parameter.
+            ValueError: If `part` matches no parameter, or windows of the model have no bound and a memory is asked for.
         """
+        module = predictor.prediction_net
+        assert isinstance(module, AbstractForecaster)
         names = tuple(name for name, p in module.named_parameters() if p.requires_grad and re.search(self.part, name))
         if not names:
             known = ", ".join(name for name, _ in module.named_parameters())
             raise ValueError(f"expected part to match parameters of the model ({known}), got {self.part!r}")
-        network = PeriodNetwork(_Evidence(module, self.evidence), names, None)
+        rows = WindowRows.of(module, predictor.prediction_length)
+        network = PeriodNetwork(Evidence(module, self.evidence), names, rows)
         mean = network.weights() if trained is None else trained
-        return self.config.build(network, LogDensity(), mean), network
+        config = self.config
+        if self.learner == "vb":
+            config = dataclasses.replace(config, settings=self._of_blocks(rows, module.data.scaling_length))
+        return config.build(network, LogDensity(), mean), network
 
+    def _of_blocks(self, rows: WindowRows, past: int) -> dict[str, Any]:
+        """Return the settings of a learner of blocks.
 
-class _Evidence(nn.Module):
-    """The log-density of a period for each series; a module, so that its parameters may be replaced."""
+        It makes one step with a period, if nothing else is said: the mode of a period's objective lies far off, as the
+        objective is no likelihood. One step moves no parameter further than a filter does.
 
-    def __init__(self, net: AbstractForecaster, evidence: str) -> None:
-        super().__init__()
-        self.net = net
-        self.evidence = evidence
+        Args:
+            rows: How windows are rows.
+            past: Steps of the past in a window; 0 for all.
 
-    def forward(self, batch: Batch) -> Float[Tensor, " series"]:
-        if self.evidence == "likelihood" or self.net.training_options.objective == "likelihood":
-            return self.net.log_likelihood(batch)
-        return -self.net.loss(batch) * batch["future_observed"].flatten(1).sum(1)
-
-
-@dataclasses.dataclass(frozen=True)
-class PeriodNetwork(AbstractNetwork):
-    """The log-density of a period as a function of a forecaster's parameters, for each series.
-
-    Inputs are rows of the batch.
-
-    Attributes:
-        evidence: The log-density of a batch.
-        names: Names of the parameters that are learnt, in the order of the vector.
-        batch: Windows of some series; None where there are none yet.
-    """
-
-    evidence: _Evidence
-    names: tuple[str, ...]
-    batch: Batch | None
-
-    def _parameters(self) -> dict[str, nn.Parameter]:
-        named = dict(self.evidence.net.named_parameters())
-        return {name: named[name] for name in self.names}
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        """Return the number of weights of each parameter."""
-        return tuple(p.numel() for p in self._parameters().values())
-
-    def weights(self) -> Float[Tensor, " weight"]:
-        """Return the present parameters of the model as one vector."""
-        return torch.cat([p.detach().flatten() for p in self._parameters().values()])
-
-    def load(self, weights: Float[Tensor, " weight"]) -> None:
-        """Puts weights into the model."""
-        for p, part in zip(self._parameters().values(), weights.split(list(self.sizes)), strict=True):
-            p.data.copy_(part.view_as(p))
-
-    def _values(self, weights: Tensor, windows: Batch) -> Tensor:
-        parts = zip(self._parameters().items(), weights.split(list(self.sizes)), strict=True)
-        values = {f"net.{name}": part.view_as(p) for (name, p), part in parts}
-        return torch.func.functional_call(self.evidence, values, (windows,))
-
-    def _windows(self, inputs: Tensor) -> Batch:
-        assert self.batch is not None
-        rows = inputs[:, 0].long()
-        return {name: value[rows] for name, value in self.batch.items() if isinstance(value, Tensor)}
-
-    def __call__(self, weights: Float[Tensor, " weight"], inputs: Float[Tensor, "point 1"]) -> Float[Tensor, "point 1"]:
-        """Return the log-density of the period, for each series."""
-        return self._values(weights, self._windows(inputs)).unsqueeze(-1)
-
-    def linearise(
-        self, weights: Float[Tensor, " weight"], inputs: Float[Tensor, "point 1"]
-    ) -> tuple[Float[Tensor, "point 1"], Float[Tensor, "point 1 weight"]]:
-        """Return the log-densities and their gradients, series by series."""
-
-        def one(theta: Tensor, window: Batch) -> Tensor:
-            return self._values(theta, {name: value.unsqueeze(0) for name, value in window.items()})[0]
-
-        both = torch.func.vmap(torch.func.grad_and_value(one), (None, 0), randomness="different")
-        gradient, value = both(weights, self._windows(inputs))
-        return value.unsqueeze(-1), gradient.unsqueeze(1)
+        Raises:
+            ValueError: If windows that are to be kept have no bound.
+        """
+        settings = dict(self.settings or {})
+        if "fit" not in settings:
+            settings = {"passes": 1, **settings}
+        if self.memory == "none":
+            return settings
+        if not past:
+            raise ValueError(
+                "expected a model with a context_length for a memory of windows; this one reads the whole past, "
+                "which has no bound: train it with a context_length"
+            )
+        kept = {"memory": self.memory, "memory_size": self.memory_size, "features": (rows.width(past),)}
+        return settings | kept
 
 
 @dataclasses.dataclass(frozen=True)
@@ -184,10 +160,12 @@ class AdaptationResult:
         windows: A row for every window: `start`, `evidence` (mean over the series, before it was learnt from) and
             `moved`. The last is the distance of the parameters from those that were trained, in standard deviations of
             the prior.
+        remembered: The windows that are kept at the end, see `AdaptivePredictor.remembered`.
     """
 
     forecasts: list[Forecast]
     windows: pd.DataFrame
+    remembered: pd.DataFrame
 
 
 class AdaptivePredictor(Predictor):
@@ -211,7 +189,7 @@ class AdaptivePredictor(Predictor):
         self.predictor = with_module(predictor, module)
         self.module = module
         self.adaptation = adaptation or Adaptation()
-        self.learner, self.network = self.adaptation.build(module, trained)
+        self.learner, self.network = self.adaptation.build(self.predictor, trained)
         self.trained = self.network.weights() if trained is None else trained
         module.requires_grad_(False)  # gradients are taken of functions of the weights
         self.belief = self.learner.init()
@@ -227,12 +205,6 @@ class AdaptivePredictor(Predictor):
         """Return the mean of the belief over the parameters."""
         mean, network = self.learner.weights(self.belief), self.learner.network
         return network.weights(mean) if isinstance(network, Subspace) else mean
-
-    def _over(self, batch: Batch) -> AbstractNetworkLearner[Any]:
-        """Return the learner of a period's windows, in a subspace of the parameters where it has one."""
-        network, learnt = dataclasses.replace(self.network, batch=batch), self.learner.network
-        inside = isinstance(learnt, Subspace)
-        return self.learner.with_network(dataclasses.replace(learnt, network=network) if inside else network)
 
     def learn(self, dataset: Iterable[dict[str, Any]]) -> float:
         """Let the belief drift, and learn from the last `prediction_length` steps of every entry.
@@ -255,14 +227,39 @@ class AdaptivePredictor(Predictor):
             windows = [since_first_value(cut(e, len(e["target"]) - length, past, length)) for e in prepared]
             free = self.module.units.is_scale_free
             exponents = find_exponents(windows, self.module.data.scaling_length) if free else None
-            batch = collate(windows, predictor.device, exponents)
-            learner = self._over(batch)
-            rows = torch.arange(len(windows), device=predictor.device, dtype=self.weights.dtype).unsqueeze(-1)
+            batch = collate(windows, predictor.device, exponents, past)
+            rows = self.network.rows.pack(batch, batch["forecast_start"], self.trained)
+            observed = batch["future_observed"].flatten(1).any(1, keepdim=True)
+            target = torch.zeros_like(rows[:, :1])
             passed = 0.0 if count else 1.0  # one period passes for all batches
-            self.belief, prediction = learner.step(self.belief, rows, torch.zeros_like(rows), None, passed)
+            self.belief, prediction = self.learner.step(self.belief, rows, target, observed, passed)
             total, count = total + float(prediction.log_prob.sum()), count + len(windows)
         self.network.load(self.weights)
         return total / max(count, 1)
+
+    def remembered(self) -> pd.DataFrame:
+        """Return the windows that are kept as they came, oldest first.
+
+        Returns:
+            A row for each: `item_id` (None for a series that was not in the training), `start` of its period, `age` in
+            periods, and `power` of its likelihood, which forgetting lowers.
+        """
+        columns = ["item_id", "start", "age", "power"]
+        if not isinstance(self.belief, Remembered) or not bool(self.belief.memory.valid.any()):
+            return pd.DataFrame(columns=pd.Index(columns))
+        prepare = self.predictor.input_transform
+        assert isinstance(prepare, Prepare)
+        names = {number: item for item, number in prepare.index.items()}
+        memory = self.belief.memory
+        kept = memory.inputs[memory.valid]
+        numbers = self.network.rows.unpack(kept)["series_index"].tolist()
+        parts = {
+            "item_id": [names.get(number) for number in numbers],
+            "start": self.network.rows.starts(kept, self.predictor.freq),
+            "age": memory.age[memory.valid].tolist(),
+            "power": memory.power[memory.valid].tolist(),
+        }
+        return pd.DataFrame(parts).sort_values(["age", "item_id"], ascending=[False, True], ignore_index=True)
 
     def save(self, folder: str | Path) -> None:
         """Writes model and belief, which `load_adaptive` reads; files that are there are replaced whole."""
@@ -338,4 +335,5 @@ def rolling(
         whole = [{**pasts[i], "target": np.concatenate([pasts[i]["target"], labels[i]["target"]], -1)} for i in now]
         moved = float(in_prior_units(predictor.learner, predictor.belief)[0].norm())
         rows.append((starts[k].to_timestamp(), math.nan if frozen else predictor.learn(whole), moved))
-    return AdaptationResult(found, pd.DataFrame(rows, columns=pd.Index(["start", "evidence", "moved"])))
+    table = pd.DataFrame(rows, columns=pd.Index(["start", "evidence", "moved"]))
+    return AdaptationResult(found, table, predictor.remembered())

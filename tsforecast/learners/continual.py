@@ -66,6 +66,7 @@ def vb(
     memory_size: int = 25,
     score: str = "grs",
     fit: str | AbstractFit = "linearised",
+    passes: int | None = None,
     prior: str = "weights",
     features: tuple[int, ...] | None = None,
     mean: Float[Tensor, " weight"] | None = None,
@@ -82,6 +83,8 @@ def vb(
         memory_size: Number of observations that are kept; not read without a memory.
         score: Of "grs": "grs" as published, "centred" or "residual_variance".
         fit: "linearised" (fast, without random numbers), "adam" (as published), or settings of one of these.
+        passes: Steps of the linearised fit at most; None for as many as are needed. One alone bounds how far a block
+            moves the weights, as a filter does.
         prior: "weights" around those to begin with; or "layers" around 0, with variances in units of `layer_variances`
             and a random place to begin the first fit at.
         features: Shape of the inputs of an observation; None for the number of inputs of a chain of layers.
@@ -106,7 +109,7 @@ def vb(
     found = MemoryLearner(network, likelihood, mean, spread, start, features, _update_of(memory, memory_size, score))
     if found.update_memory.size and not features:
         raise ValueError("expected features, the shape of an observation's inputs, for a memory of any other network")
-    return dataclasses.replace(found, fit=_fit_of(fit), weight_drift=drift or NoDrift())
+    return dataclasses.replace(found, fit=_fit_of(fit, passes), weight_drift=drift or NoDrift())
 
 
 def _update_of(memory: str, size: int, score: str) -> AbstractMemoryUpdate:
@@ -120,9 +123,13 @@ def _update_of(memory: str, size: int, score: str) -> AbstractMemoryUpdate:
     return ResidualMemory(size, score) if memory == "grs" else Coreset(size, memory == "k-center")
 
 
-def _fit_of(fit: str | AbstractFit) -> AbstractFit:
-    if isinstance(fit, AbstractFit):
+def _fit_of(fit: str | AbstractFit, passes: int | None) -> AbstractFit:
+    if not isinstance(fit, AbstractFit):
+        if fit not in FITS:
+            raise ValueError(f"expected fit to be one of {', '.join(FITS)}, got {fit!r}")
+        fit = FITS[fit]
+    if passes is None:
         return fit
-    if fit not in FITS:
-        raise ValueError(f"expected fit to be one of {', '.join(FITS)}, got {fit!r}")
-    return FITS[fit]
+    if not isinstance(fit, LinearisedFit):
+        raise ValueError("expected passes beside the linearised fit")
+    return dataclasses.replace(fit, passes=passes)

@@ -170,7 +170,7 @@ class ResidualMemory(AbstractMemoryUpdate):
             found = model.likelihood.log_prob(model.network(theta, points.inputs), points.target, points.observed)
             return found if points.counts is None else found * points.counts
 
-        found = torch.func.vmap(log_prob)(weights)
+        found = torch.func.vmap(log_prob, randomness="same")(weights)
         return scores(self.score, factors, fitted.mean, draws, found[:-1], found[-1])
 
 

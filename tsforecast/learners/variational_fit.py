@@ -115,7 +115,7 @@ class LinearisedFit(AbstractFit):
             residual = residual.flatten() + matrix @ (mean - prior.mean)
             move = family.condition(prior, matrix, residual).mean - mean
             places = mean + steps.unsqueeze(-1) * move
-            found = torch.func.vmap(density)(places)
+            found = torch.func.vmap(density, randomness="same")(places)  # where a network draws, steps are comparable
             found = found.nan_to_num(nan=-torch.inf)
             mean = places[found.argmax()]
             if not fixed and bool(found.max() - found[-1] <= self.settled):
