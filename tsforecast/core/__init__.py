@@ -2,6 +2,7 @@
 
 from tsforecast.core import fusion, kalman
 from tsforecast.core.components import Component, Harmonics, Level, Season, Trend
+from tsforecast.core.composed import ComposedSystem
 from tsforecast.core.em import em_step, expected_log_joint, posterior_entropy
 from tsforecast.core.gaussian import Gaussian, map_tensors
 from tsforecast.core.kalman import Filtered, Smoothed
@@ -15,6 +16,7 @@ __all__ = [
     "AbstractLinearGaussian",
     "AbstractLinearSystem",
     "Component",
+    "ComposedSystem",
     "DiagonalLinearGaussian",
     "Filtered",
     "Gaussian",

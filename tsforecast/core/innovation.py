@@ -8,8 +8,8 @@ from torch import Tensor
 
 from tsforecast.core.components import one_hot
 from tsforecast.core.gaussian import Gaussian, register_record
-from tsforecast.core.linalg import LOG_2PI, add_diagonal, broadcast_shapes, check_factor, symmetrise
-from tsforecast.core.linear import AbstractLinearGaussian, LinearGaussian
+from tsforecast.core.linalg import add_diagonal, broadcast_shapes, symmetrise
+from tsforecast.core.linear import AbstractLinearGaussian, LinearGaussian, condition_scalar
 
 
 @register_record
@@ -31,15 +31,16 @@ class ISSMTransition(AbstractLinearGaussian):
 
     def marginal(self, prior: Gaussian) -> Gaussian:
         """Return the predicted belief, in O(n^2) for n states."""
-        mean = self._move(prior.mean.unsqueeze(-1)).squeeze(-1)
+        mean = self.push(prior.mean.unsqueeze(-1)).squeeze(-1)
         cov = prior.cov
         if self.slopes:
-            cov = symmetrise(self._move(self._move(cov).mT))
+            cov = symmetrise(self.push(self.push(cov).mT))
         elif self.diagonal is not None:
             cov = cov * (self.diagonal.unsqueeze(-1) * self.diagonal.unsqueeze(-2))
         return Gaussian(mean, add_diagonal(cov, self.noise, in_place=cov is not prior.cov))
 
-    def _move(self, x: Tensor) -> Tensor:
+    def push(self, x: Float[Tensor, "*#batch state column"]) -> Float[Tensor, "*#batch state column"]:
+        """Return the product of the matrix and some columns."""
         moved = x if self.diagonal is None else x * self.diagonal.unsqueeze(-1)
         if not self.slopes:
             return moved
@@ -54,11 +55,17 @@ class ISSMTransition(AbstractLinearGaussian):
         """Return the earlier state given the later one, by the dense form."""
         return self.dense().posterior(prior, value, observed)
 
+    def joint(
+        self, prior: Gaussian
+    ) -> tuple[Float[Tensor, "*#batch out"], Float[Tensor, "*#batch out in"], Float[Tensor, "*#batch out out"]]:
+        """Return the moments of the later state, and its covariance with the earlier one, by the dense form."""
+        return self.dense().joint(prior)
+
     def sample(
         self, value: Float[Tensor, "*#batch in"], generator: torch.Generator | None = None
     ) -> Float[Tensor, "*batch out"]:
         """Return the state moved on, with noise."""
-        mean = self._move(value.unsqueeze(-1)).squeeze(-1)
+        mean = self.push(value.unsqueeze(-1)).squeeze(-1)
         mean = mean.expand(broadcast_shapes(mean.shape, self.noise.shape))
         noise = torch.randn(mean.shape, generator=generator, dtype=mean.dtype, device=mean.device)
         noisy = self.noise > 0  # the derivative of a root is infinite at zero
@@ -67,7 +74,7 @@ class ISSMTransition(AbstractLinearGaussian):
     def dense(self) -> LinearGaussian:
         """Return the same conditional by its matrices."""
         eye = torch.eye(self.noise.shape[-1], dtype=self.noise.dtype, device=self.noise.device)
-        return LinearGaussian(self._move(eye), torch.zeros_like(self.noise), torch.diag_embed(self.noise))
+        return LinearGaussian(self.push(eye), torch.zeros_like(self.noise), torch.diag_embed(self.noise))
 
 
 @register_record
@@ -89,8 +96,8 @@ class ISSMEmission(AbstractLinearGaussian):
     num_states: int
     coefficient: Float[Tensor, "*#batch active"] | None = None
 
-    def _rows(self, x: Tensor) -> Tensor:
-        """Sum of the active rows of (*batch, state, column), by their coefficients."""
+    def read(self, x: Float[Tensor, "*#batch state column"]) -> Float[Tensor, "*#batch column"]:
+        """Return the sum of the active rows, by their coefficients."""
         if self.index.shape[:-1].numel() == 1 and self.index.ndim < x.ndim:  # the same states of all series
             rows = x.index_select(-2, self.index.flatten())
         else:
@@ -101,9 +108,9 @@ class ISSMEmission(AbstractLinearGaussian):
         return (rows if self.coefficient is None else rows * self.coefficient.unsqueeze(-1)).sum(-2)
 
     def _predict(self, prior: Gaussian) -> tuple[Tensor, Tensor, Tensor]:
-        cross = self._rows(prior.cov)
-        mean = self._rows(prior.mean.unsqueeze(-1)).squeeze(-1) + self.offset
-        return mean, cross, self._rows(cross.unsqueeze(-1)).squeeze(-1) + self.noise
+        cross = self.read(prior.cov)
+        mean = self.read(prior.mean.unsqueeze(-1)).squeeze(-1) + self.offset
+        return mean, cross, self.read(cross.unsqueeze(-1)).squeeze(-1) + self.noise
 
     def marginal(self, prior: Gaussian) -> Gaussian:
         """Return the predictive density of the observation."""
@@ -115,23 +122,21 @@ class ISSMEmission(AbstractLinearGaussian):
     ) -> tuple[Gaussian, Float[Tensor, "*batch"]]:
         """Return the belief after an update by a scalar division and an outer product."""
         mean, cross, variance = self._predict(prior)
-        check_factor((~(variance > 0)).int(), ("series",), "the predictive variance of an observation")
-        residual = value[..., 0] - mean
-        weight = torch.ones_like(residual)
-        if observed is not None:
-            weight = observed[..., 0].to(residual.dtype)
-            residual = torch.where(observed[..., 0], residual, 0.0)
-        scale = weight * variance.rsqrt()
-        white = cross * scale.unsqueeze(-1)  # its outer product is symmetric to the last bit
-        log_prob = -0.5 * weight * (residual.square() / variance + variance.log() + LOG_2PI)
-        cov = torch.addcmul(prior.cov, white.unsqueeze(-1), white.unsqueeze(-2), value=-1)
-        return Gaussian(prior.mean + white * (scale * residual).unsqueeze(-1), cov), log_prob
+        seen = None if observed is None else observed[..., 0]
+        return condition_scalar(prior, value[..., 0] - mean, cross, variance, seen)
+
+    def joint(
+        self, prior: Gaussian
+    ) -> tuple[Float[Tensor, "*#batch out"], Float[Tensor, "*#batch out in"], Float[Tensor, "*#batch out out"]]:
+        """Return the mean of the observation, its covariance with the state, and its variance."""
+        mean, cross, variance = self._predict(prior)
+        return mean.unsqueeze(-1), cross.unsqueeze(-2), variance[..., None, None]
 
     def sample(
         self, value: Float[Tensor, "*#batch in"], generator: torch.Generator | None = None
     ) -> Float[Tensor, "*batch out"]:
         """Return the sum of the active states, with noise."""
-        mean = self._rows(value.unsqueeze(-1)).squeeze(-1) + self.offset
+        mean = self.read(value.unsqueeze(-1)).squeeze(-1) + self.offset
         mean = mean.expand(broadcast_shapes(mean.shape, self.noise.shape))
         noise = torch.randn(mean.shape, generator=generator, dtype=mean.dtype, device=mean.device)
         return (mean + self.noise.sqrt() * noise).unsqueeze(-1)

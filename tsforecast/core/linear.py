@@ -12,6 +12,7 @@ from tsforecast.core.linalg import (
     LOG_2PI,
     add_diagonal,
     broadcast_shapes,
+    check_factor,
     cholesky,
     mask_rows,
     matvec,
@@ -42,6 +43,16 @@ class AbstractLinearGaussian(abc.ABC):
 
         Raises:
             NotPositiveDefiniteError: If the predictive covariance of `value` is singular.
+        """
+
+    @abc.abstractmethod
+    def joint(
+        self, prior: Gaussian
+    ) -> tuple[Float[Tensor, "*#batch out"], Float[Tensor, "*#batch out in"], Float[Tensor, "*#batch out out"]]:
+        """Return the mean of b, Cov(b, a), and the covariance of b.
+
+        Args:
+            prior: Over `a`.
         """
 
     @abc.abstractmethod
@@ -78,25 +89,17 @@ class LinearGaussian(AbstractLinearGaussian):
     def posterior(
         self, prior: Gaussian, value: Float[Tensor, "*#batch out"], observed: Bool[Tensor, "*#batch out"] | None = None
     ) -> tuple[Gaussian, Float[Tensor, "*batch"]]:
-        """p(a | b = value), log p(value): the covariance as V - w'w with w = L^{-1} C V, symmetric by construction."""
-        residual = value - matvec(self.matrix, prior.mean) - self.offset
+        """Return p(a | b = value) and log p(value); see `condition`."""
         cross = self.matrix @ prior.cov
         among = cross @ self.matrix.mT + self.noise
-        count: Tensor | int = value.shape[-1]
-        if observed is not None:
-            residual = torch.where(observed, residual, 0.0)
-            cross, among = mask_rows(cross, among, observed)
-            count = observed.to(residual.dtype).sum(-1)
-        factor = cholesky(among, "the predictive covariance of an observation")
-        gain = whiten(factor, cross)
-        white = solve_lower(factor, residual)
-        log_diag = factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-        log_prob = -0.5 * (white.square().sum(-1) + count * LOG_2PI) - log_diag
-        if gain.ndim == prior.cov.ndim == 2:  # large covariances are read and written once
-            cov = torch.addmm(prior.cov, gain.mT, gain, alpha=-1)
-        else:
-            cov = prior.cov - gain.mT @ gain
-        return Gaussian(prior.mean + matvec(gain.mT, white), cov), log_prob
+        return condition(prior, value - matvec(self.matrix, prior.mean) - self.offset, cross, among, observed)
+
+    def joint(
+        self, prior: Gaussian
+    ) -> tuple[Float[Tensor, "*#batch out"], Float[Tensor, "*#batch out in"], Float[Tensor, "*#batch out out"]]:
+        """Return the mean of b, Cov(b, a), and the covariance of b."""
+        cross = self.matrix @ prior.cov
+        return matvec(self.matrix, prior.mean) + self.offset, cross, cross @ self.matrix.mT + self.noise
 
     def sample(
         self, value: Float[Tensor, "*#batch in"], generator: torch.Generator | None = None
@@ -138,6 +141,12 @@ class DiagonalLinearGaussian(AbstractLinearGaussian):
         """Return the posterior of the same conditional by its matrices."""
         return self.dense().posterior(prior, value, observed)
 
+    def joint(
+        self, prior: Gaussian
+    ) -> tuple[Float[Tensor, "*#batch out"], Float[Tensor, "*#batch out in"], Float[Tensor, "*#batch out out"]]:
+        """Return what the same conditional by its matrices does."""
+        return self.dense().joint(prior)
+
     def sample(
         self, value: Float[Tensor, "*#batch in"], generator: torch.Generator | None = None
     ) -> Float[Tensor, "*batch out"]:
@@ -151,3 +160,63 @@ class DiagonalLinearGaussian(AbstractLinearGaussian):
     def dense(self) -> LinearGaussian:
         """Return the conditional with its noise as a matrix."""
         return LinearGaussian(self.matrix, self.offset, torch.diag_embed(self.variance))
+
+
+def condition(
+    prior: Gaussian,
+    residual: Float[Tensor, "*#batch out"],
+    cross: Float[Tensor, "*#batch out in"],
+    among: Float[Tensor, "*#batch out out"],
+    observed: Bool[Tensor, "*#batch out"] | None,
+) -> tuple[Gaussian, Float[Tensor, "*batch"]]:
+    """Return p(a | b) and log p(b), the covariance as V - w'w with w = L^{-1} Cov(b, a), symmetric by construction.
+
+    Args:
+        prior: Over `a`.
+        residual: b less its mean; without influence where not observed.
+        cross: Cov(b, a).
+        among: The covariance L L' of b.
+        observed: False where a component of b is missing; None if all are observed.
+
+    Raises:
+        NotPositiveDefiniteError: If the covariance of b is singular.
+    """
+    count: Tensor | int = residual.shape[-1]
+    if observed is not None:
+        residual = torch.where(observed, residual, 0.0)
+        cross, among = mask_rows(cross, among, observed)
+        count = observed.to(residual.dtype).sum(-1)
+    factor = cholesky(among, "the predictive covariance of an observation")
+    gain = whiten(factor, cross)
+    white = solve_lower(factor, residual)
+    log_diag = factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+    log_prob = -0.5 * (white.square().sum(-1) + count * LOG_2PI) - log_diag
+    if gain.ndim == prior.cov.ndim == 2:  # large covariances are read and written once
+        cov = torch.addmm(prior.cov, gain.mT, gain, alpha=-1)
+    else:
+        cov = prior.cov - gain.mT @ gain
+    return Gaussian(prior.mean + matvec(gain.mT, white), cov), log_prob
+
+
+def condition_scalar(
+    prior: Gaussian,
+    residual: Float[Tensor, "*#batch"],
+    cross: Float[Tensor, "*#batch in"],
+    variance: Float[Tensor, "*#batch"],
+    observed: Bool[Tensor, "*#batch"] | None,
+) -> tuple[Gaussian, Float[Tensor, "*batch"]]:
+    """Return what `condition` does for a single number b, by a scalar division and an outer product.
+
+    Raises:
+        NotPositiveDefiniteError: If the variance of b is not positive.
+    """
+    check_factor((~(variance > 0)).int(), ("series",), "the predictive variance of an observation")
+    weight = torch.ones_like(residual)
+    if observed is not None:
+        weight = observed.to(residual.dtype)
+        residual = torch.where(observed, residual, 0.0)
+    scale = weight * variance.rsqrt()
+    white = cross * scale.unsqueeze(-1)  # its outer product is symmetric to the last bit
+    log_prob = -0.5 * weight * (residual.square() / variance + variance.log() + LOG_2PI)
+    cov = torch.addcmul(prior.cov, white.unsqueeze(-1), white.unsqueeze(-2), value=-1)
+    return Gaussian(prior.mean + white * (scale * residual).unsqueeze(-1), cov), log_prob

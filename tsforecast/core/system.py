@@ -157,6 +157,17 @@ class AbstractLinearSystem(abc.ABC):
         return Gaussian(rows.movedim(-2, 0), pairs.movedim((-4, -2), (0, 1))[steps, steps])
 
 
+def marginals_by_step(system: AbstractLinearSystem, prior: Gaussian, num_steps: int) -> Gaussian:
+    """Return the marginals of a system, see its method of this name, by a loop over the steps."""
+    emitted: list[Gaussian] = []
+    at = system.by_step()
+    for time in range(num_steps):
+        transition, emission = at(time)
+        prior = transition.marginal(prior)
+        emitted.append(emission.marginal(prior))
+    return Gaussian(torch.stack([y.mean for y in emitted]), torch.stack([y.cov for y in emitted]))
+
+
 @register_record
 @dataclasses.dataclass(frozen=True)
 class LinearSystem(AbstractLinearSystem):
@@ -200,13 +211,7 @@ class LinearSystem(AbstractLinearSystem):
 
     def marginals(self, prior: Gaussian, num_steps: int) -> Gaussian:
         """Step by step: the joint is multiplied out for every pair of steps."""
-        emitted: list[Gaussian] = []
-        at = self.by_step()
-        for time in range(num_steps):
-            transition, emission = at(time)
-            prior = transition.marginal(prior)
-            emitted.append(emission.marginal(prior))
-        return Gaussian(torch.stack([y.mean for y in emitted]), torch.stack([y.cov for y in emitted]))
+        return marginals_by_step(self, prior, num_steps)
 
     def blocks(self, first: int, length: int, count: int) -> Blocks:
         """Return all blocks at once, by recursion over the `length` steps.

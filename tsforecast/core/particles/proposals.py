@@ -72,10 +72,7 @@ def propose(
     Returns:
         The sample; log p - log pi at the sample; p(a | b).
     """
-    dense = conditional.dense()
-    mean = matvec(dense.matrix, prior.mean) + dense.offset
-    cross = dense.matrix @ prior.cov
-    cov = cross @ dense.matrix.mT + dense.noise
+    mean, cross, cov = conditional.joint(prior)
     factor = cholesky(cov, "the predictive covariance of a switch or auxiliary")
     mean = mean.expand(factor.shape[:-1])
     sample = mean + matvec(factor, standard_noise(mean, generator))

@@ -1,0 +1,285 @@
+"""Structural components beside a dense linear system: independent states, of which an observation sees the sum.
+
+The covariance is full, since observations correlate the two parts. Products go by blocks: with n structural and m dense
+states a step costs O(n^2 + n m^2 + m^3), and there is no product over the structural states.
+"""
+
+import dataclasses
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from tsforecast.core.gaussian import Gaussian, register_record
+from tsforecast.core.innovation import ISSMEmission, ISSMTransition
+from tsforecast.core.linalg import broadcast_shapes, matvec
+from tsforecast.core.linear import (
+    AbstractLinearGaussian,
+    DiagonalLinearGaussian,
+    LinearGaussian,
+    condition,
+    condition_scalar,
+)
+from tsforecast.core.series.blocks import Blocks
+from tsforecast.core.structural import ISSM
+from tsforecast.core.system import AbstractLinearSystem, LinearSystem, marginals_by_step
+
+
+@register_record
+@dataclasses.dataclass(frozen=True)
+class ComposedTransition(AbstractLinearGaussian):
+    """Structural states and dense states behind them, moved on each by a transition of its own.
+
+    Attributes:
+        structure: Of the first states.
+        rest: Of the other states.
+    """
+
+    structure: ISSMTransition
+    rest: LinearGaussian | DiagonalLinearGaussian
+
+    def marginal(self, prior: Gaussian) -> Gaussian:
+        """Return the predicted belief, block by block."""
+        size = self.structure.noise.shape[-1]
+        first, rest = self.structure.marginal(prior.marginal(slice(size))), self.rest.marginal(_behind(prior, size))
+        cross = self.structure.push(prior.cov[..., :size, size:]) @ self.rest.matrix.mT
+        return Gaussian(_cat([first.mean, rest.mean], -1, 1), _in_blocks(first.cov, cross, rest.cov))
+
+    def posterior(
+        self, prior: Gaussian, value: Float[Tensor, "*#batch out"], observed: Bool[Tensor, "*#batch out"] | None = None
+    ) -> tuple[Gaussian, Float[Tensor, "*batch"]]:
+        """Return the earlier state given the later one, by the dense form."""
+        return self.dense().posterior(prior, value, observed)
+
+    def joint(
+        self, prior: Gaussian
+    ) -> tuple[Float[Tensor, "*#batch out"], Float[Tensor, "*#batch out in"], Float[Tensor, "*#batch out out"]]:
+        """Return the moments of the later state, and its covariance with the earlier one, by the dense form."""
+        return self.dense().joint(prior)
+
+    def sample(
+        self, value: Float[Tensor, "*#batch in"], generator: torch.Generator | None = None
+    ) -> Float[Tensor, "*batch out"]:
+        """Return the state moved on, with noise."""
+        size = self.structure.noise.shape[-1]
+        first = self.structure.sample(value[..., :size], generator)
+        return _cat([first, self.rest.sample(value[..., size:], generator)], -1, 1)
+
+    def dense(self) -> LinearGaussian:
+        """Return the same conditional by its matrices."""
+        first, rest = self.structure.dense(), self.rest.dense()
+        return LinearGaussian(
+            _block_diagonal(first.matrix, rest.matrix),
+            _cat([first.offset, rest.offset], -1, 1),
+            _block_diagonal(first.noise, rest.noise),
+        )
+
+
+@register_record
+@dataclasses.dataclass(frozen=True)
+class ComposedEmission(AbstractLinearGaussian):
+    """y_t given x_t: what the dense states emit, and in its first component also the sum of the structural states.
+
+    Attributes:
+        structure: Of the first states, into the first component of y_t; its noise and offset are added to those of the
+            dense states.
+        rest: Of the other states.
+    """
+
+    structure: ISSMEmission
+    rest: LinearGaussian | DiagonalLinearGaussian
+
+    def joint(
+        self, prior: Gaussian
+    ) -> tuple[Float[Tensor, "*#batch out"], Float[Tensor, "*#batch out in"], Float[Tensor, "*#batch out out"]]:
+        """Return the mean of the observation, its covariance with the state, and its own."""
+        size, first, rest = self.structure.num_states, self.structure, self.rest.dense()
+        out = rest.offset.shape[-1]
+        seen = first.read(prior.mean[..., :size].unsqueeze(-1)) + first.offset.unsqueeze(-1)
+        mean = matvec(rest.matrix, prior.mean[..., size:]) + rest.offset + _padded(seen, out)
+        rows = first.read(prior.cov[..., :size, :]).unsqueeze(-2)
+        cross = rest.matrix @ prior.cov[..., size:, :] + _padded(rows, out, -2)
+        column = first.read(cross[..., :size].mT) + _padded(first.noise.unsqueeze(-1), out)
+        among = cross[..., size:] @ rest.matrix.mT + rest.noise + _padded(column.unsqueeze(-1), out)
+        return mean, cross, among
+
+    def marginal(self, prior: Gaussian) -> Gaussian:
+        """Return the predictive density of the observation."""
+        mean, _, cov = self.joint(prior)
+        return Gaussian(mean, cov)
+
+    def posterior(
+        self, prior: Gaussian, value: Float[Tensor, "*#batch out"], observed: Bool[Tensor, "*#batch out"] | None = None
+    ) -> tuple[Gaussian, Float[Tensor, "*batch"]]:
+        """Return the belief after an update, for a single target by a scalar division and an outer product."""
+        mean, cross, among = self.joint(prior)
+        if mean.shape[-1] > 1:
+            return condition(prior, value - mean, cross, among, observed)
+        seen = None if observed is None else observed[..., 0]
+        return condition_scalar(prior, (value - mean)[..., 0], cross[..., 0, :], among[..., 0, 0], seen)
+
+    def sample(
+        self, value: Float[Tensor, "*#batch in"], generator: torch.Generator | None = None
+    ) -> Float[Tensor, "*batch out"]:
+        """Return the sum of what both parts emit, with noise."""
+        size = self.structure.num_states
+        rest = self.rest.sample(value[..., size:], generator)
+        return _padded(self.structure.sample(value[..., :size], generator), rest.shape[-1]) + rest
+
+    def dense(self) -> LinearGaussian:
+        """Return the same conditional by its matrices."""
+        first, rest = self.structure.dense(), self.rest.dense()
+        out = rest.offset.shape[-1]
+        return LinearGaussian(
+            _cat([_padded(first.matrix, out, -2), rest.matrix], -1, 2),
+            _padded(first.offset, out) + rest.offset,
+            _padded(_padded(first.noise, out), out, -2) + rest.noise,
+        )
+
+
+@register_record
+@dataclasses.dataclass(frozen=True)
+class ComposedSystem(AbstractLinearSystem):
+    """Structural components beside a dense system, whose emissions add up.
+
+    Attributes:
+        structure: Of the first states, emitted into the first target.
+        rest: Of the other states.
+    """
+
+    structure: ISSM
+    rest: LinearSystem
+
+    @property
+    def num_targets(self) -> int:
+        """Return the dimension of one observation."""
+        return self.rest.num_targets
+
+    def at(self, time: int) -> tuple[ComposedTransition, ComposedEmission]:
+        """Return the transition into and the emission from step `time`."""
+        return _compose(self.structure.at(time), self.rest.at(time))
+
+    def by_step(self) -> Callable[[int], tuple[ComposedTransition, ComposedEmission]]:
+        """Return what `at` does, without an adjoint as large as the system for each step."""
+        rest = self.rest.by_step()
+        return lambda time: _compose(self.structure.at(time), rest(time))
+
+    def block_shape(self, num_steps: int, num_series: int = 1) -> tuple[int, int]:
+        """Return what suits the structural part, with as many numbers observed at once."""
+        length = max(1, min(num_steps, 12 // self.num_targets))
+        states = self.structure.num_states + self.rest.transition.offset.shape[-1]
+        return length, max(1, 2**21 // (num_series * length * self.num_targets * states))
+
+    def marginals(self, prior: Gaussian, num_steps: int) -> Gaussian:
+        """Step by step: the joint is multiplied out for every pair of steps."""
+        return marginals_by_step(self, prior, num_steps)
+
+    def blocks(self, first: int, length: int, count: int) -> Blocks:
+        """Return all blocks at once: given the state before, the parts are independent."""
+        size, rest_size = self.structure.num_states, self.rest.transition.offset.shape[-1]
+        one = _spread(_in_full(self.structure.blocks(first, length, count), size), self.num_targets)
+        two = _in_full(self.rest.blocks(first, length, count), rest_size)
+        pairs = _aligned(one, two)
+        return Blocks(
+            matrix=_cat(pairs["matrix"], -1, 2),
+            offset=torch.add(*pairs["offset"]),
+            noise=torch.add(*pairs["noise"]),
+            cross=_cat(pairs["cross"], -1, 2),
+            transition=_block_diagonal(*pairs["transition"]),
+            state_offset=_cat(pairs["state_offset"], -1, 1),
+            state_noise=_block_diagonal(*pairs["state_noise"]),
+        )
+
+
+def compose(structure: ISSM, rest: LinearSystem | None) -> ISSM | ComposedSystem:
+    """Return both side by side; the structure alone where there are no other states."""
+    return structure if rest is None else ComposedSystem(structure, rest)
+
+
+def beside(first: Gaussian, rest: Gaussian | None) -> Gaussian:
+    """Return the joint Gaussian of independent states; the first alone where there are no others."""
+    if rest is None:
+        return first
+    return Gaussian(_cat([first.mean, rest.mean], -1, 1), _block_diagonal(first.cov, rest.cov))
+
+
+def _compose(
+    structure: tuple[ISSMTransition, ISSMEmission], rest: tuple[LinearGaussian, LinearGaussian]
+) -> tuple[ComposedTransition, ComposedEmission]:
+    return ComposedTransition(structure[0], rest[0]), ComposedEmission(structure[1], rest[1])
+
+
+def _behind(belief: Gaussian, size: int) -> Gaussian:
+    return belief.marginal(slice(size, None))
+
+
+def _in_full(blocks: Blocks, size: int) -> Blocks:
+    """Return blocks of observations given the state before, with every part that may be left out, and square matrices.
+
+    Args:
+        blocks: Some, perhaps plain steps.
+        size: Number of states.
+    """
+    matrix, cross, state_noise = blocks.matrix, blocks.cross, _square(blocks.state_noise)
+    eye = torch.eye(size, dtype=matrix.dtype, device=matrix.device).unsqueeze(0)
+    transition = eye if blocks.transition is None else _square(blocks.transition)
+    drift = matrix.new_zeros(1, size) if blocks.state_offset is None else blocks.state_offset
+    offset, noise = blocks.offset, blocks.noise
+    if cross is None:
+        cross = matrix @ state_noise
+        offset, noise = offset + matvec(matrix, drift), noise + cross @ matrix.mT
+        matrix = matrix @ transition
+    return Blocks(matrix, offset, noise, cross, transition, drift, state_noise)
+
+
+def _square(x: Tensor) -> Tensor:
+    """Return a matrix that may be given as the column of its diagonal."""
+    return torch.diag_embed(x.squeeze(-1)) if x.shape[-1] == 1 else x
+
+
+def _spread(blocks: Blocks, out: int) -> Blocks:
+    """Return blocks of so many targets, of which those of the given ones are the first."""
+    assert blocks.cross is not None
+    rows = lambda x: _padded(x.unsqueeze(-2), out, -2).flatten(-3, -2)  # noqa: E731
+    return dataclasses.replace(
+        blocks,
+        matrix=rows(blocks.matrix),
+        offset=rows(blocks.offset.unsqueeze(-1)).squeeze(-1),
+        noise=rows(rows(blocks.noise).mT).mT,
+        cross=rows(blocks.cross),
+    )
+
+
+def _aligned(*all_blocks: Blocks) -> dict[str, list[Tensor]]:
+    """Return the tensors of some blocks by name, with as many batch dimensions."""
+    event = {field.name: 1 if "offset" in field.name else 2 for field in dataclasses.fields(Blocks)}
+    parts = {name: [getattr(blocks, name) for blocks in all_blocks] for name in event}
+    lead = max(x.ndim - event[name] for name, part in parts.items() for x in part)
+    return {
+        name: [x.reshape(len(x), *[1] * (lead + event[name] - x.ndim), *x.shape[1:]) for x in part]
+        for name, part in parts.items()
+    }
+
+
+def _padded(x: Tensor, size: int, dim: int = -1) -> Tensor:
+    """Return a tensor with zeros behind it in a dimension, up to a size."""
+    missing = size - x.shape[dim]
+    return torch.nn.functional.pad(x, (*[0, 0] * (-1 - dim), 0, missing)) if missing else x
+
+
+def _cat(parts: list[Tensor], dim: int, event_ndim: int) -> Tensor:
+    """Concatenation along `dim` of tensors whose dimensions before the last `event_ndim` broadcast."""
+    batch = broadcast_shapes(*(p.shape[:-event_ndim] for p in parts))
+    return torch.cat([p.expand(*batch, *p.shape[-event_ndim:]) for p in parts], dim)
+
+
+def _in_blocks(first: Tensor, cross: Tensor, rest: Tensor) -> Tensor:
+    """Return the symmetric matrix with these blocks on and above its diagonal."""
+    return _cat([_cat([first, cross], -1, 2), _cat([cross.mT, rest], -1, 2)], -2, 2)
+
+
+def _block_diagonal(first: Tensor, rest: Tensor) -> Tensor:
+    """Return the matrix of two blocks."""
+    pad = torch.nn.functional.pad
+    return _cat([pad(first, (0, rest.shape[-1])), pad(rest, (first.shape[-1], 0))], -2, 2)
