@@ -3,6 +3,7 @@
     python runs/policies.py                                     # CartPole-v1, ten seeds of all agents
     python runs/policies.py --envs Pendulum-v1 --seeds 0 1 2 --agents svgd independent
     python runs/policies.py --summary                           # means and standard errors, as in docs/particles.md
+    python runs/policies.py --draw                              # docs/images/policies.png
 
 Sixteen policies have four episodes each in an iteration, and "joint" is one policy that has all 64. Scores are returns
 without discount: of all policies, and of the best one, over the last tenth of the iterations; and the mean over all
@@ -20,12 +21,15 @@ from typing import Any
 
 import pandas as pd
 import torch
+from matplotlib.figure import Figure
 from tables import ROOT, has_row
 from tqdm import tqdm
 
 from tsforecast.cli.runs import commit
 from tsforecast.data.files import append_rows
 from tsforecast.decisions import GRADIENTS, POLICIES, PolicyConfig
+from tsforecast.plots import COLOURS, save_figure
+from tsforecast.plots.style import style_axis
 
 COLUMNS = [
     "env", "agent", "gradient", "seed", "iterations", "horizon", "particles", "episodes", "returned", "best",
@@ -39,7 +43,7 @@ def run(config: PolicyConfig, iterations: int) -> dict[str, float]:
     learner, environments = config.build(), config.environments()
     policies, returns = learner.init(), []
     for iteration in tqdm(range(iterations), f"{config.agent} {config.gradient} {config.seed}", leave=False):
-        episodes = learner.explore(policies, environments, seed=config.seed * 1_000_003 + iteration * 4096)
+        episodes = learner.explore(policies, environments, config.seed_of(iteration))
         policies = learner.update(policies, episodes)
         returns.append(episodes.returns.mean(1))
     every = torch.stack(returns)
@@ -66,6 +70,27 @@ def summary(table: pathlib.Path) -> str:
     return "\n".join(lines)
 
 
+def draw(table: pathlib.Path, target: pathlib.Path) -> None:
+    """Draws the mean return over all iterations of each run, and the mean of its agent."""
+    frame = pd.read_csv(table)
+    panels = list(frame.groupby(["env", "gradient"], sort=False))
+    figure = Figure(figsize=(3.8 * len(panels), 3.2), layout="constrained")
+    axes = figure.subplots(1, len(panels), squeeze=False, sharey=frame["env"].nunique() == 1)[0]
+    for axis, (names, rows) in zip(axes, panels, strict=True):
+        agents = [agent for agent in POLICIES if agent in set(rows["agent"])]
+        for place, agent in enumerate(agents):
+            found = rows.loc[rows["agent"] == agent, "over_all"].to_numpy()
+            axis.plot([place] * len(found), found, "o", color=COLOURS[place], markersize=5, alpha=0.6)
+            axis.hlines(found.mean(), place - 0.25, place + 0.25, color=COLOURS[place], linewidth=2)
+        axis.set_xticks(range(len(agents)), agents)
+        axis.set_title(", ".join(map(str, names)), loc="left", fontsize=10)
+        axis.set_xlim(-0.6, len(agents) - 0.4)
+        style_axis(axis)
+    axes[0].set_ylabel("return, mean of all iterations")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    save_figure(figure, target)
+
+
 def main() -> None:
     """Makes the runs that the table lacks."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -77,7 +102,12 @@ def main() -> None:
     parser.add_argument("--horizon", type=int, default=200, help="steps of an episode at most")
     parser.add_argument("--output", type=pathlib.Path, default=ROOT / "results" / "policies.csv")
     parser.add_argument("--summary", action="store_true", help="print the table's means, and run nothing")
+    parser.add_argument("--draw", action="store_true", help="draw the table, and run nothing")
+    parser.add_argument("--image", type=pathlib.Path, default=ROOT / "docs" / "images" / "policies.png")
     options = parser.parse_args()
+    if options.draw:
+        draw(options.output, options.image)
+        return
     if options.summary:
         sys.stdout.write(summary(options.output) + "\n")
         return

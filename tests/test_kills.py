@@ -180,6 +180,21 @@ def test_an_optimisation_that_is_killed(commands, tmp_path):
         assert contents(run).keys() | {"config.yaml"} == contents(whole).keys()
 
 
+def test_policies_that_are_killed(commands, tmp_path):
+    options = ["CartPole-v1", "--particles=2", "--episodes=2", "--horizon=5", "--hidden=3", "--iterations=3"]
+    whole = tmp_path / "whole"
+    ended = commands.run("policy", *options, "--output", whole, folder=whole)
+    assert ended.status == 0, ended.said
+    for moment in moments(ended.changes, 4)[::2]:
+        run = tmp_path / f"run{moment}"
+        start = ["policy", *options, "--output", run]
+        kill(commands, *start, folder=run, moment=moment)
+        again(commands, start, ["policy", "--resume", run], run)
+        tables = [pd.read_csv(folder / "returns.csv").drop(columns="seconds") for folder in (run, whole)]
+        pd.testing.assert_frame_equal(*tables)
+        assert contents(run).keys() | {"config.yaml"} == contents(whole).keys()
+
+
 def test_a_search_that_is_killed(commands, data, tmp_path):
     (tmp_path / "space.yaml").write_text(yaml.safe_dump({"learning_rate": {"low": 0.01, "high": 1.0, "log": True}}))
     start = [

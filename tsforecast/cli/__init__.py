@@ -28,6 +28,7 @@ _USAGE = """usage: tsforecast COMMAND ...
   tsforecast optimise FUNCTION            looks for the least value of a function, by draws from a belief
   tsforecast optimise --trials FILE       proposes the next rows of a table that you fill in
   tsforecast bandit AGENT --data NAME     decides, and learns from what its decisions paid
+  tsforecast policy ENV                   learns policies of a control problem by Stein gradients
 
 `tsforecast COMMAND --help` lists the options of a command. Everywhere: --quiet says warnings only, --verbose more.
 `tsforecast --print_completion bash` (or zsh, tcsh) prints what lets the shell complete commands and options.

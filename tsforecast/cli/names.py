@@ -34,6 +34,8 @@ MEMORIES = ("none", "random", "k-center", "grs")
 MEMORIES_OF_WINDOWS = ("none", "random", "grs")
 ACTIVATIONS = ("tanh", "relu", "sigmoid")
 WEIGHTS = ("none", "imq", "gate")
+POLICIES = ("svgd", "s2vgd", "independent", "joint")
+GRADIENTS = ("reinforce", "a2c")
 FUNCTIONS = ("branin", "ackley-2", "ackley-5", "hartmann-6")
 EVIDENCE = ("likelihood", "objective")
 

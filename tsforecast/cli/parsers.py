@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 from jsonargparse import ArgumentParser
 
 from tsforecast.cli import names, parsing
-from tsforecast.cli.decision_parsers import optimise
+from tsforecast.cli.decision_parsers import optimise, policy
 
 DEFAULT_BASELINES = "seasonal_naive,empirical_random_walk,auto_ets"
 DEFAULT_LEARNER = "lofi"
@@ -330,6 +330,7 @@ PARSERS: dict[str, Callable[[], PlainParser]] = {
     "bandit": bandit,
     "tune": tune,
     "optimise": optimise,
+    "policy": policy,
 }
 
 

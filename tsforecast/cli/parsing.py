@@ -62,6 +62,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "steps": (1, math.inf),
     "runs": (1, math.inf),
     "warm_up": (1, math.inf),
+    "iterations": (1, math.inf),
 }
 
 

@@ -22,6 +22,7 @@ from tsforecast.decisions.policy_gradient import Policies, PolicyGradient
 from tsforecast.decisions.rewards import AbstractRewards, ArmRewards, Interactions
 from tsforecast.decisions.rules import UCB, AbstractRule, EpsilonGreedy, Greedy, Thompson
 from tsforecast.decisions.saved import load_bandit, save_bandit
+from tsforecast.decisions.saved_policies import LearntPolicies, load_policies, save_policies
 from tsforecast.decisions.stein import SteinRewards
 from tsforecast.decisions.subspace import SubspaceRewards
 from tsforecast.decisions.surrogate import Surrogate
@@ -58,6 +59,7 @@ __all__ = [
     "Greedy",
     "History",
     "Interactions",
+    "LearntPolicies",
     "LearntRewards",
     "LinearRewards",
     "LogisticRewards",
@@ -77,6 +79,8 @@ __all__ = [
     "TrustRegion",
     "WindowRewards",
     "load_bandit",
+    "load_policies",
     "play",
     "save_bandit",
+    "save_policies",
 ]

@@ -86,6 +86,10 @@ class PolicyConfig:
         joint = POLICIES[self.agent][2]
         return (1, self.particles * self.episodes) if joint else (self.particles, self.episodes)
 
+    def seed_of(self, iteration: int) -> int:
+        """Return the seed of the episodes of an iteration."""
+        return self.seed * 1_000_003 + iteration * 4096
+
     def environments(self) -> list[list[Any]]:
         """Return an environment for each episode of each policy."""
         particles, episodes = self.played

@@ -5,7 +5,7 @@ Every function takes data and returns a matplotlib `Figure` which belongs to no 
 every model has one of its own in all figures (`colour_of`), whatever stands beside it.
 """
 
-from tsforecast.plots.decisions import plot_regret
+from tsforecast.plots.decisions import plot_regret, plot_returns
 from tsforecast.plots.forecasts import plot_decomposition, plot_forecasts
 from tsforecast.plots.learning import plot_adaptation, plot_learning_curve, plot_optimisation, plot_stream, plot_study
 from tsforecast.plots.regimes import plot_regimes
@@ -28,6 +28,7 @@ __all__ = [
     "plot_optimisation",
     "plot_regimes",
     "plot_regret",
+    "plot_returns",
     "plot_scores_by_horizon",
     "plot_stream",
     "plot_study",
