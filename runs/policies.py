@@ -73,17 +73,17 @@ def summary(table: pathlib.Path) -> str:
 def draw(table: pathlib.Path, target: pathlib.Path) -> None:
     """Draws the mean return over all iterations of each run, and the mean of its agent."""
     frame = pd.read_csv(table)
-    panels = list(frame.groupby(["env", "gradient"], sort=False))
+    panels = list(frame.groupby(frame["env"] + ", " + frame["gradient"], sort=False))
     figure = Figure(figsize=(3.8 * len(panels), 3.2), layout="constrained")
     axes = figure.subplots(1, len(panels), squeeze=False, sharey=frame["env"].nunique() == 1)[0]
-    for axis, (names, rows) in zip(axes, panels, strict=True):
+    for axis, (name, rows) in zip(axes, panels, strict=True):
         agents = [agent for agent in POLICIES if agent in set(rows["agent"])]
         for place, agent in enumerate(agents):
             found = rows.loc[rows["agent"] == agent, "over_all"].to_numpy()
             axis.plot([place] * len(found), found, "o", color=COLOURS[place], markersize=5, alpha=0.6)
             axis.hlines(found.mean(), place - 0.25, place + 0.25, color=COLOURS[place], linewidth=2)
         axis.set_xticks(range(len(agents)), agents)
-        axis.set_title(", ".join(map(str, names)), loc="left", fontsize=10)
+        axis.set_title(str(name), loc="left", fontsize=10)
         axis.set_xlim(-0.6, len(agents) - 0.4)
         style_axis(axis)
     axes[0].set_ylabel("return, mean of all iterations")

@@ -230,7 +230,7 @@ def test_no_bars_where_the_user_wants_none(tmp_path, monkeypatch, quiet):
         or "Epoch" in line
         or "item [" in line
         or "eval/s" in line
-        or "iteration" in line
+        or "iteration/s" in line
     ]
     if quiet:
         assert not bars
