@@ -2,6 +2,7 @@
 
     python runs/adapt.py                             # three breaks, all learners; about forty minutes on one core
     python runs/adapt.py --datasets eia-2020 --learners lofi sgd-1e-3
+    python runs/adapt.py --learners vb-wiener vb-wiener-random vb-wiener-grs sgd-1e-3 --output results/adapt_memory.csv
 
 An ISSM is trained on what lies before a break of known date, then forecasts period after period across it. `frozen`
 never learns; the others make one update after each period, from the same gradients of the same objective (that of
@@ -11,8 +12,9 @@ the table does not name are those of `Adaptation`.
 A row has the CRPS (inf where the parameters ran away) of the windows that begin before the break, with it, or after it:
 the window of the break itself is forecast before anybody could learn of it. Beside it are the differences, with 95 %
 intervals (`paired_difference`), from the frozen model; from `sgd`, gradient descent at the rate that did best after the
-break, chosen in hindsight; and from `common_sgd`, the largest rate that runs away on none of the data sets. Scores of
-single forecasts are kept in outputs/adapt/ and not computed again.
+break, chosen in hindsight; from `common_sgd`, the largest rate that runs away on none of the data sets; and, with a
+memory, from the same learner without (`no_memory`). Scores of single forecasts are kept in outputs/adapt/ and not
+computed again.
 """
 
 import argparse
@@ -76,7 +78,7 @@ LEARNERS: dict[str, dict[str, Any] | None] = {
 }
 COLUMNS = [
     "dataset", "phase", "windows", "learner", "settings", "crps",
-    *(f"minus_{other}{end}" for other in ("frozen", "sgd", "common_sgd") for end in ("", "_low", "_high")),
+    *(f"minus_{o}{end}" for o in ("frozen", "sgd", "common_sgd", "no_memory") for end in ("", "_low", "_high")),
     "seconds_per_window", "seed", "commit", "command",
 ]  # fmt: skip
 
@@ -148,6 +150,9 @@ def rows_of(dataset: str, tables: dict[str, pd.DataFrame], seed: int) -> list[di
                 rows.append(row)
                 continue
             beside = {"frozen": parts["frozen"], "sgd": parts[best], "common_sgd": parts.get(COMMON, parts[best])}
+            if "memory" in (chosen := LEARNERS[name] or {}):
+                bare = parts.get(f"{chosen['learner']}-{chosen['drift']}")
+                beside |= {} if bare is None else {"no_memory": bare}
             for other, scores in beside.items():
                 found = paired_difference(part, scores)
                 row |= {f"minus_{other}": f"{found.estimate:.5f}"}
