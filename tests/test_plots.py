@@ -138,6 +138,8 @@ def test_axes_name_the_target_and_its_unit(rng):
     assert labels(1, targets=["demand"]) == [("a", "demand")]
     assert labels(1, targets=["demand"], unit="MW") == [("a", "demand (MW)")]
     assert labels(1, unit="MW") == [("a", "MW")]
+    long = labels(1, targets=["photovoltaic output"], unit="W per kW of panels")
+    assert long == [("a", "photovoltaic output (W per\nkW of panels)")]  # no higher than its panel
     assert labels(2, targets=["up", "down"], unit="m") == [("a, up", "up (m)"), ("a, down", "down (m)")]
     parts = {"level": (np.zeros(3), np.ones(3))}
     observed = pd.Series(np.ones(3), pd.period_range(START, periods=3))

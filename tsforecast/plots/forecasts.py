@@ -1,5 +1,6 @@
 """Figures of forecasts, and of what a model sees in a series."""
 
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -30,6 +31,7 @@ from tsforecast.plots.style import (
 )
 
 _WHITE = (0.42, 0.65, 0.85)  # of the band of an interval, from the narrowest; opaque, so that the legend shows them
+_LABEL = 26  # characters as high as a panel
 _MODELS = 2  # of a bank that a panel names
 _BAND_LEVELS = tuple(sorted({0.5, *(round(0.5 + side * width / 200, 3) for width in INTERVALS for side in (-1, 1))}))
 
@@ -99,7 +101,7 @@ def plot_forecasts(
 def _name_panel(axis: Axes, entry: Mapping[str, Any], row: int, targets: Sequence[str], unit: str) -> None:
     """Writes beside a panel what was measured, and above it of which series, and which target of several."""
     name = targets[row] if row < len(targets) else ""
-    axis.set_ylabel(measured(name, unit))
+    axis.set_ylabel(textwrap.fill(measured(name, unit), _LABEL))
     several = f", {name or f'target {row}'}" if np.ndim(entry["target"]) > 1 else ""
     axis.set_title(shortened(str(entry["item_id"])) + several, loc="left", fontsize=9)
 
