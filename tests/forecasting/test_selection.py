@@ -21,6 +21,7 @@ from tsforecast.forecasting.selection import (
     quantiles_of,
     relative_scores,
     select,
+    windows_of,
 )
 
 
@@ -116,11 +117,25 @@ def test_series_that_are_too_short_are_left_out():
     assert len(comparison(task(lengths=(60, 60, 9)), 0).entries) == 2
     assert comparison(task(lengths=(32, 32)), 0).windows == 2
     assert comparison(task(lengths=(20, 20)), 0) is None
-    assert [comparison(task(lengths=(length, length)), 0).windows for length in (200, 1000)] == [5, 10]
+    assert [comparison(task(lengths=(length, length)), 0).windows for length in (200, 700, 1000, 5000)] == [5, 10, 19, 28]
     assert len(comparison(task(lengths=(40,) * 200), 0).entries) == 128
     found = select(task(lengths=(20, 20)), lambda *_: pytest.fail("nothing is to be compared"))
     assert found.chosen == Candidate("bank")
     assert "too short" in found.reason
+
+
+def test_windows_of_long_series_lie_apart():
+    """Ten of each, the last at the end; what lies between them is past of the next."""
+    compared = comparison(task(lengths=(5000, 4000)), 0)
+    pasts, labels = windows_of(compared)
+    for number, entry in enumerate(compared.entries):
+        ends = [past["target"].shape[-1] for past in pasts[10 * number : 10 * number + 10]]
+        assert ends == [entry["target"].shape[-1] - 4 - 12 * back for back in range(9, -1, -1)]
+        np.testing.assert_array_equal(labels[10 * number + 9]["target"], entry["target"][-4:])
+    values, owner = labels_of(compared)
+    assert len(values) == 2 * 10 * 4
+    np.testing.assert_array_equal(owner, np.repeat([0, 1], 40))
+    assert [entry["target"].shape[-1] for entry in compared.train] == [5000 - 28 * 4, 4000 - 28 * 4]
 
 
 def test_the_end_of_long_series_is_compared_on():

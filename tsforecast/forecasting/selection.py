@@ -24,6 +24,7 @@ _FEW = 3  # candidates that are all trained the longer time at once
 _SERIES = 128  # that candidates are compared on, at most
 _STEPS = 10_000  # at the end of each, likewise
 _MOST_WINDOWS, _SHARE = 10, 0.1  # of long series, which can spare this share of them
+_APART = 3  # horizons from one window to the next, at most: neighbours have the same weather
 _MARGIN = 0.01  # relative difference of scores below which the candidate that is named first is taken
 _POOLED = 0.02  # by how much a pool has to be better than its members, whose costs add up
 _LEAST = 0.1  # weight of a member of a pool
@@ -167,7 +168,8 @@ def select(
     chosen = next(trial for trial, score in zip(last, scores, strict=True) if score <= min(alone) * (1 + _MARGIN))
     if mixed is not None and scores[-1] <= min(alone) * (1 - _POOLED):
         chosen = mixed
-    windows = f"{compared.windows} windows of {compared.prediction_length} steps before the end"
+    count = len(windows_of(compared)[0]) // len(compared.entries)
+    windows = f"{count} windows of {compared.prediction_length} steps before the end"
     reason = f"CRPS {chosen.crps:.4g} on {windows}, {len(compared.entries)} series"
     return _told(Selection(chosen.candidate, tuple(trials), reason))
 
@@ -185,7 +187,7 @@ def comparison(task: ForecastTask, seed: int | None) -> ForecastTask | None:
     steps = task.prediction_length
     season = default_season(task.freq)
     length = float(np.median([entry["target"].shape[-1] for entry in task.entries]))
-    for windows in range(max(WINDOWS, min(_MOST_WINDOWS, int(_SHARE * length / steps))), 0, -1):
+    for windows in range(_span(int(_SHARE * length / steps)), 0, -1):
         least = windows * steps + max(steps + 1, 2 * season)
         long = [entry for entry in task.entries if entry["target"].shape[-1] >= least]
         if len(long) >= max(1, len(task.entries) // 2):
@@ -193,6 +195,20 @@ def comparison(task: ForecastTask, seed: int | None) -> ForecastTask | None:
             entries = [last_steps(long[number], _STEPS) for number in sorted(order)]
             return ForecastTask(task.name, task.freq, steps, windows, entries)
     return None
+
+
+def _span(spare: int) -> int:
+    """Return the number of horizons that windows span, where a series can spare so many."""
+    apart = min(_APART, (spare - 1) // (_MOST_WINDOWS - 1))
+    return (_MOST_WINDOWS - 1) * apart + 1 if apart > 1 else max(WINDOWS, min(_MOST_WINDOWS, spare))
+
+
+def windows_of(task: ForecastTask) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return pasts and labels of a task's windows, series by series; of more than ten, ten at equal distances."""
+    apart = -(-task.windows // _MOST_WINDOWS)
+    kept = [number for number in range(task.windows * len(task.entries)) if number % task.windows % apart == 0]
+    pasts, labels = instances(task.test())
+    return [pasts[number] for number in kept], [labels[number] for number in kept]
 
 
 def _trial(
@@ -217,8 +233,8 @@ def _trial(
 
 
 def labels_of(task: ForecastTask) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Return all values of a task's windows, NaN where one is missing, and the number of the series of each."""
-    _, labels = instances(task.test())
+    """Return all values of `windows_of`, NaN where one is missing, and the number of the series of each."""
+    _, labels = windows_of(task)
     each = [np.asarray(label["target"], np.float64).ravel() for label in labels]
     windows = len(each) // len(task.entries)
     sizes = [len(one) for one in each]
@@ -226,8 +242,8 @@ def labels_of(task: ForecastTask) -> tuple[NDArray[np.float64], NDArray[np.int64
 
 
 def quantiles_of(predictor: Predictor, task: ForecastTask) -> NDArray[np.float64]:
-    """Return twenty quantiles of every value of a task's windows, in the order of `labels_of`."""
-    pasts, _ = instances(task.test())
+    """Return twenty quantiles of every value, in the order of `labels_of`."""
+    pasts, _ = windows_of(task)
     found = []
     with expected_alias_warnings():
         for forecast in predictor.predict(pasts):

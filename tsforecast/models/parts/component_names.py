@@ -31,7 +31,7 @@ _KINDS = ("level", "damped_level", "trend", "damped_trend")
 _PLAIN = ("level", "damped_trend")
 _BELOW_A_DAY = (
     "damped_level+hour_of_day+hour_by_kind_of_day+day_of_week",
-    "damped_trend+hour_of_day",
+    "damped_level+hour_of_day",
     "level+hour_of_day",
 )
 
