@@ -20,7 +20,8 @@ from tsforecast.progress import follow, silent_trainings
 log = logging.getLogger(__name__)
 
 ROUNDS = (8, 20)  # epochs of the short trainings; after a round, half of the candidates are left
-_FEW = 3  # candidates that are all trained the longer time at once
+_FEW = 3  # candidates that are all trained the longer time at once, not counting those that cost a tenth of others
+_CHEAP = frozenset({"issm", "gls"})
 _SERIES = 128  # that candidates are compared on, at most
 _STEPS = 10_000  # at the end of each, likewise
 _MOST_WINDOWS, _SHARE = 10, 0.1  # of long series, which can spare this share of them
@@ -129,8 +130,8 @@ def select(
 
     Every round trains what is left on a sample of the series without their last windows, and scores these. The better
     half goes on to a longer round (successive halving; Jamieson and Talwalkar 2016), and so does the candidate that is
-    named first: what many parameters share is learnt late. A mixture of those in the last
-    round is taken where it is better than each of them (`pooled`).
+    named first: what many parameters share is learnt late. Few are all trained that long at once. A mixture of those in
+    the last round is taken where it is better than each of them (`pooled`).
 
     Args:
         task: Series without a test part: all of their values may be looked at.
@@ -147,7 +148,8 @@ def select(
     trials: list[Trial] = []
     labels = labels_of(compared)
     began = time.monotonic()
-    for epochs in ROUNDS[-1:] if len(left) <= _FEW else ROUNDS:
+    costly = [candidate for candidate in left if candidate.model not in _CHEAP] or left
+    for epochs in ROUNDS[-1:] if len(costly) <= _FEW else ROUNDS:
         done = []
         for candidate in follow(left, f"selection, {epochs} epochs", len(left), "candidates"):
             if trials and time_budget is not None and time.monotonic() - began > time_budget:
