@@ -1,4 +1,4 @@
-"""The scripts that make the table of SVGD and S2VGD, made small."""
+"""The scripts that make the tables of particles and of fusion, made small."""
 
 import csv
 import importlib
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -75,13 +76,74 @@ def test_shards_are_fused_beside_one_learner_of_all(script, tmp_path):
     assert all(0 <= float(row["error"]) < 0.6 for row in found)
 
 
-def test_auto_encoders_of_halves_are_scored_by_all_bounds(script, tmp_path):
+def test_auto_encoders_of_several_sources_are_scored_by_all_bounds(script, tmp_path, capsys):
     rng = np.random.default_rng(0)
     images = {f"x_{part}": rng.integers(0, 256, (20, 28, 28), dtype=np.uint8) for part in ("train", "test")}
     np.savez(tmp_path / "mnist.npz", **images)
-    options = ["--mnist", tmp_path / "mnist.npz", "--steps", 2, "--hidden", 8, "--latent", 2, "--test", 10]
+    options = ["--steps", 2, "--hidden", 8, "--latent", 2, "--test", 10, "--picture", tmp_path / "mixture.png"]
+    options += ["--output", tmp_path / "table.csv"]
+    with pytest.raises(SystemExit):
+        script("multi_source", *options)
+    assert "expected --mnist FILE for digits" in capsys.readouterr().err
     for _ in range(2):
-        script("multi_source", *options, "--trained", "poe", "moe", "--output", tmp_path / "table.csv")
+        script("multi_source", *options, "--mnist", tmp_path / "mnist.npz", "--trained", "poe", "ind")
     found = rows_of(tmp_path / "table.csv")
-    assert [(row["data"], row["trained"]) for row in found] == [(d, t) for d in ("tb", "qu") for t in ("poe", "moe")]
-    assert all(0 < float(row["nats_missing"]) < float(row["nats_poe"]) for row in found)
+    names = ("tb", "qu", "no", "mix")
+    assert [(row["data"], row["trained"]) for row in found] == [(d, t) for d in names for t in ("poe", "ind")]
+    assert all(0 < float(row["nats_missing"]) < float(row["nats_poe"]) for row in found if row["data"] in ("tb", "qu"))
+    assert all(bool(row["nats_exact"]) == (row["data"] == "mix") for row in found)
+    assert (tmp_path / "mixture.png").stat().st_size > 10_000
+
+
+def test_the_density_of_the_mixture_is_exact(monkeypatch):
+    """It integrates to one, and its entropy is that of components that hardly overlap, less the choice among them."""
+    monkeypatch.syspath_prepend(str(ROOT / "runs"))
+    multi_source = importlib.import_module("multi_source")
+    line = torch.linspace(-2, 2, 161, dtype=torch.float64)
+    density = multi_source.log_density(torch.cartesian_prod(line, line)).exp()
+    assert density.sum().item() * 0.025**2 == pytest.approx(1, abs=1e-9)
+    torch.manual_seed(0)
+    drawn = multi_source.draw_points("mix", torch.zeros(0), 20_000, "cpu")
+    found = -multi_source.log_density(torch.cat(drawn.sources, -1).double())
+    entropy = -(density * density.log()).sum().item() * 0.025**2
+    assert found.mean().item() == pytest.approx(entropy, abs=4 * found.std().item() / 20_000**0.5)
+
+
+def test_a_broken_sensor_falls_in_soundness(script, tmp_path, monkeypatch):
+    """Six signals of one factor: each that breaks is found, and the others are not doubted."""
+    monkeypatch.setenv("TSFORECAST_DATA", str(tmp_path))
+    sensors = importlib.import_module("sensors")
+    monkeypatch.setattr(sensors, "BATCH", slice(0, 240))
+    monkeypatch.setattr(sensors, "TRAINED", 120)
+    monkeypatch.setattr(sensors, "BREAKS", 170)
+    rng = np.random.default_rng(0)
+    factor = rng.normal(size=(240, 1))
+    logs = 8 + 0.8 * factor + 0.1 * rng.normal(size=(240, 6))
+    names = [f"x{8 * (k - 1) + 1}" for k in sensors.SENSORS]
+    np.savetxt(tmp_path / "gas-drift.csv", np.exp(logs), delimiter=",", header=",".join(names), comments="")
+    script("sensors", "--output", tmp_path / "table.csv", "--picture", tmp_path / "sensors.png")
+    found = rows_of(tmp_path / "table.csv")
+    assert [(row["fault"], row["sensor"]) for row in found] == [
+        (fault, str(sensor)) for fault in sensors.FAULTS for sensor in sensors.SENSORS
+    ]
+    for row in found:
+        assert float(row["sound_after"]) < float(row["sound_before"])
+        assert float(row["sound_after"]) < float(row["others_after"])
+        assert float(row["conflict_after"]) > float(row["conflict_before"])
+    assert (tmp_path / "sensors.png").stat().st_size > 20_000
+
+
+def test_a_factor_is_found_by_em(script, monkeypatch):
+    """Loadings and noises of many points, within standard errors of the covariance they imply."""
+    monkeypatch.syspath_prepend(str(ROOT / "runs"))
+    sensors = importlib.import_module("sensors")
+    rng = torch.Generator().manual_seed(0)
+    a, noise = torch.tensor([0.9, 0.5, -0.7, 0.3]).double(), torch.tensor([0.2, 0.8, 0.5, 0.9]).double()
+    count = 20_000
+    z = torch.randn(count, 1, generator=rng, dtype=torch.float64)
+    x = z * a + noise.sqrt() * torch.randn(count, 4, generator=rng, dtype=torch.float64)
+    loading, variance = sensors.fit(x, steps=2000)
+    implied = torch.outer(loading, loading) + torch.diag(variance)
+    true = torch.outer(a, a) + torch.diag(noise)
+    error = ((true.square() + torch.outer(true.diagonal(), true.diagonal())) / count).sqrt()
+    assert ((implied - true).abs() < 4 * error).all()

@@ -96,6 +96,32 @@ def test_every_bound_trains_every_part_with_a_source_missing(binary):
     assert (variance < 1)[observed].all()
 
 
+@pytest.mark.parametrize("kind", BOUNDS)
+def test_what_is_modelled_may_be_other_than_the_sources(kind):
+    """Log p(x) of the modelled part, whose bound is that by hand; sources only tell of z, and may be missing."""
+    torch.manual_seed(0)
+    model = MultiSourceVAE((4, 3), 2, 8, modelled=(5,), activation=torch.nn.ELU)
+    sources, modelled = [torch.rand(6, 4), torch.rand(6, 3)], [torch.rand(6, 5).round()]
+    observed = torch.ones(2, 6, dtype=torch.bool)
+    observed[0, :3] = False
+    for seen in (None, observed):
+        found = model.bound(kind, sources, seen, 3, torch.Generator().manual_seed(1), modelled)
+
+        def log_joint(z):
+            prior = torch.distributions.Normal(0.0, 1.0).log_prob(z).sum(-1)
+            told = torch.distributions.Bernoulli(logits=model.decoders[0](z)).log_prob(modelled[0]).sum(-1)
+            return prior + told
+
+        by_hand = evidence_bound(
+            kind, *model.beliefs(sources, seen), log_joint, seen, 3, torch.Generator().manual_seed(1)
+        )
+        torch.testing.assert_close(found, by_hand)
+    with pytest.raises(ValueError, match="expected what is modelled beside the sources, as the model was made"):
+        model.bound(kind, sources)
+    with pytest.raises(ValueError, match="expected the sources alone, as the model was made"):
+        MultiSourceVAE((4, 3), 2, 8).bound(kind, sources, None, 1, None, modelled)
+
+
 def test_what_is_no_bound_is_refused():
     mean, variance, log_joint, _ = linear(2)
     with pytest.raises(ValueError, match="a bound of ind, moe, poe, hybrid, got 'elbo'"):
@@ -106,3 +132,5 @@ def test_what_is_no_bound_is_refused():
         evidence_bound("poe", mean, variance, log_joint, torch.zeros(2, 3, dtype=torch.bool))
     with pytest.raises(ValueError, match="one source or more"):
         MultiSourceVAE((), 2)
+    with pytest.raises(ValueError, match="one source or more"):
+        MultiSourceVAE((3,), 2, modelled=())

@@ -108,20 +108,34 @@ class MultiSourceVAE(nn.Module):
         sizes: Of each source.
         latent: Size of z.
         hidden: Width of two hidden layers of each network.
-        binary: Whether sources are 0 or 1, or between; else they are Gaussian, with one learnt variance a source.
+        binary: Whether what is modelled is 0 or 1, or between; else it is Gaussian, with one learnt variance a part.
+        modelled: Sizes of what is modelled in place of the sources, which then only tell of z; None for the sources.
+        activation: Of the hidden layers.
 
     Raises:
-        ValueError: If there is no source, or a size is below 1.
+        ValueError: If there is no source or nothing is modelled, or a size is below 1.
     """
 
-    def __init__(self, sizes: Sequence[int], latent: int, hidden: int = 200, binary: bool = True) -> None:
+    def __init__(
+        self,
+        sizes: Sequence[int],
+        latent: int,
+        hidden: int = 200,
+        binary: bool = True,
+        modelled: Sequence[int] | None = None,
+        activation: type[nn.Module] = nn.ReLU,
+    ) -> None:
         super().__init__()
-        if not sizes or min(*sizes, latent, hidden) < 1:
-            raise ValueError(f"expected one source or more and positive sizes, got {sizes}, {latent} and {hidden}")
+        parts = sizes if modelled is None else modelled
+        if not sizes or not parts or min(*sizes, *parts, latent, hidden) < 1:
+            raise ValueError(
+                f"expected one source or more and positive sizes, got {sizes}, {parts}, {latent} and {hidden}"
+            )
         self.binary = binary
-        self.encoders = nn.ModuleList([_network(size, hidden, 2 * latent) for size in sizes])
-        self.decoders = nn.ModuleList([_network(latent, hidden, size) for size in sizes])
-        self.log_noise = nn.Parameter(torch.zeros(len(sizes)))
+        self.models_sources = modelled is None
+        self.encoders = nn.ModuleList([_network(size, hidden, 2 * latent, activation) for size in sizes])
+        self.decoders = nn.ModuleList([_network(latent, hidden, size, activation) for size in parts])
+        self.log_noise = nn.Parameter(torch.zeros(len(parts)))
 
     def beliefs(
         self, sources: Sequence[Float[Tensor, "batch _"]], observed: Bool[Tensor, "source batch"] | None = None
@@ -146,12 +160,12 @@ class MultiSourceVAE(nn.Module):
     def log_joint(
         self,
         z: Float[Tensor, "sample batch latent"],
-        sources: Sequence[Float[Tensor, "batch _"]],
-        observed: Bool[Tensor, "source batch"] | None = None,
+        parts: Sequence[Float[Tensor, "batch _"]],
+        observed: Bool[Tensor, "part batch"] | None = None,
     ) -> Float[Tensor, "sample batch"]:
-        """Return log p(x, z) for the sources that are observed."""
+        """Return log p(x, z) for the parts x that are observed: the sources, or what is modelled in their place."""
         total = _log_normal(z, 0.0, torch.ones_like(z))
-        for m, (decoder, x) in enumerate(zip(self.decoders, sources, strict=True)):
+        for m, (decoder, x) in enumerate(zip(self.decoders, parts, strict=True)):
             known = x if observed is None else torch.where(observed[m].unsqueeze(-1), x, 0.0)
             outputs = decoder(z)
             if self.binary:
@@ -168,15 +182,32 @@ class MultiSourceVAE(nn.Module):
         observed: Bool[Tensor, "source batch"] | None = None,
         num_samples: int = 1,
         generator: torch.Generator | None = None,
+        modelled: Sequence[Float[Tensor, "batch _"]] | None = None,
     ) -> Float[Tensor, " batch"]:
-        """Return a lower bound of log p(x), to be raised in training; see `evidence_bound`."""
+        """Return a lower bound of log p(x), to be raised in training; see `evidence_bound`.
+
+        Args:
+            kind: Of the bound.
+            sources: One after the other.
+            observed: False where a source is missing.
+            num_samples: K of the bound.
+            generator: Of random numbers.
+            modelled: What is modelled in place of the sources, all of it observed; None if that are the sources.
+
+        Raises:
+            ValueError: If what is modelled is given where sources are, or lacks where others are.
+        """
+        if self.models_sources != (modelled is None):
+            wanted = "the sources alone" if self.models_sources else "what is modelled beside the sources"
+            raise ValueError(f"expected {wanted}, as the model was made")
         mean, variance = self.beliefs(sources, observed)
+        parts, seen = (sources, observed) if modelled is None else (modelled, None)
         return evidence_bound(
-            kind, mean, variance, lambda z: self.log_joint(z, sources, observed), observed, num_samples, generator
+            kind, mean, variance, lambda z: self.log_joint(z, parts, seen), observed, num_samples, generator
         )
 
 
-def _network(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
+def _network(inputs: int, hidden: int, outputs: int, activation: type[nn.Module]) -> nn.Sequential:
     return nn.Sequential(
-        nn.Linear(inputs, hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU(), nn.Linear(hidden, outputs)
+        nn.Linear(inputs, hidden), activation(), nn.Linear(hidden, hidden), activation(), nn.Linear(hidden, outputs)
     )
