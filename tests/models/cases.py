@@ -37,6 +37,11 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "gls": ("gls", {"state_dim": 4}),
     "gls-targets": ("gls", {"state_dim": 3, "num_targets": 2}),
     "gls-crps": ("gls", {"state_dim": 3, "objective": "crps", "transformation": "asinh"}),
+    "gls-components": ("gls", {"state_dim": 3, "components": "damped_level+day_of_week"}),
+    "gls-components-crps": (
+        "gls",
+        {"state_dim": 2, "components": "damped_trend+cycle_of_90_with_2_harmonics", "objective": "crps"},
+    ),
     "deepstate": (
         "deepstate",
         {

@@ -10,7 +10,7 @@ from tsforecast.data import ForecastTask
 from tsforecast.forecasting.data_summary import DataSummary
 from tsforecast.forecasting.estimator import StateSpaceEstimator
 from tsforecast.models import AbstractForecaster
-from tsforecast.models.parts.component_names import longest_cycle
+from tsforecast.models.parts.component_names import component_names, longest_cycle
 
 _SPLIT = ("freq", "prediction_length", "windows")
 
@@ -33,9 +33,7 @@ def choices(
     """
     found = {name: (getattr(task, name), task.reasons[name]) for name in _SPLIT if name in task.reasons}
     if options.get("components") == "auto":
-        structure = net.dynamics.structure
-        if structure is not None:
-            found["components"] = ("+".join(structure.names), f"by the frequency {task.freq}")
+        found["components"] = ("+".join(component_names("auto", task.freq)), f"by the frequency {task.freq}")
     summary = estimator.training_summary
     if options.get("transformation") == "auto":
         found["transformation"] = (net.units.transformation, _of_transformation(net.units.transformation, summary))

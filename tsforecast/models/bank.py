@@ -8,13 +8,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tsforecast.models.base import AbstractForecaster
-from tsforecast.models.issm import ISSMDynamics
 from tsforecast.models.options import RECORDS
 from tsforecast.models.parts.bank import BankInference
 from tsforecast.models.parts.bank_members import AbstractBankDynamics
 from tsforecast.models.parts.bounds import one_of
 from tsforecast.models.parts.component_names import structures_of
 from tsforecast.models.parts.exact import AbstractLinearDynamics
+from tsforecast.models.parts.issm_dynamics import ISSMDynamics
 from tsforecast.models.parts.optimisation import BankTraining
 from tsforecast.models.parts.parameter_groups import ParameterGroups
 from tsforecast.models.parts.transformation import OF_SIZE_ONE

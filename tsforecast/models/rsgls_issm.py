@@ -12,11 +12,11 @@ from tsforecast.core.particles.filtering import AbstractSwitchingSystem, Regime
 from tsforecast.core.particles.switching import GaussianSwitching
 from tsforecast.core.structural import ISSM
 from tsforecast.models.base import AbstractForecaster
-from tsforecast.models.issm import ISSMDynamics
 from tsforecast.models.options import RECORDS
 from tsforecast.models.parts.auxiliary import Auxiliary
 from tsforecast.models.parts.bounds import at_least, one_of
 from tsforecast.models.parts.inference import LinearModel
+from tsforecast.models.parts.issm_dynamics import ISSMDynamics
 from tsforecast.models.parts.log_scales import diagonal, variance
 from tsforecast.models.parts.monte_carlo import AbstractSwitchingDynamics, ParticleInference, Particles
 from tsforecast.models.parts.optimisation import SwitchingTraining

@@ -8,8 +8,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tsforecast.core import Gaussian, kalman
+from tsforecast.core.gaussian import map_tensors
 from tsforecast.core.torch_internals import is_transformed
-from tsforecast.models.parts.inference import AbstractDynamics, AbstractInference, LinearModel
+from tsforecast.models.parts.inference import AbstractDynamics, AbstractInference, LinearModel, emissions
 from tsforecast.models.parts.marginals import Marginals
 from tsforecast.models.parts.objectives import crps_of_marginals, negative_log_likelihood
 from tsforecast.models.parts.units import Units, known_past, scaled
@@ -122,7 +123,10 @@ class ExactInference(AbstractInference[AbstractLinearDynamics]):
         location, scale = self.scale_of(batch)
         model = self.dynamics.linear(time_slice, Series.of(batch))
         smoothed = kalman.smooth(model.system, model.prior, *scaled(time_slice, location, scale)).states
-        return structure.parts_of(smoothed, model.system, time_slice, location, scale)
+        states = map_tensors(lambda x: x.unsqueeze(1), smoothed)
+        emission = emissions(model.system.at(time)[1] for time in range(len(time_slice.values)))
+        effect = model.effect if time_slice.dynamic_real.shape[-1] else None
+        return structure.parts_of(states, emission, effect, location, scale)
 
     def marginals(self, belief: Belief, future: Batch) -> Marginals:
         """Return the exact marginal distributions of the horizon, given what is known of it; see `AbstractInference`.

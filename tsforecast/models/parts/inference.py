@@ -2,13 +2,21 @@
 
 import abc
 import dataclasses
+from collections.abc import Iterable
 from typing import Generic, TypeVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tsforecast.core import AbstractLinearSystem, Gaussian
+from tsforecast.core import (
+    ISSM,
+    AbstractLinearGaussian,
+    AbstractLinearSystem,
+    ComposedSystem,
+    Gaussian,
+    LinearGaussian,
+)
 from tsforecast.models.parts.marginals import Marginals
 from tsforecast.models.parts.structure import Structure
 from tsforecast.models.parts.units import Units
@@ -44,6 +52,24 @@ class LinearModel:
     system: AbstractLinearSystem
     prior: Gaussian
     memory: Float[Tensor, "series layer 2 hidden"] | None = None
+
+    @property
+    def effect(self) -> Float[Tensor, "time series"]:
+        """Return what covariates explain in the components of the system, in scaled units."""
+        structure = self.system.structure if isinstance(self.system, ComposedSystem) else self.system
+        assert isinstance(structure, ISSM)
+        return structure.offset
+
+
+def emissions(steps: Iterable[AbstractLinearGaussian]) -> LinearGaussian:
+    """Return the emissions of some steps by their matrices, with dimensions of time and (where missing) sample."""
+    dense = [emission.dense() for emission in steps]
+    events = {"matrix": 2, "offset": 1, "noise": 2}
+    stacks = {name: torch.stack([getattr(one, name) for one in dense]) for name in events}
+    lead = max(3, *(stack.ndim - events[name] for name, stack in stacks.items()))
+    return LinearGaussian(
+        **{name: x.reshape(len(x), *[1] * (lead + events[name] - x.ndim), *x.shape[1:]) for name, x in stacks.items()}
+    )
 
 
 SomeDynamics = TypeVar("SomeDynamics", bound=AbstractDynamics)

@@ -15,7 +15,7 @@ from tsforecast.core.linalg import NotPositiveDefiniteError
 from tsforecast.core.particles.filtering import GRADIENTS, AbstractSwitchingSystem, ParticleFiltered, ParticleState
 from tsforecast.core.particles.smoothing import ParticleSmoothed, sample_given, smooth
 from tsforecast.models.parts.bounds import at_least, one_of
-from tsforecast.models.parts.inference import AbstractDynamics, AbstractInference, LinearModel
+from tsforecast.models.parts.inference import AbstractDynamics, AbstractInference, LinearModel, emissions
 from tsforecast.models.parts.objectives import crps_of_marginals, crps_of_paths, negative_log_likelihood
 from tsforecast.models.parts.units import Units, known_past, scaled
 from tsforecast.models.records import Batch, Belief, Series, TimeSlice
@@ -391,6 +391,10 @@ class ParticleInference(AbstractInference[AbstractSwitchingDynamics]):
         structure = self.named_structure()
         time_slice = self.slice_of(batch, "past")
         location, scale = self.scale_of(batch)
-        smoothed = self.regimes(batch, num_samples=_SMOOTHED_PATHS)
-        system = self.dynamics.linear(time_slice, Series.of(batch)).system
-        return structure.parts_of(Gaussian(smoothed.mean, smoothed.cov), system, time_slice, location, scale)
+        tracked = self._track(time_slice, batch, location, scale, None)
+        smoothed = smooth(*tracked, *scaled(time_slice, location, scale), num_samples=_SMOOTHED_PATHS)
+        regimes = (tracked[0].regime(switch, time) for time, switch in enumerate(smoothed.switches))
+        emission = emissions(regime.emission for regime in regimes)
+        has_effect = time_slice.dynamic_real.shape[-1] > 0
+        effect = self.dynamics.linear(time_slice, Series.of(batch)).effect if has_effect else None
+        return structure.parts_of(smoothed.states.states, emission, effect, location, scale)

@@ -1,12 +1,13 @@
 """Structure of a state: levels, trends and seasons by name, and the system that their noises make."""
 
 import dataclasses
+import itertools
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tsforecast.core import AbstractLinearSystem, Gaussian
+from tsforecast.core import Gaussian, LinearGaussian
 from tsforecast.core.components import Component
 from tsforecast.core.structural import ISSM
 from tsforecast.models.parts.component_names import component_names, parse_component, steps_in_cycle
@@ -129,39 +130,44 @@ class Structure:
         return system, Gaussian(mean, torch.diag_embed(diagonal))
 
     def parts_of(
-        self, states: Gaussian, system: AbstractLinearSystem, time_slice: TimeSlice, location: Tensor, scale: Tensor
+        self,
+        states: Gaussian,
+        emission: LinearGaussian,
+        effect: Float[Tensor, "time #series"] | None,
+        location: Float[Tensor, "series 1"],
+        scale: Float[Tensor, "series 1"],
     ) -> dict[str, tuple[Tensor, Tensor]]:
         """Return mean and standard deviation of each component by name, given the states of a time slice.
 
         Both are of shape (series, time), in transformed units (those of the data if the transformation is "none"). The
-        location of the scaling belongs to the first component. What covariates explain is under "covariates", and the
-        sum of all is under "fit".
+        location of the scaling belongs to the first component. What the states behind those of the components emit is
+        under "rest", what covariates explain under "covariates", and the sum of all under "fit".
 
         Args:
-            states: Belief over the states, of shape (time, series).
-            system: System of the time slice.
-            time_slice: Seasons and covariates.
+            states: Belief over the states of every path, of shape (time, sample, series).
+            emission: From the states, whose first row is the target's; its shape broadcasts with that of the states.
+            effect: What covariates explain in the offset of the emission, in scaled units; None without covariates.
             location: Centre of the scaling.
             scale: Unit of the scaling.
         """
-        assert isinstance(system, ISSM)
+        whole = emission.matrix[..., 0, :].expand(states.mean.shape)
+        known = 0.0 if effect is None else effect.unsqueeze(1)
+        ends = itertools.accumulate((component.size for component in self.components), initial=0)
+        places = {name: slice(*pair) for name, pair in zip(self.names, itertools.pairwise(ends), strict=True)}
+        offsets: dict[str, Tensor | float] = dict.fromkeys(self.names, 0.0)
+        if (behind := sum(component.size for component in self.components)) < whole.shape[-1]:
+            places["rest"], offsets["rest"] = slice(behind, None), emission.offset[..., 0] - known
+        places["fit"], offsets["fit"] = slice(None), emission.offset[..., 0]
         parts: dict[str, tuple[Tensor, Tensor]] = {}
-        rows, season = [], 0
-        for component, where in zip(self.components, system.slices(), strict=True):
-            row = states.mean.new_zeros(*states.mean.shape)
-            index = time_slice.season_index[..., season] if component.is_seasonal else None
-            row[..., where] = component.row(index, row)
-            season += component.is_seasonal
-            rows.append(row)
-        for position, (name, row) in enumerate([*zip(self.names, rows, strict=True), ("fit", sum(rows))]):
-            assert isinstance(row, Tensor)
-            mean = (row * states.mean).sum(-1)
-            variance = torch.einsum("tsi,tsij,tsj->ts", row, states.cov, row)
+        size = scale.squeeze(-1)
+        for position, (name, where) in enumerate(places.items()):
+            row = whole[..., where]
+            means = (row * states.mean[..., where]).sum(-1) + offsets[name]
+            within = torch.einsum("...i,...ij,...j->...", row, states.cov[..., where, where], row).mean(1)
+            variance = within + means.var(1, correction=0)
             centre = location.squeeze(-1) if position == 0 or name == "fit" else 0.0
-            size = scale.squeeze(-1)
-            parts[name] = ((mean * size + centre).T, (variance.clamp_min(0).sqrt() * size).T)
-        if time_slice.dynamic_real.shape[-1]:
-            effect = (system.offset * scale.squeeze(-1)).T
-            fit, deviation = parts.pop("fit")
-            parts |= {"covariates": (effect, torch.zeros_like(effect)), "fit": (fit + effect, deviation)}
+            parts[name] = ((means.mean(1) * size + centre).T, (variance.clamp_min(0).sqrt() * size).T)
+        if effect is not None:
+            explained = (effect * size).T
+            parts |= {"covariates": (explained, torch.zeros_like(explained)), "fit": parts.pop("fit")}
         return parts

@@ -28,13 +28,24 @@ def seasonal_readout(size: int, season: int) -> Tensor:
     return readout
 
 
-def rotations(size: int, season: int) -> Tensor:
-    """Return a level and damped rotations by the harmonics of the season, or by small angles without a season."""
+def rotations(size: int, season: int, level: float = 1.0) -> Tensor:
+    """Return a level and damped rotations by the harmonics of the season, or by small angles without a season.
+
+    Args:
+        size: Number of states.
+        season: Steps in a season; at most 1 for none.
+        level: Share of the level that stays from step to step.
+    """
     matrix = torch.eye(size) * 0.97
-    matrix[0, 0] = 1.0
+    matrix[0, 0] = level
     for harmonic, first in enumerate(range(1, size - 1, 2), start=1):
         angle = 2 * math.pi * harmonic / season if season > 1 else 0.1 * harmonic
         cosine, sine = math.cos(angle), math.sin(angle)
         block = torch.tensor([[cosine, sine], [-sine, cosine]])
         matrix[first : first + 2, first : first + 2] = (0.995 if season > 1 else 0.9) * block
     return matrix
+
+
+def short_memory(size: int) -> Tensor:
+    """Return a transition beside components, which have the level and the seasons: what it moves soon fades."""
+    return rotations(size, 0, level=0.9)
