@@ -46,6 +46,7 @@ COLUMNS = [
 ]  # fmt: skip
 FLIPPED = 0.05
 SPREAD = 0.1  # standard deviation of a component of the mixture
+NARROW = -3.0  # logarithm of the variance of the model's noise, to begin with
 # Steps, size of z and width of the hidden layers, where no option says them.
 SIZES = {"tb": (1000, 16, 200), "qu": (1000, 16, 200), "no": (1000, 16, 200), "mix": (5000, 2, 32)}
 
@@ -118,7 +119,10 @@ def train(
     mixture = name == "mix"
     model = MultiSourceVAE(
         [x.shape[-1] for x in first.sources], latent, hidden, not mixture, modelled, nn.Tanh if mixture else nn.ELU
-    ).to(options.device)
+    )
+    if mixture:  # under noise as wide as the data no state is used, and training stays there
+        nn.init.constant_(model.log_noise, NARROW)
+    model = model.to(options.device)
     optimiser = torch.optim.Adam(model.parameters(), options.rate)
     for _ in tqdm(range(steps), f"{name}, {kind}", leave=False, disable=None):
         points = draw_points(name, images, options.batch, options.device)
