@@ -231,3 +231,20 @@ def test_two_processes_in_one_folder(commands, data, tmp_path):
         assert ended.status == 2
         assert f"error: {run} is in use by process {os.getpid()} on" in ended.said
         assert [path.name for path in run.iterdir()] == [".lock"]
+
+
+def test_buckets_that_are_killed(commands, tmp_path):
+    rng = np.random.default_rng(0)
+    days = pd.date_range("2024-01-01", periods=20, freq="D")
+    for number in range(2):
+        parts = [pd.DataFrame({"item": f"{number} {k}", "day": days, "y": rng.normal(size=20)}) for k in range(4)]
+        pd.concat(parts).to_csv(tmp_path / f"{number}.csv", index=False)
+    start = ["bucket", tmp_path / "*.csv", "--buckets", 3]
+    whole = tmp_path / "whole"
+    ended = commands.run(*start, whole, folder=whole)
+    assert ended.status == 0, ended.said
+    for moment in moments(ended.changes, 5):
+        out = tmp_path / f"out{moment}"
+        kill(commands, *start, out, folder=out, moment=moment)
+        assert commands.run(*start, out, folder=out).status == 0
+        assert contents(out) == contents(whole)

@@ -24,13 +24,13 @@ def is_watched() -> bool:
     return sys.stderr.isatty() and not quiet.get()
 
 
-def follow(items: Iterable[Item], name: str, total: int, unit: str) -> Iterator[Item]:
+def follow(items: Iterable[Item], name: str, total: int | None, unit: str) -> Iterator[Item]:
     """Yields the items and says how many are done, of how many, and how many seconds are left.
 
     Args:
         items: What is worked on one by one.
         name: Of the work.
-        total: Number of items.
+        total: Number of items; None where it is not known.
         unit: What an item is.
     """
     if is_watched():
@@ -41,16 +41,31 @@ def follow(items: Iterable[Item], name: str, total: int, unit: str) -> Iterator[
         now = time.monotonic()
         if done and now - said >= LINE_EVERY:
             said = now
-            log.info("%s: %d of %d %s, %.0f s left", name, done, total, unit, (now - begin) / done * (total - done))
+            if total is None:
+                log.info("%s: %d %s", name, done, unit)
+            else:
+                log.info("%s: %d of %d %s, %.0f s left", name, done, total, unit, (now - begin) / done * (total - done))
         yield item
 
 
 @contextmanager
 def silent_trainings() -> Iterator[None]:
     """What Lightning says of every training is not shown, in a comparison of many."""
-    logger = logging.getLogger("lightning.pytorch")
+    with warnings_only("lightning.pytorch", logging.ERROR):
+        yield
+
+
+@contextmanager
+def warnings_only(name: str, least: int = logging.WARNING) -> Iterator[None]:
+    """What a logger says of every part of long work is not shown, unless it is a warning.
+
+    Args:
+        name: Of the logger.
+        least: Level from which on it is shown.
+    """
+    logger = logging.getLogger(name)
     level = logger.level
-    logger.setLevel(logging.ERROR)
+    logger.setLevel(least)
     try:
         yield
     finally:

@@ -49,9 +49,9 @@ COLUMNS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def add_columns(parser: ArgumentParser) -> None:
+def add_columns(parser: ArgumentParser, title: str = "columns of --data (see docs/data.md)") -> None:
     """Adds the options that say what the columns of a user's table are."""
-    group = parser.add_argument_group("columns of --data (see docs/data.md)")
+    group = parser.add_argument_group(title)
     for name, (text, keywords) in COLUMNS.items():
         # Several names have no type: jsonargparse would refuse a single one, without a list around it, in a YAML file.
         names = [f"--{name}", *([f"--{name}_column"] if name in ("item", "timestamp", "target") else [])]
@@ -62,7 +62,9 @@ def add_data(parser: ArgumentParser) -> None:
     """Adds the options that choose a data set and its split."""
     group = parser.add_argument_group("data: a set by name, or a file")
     group.add_argument("--dataset", metavar="NAME", type=str, help=f"one of {', '.join(names.DATASETS)}")
-    group.add_argument("--data", metavar="FILE", type=str, help="CSV, Parquet or a GluonTS folder (see docs/data.md)")
+    group.add_argument(
+        "--data", metavar="FILE", type=str, help="CSV, Parquet, a GluonTS folder or buckets (see docs/data.md)"
+    )
     group.add_argument("--freq", type=str, help="frequency of --data, such as h, D, MS; default: inferred")
     group.add_argument("--prediction_length", type=int, help="steps of a forecast of --data; default: by frequency")
     group.add_argument("--windows", type=int, help="test windows, 0 for none; default: 5 or 7, or what fits")
@@ -77,6 +79,21 @@ def add_forecast(parser: ArgumentParser) -> None:
     parser.add_argument("--num_samples", type=int, default=100, help="sample paths of a forecast")
     parser.add_argument("--device", type=str, default="auto", help="auto, cpu, cuda, ..")
     parser.add_argument("--seed", type=int, default=0, help="of the sample paths")
+
+
+def bucket() -> ArgumentParser:
+    """Return the options of `tsforecast bucket`."""
+    command = parsing.command_parser(
+        "bucket", "Write tables of any size as a folder of Parquet files, which other commands take as --data."
+    )
+    command.add_argument(
+        "inputs", metavar="INPUT", nargs="+", help="CSV or Parquet files, or patterns such as 'sales/*.csv'"
+    )
+    command.add_argument("out", metavar="OUT", type=str, help="folder to write; a call that was stopped goes on in it")
+    command.add_argument("--buckets", type=int, help="number of files; default: one for each 16 MiB of input")
+    command.add_argument("--freq", type=str, help="frequency, such as h, D, MS; default: inferred")
+    add_columns(command, "columns (see docs/data.md)")
+    return command
 
 
 def evaluate() -> ArgumentParser:
@@ -322,6 +339,7 @@ def train() -> ArgumentParser:
 
 
 PARSERS: dict[str, Callable[[], PlainParser]] = {
+    "bucket": bucket,
     "train": train,
     "evaluate": evaluate,
     "compare": compare,

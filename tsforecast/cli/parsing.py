@@ -63,6 +63,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "runs": (1, math.inf),
     "warm_up": (1, math.inf),
     "iterations": (1, math.inf),
+    "buckets": (1, math.inf),
 }
 
 

@@ -2,7 +2,7 @@
 
 import logging
 import re
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -22,6 +22,20 @@ log = logging.getLogger(__name__)
 _OFFSET = r"\s*(?:Z|[+-]\d{2}(?::?\d{2})?)$"  # distance from UTC at the end of a time of day
 _ZONED = r"\d{1,2}:\d{2}.*?" + _OFFSET
 _YEARS = (1678, 2261)  # all of which nanoseconds reach
+
+
+class StampForm(NamedTuple):
+    """How the time stamps of a table are written, by which those of its other parts are read.
+
+    Attributes:
+        zoned: Whether they have an offset from UTC, or a time zone.
+        dates: Whether all of these are midnight on their own clock, and so are dates.
+        reading: What text without an offset is read as, a name of `tsforecast.data.dates`; "" for other cells.
+    """
+
+    zoned: bool = False
+    dates: bool = False
+    reading: str = ""
 
 
 def numbers(table: Table, column: str, *, gaps: bool = True) -> NDArray[np.float64]:
@@ -75,6 +89,19 @@ def timestamps(table: Table) -> Stamps:
         ValueError: If a cell is empty or no time stamp, day and month can not be told apart, or only some time stamps
             have an offset.
     """
+    return read_stamps(table)[0]
+
+
+def read_stamps(table: Table, form: StampForm | None = None) -> tuple[Stamps, StampForm]:
+    """The time stamps as `timestamps` gives them, and how they are written.
+
+    Args:
+        table: Table of a user, or a part of one.
+        form: Of an earlier part; None to find it from this one, and log it.
+
+    Raises:
+        ValueError: As `timestamps` does, or if a time stamp is not of the form; the message names its line.
+    """
     column = str(table.columns.timestamp)
     raw = table.frame[column]
     empty = np.asarray(raw.isna())
@@ -83,33 +110,40 @@ def timestamps(table: Table) -> Stamps:
         raise ValueError(f"{place}: the time stamp is empty; fill it or delete the row")
     if isinstance(raw.dtype, pd.DatetimeTZDtype):
         _check_range(table, raw)
-        return _without_zone(table, _stamps(raw.dt.tz_convert(None)), _stamps(raw.dt.tz_localize(None)))
+        return _without_zone(table, _stamps(raw.dt.tz_convert(None)), _stamps(raw.dt.tz_localize(None)), form)
     if isinstance(raw.dtype, pd.PeriodDtype):
         _check_range(table, raw)
-        return _stamps(raw.dt.to_timestamp())
+        return _stamps(raw.dt.to_timestamp()), StampForm()
     if raw.dtype.kind == "M":
         _check_range(table, raw)
-        return _stamps(raw)
+        _refuse_other_zone(table, np.zeros(len(raw), bool), form)
+        return _stamps(raw), StampForm()
     codes, distinct = pd.factorize(raw.astype(str))  # many series have the same dates
     cells = pd.Series(distinct, dtype=object).str.strip()
     text = pd.Series(cells.to_numpy()[codes], index=raw.index, dtype=object)
     zoned = np.asarray(cells.str.contains(_ZONED, regex=True), bool)[codes]
+    _refuse_other_zone(table, zoned, form)
     if not zoned.any():
-        return _parse(table, text)
-    if not zoned.all():
-        row = int(np.argmax(zoned != zoned[0]))
-        raise ValueError(
-            f"{table.place(row, column)}: {text.iloc[row]!r} and the rows before differ in whether they have a "
-            "time zone; give all time stamps an offset from UTC, or none"
-        )
+        return _parse(table, text, None if form is None else form.reading)
     if table.columns.timestamp_format is not None:
         moments = pd.to_datetime(text, format=table.columns.timestamp_format, utc=True, errors="coerce")
         _check(table, text, moments)
-        return _without_zone(table, _stamps(moments.dt.tz_convert(None)), None)
+        return _without_zone(table, _stamps(moments.dt.tz_convert(None)), None, form)
     moments = pd.to_datetime(text, format="ISO8601", utc=True, errors="coerce")
     _check(table, text, moments)
     wall = pd.to_datetime(text.str.replace(_OFFSET, "", regex=True), format="ISO8601", errors="coerce")
-    return _without_zone(table, _stamps(moments.dt.tz_convert(None)), _stamps(wall))
+    return _without_zone(table, _stamps(moments.dt.tz_convert(None)), _stamps(wall), form)
+
+
+def _refuse_other_zone(table: Table, zoned: NDArray[np.bool_], form: StampForm | None) -> None:
+    """Raises where some time stamps have a time zone, and others, or those of the form, have none."""
+    wrong = zoned != (zoned[0] if form is None else form.zoned)
+    if wrong.any():
+        row, column = int(np.argmax(wrong)), str(table.columns.timestamp)
+        raise ValueError(
+            f"{table.place(row, column)}: {str(table.frame[column].iloc[row])!r} and the rows before differ in whether "
+            "they have a time zone; give all time stamps an offset from UTC, or none"
+        )
 
 
 def _check_range(table: Table, cells: Any) -> None:
@@ -131,21 +165,38 @@ def _stamps(column: Any) -> Stamps:
     return np.asarray(column, dtype="datetime64[ns]")
 
 
-def _without_zone(table: Table, moments: Stamps, wall: Stamps | None) -> Stamps:
+def _without_zone(
+    table: Table, moments: Stamps, wall: Stamps | None, form: StampForm | None
+) -> tuple[Stamps, StampForm]:
     """UTC, or where the local clock shows midnight throughout, its dates."""
-    if wall is not None and bool((wall == wall.astype("datetime64[D]")).all()):
+    midnight = np.zeros(len(moments), bool) if wall is None else wall == wall.astype("datetime64[D]")
+    if form is not None:
+        if not form.zoned:
+            _refuse_other_zone(table, np.ones(len(moments), bool), form)
+        if form.dates and not midnight.all():
+            row, column = int(np.argmin(midnight)), str(table.columns.timestamp)
+            raise ValueError(
+                f"{table.place(row, column)}: {str(table.frame[column].iloc[row])!r} is no midnight of its time zone, "
+                "as the first time stamps are, which are taken as dates; write all of them in UTC"
+            )
+        return (wall if form.dates and wall is not None else moments), form
+    if wall is not None and bool(midnight.all()):
         log.info("%s: time stamps at midnight of their time zone are taken as dates", table.path)
-        return wall
+        return wall, StampForm(True, True)
     log.info("%s: time stamps with a time zone are converted to UTC", table.path)
-    return moments
+    return moments, StampForm(True)
 
 
-def _parse(table: Table, text: pd.Series) -> Stamps:
-    """Text without offsets: in the given format, or in the only way to read all rows."""
+def _parse(table: Table, text: pd.Series, reading: str | None) -> tuple[Stamps, StampForm]:
+    """Text without offsets: in the given format, as it was read before, or in the only way to read all rows."""
     if table.columns.timestamp_format is not None:
         parsed = pd.to_datetime(text, format=table.columns.timestamp_format, errors="coerce")
         _check(table, text, parsed)
-        return _stamps(parsed)
+        return _stamps(parsed), StampForm()
+    if reading:
+        found = next((stamps for name, stamps in readings(text) if name == reading), pd.Series(pd.NaT, text.index))
+        _check(table, text, found)
+        return _stamps(found), StampForm(reading=reading)
     found = list(readings(text))
     complete = [reading for reading in found if reading.stamps.notna().all()]
     if not complete:
@@ -155,7 +206,7 @@ def _parse(table: Table, text: pd.Series) -> Stamps:
         century = ", years of two digits as 1940 to 2039" if short_years(text) else ""
         told = table.path, text.iloc[0], chosen.stamps.iloc[0], chosen.name, century
         log.info("%s: time stamps such as %r (%s) are read as %s%s", *told)
-    return _stamps(chosen.stamps)
+    return _stamps(chosen.stamps), StampForm(reading=chosen.name)
 
 
 def _only(table: Table, text: pd.Series, complete: list[Reading]) -> Reading:

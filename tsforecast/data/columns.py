@@ -1,13 +1,16 @@
 """Tables of users: reading them, and where in the file a cell stands."""
 
 import logging
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 from numpy.typing import NDArray
+from pyarrow import parquet
 
 from tsforecast.data.contents import MISSING
 from tsforecast.data.layout import Layout, encodings, find_layout
@@ -26,7 +29,8 @@ from tsforecast.data.signs import find_decimal
 
 log = logging.getLogger(__name__)
 
-_SAMPLE = 100  # rows by which columns are recognised
+SAMPLE = 100  # rows by which columns are recognised
+SAME_NUMBER = "expected the same number of cells in each row"
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,7 @@ class Table:
         roles: What the columns of the source are, by which another source of the same form can be read.
         first_line: Line number of row 0 in a text file, where a header comes first; 1 in Parquet, 0 in a DataFrame.
         delimiter: Between the cells of a text file.
+        origin: Says where a row of the frame stands, if they come from several files.
     """
 
     path: Path
@@ -48,23 +53,31 @@ class Table:
     roles: Columns
     first_line: int = field(default=1)
     delimiter: str | None = None
+    origin: Callable[[int], str] | None = None
 
     @property
     def item(self) -> str | None:
         """The column that names the series; None for a single series."""
         return self.columns.items[0] if self.columns.items else None
 
+    @property
+    def unit(self) -> str:
+        """What a row of the file is called."""
+        return "line" if self.first_line > 1 else "row"
+
     def place(self, row: int, column: str | None = None) -> str:
         """Where a row of the frame stands in the file, for error messages."""
-        kind = "line" if self.first_line > 1 else "row"
-        where = f"{self.path}, {kind} {self.frame.index.to_numpy()[row] + self.first_line}"
+        if self.origin is None:
+            where = f"{self.path}, {self.unit} {self.frame.index.to_numpy()[row] + self.first_line}"
+        else:
+            where = self.origin(row)
         for header in (WIDE_ITEM, ACROSS_TIME):  # where names of the file's columns are in the long form
             if header in self.frame and column in (WIDE_TARGET, ACROSS_TIME):
                 column = str(self.frame[header].iloc[row])
         return where if column is None else f"{where}, column {column!r}"
 
 
-def read_table(source: Path | pd.DataFrame, columns: Columns) -> Table:
+def read_table(source: Path | pd.DataFrame, columns: Columns, rows: int | None = None) -> Table:
     """Reads a CSV or Parquet file, or takes a DataFrame, as far as its columns have a role.
 
     Args:
@@ -72,6 +85,7 @@ def read_table(source: Path | pd.DataFrame, columns: Columns) -> Table:
             files with a header, delimited by comma, semicolon, tab or bar; .gz, .bz2, .xz and .zip are unpacked. A
             DataFrame stays as it is; items and time stamps may stand in its index.
         columns: Roles of the columns; those left open are found by name.
+        rows: Read no more than the first of a file; None for all.
 
     Returns:
         The table in long form, without rows in which every cell is empty. Items are text; numbers are not checked yet.
@@ -88,17 +102,17 @@ def read_table(source: Path | pd.DataFrame, columns: Columns) -> Table:
     elif source.suffix in (".parquet", ".pq"):
         try:
             check_parquet(source)
-            frame = pd.read_parquet(source)
+            frame = pd.read_parquet(source) if rows is None else next(parquet_parts(source, rows))
         except (OSError, ValueError) as error:
             raise ValueError(f"{source}: not readable as Parquet ({error})") from error
         table = _from_frame(source, frame, columns, first_line=1)
     else:
         check_packed(source)
-        table = _from_text(source, columns)
-    return _melted(table) if table.columns.wide else _with_items(table)
+        table = _from_text(source, columns, rows)
+    return in_long_form(table)
 
 
-class _Found(NamedTuple):
+class Found(NamedTuple):
     """Roles of the columns, those that may belong to the item, and those whose names are time stamps."""
 
     columns: Columns
@@ -112,29 +126,33 @@ class _Found(NamedTuple):
         return [*columns.items, *columns.stamps, *columns.static_categories, *columns.numbers]
 
 
-def _find(path: Path, sample: pd.DataFrame, columns: Columns) -> _Found:
+def find_roles(path: Path, sample: pd.DataFrame, columns: Columns) -> Found:
     """The roles of the columns, by the first rows."""
     across = dates_across(sample, columns)
     if not across:
-        return _Found(*resolve(path, sample, columns), [])
+        return Found(*resolve(path, sample, columns), [])
     sample = from_across(sample, across)
     columns, others = resolve(path, sample, replace(columns, timestamp=ACROSS_TIME, target=ACROSS_TARGET, wide=False))
-    found = _Found(columns, others, across)
+    found = Found(columns, others, across)
     rest = [name for name in map(str, sample.columns) if name not in found.used]
     return found if others else found._replace(others=rest)  # numbers, too, where there is nothing else
 
 
-def _settled(path: Path, frame: pd.DataFrame, found: _Found, given: Columns, **place: Any) -> Table:
-    """The table without rows in which every cell is empty, once all of it has told which columns name the series."""
-    names = [str(name) for name in frame.columns]
+def filled_rows(frame: pd.DataFrame, found: Found) -> pd.DataFrame:
+    """The table, with its time stamps in a column, without rows in which every cell is empty."""
     if found.across:
         frame = from_across(frame, found.across)
-    columns = found.columns
     values = [name for name in found.used if name != ACROSS_TIME]
     empty: Any = frame[values].isna()
     for name, column in frame[values].select_dtypes(["object", "string"]).items():  # pyright: ignore[reportAttributeAccessIssue]
         empty[name] |= column.isin([""])
-    frame = frame[~empty.all(axis=1)]  # pyright: ignore[reportAssignmentType]
+    return frame[~empty.all(axis=1)]  # pyright: ignore[reportReturnType]
+
+
+def settled(path: Path, frame: pd.DataFrame, found: Found, given: Columns, **place: Any) -> Table:
+    """The table, once all of it has told which columns name the series."""
+    names = [str(name) for name in frame.columns]
+    frame, columns = filled_rows(frame, found), found.columns
     if len(frame) == 0:
         raise ValueError(f"{path}: there are no rows; expected one with time stamp and target for each step")
     if given.item is None and not columns.wide:
@@ -146,10 +164,10 @@ def _settled(path: Path, frame: pd.DataFrame, found: _Found, given: Columns, **p
         opened = {"timestamp": None} if found.across else {}
         roles = replace(roles, target=given.target, **opened)
     frame = frame[found._replace(columns=columns).used]  # pyright: ignore[reportAssignmentType]
-    return Table(path, *_with_stamps(frame, columns), roles, **place)
+    return Table(path, *with_stamps(frame, columns), roles, **place)
 
 
-def _with_stamps(frame: pd.DataFrame, columns: Columns) -> tuple[pd.DataFrame, Columns]:
+def with_stamps(frame: pd.DataFrame, columns: Columns) -> tuple[pd.DataFrame, Columns]:
     """The table with its time stamps in one column."""
     if len(columns.stamps) == 1:
         return frame, replace(columns, timestamp=columns.stamps[0])
@@ -160,7 +178,7 @@ def _with_stamps(frame: pd.DataFrame, columns: Columns) -> tuple[pd.DataFrame, C
     return frame.assign(**{name: joined.astype(object)}), replace(columns, timestamp=name)
 
 
-def _with_decimal(path: Path, columns: Columns, frame: pd.DataFrame) -> Columns:
+def with_decimal(path: Path, columns: Columns, frame: pd.DataFrame) -> Columns:
     """The columns with the decimal sign of their numbers, which is logged where it is a comma."""
     if columns.decimal is not None:
         return columns
@@ -170,37 +188,59 @@ def _with_decimal(path: Path, columns: Columns, frame: pd.DataFrame) -> Columns:
     return replace(columns, decimal=decimal)
 
 
-def _from_frame(path: Path, frame: pd.DataFrame, given: Columns, first_line: int) -> Table:
+def without_index(frame: pd.DataFrame) -> pd.DataFrame:
+    """The frame with its index in columns, whose names are text: users keep time stamps and items there."""
     if isinstance(frame.index, pd.DatetimeIndex | pd.PeriodIndex) and frame.index.name is None:
         frame = frame.rename_axis("index")
-    if set(frame.index.names) - {None}:  # pandas users keep time stamps and items in the index
+    if set(frame.index.names) - {None}:
         frame = frame.reset_index()
-    frame = frame.rename(columns=str).reset_index(drop=True)
-    found = _find(path, frame.head(_SAMPLE), given)
+    return frame.rename(columns=str).reset_index(drop=True)
+
+
+def _from_frame(path: Path, frame: pd.DataFrame, given: Columns, first_line: int) -> Table:
+    frame = without_index(frame)
+    found = find_roles(path, frame.head(SAMPLE), given)
     long = from_across(frame, found.across) if found.across else frame
-    found = found._replace(columns=_with_decimal(path, found.columns, long))
-    return _settled(path, frame, found, given, first_line=first_line)
+    found = found._replace(columns=with_decimal(path, found.columns, long))
+    return settled(path, frame, found, given, first_line=first_line)
 
 
-def _from_text(path: Path, given: Columns) -> Table:
+def parquet_parts(path: Path, rows: int) -> Iterator[pd.DataFrame]:
+    """Yields a Parquet file by so many rows, one time without any if it is empty; row numbers are in the index.
+
+    Raises:
+        ValueError: If it can not be read, or is a bomb.
+        OSError: Likewise.
+    """
+    check_parquet(path)
+    done = 0
+    with parquet.ParquetFile(path) as file:
+        for batch in file.iter_batches(rows):
+            frame = without_index(pa.Table.from_batches([batch]).to_pandas())
+            yield frame.set_axis(pd.RangeIndex(done, done + len(frame)))
+            done += len(frame)
+        if not done:
+            yield without_index(file.schema_arrow.empty_table().to_pandas())
+
+
+def _from_text(path: Path, given: Columns, rows: int | None) -> Table:
     layout = None
     *others, last = encodings(path)
     try:
         for encoding in others:
             try:
                 layout = find_layout(path, encoding)
-                return _in_layout(path, layout, given)
+                return _in_layout(path, layout, given, rows)
             except UnicodeError:
                 log.info("%s: the text is not in %s; taken as %s", path, encoding.upper(), last)
         layout = find_layout(path, last)
-        return _in_layout(path, layout, given)
+        return _in_layout(path, layout, given, rows)
     except (UnicodeError, OSError, pd.errors.ParserError) as error:
-        rows = "expected the same number of cells in each row"
-        expected = "expected CSV in UTF-8, or .parquet" if layout is None else rows
+        expected = "expected CSV in UTF-8, or .parquet" if layout is None else SAME_NUMBER
         raise ValueError(f"{path}: not readable ({str(error).strip()}); {expected}") from error
 
 
-def _in_layout(path: Path, layout: Layout, given: Columns) -> Table:
+def _in_layout(path: Path, layout: Layout, given: Columns, rows: int | None) -> Table:
     """The table of a text file.
 
     Raises:
@@ -208,23 +248,36 @@ def _in_layout(path: Path, layout: Layout, given: Columns) -> Table:
         UnicodeError: If it has another encoding.
         pandas.errors.ParserError: If rows differ in length.
     """
-    sample = pd.read_csv(path, nrows=_SAMPLE, dtype=str, **layout.options)
-    found = _find(path, sample, given)
+    sample = pd.read_csv(path, nrows=SAMPLE, dtype=str, **layout.options)
+    found = find_roles(path, sample, given)
     numbers = found.across or found.columns.numbers
     parts = sample if not found.across else from_across(sample, found.across)
-    found = found._replace(columns=_with_decimal(path, found.columns, parts))
-    frame = _cells(path, layout, found, numbers)
-    if not isinstance(frame.index, pd.RangeIndex):  # pandas takes surplus cells at the left for an index
-        raise ValueError(f"{path}: the rows have more cells than the header; expected the same number in each row")
+    found = found._replace(columns=with_decimal(path, found.columns, parts))
+    frame = cells_of(path, layout, found, numbers, nrows=rows)
+    refuse_surplus(path, frame)
     if given.decimal is None and found.columns.decimal == "." and find_decimal(frame[name] for name in numbers) == ",":
         log.info("%s: numbers have a decimal comma", path)
         found = found._replace(columns=replace(found.columns, decimal=","))
-        frame = _cells(path, layout, found, numbers)
-    return _settled(path, frame, found, given, first_line=layout.skipped + 2, delimiter=layout.delimiter)
+        frame = cells_of(path, layout, found, numbers, nrows=rows)
+    return settled(path, frame, found, given, first_line=layout.skipped + 2, delimiter=layout.delimiter)
 
 
-def _cells(path: Path, layout: Layout, found: _Found, numbers: list[str]) -> pd.DataFrame:
-    """All columns are read: told which to take, pandas lets surplus cells pass in silence."""
+def refuse_surplus(path: Path, frame: pd.DataFrame) -> None:
+    """Raises where rows have more cells than the header: pandas takes surplus cells at the left for an index."""
+    if not isinstance(frame.index, pd.RangeIndex):
+        raise ValueError(f"{path}: the rows have more cells than the header; expected the same number in each row")
+
+
+def cells_of(path: Path, layout: Layout, found: Found, numbers: list[str], **part: Any) -> Any:
+    """All columns of a text file: told which to take, pandas lets surplus cells pass in silence.
+
+    Args:
+        path: Of the file.
+        layout: Of its text.
+        found: Roles of its columns.
+        numbers: Columns of numbers.
+        part: Options of `pandas.read_csv` that say which rows to read.
+    """
     text = [name for name in (*found.used, *found.others) if name in layout.names and name not in numbers]
     return pd.read_csv(
         path,
@@ -233,7 +286,17 @@ def _cells(path: Path, layout: Layout, found: _Found, numbers: list[str]) -> pd.
         decimal=found.columns.decimal or ".",
         low_memory=False,
         **layout.options,
+        **part,
     )
+
+
+def in_long_form(table: Table) -> Table:
+    """The table with a row for each series and time stamp, and its items as text in one column.
+
+    Raises:
+        ValueError: If an item is empty.
+    """
+    return _melted(table) if table.columns.wide else _with_items(table)
 
 
 def _melted(table: Table) -> Table:

@@ -12,7 +12,7 @@ import types
 import typing
 import zipfile
 import zlib
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -163,6 +163,23 @@ def check_packed(path: str | Path) -> None:
         raise ValueError(f"{path} is cut short or damaged ({error}); fetch or write it again") from error
 
 
+def open_unpacked(path: str | Path) -> Any:
+    """Opens what a packed file (.gz, .bz2, .xz or .zip, by its name) unpacks to, and others as they are, to read bytes.
+
+    Raises:
+        ValueError: If an archive has more than one file.
+        OSError: If it can not be opened.
+    """
+    path = Path(path)
+    if path.suffix == ".zip":
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+            if len(names) != 1:
+                raise ValueError(f"{path}: expected an archive of one file, got {len(names)}")
+            return archive.open(names[0])
+    return _OPENERS.get(path.suffix, open)(path, "rb")
+
+
 def _count(read: Callable[[int], bytes], path: Path) -> None:
     """Reads to the end, or as far as is to be expected."""
     size = path.stat().st_size
@@ -253,6 +270,11 @@ def fits(value: Any, annotation: Any) -> bool:
     if annotation in (int, str, bool):
         return type(value) is annotation
     raise TypeError(f"a constructor declares the type {annotation}, which no plain value has")
+
+
+def has_fields(value: Any, kinds: Mapping[str, Any]) -> bool:
+    """Whether a value of a JSON file is an object whose fields are of these types."""
+    return isinstance(value, dict) and all(fits(value.get(name), kind) for name, kind in kinds.items())
 
 
 def first_line(error: Exception) -> str:

@@ -54,19 +54,21 @@ def tell_apart(frame: pd.DataFrame, stamps: list[str], item: list[str], others: 
 
     Returns:
         `item`, unless most time stamps occur several times in its series, and no longer do so with some of the others;
-        or each row has an item of its own.
+        or each row has an item of its own, and time stamps do not occur several times.
     """
-    if item and len(frame) > 1 and not frame[item[0]].duplicated().any():
-        item = []  # it numbers the rows
-    if not others or _repeated(frame, stamps, item) <= 0.5:
+    numbers = bool(item) and len(frame) > 1 and not frame[item[0]].duplicated().any()  # perhaps of rows
+    if _repeated(frame, stamps, [] if numbers else item) <= 0.5:
+        return [] if numbers else item
+    if not others:
         return item
+    found, item = item, [] if numbers else item
     whole = [name for name in others if not (frame[name].isna() | (frame[name].astype(str).str.strip() == "")).any()]
     for more in [*([name] for name in whole), whole]:
         names = [name for name in map(str, frame.columns) if name in (*item, *more)]
         series = int((~frame[names].astype(str).duplicated()).sum()) if names else 1
         if 2 * series <= len(frame) and _repeated(frame, stamps, names) <= _MOST_REPEATED:
             return names
-    return item
+    return found
 
 
 def _repeated(frame: Any, stamps: list[str], names: list[str]) -> float:

@@ -23,23 +23,21 @@ nothing tells where its forecast begins |
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from tsforecast.data.cells import numbers, timestamps
+from tsforecast.data.buckets import bucket_series, is_buckets
 from tsforecast.data.checks import check_entries
-from tsforecast.data.columns import Table, read_table
+from tsforecast.data.columns import read_table
 from tsforecast.data.folder import read_folder
-from tsforecast.data.frequency import default_horizon, default_windows, period_alias, to_period
-from tsforecast.data.magnitude import compact
+from tsforecast.data.frequency import default_horizon, default_windows, period_alias
 from tsforecast.data.public_holidays import with_holidays
-from tsforecast.data.regular import grid_steps, infer_frequency
 from tsforecast.data.roles import Columns
+from tsforecast.data.series import End, TableSeries, series_of
 from tsforecast.data.task import ForecastTask
 from tsforecast.data.wording import option
 
@@ -91,10 +89,10 @@ def read_task(
     windows = 0 if beyond else windows
     if not isinstance(source, pd.DataFrame):
         source = Path(source)
-        if source.is_dir() or source.name.endswith(_FOLDER_SUFFIXES):
+        if not is_buckets(source) and (source.is_dir() or source.name.endswith(_FOLDER_SUFFIXES)):
             task = read_folder(source, alias, prediction_length, windows, all_missing=beyond)
             return task if columns is None or not columns.holidays else with_holidays(task, columns.holidays)
-    series = _read_series(source, alias, columns or Columns(), categories)
+    series = _series_in(source, alias, columns or Columns(), categories, beyond)
     lengths = _split_lengths(series, prediction_length, windows, drop_unusable)
     task = _task_of(series, *lengths, beyond, drop_unusable)
     if columns is not None and columns.holidays:
@@ -102,130 +100,32 @@ def read_task(
     return task if freq is not None else replace(task, reasons=task.reasons | {"freq": "of most time stamps"})
 
 
-@dataclass(frozen=True)
-class _Series:
-    """Entries with their last row in the table."""
-
-    table: Table
-    freq: str
-    entries: list[tuple[int, dict[str, Any]]]
-    categories: dict[str, list[str]]
-
-
-def _read_series(
-    source: Path | pd.DataFrame, freq: str | None, columns: Columns, categories: Mapping[str, Sequence[str]] | None
-) -> _Series:
-    """All series of a table on their grids."""
-    table = read_table(source, columns)
-    columns, path = table.columns, table.path
-    stamps = timestamps(table)
-    if table.item is None:
-        codes, items = np.zeros(len(stamps), dtype=np.int64), [path.stem]
-    else:
-        codes, names = pd.factorize(table.frame[table.item])
-        items = names.tolist()
-    order = np.lexsort((stamps, codes))
-    if (np.diff(order) < 0).any():
-        log.info("%s: rows were not in the order of items and time stamps; sorted", path)
-        table, stamps, codes = replace(table, frame=table.frame.iloc[order]), stamps[order], codes[order]
-    bounds = np.searchsorted(codes, np.arange(len(items) + 1))
-    freq = freq or infer_frequency(table, stamps, bounds)
-    steps = grid_steps(table, stamps, bounds, freq)
-    targets = np.stack([numbers(table, name) for name in columns.targets])
-    covariates = [numbers(table, name, gaps=False) for name in columns.covariates]
-    static, categories = _static(table, bounds, categories)
-    entries = []
-    for index, item in enumerate(items):
-        rows = slice(int(bounds[index]), int(bounds[index + 1]))
-        if columns.wide:  # the table begins with its longest series: the others begin with their first value
-            rows = slice(rows.start + int(np.argmax(~np.isnan(targets[0, rows]))), rows.stop)
-        entry = {"item_id": item, "start": to_period(stamps[rows.start], freq)}
-        entry |= _on_grid(steps[rows] - steps[rows.start], targets[:, rows], [column[rows] for column in covariates])
-        if isinstance(columns.target, str):
-            entry["target"] = entry["target"][0]
-        entry |= {name: values[index] for name, values in static.items()}
-        entries.append((rows.stop - 1, entry))
-    return _Series(table, freq, entries, categories)
-
-
-def _on_grid(
-    steps: NDArray[np.int64], targets: NDArray[np.float64], covariates: list[NDArray[np.float64]]
-) -> dict[str, NDArray[np.floating[Any]]]:
-    """Target (target, time) with NaN in gaps, and covariates (covariate, time or longer) that hold their last value."""
-    length = int(steps[-1]) + 1
-    target = np.full((len(targets), length), np.nan)
-    target[:, steps] = targets
-    target = compact(target)
-    if not covariates:
-        return {"target": target}
-    source = np.searchsorted(steps, np.arange(length), side="right") - 1
-    observed = np.flatnonzero(~np.isnan(target).all(axis=0))
-    length = int(observed[-1]) + 1 if len(observed) else 0
-    return {
-        "target": target[:, :length],
-        "feat_dynamic_real": np.stack(covariates).astype(np.float32)[:, source],
-    }
-
-
-def _static(
-    table: Table, bounds: NDArray[np.int64], categories: Mapping[str, Sequence[str]] | None
-) -> tuple[dict[str, NDArray[Any]], dict[str, list[str]]]:
-    """Static features by field, each of shape (series, feature), and the names behind the codes."""
-    firsts, known, codes = bounds[:-1], {}, []
-    for name in table.columns.static_categories:
-        column = table.frame[name]
-        empty = (column.isna() | (column.astype(str) == "")).to_numpy()
-        if empty.any():
-            raise ValueError(f"{table.place(int(np.argmax(empty)), name)}: the category is empty; name it")
-        values = column.astype(str).to_numpy(dtype=object)
-        _refuse_change(table, name, values, bounds)
-        values = values[firsts]
-        known[name] = sorted(set(values)) if categories is None else list(categories.get(name, ()))
-        code = pd.Index(known[name]).get_indexer(values)
-        if (code < 0).any():
-            index = int(np.argmax(code < 0))
-            raise ValueError(
-                f"{table.place(int(firsts[index]), name)}: the category {values[index]!r} was not seen in training, "
-                f"only {', '.join(map(repr, known[name]))}; take one of these, or train with data that have it"
-            )
-        codes.append(code)
-    reals = []
-    for name in table.columns.static_reals:
-        values = numbers(table, name, gaps=False)
-        _refuse_change(table, name, values, bounds)
-        reals.append(values[firsts])
-    static: dict[str, NDArray[Any]] = {}
-    if codes:
-        static["feat_static_cat"] = np.stack(codes, axis=1).astype(np.int64)
-    if reals:
-        static["feat_static_real"] = np.stack(reals, axis=1).astype(np.float32)
-    return static, known
-
-
-def _refuse_change(table: Table, name: str, values: NDArray[Any], bounds: NDArray[np.int64]) -> None:
-    """Raises where a static column is not constant within a series."""
-    changed = values != np.repeat(values[bounds[:-1]], np.diff(bounds))
-    if changed.any():
-        row = int(np.argmax(changed))
-        raise ValueError(
-            f"{table.place(row, name)}: {values[row]!r} differs from the first value of its series; correct it, or "
-            f"name the column under {option('covariates')} if it changes with time"
-        )
+def _series_in(
+    source: Path | pd.DataFrame,
+    freq: str | None,
+    columns: Columns,
+    categories: Mapping[str, Sequence[str]] | None,
+    beyond: bool,
+) -> TableSeries:
+    """The series of a table, or of a folder of buckets: for a forecast, no more of its columns than the model has."""
+    if isinstance(source, Path) and is_buckets(source):
+        return bucket_series(source, freq, columns, categories, only=beyond)
+    return series_of(read_table(source, columns), freq, categories)
 
 
 def _task_of(
-    series: _Series, horizon: int, windows: int, reasons: dict[str, str], beyond: bool, drop_unusable: bool
+    series: TableSeries, horizon: int, windows: int, reasons: dict[str, str], beyond: bool, drop_unusable: bool
 ) -> ForecastTask:
     """The task of the series that can be used.
 
     Raises:
         ValueError: If one can not be used, and is not to be dropped.
     """
-    path = series.table.path
+    path = series.path
     kept = _usable(series, windows * horizon, beyond, drop_unusable)
-    for row, entry in kept:
+    for end, entry in kept:
         if beyond and "feat_dynamic_real" in entry:
-            _check_future(series, row, entry, horizon)
+            _check_future(series, end, entry, horizon)
         if len(np.unique(entry["target"][~np.isnan(entry["target"])])) == 1:
             log.info("%s: series %r is constant", path, entry["item_id"])
     entries = [entry for _, entry in kept]
@@ -237,14 +137,14 @@ def _task_of(
         windows,
         entries,
         series.categories,
-        tuple(series.table.columns.targets),
+        tuple(series.columns.targets),
         reasons=reasons,
-        columns=series.table.roles,
+        columns=series.roles,
     )
 
 
 def _split_lengths(
-    series: _Series, horizon: int | None, windows: int | None, drop: bool
+    series: TableSeries, horizon: int | None, windows: int | None, drop: bool
 ) -> tuple[int, int, dict[str, str]]:
     """Prediction length and windows, by the rule of `read_task` where they are None, and why."""
     reasons = {}
@@ -257,7 +157,7 @@ def _split_lengths(
         if windows != 0 and shortest // 5 < horizon:
             horizon = max(1, shortest // 5)
             reasons["prediction_length"] = f"the shortest series has {shortest} values"
-        told = series.table.path, horizon, reasons["prediction_length"]
+        told = series.path, horizon, reasons["prediction_length"]
         log.info("%s: prediction length %d by default: %s", *told)
     if windows is None:
         windows = default_windows(series.freq)
@@ -265,17 +165,17 @@ def _split_lengths(
         if shortest // 5 // horizon < windows:
             windows = max(1, shortest // 5 // horizon)
             reasons["windows"] = f"the shortest series has {shortest} values"
-        log.info("%s: %d test windows by default: %s", series.table.path, windows, reasons["windows"])
+        log.info("%s: %d test windows by default: %s", series.path, windows, reasons["windows"])
     return horizon, windows, reasons
 
 
-def _usable(series: _Series, test_length: int, beyond: bool, drop: bool) -> list[tuple[int, dict[str, Any]]]:
+def _usable(series: TableSeries, test_length: int, beyond: bool, drop: bool) -> list[tuple[End, dict[str, Any]]]:
     """The entries which have a value before their test part; raises for others, or leaves them out.
 
     With `beyond` those without a value are kept: a trained model can answer with its prior.
     """
     kept = []
-    for row, entry in series.entries:
+    for end, entry in series.entries:
         target, fault = entry["target"], None
         if np.isnan(target).all():
             fault = None if beyond and not drop and target.shape[-1] else "all its values are missing"
@@ -284,27 +184,27 @@ def _usable(series: _Series, test_length: int, beyond: bool, drop: bool) -> list
         elif np.isnan(target[..., : target.shape[-1] - test_length]).all():
             fault = "all its values before the test windows are missing"
         if fault is None:
-            kept.append((row, entry))
+            kept.append((end, entry))
         elif drop:
-            log.warning("series %r (to %s) is left out: %s", entry["item_id"], series.table.place(row), fault)
+            log.warning("series %r (to %s) is left out: %s", entry["item_id"], end, fault)
         else:
             raise ValueError(
-                f"{series.table.place(row)}: series {entry['item_id']!r} ends here and can not be used: {fault}; "
+                f"{end}: series {entry['item_id']!r} ends here and can not be used: {fault}; "
                 f"delete the series, give {option('drop_unusable', True)}, a shorter {option('prediction_length')} or "
                 f"fewer {option('windows')}"
             )
     if not kept:
-        path = series.table.path
+        path = series.path
         raise ValueError(
             f"{path}: no series can be used; give a shorter {option('prediction_length')} or fewer {option('windows')}"
         )
     return kept
 
 
-def _check_future(series: _Series, row: int, entry: dict[str, Any], horizon: int) -> None:
+def _check_future(series: TableSeries, end: End, entry: dict[str, Any], horizon: int) -> None:
     missing = entry["target"].shape[-1] + horizon - entry["feat_dynamic_real"].shape[-1]
     if missing > 0:
         raise ValueError(
-            f"{series.table.place(row)}: the covariates of series {entry['item_id']!r} end here, {missing} steps of "
+            f"{end}: the covariates of series {entry['item_id']!r} end here, {missing} steps of "
             f"{series.freq!r} before its forecast does; add rows with covariates and an empty target"
         )

@@ -10,22 +10,13 @@ from gluonts.dataset.field_names import FieldName
 from gluonts.torch.model.predictor import PyTorchPredictor
 
 from tsforecast.data.checks import as_numbers
+from tsforecast.data.tally import Tally
 from tsforecast.data.transform import Prepare
 from tsforecast.models import AbstractForecaster
 
 log = logging.getLogger(__name__)
 
-_BROKEN = 0.01  # share of values that are not whole, up to which the others count as counts
 _CATEGORIES = 10_000  # values of a static category, at most, unless there are more series
-# Features that GluonTS has names for and no model here reads.
-_UNREAD = (
-    FieldName.PAST_FEAT_DYNAMIC_REAL,
-    FieldName.PAST_FEAT_DYNAMIC_CAT,
-    FieldName.PAST_FEAT_DYNAMIC,
-    FieldName.FEAT_DYNAMIC_CAT,
-    FieldName.FEAT_DYNAMIC,
-    FieldName.FEAT_DYNAMIC_REAL_LEGACY,
-)
 
 
 @dataclass(frozen=True)
@@ -81,48 +72,31 @@ def summarise(data: Iterable[dict[str, Any]], use_categories: bool = True) -> Da
     Raises:
         ValueError: If static categories are not numbered one by one.
     """
-    items: dict[str, None] = {}
-    unread: dict[str, None] = {}
-    lowest, highest, codes = np.inf, -np.inf, np.zeros(0)
-    count, values, broken, num_targets, start = 0, 0, 0, 1, None
-    static, dynamic = _Moments(), _Moments()
+    tally, items, start = Tally(), {}, None
     for entry in data:
-        count += 1
-        static.add(as_numbers(entry.get("feat_static_real", ())).reshape(-1, 1))
-        dynamic.add(as_numbers(entry.get("feat_dynamic_real", np.zeros((0, 1)))))
+        tally.add(entry, use_categories)
         if entry.get("item_id") is not None:
             items[str(entry["item_id"])] = None
-        target = as_numbers(entry["target"])
-        lowest, highest = min(lowest, np.nanmin(target)), max(highest, np.nanmax(target))
-        numbers = target[np.isfinite(target)]
-        values += numbers.size
-        broken += int(((numbers % 1 != 0) | (numbers >= 2.0**53)).sum())  # larger floats are all whole
-        unread.update(dict.fromkeys(name for name in _UNREAD if name in entry))
-        if use_categories and "feat_static_cat" in entry:
-            codes = np.maximum(codes if codes.size else 0, as_numbers(entry["feat_static_cat"]).reshape(-1))
-        num_targets, start = len(np.atleast_2d(target)), entry["start"]
-    if unread:
+        start = entry["start"]
+    if tally.unread:
         log.warning(
             "the data have %s, which no model reads: these fields are ignored; what is known of the future, too, goes "
             "into feat_dynamic_real",
-            ", ".join(unread),
+            ", ".join(tally.unread),
         )
-    _check_codes(codes, count)
+    _check_codes(tally.codes, tally.count)
     features = Prepare(1, [], [], []).map_transform({"start": start, "target": np.zeros(1)}, True)
     return DataSummary(
-        count=count,
-        lowest=float(lowest),
-        highest=float(highest),
-        num_targets=num_targets,
+        count=tally.count,
+        lowest=float(tally.lowest),
+        highest=float(tally.highest),
+        num_targets=tally.num_targets,
         num_time_features=features["time_feat"].shape[-1],
         items=list(items),
-        cardinality=[int(code) + 1 for code in codes],
-        static_units=static.units(),
-        dynamic_units=dynamic.units(),
-        auto={
-            "clip": "nonnegative" if lowest >= 0 else "none",
-            "transformation": "log1p" if broken <= _BROKEN * values and lowest >= 0 else "none",
-        },
+        cardinality=[int(code) + 1 for code in tally.codes],
+        static_units=tally.static.units(),
+        dynamic_units=tally.dynamic.units(),
+        auto=tally.auto,
     )
 
 
@@ -179,22 +153,3 @@ def adopt(found: DataSummary, predictor: PyTorchPredictor) -> DataSummary:
         dynamic_units=known.dynamic_units.tolist(),
         auto={name: net.hyperparameters.get(name, value) for name, value in found.auto.items()},
     )
-
-
-class _Moments:
-    """Mean and standard deviation of each row of arrays that come one by one."""
-
-    def __init__(self) -> None:
-        self.count, self.sums = 0, np.zeros((0, 2))
-
-    def add(self, rows: np.ndarray) -> None:
-        rows = rows.astype(np.float64)
-        sums = np.stack([rows.sum(1), np.square(rows).sum(1)], 1)
-        self.sums = sums if self.count == 0 else self.sums + sums
-        self.count += rows.shape[1]
-
-    def units(self) -> list[list[float]]:
-        mean, square = self.sums.T / max(self.count, 1)
-        deviation = np.sqrt(np.maximum(square - mean**2, 0.0))
-        constant = deviation <= 1e-6 * np.abs(mean)
-        return np.stack([mean, np.where(constant, 1.0, deviation)], 1).tolist()

@@ -1,0 +1,81 @@
+"""`tsforecast bucket`, and the commands that take its folder."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tsforecast.cli import main
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*logging interval", "ignore:.*does not have many workers")
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    rng = np.random.default_rng(0)
+    days = pd.date_range("2024-01-01", periods=60, freq="D")
+    frame = pd.concat(
+        [pd.DataFrame({"shop": f"{k}", "day": days, "sales": 50 + k + rng.normal(size=60)}) for k in range(7)]
+    )
+    path = tmp_path_factory.mktemp("data") / "sales.csv"
+    frame.to_csv(path, index=False)
+    return path
+
+
+@pytest.fixture(scope="module")
+def folder(table):
+    out = table.parent / "buckets"
+    assert main(["bucket", str(table), str(out), "--buckets", "3", "--quiet"]) == 0
+    return out
+
+
+def test_commands_take_the_folder_as_data(folder, table, tmp_path, capsys):
+    few = ["--prediction_length=7", "--windows=2", "--max_epochs=1", "--batch_size=4", "--num_batches_per_epoch=1"]
+    found = {}
+    for name, data in (("table", table), ("buckets", folder)):
+        run = str(tmp_path / name)
+        assert main(["train", "issm", "--data", str(data), *few, "--output", run, "--accelerator=cpu"]) == 0
+        assert main(["evaluate", run, "--baselines=none", "--plot_series=0", "--device=cpu"]) == 0
+        for other, source in (("own", []), ("table", ["--data", str(table)]), ("buckets", ["--data", str(folder)])):
+            out = tmp_path / f"{name}-{other}.csv"
+            assert main(["predict", run, *source, "--out", str(out), "--device=cpu"]) == 0
+            found[name, other] = pd.read_csv(out).sort_values(["item_id", "timestamp"], ignore_index=True)
+    for name in ("table", "buckets"):
+        assert len(found[name, "own"]) == 7 * 7
+        for other in ("table", "buckets"):
+            # Batches have other series beside each other, which moves the last digits of float32.
+            pd.testing.assert_frame_equal(found[name, other], found[name, "own"], rtol=1e-5)
+
+
+def test_what_is_wrong_is_said_in_a_line(folder, table, tmp_path, capsys):
+    out = str(tmp_path / "out")
+    for arguments, message in (
+        ([str(tmp_path / "*.csv"), out], "there is no file"),
+        ([str(table), out, "--buckets", "0"], "--buckets: expected at least 1"),
+        ([str(table), out, "--holidays", "US"], "--holidays goes with training and prediction"),
+        ([str(table), out, "--target", "sale"], "did you mean 'sales'?"),
+        ([str(table), str(folder), "--buckets", "4"], "was begun with other --buckets"),
+        ([str(table), str(table.parent)], "holds no buckets; give a new folder"),
+    ):
+        assert main(["bucket", *arguments]) == 2
+        told = capsys.readouterr().err.strip().split("\n")[-1]
+        assert told.startswith("error: ")
+        assert message in told
+        assert "Traceback" not in told
+
+
+def test_a_run_of_another_data_set_does_not_take_the_folder(folder, tmp_path, capsys):
+    days = pd.date_range("2024-01-01", periods=60, freq="h")
+    frame = pd.DataFrame({"item_id": "a", "timestamp": days, "heat": np.arange(60.0)})
+    frame.to_csv(tmp_path / "heat.csv", index=False)
+    run, few = str(tmp_path / "run"), ["--windows=0", "--max_epochs=1", "--num_batches_per_epoch=1"]
+    assert main(["train", "issm", "--data", str(tmp_path / "heat.csv"), *few, "--output", run]) == 0
+    assert main(["predict", run, "--data", str(folder), "--out", str(tmp_path / "f.csv")]) == 2
+    assert "there is no column 'heat' among its targets, which are 'sales'" in capsys.readouterr().err
+
+
+def test_the_survey_names_its_inputs(folder, table):
+    source = json.loads((folder / "survey.json").read_text())["source"]
+    assert [name for name, *_ in source["inputs"]] == [str(table.resolve())]
+    assert source["buckets"] == 3
