@@ -147,3 +147,30 @@ def test_a_factor_is_found_by_em(script, monkeypatch):
     true = torch.outer(a, a) + torch.diag(noise)
     error = ((true.square() + torch.outer(true.diagonal(), true.diagonal())) / count).sqrt()
     assert ((implied - true).abs() < 4 * error).all()
+
+
+def test_learners_with_a_memory_adapt_to_a_boundary_that_turns(script, tmp_path, monkeypatch):
+    monkeypatch.setenv("TSFORECAST_DATA", str(tmp_path))
+    drift = importlib.import_module("memory_drift")
+    monkeypatch.setattr(drift, "RATES", {"toy": (0.03,), "weather": (0.01,)})
+    monkeypatch.setattr(drift, "FIRST", 40)
+    monkeypatch.setattr(drift, "BLOCK", 10)
+    rng = np.random.default_rng(0)
+    names = ["a", "b", "target"]
+    days = [f"{a:.3f},{b:.3f},{'rain' if a > b else 'dry'}" for a, b in rng.normal(size=(70, 2))]
+    (tmp_path / "noaa.csv").write_text("\n".join([",".join(names), *days]))
+    options = ["--seeds", 0, "--size", 4, "--blocks", 30, "--output", tmp_path / "table.csv"]
+    try:
+        for _ in range(2):
+            script("memory_drift", *options)
+        script("memory_drift", "--draw", "--output", tmp_path / "table.csv", "--image", tmp_path / "drift.png")
+    finally:
+        torch.set_default_dtype(torch.float32)
+    found = rows_of(tmp_path / "table.csv")
+    assert [(row["data"], row["adaptation"]) for row in found] == [
+        (data, name) for data in ("toy", "weather") for name in drift.ADAPTATIONS
+    ]
+    assert {row["blocks"] for row in found} == {"30", "4"}
+    scores = {row["adaptation"]: float(row["lml"]) for row in found if row["data"] == "toy"}
+    assert scores["ou"] > scores["none"]  # half of a turn
+    assert (tmp_path / "drift.png").stat().st_size > 10_000
