@@ -248,3 +248,13 @@ def test_buckets_that_are_killed(commands, tmp_path):
         kill(commands, *start, out, folder=out, moment=moment)
         assert commands.run(*start, out, folder=out).status == 0
         assert contents(out) == contents(whole)
+    run, few = tmp_path / "run", ["--windows=0", "--prediction_length=2", "--max_epochs=1", *QUICK]
+    assert commands.run("train", "issm", "--data", whole, *few, "--output", run, folder=run).status == 0
+    predict, done = ["predict", run, "--data", whole, "--device=cpu", "--out"], tmp_path / "forecasts"
+    ended = commands.run(*predict, done, folder=done)
+    assert ended.status == 0, ended.said
+    for moment in moments(ended.changes, 6):
+        out = tmp_path / f"forecasts{moment}"
+        kill(commands, *predict, out, folder=out, moment=moment)
+        assert commands.run(*predict, out, folder=out).status == 0
+        assert contents(out) == contents(done)

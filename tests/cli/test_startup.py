@@ -15,6 +15,7 @@ from tsforecast.decisions.tables import MADE
 from tsforecast.decisions.tables import PREPARED as TABLES
 from tsforecast.evaluation.baselines import BASELINES
 from tsforecast.forecasting.adaptation import EVIDENCE, MEMORIES_OF_WINDOWS, Adaptation
+from tsforecast.forecasting.engines import ENGINES
 from tsforecast.learners import DRIFTS, LEARNERS, WEIGHTS
 from tsforecast.learners.continual import MEMORIES
 from tsforecast.models import MODELS
@@ -82,6 +83,7 @@ def test_help_and_errors_of_usage_import_no_torch():
         (names.MEMORIES_OF_WINDOWS, MEMORIES_OF_WINDOWS),
         (names.EVIDENCE, EVIDENCE),
         (names.BASELINES, BASELINES),
+        (names.ENGINES, ENGINES),
     ],
 )
 def test_parsers_name_what_there_is(named, table):

@@ -37,6 +37,7 @@ WEIGHTS = ("none", "imq", "gate")
 POLICIES = ("svgd", "s2vgd", "independent", "joint")
 GRADIENTS = ("reinforce", "a2c")
 FUNCTIONS = ("branin", "ackley-2", "ackley-5", "hartmann-6")
+ENGINES = ("local", "ray")
 EVIDENCE = ("likelihood", "objective")
 
 BASELINES = (

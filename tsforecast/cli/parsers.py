@@ -163,8 +163,12 @@ def predict() -> ArgumentParser:
     command = parsing.command_parser(
         "predict", "Forecast beyond the end of a file, or of the data that the model was trained with."
     )
-    command.add_argument("--out", metavar="FILE", type=str, required=True, help=".csv, .csv.gz or .parquet")
-    command.add_argument("--data", metavar="FILE", type=str, help="CSV, Parquet or GluonTS folder; default: the run's")
+    command.add_argument(
+        "--out", metavar="FILE", type=str, required=True, help=".csv, .csv.gz or .parquet; of buckets also a folder"
+    )
+    command.add_argument(
+        "--data", metavar="FILE", type=str, help="CSV, Parquet, GluonTS folder or buckets; default: the run's"
+    )
     command.add_argument(
         "--known",
         metavar="FILE",
@@ -186,6 +190,10 @@ def predict() -> ArgumentParser:
         help="levels between 0 and 1, with commas between",
     )
     command.add_argument("--paths", action="store_true", help="write sample paths instead of mean and quantiles")
+    group = command.add_argument_group("buckets into a folder (see docs/howto/many.md)")
+    group.add_argument("--workers", type=int, default=1, help="processes, of one thread each")
+    group.add_argument("--engine", default="local", choices=names.ENGINES, help="local or ray")
+    group.add_argument("--address", type=str, help="of a Ray cluster; default: one on this machine")
     add_forecast(command)
     command.add_argument("--drop_unusable", action="store_true", help="leave out series without a value")
     add_columns(command)

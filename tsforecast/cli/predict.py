@@ -6,24 +6,23 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 import torch
 from gluonts.itertools import batcher
 from gluonts.model import Forecast
 from jsonargparse import Namespace
-from pyarrow import csv
 
 from tsforecast.cli import options, parsers, parsing, runs
 from tsforecast.cli.memory import check_forecast_memory
 from tsforecast.cli.train import settings
 from tsforecast.data import Columns, ForecastTask, attach_known, read_task
-from tsforecast.data.files import remove_leftovers, replace_file
+from tsforecast.data.buckets import categories_of, is_buckets, read_survey, selected
+from tsforecast.data.files import remove_leftovers
+from tsforecast.data.frame_files import write_frames
 from tsforecast.data.quantiles import check_levels, forecast_frame
 from tsforecast.data.wording import listed
+from tsforecast.forecasting.bulk import Request, predict_buckets
 from tsforecast.forecasting.exact import ExactForecast
-from tsforecast.forecasting.predictor import load_predictor, with_prediction_length
+from tsforecast.forecasting.predictor import StateSpacePredictor, load_predictor, with_prediction_length
 from tsforecast.models import AbstractForecaster
 from tsforecast.progress import follow
 
@@ -48,11 +47,14 @@ def run(argv: Sequence[str]) -> int:
     chosen = parsers.predict().parse_args(list(argv))
     parsing.check_ranges(chosen)
     out = Path(chosen.out)
-    if not out.name.endswith(_SUFFIXES):
-        raise ValueError(f"expected --out to end in {', '.join(_SUFFIXES)}, got {out.name!r}")
     levels = _levels(chosen.quantiles)
     folder, record = options.trained_run(chosen)
     trained = settings(folder, record)
+    if not out.name.endswith(_SUFFIXES):
+        return _predict_buckets(chosen, folder, record, trained, out, levels)
+    for name, default in (("workers", 1), ("engine", "local"), ("address", None)):
+        if chosen[name] != default:
+            raise ValueError(f"--{name} goes with --data BUCKETS and a folder as --out, got the file {out.name!r}")
     length = chosen.prediction_length or record["split"]["prediction_length"]
     columns = options.columns(chosen, runs.columns_of_run(record) or options.columns(trained))
     entries = _from_start(_task(chosen, trained, record, length, columns), chosen.start).latest
@@ -61,20 +63,75 @@ def run(argv: Sequence[str]) -> int:
     predictor = load_predictor(folder / runs.PREDICTOR, device=chosen.device)
     if length != record["split"]["prediction_length"]:
         predictor = with_prediction_length(predictor, length)
-    net = predictor.prediction_net
-    assert isinstance(net, AbstractForecaster)
-    num_samples = chosen.num_samples if chosen.paths or not predictor.has_marginals else 0
-    batch = min(predictor.batch_size, len(entries))
-    check_forecast_memory(batch, length * net.data.num_targets, num_samples, predictor.has_marginals)
+    num_samples = _num_samples(chosen, predictor, length, len(entries))
     torch.manual_seed(chosen.seed)
     forecasts = predictor.predict(entries, num_samples=num_samples)
     shown = follow(forecasts, "forecasts", len(entries), "series")
     kept = None if chosen.paths else levels
     weights: dict[str, float] = {}
-    _write((forecast_frame(chunk, kept, columns.targets) for chunk in batcher(_weighed(shown, weights), _CHUNK)), out)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    remove_leftovers(out.parent)
+    chunks = batcher(_weighed(shown, weights), _CHUNK)
+    write_frames((forecast_frame(chunk, kept, columns.targets) for chunk in chunks), out)
     for name, weight in sorted(weights.items(), key=lambda item: -item[1])[:_NAMED]:
         log.info("%3.0f %%  %s", 100 * weight / len(entries), name)
     log.info("%s: forecasts of %d series, %d steps of %r each", out, len(entries), length, record["split"]["freq"])
+    return 0
+
+
+def _num_samples(chosen: Namespace, predictor: StateSpacePredictor, length: int, series: int) -> int:
+    """Sample paths of a forecast, once there is memory for them."""
+    net = predictor.prediction_net
+    assert isinstance(net, AbstractForecaster)
+    num_samples = chosen.num_samples if chosen.paths or not predictor.has_marginals else 0
+    batch = min(predictor.batch_size, series)
+    check_forecast_memory(batch, length * net.data.num_targets, num_samples, predictor.has_marginals)
+    return num_samples
+
+
+def _predict_buckets(
+    chosen: Namespace, folder: Path, record: dict[str, Any], trained: Namespace, out: Path, levels: tuple[float, ...]
+) -> int:
+    """Writes forecasts of a folder of buckets into a folder."""
+    data = Path(chosen.data or trained.data or "")
+    if (chosen.data is None and trained.data is None) or not is_buckets(data):
+        raise ValueError(
+            f"expected --out to end in {', '.join(_SUFFIXES)}, got {out.name!r}; a folder of forecasts is written for "
+            "--data BUCKETS, which `tsforecast bucket` makes"
+        )
+    if chosen.known is not None:
+        raise ValueError("--known goes with a file as --out")
+    split = record["split"]
+    length = chosen.prediction_length or split["prediction_length"]
+    survey = read_survey(data)
+    given = options.columns(chosen, runs.columns_of_run(record) or options.columns(trained))
+    columns = selected(data, survey, given, only=True)
+    num_samples = _num_samples(chosen, load_predictor(folder / runs.PREDICTOR, chosen.device), length, survey.series)
+    categories = categories_of(survey, columns, record["categories"] or None)
+    request = Request(
+        freq=split["freq"],
+        prediction_length=length,
+        columns=columns,
+        categories={name: list(values) for name, values in categories.items()},
+        last=survey.last if chosen.start == "common" else None,
+        levels=None if chosen.paths else levels,
+        num_samples=num_samples,
+        seed=chosen.seed if num_samples else 0,  # exact quantiles are the same for all
+        drop_unusable=chosen.drop_unusable or trained.drop_unusable,
+        device=chosen.device,
+    )
+    manifest = predict_buckets(
+        folder / runs.PREDICTOR,
+        data,
+        out,
+        request,
+        workers=chosen.workers,
+        engine=chosen.engine,
+        address=chosen.address,
+    )
+    series = sum(bucket["series"] for bucket in manifest["buckets"])
+    told = out, series, len(manifest["buckets"]), length, split["freq"]
+    log.info("%s: forecasts of %d series in %d buckets, %d steps of %r each", *told)
     return 0
 
 
@@ -126,36 +183,3 @@ def _from_start(task: ForecastTask, start: str) -> ForecastTask:
 def _columns_of_known(columns: Columns) -> Columns:
     """A what-if file has the columns of the data, as far as it needs them."""
     return replace(columns, covariates=(), static_categories=(), static_reals=())
-
-
-def _write(frames: Iterable[pd.DataFrame], path: Path) -> None:
-    """Writes tables one after the other into one file, whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    remove_leftovers(path.parent)
-    with replace_file(path) as temporary:
-        if path.suffix == ".parquet":
-            writer = None
-            for frame in frames:
-                table = pa.Table.from_pandas(frame, preserve_index=False)
-                writer = writer or pq.ParquetWriter(temporary, table.schema)
-                writer.write_table(table)
-            if writer is not None:
-                writer.close()
-            return
-        with pa.output_stream(str(temporary), compression="gzip" if path.suffix == ".gz" else None) as stream:
-            for number, frame in enumerate(frames):
-                _append_csv(frame, stream, header=number == 0)
-
-
-def _append_csv(frame: pd.DataFrame, stream: pa.NativeFile, header: bool) -> None:
-    """Appends rows by pyarrow, which takes a quarter of the time of pandas; names are quoted where they have to be."""
-    if header:
-        stream.write((",".join(map(str, frame.columns)) + "\n").encode())
-    codes, stamps = pd.factorize(frame["timestamp"])
-    frame = frame.assign(timestamp=pd.Series(stamps).astype(str).to_numpy()[codes])
-    names = "".join(
-        str(name) for column in frame.columns.intersection(["item_id", "target"]) for name in frame[column].unique()
-    )
-    quoting = "needed" if any(mark in names for mark in ',"\r\n') else "none"
-    table = pa.Table.from_pandas(frame, preserve_index=False)
-    csv.write_csv(table, stream, csv.WriteOptions(include_header=False, quoting_style=quoting))

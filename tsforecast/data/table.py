@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from tsforecast.data.buckets import bucket_series, is_buckets
+from tsforecast.data.buckets import Bucket, bucket_series, bucket_table, is_buckets
 from tsforecast.data.checks import check_entries
 from tsforecast.data.columns import read_table
 from tsforecast.data.folder import read_folder
@@ -100,6 +100,39 @@ def read_task(
     return task if freq is not None else replace(task, reasons=task.reasons | {"freq": "of most time stamps"})
 
 
+def bucket_task(
+    folder: Path,
+    bucket: Bucket,
+    freq: str,
+    prediction_length: int,
+    columns: Columns,
+    *,
+    categories: Mapping[str, Sequence[str]],
+    end: pd.Period | None = None,
+    drop_unusable: bool = False,
+) -> ForecastTask:
+    """Reads the series of one bucket, for forecasts beyond their end.
+
+    Args:
+        folder: Of the buckets.
+        bucket: Of the survey.
+        freq: Frequency of the series.
+        prediction_length: Steps of a forecast.
+        columns: As `selected` gives them.
+        categories: Values of the static categories that a model was trained with.
+        end: The last step of all series, which are prolonged up to there; None for as they are.
+        drop_unusable: Leave out series without a value; there may be none left.
+
+    Raises:
+        FileNotFoundError: If there is no such bucket.
+        ValueError: If it is broken, or as `read_task` says.
+    """
+    series = series_of(bucket_table(folder, bucket, columns), freq, categories)
+    task = _task_of(series, prediction_length, 0, {}, True, drop_unusable, least=0)
+    task = task if end is None else task.ending_together(end)
+    return with_holidays(task, columns.holidays) if columns.holidays and task.entries else task
+
+
 def _series_in(
     source: Path | pd.DataFrame,
     freq: str | None,
@@ -114,22 +147,33 @@ def _series_in(
 
 
 def _task_of(
-    series: TableSeries, horizon: int, windows: int, reasons: dict[str, str], beyond: bool, drop_unusable: bool
+    series: TableSeries,
+    horizon: int,
+    windows: int,
+    reasons: dict[str, str],
+    beyond: bool,
+    drop_unusable: bool,
+    least: int = 1,
 ) -> ForecastTask:
     """The task of the series that can be used.
 
     Raises:
-        ValueError: If one can not be used, and is not to be dropped.
+        ValueError: If one can not be used, and is not to be dropped; or fewer than `least` can.
     """
     path = series.path
     kept = _usable(series, windows * horizon, beyond, drop_unusable)
+    if len(kept) < least:
+        raise ValueError(
+            f"{path}: no series can be used; give a shorter {option('prediction_length')} or fewer {option('windows')}"
+        )
     for end, entry in kept:
         if beyond and "feat_dynamic_real" in entry:
             _check_future(series, end, entry, horizon)
         if len(np.unique(entry["target"][~np.isnan(entry["target"])])) == 1:
             log.info("%s: series %r is constant", path, entry["item_id"])
     entries = [entry for _, entry in kept]
-    check_entries(entries, series.freq, min_length=windows * horizon + 1, all_missing=beyond)
+    if entries:
+        check_entries(entries, series.freq, min_length=windows * horizon + 1, all_missing=beyond)
     return ForecastTask(
         path.stem,
         series.freq,
@@ -193,11 +237,6 @@ def _usable(series: TableSeries, test_length: int, beyond: bool, drop: bool) -> 
                 f"delete the series, give {option('drop_unusable', True)}, a shorter {option('prediction_length')} or "
                 f"fewer {option('windows')}"
             )
-    if not kept:
-        path = series.path
-        raise ValueError(
-            f"{path}: no series can be used; give a shorter {option('prediction_length')} or fewer {option('windows')}"
-        )
     return kept
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from gluonts.dataset.field_names import FieldName
 from gluonts.dataset.split import TestData, split
 
@@ -97,10 +98,13 @@ class ForecastTask:
         gaps = _behind(self.entries, [_last_value(entry["target"]) for entry in self.entries])
         return [str(entry["item_id"]) for entry, gap in zip(self.entries, gaps, strict=True) if gap]
 
-    def ending_together(self) -> "ForecastTask":
+    def ending_together(self, end: pd.Period | None = None) -> "ForecastTask":
         """The task with missing values behind series that end early: forecasts of all then cover the same dates.
 
         A warning names the series whose last value comes before that of others.
+
+        Args:
+            end: The last step of all; None for that of the series that ends last.
 
         Raises:
             ValueError: If known covariates of such a series do not reach over the same forecast.
@@ -114,7 +118,8 @@ class ForecastTask:
                 option("start", "each"),
             )
         entries = []
-        for entry, gap in zip(self.entries, self.gaps_at_end, strict=True):
+        lengths = [entry["target"].shape[-1] for entry in self.entries]
+        for entry, gap in zip(self.entries, _behind(self.entries, lengths, end), strict=True):
             target = entry["target"]
             if gap:
                 target = np.concatenate([target, np.full((*target.shape[:-1], gap), np.nan, target.dtype)], axis=-1)
@@ -123,10 +128,11 @@ class ForecastTask:
         return replace(self, entries=entries)
 
 
-def _behind(entries: list[dict[str, Any]], lengths: list[int]) -> list[int]:
-    """By how many steps series of these lengths end before the one that ends last."""
+def _behind(entries: list[dict[str, Any]], lengths: list[int], end: pd.Period | None = None) -> list[int]:
+    """By how many steps series of these lengths end before a step, or the one that ends last."""
     ends = [e["start"].ordinal + length * e["start"].freq.n for e, length in zip(entries, lengths, strict=True)]
-    last = max(ends, default=0)  # once: for each series it would take the square of their number
+    # Once: for each series it would take the square of their number.
+    last = max(ends, default=0) if end is None else end.ordinal + end.freq.n
     return [(last - end) // e["start"].freq.n for end, e in zip(ends, entries, strict=True)]
 
 

@@ -1,0 +1,155 @@
+"""Buckets and bulk prediction: series a second, CPU time and memory of the commands, by size, engine and workers.
+
+    python benchmarks/bulk.py                            # 10^4 and 10^5 daily series of 100 values
+    python benchmarks/bulk.py --series 1000000           # in the background: half an hour
+
+A table in Parquet is made into buckets, an ISSM is trained on 1000 other series, and 14 days with 9 quantiles are
+forecast for each bucket. Every command runs as users type it. CPU seconds are of all its processes; the peak is the
+largest sum of their resident memory, of which they share a part. `ray` is left out where it is not installed. Rows go
+to results/bulk.csv.
+"""
+
+import argparse
+import importlib.util
+import os
+import pathlib
+import platform
+import resource
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import rows
+import torch
+from measure import hardware
+from pyarrow import parquet
+from tqdm import tqdm
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+STEPS, HORIZON, PIECE = 100, 14, 5000
+KEY = ("hardware", "series", "phase", "engine", "workers")
+COLUMNS = ("seconds", "cpu_seconds", "series_per_cpu_second", "peak_mib", "bucket_series", "versions", "command")
+COMMAND = "import sys; from tsforecast.cli import main; sys.exit(main(sys.argv[1:]))"
+
+
+def write_series(path: pathlib.Path, count: int, seed: int) -> None:
+    """Levels that wander and a week, in order of time stamps within pieces of 5000 series."""
+    generator = np.random.default_rng(seed)
+    days = pd.date_range("2024-01-01", periods=STEPS, freq="D").to_numpy()
+    writer = None
+    for first in range(0, count, PIECE):
+        size = min(PIECE, count - first)
+        level = 10 + 0.1 * generator.normal(size=(STEPS, size)).cumsum(0)
+        week = np.resize(generator.normal(size=(7, size)), (STEPS, size))
+        values = (level + week + 0.3 * generator.normal(size=(STEPS, size))).round(3)
+        items = np.tile(np.arange(first, first + size), STEPS).astype(str)
+        table = pa.table({"item_id": items, "timestamp": np.repeat(days, size), "sales": values.ravel()})
+        writer = writer or parquet.ParquetWriter(path, table.schema)
+        writer.write_table(table)
+    assert writer is not None
+    writer.close()
+
+
+def processes(root: int) -> list[int]:
+    """A process and all that descend from it."""
+    parents = {}
+    for entry in pathlib.Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            except OSError:  # it has ended
+                continue
+    found = [root]
+    for process in found:
+        found += [child for child, parent in parents.items() if parent == process]
+    return found
+
+
+def resident(process: int) -> float:
+    """Resident memory in MiB; 0 of a process that has ended."""
+    try:
+        pages = int(pathlib.Path(f"/proc/{process}/statm").read_text().split()[1])
+    except OSError:
+        return 0.0
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def run(*arguments: object) -> dict[str, Any]:
+    """Runs a command and measures it."""
+    before, began, peak = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter(), 0.0
+    command = [sys.executable, "-c", COMMAND, *map(str, arguments)]
+    with tempfile.TemporaryFile("w+") as said:
+        process = subprocess.Popen(command, stdout=said, stderr=said, env={**os.environ, "OMP_NUM_THREADS": "1"})
+        while process.poll() is None:
+            peak = max(peak, sum(map(resident, processes(process.pid))))
+            time.sleep(0.2)
+        if process.returncode:
+            said.seek(0)
+            raise SystemExit(f"{shlex.join(command[3:])}: {said.read()[-2000:]}")
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return {"seconds": time.perf_counter() - began, "cpu_seconds": cpu, "peak_mib": peak}
+
+
+def measure(folder: pathlib.Path, count: int, buckets: int, engines: list[tuple[str, int]]) -> list[dict[str, Any]]:
+    """All phases of one size."""
+    write_series(folder / "train.parquet", 1000, seed=1)
+    write_series(folder / "table.parquet", count, seed=2)
+    few = ["--windows=0", f"--prediction_length={HORIZON}", "--max_epochs=1", "--accelerator=cpu"]
+    run("train", "issm", "--data", folder / "train.parquet", *few, "--output", folder / "run")
+    found = [{"phase": "bucket", "engine": "local", "workers": 1}]
+    found[0] |= run("bucket", folder / "table.parquet", folder / "buckets", "--buckets", buckets)
+    digests = set()
+    for engine, workers in engines:
+        out = folder / f"{engine}{workers}"
+        options = ["--out", out, "--engine", engine, "--workers", workers, "--device", "cpu"]
+        measured = run("predict", folder / "run", "--data", folder / "buckets", *options)
+        found.append({"phase": "predict", "engine": engine, "workers": workers, **measured})
+        digests.add((out / "manifest.json").read_bytes())
+    if len(digests) > 1:
+        raise SystemExit("expected the same bytes of all engines and workers")
+    facts = {"hardware": hardware("cpu"), "series": count, "bucket_series": round(count / buckets)}
+    facts["versions"] = f"torch {torch.__version__}; python {platform.python_version()}"
+    return [
+        facts
+        | row
+        | {
+            "seconds": f"{row['seconds']:.0f}",
+            "cpu_seconds": f"{row['cpu_seconds']:.0f}",
+            "series_per_cpu_second": f"{count / row['cpu_seconds']:.0f}",
+            "peak_mib": f"{row['peak_mib']:.0f}",
+        }
+        for row in found
+    ]
+
+
+def main() -> None:
+    """Measures all sizes and writes the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--series", nargs="+", type=int, default=[10_000, 100_000])
+    parser.add_argument("--size", type=int, default=4000, help="series of a bucket, about")
+    parser.add_argument("--engines", nargs="+", default=["local-1", "local-2", "ray-2"], help="engine-workers")
+    parser.add_argument("--output", type=pathlib.Path, default=ROOT / "results" / "bulk.csv")
+    options = parser.parse_args()
+    engines = [(name, int(workers)) for name, _, workers in (text.partition("-") for text in options.engines)]
+    if importlib.util.find_spec("ray") is None:
+        engines = [(name, workers) for name, workers in engines if name != "ray"]
+    command = shlex.join(["python", "benchmarks/bulk.py", *sys.argv[1:]])
+    for count in tqdm(options.series, unit="size", disable=None):
+        with tempfile.TemporaryDirectory() as folder:
+            found = measure(pathlib.Path(folder), count, max(4, count // options.size), engines)
+        found = [row | {"command": command} for row in found]
+        rows.write(options.output, found, KEY, COLUMNS)
+        shown = ["series", "phase", "engine", "workers", "seconds", "cpu_seconds", "series_per_cpu_second", "peak_mib"]
+        lines = [shown, *([str(row[name]) for name in shown] for row in found)]
+        sys.stdout.write(rows.aligned(lines, {0, 3, 4, 5, 6, 7}) + "\n")
+
+
+if __name__ == "__main__":
+    main()

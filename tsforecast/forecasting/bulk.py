@@ -1,0 +1,275 @@
+"""Forecasts of folders of buckets: a file for each bucket, by processes that share nothing.
+
+A forecast depends on the run, its bucket and the request alone: not on the number of workers, nor on their order.
+A bucket is done when its note is there; a call that was killed goes on with the others, to the same bytes.
+"""
+
+import hashlib
+import json
+import logging
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from gluonts.itertools import batcher
+
+from tsforecast.data.buckets import SURVEY, WORK, Bucket, checksum, read_survey, refuse_other_frequency
+from tsforecast.data.files import remove_leftovers, replace_file
+from tsforecast.data.frame_files import write_frames
+from tsforecast.data.frequency import to_period
+from tsforecast.data.locks import LOCK, lock_folder
+from tsforecast.data.quantiles import forecast_frame
+from tsforecast.data.reading import read_json
+from tsforecast.data.roles import Columns
+from tsforecast.data.table import bucket_task
+from tsforecast.data.wording import option
+from tsforecast.forecasting.engines import ENGINES
+from tsforecast.forecasting.predictor import StateSpacePredictor, load_predictor, with_prediction_length
+from tsforecast.progress import follow
+
+log = logging.getLogger(__name__)
+
+MANIFEST = "manifest.json"
+FORMAT = 1  # of manifests
+_PLAN = "plan.json"
+_CHUNK = 500  # series that are written at once
+_TOLD = 10  # warnings that are shown
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is wanted of every bucket.
+
+    Attributes:
+        freq: Frequency of the series.
+        prediction_length: Steps of a forecast.
+        columns: Of the buckets, as `tsforecast.data.buckets.selected` gives them.
+        categories: Values of the static categories that the model was trained with.
+        last: The last step of all series, behind which their forecasts begin; None for each behind its own end.
+        levels: Of quantiles; None for sample paths.
+        num_samples: Sample paths of a forecast; 0 for none, where quantiles are exact.
+        seed: Of the sample paths. Each bucket has a seed of its own.
+        drop_unusable: Whether series without a value are left out.
+        device: Where to compute.
+    """
+
+    freq: str
+    prediction_length: int
+    columns: Columns
+    categories: dict[str, list[str]]
+    last: str | None
+    levels: tuple[float, ...] | None
+    num_samples: int
+    seed: int
+    drop_unusable: bool
+    device: str
+
+
+def predict_bucket(run: Path, path_in: Path, path_out: Path, request: Request, bucket: Bucket) -> dict[str, Any]:
+    """Writes the forecasts of all series of a bucket, by one thread.
+
+    Args:
+        run: Folder of the predictor.
+        path_in: File of the bucket.
+        path_out: Parquet file to write, whole or not at all. There is none if the bucket has no usable series.
+        request: What is wanted.
+        bucket: What the survey says of the bucket.
+
+    Returns:
+        `file`, `series`, `rows`, `size` and `sha256` of the forecasts, and `warnings`.
+
+    Raises:
+        FileNotFoundError: If a file is missing.
+        ValueError: If the bucket is not that of the survey, or a series not as expected.
+        OSError: If the file can not be written.
+    """
+    record: dict[str, Any] = {"file": path_out.name, "series": 0, "rows": 0, "size": 0, "sha256": ""}
+    with _one_thread(), _collected_warnings() as warnings:
+        end = None if request.last is None else to_period(request.last, request.freq)
+        task = bucket_task(
+            path_in.parent,
+            bucket,
+            request.freq,
+            request.prediction_length,
+            request.columns,
+            categories=request.categories,
+            end=end,
+            drop_unusable=request.drop_unusable,
+        )
+        if task.entries:
+            torch.manual_seed(seed_of(request.seed, path_in.name))
+            predictor = _loaded(run, request.device, request.prediction_length)
+            forecasts = predictor.predict(task.latest, num_samples=request.num_samples)
+            targets = request.columns.targets
+            chunks = batcher(forecasts, _CHUNK)
+            write_frames((forecast_frame(chunk, request.levels, targets) for chunk in chunks), path_out)
+            record |= {"series": len(task.entries), "size": path_out.stat().st_size, "sha256": checksum(path_out)}
+            paths = 1 if request.levels is not None else request.num_samples
+            record["rows"] = len(task.entries) * request.prediction_length * len(targets) * paths
+    return record | {"warnings": warnings}
+
+
+def seed_of(seed: int, name: str) -> int:
+    """The seed of a bucket: streams of different buckets, and of different seeds, are independent."""
+    digest = hashlib.sha256(f"{seed} {name}".encode()).digest()
+    return int.from_bytes(digest[:8], "little") >> 1
+
+
+@lru_cache(maxsize=1)
+def _loaded(run: Path, device: str, prediction_length: int) -> StateSpacePredictor:
+    """The predictor of a folder, which a process keeps from bucket to bucket."""
+    predictor = load_predictor(run, device)
+    same = predictor.prediction_length == prediction_length
+    return predictor if same else with_prediction_length(predictor, prediction_length)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Computes by one thread: sums of several have another order, and so other last digits."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+@contextmanager
+def _collected_warnings() -> Iterator[list[str]]:
+    """Keeps warnings, for whoever has sent the bucket, instead of showing them."""
+    found: list[str] = []
+    logger, handler = logging.getLogger("tsforecast"), logging.Handler()
+    handler.setLevel(logging.WARNING)
+    handler.emit = lambda record: found.append(record.getMessage())
+    before = logger.handlers, logger.propagate
+    logger.handlers, logger.propagate = [handler], False
+    try:
+        yield found
+    finally:
+        logger.handlers, logger.propagate = before
+
+
+def predict_buckets(
+    run: str | Path,
+    data: str | Path,
+    out: str | Path,
+    request: Request,
+    *,
+    workers: int = 1,
+    engine: str = "local",
+    address: str | None = None,
+) -> dict[str, Any]:
+    """Writes the forecasts of all buckets into a folder, or goes on where an earlier call has ended.
+
+    Args:
+        run: Folder of the predictor.
+        data: Folder of buckets.
+        out: Folder to write: a Parquet file for each bucket, and manifest.json with their checksums when all are done.
+        request: What is wanted of each bucket.
+        workers: Processes, of one thread each.
+        engine: "local", or "ray"; see `tsforecast.forecasting.engines`.
+        address: Of a Ray cluster, whose machines see the same folders; None for one on this machine.
+
+    Returns:
+        What manifest.json says.
+
+    Raises:
+        FileNotFoundError: If a bucket is missing.
+        ValueError: If the folder holds forecasts of something else, or as `predict_bucket` says.
+        OSError: If a file can not be written, as when the disk is full; what is there is whole.
+    """
+    run, data, out = (Path(path).resolve() for path in (run, data, out))
+    survey = read_survey(data)
+    refuse_other_frequency(data, survey, request.freq)
+    plan = _plan(run, data, request)
+    _refuse_other_contents(out)
+    with lock_folder(out):
+        work = out / WORK
+        for part in (out, work):
+            remove_leftovers(part)
+        if (out / MANIFEST).is_file():
+            manifest = read_json(out / MANIFEST)
+            _refuse_other_plan(out, manifest, plan)
+            log.info("%s is finished already", out)
+            shutil.rmtree(work, ignore_errors=True)
+            return manifest
+        work.mkdir(exist_ok=True)
+        if (work / _PLAN).is_file():
+            _refuse_other_plan(out, read_json(work / _PLAN), plan)
+        else:
+            _write_json(work / _PLAN, plan)
+        left = [bucket for bucket in survey.buckets if not _is_done(out, bucket)]
+        if len(left) < len(survey.buckets):
+            log.info("%s: %d of %d buckets are done", out, len(survey.buckets) - len(left), len(survey.buckets))
+        jobs = [(run, data / bucket.file, out / bucket.file, request, bucket) for bucket in left]
+        done = ENGINES[engine](predict_bucket, jobs, workers, address)
+        for record in follow(done, "forecasts", len(left), "buckets"):
+            _write_json(_note(out, record["file"]), record)
+        records = [read_json(_note(out, bucket.file)) for bucket in survey.buckets]
+        _tell_warnings(records)
+        found = [{name: value for name, value in record.items() if name != "warnings"} for record in records]
+        manifest = plan | {"buckets": [record for record in found if record["series"]]}
+        _write_json(out / MANIFEST, manifest)
+        shutil.rmtree(work)
+    return manifest
+
+
+def _plan(run: Path, data: Path, request: Request) -> dict[str, Any]:
+    """What forecasts depend on."""
+    digest = hashlib.sha256()
+    for path in sorted(path for path in run.rglob("*") if path.is_file()):
+        digest.update(f"{path.relative_to(run)} {checksum(path)}\n".encode())
+    wanted = json.loads(json.dumps(asdict(request)))  # lists for tuples, as they come back
+    return {"format": FORMAT, "predictor": digest.hexdigest(), "survey": checksum(data / SURVEY), "request": wanted}
+
+
+def _refuse_other_contents(out: Path) -> None:
+    """Raises a ValueError if a folder holds anything but forecasts of buckets."""
+    names = {path.name for path in out.iterdir()} - {LOCK} if out.is_dir() else set()
+    if SURVEY in names or (names and not names & {MANIFEST, WORK}):
+        raise ValueError(f"{out} is not empty and holds no forecasts; give a new folder as {option('out')}")
+
+
+def _refuse_other_plan(out: Path, before: Any, now: dict[str, Any]) -> None:
+    """Raises a ValueError if forecasts in a folder are of another run, other data or another request."""
+    before = before if isinstance(before, dict) else {}
+    names = {"predictor": "another model", "survey": "other data", "format": "another version"}
+    for name, what in names.items():
+        if before.get(name) != now[name]:
+            raise ValueError(f"{out} has forecasts of {what}; give a new folder as {option('out')}")
+    given = before.get("request") if isinstance(before.get("request"), dict) else {}
+    if other := [name for name, value in now["request"].items() if given.get(name) != value]:
+        raise ValueError(f"{out} has forecasts with other {', '.join(other)}; give a new folder as {option('out')}")
+
+
+def _note(out: Path, file: str) -> Path:
+    """Where it says what the forecasts of a bucket are."""
+    return (out / WORK / file).with_suffix(".json")
+
+
+def _is_done(out: Path, bucket: Bucket) -> bool:
+    """Whether the forecasts of a bucket are there, as their note says."""
+    note, path = _note(out, bucket.file), out / bucket.file
+    if not note.is_file():
+        return False
+    record = read_json(note)
+    return not record["series"] or (path.is_file() and path.stat().st_size == record["size"])
+
+
+def _write_json(path: Path, contents: dict[str, Any]) -> None:
+    with replace_file(path) as temporary:
+        temporary.write_text(json.dumps(contents, indent=1) + "\n", encoding="utf-8")
+
+
+def _tell_warnings(records: list[dict[str, Any]]) -> None:
+    """Shows the first warnings of all buckets."""
+    found = [(record["file"], text) for record in records for text in record["warnings"]]
+    for file, text in found[:_TOLD]:
+        log.warning("%s: %s", file, text)
+    if len(found) > _TOLD:
+        log.warning("and %d more warnings of %d buckets", len(found) - _TOLD, len({file for file, _ in found[_TOLD:]}))
