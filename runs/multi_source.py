@@ -27,6 +27,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from matplotlib import colormaps
 from matplotlib.figure import Figure
 from matplotlib.patches import Ellipse
 from tables import ROOT, has_row
@@ -37,7 +38,7 @@ from tsforecast.cli.runs import commit
 from tsforecast.data.files import append_rows
 from tsforecast.nn import BOUNDS, MultiSourceVAE
 from tsforecast.nn.multi_source import product
-from tsforecast.plots import COLOURS, save_figure
+from tsforecast.plots import save_figure
 from tsforecast.plots.style import style_axis
 
 COLUMNS = [
@@ -172,7 +173,7 @@ def picture(model: MultiSourceVAE, path: pathlib.Path) -> None:
                     left.add_patch(Ellipse((centre[0], centre[1]), 2 * width * SPREAD, 2 * width * SPREAD, fill=False))
             for marker, (m, v) in zip("ox", each, strict=False):
                 for k in range(8):
-                    colour = COLOURS[k % len(COLOURS)]
+                    colour = colormaps["hsv"](k / 8)
                     z = m[k] + v[k].sqrt() * torch.randn(20, 2)
                     data = torch.cat([decoder(z) for decoder in model.decoders], -1)
                     data = data + (0.5 * model.log_noise).exp() * torch.randn_like(data)
@@ -182,7 +183,7 @@ def picture(model: MultiSourceVAE, path: pathlib.Path) -> None:
             left.set(xlim=(-2, 2), ylim=(-2, 2), aspect="equal", xlabel="first source", ylabel="second source")
             left.set_title(f"Data drawn from {title}", loc="left", fontsize=10)
             right.set(xlim=(-3, 3), ylim=(-3, 3), aspect="equal", xlabel="$z_1$", ylabel="$z_2$")
-            right.set_title(f"Beliefs of {title}, one standard deviation", loc="left", fontsize=10)
+            right.set_title(f"Beliefs: {title}", loc="left", fontsize=10)
             style_axis(left)
             style_axis(right)
     save_figure(figure, path)
