@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -33,8 +34,8 @@ from tqdm import tqdm
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 STEPS, HORIZON, PIECE = 100, 14, 5000
-KEY = ("hardware", "series", "phase", "engine", "workers")
-COLUMNS = ("seconds", "cpu_seconds", "series_per_cpu_second", "peak_mib", "bucket_series", "versions", "command")
+KEY = ("hardware", "series", "phase", "engine", "workers", "bucket_series")
+COLUMNS = ("seconds", "cpu_seconds", "series_per_cpu_second", "peak_mib", "versions", "command")
 COMMAND = "import sys; from tsforecast.cli import main; sys.exit(main(sys.argv[1:]))"
 
 
@@ -97,36 +98,31 @@ def run(*arguments: object) -> dict[str, Any]:
     return {"seconds": time.perf_counter() - began, "cpu_seconds": cpu, "peak_mib": peak}
 
 
-def measure(folder: pathlib.Path, count: int, buckets: int, engines: list[tuple[str, int]]) -> list[dict[str, Any]]:
-    """All phases of one size."""
+def measure(folder: pathlib.Path, count: int, buckets: int, engines: list[tuple[str, int]]) -> Iterator[dict[str, Any]]:
+    """Yields a row for each phase of one size, as soon as it is measured."""
+    facts = {"hardware": hardware("cpu"), "series": count, "bucket_series": round(count / buckets)}
+    facts["versions"] = f"torch {torch.__version__}; python {platform.python_version()}"
     write_series(folder / "train.parquet", 1000, seed=1)
     write_series(folder / "table.parquet", count, seed=2)
     few = ["--windows=0", f"--prediction_length={HORIZON}", "--max_epochs=1", "--accelerator=cpu"]
     run("train", "issm", "--data", folder / "train.parquet", *few, "--output", folder / "run")
-    found = [{"phase": "bucket", "engine": "local", "workers": 1}]
-    found[0] |= run("bucket", folder / "table.parquet", folder / "buckets", "--buckets", buckets)
+    measured = run("bucket", folder / "table.parquet", folder / "buckets", "--buckets", buckets)
+    yield facts | {"phase": "bucket", "engine": "local", "workers": 1} | _shown(count, measured)
     digests = set()
     for engine, workers in engines:
         out = folder / f"{engine}{workers}"
         options = ["--out", out, "--engine", engine, "--workers", workers, "--device", "cpu"]
         measured = run("predict", folder / "run", "--data", folder / "buckets", *options)
-        found.append({"phase": "predict", "engine": engine, "workers": workers, **measured})
+        yield facts | {"phase": "predict", "engine": engine, "workers": workers} | _shown(count, measured)
         digests.add((out / "manifest.json").read_bytes())
     if len(digests) > 1:
         raise SystemExit("expected the same bytes of all engines and workers")
-    facts = {"hardware": hardware("cpu"), "series": count, "bucket_series": round(count / buckets)}
-    facts["versions"] = f"torch {torch.__version__}; python {platform.python_version()}"
-    return [
-        facts
-        | row
-        | {
-            "seconds": f"{row['seconds']:.0f}",
-            "cpu_seconds": f"{row['cpu_seconds']:.0f}",
-            "series_per_cpu_second": f"{count / row['cpu_seconds']:.0f}",
-            "peak_mib": f"{row['peak_mib']:.0f}",
-        }
-        for row in found
-    ]
+
+
+def _shown(count: int, measured: dict[str, float]) -> dict[str, str]:
+    """What was measured, as the table shows it."""
+    shown = {name: f"{value:.0f}" for name, value in measured.items()}
+    return shown | {"series_per_cpu_second": f"{count / measured['cpu_seconds']:.0f}"}
 
 
 def main() -> None:
@@ -143,9 +139,10 @@ def main() -> None:
     command = shlex.join(["python", "benchmarks/bulk.py", *sys.argv[1:]])
     for count in tqdm(options.series, unit="size", disable=None):
         with tempfile.TemporaryDirectory() as folder:
-            found = measure(pathlib.Path(folder), count, max(4, count // options.size), engines)
-        found = [row | {"command": command} for row in found]
-        rows.write(options.output, found, KEY, COLUMNS)
+            found = []
+            for row in measure(pathlib.Path(folder), count, max(4, count // options.size), engines):
+                found.append(row | {"command": command})
+                rows.write(options.output, found[-1:], KEY, COLUMNS)
         shown = ["series", "phase", "engine", "workers", "seconds", "cpu_seconds", "series_per_cpu_second", "peak_mib"]
         lines = [shown, *([str(row[name]) for name in shown] for row in found)]
         sys.stdout.write(rows.aligned(lines, {0, 3, 4, 5, 6, 7}) + "\n")
