@@ -24,9 +24,12 @@ from tsforecast.models import make_model as build
 HORIZON = 24
 PATHS = 100
 TIME_FEATURES = 4  # hour of the day, day of the week, of the month and of the year
+_SIZES: dict[str, Any] = {"switch_dim": 10, "num_bases": 20, "hidden": 64}
+_COMPONENTS = {**_SIZES, "components": "level+hour_of_day+day_of_week"}
 MODEL_OPTIONS: dict[str, dict[str, Any]] = {
-    "arsgls": {"state_dim": 16, "auxiliary_dim": 10, "switch_dim": 10, "num_bases": 20, "hidden": 64},
-    "rsgls-issm": {"components": "level+hour_of_day+day_of_week", "switch_dim": 10, "num_bases": 20, "hidden": 64},
+    "arsgls": {"state_dim": 16, "auxiliary_dim": 10, **_SIZES},
+    "rsgls-issm": _COMPONENTS,
+    "arsgls+components": {"state_dim": 16, "auxiliary_dim": 10, **_COMPONENTS},
 }
 # Largest difference between library and textbook form, relative to the largest entry, in float64.
 TOLERANCES = {"value": 1e-9, "value+gradient": 1e-8, "forecast": 1e-9}
@@ -38,7 +41,7 @@ def make_model(job: dict[str, Any], dtype: torch.dtype = torch.float32) -> textb
     """The forecaster with its initial parameters."""
     torch.manual_seed(0)
     model = build(
-        MODELS[job["model"]],
+        MODELS[job["model"].removesuffix("+components")],
         freq="h", prediction_length=HORIZON, season=24, num_series=job["series"], num_time_features=TIME_FEATURES,
         transformation="none", clip="none", objective="likelihood", num_particles=job["particles"],
         **MODEL_OPTIONS[job["model"]],

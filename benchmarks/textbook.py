@@ -21,7 +21,6 @@ from tsforecast.models.parts.log_scales import diagonal, variance
 from tsforecast.models.parts.switching_bases import SwitchingBases
 from tsforecast.models.parts.units import scaled
 from tsforecast.models.records import Batch, Belief, Series, TimeSlice
-from tsforecast.models.rsgls_issm import SwitchingISSMDynamics
 from tsforecast.nn.decoders import ScaledLikelihood
 
 LOG_2PI = math.log(2 * math.pi)
@@ -93,11 +92,11 @@ class Textbook:
         features: u_t, (time, series, hidden).
         values: In scaled units, (time, series, target).
         prior: Over x_0, of every series.
-        noises: Of the model with an ISSM, else None.
+        noises: Of the model with components, else None.
         likelihood: p(y_t | z_t) of the model with an auxiliary, else None.
     """
 
-    dynamics: SwitchingBases | SwitchingISSMDynamics
+    dynamics: SwitchingBases
     features: Tensor
     values: Tensor
     prior: Normal
@@ -139,43 +138,77 @@ class Textbook:
 
     def parameters(self, weights: Tensor, time: int) -> Parameters:
         """A, R, C, d and Q of a step."""
-        if self.noises is not None:
-            factor = (2 * self.mixed("factor", weights).clamp(-4.0, 4.0)).exp()
-            emission = self.noises.emission[time]
-            source = self.noises.state_variance * factor[..., :-1]
-            state_variance = torch.einsum("pbi,in->pbn", source, self.noises.source) * emission
-            return Parameters(
-                torch.eye(emission.shape[-1], dtype=emission.dtype, device=emission.device),
-                torch.diag_embed(state_variance),
-                emission.unsqueeze(-2),
-                emission.new_zeros(1),
-                (self.noises.emission_variance * factor[..., -1])[..., None, None],
-            )
-        assert isinstance(self.dynamics, SwitchingBases)
+        parts = [self._components(self.noises, weights, time)] if self.noises is not None else []
+        parts += [self._dense(weights, time)] if self.dynamics.bases.state_dim else []
+        return parts[0] if len(parts) == 1 else _beside(*parts)
+
+    def _components(self, noises: Noises, weights: Tensor, time: int) -> Parameters:
+        """Those of level and seasons."""
+        factor = (2 * self.mixed("factor", weights).clamp(-4.0, 4.0)).exp()
+        emission = noises.emission[time]
+        source = noises.state_variance * factor[..., :-1]
+        state_variance = torch.einsum("pbi,in->pbn", source, noises.source) * emission
+        return Parameters(
+            torch.eye(emission.shape[-1], dtype=emission.dtype, device=emission.device),
+            torch.diag_embed(state_variance),
+            emission.unsqueeze(-2),
+            emission.new_zeros(1),
+            (noises.emission_variance * factor[..., -1])[..., None, None],
+        )
+
+    def _dense(self, weights: Tensor, time: int) -> Parameters:
+        """Those of the dense part, of whose emission the first has no noise of its own beside components."""
         inputs = torch.einsum("pbk,kdu->pbdu", weights, self.dynamics.emission_inputs)
         offset = (inputs @ self.features[time].unsqueeze(-1)).squeeze(-1)
+        noise = variance(self.mixed("emission_noise", weights))
+        if self.noises is not None:
+            noise = torch.cat([torch.zeros_like(noise[..., :1]), noise], -1)
         return Parameters(
             self.mixed("transition", weights),
             torch.diag_embed(variance(self.mixed("state_noise", weights))),
             self.mixed("emission", weights),
             offset,
-            torch.diag_embed(variance(self.mixed("emission_noise", weights))),
+            torch.diag_embed(noise),
         )
+
+
+def _beside(first: Parameters, rest: Parameters) -> Parameters:
+    """Components and a dense part as one system: the components are added to the first of what is emitted."""
+    emission = torch.nn.functional.pad(first.emission, (0, 0, 0, rest.emission.shape[-2] - 1))
+    missing = rest.emission_noise.shape[-1] - 1
+    return Parameters(
+        _block_diagonal(first.transition, rest.transition),
+        _block_diagonal(first.state_noise, rest.state_noise),
+        torch.cat([emission.expand(*rest.emission.shape[:-1], -1), rest.emission], -1),
+        torch.nn.functional.pad(first.offset, (0, missing)) + rest.offset,
+        torch.nn.functional.pad(first.emission_noise, (0, missing, 0, missing)) + rest.emission_noise,
+    )
+
+
+def _block_diagonal(first: Tensor, rest: Tensor) -> Tensor:
+    size, other = first.shape[-1], rest.shape[-1]
+    whole = first.new_zeros(*rest.shape[:-2], size + other, size + other)
+    return (
+        whole + torch.nn.functional.pad(first, (0, other, 0, other)) + torch.nn.functional.pad(rest, (size, 0, size, 0))
+    )
 
 
 def read(model: Forecaster, time_slice: TimeSlice, series: Series, location: Tensor, scale: Tensor) -> Textbook:
     """The parameters of a model on a time slice of time."""
     values, _ = scaled(time_slice, location, scale)
-    noises = likelihood = None
-    dynamics = model.dynamics
-    if isinstance(dynamics, SwitchingISSMDynamics):
-        linear = dynamics.linear(time_slice, series)
+    dynamics, noises, priors = model.dynamics, None, []
+    assert isinstance(dynamics, SwitchingBases)
+    likelihood = dynamics.likelihood(location, scale)
+    if dynamics.issm is not None:
+        linear = dynamics.issm.linear(time_slice, series)
         assert isinstance(linear.system, ISSM)
-        prior = Normal(linear.prior.mean, linear.prior.cov)
+        priors.append((linear.prior.mean, linear.prior.cov))
         noises = _noises(linear.system, values)
-    else:
-        likelihood = dynamics.likelihood(location, scale)
-        prior = Normal(dynamics.prior_mean, torch.diag_embed(variance(dynamics.prior_log_inverse_scale)))
+    if dynamics.bases.state_dim:
+        cov = torch.diag_embed(variance(dynamics.prior_log_inverse_scale))
+        priors.append((dynamics.prior_mean.expand(values.shape[1], -1), cov.expand(values.shape[1], -1, -1)))
+    means, covs = zip(*priors, strict=True)
+    prior = Normal(torch.cat(means, -1), covs[0] if len(covs) == 1 else _block_diagonal(*covs))
     features = dynamics.inputs(dynamics.step_inputs.read(time_slice, series), series.index)
     return Textbook(dynamics, features, values, prior, noises, likelihood)
 

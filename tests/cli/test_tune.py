@@ -110,7 +110,7 @@ def test_settings_with_which_the_training_diverges_are_no_end(command, tmp_path,
 def test_by_default_rates_and_what_the_model_has_is_tried():
     chosen = tune.train.parser().parse_args(["gls", "--dataset", "exchange"]).gls
     space = tune.read_space(None, chosen)
-    assert {*space} == {"objective", "state_dim", "learning_rate", "matrix_learning_rate"}
+    assert {*space} == {"components", "objective", "state_dim", "learning_rate", "matrix_learning_rate"}
     assert all(tune.fits(chosen[name], values) for name, values in space.items())
 
 

@@ -1,24 +1,36 @@
 """Components beside the dense part of a model: exact where one of them has no say."""
 
+import dataclasses
+
 import pytest
 import torch
 
-from tests.models.cases import entries_of, make_batch, make_model
-from tsforecast.models import ExactInference
+from tests.models.cases import entries_of, issm_inside, linear_of, make_batch, make_model
+from tsforecast.core import kalman
+from tsforecast.models.parts.units import scaled
 
 EXACT = {"rtol": 1e-10, "atol": 1e-10}
-COMPONENTS = "damped_level+day_of_week"
-PARTS = ["gls"]
+PARTS = ["gls", "sgls", "rsgls", "arsgls", "kvae"]
+# The components of `rsgls-issm` in the cases.
+SAME = {"components": "damped_level+day_of_week", "series_scales": False}
 
 
-def issm_inside(model) -> ExactInference:
-    return ExactInference(model.dynamics.issm, model.units, "likelihood")
+def seeded(function, *arguments, seed=0):
+    torch.manual_seed(seed)
+    return function(*arguments)
 
 
+@torch.no_grad()
 def silence(model):
-    """The dense part says nothing."""
-    with torch.no_grad():
-        model.dynamics.emission.zero_()
+    """The dense part says nothing, nor does the next switch read it."""
+    dynamics = model.dynamics
+    if not hasattr(dynamics, "mixture"):
+        dynamics.emission.zero_()
+        return
+    dynamics.emission_inputs.zero_()
+    dynamics.mixture.bases["emission"].zero_()
+    if "recurrence" in dynamics.mixture.bases:
+        dynamics.mixture.bases["recurrence"][..., dynamics.issm.structure.num_states :] = 0
 
 
 @pytest.mark.parametrize("state_dim", [0, 2])
@@ -45,22 +57,79 @@ def test_a_linear_system_whose_dense_part_says_nothing_is_the_issm(state_dim):
             torch.testing.assert_close(one, two, **EXACT)
 
 
-def test_components_and_the_rest_add_up():
-    model = make_model("gls-components")
-    batch = make_batch(model, entries_of("gls-components"))
-    parts = model.inference.decompose(batch)
-    assert [*parts] == ["damped_level", "day_of_week", "rest", "covariates", "fit"]
+@pytest.mark.parametrize("name", PARTS)
+def test_components_and_the_rest_add_up(name):
+    model = make_model(f"{name}-components")
+    batch = make_batch(model, entries_of(f"{name}-components"))
+    parts = seeded(model.inference.decompose, batch)
+    assert [*parts] == [*model.dynamics.structure.names, "rest", "covariates", "fit"]
     assert parts["rest"][0].abs().max() > 1e-3
-    assert (parts["rest"][1] > 0).all()
+    assert (parts["rest"][1][~batch["past_is_pad"]] > 0).all()
     total = sum(mean for name, (mean, _) in parts.items() if name != "fit")
     torch.testing.assert_close(total, parts["fit"][0])
+
+
+@pytest.mark.parametrize("recurrence", ["exact", "none"])
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("rsgls", {"state_dim": 0}),
+        ("rsgls", {"state_dim": 2}),
+        ("arsgls", {"state_dim": 0, "auxiliary_dim": 0, "skip": False, "proposal": "encoder"}),
+    ],
+)
+def test_switches_whose_dense_part_says_nothing_are_those_of_the_issm(name, options, recurrence):
+    """Of the same parameters and random numbers: likelihoods, beliefs and paths."""
+    model = make_model(f"{name}-components", **SAME, **options, recurrence=recurrence, objective="likelihood")
+    expected = make_model("rsgls-issm", recurrence=recurrence)
+    size = model.dynamics.issm.structure.num_states
+    assert bool(options["state_dim"]) == ("transition" in model.dynamics.mixture.bases)
+    if options["state_dim"]:
+        silence(model)
+    mine = model.state_dict()
+    cut = lambda x: x[..., :size] if x.ndim == 3 else x  # noqa: E731
+    expected.load_state_dict({name: cut(mine[name]) for name in expected.state_dict()})
+    batch = make_batch(model, entries_of("rsgls-issm"))
+    torch.testing.assert_close(seeded(model.loss, batch), seeded(expected.loss, batch), **EXACT)
+    (belief, terms), (theirs, expected_terms) = (seeded(x.filter, batch) for x in (model, expected))
+    torch.testing.assert_close(terms, expected_terms, **EXACT)
+    torch.testing.assert_close(belief.state.state.mean[..., :size], theirs.state.state.mean, **EXACT)
+    torch.testing.assert_close(belief.state.state.cov[..., :size, :size], theirs.state.state.cov, **EXACT)
+    assert (belief.state.log_weight.std(0) > 1e-3).any()
+
+
+@pytest.mark.parametrize("name", ["sgls", "arsgls"])
+def test_without_a_choice_the_model_is_the_kalman_filter_of_both_parts(name):
+    """Not one number is left to chance: likelihoods, beliefs, states given all data."""
+    options = {"sgls": {"switch_dim": 1}}.get(name, {"num_bases": 1, "proposal": "bootstrap", "recurrence": "none"})
+    options |= {"auxiliary_dim": 0, "skip": False} if name == "arsgls" else {}
+    model = make_model(f"{name}-components", **options)
+    with torch.no_grad():
+        model.dynamics.mixture.bases["factor"].zero_()
+    batch = make_batch(model, entries_of(f"{name}-components"))
+    time_slice = model.inference.slice_of(batch, "past")
+    values, observed = scaled(time_slice, *model.inference.scale_of(batch))
+    system, prior = linear_of(model.inference, time_slice, batch)
+    emission = dataclasses.replace(system.rest.emission, noise=torch.zeros_like(system.rest.emission.noise))
+    system = dataclasses.replace(system, rest=dataclasses.replace(system.rest, emission=emission))  # without its floor
+    assert system.rest.emission.matrix.abs().max() > 0.01
+    state, exact = system.posterior(prior, values, observed)
+    belief, terms = seeded(model.filter, batch)
+    torch.testing.assert_close(terms, exact, **EXACT)
+    torch.testing.assert_close(belief.state.marginal.mean, state.mean, **EXACT)
+    torch.testing.assert_close(belief.state.marginal.cov, state.cov, **EXACT)
+    smoothed = kalman.smooth(system, prior, values, observed).states
+    found = seeded(model.inference.regimes, batch, 3)
+    begun = ~batch["past_is_pad"].T
+    torch.testing.assert_close(found.mean[begun], smoothed.mean[begun], rtol=1e-8, atol=1e-8)
+    torch.testing.assert_close(found.cov[begun], smoothed.cov[begun], rtol=1e-8, atol=1e-8)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"state_dim": 0, "components": "none"}, "expected state_dim to be at least 1, got 0"),
-        ({"state_dim": -1}, "expected state_dim to be at least 0, got -1"),
+        ({"state_dim": -1}, "expected state_dim to be at least [01], got -1"),
         ({"components": "level+weather"}, "unknown component 'weather'"),
         ({"num_targets": 2}, "a sum of components is one target, got 2"),
     ],
@@ -69,3 +138,15 @@ def test_components_and_the_rest_add_up():
 def test_what_does_not_go_with_components_is_refused(name, options, message):
     with pytest.raises(ValueError, match=message):
         make_model(f"{name}-components", **options)
+
+
+@pytest.mark.parametrize("options", [{"skip": True}, {"likelihood": "student-t"}, {"image_shape": [1, 1]}])
+def test_there_is_no_decoder_without_an_auxiliary(options):
+    with pytest.raises(ValueError, match="there is no decoder"):
+        make_model("arsgls-components", **{"skip": False, **options}, auxiliary_dim=0)
+
+
+def test_components_behind_a_network_have_no_parts():
+    model = make_model("arsgls-components-decoded")
+    with pytest.raises(ValueError, match="has no components with names"):
+        model.inference.decompose(make_batch(model, entries_of("arsgls-components-decoded")))

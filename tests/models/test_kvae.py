@@ -39,7 +39,7 @@ def make_case(case="kvae-rb", lengths=(9, 7)):
     return model, make_batch(model, make_entries(model.data.num_targets, lengths))
 
 
-@pytest.mark.parametrize("case", ["kvae-rb", "kvae-targets"])
+@pytest.mark.parametrize("case", ["kvae-rb", "kvae-targets", "kvae-components"])
 def test_the_bound_is_reconstruction_minus_encoder_plus_the_kalman_likelihood_of_z(case):
     model, batch = make_case(case)
     with torch.no_grad():
@@ -110,9 +110,11 @@ def given_repeated(model, batch, count):
     return (type(linear)(*parts), prior, *(wide(x) for x in data))
 
 
-def test_the_sampled_evidence_has_the_exact_one_as_its_mean():
-    """Given z; also for a series that begins late, whose steps before are no steps."""
-    model, batch = make_case("kvae-mc", (9, 5))
+@pytest.mark.parametrize("case", ["kvae-mc", "kvae-components"])
+def test_the_sampled_evidence_has_the_exact_one_as_its_mean(case):
+    """Given z; also for a series that begins late, whose steps before are no steps, and for seasons, of which a step
+    moves one factor."""
+    model, batch = make_case(case, (9, 5))
     with torch.no_grad():
         given = given_repeated(model, batch, 3000)
         draws = kalman.sampled_evidence(*given)

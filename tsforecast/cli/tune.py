@@ -174,6 +174,8 @@ def read_space(path: str | None, chosen: Namespace) -> dict[str, Any]:
     """
     if path is None:
         space: dict[str, Any] = {name: values for name, values in _CHOICES.items() if name in chosen}
+        if chosen.get("components") == "none":  # of models that do without them
+            space["components"] = ["none", *space["components"]]
         for name in _RATES:
             if name in chosen:
                 rate = chosen["learning_rate"] if chosen[name] is None else chosen[name]

@@ -20,10 +20,13 @@ from tsforecast.core.linear import (
     LinearGaussian,
     condition,
     condition_scalar,
+    with_noise,
 )
 from tsforecast.core.series.blocks import Blocks
 from tsforecast.core.structural import ISSM
 from tsforecast.core.system import AbstractLinearSystem, LinearSystem, marginals_by_step
+
+DenseForm = LinearGaussian | DiagonalLinearGaussian
 
 
 @register_record
@@ -37,7 +40,7 @@ class ComposedTransition(AbstractLinearGaussian):
     """
 
     structure: ISSMTransition
-    rest: LinearGaussian | DiagonalLinearGaussian
+    rest: DenseForm
 
     def marginal(self, prior: Gaussian) -> Gaussian:
         """Return the predicted belief, block by block."""
@@ -62,9 +65,12 @@ class ComposedTransition(AbstractLinearGaussian):
         self, value: Float[Tensor, "*#batch in"], generator: torch.Generator | None = None
     ) -> Float[Tensor, "*batch out"]:
         """Return the state moved on, with noise."""
-        size = self.structure.noise.shape[-1]
-        first = self.structure.sample(value[..., :size], generator)
-        return _cat([first, self.rest.sample(value[..., size:], generator)], -1, 1)
+        size, rest = self.structure.noise.shape[-1], self.rest
+        first, others = value[..., :size], value[..., size:]
+        if isinstance(rest, LinearGaussian):
+            return _cat([self.structure.sample(first, generator), rest.sample(others, generator)], -1, 1)
+        moved = [self.structure.push(first.unsqueeze(-1)).squeeze(-1), matvec(rest.matrix, others) + rest.offset]
+        return with_noise(_cat(moved, -1, 1), _cat([self.structure.noise, rest.variance], -1, 1), generator)
 
     def dense(self) -> LinearGaussian:
         """Return the same conditional by its matrices."""
@@ -88,7 +94,7 @@ class ComposedEmission(AbstractLinearGaussian):
     """
 
     structure: ISSMEmission
-    rest: LinearGaussian | DiagonalLinearGaussian
+    rest: DenseForm
 
     def joint(
         self, prior: Gaussian
@@ -123,9 +129,14 @@ class ComposedEmission(AbstractLinearGaussian):
         self, value: Float[Tensor, "*#batch in"], generator: torch.Generator | None = None
     ) -> Float[Tensor, "*batch out"]:
         """Return the sum of what both parts emit, with noise."""
-        size = self.structure.num_states
-        rest = self.rest.sample(value[..., size:], generator)
-        return _padded(self.structure.sample(value[..., :size], generator), rest.shape[-1]) + rest
+        size, rest, noise = self.structure.num_states, self.rest, self.structure.noise.unsqueeze(-1)
+        out = rest.offset.shape[-1]
+        if isinstance(rest, LinearGaussian):
+            both = dataclasses.replace(rest, noise=rest.noise + torch.diag_embed(_padded(noise, out)))
+        else:
+            both = dataclasses.replace(rest, variance=rest.variance + _padded(noise, out))
+        seen = self.structure.read(value[..., :size].unsqueeze(-1)) + self.structure.offset.unsqueeze(-1)
+        return _padded(seen, out) + both.sample(value[..., size:], generator)
 
     def dense(self) -> LinearGaussian:
         """Return the same conditional by its matrices."""
@@ -204,8 +215,19 @@ def beside(first: Gaussian, rest: Gaussian | None) -> Gaussian:
     return Gaussian(_cat([first.mean, rest.mean], -1, 1), _block_diagonal(first.cov, rest.cov))
 
 
+def compose_steps(
+    structure: tuple[ISSMTransition, ISSMEmission] | None, rest: tuple[DenseForm, DenseForm] | None
+) -> tuple[AbstractLinearGaussian, AbstractLinearGaussian]:
+    """Return transition and emission of both parts side by side; those of one where there is no other."""
+    if structure is None or rest is None:
+        found = rest if structure is None else structure
+        assert found is not None, "there is neither part"
+        return found
+    return _compose(structure, rest)
+
+
 def _compose(
-    structure: tuple[ISSMTransition, ISSMEmission], rest: tuple[LinearGaussian, LinearGaussian]
+    structure: tuple[ISSMTransition, ISSMEmission], rest: tuple[DenseForm, DenseForm]
 ) -> tuple[ComposedTransition, ComposedEmission]:
     return ComposedTransition(structure[0], rest[0]), ComposedEmission(structure[1], rest[1])
 

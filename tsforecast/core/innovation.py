@@ -9,7 +9,7 @@ from torch import Tensor
 from tsforecast.core.components import one_hot
 from tsforecast.core.gaussian import Gaussian, register_record
 from tsforecast.core.linalg import add_diagonal, broadcast_shapes, symmetrise
-from tsforecast.core.linear import AbstractLinearGaussian, LinearGaussian, condition_scalar
+from tsforecast.core.linear import AbstractLinearGaussian, LinearGaussian, condition_scalar, with_noise
 
 
 @register_record
@@ -66,10 +66,7 @@ class ISSMTransition(AbstractLinearGaussian):
     ) -> Float[Tensor, "*batch out"]:
         """Return the state moved on, with noise."""
         mean = self.push(value.unsqueeze(-1)).squeeze(-1)
-        mean = mean.expand(broadcast_shapes(mean.shape, self.noise.shape))
-        noise = torch.randn(mean.shape, generator=generator, dtype=mean.dtype, device=mean.device)
-        noisy = self.noise > 0  # the derivative of a root is infinite at zero
-        return mean + torch.where(noisy, torch.where(noisy, self.noise, 1.0).sqrt(), 0.0) * noise
+        return with_noise(mean, self.noise, generator)
 
     def dense(self) -> LinearGaussian:
         """Return the same conditional by its matrices."""

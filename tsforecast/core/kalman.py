@@ -318,7 +318,8 @@ def sampled_evidence(
     that of the marginals; `log_likelihood` is its expectation in closed form, without the variance of the sample.
 
     Args:
-        system: See `filter`. A transition without any noise must stand still (a series that has not begun).
+        system: See `filter`. Noises without full rank have states of no variance that are independent of the others. A
+            transition without any noise must stand still (a series that has not begun).
         prior: See `filter`.
         values: See `filter`.
         observed: See `filter`.
@@ -350,12 +351,14 @@ def sampled_evidence(
     entropies = filtered.filtered.entropy()[:-1] - filtered.predicted.entropy()[1:]
     begun = torch.zeros_like(total, dtype=torch.bool)
     for time, transition in enumerate(transitions):
-        moving = (transition.noise.diagonal(dim1=-2, dim2=-1) > 0).any(-1).expand(total.shape)
+        known = transition.noise.diagonal(dim1=-2, dim2=-1) <= 0  # given the state before
+        moving = (~known).any(-1).expand(total.shape)
         step = predicted[time]
         if time and bool(begun.any()):
-            eye = torch.eye(path.shape[-1], dtype=path.dtype, device=path.device)
-            noise = Gaussian(transition.offset, torch.where(moving[..., None, None], transition.noise, eye))
-            density = noise.log_prob(states[time] - matvec(transition.matrix, states[time - 1]))
+            # What is known adds -log sqrt(2 pi) to the density of a unit variance, and log sqrt(2 pi e) to its entropy.
+            noise = Gaussian(transition.offset, transition.noise + torch.diag_embed(known.to(path.dtype)))
+            residual = torch.where(known, transition.offset, states[time] - matvec(transition.matrix, states[time - 1]))
+            density = noise.log_prob(residual) - 0.5 * known.sum(-1)
             step = torch.where(begun, density + noise.entropy() + entropies[time - 1], step)
         total = total + torch.where(moving, step, 0.0)
         begun = begun | moving

@@ -152,14 +152,21 @@ class DiagonalLinearGaussian(AbstractLinearGaussian):
     ) -> Float[Tensor, "*batch out"]:
         """Return what the matrix makes of the value, plus offset and noise."""
         mean = matvec(self.matrix, value) + self.offset
-        mean = mean.expand(broadcast_shapes(mean.shape, self.variance.shape))
-        positive = self.variance > 0  # the derivative of a root at zero is infinite
-        deviation = torch.where(positive, self.variance, 1.0).sqrt() * positive
-        return mean + deviation * torch.randn(mean.shape, generator=generator, dtype=mean.dtype, device=mean.device)
+        return with_noise(mean, self.variance, generator)
 
     def dense(self) -> LinearGaussian:
         """Return the conditional with its noise as a matrix."""
         return LinearGaussian(self.matrix, self.offset, torch.diag_embed(self.variance))
+
+
+def with_noise(
+    mean: Float[Tensor, "*#batch dim"], variance: Float[Tensor, "*#batch dim"], generator: torch.Generator | None
+) -> Float[Tensor, "*batch dim"]:
+    """Return a mean plus independent noises, whose variances may be zero."""
+    mean = mean.expand(broadcast_shapes(mean.shape, variance.shape))
+    positive = variance > 0  # the derivative of a root at zero is infinite
+    deviation = torch.where(positive, variance, 1.0).sqrt() * positive
+    return mean + deviation * torch.randn(mean.shape, generator=generator, dtype=mean.dtype, device=mean.device)
 
 
 def condition(

@@ -10,6 +10,7 @@ from tsforecast.core.particles.smoothing import linear_given_switches
 from tsforecast.models.base import AbstractForecaster
 from tsforecast.models.options import RECORDS
 from tsforecast.models.parts.auxiliary import check_auxiliary, make_auxiliary
+from tsforecast.models.parts.bounds import at_least
 from tsforecast.models.parts.dense import ADVICE, DenseBases, dense_groups
 from tsforecast.models.parts.frames import begin_at_components
 from tsforecast.models.parts.monte_carlo import ParticleInference, Particles
@@ -91,11 +92,13 @@ class KVAERBForecaster(AbstractForecaster[ParticleInference]):
         memory_dim: Cells of the LSTM.
         hidden: Width of the networks' layers.
         embedding_dim: Size of the embedding of the series.
-        state_dim: Size of the state. The transition starts as a level and damped rotations at the harmonics of the
-            season.
+        state_dim: Size of the dense state. The transition starts as a level and damped rotations at the harmonics of
+            the season, and beside components with a short memory.
+        components: Names of components beside the dense state, joined by "+", see `ISSMForecaster`; "none" for no
+            components. They are added to the first auxiliary, which with `skip` is the mean of the observation.
         num_bases: Number of base matrices.
         stable: Whether base transitions are kept from expanding, as in `gls`: no forecast then grows without bound.
-        series_scales: Whether the noises of state and emission have factors of each category and series.
+        series_scales: Whether the noises of the dense state and of emission have factors of each category and series.
         num_particles: Number of samples of z in filtering and forecasts; training takes one.
         particle_length: Steps at the end of a history that are filtered with samples; 0 for all. The linear model
             inside filters those before.
@@ -119,15 +122,17 @@ class KVAERBForecaster(AbstractForecaster[ParticleInference]):
         hidden: int = 64,
         embedding_dim: int = 50,
         state_dim: int = 16,
+        components: str = "none",
         num_bases: int = 20,
         stable: bool = False,
         series_scales: bool = False,
         num_particles: int = 10,
         particle_length: int = 0,
     ) -> None:
+        at_least(1, auxiliary_dim=auxiliary_dim)
         auxiliary = make_auxiliary(data.num_targets, auxiliary_dim, likelihood, skip, image_shape, filters)
         dynamics = KVAEDynamics(
-            DenseBases(data, auxiliary, state_dim, num_bases, begins_linear=skip),
+            DenseBases(data, auxiliary, state_dim, num_bases, begins_linear=skip, components=components),
             memory_dim=memory_dim,
             hidden=hidden,
             embedding_dim=embedding_dim,
@@ -163,11 +168,13 @@ class KVAEMCForecaster(AbstractForecaster[ParticleInference]):
         memory_dim: Cells of the LSTM.
         hidden: Width of the networks' layers.
         embedding_dim: Size of the embedding of the series.
-        state_dim: Size of the state. The transition starts as a level and damped rotations at the harmonics of the
-            season.
+        state_dim: Size of the dense state. The transition starts as a level and damped rotations at the harmonics of
+            the season, and beside components with a short memory.
+        components: Names of components beside the dense state, joined by "+", see `ISSMForecaster`; "none" for no
+            components. They are added to the first auxiliary, which with `skip` is the mean of the observation.
         num_bases: Number of base matrices.
         stable: Whether base transitions are kept from expanding, as in `gls`: no forecast then grows without bound.
-        series_scales: Whether the noises of state and emission have factors of each category and series.
+        series_scales: Whether the noises of the dense state and of emission have factors of each category and series.
         num_particles: Number of samples of z in filtering and forecasts; training takes one.
         particle_length: Steps at the end of a history that are filtered with samples; 0 for all. The linear model
             inside filters those before.
@@ -191,15 +198,17 @@ class KVAEMCForecaster(AbstractForecaster[ParticleInference]):
         hidden: int = 64,
         embedding_dim: int = 50,
         state_dim: int = 16,
+        components: str = "none",
         num_bases: int = 20,
         stable: bool = False,
         series_scales: bool = False,
         num_particles: int = 10,
         particle_length: int = 0,
     ) -> None:
+        at_least(1, auxiliary_dim=auxiliary_dim)
         auxiliary = make_auxiliary(data.num_targets, auxiliary_dim, likelihood, skip, image_shape, filters)
         dynamics = KVAEDynamics(
-            DenseBases(data, auxiliary, state_dim, num_bases, begins_linear=skip),
+            DenseBases(data, auxiliary, state_dim, num_bases, begins_linear=skip, components=components),
             memory_dim=memory_dim,
             hidden=hidden,
             embedding_dim=embedding_dim,

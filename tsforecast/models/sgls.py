@@ -42,12 +42,14 @@ class SGLSForecaster(AbstractForecaster[ParticleInference]):
         switch: "gaussian" or "categorical". If "gaussian", a network weighs `num_bases` base matrices. If
             "categorical", each of `switch_dim` categories has its own matrices, and the proposal given the observation
             tries them all.
-        state_dim: Size of the state. The transition starts as a level and damped rotations at the harmonics of the
-            season.
+        state_dim: Size of the dense state. The transition starts as a level and damped rotations at the harmonics of
+            the season, and beside components with a short memory. With components it may be 0.
+        components: Names of components beside the dense state, joined by "+", see `ISSMForecaster`; "none" for no
+            components. The emission is the sum of both, and the switch chooses factors of the noises of components.
         num_bases: Number of base matrices.
         stable: Whether base transitions are kept from expanding, as in `gls`: no path of switches then makes a forecast
             grow without bound.
-        series_scales: Whether the noises of state and emission have factors of each category and series.
+        series_scales: Whether the noises of the dense state and of emission have factors of each category and series.
         switch_dim: Size of the switch, or number of categories.
         hidden: Width of the networks' layers.
         embedding_dim: Size of the embedding of the series.
@@ -69,6 +71,7 @@ class SGLSForecaster(AbstractForecaster[ParticleInference]):
         *,
         switch: str = "gaussian",
         state_dim: int = 16,
+        components: str = "none",
         num_bases: int = 20,
         stable: bool = False,
         series_scales: bool = False,
@@ -85,7 +88,9 @@ class SGLSForecaster(AbstractForecaster[ParticleInference]):
                 "the CRPS of paths teaches nothing about categorical switches: take objective 'likelihood'"
             )
         dynamics = SwitchingBases(
-            DenseBases(data, Auxiliary(data.num_targets), state_dim, num_bases, bool(training.linear_epochs)),
+            DenseBases(
+                data, Auxiliary(data.num_targets), state_dim, num_bases, bool(training.linear_epochs), components
+            ),
             switch_dim=switch_dim,
             hidden=hidden,
             embedding_dim=embedding_dim,
@@ -108,12 +113,14 @@ class RSGLSForecaster(AbstractForecaster[ParticleInference]):
         training: How the model is trained.
         scaling: The units in which the model sees the targets.
         particles: Options of the particle filter.
-        state_dim: Size of the state. The transition starts as a level and damped rotations at the harmonics of the
-            season.
+        state_dim: Size of the dense state. The transition starts as a level and damped rotations at the harmonics of
+            the season, and beside components with a short memory. With components it may be 0.
+        components: Names of components beside the dense state, joined by "+", see `ISSMForecaster`; "none" for no
+            components. The emission is the sum of both, and the switch chooses factors of the noises of components.
         num_bases: Number of base matrices.
         stable: Whether base transitions are kept from expanding, as in `gls`: no path of switches then makes a forecast
             grow without bound.
-        series_scales: Whether the noises of state and emission have factors of each category and series.
+        series_scales: Whether the noises of the dense state and of emission have factors of each category and series.
         switch_dim: Size of the switch.
         hidden: Width of the networks' layers.
         embedding_dim: Size of the embedding of the series.
@@ -136,6 +143,7 @@ class RSGLSForecaster(AbstractForecaster[ParticleInference]):
         particles: Particles = Particles(),
         *,
         state_dim: int = 16,
+        components: str = "none",
         num_bases: int = 20,
         stable: bool = False,
         series_scales: bool = False,
@@ -148,7 +156,9 @@ class RSGLSForecaster(AbstractForecaster[ParticleInference]):
     ) -> None:
         one_of(("encoder", "bootstrap"), proposal=proposal)
         dynamics = SwitchingBases(
-            DenseBases(data, Auxiliary(data.num_targets), state_dim, num_bases, bool(training.linear_epochs)),
+            DenseBases(
+                data, Auxiliary(data.num_targets), state_dim, num_bases, bool(training.linear_epochs), components
+            ),
             switch_dim=switch_dim,
             hidden=hidden,
             embedding_dim=embedding_dim,
@@ -171,19 +181,22 @@ class ARSGLSForecaster(AbstractForecaster[ParticleInference]):
         training: How the model is trained.
         scaling: The units in which the model sees the targets.
         particles: Options of the particle filter.
-        auxiliary_dim: Size of the auxiliary z.
+        auxiliary_dim: Size of the auxiliary z; 0 for none, where the system emits the observation (RSGLS).
         likelihood: "gaussian", "student-t", "negative-binomial" (counts) or "bernoulli" (zeros and ones).
         skip: Whether the first auxiliaries stand for the targets, and networks only say what differs. The model then
             begins as a linear one.
         image_shape: Height and width of frames, whose pixels are the targets row by row. Encoder and decoder are then
             convolutions, and the base transitions begin near the identity.
         filters: Number of channels of these convolutions.
-        state_dim: Size of the state. The transition starts as a level and damped rotations at the harmonics of the
-            season.
+        state_dim: Size of the dense state. The transition starts as a level and damped rotations at the harmonics of
+            the season, and beside components with a short memory. With components and without an auxiliary it may be 0.
+        components: Names of components beside the dense state, joined by "+", see `ISSMForecaster`; "none" for no
+            components. They are added to the first auxiliary, which with `skip` is the mean of the observation. The
+            switch chooses factors of their noises.
         num_bases: Number of base matrices.
         stable: Whether base transitions are kept from expanding, as in `gls`: no path of switches then makes a forecast
             grow without bound.
-        series_scales: Whether the noises of state and emission have factors of each category and series.
+        series_scales: Whether the noises of the dense state and of emission have factors of each category and series.
         switch_dim: Size of the switch.
         hidden: Width of the networks' layers.
         embedding_dim: Size of the embedding of the series.
@@ -212,6 +225,7 @@ class ARSGLSForecaster(AbstractForecaster[ParticleInference]):
         image_shape: list[int] | None = None,
         filters: int = 32,
         state_dim: int = 16,
+        components: str = "none",
         num_bases: int = 20,
         stable: bool = False,
         series_scales: bool = False,
@@ -227,7 +241,7 @@ class ARSGLSForecaster(AbstractForecaster[ParticleInference]):
         units = Units(data, scaling, DECODERS[likelihood].support)
         check_auxiliary(auxiliary, units, training, particles.particle_length)
         dynamics = SwitchingBases(
-            DenseBases(data, auxiliary, state_dim, num_bases, begins_linear=skip),
+            DenseBases(data, auxiliary, state_dim, num_bases, skip or not auxiliary_dim, components),
             switch_dim=switch_dim,
             hidden=hidden,
             embedding_dim=embedding_dim,

@@ -111,7 +111,7 @@ def make_auxiliary(
 
     Args:
         num_targets: Components of the target.
-        size: Size of the auxiliary.
+        size: Size of the auxiliary; 0 for none, where the targets are emitted.
         likelihood: A name in `DECODERS`.
         skip: Whether targets and first auxiliaries skip the networks between them.
         image_shape: Height and width of frames; None for series.
@@ -120,7 +120,13 @@ def make_auxiliary(
     Raises:
         ValueError: If an option is not as expected, or two do not go together.
     """
-    at_least(1, auxiliary_dim=size, filters=filters)
+    at_least(0, auxiliary_dim=size)
+    at_least(1, filters=filters)
+    if not size and (likelihood != "gaussian" or skip or image_shape is not None):
+        raise ValueError(
+            "without an auxiliary (auxiliary_dim 0) there is no decoder: leave likelihood, skip and "
+            "image_shape as they are"
+        )
     if likelihood not in DECODERS:
         raise ValueError(f"expected likelihood to be one of {', '.join(DECODERS)}, got {likelihood!r}")
     if image_shape is None:
@@ -153,7 +159,11 @@ def check_auxiliary(auxiliary: Auxiliary, units: Units, training: AuxiliaryTrain
         for name, value in (("scaling", units.options.scaling), ("transformation", transformation)):
             if value != "none":
                 raise ValueError(f"pixels are not scaled: expected {name} 'none' for frames, got {value!r}")
-    if (training.linear_epochs or particle_length) and not (auxiliary.skip and likelihood == "gaussian"):
+    if (
+        (training.linear_epochs or particle_length)
+        and auxiliary.size
+        and not (auxiliary.skip and likelihood == "gaussian")
+    ):
         raise ValueError(
             "linear_epochs and particle_length are of the linear model that skips the networks: expected skip true "
             f"and the likelihood 'gaussian', got skip {auxiliary.skip} and {likelihood!r}"

@@ -14,10 +14,11 @@ from tsforecast.models.parts.auxiliary import Auxiliary
 from tsforecast.models.parts.bounds import at_least
 from tsforecast.models.parts.component_names import component_names, parse_component
 from tsforecast.models.parts.inference import LinearModel
+from tsforecast.models.parts.issm_dynamics import ISSMDynamics, issm_beside
 from tsforecast.models.parts.log_scales import variance
 from tsforecast.models.parts.optimisation import AuxiliaryTraining, DenseTraining
 from tsforecast.models.parts.parameter_groups import ParameterGroups
-from tsforecast.models.parts.transitions import begun, rotations, seasonal_readout
+from tsforecast.models.parts.transitions import begun, rotations, seasonal_readout, short_memory
 from tsforecast.models.records import DataSpec, Series, TimeSlice
 from tsforecast.nn import SeriesParameters
 from tsforecast.nn.decoders import AbstractDecoder, GaussianDecoder
@@ -47,9 +48,10 @@ class DenseBases:
         num_bases: Number of base matrices.
         begins_linear: Whether the model begins as a linear one of the targets, with level and season, that has to be
             good alone.
+        components: Names of components of the state beside the dense part, joined by "+"; "none" for no components.
 
     Raises:
-        ValueError: If a size is below 1.
+        ValueError: If a size is out of its range.
     """
 
     data: DataSpec
@@ -57,9 +59,27 @@ class DenseBases:
     state_dim: int
     num_bases: int
     begins_linear: bool
+    components: str = "none"
 
     def __post_init__(self) -> None:
-        at_least(1, state_dim=self.state_dim, num_bases=self.num_bases)
+        # What is decoded has more to it than components, of which there is one sum.
+        is_free = self.has_components and not self.emits.size
+        at_least(0 if is_free else 1, state_dim=self.state_dim)
+        at_least(1, num_bases=self.num_bases)
+
+    @property
+    def has_components(self) -> bool:
+        """Return whether there are components beside the dense part."""
+        return self.components != "none"
+
+    def issm(self) -> ISSMDynamics | None:
+        """Return the parameters of the components; None where there are none."""
+        return issm_beside(self.components, self.data, self.state_dim)
+
+    @property
+    def noise_dim(self) -> int:
+        """Return the number of emitted values whose noise is of the dense part: the first is that of the components."""
+        return self.emits.emitted_dim - self.has_components
 
     @property
     def season_names(self) -> tuple[str, ...]:
@@ -84,13 +104,15 @@ class DenseBases:
         the model begins as a linear one, the first components that are emitted are the targets. They read the level and
         the season. All other readings are small, since random ones would be evidence against the targets. The
         transitions then differ by small rotations. With random differences they would expand, and keeping them from it
-        would shrink the level and the season away.
+        would shrink the level and the season away. Beside components, which have level and season, the dense part has a
+        short memory and hardly any say in the first component at first.
 
         Args:
             count: Number of bases.
         """
         state, emitted, season = self.state_dim, self.emits.emitted_dim, self.data.season
         start = rotations(state, season) if self.emits.image is None else torch.eye(state)
+        start = short_memory(state) if self.has_components else start
         root = math.sqrt(state)
         transition = start + 0.05 * torch.randn(count, state, state) / root
         emission = (torch.randn(emitted, state) + 0.1 * torch.randn(count, emitted, state)) / root
@@ -98,12 +120,15 @@ class DenseBases:
             turn = 0.01 * torch.randn(count, state, state)
             transition = torch.linalg.matrix_exp((turn - turn.mT) / root) @ start
             emission = 0.1 * emission
-            emission[:, : self.data.num_targets] += seasonal_readout(state, season)
+            if not self.has_components:
+                emission[:, : self.data.num_targets] += seasonal_readout(state, season)
+        elif self.has_components:
+            emission[:, 0] *= 0.1
         return {"transition": transition, "emission": emission}
 
     def log_scales(self) -> SeriesParameters:
-        """Return logarithms of factors of the noises of state and emission, for each category and series."""
-        initial = torch.zeros(self.state_dim + self.emits.emitted_dim)
+        """Return logarithms of factors of the dense part's noises, for each category and series."""
+        initial = torch.zeros(self.state_dim + self.noise_dim)
         return SeriesParameters(initial, self.data.num_series, self.data.cardinality)
 
     def noise_factors(self, log_scales: SeriesParameters | None, series: Series) -> tuple[Tensor | float, ...]:
@@ -111,7 +136,21 @@ class DenseBases:
         if log_scales is None:
             return 1.0, 1.0
         factors = log_scales(series.index, series.static_cat).clamp(-_LARGEST_FACTOR, _LARGEST_FACTOR)
-        return (2 * factors).exp().split([self.state_dim, self.emits.emitted_dim], -1)
+        return (2 * factors).exp().split([self.state_dim, self.noise_dim], -1)
+
+    def emission_variance(
+        self, own: Float[Tensor, "*#batch own"], factor: Tensor | float
+    ) -> Float[Tensor, "*#batch emitted"]:
+        """Return the variances of the dense emission; that of the first value is 0 where components have its noise.
+
+        Args:
+            own: Variances that the dense part has.
+            factor: That of `noise_factors`.
+        """
+        return torch.nn.functional.pad(own * factor, (int(self.has_components), 0))
+
+
+DenseStep = tuple[DiagonalLinearGaussian, DiagonalLinearGaussian]
 
 
 def dense_groups(
@@ -133,6 +172,8 @@ def dense_groups(
         network_rise=0.0 if frames else 0.2,
         linear_epochs=training.linear_epochs,
         linear_share=training.linear_share,
+        components=("issm.",),
+        components_learning_rate=training.components_learning_rate,
     )
 
 

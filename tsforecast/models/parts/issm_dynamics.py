@@ -5,7 +5,7 @@ from torch import Tensor
 
 from tsforecast.core.composed import beside, compose
 from tsforecast.core.structural import ISSM
-from tsforecast.core.system import LinearSystem
+from tsforecast.core.system import AbstractLinearSystem, LinearSystem
 from tsforecast.models.parts.bounds import at_least, one_of
 from tsforecast.models.parts.exact import AbstractLinearDynamics
 from tsforecast.models.parts.inference import LinearModel
@@ -79,12 +79,17 @@ def issm_beside(components: str, data: DataSpec, state_dim: int) -> ISSMDynamics
     return None if components == "none" else ISSMDynamics(data, components)
 
 
+def issm_of(system: AbstractLinearSystem) -> ISSM:
+    """Return the system of components, which is that of an ISSM's parameters."""
+    assert isinstance(system, ISSM)
+    return system
+
+
 def side_by_side(first: LinearModel | None, rest: LinearModel | None) -> LinearModel:
     """Return the linear model of components and of a dense part beside them, of which one may be missing."""
     if first is None or rest is None:
         found = rest if first is None else first
         assert found is not None
         return found
-    assert isinstance(first.system, ISSM)
     assert isinstance(rest.system, LinearSystem)
-    return LinearModel(compose(first.system, rest.system), beside(first.prior, rest.prior))
+    return LinearModel(compose(issm_of(first.system), rest.system), beside(first.prior, rest.prior))

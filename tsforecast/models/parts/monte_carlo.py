@@ -16,6 +16,7 @@ from tsforecast.core.particles.filtering import GRADIENTS, AbstractSwitchingSyst
 from tsforecast.core.particles.smoothing import ParticleSmoothed, sample_given, smooth
 from tsforecast.models.parts.bounds import at_least, one_of
 from tsforecast.models.parts.inference import AbstractDynamics, AbstractInference, LinearModel, emissions
+from tsforecast.models.parts.issm_dynamics import ISSMDynamics
 from tsforecast.models.parts.objectives import crps_of_marginals, crps_of_paths, negative_log_likelihood
 from tsforecast.models.parts.units import Units, known_past, scaled
 from tsforecast.models.records import Batch, Belief, Series, TimeSlice
@@ -62,9 +63,11 @@ class AbstractSwitchingDynamics(AbstractDynamics):
 
     Attributes:
         switch_dim: Size of the switch, or number of categories.
+        issm: Parameters of the components of the state; None where it has none.
     """
 
     switch_dim: int
+    issm: ISSMDynamics | None
 
     @abc.abstractmethod
     def switching(
@@ -395,6 +398,7 @@ class ParticleInference(AbstractInference[AbstractSwitchingDynamics]):
         smoothed = smooth(*tracked, *scaled(time_slice, location, scale), num_samples=_SMOOTHED_PATHS)
         regimes = (tracked[0].regime(switch, time) for time, switch in enumerate(smoothed.switches))
         emission = emissions(regime.emission for regime in regimes)
+        assert self.dynamics.issm is not None
         has_effect = time_slice.dynamic_real.shape[-1] > 0
-        effect = self.dynamics.linear(time_slice, Series.of(batch)).effect if has_effect else None
+        effect = self.dynamics.issm.linear(time_slice, Series.of(batch)).effect if has_effect else None
         return structure.parts_of(smoothed.states.states, emission, effect, location, scale)

@@ -21,6 +21,8 @@ class ParameterGroups:
         network_learning_rate: Learning rate of these networks.
         matrices: Names of parameters that are dense matrices of a linear system.
         matrix_learning_rate: Learning rate of these matrices; None for `learning_rate`.
+        components: Prefixes of the names of parameters of components beside a dense part.
+        components_learning_rate: Learning rate of these components.
         network_rise: Share of the training in which the learning rate of networks rises.
         linear_epochs: Epochs at the beginning in which networks do not learn.
         linear_share: Share of their rates with which all but networks begin once more after these epochs.
@@ -34,6 +36,8 @@ class ParameterGroups:
     network_rise: float = 0.2
     linear_epochs: int = 0
     linear_share: float = 0.0
+    components: tuple[str, ...] = ()
+    components_learning_rate: float = 0.0
 
     def optimizer(
         self, parameters: Iterable[tuple[str, torch.nn.Parameter]], total: float, max_epochs: int | None
@@ -68,13 +72,15 @@ class ParameterGroups:
         named = list(parameters)
         networks = [p for name, p in named if name.startswith(self.networks)]
         matrices = [p for name, p in named if name in self.matrices]
-        apart = {id(p) for p in (*networks, *matrices)}
+        components = [p for name, p in named if name.startswith(self.components)]
+        apart = {id(p) for p in (*networks, *matrices, *components)}
         alone = self.linear_epochs / max(max_epochs or 1, self.linear_epochs, 1) * total
         of_networks = partial(learning_rate_factor, first=alone, last=total, rise=self.network_rise)
         of_rest = partial(learning_rate_factor, first=0.0, last=alone or total, again=total, share=self.linear_share)
         matrix_rate = self.learning_rate if self.matrix_learning_rate is None else self.matrix_learning_rate
         found = [
             ([p for _, p in named if id(p) not in apart], self.learning_rate, of_rest),
+            (components, self.components_learning_rate, of_rest),
             (matrices, matrix_rate, of_rest),
             (networks, self.network_learning_rate, of_networks),
         ]

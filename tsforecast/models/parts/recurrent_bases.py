@@ -5,6 +5,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tsforecast.core import Gaussian
+from tsforecast.core.composed import beside, compose_steps
 from tsforecast.core.linear import DiagonalLinearGaussian
 from tsforecast.core.particles.filtering import AbstractSwitchingSystem, Regime
 from tsforecast.core.particles.recurrent import RecurrentSwitching
@@ -12,6 +13,7 @@ from tsforecast.models.parts.bounds import at_least
 from tsforecast.models.parts.dense import DenseBases, linear_part, prior_over
 from tsforecast.models.parts.frames import AbstractFrameDynamics
 from tsforecast.models.parts.inference import LinearModel
+from tsforecast.models.parts.issm_dynamics import issm_of, side_by_side
 from tsforecast.models.parts.log_scales import variance
 from tsforecast.models.parts.step_inputs import StepInputs
 from tsforecast.models.parts.units import scaled
@@ -29,9 +31,10 @@ class KVAEDynamics(AbstractFrameDynamics):
         y_t ~ p(y_t | z_t),    q(z_t | y_t, u_t)
 
     A, C and D are mixtures of base matrices with softmax weights from the LSTM's output; the noises are constant.
+    Components, whose sum is added to the first of z, have states of their own beside the dense part.
 
     Args:
-        bases: Sizes of state, auxiliary and base matrices.
+        bases: Sizes of state, auxiliary and base matrices, and components.
         memory_dim: Cells of the LSTM.
         hidden: Width of the networks' layers.
         embedding_dim: Size of the embedding of the series.
@@ -59,7 +62,12 @@ class KVAEDynamics(AbstractFrameDynamics):
         self.bases, self.emits = bases, bases.emits
         self.memory_dim, self.switch_dim = memory_dim, 2 * memory_dim
         self.reconstruction_weight = reconstruction_weight
-        self.season_names = bases.season_names
+        self.issm = bases.issm()
+        self.structure, self.season_names = None, bases.season_names
+        if self.issm is not None:
+            self.season_names = self.issm.season_names
+            # What goes through a network is no sum of components any more.
+            self.structure = self.issm.structure if self.emits.skip else None
         self.step_inputs = StepInputs(bases.data, self.season_names)
         self.inputs = self.step_inputs.network(embedding_dim, hidden)
         image, auxiliary_dim = self.emits.image, self.emits.size
@@ -74,7 +82,7 @@ class KVAEDynamics(AbstractFrameDynamics):
         }
         self.mixture = BaseMixture(memory_dim, initial, hidden, ("transition",) if stable else ())
         self.log_inverse_noises = torch.nn.Parameter(
-            torch.cat([torch.full((bases.state_dim,), state_scale), torch.full((auxiliary_dim,), emission_scale)])
+            torch.cat([torch.full((bases.state_dim,), state_scale), torch.full((bases.noise_dim,), emission_scale)])
         )
         self.lstm = LSTM(auxiliary_dim + hidden, memory_dim)
         widths = (hidden,) if image is None else ()
@@ -94,6 +102,7 @@ class KVAEDynamics(AbstractFrameDynamics):
         """Return the system of a time slice in scaled units, and the prior over the state before it."""
         features = self.inputs(self.step_inputs.read(time_slice, series), series.index)
         state_noise, emission_noise = self.noises(series)
+        inside = None if self.issm is None else self.issm.linear(time_slice, series)
         bases = self.mixture.joined()
         steps = features.unbind()  # see `gaussian.unbind`
 
@@ -105,10 +114,11 @@ class KVAEDynamics(AbstractFrameDynamics):
         def parameters(switch: Tensor, time: int) -> Regime:
             mixed = self.mixture.split(self.mixing_weights(switch) @ bases)
             offset = torch.einsum("...bdu,bu->...bd", mixed["inputs"], steps[time])
-            return Regime(
+            rest = (
                 DiagonalLinearGaussian(mixed["transition"], offset.new_zeros(self.bases.state_dim), state_noise),
                 DiagonalLinearGaussian(mixed["emission"], offset, emission_noise),
             )
+            return Regime(*compose_steps(None if inside is None else issm_of(inside.system).at(time), rest))
 
         assert self.decoder is not None
         weight = self.reconstruction_weight if self.training else 1.0
@@ -127,7 +137,8 @@ class KVAEDynamics(AbstractFrameDynamics):
             self.emits.size,
             time_slice.active,
         )
-        return system, prior_over(self.prior_mean, self.prior_log_inverse_scale, features.shape[1])
+        prior = prior_over(self.prior_mean, self.prior_log_inverse_scale, features.shape[1])
+        return system, prior if inside is None else beside(inside.prior, prior)
 
     def linear(self, time_slice: TimeSlice, series: Series) -> LinearModel:
         """Return the system with all bases mixed evenly; the encoder has no noise here."""
@@ -135,7 +146,7 @@ class KVAEDynamics(AbstractFrameDynamics):
         state_noise, emission_noise = self.noises(series)
         mixed = self.mixture.even()
         offset = torch.einsum("tbu,du->tbd", features, mixed["inputs"])
-        return linear_part(
+        rest = linear_part(
             time_slice,
             DiagonalLinearGaussian(mixed["transition"], offset.new_zeros(self.bases.state_dim), state_noise),
             DiagonalLinearGaussian(mixed["emission"], offset, emission_noise),
@@ -143,12 +154,13 @@ class KVAEDynamics(AbstractFrameDynamics):
             self.prior_log_inverse_scale,
             self.decoder,
         )
+        return side_by_side(None if self.issm is None else self.issm.linear(time_slice, series), rest)
 
     def noises(self, series: Series) -> tuple[Tensor, Tensor]:
-        """Return the variances of the noises of state and emission."""
+        """Return the variances of the noises of the dense state and of its emission."""
         of_state, of_emission = self.bases.noise_factors(self.log_scales, series)
-        state, emission = variance(self.log_inverse_noises).split([self.bases.state_dim, self.emits.size])
-        return state * of_state, emission * of_emission
+        state, emission = variance(self.log_inverse_noises).split([self.bases.state_dim, self.bases.noise_dim])
+        return state * of_state, self.bases.emission_variance(emission, of_emission)
 
     def mixing_weights(self, switches: Float[Tensor, "*batch switch"]) -> Float[Tensor, "*batch basis"]:
         """Return the weights of the base matrices, from what the LSTM shows of its memory."""

@@ -67,6 +67,11 @@ class Structure:
         return tuple(name for name, component in pairs if component.is_seasonal)
 
     @property
+    def num_states(self) -> int:
+        """Return the number of states of all components."""
+        return sum(component.size for component in self.components)
+
+    @property
     def num_damped(self) -> int:
         """Return the number of components that have a damping."""
         return sum(component.is_damped for component in self.components)
@@ -155,8 +160,8 @@ class Structure:
         ends = itertools.accumulate((component.size for component in self.components), initial=0)
         places = {name: slice(*pair) for name, pair in zip(self.names, itertools.pairwise(ends), strict=True)}
         offsets: dict[str, Tensor | float] = dict.fromkeys(self.names, 0.0)
-        if (behind := sum(component.size for component in self.components)) < whole.shape[-1]:
-            places["rest"], offsets["rest"] = slice(behind, None), emission.offset[..., 0] - known
+        if self.num_states < whole.shape[-1]:
+            places["rest"], offsets["rest"] = slice(self.num_states, None), emission.offset[..., 0] - known
         places["fit"], offsets["fit"] = slice(None), emission.offset[..., 0]
         parts: dict[str, tuple[Tensor, Tensor]] = {}
         size = scale.squeeze(-1)

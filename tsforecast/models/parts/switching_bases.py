@@ -1,19 +1,24 @@
 """Dynamics whose linear-Gaussian parameters are mixtures of base parameters, with weights read from the switch."""
 
+import dataclasses
 import math
+from collections.abc import Callable
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tsforecast.core import Gaussian
+from tsforecast.core import AbstractLinearSystem, Gaussian
+from tsforecast.core.composed import beside, compose_steps
+from tsforecast.core.innovation import ISSMEmission, ISSMTransition
 from tsforecast.core.linear import DiagonalLinearGaussian
 from tsforecast.core.particles.filtering import AbstractSwitchingSystem, Regime
 from tsforecast.core.particles.switching import CategoricalSwitching, GaussianSwitching
 from tsforecast.models.parts.bounds import at_least, one_of
-from tsforecast.models.parts.dense import DenseBases, linear_part, prior_over
+from tsforecast.models.parts.dense import DenseBases, DenseStep, linear_part, prior_over
 from tsforecast.models.parts.frames import AbstractFrameDynamics
 from tsforecast.models.parts.inference import LinearModel
+from tsforecast.models.parts.issm_dynamics import issm_of, side_by_side
 from tsforecast.models.parts.log_scales import LARGEST_LOG_SCALE, diagonal, variance
 from tsforecast.models.parts.step_inputs import StepInputs
 from tsforecast.models.parts.units import scaled
@@ -23,6 +28,8 @@ from tsforecast.nn.image import keep_variance
 from tsforecast.nn.mlp import BaseMixture, SwitchDynamics
 
 RECURRENCES = ("exact", "paper", "none")
+# Scales of the noises of components are multiplied by at most e to this power, and divided by as much.
+_LARGEST_FACTOR = 4.0
 
 
 def check_switch(switch_dim: int, hidden: int, embedding_dim: int, persistence: float, recurrence: str) -> None:
@@ -38,10 +45,13 @@ def check_switch(switch_dim: int, hidden: int, embedding_dim: int, persistence: 
 
 
 class SwitchingBases(AbstractFrameDynamics):
-    """The dynamics of SGLS, RSGLS and ARSGLS; see the forecasters of these names.
+    """The dynamics of SGLS, RSGLS, RSGLS-ISSM and ARSGLS; see the forecasters of these names.
+
+    The state is components, a dense part, or both side by side. The switch chooses the matrices of the dense part, and
+    the noises of both; for components it mixes logarithms of factors of the scales of their noises.
 
     Args:
-        bases: Sizes of state, emission and base matrices.
+        bases: Sizes of state, emission and base matrices, and components.
         switch_dim: Size of the switch, or number of categories.
         hidden: Width of the networks' layers.
         embedding_dim: Size of the embedding of the series.
@@ -78,48 +88,71 @@ class SwitchingBases(AbstractFrameDynamics):
         self.switch_dim, self.hidden, self.proposal = switch_dim, hidden, proposal
         self.recurrence, self.is_categorical = recurrence, categorical
         self.reconstruction_weight = reconstruction_weight
-        self.season_names = bases.season_names
+        self.issm = bases.issm()
+        self.structure, self.season_names = None, bases.season_names
+        if self.issm is not None:
+            self.season_names = self.issm.season_names
+            # What goes through a network is no sum of components any more.
+            self.structure = self.issm.structure if self.emits.skip or not self.emits.size else None
         self.step_inputs = StepInputs(bases.data, self.season_names)
         self.inputs = self.step_inputs.network(embedding_dim, hidden)
         image = self.emits.image
         self.encoder = None if image is None else ImageEncoder(image)
-        self.log_scales = bases.log_scales() if series_scales else None
-        self.prior_mean = torch.nn.Parameter(torch.zeros(bases.state_dim))
-        scale = bases.initial_log_inverse_scales[2]
-        self.prior_log_inverse_scale = torch.nn.Parameter(torch.full((bases.state_dim,), scale))
-        initial = self._initial_bases()
+        self.log_scales = bases.log_scales() if series_scales and bases.state_dim else None
+        if bases.state_dim:
+            self.prior_mean = torch.nn.Parameter(torch.zeros(bases.state_dim))
+            scale = bases.initial_log_inverse_scales[2]
+            self.prior_log_inverse_scale = torch.nn.Parameter(torch.full((bases.state_dim,), scale))
+        initial = self._initial_bases(persistence)
         stable_names = ("transition",) if stable else ()
         self.mixture = BaseMixture(switch_dim, initial, 0 if categorical else hidden, stable_names)
-        # Offsets of the emission are D(s) u. The bases of D stand apart, since D_k u is computed for all steps at once.
-        shape = (len(initial["transition"]), self.emits.emitted_dim, hidden)
-        self.emission_inputs = torch.nn.Parameter(0.01 * torch.randn(shape))
+        if bases.state_dim:
+            # Offsets of the emission are D(s) u. The bases of D stand apart, since D_k u is computed for all steps at
+            # once.
+            shape = (len(initial["transition"]), self.emits.emitted_dim, hidden)
+            self.emission_inputs = torch.nn.Parameter(0.01 * torch.randn(shape))
         self.dynamics = SwitchDynamics(switch_dim, hidden, categorical, persistence)
         self.proposal_network: ProposalNetwork | None = None
         if proposal != "bootstrap" and not categorical:
             seen = self.emits.encoder_input_dim + hidden
-            ladder = proposal == "ladder"
+            ladder = proposal == "ladder" and self.emits.size > 0
             self.proposal_network = ProposalNetwork(seen, switch_dim, self.emits.size, hidden, ladder)
             if image is not None and ladder:
                 keep_variance(self.proposal_network.lower)
         self.decoder = self.emits.decoder(hidden)
 
-    def _initial_bases(self) -> dict[str, Tensor]:
+    def _initial_bases(self, persistence: float) -> dict[str, Tensor]:
         """Return initial base parameters, which differ a little."""
-        count = self.switch_dim if self.is_categorical else self.bases.num_bases
-        state, switch = self.bases.state_dim, self.switch_dim
-        state_scale, emission_scale, _ = self.bases.initial_log_inverse_scales
-        initial = {
-            **self.bases.matrices(count),
-            # Noises of state and switch begin small, since a log scale moves slowly.
-            "state_noise": state_scale + 0.1 * torch.randn(count, state),
-            "emission_noise": emission_scale + 0.1 * torch.randn(count, self.emits.emitted_dim),
-        }
+        bases, switch = self.bases, self.switch_dim
+        count = switch if self.is_categorical else bases.num_bases
+        state_scale, emission_scale, _ = bases.initial_log_inverse_scales
+        initial, states, switch_scale = dict[str, Tensor](), bases.state_dim, 2.5
+        if bases.state_dim:
+            initial = {
+                **bases.matrices(count),
+                # Noises of state and switch begin small, since a log scale moves slowly.
+                "state_noise": state_scale + 0.1 * torch.randn(count, bases.state_dim),
+            }
+            if bases.noise_dim:
+                initial["emission_noise"] = emission_scale + 0.1 * torch.randn(count, bases.noise_dim)
+        if self.issm is not None:
+            structure = self.issm.structure
+            assert structure is not None
+            states, noises = states + structure.num_states, len(structure.noise_names)
+            # Logarithms of factors. Mixed evenly they are zero, and the components are those of an ISSM.
+            calm_to_wild = 4 * (torch.arange(count) + 0.5) / count - 2
+            initial["factor"] = calm_to_wild.unsqueeze(-1) + 0.1 * torch.randn(count, noises)
+            # With this noise a switch that persists has variance one.
+            switch_scale = -0.5 * math.log(max(1 - persistence**2, 1e-4))
         if not self.is_categorical:
-            initial["switch_noise"] = 2.5 + 0.1 * torch.randn(count, switch)
+            initial["switch_noise"] = switch_scale + 0.1 * torch.randn(count, switch)
         if self.recurrence != "none":
-            initial["recurrence"] = torch.randn(count, switch, state) / math.sqrt(state)
-            if self.bases.begins_linear:  # states may be large, and random switches must be no evidence of them
-                initial["recurrence"] = 0.01 * initial["recurrence"]
+            initial["recurrence"] = torch.randn(count, switch, states)
+            if self.issm is not None:
+                initial["recurrence"] = 0.1 * initial["recurrence"]
+            else:  # where states may be large, random switches must be no evidence of them
+                scale = (0.01 if bases.begins_linear else 1.0) / math.sqrt(states)
+                initial["recurrence"] = scale * initial["recurrence"]
         return initial
 
     @property
@@ -128,10 +161,18 @@ class SwitchingBases(AbstractFrameDynamics):
         return None if self.proposal_network is None else self.proposal_network.auxiliary_layer
 
     def regime_scales(self) -> Float[Tensor, " basis"] | None:
-        """Return the scale of the noises of state and emission under each base, relative to an even mixture."""
-        log_inverse = torch.cat([self.mixture.bases[name] for name in ("state_noise", "emission_noise")], -1)
-        log_inverse = log_inverse.clamp(-LARGEST_LOG_SCALE, LARGEST_LOG_SCALE)
-        return (log_inverse.mean(0) - log_inverse).mean(-1).exp()
+        """Return the scale of the noises of state and emission under each base.
+
+        That of the dense part is relative to an even mixture, that of components to those of the ISSM.
+        """
+        found = []
+        for name in ("state_noise", "emission_noise"):
+            if name in self.mixture.bases:
+                log_inverse = self.mixture.bases[name].clamp(-LARGEST_LOG_SCALE, LARGEST_LOG_SCALE)
+                found.append(log_inverse.mean(0) - log_inverse)
+        if self.issm is not None:
+            found.append(self.mixture.bases["factor"].clamp(-_LARGEST_FACTOR, _LARGEST_FACTOR))
+        return torch.cat(found, -1).mean(-1).exp()
 
     def mixing_weights(
         self, switches: Float[Tensor, "time sample series switch"]
@@ -145,23 +186,23 @@ class SwitchingBases(AbstractFrameDynamics):
         """Return the system of a time slice in scaled units, and the prior over the state before it."""
         features = self.inputs(self.step_inputs.read(time_slice, series), series.index)
         bases = self.mixture.joined()
-        offsets = torch.einsum("tbu,kdu->tbkd", features, self.emission_inputs).unbind()  # see `gaussian.unbind`
-        of_state, of_emission = self.bases.noise_factors(self.log_scales, series)
+        rest = self._dense_steps(features, series) if self.bases.state_dim else None
+        inside = None if self.issm is None else self.issm.linear(time_slice, series)
 
         def parameters(switch: Tensor, time: int) -> Regime:
             weights = self.mixture.mix(switch)
             mixed = self.mixture.split(weights @ bases)
-            offset = torch.einsum("...bk,bkd->...bd", weights, offsets[time])
-            zeros = offset.new_zeros(self.bases.state_dim)
-            noises = {name: variance(mixed[name]) for name in mixed if name.endswith("noise")}
-            return Regime(
-                DiagonalLinearGaussian(mixed["transition"], zeros, noises["state_noise"] * of_state),
-                DiagonalLinearGaussian(mixed["emission"], offset, noises["emission_noise"] * of_emission),
-                mixed.get("recurrence"),
-                noises.get("switch_noise"),
+            transition, emission = compose_steps(
+                None if inside is None else _structural_step(inside.system, mixed["factor"], time),
+                None if rest is None else rest(weights, mixed, time),
             )
+            noise = variance(mixed["switch_noise"]) if "switch_noise" in mixed else None
+            return Regime(transition, emission, mixed.get("recurrence"), noise)
 
-        prior = prior_over(self.prior_mean, self.prior_log_inverse_scale, features.shape[1])
+        prior = self._prior(features.shape[1]) if rest is not None else None
+        if inside is not None:
+            prior = beside(inside.prior, prior)
+        assert prior is not None
         first, drift = self.dynamics(features)
         if self.is_categorical:
             return CategoricalSwitching(
@@ -193,6 +234,31 @@ class SwitchingBases(AbstractFrameDynamics):
         )
         return system, prior
 
+    def _dense_steps(self, features: Tensor, series: Series) -> Callable[[Tensor, dict[str, Tensor], int], DenseStep]:
+        """Return the dense transition and emission as a function of weights, mixed parameters and time."""
+        offsets = torch.einsum("tbu,kdu->tbkd", features, self.emission_inputs).unbind()  # see `gaussian.unbind`
+        of_state, of_emission = self.bases.noise_factors(self.log_scales, series)
+
+        def step(weights: Tensor, mixed: dict[str, Tensor], time: int) -> DenseStep:
+            offset = torch.einsum("...bk,bkd->...bd", weights, offsets[time])
+            zeros = offset.new_zeros(self.bases.state_dim)
+            return (
+                DiagonalLinearGaussian(mixed["transition"], zeros, variance(mixed["state_noise"]) * of_state),
+                DiagonalLinearGaussian(mixed["emission"], offset, self._emission_variance(mixed, of_emission)),
+            )
+
+        return step
+
+    def _emission_variance(self, mixed: dict[str, Tensor], factor: Tensor | float) -> Tensor:
+        """Return the variances of the dense emission, given mixed parameters and the factors of series."""
+        if "emission_noise" not in mixed:
+            return mixed["emission"].new_zeros(1)
+        return self.bases.emission_variance(variance(mixed["emission_noise"]), factor)
+
+    def _prior(self, series: int) -> Gaussian:
+        """Return the prior over the dense states of so many series."""
+        return prior_over(self.prior_mean, self.prior_log_inverse_scale, series)
+
     def likelihood(self, location: Tensor, scale: Tensor) -> ScaledLikelihood | None:
         """Return p(y_t | z_t); None where the targets themselves are emitted."""
         if self.decoder is None:
@@ -200,7 +266,12 @@ class SwitchingBases(AbstractFrameDynamics):
         return ScaledLikelihood(self.decoder, location, scale, self.reconstruction_weight if self.training else 1.0)
 
     def linear(self, time_slice: TimeSlice, series: Series) -> LinearModel:
-        """Return the system with all bases mixed evenly."""
+        """Return the system with all bases mixed evenly, and the components without factors."""
+        first = None if self.issm is None else self.issm.linear(time_slice, series)
+        return side_by_side(first, self._dense_linear(time_slice, series) if self.bases.state_dim else None)
+
+    def _dense_linear(self, time_slice: TimeSlice, series: Series) -> LinearModel:
+        """Return the dense part with all bases mixed evenly."""
         features = self.inputs(self.step_inputs.read(time_slice, series), series.index)
         mixed = self.mixture.even()
         offset = torch.einsum("tbu,kdu->tbd", features, self.emission_inputs) / len(self.emission_inputs)
@@ -209,8 +280,17 @@ class SwitchingBases(AbstractFrameDynamics):
         return linear_part(
             time_slice,
             DiagonalLinearGaussian(mixed["transition"], zeros, variance(mixed["state_noise"]) * of_state),
-            DiagonalLinearGaussian(mixed["emission"], offset, variance(mixed["emission_noise"]) * of_emission),
+            DiagonalLinearGaussian(mixed["emission"], offset, self._emission_variance(mixed, of_emission)),
             self.prior_mean,
             self.prior_log_inverse_scale,
             self.decoder,
         )
+
+
+def _structural_step(system: AbstractLinearSystem, factor: Tensor, time: int) -> tuple[ISSMTransition, ISSMEmission]:
+    """Return a step of the components, whose scales of noises have logarithms of factors."""
+    issm = issm_of(system)
+    of_variance = (2 * factor.clamp(-_LARGEST_FACTOR, _LARGEST_FACTOR)).exp()
+    noise = (issm.state_noise[0] * of_variance[..., :-1]).unsqueeze(0)
+    emission_noise = (issm.emission_noise[0] * of_variance[..., -1]).unsqueeze(0)
+    return dataclasses.replace(issm, state_noise=noise, emission_noise=emission_noise).at(time)
