@@ -45,7 +45,7 @@ ISSM = ("train", "issm", "--dataset", "exchange")
         ((*ISSM, "--learning-rat=1"), "there is no option --learning_rat; did you mean '--learning_rate'?;"),
         ((*ISSM, "extra"), "unexpected argument 'extra';"),
         (("train", "isms"), "there is no model 'isms'; did you mean 'issm'? There are auto, bank, issm,"),
-        (("trian",), "there is no command 'trian'; did you mean 'train'? There are train,"),
+        (("trian",), "there is no command 'trian'; did you mean 'train'? There are bucket,"),
         (("train", "issm", "--dataset", "exchnge"), "there is no data set 'exchnge'; did you mean 'exchange'?"),
         (("evaluate",), "expected RUN;"),
         (("evaluate", "x", "--adapt", "loffi"), "--adapt: there is no learner 'loffi'; did you mean 'lofi'? There"),

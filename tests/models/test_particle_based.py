@@ -776,7 +776,7 @@ def test_an_outlier_of_a_million_scales(case, dtype):
         ("rsgls", {"linear_share": 1.5}, "linear_share to be between 0 and 1, got 1.5"),
         ("rsgls", {"num_bases": 0}, "num_bases to be at least 1, got 0"),
         ("rsgls-issm", {"num_bases": 0}, "num_bases to be at least 1, got 0"),
-        ("arsgls", {"auxiliary_dim": 0}, "auxiliary_dim to be at least 1, got 0"),
+        ("arsgls", {"auxiliary_dim": -1}, "auxiliary_dim to be at least 0, got -1"),
         ("arsgls-image", {"skip": True}, "skip is for series, not for frames"),
         ("arsgls-image", {"image_shape": [8]}, r"image_shape to be height and width, got \[8\]"),
         ("arsgls-image", {"image_shape": [8, 16]}, "a target for each of 128 pixels, got num_targets=64"),
