@@ -71,6 +71,7 @@ class Commands:
 
     def __init__(self, log: Path) -> None:
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "MPLBACKEND": "agg"}
+        environment["PYTHONDONTWRITEBYTECODE"] = "1"  # the first command would change more files than the others
         self.log = log
         self.server = subprocess.Popen(
             [sys.executable, "-c", _SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
