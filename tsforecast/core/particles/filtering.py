@@ -282,9 +282,8 @@ def systematic_ancestors(
     cumulative = (cumulative / cumulative[-1]).mT.contiguous()
     points = (torch.arange(count, device=uniform.device) + uniform.unsqueeze(-1)) / count
     points = points.clamp_max(1 - torch.finfo(points.dtype).eps / 2)  # 1 by rounding lies beyond the last weight
-    points = points + torch.zeros_like(
-        cumulative[..., :1]
-    )  # where vmap has batched weights alone, it copies points once
+    # Where vmap has batched weights alone, this copies the points once.
+    points = points + torch.zeros_like(cumulative[..., :1])
     return torch.searchsorted(cumulative, points, right=True).clamp_max(log_weight.shape[0] - 1).mT
 
 
