@@ -5,7 +5,7 @@ import pickle
 
 import pytest
 import torch
-from scipy.stats import gamma, multivariate_t
+from scipy.stats import gamma, multivariate_normal, multivariate_t
 
 from tests.models.cases import entries_of, make_batch, make_model
 from tsforecast import StateSpaceEstimator
@@ -15,7 +15,7 @@ from tsforecast.models import make_model as build
 from tsforecast.models.parts.component_names import structures_of
 from tsforecast.models.parts.objectives import crps_of_mixture
 from tsforecast.models.parts.transformation import OF_SIZE_ONE, log_slope, restored, transformed
-from tsforecast.models.parts.units import scaled
+from tsforecast.models.parts.units import near, scaled
 from tsforecast.models.parts.volatility import InverseGamma
 from tsforecast.models.records import Series
 
@@ -42,7 +42,7 @@ def alone(bank, structure: int):
 def test_the_models_of_a_bank_are_issms():
     """Their beliefs are; and their densities are Student's t, the Gaussian of an issm of unknown variance.
 
-    With nothing forgotten, the density of a whole past is the multivariate one.
+    With nothing forgotten, the density of a whole past is the multivariate one. Models are weighed by the Gaussian.
     """
     bank = make_model("bank", structures="damped_trend,level+day_of_week", transformations="none,symlog")
     with torch.no_grad():
@@ -52,6 +52,8 @@ def test_the_models_of_a_bank_are_issms():
     batch = make_batch(bank, entries_of("bank"))
     with torch.no_grad():
         state = bank.filter(batch)[0].bank
+        past = near(bank.inference.slice_of(batch, "past"), *bank.inference.scale_of(batch))
+        terms = bank.inference._after(past, Series.of(batch), None)[1]
     seen = batch["past_observed"].squeeze(-1)
     for number in range(2):
         issm = alone(bank, number)
@@ -68,9 +70,13 @@ def test_the_models_of_a_bank_are_issms():
         shape = bank.dynamics.log_shape[number, 0].exp().item()
         values = (time_slice.values.squeeze(-1).T - belief.location) / belief.scale
         for k, own in enumerate(seen):
-            known = multivariate_t(joint.mean[k][own].numpy(), joint.cov[k][own][:, own].numpy(), df=2 * shape)
-            density = known.logpdf(values[k][own].detach().numpy()) - own.sum() * state.scale[k, 0].log()
-            torch.testing.assert_close(state.evidence[k, number, 0], density.to(state.evidence), **EXACT)
+            moments = joint.mean[k][own].numpy(), joint.cov[k][own][:, own].numpy()
+            known = {"density": multivariate_t(*moments, df=2 * shape), "evidence": multivariate_normal(*moments)}
+            for name, law in known.items():
+                density = law.logpdf(values[k][own].detach().numpy()) - own.sum() * state.scale[k, 0].log()
+                found = getattr(terms, name)[:, k, number, 0].sum()
+                torch.testing.assert_close(found, density.to(found), **EXACT)
+            torch.testing.assert_close(state.evidence[k, number, 0], found, **EXACT)
 
 
 def test_variances_settle():
@@ -185,11 +191,11 @@ def test_steps_are_weighed_by_what_came_before(monkeypatch):
         state, terms = bank.inference._after(past, Series.of(batch), None)
         evidence = torch.zeros_like(state.evidence)
         once = bank.dynamics.forgetting(torch.ones(1, dtype=evidence.dtype))
-        for term, seen, found in zip(terms, past.observed, steps, strict=True):
-            expected = torch.logsumexp((bank.dynamics.log_weight(evidence) + term).flatten(1), 1)
+        for density, told, seen, found in zip(terms.density, terms.evidence, past.observed, steps, strict=True):
+            expected = torch.logsumexp((bank.dynamics.log_weight(evidence) + density).flatten(1), 1)
             expected = torch.where(seen[:, 0], expected + state.scale[:, 0].log(), 0.0)
             torch.testing.assert_close(found, expected, **EXACT)
-            evidence = torch.where(seen[..., None], once * evidence + term, evidence)
+            evidence = torch.where(seen[..., None], once * evidence + told, evidence)
     torch.testing.assert_close(whole.bank.evidence, evidence, **EXACT)
 
 

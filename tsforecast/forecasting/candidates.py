@@ -17,7 +17,7 @@ _MANY = 20  # series from which a network over them may pay
 _FEW_WINDOWS = 20  # horizons at the end that may be enough to train on
 _LINEAR_EPOCHS = 4  # of a model with particles, before these
 _OF_WINDOWS = frozenset({"train_length", "train_horizon"})
-_FAR = 3  # horizons that seasons alone are trained on
+_FAR = 3  # horizons of hours that models without weekdays are trained on: from one alone they drift in later days
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def candidates(task: ForecastTask, models: Sequence[str] | None = None) -> list[
     found = [bank, *others, Candidate("issm"), Candidate("issm", {"objective": "likelihood"})]
     found += [Candidate("issm", options) for options in _of_days(task)] if _is_long(task) else []
     found += [Candidate("issm", {"transformation": "logit"})] if _are_shares(task) else []
-    return [*found, Candidate("gls")] if _is_long(task) else found
+    return [*found, Candidate("gls", _farther(task))] if _is_long(task) else found
 
 
 def _length(task: ForecastTask) -> float:
@@ -95,9 +95,13 @@ def _banks(task: ForecastTask) -> list[Candidate]:
 
 def _of_days(task: ForecastTask) -> list[dict[str, Any]]:
     """Return what fits the sun and the weather, which know no weekdays; nothing for steps of a day or more."""
-    if calendar_unit(task.freq)[1] not in ("h", "min"):
-        return []
-    return [{"components": "damped_level+hour_of_day", "train_horizon": _FAR * task.prediction_length}]
+    farther = _farther(task)
+    return [{"components": "damped_level+hour_of_day", **farther}] if farther else []
+
+
+def _farther(task: ForecastTask) -> dict[str, Any]:
+    """Return that training windows have several horizons; nothing for steps of a day or more."""
+    return {"train_horizon": _FAR * task.prediction_length} if calendar_unit(task.freq)[1] in ("h", "min") else {}
 
 
 def _issms(task: ForecastTask) -> list[Candidate]:
@@ -118,7 +122,7 @@ def _issms(task: ForecastTask) -> list[Candidate]:
 
 def _gls(task: ForecastTask) -> list[Candidate]:
     """Return gls by both objectives."""
-    return [Candidate("gls"), Candidate("gls", {"objective": "likelihood"})]
+    return [Candidate("gls", _farther(task)), Candidate("gls", {"objective": "likelihood"})]
 
 
 def _switching(task: ForecastTask) -> list[Candidate]:

@@ -20,6 +20,20 @@ from tsforecast.models.parts.volatility import NODES, discounted
 from tsforecast.models.records import BankState, Batch, Belief, Series, TimeSlice
 
 
+@dataclasses.dataclass(frozen=True)
+class Terms:
+    """What each value of a series says of each model, 0 where it is missing.
+
+    Attributes:
+        density: Its log-density, under variances that the series has had before.
+        evidence: Its log-density under variances of all series, by which models are weighed. A factor of the variances
+            that each model has for itself would hide which one fits.
+    """
+
+    density: Float[Tensor, "time series structure transformation"]
+    evidence: Float[Tensor, "time series structure transformation"]
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class BankInference(AbstractInference[AbstractBankDynamics]):
     """Exact inference in each model of a bank, and a posterior over them.
@@ -52,7 +66,7 @@ class BankInference(AbstractInference[AbstractBankDynamics]):
         observed, own = future.observed.squeeze(-1).T, (scale / state.size).squeeze(1)
         count = observed.sum(1).clamp_min(1)
         if self.objective == "likelihood":
-            terms = self._after(future, Series.of(batch), state)[1].sum(0)
+            terms = self._after(future, Series.of(batch), state)[1].density.sum(0)
             joint = torch.logsumexp((self.dynamics.log_weight(state.evidence) + terms).flatten(1), 1)
             return -joint / count - own.log()
         values = (future.values.squeeze(-1) / state.size.squeeze(1)).T
@@ -75,8 +89,9 @@ class BankInference(AbstractInference[AbstractBankDynamics]):
         state, terms = self._after(past, series, before)
         seen = past.observed.squeeze(-1)
         start = torch.zeros_like(state.evidence) if before is None else before.evidence
-        known = discounted(terms.flatten(2), seen, start.flatten(1), self.dynamics.forgetting)[:-1].view_as(terms)
-        steps = torch.logsumexp((self.dynamics.log_weight(known) + terms).flatten(2), 2)
+        told = terms.evidence
+        known = discounted(told.flatten(2), seen, start.flatten(1), self.dynamics.forgetting)[:-1].view_as(told)
+        steps = torch.logsumexp((self.dynamics.log_weight(known) + terms.density).flatten(2), 2)
         log_likelihood = torch.where(seen, steps + (scale / state.size).squeeze(1).log(), 0.0)
         return Belief(state, location, scale, Series.of(batch)), log_likelihood
 
@@ -156,22 +171,20 @@ class BankInference(AbstractInference[AbstractBankDynamics]):
         """
         raise ValueError("the models of a bank have different components: train an issm with those that are asked for")
 
-    def _after(
-        self, past: TimeSlice, series: Series, before: BankState | None
-    ) -> tuple[BankState, Float[Tensor, "time series structure transformation"]]:
-        """Return the state after a slice, and the log-densities of its values in units of the series' sizes."""
+    def _after(self, past: TimeSlice, series: Series, before: BankState | None) -> tuple[BankState, Terms]:
+        """Return the state after a slice, and what its values say of the models, in units of the series' sizes."""
         before = self.members.beginning(past, series) if before is None else before
         states, scales, squares = self.members.errors(past, series, before)
         seen = past.observed.squeeze(-1)
         counts, sums = self._settled(seen, squares, before)
-        terms = self.dynamics.volatility(counts[:-1], sums[:-1]).log_density(scales, squares)
-        terms = torch.where(seen[..., None, None], terms, 0.0)
+        density = self.dynamics.volatility(counts[:-1], sums[:-1]).log_density(scales, squares)
+        density, told = (torch.where(seen[..., None, None], x, 0.0) for x in (density, scales - 0.5 * squares))
         count = seen.sum(0)
-        age = (count - seen.cumsum(0)).to(terms.dtype)
-        kept = self.dynamics.forgetting(count.to(terms.dtype))[:, None, None] * before.evidence
-        evidence = kept + (self.dynamics.forgetting(age)[..., None, None] * terms).sum(0)
+        age = (count - seen.cumsum(0)).to(told.dtype)
+        kept = self.dynamics.forgetting(count.to(told.dtype))[:, None, None] * before.evidence
+        evidence = kept + (self.dynamics.forgetting(age)[..., None, None] * told).sum(0)
         known = {"evidence": evidence, "seen": counts[-1], "squares": sums[-1]}
-        return dataclasses.replace(before, states=states, **known), terms
+        return dataclasses.replace(before, states=states, **known), Terms(density, told)
 
     def _settled(
         self, seen: Bool[Tensor, "time series"], squares: Tensor, before: BankState
@@ -253,7 +266,7 @@ class BankInference(AbstractInference[AbstractBankDynamics]):
         values = torch.where(observed, known, 0.0).to(state.size.dtype).transpose(0, 1)
         given = dataclasses.replace(time_slice, values=values, observed=observed.transpose(0, 1))
         after, terms = self._after(given, series, state)
-        after = dataclasses.replace(after, evidence=state.evidence + terms.sum(0))
+        after = dataclasses.replace(after, evidence=state.evidence + terms.evidence.sum(0))
         wide = self.members.wide(given, state.size)
         values, observed = (x.squeeze(-1).T for x in (wide.values, wide.observed))
         return after, [j.condition(values, observed) for j in joints]
