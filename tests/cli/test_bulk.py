@@ -119,7 +119,7 @@ def test_paths_of_a_bucket_have_a_seed_of_its_own(made, tmp_path):
 
 
 def test_buckets_that_are_done_are_not_done_again(made, whole, tmp_path, monkeypatch, caplog):
-    done, predicted = [], bulk.predict_bucket
+    done, predicted = [], bulk.process_bucket
 
     def fails(run, path_in, path_out, *rest):
         if len(done) == 2:
@@ -127,10 +127,10 @@ def test_buckets_that_are_done_are_not_done_again(made, whole, tmp_path, monkeyp
         done.append(path_in)
         return predicted(run, path_in, path_out, *rest)
 
-    monkeypatch.setattr(bulk, "predict_bucket", fails)
+    monkeypatch.setattr(bulk, "process_bucket", fails)
     assert predict(made, tmp_path / "out") == 2
     assert len(done) == 2
-    monkeypatch.setattr(bulk, "predict_bucket", lambda *job: done.append(job[1]) or predicted(*job))
+    monkeypatch.setattr(bulk, "process_bucket", lambda *job: done.append(job[1]) or predicted(*job))
     assert predict(made, tmp_path / "out") == 0
     assert len(done) == len(set(done)) == len(read_survey(made / "buckets4").buckets)
     assert contents(tmp_path / "out") == contents(whole)
@@ -169,8 +169,8 @@ def test_what_is_wrong_is_said_in_a_line(made, whole, tmp_path, capsys):
     run, buckets, table = str(made / "run"), str(made / "buckets4"), str(made / "sales.csv")
     out, file = str(tmp_path / "out"), str(tmp_path / "f.csv")
     for arguments, message in (
-        (["--data", table, "--out", out], "a folder of forecasts is written for --data BUCKETS"),
-        (["--out", out], "a folder of forecasts is written for --data BUCKETS"),
+        (["--data", table, "--out", out], "a folder is written for --data BUCKETS"),
+        (["--out", out], "a folder is written for --data BUCKETS"),
         (
             ["--data", table, "--out", file, "--workers", "2"],
             "--workers goes with --data BUCKETS and a folder as --out",

@@ -210,6 +210,7 @@ def test_no_bars_where_the_user_wants_none(tmp_path, monkeypatch, quiet):
         "train": ["issm", "--data", path, *sizes, "--output", run, *fast],
         "evaluate": [run, "--num_samples", "5", "--plot_series", "0", "--baselines", "seasonal_naive"],
         "predict": [run, "--data", path, "--out", tmp_path / "out.csv"],
+        "impute": [run, "--data", path, "--out", tmp_path / "filled.csv"],
         "stream": ["ogd", "--data", tmp_path / "stream.csv", "--output", tmp_path / "stream"],
         "optimise": ["branin", "--evaluations", "12", "--output", tmp_path / "optimise"],
         "bandit": ["linear", "--data", "wheel", "--steps", "30", "--runs", "1", "--output", tmp_path / "bandit"],

@@ -23,6 +23,7 @@ _USAGE = """usage: tsforecast COMMAND ...
   tsforecast evaluate RUN                 scores beside baselines, and pictures, into the run folder
   tsforecast compare RUN RUN ...          one page of their scores, pictures and differences
   tsforecast predict RUN --out FILE       forecasts beyond the end of the data
+  tsforecast impute RUN --out FILE        the data, with what stands in for missing values
   tsforecast bucket INPUT OUT             tables of any size into a folder that all commands take as --data
   tsforecast tune MODEL --study FOLDER    looks for hyperparameters, on windows before the test part
   tsforecast stream LEARNER --data NAME   predicts, scores and learns from one observation after the other

@@ -9,7 +9,7 @@ from gluonts.dataset.split import split as split_dataset
 from jsonargparse import Namespace
 
 from tsforecast.cli import parsing, runs
-from tsforecast.cli.parsers import COLUMNS
+from tsforecast.cli.data_options import COLUMNS
 from tsforecast.data import CATALOG, Columns, ForecastTask, load_task, read_task
 from tsforecast.data.frequency import expected_alias_warnings
 from tsforecast.data.public_holidays import with_holidays

@@ -7,20 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from gluonts.itertools import batcher
 from gluonts.model import Forecast
 from jsonargparse import Namespace
 
-from tsforecast.cli import options, parsers, parsing, runs
+from tsforecast.cli import bulk_options, options, parsers, parsing, runs
 from tsforecast.cli.memory import check_forecast_memory
 from tsforecast.cli.train import settings
 from tsforecast.data import Columns, ForecastTask, attach_known, read_task
-from tsforecast.data.buckets import categories_of, is_buckets, read_survey, selected
-from tsforecast.data.files import remove_leftovers
-from tsforecast.data.frame_files import write_frames
-from tsforecast.data.quantiles import check_levels, forecast_frame
 from tsforecast.data.wording import listed
-from tsforecast.forecasting.bulk import Request, predict_buckets
 from tsforecast.forecasting.exact import ExactForecast
 from tsforecast.forecasting.predictor import StateSpacePredictor, load_predictor, with_prediction_length
 from tsforecast.models import AbstractForecaster
@@ -28,9 +22,7 @@ from tsforecast.progress import follow
 
 log = logging.getLogger(__name__)
 
-_SUFFIXES = (".csv", ".csv.gz", ".parquet")
 _NAMED = 10  # series that a warning names, at most
-_CHUNK = 500  # series that are written at once
 
 
 def run(argv: Sequence[str]) -> int:
@@ -47,15 +39,24 @@ def run(argv: Sequence[str]) -> int:
     chosen = parsers.predict().parse_args(list(argv))
     parsing.check_ranges(chosen)
     out = Path(chosen.out)
-    levels = _levels(chosen.quantiles)
+    levels = bulk_options.levels(chosen.quantiles)
     folder, record = options.trained_run(chosen)
     trained = settings(folder, record)
-    if not out.name.endswith(_SUFFIXES):
-        return _predict_buckets(chosen, folder, record, trained, out, levels)
-    for name, default in (("workers", 1), ("engine", "local"), ("address", None)):
-        if chosen[name] != default:
-            raise ValueError(f"--{name} goes with --data BUCKETS and a folder as --out, got the file {out.name!r}")
     length = chosen.prediction_length or record["split"]["prediction_length"]
+    if not bulk_options.is_table(chosen):
+        if chosen.known is not None:
+            raise ValueError("--known goes with a file as --out")
+        predictor = load_predictor(folder / runs.PREDICTOR, chosen.device)
+        bulk_options.over_buckets(
+            chosen,
+            folder,
+            record,
+            trained,
+            prediction_length=length,
+            num_samples=_num_samples(chosen, predictor, length, predictor.batch_size),
+            is_common=chosen.start == "common",
+        )
+        return 0
     columns = options.columns(chosen, runs.columns_of_run(record) or options.columns(trained))
     entries = _from_start(_task(chosen, trained, record, length, columns), chosen.start).latest
     if chosen.known is not None:
@@ -69,10 +70,7 @@ def run(argv: Sequence[str]) -> int:
     shown = follow(forecasts, "forecasts", len(entries), "series")
     kept = None if chosen.paths else levels
     weights: dict[str, float] = {}
-    out.parent.mkdir(parents=True, exist_ok=True)
-    remove_leftovers(out.parent)
-    chunks = batcher(_weighed(shown, weights), _CHUNK)
-    write_frames((forecast_frame(chunk, kept, columns.targets) for chunk in chunks), out)
+    bulk_options.write(_weighed(shown, weights), kept, columns.targets, out)
     for name, weight in sorted(weights.items(), key=lambda item: -item[1])[:_NAMED]:
         log.info("%3.0f %%  %s", 100 * weight / len(entries), name)
     log.info("%s: forecasts of %d series, %d steps of %r each", out, len(entries), length, record["split"]["freq"])
@@ -89,52 +87,6 @@ def _num_samples(chosen: Namespace, predictor: StateSpacePredictor, length: int,
     return num_samples
 
 
-def _predict_buckets(
-    chosen: Namespace, folder: Path, record: dict[str, Any], trained: Namespace, out: Path, levels: tuple[float, ...]
-) -> int:
-    """Writes forecasts of a folder of buckets into a folder."""
-    data = Path(chosen.data or trained.data or "")
-    if (chosen.data is None and trained.data is None) or not is_buckets(data):
-        raise ValueError(
-            f"expected --out to end in {', '.join(_SUFFIXES)}, got {out.name!r}; a folder of forecasts is written for "
-            "--data BUCKETS, which `tsforecast bucket` makes"
-        )
-    if chosen.known is not None:
-        raise ValueError("--known goes with a file as --out")
-    split = record["split"]
-    length = chosen.prediction_length or split["prediction_length"]
-    survey = read_survey(data)
-    given = options.columns(chosen, runs.columns_of_run(record) or options.columns(trained))
-    columns = selected(data, survey, given, only=True)
-    num_samples = _num_samples(chosen, load_predictor(folder / runs.PREDICTOR, chosen.device), length, survey.series)
-    categories = categories_of(survey, columns, record["categories"] or None)
-    request = Request(
-        freq=split["freq"],
-        prediction_length=length,
-        columns=columns,
-        categories={name: list(values) for name, values in categories.items()},
-        last=survey.last if chosen.start == "common" else None,
-        levels=None if chosen.paths else levels,
-        num_samples=num_samples,
-        seed=chosen.seed if num_samples else 0,  # exact quantiles are the same for all
-        drop_unusable=chosen.drop_unusable or trained.drop_unusable,
-        device=chosen.device,
-    )
-    manifest = predict_buckets(
-        folder / runs.PREDICTOR,
-        data,
-        out,
-        request,
-        workers=chosen.workers,
-        engine=chosen.engine,
-        address=chosen.address,
-    )
-    series = sum(bucket["series"] for bucket in manifest["buckets"])
-    told = out, series, len(manifest["buckets"]), length, split["freq"]
-    log.info("%s: forecasts of %d series in %d buckets, %d steps of %r each", *told)
-    return 0
-
-
 def _weighed(forecasts: Iterable[Forecast], weights: dict[str, float]) -> Iterator[Forecast]:
     """Returns forecasts as they come, and adds up the weights of the models of a bank."""
     for forecast in forecasts:
@@ -142,14 +94,6 @@ def _weighed(forecasts: Iterable[Forecast], weights: dict[str, float]) -> Iterat
             for name, weight in forecast.weights.items():
                 weights[name] = weights.get(name, 0.0) + weight
         yield forecast
-
-
-def _levels(text: str) -> tuple[float, ...]:
-    try:
-        levels = tuple(float(level) for level in text.split(","))
-    except ValueError as error:
-        raise ValueError(f"expected --quantiles such as 0.1,0.5,0.9, got {text!r}") from error
-    return check_levels(levels, "--quantiles")
 
 
 def _task(chosen: Namespace, trained: Namespace, record: dict[str, Any], length: int, columns: Columns) -> ForecastTask:

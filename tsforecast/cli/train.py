@@ -15,8 +15,9 @@ from jsonargparse import ArgumentParser, Namespace
 from lightning.pytorch.callbacks import LambdaCallback, ModelCheckpoint, Timer
 from lightning.pytorch.loggers import CSVLogger
 
-from tsforecast.cli import options, parsers, parsing, recipes, runs
+from tsforecast.cli import options, parsing, recipes, runs
 from tsforecast.cli.choices import choices, tell
+from tsforecast.cli.data_options import COLUMNS, add_data
 from tsforecast.cli.epochs import progress
 from tsforecast.cli.run_log import collected_notes, log_file
 from tsforecast.data import ForecastTask
@@ -55,7 +56,7 @@ def parser() -> ArgumentParser:
     train.add_argument("--resume", metavar="RUN", type=str, help="go on with a run that was stopped")
     models = train.add_subcommands(required=False, dest="model", metavar="MODEL")
     command = parsing.command_parser(f"train {AUTO}", "A model and options that the data choose.")
-    parsers.add_data(command)
+    add_data(command)
     _add_run(command)
     command.add_argument("--time_budget", type=float, help="seconds after which no further comparison begins")
     command.add_argument("--models", type=str, help="models to compare with all their variants, such as issm,gls")
@@ -69,7 +70,7 @@ def parser() -> ArgumentParser:
         command.add_argument(
             "--recipe", metavar="NAME", type=str, help="options of a published row of --dataset, such as best or paper"
         )
-        parsers.add_data(command)
+        add_data(command)
         _add_run(command)
         skip: set[str | int] = {
             "model", "freq", "prediction_length", "seed", "trainer_kwargs", "num_samples", "time_budget", "models",
@@ -269,7 +270,7 @@ def estimator(
         chosen: Options of the run.
         callbacks: Beside the checkpoint after every epoch.
     """
-    own = {name: value for name, value in vars(chosen).items() if name not in (*_RUN, *_DATA, *parsers.COLUMNS)}
+    own = {name: value for name, value in vars(chosen).items() if name not in (*_RUN, *_DATA, *COLUMNS)}
     # One file, replaced after every epoch; with save_last=True Lightning would write it when the training ends only.
     last = (folder / runs.LAST).resolve()
     checkpoint = ModelCheckpoint(dirpath=last.parent, filename=last.stem, enable_version_counter=False)

@@ -83,7 +83,7 @@ def _columns(forecast: Forecast, levels: tuple[float, ...] | None, targets: Sequ
         values, keys = np.asarray(forecast.samples), None
     else:
         quantiles = forecast_quantiles(forecast, levels)
-        values, keys = np.concatenate([np.asarray(forecast.mean)[None], quantiles]), ["mean", *map(str, levels)]
+        values, keys = np.concatenate([_mean(forecast)[None], quantiles]), ["mean", *map(str, levels)]
     several = values.ndim == 3
     values = values.swapaxes(-1, -2) if several else values[:, None]  # (path or quantile, target, step)
     count, width, steps = values.shape
@@ -98,6 +98,13 @@ def _columns(forecast: Forecast, levels: tuple[float, ...] | None, targets: Sequ
     else:
         frame |= {key: row.ravel() for key, row in zip(keys, values, strict=True)}
     return frame
+
+
+def _mean(forecast: Forecast) -> NDArray[Any]:
+    """The mean; of paths in double precision, so that a value which all have comes back as it is."""
+    if isinstance(forecast, SampleForecast) and not isinstance(forecast, HasQuantiles):
+        return np.asarray(forecast.samples).mean(axis=0, dtype=np.float64)
+    return np.asarray(forecast.mean)
 
 
 @lru_cache(maxsize=4096)

@@ -111,13 +111,13 @@ def bucket_task(
     end: pd.Period | None = None,
     drop_unusable: bool = False,
 ) -> ForecastTask:
-    """Reads the series of one bucket, for forecasts beyond their end.
+    """Reads the series of one bucket, for forecasts beyond their end or to fill in their missing values.
 
     Args:
         folder: Of the buckets.
         bucket: Of the survey.
         freq: Frequency of the series.
-        prediction_length: Steps of a forecast.
+        prediction_length: Steps of a forecast; 0 for none.
         columns: As `selected` gives them.
         categories: Values of the static categories that a model was trained with.
         end: The last step of all series, which are prolonged up to there; None for as they are.
@@ -128,7 +128,7 @@ def bucket_task(
         ValueError: If it is broken, or as `read_task` says.
     """
     series = series_of(bucket_table(folder, bucket, columns), freq, categories)
-    task = _task_of(series, prediction_length, 0, {}, True, drop_unusable, least=0)
+    task = _task_of(series, prediction_length, 0, {}, prediction_length > 0, drop_unusable, least=0)
     task = task if end is None else task.ending_together(end)
     return with_holidays(task, columns.holidays) if columns.holidays and task.entries else task
 

@@ -1,6 +1,6 @@
-"""Forecasts of folders of buckets: a file for each bucket, by processes that share nothing.
+"""Forecasts and imputations of folders of buckets: a file for each bucket, by processes that share nothing.
 
-A forecast depends on the run, its bucket and the request alone: not on the number of workers, nor on their order.
+A file depends on the run, its bucket and the request alone: not on the number of workers, nor on their order.
 A bucket is done when its note is there; a call that was killed goes on with the others, to the same bytes.
 """
 
@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from gluonts.itertools import batcher
+from pyarrow import parquet
 
 from tsforecast.data.buckets import SURVEY, WORK, Bucket, checksum, read_survey, refuse_other_frequency
 from tsforecast.data.files import remove_leftovers, replace_file
@@ -47,10 +48,11 @@ class Request:
 
     Attributes:
         freq: Frequency of the series.
-        prediction_length: Steps of a forecast.
+        prediction_length: Steps of a forecast; 0 for the values that are missing, between those that are there.
         columns: Of the buckets, as `tsforecast.data.buckets.selected` gives them.
         categories: Values of the static categories that the model was trained with.
-        last: The last step of all series, behind which their forecasts begin; None for each behind its own end.
+        last: The last step of all series, behind which their forecasts begin; None for each behind its own end, and
+            for missing values.
         levels: Of quantiles; None for sample paths.
         num_samples: Sample paths of a forecast; 0 for none, where quantiles are exact.
         seed: Of the sample paths. Each bucket has a seed of its own.
@@ -70,8 +72,8 @@ class Request:
     device: str
 
 
-def predict_bucket(run: Path, path_in: Path, path_out: Path, request: Request, bucket: Bucket) -> dict[str, Any]:
-    """Writes the forecasts of all series of a bucket, by one thread.
+def process_bucket(run: Path, path_in: Path, path_out: Path, request: Request, bucket: Bucket) -> dict[str, Any]:
+    """Writes the forecasts of all series of a bucket, or the series with their missing values, by one thread.
 
     Args:
         run: Folder of the predictor.
@@ -104,13 +106,15 @@ def predict_bucket(run: Path, path_in: Path, path_out: Path, request: Request, b
         if task.entries:
             torch.manual_seed(seed_of(request.seed, path_in.name))
             predictor = _loaded(run, request.device, request.prediction_length)
-            forecasts = predictor.predict(task.latest, num_samples=request.num_samples)
+            if request.prediction_length:
+                found = predictor.predict(task.latest, num_samples=request.num_samples)
+            else:
+                found = predictor.impute(task.entries, request.num_samples)
+            chunks = batcher(found, _CHUNK)
             targets = request.columns.targets
-            chunks = batcher(forecasts, _CHUNK)
             write_frames((forecast_frame(chunk, request.levels, targets) for chunk in chunks), path_out)
             record |= {"series": len(task.entries), "size": path_out.stat().st_size, "sha256": checksum(path_out)}
-            paths = 1 if request.levels is not None else request.num_samples
-            record["rows"] = len(task.entries) * request.prediction_length * len(targets) * paths
+            record["rows"] = parquet.read_metadata(path_out).num_rows
     return record | {"warnings": warnings}
 
 
@@ -124,7 +128,7 @@ def seed_of(seed: int, name: str) -> int:
 def _loaded(run: Path, device: str, prediction_length: int) -> StateSpacePredictor:
     """The predictor of a folder, which a process keeps from bucket to bucket."""
     predictor = load_predictor(run, device)
-    same = predictor.prediction_length == prediction_length
+    same = prediction_length in (0, predictor.prediction_length)
     return predictor if same else with_prediction_length(predictor, prediction_length)
 
 
@@ -154,7 +158,7 @@ def _collected_warnings() -> Iterator[list[str]]:
         logger.handlers, logger.propagate = before
 
 
-def predict_buckets(
+def process_buckets(
     run: str | Path,
     data: str | Path,
     out: str | Path,
@@ -164,7 +168,7 @@ def predict_buckets(
     engine: str = "local",
     address: str | None = None,
 ) -> dict[str, Any]:
-    """Writes the forecasts of all buckets into a folder, or goes on where an earlier call has ended.
+    """Writes a file for each bucket into a folder, or goes on where an earlier call has ended.
 
     Args:
         run: Folder of the predictor.
@@ -180,7 +184,7 @@ def predict_buckets(
 
     Raises:
         FileNotFoundError: If a bucket is missing.
-        ValueError: If the folder holds forecasts of something else, or as `predict_bucket` says.
+        ValueError: If the folder holds forecasts of something else, or as `process_bucket` says.
         OSError: If a file can not be written, as when the disk is full; what is there is whole.
     """
     run, data, out = (Path(path).resolve() for path in (run, data, out))
@@ -207,8 +211,8 @@ def predict_buckets(
         if len(left) < len(survey.buckets):
             log.info("%s: %d of %d buckets are done", out, len(survey.buckets) - len(left), len(survey.buckets))
         jobs = [(run, data / bucket.file, out / bucket.file, request, bucket) for bucket in left]
-        done = ENGINES[engine](predict_bucket, jobs, workers, address)
-        for record in follow(done, "forecasts", len(left), "buckets"):
+        done = ENGINES[engine](process_bucket, jobs, workers, address)
+        for record in follow(done, out.name, len(left), "buckets"):
             _write_json(_note(out, record["file"]), record)
         records = [read_json(_note(out, bucket.file)) for bucket in survey.buckets]
         _tell_warnings(records)

@@ -1,0 +1,125 @@
+"""What `predict` and `impute` share: levels, files, and folders of buckets."""
+
+import logging
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from gluonts.itertools import batcher
+from gluonts.model import Forecast
+from jsonargparse import Namespace
+
+from tsforecast.cli import options, runs
+from tsforecast.data.buckets import categories_of, is_buckets, read_survey, selected
+from tsforecast.data.files import remove_leftovers
+from tsforecast.data.frame_files import write_frames
+from tsforecast.data.quantiles import check_levels, forecast_frame
+from tsforecast.forecasting.bulk import Request, process_buckets
+
+log = logging.getLogger(__name__)
+
+_SUFFIXES = (".csv", ".csv.gz", ".parquet")
+_CHUNK = 500  # series that are written at once
+
+
+def levels(text: str) -> tuple[float, ...]:
+    """The levels of --quantiles.
+
+    Raises:
+        ValueError: If they are no numbers between 0 and 1, each once.
+    """
+    try:
+        found = tuple(float(level) for level in text.split(","))
+    except ValueError as error:
+        raise ValueError(f"expected --quantiles such as 0.1,0.5,0.9, got {text!r}") from error
+    return check_levels(found, "--quantiles")
+
+
+def is_table(chosen: Namespace) -> bool:
+    """Whether --out is a file, and not a folder.
+
+    Raises:
+        ValueError: If options of a folder go with a file.
+    """
+    out = Path(chosen.out)
+    if not out.name.endswith(_SUFFIXES):
+        return False
+    for name, default in (("workers", 1), ("engine", "local"), ("address", None)):
+        if chosen[name] != default:
+            raise ValueError(f"--{name} goes with --data BUCKETS and a folder as --out, got the file {out.name!r}")
+    return True
+
+
+def write(forecasts: Iterable[Forecast], kept: tuple[float, ...] | None, targets: Sequence[str], out: Path) -> None:
+    """Writes forecasts into a table, as they come; the file is whole or not there.
+
+    Args:
+        forecasts: Of any kind.
+        kept: Levels of quantiles; None for sample paths.
+        targets: Their names.
+        out: File to write.
+    """
+    out.parent.mkdir(parents=True, exist_ok=True)
+    remove_leftovers(out.parent)
+    chunks = batcher(forecasts, _CHUNK)
+    write_frames((forecast_frame(chunk, kept, targets) for chunk in chunks), out)
+
+
+def over_buckets(
+    chosen: Namespace,
+    folder: Path,
+    record: dict[str, Any],
+    trained: Namespace,
+    *,
+    prediction_length: int,
+    num_samples: int,
+    is_common: bool = False,
+) -> None:
+    """Writes a folder from a folder of buckets, and says what it has.
+
+    Args:
+        chosen: Options.
+        folder: Of the run.
+        record: Of the run.
+        trained: Options of its training.
+        prediction_length: Steps of a forecast; 0 to fill in missing values.
+        num_samples: Sample paths; 0 for none.
+        is_common: Whether forecasts begin behind the end that is common to all series.
+
+    Raises:
+        ValueError: If there are no buckets, or as `process_buckets` says.
+        FileNotFoundError: If a bucket is missing.
+    """
+    out, data = Path(chosen.out), Path(chosen.data or trained.data or "")
+    if (chosen.data is None and trained.data is None) or not is_buckets(data):
+        raise ValueError(
+            f"expected --out to end in {', '.join(_SUFFIXES)}, got {out.name!r}; a folder is written for --data "
+            "BUCKETS, which `tsforecast bucket` makes"
+        )
+    survey = read_survey(data)
+    given = options.columns(chosen, runs.columns_of_run(record) or options.columns(trained))
+    columns = selected(data, survey, given, only=True)
+    categories = categories_of(survey, columns, record["categories"] or None)
+    request = Request(
+        freq=record["split"]["freq"],
+        prediction_length=prediction_length,
+        columns=columns,
+        categories={name: list(values) for name, values in categories.items()},
+        last=survey.last if is_common else None,
+        levels=None if chosen.paths else levels(chosen.quantiles),
+        num_samples=num_samples,
+        seed=chosen.seed if num_samples else 0,  # exact quantiles are the same for all
+        drop_unusable=chosen.drop_unusable or trained.drop_unusable,
+        device=chosen.device,
+    )
+    manifest = process_buckets(
+        folder / runs.PREDICTOR,
+        data,
+        out,
+        request,
+        workers=chosen.workers,
+        engine=chosen.engine,
+        address=chosen.address,
+    )
+    series, rows = (sum(bucket[name] for bucket in manifest["buckets"]) for name in ("series", "rows"))
+    log.info("%s: %d rows of %d series in %d buckets", out, rows, series, len(manifest["buckets"]))

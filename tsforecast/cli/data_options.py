@@ -1,0 +1,73 @@
+"""Options that commands share: of data, of their columns, and of forecasts. Nothing here imports torch."""
+
+from typing import Any
+
+from jsonargparse import ArgumentParser
+
+from tsforecast.cli import names
+
+# Options by the field of `Columns` that they give, with what `add_argument` needs.
+COLUMNS: dict[str, tuple[str, dict[str, Any]]] = {
+    "item": (
+        "name of the series, or several columns that name it together; default: item_id, unique_id, sku, store, .., or "
+        "what tells the series apart; one series if there is none",
+        {"nargs": "+"},
+    ),
+    "timestamp": (
+        "time stamps, or several columns that are joined, such as year month; default: timestamp, date, ds, month, ..",
+        {"nargs": "+"},
+    ),
+    "target": (
+        "what to forecast, one or several; default: target, value, y, sales, .., or the only one left",
+        {"nargs": "+"},
+    ),
+    "covariates": ("numbers known ahead of time", {"nargs": "+"}),
+    "static_categories": ("names constant within a series", {"nargs": "+"}),
+    "static_reals": ("numbers constant within a series", {"nargs": "+"}),
+    "timestamp_format": (
+        "format of time stamps, such as %d/%m/%Y; default: what fits the whole column",
+        {"type": str},
+    ),
+    "decimal": ("decimal sign; default: found from the cells", {"type": str}),
+    "holidays": (
+        "country whose public holidays become covariates, such as US or AU-VIC, also of --dataset; their effects are "
+        "chosen, or follow",
+        {"nargs": "+"},
+    ),
+    "wide": (
+        "one column for each series, beside time stamps; dates across the top need no option",
+        {"action": "store_true"},
+    ),
+}
+
+
+def add_columns(parser: ArgumentParser, title: str = "columns of --data (see docs/data.md)") -> None:
+    """Adds the options that say what the columns of a user's table are."""
+    group = parser.add_argument_group(title)
+    for name, (text, keywords) in COLUMNS.items():
+        # Several names have no type: jsonargparse would refuse a single one, without a list around it, in a YAML file.
+        names = [f"--{name}", *([f"--{name}_column"] if name in ("item", "timestamp", "target") else [])]
+        group.add_argument(*names, help=text, **keywords)
+
+
+def add_data(parser: ArgumentParser) -> None:
+    """Adds the options that choose a data set and its split."""
+    group = parser.add_argument_group("data: a set by name, or a file")
+    group.add_argument("--dataset", metavar="NAME", type=str, help=f"one of {', '.join(names.DATASETS)}")
+    group.add_argument(
+        "--data", metavar="FILE", type=str, help="CSV, Parquet, a GluonTS folder or buckets (see docs/data.md)"
+    )
+    group.add_argument("--freq", type=str, help="frequency of --data, such as h, D, MS; default: inferred")
+    group.add_argument("--prediction_length", type=int, help="steps of a forecast of --data; default: by frequency")
+    group.add_argument("--windows", type=int, help="test windows, 0 for none; default: 5 or 7, or what fits")
+    group.add_argument("--unit", type=str, help="in which the target of --data is measured, for pictures")
+    group.add_argument("--drop_unusable", action="store_true", help="leave out series of --data that are too short")
+    add_columns(parser)
+
+
+def add_forecast(parser: ArgumentParser) -> None:
+    """Adds the run folder of a trained model and the options of its forecasts."""
+    parser.add_argument("run", metavar="RUN", type=str, help="run folder of `tsforecast train`")
+    parser.add_argument("--num_samples", type=int, default=100, help="sample paths of a forecast")
+    parser.add_argument("--device", type=str, default="auto", help="auto, cpu, cuda, ..")
+    parser.add_argument("--seed", type=int, default=0, help="of the sample paths")

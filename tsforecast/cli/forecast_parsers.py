@@ -1,0 +1,71 @@
+"""The parsers of what a trained model says of series: `predict` and `impute`. Nothing here imports torch."""
+
+from jsonargparse import ArgumentParser
+
+from tsforecast.cli import names, parsing
+from tsforecast.cli.data_options import add_columns, add_forecast
+
+
+def predict() -> ArgumentParser:
+    """Return the options of `tsforecast predict`."""
+    command = parsing.command_parser(
+        "predict", "Forecast beyond the end of a file, or of the data that the model was trained with."
+    )
+    _add_files(command)
+    command.add_argument(
+        "--known",
+        metavar="FILE",
+        type=str,
+        help="what-if: future target values, taken as given (item, time stamp, target)",
+    )
+    command.add_argument("--prediction_length", type=int, help="steps of a forecast; default: as in training")
+    command.add_argument(
+        "--start",
+        default="common",
+        choices=("common", "each"),
+        help="of forecasts: common, behind the series that ends last; or each, behind the series' own end",
+    )
+    _add_contents(command, "sample paths instead of mean and quantiles")
+    _add_bulk(command)
+    return command
+
+
+def impute() -> ArgumentParser:
+    """Return the options of `tsforecast impute`."""
+    command = parsing.command_parser(
+        "impute", "Fill in the missing values of a file, or of the data that the model was trained with."
+    )
+    _add_files(command)
+    _add_contents(command, "joint sample paths instead of mean and quantiles")
+    _add_bulk(command)
+    return command
+
+
+def _add_files(command: ArgumentParser) -> None:
+    command.add_argument(
+        "--out", metavar="FILE", type=str, required=True, help=".csv, .csv.gz or .parquet; of buckets also a folder"
+    )
+    command.add_argument(
+        "--data", metavar="FILE", type=str, help="CSV, Parquet, GluonTS folder or buckets; default: the run's"
+    )
+
+
+def _add_contents(command: ArgumentParser, paths: str) -> None:
+    command.add_argument(
+        "--quantiles",
+        metavar="LEVELS",
+        type=str,
+        default="0.1,0.2,0.3,0.4,0.5,0.6,0.7,0.8,0.9",
+        help="levels between 0 and 1, with commas between",
+    )
+    command.add_argument("--paths", action="store_true", help=f"write {paths}")
+
+
+def _add_bulk(command: ArgumentParser) -> None:
+    group = command.add_argument_group("buckets into a folder (see docs/howto/many.md)")
+    group.add_argument("--workers", type=int, default=1, help="processes, of one thread each")
+    group.add_argument("--engine", default="local", choices=names.ENGINES, help="local or ray")
+    group.add_argument("--address", type=str, help="of a Ray cluster; default: one on this machine")
+    add_forecast(command)
+    command.add_argument("--drop_unusable", action="store_true", help="leave out series without a value")
+    add_columns(command)

@@ -1,0 +1,60 @@
+"""`tsforecast impute RUN`: missing values of a table, filled in given all that is there."""
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from tsforecast.cli import bulk_options, options, parsers, parsing, runs
+from tsforecast.cli.train import settings
+from tsforecast.data import read_task
+from tsforecast.data.buckets import is_buckets
+from tsforecast.forecasting.predictor import load_predictor
+from tsforecast.progress import follow
+
+log = logging.getLogger(__name__)
+
+
+def run(argv: Sequence[str]) -> int:
+    """Writes every step of all series: values as they are, and what stands in for those that are missing.
+
+    Args:
+        argv: Arguments of the command.
+
+    Raises:
+        ArgumentError: If the arguments are not understood.
+        ValueError: If the run, the data or an option is not as expected.
+        FileNotFoundError: If a file or folder is missing.
+    """
+    chosen = parsers.impute().parse_args(list(argv))
+    parsing.check_ranges(chosen)
+    levels, out = bulk_options.levels(chosen.quantiles), Path(chosen.out)
+    folder, record = options.trained_run(chosen)
+    trained = settings(folder, record)
+    if not bulk_options.is_table(chosen):
+        bulk_options.over_buckets(chosen, folder, record, trained, prediction_length=0, num_samples=chosen.num_samples)
+        return 0
+    columns = options.columns(chosen, runs.columns_of_run(record) or options.columns(trained))
+    if chosen.data is None and trained.dataset is not None:
+        task = options.task_of(trained, found=columns)
+    else:
+        data = Path(chosen.data or trained.data)
+        if is_buckets(data):
+            raise ValueError(f"{data} are buckets: expected a folder as --out, got the file {out.name!r}")
+        task = read_task(
+            data,
+            record["split"]["freq"],
+            record["split"]["prediction_length"],
+            0,
+            columns=columns,
+            categories=record["categories"] or None,
+            drop_unusable=chosen.drop_unusable or trained.drop_unusable,
+        )
+    predictor = load_predictor(folder / runs.PREDICTOR, device=chosen.device)
+    torch.manual_seed(chosen.seed)
+    filled = predictor.impute(task.entries, chosen.num_samples)
+    shown = follow(filled, "imputed", len(task.entries), "series")
+    bulk_options.write(shown, None if chosen.paths else levels, columns.targets, out)
+    log.info("%s: %d series, every step of them", out, len(task.entries))
+    return 0
