@@ -119,6 +119,27 @@ def test_exact_distributions_and_imputations_are_in_the_unit_of_the_data():
     assert np.isfinite(imputed.samples).all()
 
 
+def test_series_are_imputed_together_as_alone():
+    """Of any length, in order: within five standard errors of the difference of two means."""
+    predictor, count = make_estimator(epochs=1).train(make_entries()), 2000
+    entries = [
+        {**entry, "target": entry["target"][skip:].copy()}
+        for entry, skip in zip(make_entries(3), (0, 9, 4), strict=True)
+    ]
+    for entry in entries:
+        entry["target"][[5, 6, 7, 20]] = np.nan
+    together = list(predictor.impute(entries, num_samples=count))
+    for entry, found in zip(entries, together, strict=True):
+        (alone,) = predictor.impute([entry], num_samples=count)
+        seen = np.isfinite(entry["target"])
+        assert found.samples.shape == alone.samples.shape == (count, len(entry["target"]))
+        np.testing.assert_array_equal(found.samples[:, seen], alone.samples[:, seen])
+        parts = [one.samples[:, ~seen].astype(np.float64) for one in (found, alone)]
+        error = np.sqrt(sum(part.var(0) for part in parts) / count)
+        assert (error > 0).all()
+        assert (np.abs(parts[0].mean(0) - parts[1].mean(0)) < 5 * error).all()
+
+
 @pytest.mark.parametrize("value", [1e30, -1e300])
 def test_a_value_too_far_from_the_others_is_missing_and_named(trained, value, caplog):
     """It stops no other series, and is no news to its own."""

@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 _NAMED = 10  # series that a warning names, at most
 _SHORT_SERIES, _SHORT_STEPS = 256, 16_000  # series at a time, and steps of all of them, where no paths are drawn
 _BATCHES_HELD = 8
+_IMPUTED = 2_000_000  # values of all samples of a batch
 
 
 @dataclass(frozen=True)
@@ -161,16 +162,35 @@ class Histories:
             samples = samples.squeeze(-1)
         return [in_units(one, powers) for one, powers in zip(samples.cpu().numpy(), exponents, strict=True)]
 
-    def imputed(self, entry: dict[str, Any], num_samples: int | None) -> SampleForecast:
-        """Return joint samples of the missing values of an entry, given all that it has."""
-        self.check(entry)
-        (prepared,) = self.transform(iter([entry]), is_train=True)
-        windows = [cut(prepared, len(prepared["target"]), None, 0)]
+    def imputed(self, dataset: Iterable[dict[str, Any]], num_samples: int | None) -> Iterator[SampleForecast]:
+        """Return joint samples of the missing values of every entry, given all that it has, in order."""
+        count = num_samples or self.net.data.num_samples
+        for held in batcher(dataset, _BATCHES_HELD * self.batch_size):
+            for entry in held:
+                self.check(entry)
+            lengths = [np.shape(entry["target"])[-1] for entry in held]
+            # A smoother keeps every step of every sample.
+            together = max(min(self.batch_size, _IMPUTED // (count * max(lengths))), 1)
+            found: dict[int, SampleForecast] = {}
+            for places in batcher(sorted(range(len(held)), key=lengths.__getitem__), together):
+                found.update(zip(places, self._of_gaps([held[k] for k in places], count), strict=True))
+            yield from (found[k] for k in range(len(held)))
+
+    def _of_gaps(self, entries: list[dict[str, Any]], count: int) -> list[SampleForecast]:
+        """Return samples of the missing values of entries that are a batch."""
+        prepared = list(self.transform(iter(entries), is_train=True))
+        windows = [cut(one, len(one["target"]), None, 0) for one in prepared]
         exponents = self.exponents(windows)
         with torch.no_grad():
-            batch = collate(windows, self.device, exponents)
-            samples = self.net.impute(batch, num_samples or self.net.data.num_samples)[0].cpu().numpy()
-        paths = in_units(samples[..., 0] if self.net.data.num_targets == 1 else samples, exponents[0])
+            drawn = self.net.impute(collate(windows, self.device, exponents), count).cpu().numpy()
+        return [self._filled(*one) for one in zip(entries, prepared, drawn, exponents, strict=True)]
+
+    def _filled(
+        self, entry: dict[str, Any], prepared: dict[str, Any], drawn: NDArray[Any], exponents: NDArray[np.int64]
+    ) -> SampleForecast:
+        """Return the samples (sample, time, target) of an entry, padding before them left out, in units of the data."""
+        samples = drawn[:, -len(prepared["target"]) :]
+        paths = in_units(samples[..., 0] if self.net.data.num_targets == 1 else samples, exponents)
         values = compact(prepared["target"])
         if values.dtype == np.float64:  # the model saw them rounded to float32
             seen = prepared["observed"]

@@ -208,9 +208,7 @@ class StateSpacePredictor(PyTorchPredictor):
             ValueError: If an entry is not as expected; the message names the series.
         """
         refuse_frame(dataset)
-        histories = self._histories()
-        for entry in dataset:  # one by one: a smoother keeps every step of every sample
-            yield histories.imputed(entry, num_samples)
+        yield from self._histories().imputed(dataset, num_samples)
 
     def filter(self, dataset: Iterable[dict[str, Any]]) -> dict[str, LiveBelief]:
         """Return the belief about every series at the end of its history, to be kept and moved on.
