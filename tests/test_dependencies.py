@@ -19,6 +19,7 @@ EXTRAS = (
     "online",
     "ray",
     "rl",
+    "serve",
     "tune",
     "video",
 )  # of users; others are for tests, tools, benchmarks

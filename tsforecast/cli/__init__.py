@@ -25,6 +25,8 @@ _USAGE = """usage: tsforecast COMMAND ...
   tsforecast predict RUN --out FILE       forecasts beyond the end of the data
   tsforecast impute RUN --out FILE        the data, with what stands in for missing values
   tsforecast bucket INPUT OUT             tables of any size into a folder that all commands take as --data
+  tsforecast live init RUN --out STORE    beliefs of all series into a store
+  tsforecast live serve STORE             keeps them current over HTTP: observations in, forecasts out
   tsforecast tune MODEL --study FOLDER    looks for hyperparameters, on windows before the test part
   tsforecast stream LEARNER --data NAME   predicts, scores and learns from one observation after the other
   tsforecast optimise FUNCTION            looks for the least value of a function, by draws from a belief

@@ -12,6 +12,7 @@ from tsforecast.cli import names, parsing
 from tsforecast.cli.data_options import add_columns, add_forecast
 from tsforecast.cli.decision_parsers import optimise, policy
 from tsforecast.cli.forecast_parsers import impute, predict
+from tsforecast.cli.live_parsers import live, own_parser
 
 DEFAULT_BASELINES = "seasonal_naive,empirical_random_walk,auto_ets"
 DEFAULT_LEARNER = "lofi"
@@ -242,6 +243,7 @@ def train() -> ArgumentParser:
 
 PARSERS: dict[str, Callable[[], PlainParser]] = {
     "bucket": bucket,
+    "live": live,
     "train": train,
     "evaluate": evaluate,
     "compare": compare,
@@ -264,4 +266,6 @@ def parser_of(command: str, arguments: Sequence[str] = names.TRAINED) -> PlainPa
     """
     if command == "train" and not {*names.TRAINED}.isdisjoint(arguments):
         return import_module("tsforecast.cli.train").parser()
+    if command == "live":
+        return own_parser(arguments)[0]
     return PARSERS[command]()

@@ -64,6 +64,15 @@ _RANGES: dict[str, tuple[float, float]] = {
     "warm_up": (1, math.inf),
     "iterations": (1, math.inf),
     "buckets": (1, math.inf),
+    "port": (0, 65_535),
+    "max_items": (1, math.inf),
+    "max_gap": (0, math.inf),
+    "max_batch": (1, math.inf),
+    "max_body": (1, math.inf),
+    "max_connections": (1, math.inf),
+    "rate": (0, math.inf),
+    "burst": (1, math.inf),
+    "snapshot_every": (1, math.inf),
 }
 
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tsforecast.cli import names, parsers, parsing
+from tsforecast.cli.live_parsers import own_parser
 
 
 def check_usage(command: str, arguments: Sequence[str]) -> None:
@@ -21,6 +22,8 @@ def check_usage(command: str, arguments: Sequence[str]) -> None:
         _check_train(arguments)
         return
     parser = parsers.PARSERS[command]()
+    if command == "live":
+        parser, arguments = own_parser(arguments)
     if command == "tune":  # what it does not know is for `train`
         parsing.check_ranges(vars(parser.parse_known_args(list(arguments))[0]))
         return

@@ -52,10 +52,10 @@ def check_entries(
         place = f"series {entry['item_id']!r}" if "item_id" in entry else f"series number {index}"
         _check_start(entry, alias, place)
         target = _check_target(entry, min_length, all_missing, place)
-        _check_values(target, support, largest, f"{place}: the target")
+        check_values(target, support, largest, f"{place}: the target")
         if entry.get("known_future") is not None:
             known = as_numbers(entry["known_future"], f"{place}, known_future")
-            _check_values(known, support, largest, f"{place}: known_future")
+            check_values(known, support, largest, f"{place}: known_future")
         form = {"target": target.shape[:-1], **_check_features(entry, target.shape[-1], future, place)}
         first = first or form
         if form != first:
@@ -112,8 +112,18 @@ def _check_target(entry: dict[str, Any], min_length: int, all_missing: bool, pla
     return target
 
 
-def _check_values(values: np.ndarray, support: str, largest: float, name: str) -> None:
-    """Refuses values that a model could not take, and names the first of them."""
+def check_values(values: np.ndarray, support: str, largest: float, name: str) -> None:
+    """Refuses values that a model could not take, and names the first of them.
+
+    Args:
+        values: Of shape (.., step), NaN where missing.
+        support: See `check_entries`.
+        largest: Likewise.
+        name: What they are, for the message.
+
+    Raises:
+        ValueError: If one is infinite, too large or not in the support.
+    """
     sizes = np.abs(values)
     if np.isinf(sizes).any():
         step = int(np.argwhere(np.isinf(sizes))[0][-1])

@@ -12,6 +12,7 @@ from gluonts.core.component import validated
 from gluonts.dataset.field_names import FieldName
 from gluonts.time_feature import time_features_from_frequency_str
 from gluonts.transform import MapTransformation, TransformedDataset
+from numpy.typing import NDArray
 
 from tsforecast.data.checks import as_numbers
 from tsforecast.data.frequency import calendar_unit, expected_alias_warnings, offset_alias
@@ -27,13 +28,24 @@ _LATENESS = 3  # power of a uniform number by which splits of growing windows ar
 @lru_cache(maxsize=256)
 def _calendar(start: pd.Period, length: int, seasons: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray]:
     """Time features (time, feature) in [-0.5, 0.5], season indices (time, season); cached: series share starts."""
+    return calendar_of(start.ordinal + start.freq.n * np.arange(length), start.freqstr, seasons)
+
+
+def calendar_of(ordinals: NDArray[np.int64], freq: str, seasons: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """Time features (time, feature) in [-0.5, 0.5], and season indices (time, season).
+
+    Args:
+        ordinals: Of periods, in any order.
+        freq: Their frequency, as `pandas.Period` names it.
+        seasons: Names of seasons, see `tsforecast.seasons`.
+    """
     with expected_alias_warnings():
-        times = pd.period_range(start, periods=length, freq=start.freq)
-        functions = time_features_from_frequency_str(_with_features(start.freqstr))
+        times = pd.PeriodIndex.from_ordinals(ordinals, freq=freq)
+        functions = time_features_from_frequency_str(_with_features(freq))
         features = [np.asarray(function(times), dtype=np.float32) for function in functions]
-        steps = start.ordinal // start.freq.n + np.arange(length)
+        steps = ordinals // calendar_unit(freq)[0]
         indices = [np.asarray(season_index(name, times, steps), dtype=np.int64) for name in seasons]
-    stack = lambda parts, dtype: np.stack(parts, -1).astype(dtype) if parts else np.zeros((length, 0), dtype)  # noqa: E731
+    stack = lambda parts, dtype: np.stack(parts, -1).astype(dtype) if parts else np.zeros((len(ordinals), 0), dtype)  # noqa: E731
     return stack(features, np.float32), stack(indices, np.int64)
 
 
@@ -99,7 +111,7 @@ class Prepare(MapTransformation):
         if len(self.dynamic_units):
             covariates = as_numbers(data.get(FieldName.FEAT_DYNAMIC_REAL, np.zeros((0, length)))).astype(np.float64)
             self._expect(data, FieldName.FEAT_DYNAMIC_REAL, len(covariates), len(self.dynamic_units))
-            entry["dynamic_real"] = _standardised(covariates.T[:length], self.dynamic_units).astype(np.float32)
+            entry["dynamic_real"] = standardised(covariates.T[:length], self.dynamic_units).astype(np.float32)
         known = np.full((self.prediction_length, target.shape[1]), np.nan)
         if not is_train and data.get("known_future") is not None:
             given = np.atleast_2d(as_numbers(data["known_future"]).astype(np.float64)).T[: self.prediction_length]
@@ -125,7 +137,7 @@ class Prepare(MapTransformation):
             return np.zeros(0)
         values = as_numbers(data.get(name, ())).astype(np.float64).reshape(-1)
         self._expect(data, name, len(values), len(units))
-        return _standardised(values, units)
+        return standardised(values, units)
 
     def _categories(self, data: dict[str, Any]) -> np.ndarray:
         """Codes of the static categories; -1, which no category has, where the entry has none."""
@@ -150,7 +162,8 @@ class Prepare(MapTransformation):
         return codes.astype(np.int64)
 
 
-def _standardised(values: np.ndarray, units: np.ndarray) -> np.ndarray:
+def standardised(values: np.ndarray, units: np.ndarray) -> np.ndarray:
+    """Numbers (time, column) with their location taken away, divided by their scale; units (column, 2) have both."""
     return (values - units[:, 0]) / units[:, 1]
 
 

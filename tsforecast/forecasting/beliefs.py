@@ -87,18 +87,18 @@ def static_features(entry: Mapping[str, Any]) -> dict[str, np.ndarray]:
 
 def join(beliefs: list[Belief]) -> Belief:
     """Return many beliefs about one series as one belief about many."""
-    return _map(lambda parts, dim: torch.cat(list(parts), dim), beliefs)
+    return map_series(lambda parts, dim: torch.cat(list(parts), dim), beliefs)
 
 
 def split(belief: Belief) -> list[Belief]:
     """Return a belief about many series as many beliefs about one."""
-    whole, series = _wide(belief), len(belief.location)
+    whole, series = own_covariances(belief), len(belief.location)
     # Cloned, so that a series that is kept does not keep its whole batch.
-    return [_map(lambda parts, dim, k=k: parts[0].narrow(dim, k, 1).clone(), [whole]) for k in range(series)]
+    return [map_series(lambda parts, dim, k=k: parts[0].narrow(dim, k, 1).clone(), [whole]) for k in range(series)]
 
 
-def _wide(belief: Belief) -> Belief:
-    """Return the belief with a covariance for each series, where it was shared."""
+def own_covariances(belief: Belief) -> Belief:
+    """Return the belief with a covariance for each series, also where it was shared."""
     state = belief.state
     wide: Gaussian | ParticleState | BankState | PoolState
     if isinstance(state, Gaussian):
@@ -106,7 +106,7 @@ def _wide(belief: Belief) -> Belief:
     elif isinstance(state, BankState):
         wide = state
     elif isinstance(state, PoolState):
-        wide = PoolState(tuple(_wide(member) for member in state.members))
+        wide = PoolState(tuple(own_covariances(member) for member in state.members))
     else:
         wide = replace(state, state=_expanded(state.state, tuple(state.log_weight.shape)))
     return replace(belief, state=wide)
@@ -117,7 +117,7 @@ def _expanded(state: Gaussian, batch: tuple[int, ...]) -> Gaussian:
     return Gaussian(state.mean.expand(*batch, -1), state.cov.expand(*batch, -1, -1))
 
 
-def _map(function: Callable[[Sequence[Tensor], int], Tensor], beliefs: list[Belief]) -> Belief:
+def map_series(function: Callable[[Sequence[Tensor], int], Tensor], beliefs: list[Belief]) -> Belief:
     """Return a belief by a function of corresponding tensors and their dimension of series."""
 
     def of(parts: Sequence[Any], dim: int) -> Any:
@@ -130,7 +130,7 @@ def _map(function: Callable[[Sequence[Tensor], int], Tensor], beliefs: list[Beli
         state = pytree.tree_map(lambda *parts: of(parts, 0), *states)
     elif isinstance(states[0], PoolState):
         members = zip(*(s.members for s in states), strict=True)
-        state = PoolState(tuple(_map(function, list(each)) for each in members))
+        state = PoolState(tuple(map_series(function, list(each)) for each in members))
     else:
         given = Gaussian(of([s.state.mean for s in states], 1), of([s.state.cov for s in states], 1))
         names = [field.name for field in fields(ParticleState) if field.name not in ("state", "begun")]
@@ -185,7 +185,7 @@ def load_beliefs(path: str | Path, net: AbstractForecaster) -> dict[str, LiveBel
         raise ValueError(f"{path} has format {version!r}, this version of tsforecast reads format {FORMAT}")
     if payload.get("signature") != signature(net):
         raise ValueError(f"{path} holds beliefs of another model; filter the history again with this one")
-    like = _plain(_any_belief(net))
+    like = _plain(any_belief(net))
     try:
         known = [_read_row(row, like, net) for row in payload["beliefs"]]
     except (KeyError, TypeError, AttributeError, ValueError, ArithmeticError) as error:
@@ -195,7 +195,7 @@ def load_beliefs(path: str | Path, net: AbstractForecaster) -> dict[str, LiveBel
     return {belief.item_id: belief for belief in known}
 
 
-def _any_belief(net: AbstractForecaster) -> Belief:
+def any_belief(net: AbstractForecaster) -> Belief:
     """Return the belief after one missing step: its tensors are as large as those of all beliefs."""
     data = net.data
     zeros = partial(torch.zeros, device=net.device)

@@ -131,7 +131,7 @@ class StateSpacePredictor(PyTorchPredictor):
         Raises:
             ValueError: If an entry or a frame is not as expected; the message names the series or the row.
         """
-        histories = self._histories()
+        histories = self.histories()
         try:
             yield from histories.predicted(self._entries(dataset, columns, start), num_samples)
         finally:  # also if the caller stops early
@@ -208,7 +208,7 @@ class StateSpacePredictor(PyTorchPredictor):
             ValueError: If an entry is not as expected; the message names the series.
         """
         refuse_frame(dataset)
-        yield from self._histories().imputed(dataset, num_samples)
+        yield from self.histories().imputed(dataset, num_samples)
 
     def filter(self, dataset: Iterable[dict[str, Any]]) -> dict[str, LiveBelief]:
         """Return the belief about every series at the end of its history, to be kept and moved on.
@@ -236,7 +236,7 @@ class StateSpacePredictor(PyTorchPredictor):
         Raises:
             ValueError: If an entry is not as expected or repeats what has been seen; the message names the series.
         """
-        return updated(self._histories(), beliefs, dataset)
+        return updated(self.histories(), beliefs, dataset)
 
     def forecast_from(
         self,
@@ -256,7 +256,7 @@ class StateSpacePredictor(PyTorchPredictor):
         Raises:
             ValueError: If a series is not known, or covariates do not fit; the message names the series.
         """
-        return forecasts_from(self._histories(), beliefs, dataset, num_samples)
+        return forecasts_from(self.histories(), beliefs, dataset, num_samples)
 
     @property
     def has_marginals(self) -> bool:
@@ -265,7 +265,8 @@ class StateSpacePredictor(PyTorchPredictor):
         assert isinstance(net, AbstractForecaster)
         return net.inference.has_marginals
 
-    def _histories(self) -> Histories:
+    def histories(self) -> Histories:
+        """Return the way from entries to batches, beliefs and forecasts, by this model."""
         net = self.prediction_net.eval()
         assert isinstance(net, AbstractForecaster)
         return Histories(

@@ -1,0 +1,84 @@
+"""`tsforecast live init` on files and buckets, and what both commands refuse."""
+
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from tsforecast.cli import main
+from tsforecast.forecasting.predictor import load_predictor
+from tsforecast.live.store import open_store
+
+pytestmark = pytest.mark.usefixtures("unchecked_module")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("live")
+    rng = np.random.default_rng(0)
+    days = pd.date_range("2024-01-01", periods=50, freq="D")
+    parts = [
+        pd.DataFrame(
+            {"item_id": f"shop {k}", "timestamp": days, "sales": 50 + rng.normal(size=50), "kind": "ab"[k % 2]}
+        )
+        for k in range(4)
+    ]
+    pd.concat(parts).to_csv(folder / "sales.csv", index=False)
+    data = ["--data", str(folder / "sales.csv"), "--static_categories", "kind", "--prediction_length", "3"]
+    quick = ["--windows", "2", "--max_epochs", "1", "--num_batches_per_epoch", "1", "--accelerator", "cpu"]
+    assert main(["train", "issm", *data, *quick, "--output", str(folder / "run"), "--quiet"]) == 0
+    return folder
+
+
+def test_a_store_of_buckets_is_that_of_the_file(folder):
+    columns = ["--static_categories", "kind"]
+    assert main(["bucket", str(folder / "sales.csv"), str(folder / "buckets"), "--buckets", "3", *columns]) == 0
+    begin = ["live", "init", str(folder / "run"), "--device", "cpu", "--out"]
+    assert main([*begin, str(folder / "one")]) == 0
+    assert main([*begin, str(folder / "many"), "--data", str(folder / "buckets"), "--prediction-length", "5"]) == 0
+    with open_store(folder / "one") as one, open_store(folder / "many") as many:
+        assert sorted(one.rows.names) == sorted(many.rows.names) == [f"shop {k}" for k in range(4)]
+        assert (one.engine.horizon, many.engine.horizon) == (3, 5)
+        assert one.about.targets == ["sales"]
+        order = torch.tensor([one.rows.index[name] for name in many.rows.names])
+        for mine, theirs in zip(many.rows.parts, one.rows.parts, strict=True):
+            torch.testing.assert_close(mine[:4], theirs[order], rtol=1e-6, atol=1e-6)
+        end = pd.Period(ordinal=int(one.rows.end[0]), freq="D")
+        assert str(end) == "2024-02-20"
+        rows = one.engine.layout.belief(one.rows.gather(np.arange(4)))
+        assert rows.series.static_cat[:, 0].tolist() == [0, 1, 0, 1]
+        (forecast, *_) = one.engine.forecasts(one.rows, np.arange(4), 3)
+    assert main(["predict", str(folder / "run"), "--out", str(folder / "f.csv"), "--device", "cpu"]) == 0
+    expected = pd.read_csv(folder / "f.csv")
+    np.testing.assert_allclose(forecast.quantile(0.9), expected["0.9"][:3], rtol=1e-5)
+    assert load_predictor(folder / "one" / "predictor", "cpu").freq == "D"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["init", "{folder}/run", "--out", "{folder}/run"], "not empty and no store"),
+        (["init", "{folder}/run", "--out", "{folder}/x", "--data", "{folder}/no.csv"], "no.csv"),
+        (["init", "{folder}/run", "--out", "{folder}/x", "--warm_up", "0"], "--warm_up: expected at least 1"),
+        (["init", "{folder}/run"], "expected --out"),
+        (["serve", "{folder}/none"], "there is no store"),
+        (["serve", "{folder}/run"], "is no store, or not finished"),
+        (["serve", "{folder}/run", "--port", "70000"], "--port: expected at most 65535"),
+        (["serve", "{folder}/run", "--host", "0.0.0.0"], "give --token_file"),
+        (["serve", "{folder}/run", "--token_file", "{folder}/sales.csv"], "expected a"),
+        (["serve", "{folder}/run", "--tokens", "x"], "there is no option --tokens"),
+        (["listen"], "invalid choice"),
+        ([], "live init"),
+    ],
+)
+def test_what_can_not_be_is_told(folder, capsys, arguments, said):
+    assert main(["live", *(text.replace("{folder}", str(folder)) for text in arguments)]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_without_fastapi_the_extra_is_named(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    assert main(["live", "serve", "store"]) == 2
+    assert "pip install 'tsforecast[serve]'" in capsys.readouterr().err

@@ -1,0 +1,359 @@
+"""The service over HTTP: answers, refusals, limits and names that mean harm."""
+
+import json
+from urllib.parse import quote
+
+import numpy as np
+import pytest
+
+from tests.forecasting.test_estimator import HORIZON, make_entries, make_estimator
+from tests.live.stores import Source, begin_store, make_store, save_predictor
+from tsforecast.live.guard import LOOPBACK, Guard, Limits, read_token
+from tsforecast.live.owner import Owner, Wanted
+from tsforecast.live.store import open_store
+
+pytest.importorskip("fastapi")
+
+from fastapi.testclient import TestClient
+
+from tsforecast.live.app import Sizes, make_app
+from tsforecast.live.metrics import Metrics
+
+TOKEN = "a-token-of-some-letters"
+NAMES = [
+    "../../etc/passwd",
+    "{{7*7}}",
+    "<script>alert(1)</script>",
+    "a\x00b",
+    "' OR 1=1 --",
+    "ü\u2028",
+    "%2e%2e%2f",
+    " ",
+    "🐘",
+]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    with open_store(make_store(tmp_path_factory.mktemp("live")), max_items=40, max_gap=50) as store:
+        yield store
+
+
+@pytest.fixture(scope="module")
+def client(store):
+    app = make_app(Owner(store), Sizes(observations=100, items=20, cells=2000))
+    with TestClient(app, base_url="http://localhost") as client:
+        yield client
+
+
+def send(client, *rows, **more):
+    return client.post("/observations", json={"observations": list(rows), **more})
+
+
+def row(item, time, value=1.0, **more):
+    return {"item": item, "time": time, "value": value, **more}
+
+
+def next_time(client, item):
+    return client.get(f"/items/{item}").json()["next_time"]
+
+
+def test_observations_move_a_series_and_its_forecasts(client):
+    before = next_time(client, "s0")
+    forecast = client.get("/forecasts", params={"item": "s0", "steps": 2}).json()["forecasts"][0]
+    assert forecast["times"][0] == before
+    answer = send(client, row("s0", before, 9.0, sequence=3), row("s0", before, 9.0), row("s0", "2024-01-02", 9.0))
+    assert answer.json() == {"counts": {"applied": 1, "repeated": 1, "late": 1}, "refused": []}
+    later = client.get("/forecasts", params={"item": "s0", "steps": 2}).json()["forecasts"][0]
+    assert later["times"] == [forecast["times"][1], next_time_after(forecast["times"][1])]
+    assert later["mean"][0] > forecast["mean"][1]
+    assert client.get("/items/s0").json()["sequence"] == 3
+
+
+def next_time_after(time):
+    return str(np.datetime64(time) + np.timedelta64(1, "D"))
+
+
+def test_forecasts_are_those_of_the_predictor(client, store):
+    request = {"items": ["s1", "s3"], "quantiles": [0.05, 0.5, 0.95], "known": {"s3": [None, 4.5]}, "paths": 3}
+    answer = client.post("/forecasts", json=request)
+    assert answer.status_code == 200, answer.text
+    first, second = answer.json()["forecasts"]
+    assert (first["item"], second["item"], len(first["times"])) == ("s1", "s3", HORIZON)
+    (expected,) = store.engine.forecasts(store.rows, np.array([1]), HORIZON)
+    for level in (0.05, 0.5, 0.95):
+        np.testing.assert_allclose(first["quantiles"][f"{level:g}"], expected.quantile(level), rtol=1e-5)
+    np.testing.assert_allclose(first["mean"], expected.mean, rtol=1e-5)
+    assert second["quantiles"]["0.05"][1] == second["quantiles"]["0.95"][1] == pytest.approx(4.5)
+    assert np.shape(second["paths"]) == (3, HORIZON)
+    np.testing.assert_allclose(np.array(second["paths"])[:, 1], 4.5, rtol=1e-6)
+
+
+def test_a_fault_of_one_request_is_not_that_of_another(store):
+    """Requests that wait together are computed together."""
+
+    owner = Owner(store)
+    far = np.full((1, 1, 1), 1e30)
+    asked = [
+        owner.forecast(Wanted([item], 1, (0.5,), 0, future))
+        for item, future in (("s1", None), ("nobody", None), ("s2", far), ("s2", None))
+    ]
+    assert asked[0].result()[0].quantiles.shape == (1, 1)
+    with pytest.raises(KeyError):
+        asked[1].result()
+    with pytest.raises(ValueError, match="known_future"):
+        asked[2].result()
+    assert asked[3].result()[0].quantiles.shape == (1, 1)
+    owner.close()
+
+
+def test_a_new_series_begins_and_the_room_for_them_ends(client):
+    assert send(client, row("begins", "2030-01-01")).json()["counts"] == {"applied": 1}
+    found = client.get("/items/begins").json()
+    assert found["warming_up"]
+    assert client.get("/items/nobody").status_code == 404
+    answer = send(client, *(row(f"many {k}", "2030-01-01") for k in range(60))).json()
+    assert answer["counts"]["full"] >= 20
+    assert "as many series" in answer["refused"][0]["reason"]
+    assert send(client, row("begins", "2040-01-01")).json()["counts"] == {"applied": 0, "gap": 1}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"observations": [{"item": "s0", "time": "2030-01-01"}]},
+        {"observations": [row("s0", "2030-01-01", "3")]},
+        {"observations": [row("s0", "2030-01-01", True)]},
+        {"observations": [row("s0", "2030-01-01", [1.0, 2.0])]},
+        {"observations": [row("s0", "yesterday")]},
+        {"observations": [row("s0", 20300101)]},
+        {"observations": [row("s0", "2030-01-01T00:00:00Z")]},
+        {"observations": [row("", "2030-01-01")]},
+        {"observations": [row("x" * 201, "2030-01-01")]},
+        {"observations": [row(5, "2030-01-01")]},
+        {"observations": [row("s0", "2030-01-01", sequence=1.5)]},
+        {"observations": [row("s0", "2030-01-01", sequence=-1)]},
+        {"observations": [row("s0", "2030-01-01", covariates=[1.0])]},
+        {"observations": [row("s0", "2030-01-01", weight=1)]},
+        {"observations": [], "model": "x"},
+        {"observations": {}},
+        [],
+        None,
+    ],
+)
+def test_what_is_not_an_observation_is_refused_and_nothing_of_it_applied(client, store, body):
+    before = store.number
+    if isinstance(body, dict) and isinstance(body["observations"], list):
+        body = {**body, "observations": [row("s4", next_time(client, "s4")), *body["observations"]]}
+    answer = client.post("/observations", json=body)
+    assert answer.status_code == 422, answer.text
+    assert store.number == before
+    assert "x" * 50 not in answer.text  # what was sent is not repeated
+
+
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity", "1e999", "1e301"])
+def test_numbers_that_are_none_are_refused(client, value):
+    text = '{"observations": [{"item": "s0", "time": "2030-01-01", "value": ' + value + "}]}"
+    answer = client.post("/observations", content=text, headers={"content-type": "application/json"})
+    assert answer.status_code == 422, answer.text
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[" * 50_000, '{"observations": [{"item": "\\ud800", "time": "", "value": 1}]}', "\xff"]
+)
+def test_what_is_no_json_is_refused(client, text):
+    answer = client.post("/observations", content=text.encode("latin-1"), headers={"content-type": "application/json"})
+    assert answer.status_code in (400, 422)
+
+
+@pytest.mark.parametrize(
+    ("change", "status"),
+    [
+        ({"items": []}, 422),
+        ({"items": ["nobody"]}, 404),
+        ({"items": ["s1"] * 21}, 413),
+        ({"paths": 1000}, 413),
+        ({"steps": 0}, 422),
+        ({"steps": HORIZON + 1}, 422),
+        ({"quantiles": [0.0]}, 422),
+        ({"quantiles": [1.5]}, 422),
+        ({"quantiles": []}, 422),
+        ({"known": {"s2": [1.0]}}, 422),
+        ({"known": {"s1": [1.0] * (HORIZON + 1)}}, 422),
+        ({"known": {"s1": [[1.0, 2.0]]}}, 422),
+        ({"known": {"s1": [1e30]}}, 422),
+        ({"covariates": {"s1": [[1.0]]}}, 422),
+        ({"seed": 1}, 422),
+    ],
+)
+def test_forecasts_that_can_not_be_made_are_refused(client, change, status):
+    assert client.post("/forecasts", json={"items": ["s1"], **change}).status_code == status
+
+
+def test_names_are_data(tmp_path):
+    path = make_store(tmp_path)
+    with open_store(path) as store, TestClient(make_app(Owner(store)), base_url="http://localhost") as client:
+        files = sorted(path.rglob("*"))
+        for name in NAMES:
+            assert send(client, row(name, "2030-01-01")).json()["counts"] == {"applied": 1}
+            assert client.post("/forecasts", json={"items": [name]}).json()["forecasts"][0]["item"] == name
+            found = client.get("/items/" + quote(name, safe=""))
+            if not name.startswith(("..", "%")):  # clients take dots out of a path, and this one decodes it twice
+                assert found.json()["item"] == name
+        assert sorted(path.rglob("*")) == files
+
+
+def test_too_many_observations_are_refused(client):
+    assert send(client, *(row("s0", "2030-01-01") for _ in range(101))).status_code == 413
+
+
+def guarded(owner, **limits):
+    return TestClient(Guard(make_app(owner), Limits(**limits)), base_url="http://localhost")
+
+
+@pytest.fixture
+def answering(store):
+    """An owner for a test of what comes before him, who is not started with the client."""
+    owner = Owner(store)
+    yield owner
+    owner.close()
+
+
+def test_requests_need_the_token_all_but_health(answering):
+    client = guarded(answering, token=TOKEN)
+    assert client.get("/health").json()["status"] == "ok"
+    for headers in ({}, {"Authorization": TOKEN}, {"Authorization": f"Bearer {TOKEN}x"}, {"Authorization": "Bearer "}):
+        for path in ("/items/s0", "/openapi.json", "/forecasts?item=s0"):
+            answer = client.get(path, headers=headers)
+            assert answer.status_code == 401
+            assert answer.headers["www-authenticate"] == "Bearer"
+        assert client.post("/observations", json={"observations": []}, headers=headers).status_code == 401
+    known = {"Authorization": f"Bearer {TOKEN}"}
+    assert client.get("/items/s0", headers=known).status_code == 200
+    assert "/observations" in client.get("/openapi.json", headers=known).json()["paths"]
+
+
+def test_a_page_of_a_browser_reaches_nothing(answering):
+    client = guarded(answering, hosts=LOOPBACK)
+    assert client.get("/health", headers={"Host": "evil.example"}).status_code == 421
+    assert client.get("/health", headers={"Host": "localhost:8000"}).status_code == 200
+    assert client.get("/health", headers={"Host": "[::1]:8000"}).status_code == 200
+    body = json.dumps({"observations": []})
+    assert client.post("/observations", content=body, headers={"content-type": "text/plain"}).status_code == 415
+    assert client.post("/observations", content=body).status_code == 415
+
+
+def test_bodies_and_rates_have_limits(answering):
+    client = guarded(answering, most_bytes=1000)
+    parts = (b"x" * 100 for _ in range(20))
+    headers = {"content-type": "application/json"}
+    assert client.post("/observations", content=b"x" * 1001, headers=headers).status_code == 413
+    assert client.post("/observations", content=parts, headers=headers).status_code == 413
+    assert client.post("/observations", json={"observations": []}).status_code == 200
+    client = guarded(answering, rate=0.001, burst=3)
+    assert [client.get("/health").status_code for _ in range(5)] == [200, 200, 200, 429, 429]
+    assert client.get("/health").headers["retry-after"] == "1"
+
+
+def test_metrics_count_requests_and_observations(answering):
+    metrics = Metrics(answering)
+    client = TestClient(Guard(make_app(answering, metrics=metrics), Limits(most_bytes=1000), metrics.note))
+    assert send(client, row("s0", "2024-01-02")).json()["counts"] == {"applied": 0, "late": 1}
+    assert client.get("/secret/item/1").status_code == 404
+    assert (
+        client.post("/observations", content=b" " * 2000, headers={"content-type": "application/json"}).status_code
+        == 413
+    )
+    answer = client.get("/metrics")
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+    for line in (
+        'tsforecast_observations_total{outcome="late"} 1.0',
+        'tsforecast_requests_total{path="observations",status="200"} 1.0',
+        'tsforecast_requests_total{path="observations",status="413"} 1.0',
+        'tsforecast_requests_total{path="other",status="404"} 1.0',
+        'tsforecast_request_seconds_count{path="observations"} 2.0',
+        "tsforecast_healthy 1.0",
+    ):
+        assert line in answer.text.splitlines()
+    assert "secret" not in answer.text
+
+
+def test_a_store_whose_disk_has_failed_says_so(answering, store):
+    client = guarded(answering)
+    store.failed = True
+    try:
+        assert client.get("/health").status_code == 503
+        answer = client.post("/observations", json={"observations": [row("s0", "2030-01-01")]})
+        assert answer.status_code == 503
+        assert client.get("/forecasts", params={"item": "s0"}).status_code == 200
+    finally:
+        store.failed = False
+
+
+def test_more_observations_than_may_wait_are_turned_away(store):
+    owner = Owner(store, waiting=3)
+    client = guarded(owner)
+    rows = [row("s0", "2024-01-02") for _ in range(4)]
+    assert client.post("/observations", json={"observations": rows}).status_code == 503
+    assert client.post("/observations", json={"observations": rows[:3]}).status_code == 200
+    owner.close()
+
+
+@pytest.mark.parametrize("text", ["short", "two words of letters", "ünïcödë-token-of-letters", ""])
+def test_a_token_is_one_word(tmp_path, text):
+    path = tmp_path / "token"
+    path.write_text(text)
+    with pytest.raises(ValueError, match="expected a token"):
+        read_token(path)
+    path.write_text(f"{TOKEN}\n")
+    assert read_token(path) == TOKEN
+
+
+def test_covariates_come_with_observations_and_forecasts(tmp_path):
+
+    rng = np.random.default_rng(1)
+    entries = [
+        {**e, "feat_dynamic_real": 5 + rng.normal(size=(1, len(e["target"]) + HORIZON))} for e in make_entries(count=2)
+    ]
+    predictor = make_estimator("issm", epochs=1).train(entries)
+    save_predictor(predictor, tmp_path / "predictor")
+    first = [{**e, "target": e["target"][:30]} for e in entries]
+    begin_store(tmp_path / "store", tmp_path / "predictor", [Source("all", lambda: first)], device="cpu")
+    ends = {e["item_id"]: e["start"] + len(e["target"]) for e in entries}
+    with (
+        open_store(tmp_path / "store") as store,
+        TestClient(make_app(Owner(store)), base_url="http://localhost") as client,
+    ):
+        for k in range(30, 41):
+            rows = [
+                row(e["item_id"], str(e["start"] + k), None if np.isnan(e["target"][k]) else float(e["target"][k]),
+                    covariates=e["feat_dynamic_real"][:, k].tolist())
+                for e in entries if k < len(e["target"])
+            ]  # fmt: skip
+            assert send(client, *rows).json()["counts"] == {"applied": len(rows)}
+        assert send(client, row("s0", str(ends["s0"] + 1), covariates=[1.0])).json()["counts"]["covariates"] == 1
+        assert send(client, row("s0", str(ends["s0"]))).status_code == 422
+        given = {e["item_id"]: e["feat_dynamic_real"][:, len(e["target"]) :].T.tolist() for e in entries}
+        answer = client.post("/forecasts", json={"items": ["s0", "s1"], "covariates": given})
+        assert client.post("/forecasts", json={"items": ["s0"]}).status_code == 422
+        news = [{**e, "start": e["start"] + 30, "target": e["target"][30:]} for e in entries]
+        news = [{**e, "feat_dynamic_real": e["feat_dynamic_real"][:, 30:]} for e in news]
+        whole = predictor.update(predictor.filter(first), news)
+        futures = [
+            {"item_id": e["item_id"], "feat_dynamic_real": e["feat_dynamic_real"][:, len(e["target"]) :]}
+            for e in entries
+        ]
+        for mine, theirs in zip(
+            answer.json()["forecasts"], predictor.forecast_from(whole, futures, num_samples=0), strict=True
+        ):
+            np.testing.assert_allclose(mine["quantiles"]["0.9"], theirs.quantile(0.9), rtol=1e-4)
+
+
+def test_what_goes_wrong_in_the_program_is_not_told(answering, store, monkeypatch):
+    client = TestClient(
+        Guard(make_app(answering), Limits()), base_url="http://localhost", raise_server_exceptions=False
+    )
+    monkeypatch.setattr(store.engine.net.inference.__class__, "marginals", None)
+    answer = client.get("/forecasts", params={"item": "s0"})
+    assert answer.status_code == 500
+    assert "NoneType" not in answer.text

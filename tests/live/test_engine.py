@@ -1,0 +1,143 @@
+"""Beliefs that micro-batches move are those of filtering at once."""
+
+import numpy as np
+import pytest
+import torch
+
+from tests.forecasting.test_estimator import HORIZON, make_entries, make_estimator
+from tests.live.stores import FIRST, begun, day, make_store, observations, steps_of, trained
+from tsforecast.forecasting.beliefs import LiveBelief, join
+from tsforecast.live.engine import Engine
+from tsforecast.live.layout import Layout
+from tsforecast.live.rules import Rules
+from tsforecast.live.store import open_store
+
+
+def stacked(engine, beliefs: dict[str, LiveBelief]):
+    return engine.layout.stack(join([one.belief for one in beliefs.values()]))
+
+
+@pytest.mark.parametrize("model", ["issm", "bank", "pool", "rsgls-issm"])
+def test_a_stacked_belief_comes_back(model):
+    predictor = trained(model)
+    torch.manual_seed(0)
+    belief = join([one.belief for one in predictor.filter(make_entries()).values()])
+    layout = Layout(predictor.prediction_net)
+    parts = layout.stack(belief)
+    assert all(len(part) == 5 for part in parts)
+    again = layout.stack(layout.belief(parts))
+    assert all(torch.equal(a, b) for a, b in zip(parts, again, strict=True))
+    for one, other in zip(Layout(predictor.prediction_net).stack(layout.belief(parts)), parts, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=0)
+    spread = [x for x in torch.utils._pytree.tree_leaves(belief) if isinstance(x, torch.Tensor)]
+    back = [x for x in torch.utils._pytree.tree_leaves(layout.belief(parts)) if isinstance(x, torch.Tensor)]
+    for a, b in zip(spread, back, strict=True):
+        torch.testing.assert_close(a.expand_as(b), b, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("model", ["issm", "bank"])
+@pytest.mark.parametrize("spans", [[(30, 31), (31, 36), (36, 44)], [(30, 44)]])
+def test_observations_one_by_one_equal_an_update_with_all(tmp_path, model, spans):
+    entries = make_entries()
+    predictor = trained(model)
+    whole = predictor.update(
+        predictor.filter(begun(entries)),
+        [{**e, "start": e["start"] + FIRST, "target": e["target"][FIRST:]} for e in entries],
+    )
+    with open_store(make_store(tmp_path, model)) as store:
+        for first, last in spans:
+            (outcomes,) = store.observe([steps_of(entries, first, last)])
+            assert set(outcomes) == {"applied"}
+        assert store.rows.names == [e["item_id"] for e in entries]
+        assert store.rows.end[:5].tolist() == [one.end.ordinal for one in whole.values()]
+        for mine, theirs in zip(store.rows.parts, stacked(store.engine, whole), strict=True):
+            torch.testing.assert_close(mine[:5], theirs, rtol=1e-4, atol=2e-5)
+        forecasts = store.engine.forecasts(store.rows, np.arange(5), HORIZON)
+        for forecast, other in zip(forecasts, predictor.forecast_from(whole, num_samples=0), strict=True):
+            assert (forecast.item_id, forecast.start_date) == (other.item_id, other.start_date)
+            np.testing.assert_allclose(forecast.quantile(0.9), other.quantile(0.9), rtol=1e-5)
+
+
+def test_filtering_in_float64_agrees_to_rounding():
+    """What the test above allows for is the rounding of float32."""
+    entries = make_entries()
+    estimator = make_estimator("issm", epochs=1, scaling="none", transformation="none")
+    predictor = estimator.train(entries)
+    predictor.prediction_net.double()
+    engine = Engine(predictor, warm_up=5)
+    whole = predictor.filter(entries)
+    rows = engine.empty()
+    rules = Rules(1, 100, 100)
+    for number, (first, last) in enumerate([(0, 12), (12, 13), (13, 30), (30, 44)]):
+        steps, _ = rules.sift(rows, [steps_of(entries, first, last)], number)
+        engine.commit(rows, engine.moved(rows, steps))
+    assert not rows.young
+    for mine, theirs in zip(rows.parts, stacked(engine, whole), strict=True):
+        torch.testing.assert_close(mine[:5], theirs, rtol=1e-9, atol=1e-9)
+
+
+def test_a_series_that_begins_is_as_filtering_it_from_its_first_value(tmp_path):
+    entries = make_entries(count=3)
+    predictor = trained("issm")
+    with open_store(make_store(tmp_path, entries=begun(entries[:1]), warm_up=20)) as store:
+        for last in range(1, 20):
+            store.observe([steps_of(entries[1:], last - 1, last)])
+        whole = predictor.filter(begun(entries, 19)[1:])
+        assert store.rows.names == ["s0", "s1", "s2"]
+        assert {*store.rows.young} == {1, 2}
+        for mine, theirs in zip(store.rows.parts, stacked(store.engine, whole), strict=True):
+            torch.testing.assert_close(mine[1:3], theirs, rtol=1e-5, atol=1e-6)
+        for last in range(20, 34):
+            store.observe([steps_of(entries[1:], last - 1, last)])
+        assert not store.rows.young  # and they keep their scales from here on
+
+
+def test_a_gap_is_missing_values(tmp_path):
+    entries = make_entries(missing=False)
+    with open_store(make_store(tmp_path, entries=begun(entries))) as store:
+        ends = store.rows.end[:2].copy()
+        store.observe([observations(["s0", "s1"], [ends[0] + 3, ends[1] + 1], [5.0, 6.0])])
+        got = [part[:2].clone() for part in store.rows.parts]
+        assert store.rows.end[:2].tolist() == [ends[0] + 4, ends[1] + 2]
+    (tmp_path / "other").mkdir()
+    with open_store(make_store(tmp_path / "other", entries=begun(entries))) as store:
+        for k in range(4):
+            items = ["s0", "s1"][: 2 if k < 2 else 1]
+            values = [5.0 if k == 3 else np.nan, 6.0 if k == 1 else np.nan][: len(items)]
+            store.observe([observations(items, ends[: len(items)] + k, values)])
+        for mine, theirs in zip(store.rows.parts, got, strict=True):
+            torch.testing.assert_close(mine[:2], theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_a_value_too_far_away_counts_as_missing(tmp_path):
+    with open_store(make_store(tmp_path)) as store:
+        end = int(store.rows.end[0])
+        store.observe([observations(["s0"], [end], [1e30])])
+        assert store.far == 1
+        far = [part[:1].clone() for part in store.rows.parts]
+    (tmp_path / "other").mkdir()
+    with open_store(make_store(tmp_path / "other")) as store:
+        store.observe([observations(["s0"], [end], [np.nan])])
+        for mine, theirs in zip(store.rows.parts, far, strict=True):
+            assert torch.equal(mine[:1], theirs)
+
+
+def test_what_if_values_are_taken_as_given(tmp_path):
+    with open_store(make_store(tmp_path)) as store:
+        future = np.full((1, HORIZON, 1), np.nan)
+        future[0, 1] = 7.5
+        (forecast,) = store.engine.forecasts(store.rows, np.array([2]), HORIZON, future)
+        assert forecast.quantile(0.1)[1] == forecast.quantile(0.9)[1] == pytest.approx(7.5)
+        assert forecast.quantile(0.1)[0] < forecast.quantile(0.9)[0]
+
+
+def test_times_are_those_of_periods():
+    calendar = Engine(trained("issm"), 5).calendar
+    assert calendar.ordinals_of(["2024-01-02", "2024-01-02T23:59:59.5"]).tolist() == [day("2024-01-02")] * 2
+    assert calendar.stamps(day("2024-02-28"), 3) == [f"2024-{d}T00:00:00" for d in ("02-28", "02-29", "03-01")]
+    for wrong in ("now", "2024", "2024-02-31", "2024-01-02T00:00Z", "1200-01-01", "٢٠٢٤-01-01", ""):
+        with pytest.raises(ValueError, match="expected"):
+            calendar.ordinals_of(["2024-01-01", wrong])
+    far = np.array([0, 10**6])
+    for a, b in zip(calendar.at(far), calendar.at(far[:1]), strict=True):
+        np.testing.assert_array_equal(a[:1], b)

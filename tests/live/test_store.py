@@ -1,0 +1,219 @@
+"""A store that is opened again is as it was; one that is damaged says so."""
+
+import json
+import shutil
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+
+from tests.forecasting.test_estimator import make_entries
+from tests.live.stores import begun, make_store, observations, same_rows, steps_of
+from tsforecast.live.beginning import Source, begin_store
+from tsforecast.live.log import Log
+from tsforecast.live.snapshot import read_rows, write_rows
+from tsforecast.live.steps import Steps
+from tsforecast.live.store import StoreError, open_store
+
+
+def traffic(entries, seed=0):
+    """Micro-batches of requests: series that are known and new, gaps, repeats and missing values, in any mixture."""
+    rng = np.random.default_rng(seed)
+    entries = [*entries, *({**e, "item_id": f"new {e['item_id']}"} for e in entries[:2])]
+    place = {e["item_id"]: 30 if e["item_id"].startswith("s") else 0 for e in entries}
+    for _ in range(6):
+        requests = []
+        for _ in range(rng.integers(1, 4)):
+            found = []
+            for entry in entries:
+                item = entry["item_id"]
+                if rng.random() < 0.6 and place[item] < len(entry["target"]):
+                    found.append((item, entry["start"].ordinal + place[item], entry["target"][place[item]]))
+                    place[item] += rng.choice([0, 1, 1, 1, 3])
+            if found:
+                requests.append(observations(*zip(*found, strict=True)))
+        yield requests
+
+
+@pytest.mark.usefixtures("unchecked_types")
+@pytest.mark.parametrize("model", ["issm", "pool", "rsgls-issm"])
+def test_a_restart_from_the_log_equals_a_service_that_was_never_stopped_to_the_bit(tmp_path, model):
+    never = make_store(tmp_path, model)
+    often = tmp_path / "often"
+    shutil.copytree(never, often)
+    batches = [requests for requests in traffic(make_entries()) if requests]
+    with open_store(never) as store:
+        outcomes = [store.observe(requests) for requests in batches]
+        for first in (0, 2, 4):
+            with open_store(often) as other:  # applies the log of all before
+                assert [other.observe(requests) for requests in batches[first : first + 2]] == outcomes[
+                    first : first + 2
+                ]
+                if first == 2:
+                    other.snapshot()
+                    other.observe([observations(["s0"], [0], [1.0])])  # late: nothing to log
+        with open_store(often) as other:
+            same_rows(other.rows, store.rows)
+            assert other.number == store.number
+        rows = np.arange(len(store.rows))
+        store.snapshot()
+        kept = [part.clone() for part in store.rows.parts]
+        store.engine.forecasts(store.rows, rows, 2, num_samples=3)
+        assert all(torch.equal(a, b) for a, b in zip(kept, store.rows.parts, strict=True))
+    assert sorted(p.name for p in never.iterdir()) == [
+        f"log-{store.number:016d}.bin", "predictor", f"snapshot-{store.number:016d}", "store.json"
+    ]  # fmt: skip
+
+
+def test_what_becomes_of_a_series_does_not_depend_on_its_batch_mates_but_for_rounding(tmp_path):
+    entries = make_entries()
+    with open_store(make_store(tmp_path)) as store:
+        store.observe([steps_of(entries, 30, 31)])
+        together = [part[:1].clone() for part in store.rows.parts]
+    (tmp_path / "other").mkdir()
+    with open_store(make_store(tmp_path / "other")) as store:
+        store.observe([steps_of(entries[:1], 30, 31)])
+        for mine, theirs in zip(store.rows.parts, together, strict=True):
+            torch.testing.assert_close(mine[:1], theirs, rtol=1e-6, atol=1e-6)
+
+
+def test_a_failed_computation_leaves_neither_record_nor_change(tmp_path, monkeypatch):
+    entries = make_entries()
+    with open_store(make_store(tmp_path)) as store:
+        size = store.log_bytes
+        monkeypatch.setattr(store.engine.net.inference.__class__, "filter", None)
+        with pytest.raises(TypeError):
+            store.observe([steps_of(entries, 30, 31)])
+        monkeypatch.undo()
+        assert (store.log_bytes, store.number) == (size, 0)
+        assert set(store.observe([steps_of(entries, 30, 31)])[0]) == {"applied"}
+
+
+def test_a_disk_that_fails_stops_the_store_but_what_was_acknowledged_is_kept(tmp_path, monkeypatch):
+    entries = make_entries()
+    path = make_store(tmp_path)
+    with open_store(path) as store:
+        store.observe([steps_of(entries, 30, 31)])
+        kept = store.rows.end[:5].copy()
+
+        def fails(self):
+            raise OSError(5, "Input/output error")
+
+        monkeypatch.setattr(Log, "flush", fails)
+        with pytest.raises(StoreError, match="could not be written"):
+            store.observe([steps_of(entries, 31, 32)])
+        monkeypatch.undo()
+        with pytest.raises(StoreError, match="has failed"):
+            store.observe([steps_of(entries, 31, 32)])
+        np.testing.assert_array_equal(store.rows.end[:5], kept)
+    with open_store(path) as store:
+        assert (store.rows.end[:5] >= kept).all()
+
+
+def test_a_beginning_that_was_stopped_goes_on_with_the_parts_that_are_there(tmp_path):
+    entries = begun(make_entries())
+    whole = make_store(tmp_path, entries=entries)
+    read = []
+
+    def entries_of(part, stops=False):
+        if stops:
+            raise KeyboardInterrupt
+        read.append(part)
+        return entries[part::2]
+
+    def sources(stops):
+        return [Source("even", partial(entries_of, 0)), Source("odd", partial(entries_of, 1, stops))]
+
+    path = tmp_path / "parts"
+    begin = partial(begin_store, path, tmp_path / "predictor-issm", device="cpu")
+    with pytest.raises(KeyboardInterrupt):
+        begin(sources(True))
+    with pytest.raises(ValueError, match="no store, or not finished"), open_store(path):
+        pass
+    with pytest.raises(ValueError, match="begun with other warm_up"):
+        begin(sources(False), warm_up=33)
+    with pytest.raises(ValueError, match="begun with other sources"):
+        begin([Source("else", partial(entries_of, 0))])
+    assert begin(sources(False)) == 5
+    assert read == [0, 1]
+    with open_store(path) as store, open_store(whole) as other:
+        assert store.rows.names == ["s0", "s2", "s4", "s1", "s3"]
+        order = torch.tensor([other.rows.index[name] for name in store.rows.names])
+        for mine, theirs in zip(store.rows.parts, other.rows.parts, strict=True):
+            torch.testing.assert_close(mine[:5], theirs[order], rtol=1e-5, atol=1e-5)
+    with pytest.raises(ValueError, match="is a store already"):
+        begin(sources(False))
+    with pytest.raises(ValueError, match="not empty and no store"):
+        begin_store(tmp_path, tmp_path / "predictor-issm", sources(False))
+
+
+def test_a_series_twice_is_refused(tmp_path):
+    entries = begun(make_entries(count=2))
+    with pytest.raises(ValueError, match="name of its own for each series, got 's0' twice"):
+        make_store(tmp_path, entries=[*entries, entries[0]], parts=3)
+
+
+def test_one_process_at_a_time_has_a_store(tmp_path):
+    path = make_store(tmp_path)
+    with open_store(path), pytest.raises(ValueError, match="in use"), open_store(path):
+        pass
+
+
+@pytest.mark.parametrize("name", ["part_00.npy", "names.npy", "end.npy"])
+def test_a_damaged_snapshot_is_refused(tmp_path, name):
+    path = make_store(tmp_path)
+    file = path / "snapshot-0000000000000000" / name
+    whole = bytearray(file.read_bytes())
+    whole[-1] ^= 1
+    file.write_bytes(whole)
+    with pytest.raises(ValueError, match="checksum"), open_store(path):
+        pass
+
+
+def test_arrays_of_objects_are_not_read(tmp_path):
+    """An array whose contents are a pickle, with a manifest that vouches for it."""
+    path = make_store(tmp_path)
+    folder = path / "snapshot-0000000000000000"
+    np.save(folder / "end.npy", np.array([print] * 5, dtype=object), allow_pickle=True)
+    from tsforecast.data.buckets import checksum
+
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["files"]["end.npy"] = checksum(folder / "end.npy")
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(ValueError, match="allow_pickle"), open_store(path):
+        pass
+
+
+def test_a_changed_model_a_missing_snapshot_or_another_format_is_refused(tmp_path):
+    path = make_store(tmp_path)
+    (path / "predictor" / "more").write_text("")
+    with pytest.raises(ValueError, match="not the model with which the store began"), open_store(path):
+        pass
+    (path / "predictor" / "more").unlink()
+    about = json.loads((path / "store.json").read_text())
+    for change, message in (({"format": 2}, "expected format 1, got 2"), ({"identity": "../.."}, "is damaged")):
+        (path / "store.json").write_text(json.dumps(about | change))
+        with pytest.raises(ValueError, match=message), open_store(path):
+            pass
+    (path / "store.json").write_text(json.dumps(about))
+    (path / "snapshot-0000000000000000").rename(path / "elsewhere")
+    with pytest.raises(ValueError, match="has no snapshot"), open_store(path):
+        pass
+
+
+def test_rows_and_micro_batches_come_back(tmp_path):
+    with open_store(make_store(tmp_path)) as store:
+        store.observe([observations(["\0/../ü\u2028"], [3], [1.5], [9])])
+        write_rows(tmp_path / "rows", store.rows, 5)
+        again, number = read_rows(tmp_path / "rows", store.engine.empty())
+        same_rows(again, store.rows)
+        assert number == 5
+    numbers = np.array([[1.0, np.nan], [-0.0, np.inf]])
+    steps = Steps(2**40, ["ü"], np.array([1, 2]), np.array([-5, 6]), np.array([0, 1]), numbers, np.zeros((2, 0)))
+    again = Steps.from_bytes(steps.to_bytes())
+    assert (again.number, again.names) == (steps.number, steps.names)
+    for name in ("rows", "ordinals", "sequences", "values", "covariates"):
+        np.testing.assert_array_equal(getattr(again, name), getattr(steps, name))
+    with pytest.raises(ValueError, match="expected a micro-batch"):
+        Steps.from_bytes(steps.to_bytes()[:-8])

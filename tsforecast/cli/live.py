@@ -1,0 +1,147 @@
+"""`tsforecast live init` and `tsforecast live serve`: beliefs of a trained model that a service keeps current."""
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from jsonargparse import Namespace
+
+from tsforecast.cli import live_parsers, options, parsing, runs
+from tsforecast.cli.train import settings
+from tsforecast.data import Columns, ForecastTask, read_task
+from tsforecast.data.buckets import (
+    Bucket,
+    categories_of,
+    checksum,
+    is_buckets,
+    read_survey,
+    refuse_other_frequency,
+    selected,
+)
+from tsforecast.data.table import bucket_task
+from tsforecast.live.beginning import Source, begin_store
+from tsforecast.live.guard import LOOPBACK, Guard, Limits, read_token
+from tsforecast.live.owner import Owner
+from tsforecast.live.snapshot import digest
+from tsforecast.live.store import open_store
+
+log = logging.getLogger(__name__)
+
+
+def run(argv: Sequence[str]) -> int:
+    """Begins or serves a store.
+
+    Args:
+        argv: Arguments of the command.
+
+    Raises:
+        ArgumentError: If the arguments are not understood.
+        ValueError: If the run, the data, the store or an option is not as expected.
+        FileNotFoundError: If a file or folder is missing.
+        OSError: If a file can not be written.
+    """
+    commands: dict[str, Callable[[Namespace], None]] = {"init": _init, "serve": _serve}
+    parser, arguments = live_parsers.own_parser(argv)
+    chosen = parser.parse_args(arguments)
+    if not argv or argv[0] not in commands:
+        raise ValueError(f"expected `{parsing.typed('live')} init` or `{parsing.typed('live')} serve`")
+    parsing.check_ranges(chosen)
+    commands[argv[0]](chosen)
+    return 0
+
+
+def _init(chosen: Namespace) -> None:
+    """Writes a store."""
+    folder, record = options.trained_run(chosen)
+    trained = settings(folder, record)
+    columns = options.columns(chosen, runs.columns_of_run(record) or options.columns(trained))
+    series = begin_store(
+        chosen.out,
+        folder / runs.PREDICTOR,
+        _sources(chosen, record, trained, columns),
+        prediction_length=chosen.prediction_length,
+        targets=columns.targets,
+        warm_up=chosen.warm_up,
+        seed=chosen.seed,
+        device=chosen.device,
+    )
+    told = chosen.out, series, parsing.typed("live"), chosen.out
+    log.info("%s: beliefs of %d series; `%s serve %s` keeps them current", *told)
+
+
+def _sources(chosen: Namespace, record: dict[str, Any], trained: Namespace, columns: Columns) -> list[Source]:
+    """The parts of the data: buckets, or one file."""
+    split = record["split"]
+    drop = chosen.drop_unusable or trained.drop_unusable
+    path = Path(chosen.data or trained.data or "")
+    if (chosen.data or trained.data) and is_buckets(path):
+        survey = read_survey(path)
+        refuse_other_frequency(path, survey, split["freq"])
+        wanted = selected(path, survey, columns, only=True)
+        categories = categories_of(survey, wanted, record["categories"] or None)
+        read = partial(_of_bucket, path, split["freq"], wanted, categories, drop)
+        return [Source(bucket.sha256, partial(read, bucket)) for bucket in survey.buckets]
+    if chosen.data is None and trained.dataset is not None:
+        return [Source(trained.dataset, lambda: options.task_of(trained, found=columns).entries)]
+    check = checksum(path) if path.is_file() else digest(path)
+    return [Source(check, lambda: _task(path, record, columns, drop).entries)]
+
+
+def _task(path: Path, record: dict[str, Any], columns: Columns, drop: bool) -> ForecastTask:
+    split = record["split"]
+    return read_task(
+        path,
+        split["freq"],
+        split["prediction_length"],
+        windows=0,
+        columns=columns,
+        categories=record["categories"] or None,
+        drop_unusable=drop,
+    )
+
+
+def _of_bucket(
+    path: Path, freq: str, columns: Columns, categories: Any, drop: bool, bucket: Bucket
+) -> Iterable[dict[str, Any]]:
+    return bucket_task(path, bucket, freq, 0, columns, categories=categories, drop_unusable=drop).entries
+
+
+def _serve(chosen: Namespace) -> None:
+    """Answers requests until it is stopped."""
+    try:
+        import uvicorn
+
+        from tsforecast.live.app import Sizes, make_app
+        from tsforecast.live.metrics import Metrics
+    except ImportError as error:
+        raise ValueError("`live serve` needs FastAPI: `pip install 'tsforecast[serve]'`") from error
+    token = None if chosen.token_file is None else read_token(chosen.token_file)
+    if token is None and chosen.host not in LOOPBACK:
+        raise ValueError(
+            f"--host {chosen.host} can be reached from other machines; give --token_file FILE, whose token requests "
+            "must bring, or leave the host out"
+        )
+    limits = Limits(token, () if token else LOOPBACK, chosen.max_body, chosen.rate, chosen.burst)
+    torch.set_num_threads(1)  # with others sums have other last digits
+    config = uvicorn.Config(
+        "",
+        host=chosen.host,
+        port=chosen.port,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        ws="none",
+        limit_concurrency=chosen.max_connections,
+        timeout_keep_alive=30,
+    )
+    with open_store(chosen.store, max_items=chosen.max_items, max_gap=chosen.max_gap, device=chosen.device) as store:
+        log.info("%s: %d series, %d micro-batches", chosen.store, len(store.rows), store.number)
+        owner = Owner(store, snapshot_every=chosen.snapshot_every)
+        metrics = Metrics(owner)
+        config.app = Guard(make_app(owner, Sizes(chosen.max_batch), metrics), limits, metrics.note)
+        socket = config.bind_socket()
+        log.info("http://%s:%d", chosen.host, socket.getsockname()[1])
+        uvicorn.Server(config).run(sockets=[socket])

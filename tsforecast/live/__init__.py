@@ -1,0 +1,1 @@
+"""Beliefs of a trained model that a service keeps current."""

@@ -1,0 +1,184 @@
+"""The beginning of a store: every series is filtered once."""
+
+import json
+import logging
+import shutil
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from gluonts.itertools import batcher
+
+from tsforecast.data.buckets import WORK
+from tsforecast.data.checks import as_numbers
+from tsforecast.data.files import remove_leftovers, replace_file, replace_folder
+from tsforecast.data.locks import LOCK, lock_folder
+from tsforecast.data.reading import read_json
+from tsforecast.data.transform import standardised
+from tsforecast.data.windows import first_value
+from tsforecast.data.wording import option
+from tsforecast.forecasting.beliefs import LiveBelief, join
+from tsforecast.forecasting.predictor import StateSpacePredictor, load_predictor, with_prediction_length
+from tsforecast.live.engine import Engine
+from tsforecast.live.rows import Rows
+from tsforecast.live.snapshot import digest, read_rows, write_rows
+from tsforecast.live.store import PREDICTOR, STORE, Description, finish, new_identity
+from tsforecast.progress import follow
+
+log = logging.getLogger(__name__)
+
+_CHUNK = 1000  # series that are filtered before they are stacked
+_PLAN = "plan.json"
+
+
+@dataclass(frozen=True)
+class Source:
+    """A part of the data: a file, or a bucket.
+
+    Attributes:
+        checksum: Of its contents.
+        entries: Reads its series.
+    """
+
+    checksum: str
+    entries: Callable[[], Iterable[dict[str, Any]]]
+
+
+def begin_store(
+    path: str | Path,
+    predictor: str | Path,
+    sources: Sequence[Source],
+    *,
+    prediction_length: int | None = None,
+    targets: Sequence[str] = (),
+    warm_up: int | None = None,
+    seed: int = 0,
+    device: str = "auto",
+) -> int:
+    """Writes a store, or goes on where an earlier call has ended.
+
+    Args:
+        path: Folder to write: new, empty, or of a call that was stopped.
+        predictor: Folder of a saved predictor, which is copied.
+        sources: The data.
+        prediction_length: Most steps of a forecast; None for those of the training.
+        targets: Names of the targets.
+        warm_up: Values from which on a series that begins keeps its scale; None for two seasons, from 10 to 64.
+        seed: Of what is drawn.
+        device: Where to compute.
+
+    Returns:
+        Number of series.
+
+    Raises:
+        FileNotFoundError: If a file is missing.
+        ValueError: If the folder holds something else, or a series is not as expected.
+        OSError: If a file can not be written; a later call goes on.
+    """
+    path, predictor = Path(path), Path(predictor)
+    _refuse_other_contents(path)
+    with lock_folder(path):
+        work = path / WORK
+        for folder in (path, work):
+            remove_leftovers(folder)
+        if (path / STORE).exists():
+            raise ValueError(f"{path} is a store already: serve it, or give a new folder as {option('out')}")
+        work.mkdir(exist_ok=True)
+        model = load_predictor(predictor, device)
+        if prediction_length not in (None, model.prediction_length):
+            model = with_prediction_length(model, prediction_length)
+        season = model.histories().net.data.season
+        engine = Engine(model, min(max(2 * season, 10), 64) if warm_up is None else warm_up, seed)
+        plan = {
+            "predictor": digest(predictor),
+            "sources": [source.checksum for source in sources],
+            "prediction_length": model.prediction_length,
+            "warm_up": engine.warm_up,
+            "seed": seed,
+        }
+        _keep_plan(path, plan)
+        numbered = list(enumerate(sources))
+        for number, source in follow(numbered, "filtering", len(sources), "parts of the data"):
+            part = work / f"part-{number:05d}"
+            if not part.exists():
+                write_rows(part, _filtered(engine, model, source.entries()), 0)
+        rows = engine.empty()
+        for number, _ in numbered:
+            _append(rows, read_rows(work / f"part-{number:05d}", engine.empty())[0])
+        if not (path / PREDICTOR).exists():
+            with replace_folder(path / PREDICTOR) as scratch:
+                shutil.copytree(predictor, scratch, dirs_exist_ok=True)
+        about = Description(
+            new_identity(), plan["predictor"], model.freq, model.prediction_length, list(targets), engine.warm_up, seed
+        )
+        finish(path, about, rows)
+        shutil.rmtree(work)
+    return len(rows)
+
+
+def _filtered(engine: Engine, predictor: StateSpacePredictor, entries: Iterable[dict[str, Any]]) -> Rows:
+    """Return rows of series, each filtered once."""
+    rows = engine.empty()
+    for chunk in batcher(entries, _CHUNK):
+        beliefs = predictor.filter(chunk)
+        places = rows.add(list(beliefs))
+        known = list(beliefs.values())
+        rows.scatter(places, engine.layout.stack(join([one.belief for one in known])))
+        rows.end[places] = [one.end.ordinal for one in known]
+        rows.exponents[places] = [one.exponents for one in known]
+        for row, one, entry in zip(places.tolist(), known, chunk, strict=True):
+            history = _young(engine, predictor, one, entry)
+            if history is not None:
+                rows.young[row] = history
+    return rows
+
+
+def _young(
+    engine: Engine, predictor: StateSpacePredictor, known: LiveBelief, entry: dict[str, Any]
+) -> np.ndarray[Any, np.dtype[np.float64]] | None:
+    """Return the history of a series with few values; None of others."""
+    target = np.atleast_2d(as_numbers(entry["target"]).astype(np.float64)).T
+    observed = ~np.isnan(target)
+    begin = first_value(observed)
+    if not engine.is_young(observed[begin:]):
+        return None
+    covariates = np.zeros((len(target), 0))
+    if engine.data.num_dynamic_real:
+        given = as_numbers(entry["feat_dynamic_real"]).astype(np.float64).T[: len(target)]
+        covariates = standardised(given, engine.transform.dynamic_units)
+    return np.concatenate([target, covariates], 1)[begin:]
+
+
+def _append(rows: Rows, more: Rows) -> None:
+    """Adds rows behind others.
+
+    Raises:
+        ValueError: If a series is in both.
+    """
+    places = rows.add(more.names)
+    count = len(more)
+    rows.scatter(places, [part[:count] for part in more.parts])
+    rows.end[places], rows.exponents[places] = more.end[:count], more.exponents[:count]
+    rows.young |= {int(places[row]): history for row, history in more.young.items()}
+
+
+def _refuse_other_contents(path: Path) -> None:
+    names = {found.name for found in path.iterdir()} - {LOCK} if path.is_dir() else set()
+    if names and not names & {STORE, WORK}:
+        raise ValueError(f"{path} is not empty and no store; give a new folder as {option('out')}")
+
+
+def _keep_plan(path: Path, plan: dict[str, Any]) -> None:
+    """Writes what a store is to be made of, and refuses to go on with another."""
+    kept = path / WORK / _PLAN
+    if not kept.is_file():
+        with replace_file(kept) as temporary:
+            temporary.write_text(json.dumps(plan) + "\n", encoding="utf-8")
+        return
+    before = read_json(kept)
+    if other := [name for name in plan if not isinstance(before, dict) or before.get(name) != plan[name]]:
+        raise ValueError(
+            f"{path} was begun with other {', '.join(other)}; give the same again, or a new folder as {option('out')}"
+        )

@@ -1,0 +1,84 @@
+"""The calendar of a model by numbers of periods, and periods of time stamps."""
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from tsforecast.data.frequency import calendar_unit, expected_alias_warnings, ordinals, period_alias
+from tsforecast.data.transform import calendar_of
+
+_STAMP = re.compile(r"(\d{4})-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?)?", re.ASCII)
+_YEARS = ("1678", "2261")  # of nanoseconds in 64 bits
+_AHEAD = 512  # periods that are computed beyond those asked for
+_WIDEST = 1 << 16  # periods that are kept
+
+
+class Calendar:
+    """Time features and season indices of periods, kept for the range that was asked for last.
+
+    Args:
+        freq: Frequency.
+        seasons: Names of seasons, see `tsforecast.seasons`.
+    """
+
+    def __init__(self, freq: str, seasons: tuple[str, ...]) -> None:
+        self.freq = period_alias(freq)
+        self.multiple = calendar_unit(self.freq)[0]
+        self.seasons = seasons
+        self._first, self._known = 0, calendar_of(np.zeros(0, np.int64), self.freq, seasons)
+
+    def at(self, periods: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """Return time features (*shape, feature) and season indices (*shape, season) of ordinals of any shape."""
+        first, last = int(periods.min()), int(periods.max())
+        if last - first >= _WIDEST:
+            distinct, places = np.unique(periods, return_inverse=True)
+            found = calendar_of(distinct, self.freq, self.seasons)
+            places = places.reshape(periods.shape)
+            return found[0][places], found[1][places]
+        if first < self._first or last >= self._first + len(self._known[0]):
+            self._first = first
+            reach = np.arange(first, last + 1 + _AHEAD * self.multiple)
+            self._known = calendar_of(reach, self.freq, self.seasons)
+        places = periods - self._first
+        return self._known[0][places], self._known[1][places]
+
+    def ordinals_of(self, stamps: Sequence[str]) -> NDArray[np.int64]:
+        """Return the ordinals of the periods in which time stamps lie.
+
+        Args:
+            stamps: ISO 8601 without a zone, as "2024-06-01" or "2024-06-01T12:30".
+
+        Raises:
+            ValueError: If one is something else, or not from 1678 to 2261.
+        """
+        for stamp in stamps:
+            found = _STAMP.fullmatch(stamp)
+            if found is None or not _YEARS[0] <= found[1] <= _YEARS[1]:
+                raise ValueError(
+                    "expected a time such as 2024-06-01 or 2024-06-01T12:30, without a zone and from the years "
+                    f"{_YEARS[0]} to {_YEARS[1]}, got {stamp!r:.40}"
+                )
+        try:
+            return ordinals(np.array(stamps, dtype="datetime64[ns]"), self.freq)
+        except ValueError as error:  # 2024-02-31
+            raise ValueError(f"expected dates that there are ({error})") from error
+
+    def stamp(self, ordinal: int) -> str:
+        """Return the beginning of a period, in ISO 8601."""
+        return self.period(ordinal).start_time.isoformat()
+
+    def stamps(self, first: int, steps: int) -> list[str]:
+        """Return the beginnings of some periods from the first on, in ISO 8601."""
+        with expected_alias_warnings():
+            times = pd.PeriodIndex.from_ordinals(first + self.multiple * np.arange(steps), freq=self.freq)
+            return [time.isoformat() for time in times.to_timestamp(how="start")]
+
+    def period(self, ordinal: int) -> pd.Period:
+        """Return the period of a number."""
+        with expected_alias_warnings():
+            found = pd.Period(ordinal=ordinal, freq=self.freq)
+        assert isinstance(found, pd.Period)
+        return found

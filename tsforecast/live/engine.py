@@ -1,0 +1,329 @@
+"""The tensor program of a service: beliefs moved on by micro-batches, and forecasts from where they end."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from gluonts.model.forecast import Forecast
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tsforecast.data.magnitude import in_float32
+from tsforecast.data.transform import Prepare
+from tsforecast.data.windows import collate, first_value
+from tsforecast.forecasting.predictor import StateSpacePredictor
+from tsforecast.live.calendar import Calendar
+from tsforecast.live.layout import Layout
+from tsforecast.live.rows import NO_SEQUENCE, Rows
+from tsforecast.live.steps import Steps
+from tsforecast.models import Batch, Belief
+
+_LONGEST_YOUNG = 4  # times the values after which a series is young no more, are the most steps that it has
+
+
+@dataclass
+class Moved:
+    """What a micro-batch changes; nothing has changed yet.
+
+    Attributes:
+        steps: The micro-batch.
+        rows: Of the series that it moves, each once.
+        end: Their ends after it.
+        old: Rows of those that go on from their beliefs, and their new parts.
+        young: Likewise of those whose histories were filtered anew.
+        exponents: Of the latter.
+        histories: Of the latter, while they stay young.
+        far: Number of values that were too far from the others, and count as missing.
+    """
+
+    steps: Steps
+    rows: NDArray[np.int64]
+    end: NDArray[np.int64]
+    old: tuple[NDArray[np.int64], list[Tensor]]
+    young: tuple[NDArray[np.int64], list[Tensor]]
+    exponents: NDArray[np.int64]
+    histories: dict[int, NDArray[np.float64]] = field(default_factory=dict)
+    far: int = 0
+
+
+class Engine:
+    """Moves beliefs of a trained model, by the same steps to the same bits.
+
+    Args:
+        predictor: The trained model.
+        warm_up: Values from which on a series keeps its scale, and is filtered on. Before it is filtered anew.
+        seed: Of what is drawn; each micro-batch has a seed of its own.
+    """
+
+    def __init__(self, predictor: StateSpacePredictor, warm_up: int, seed: int = 0) -> None:
+        self.histories = predictor.histories()
+        self.net = self.histories.net
+        self.data = self.net.data
+        transform = self.histories.transform
+        assert isinstance(transform, Prepare)
+        self.transform = transform
+        self.calendar = Calendar(predictor.freq, transform.seasons)
+        self.layout = Layout(self.net)
+        self.horizon = predictor.prediction_length
+        self.warm_up = min(warm_up, predictor.history_length or warm_up)
+        self.seed = seed
+
+    def empty(self) -> Rows:
+        """Return no series."""
+        return Rows.empty(self.layout.empty, self.data.num_targets, self.data.num_dynamic_real)
+
+    def is_young(self, observed: NDArray[np.bool_]) -> bool:
+        """Return whether a series is filtered anew with each value, by what was observed (time, target) of it."""
+        few = int(observed.any(1).sum()) < self.warm_up
+        return few and len(observed) < _LONGEST_YOUNG * self.warm_up
+
+    # Micro-batches.
+
+    def moved(self, known: Rows, steps: Steps) -> Moved:
+        """Return what a micro-batch changes."""
+        rows, place = np.unique(steps.rows, return_inverse=True)
+        first, last = (np.full(len(rows), limit) for limit in (np.iinfo(np.int64).max, np.iinfo(np.int64).min))
+        np.minimum.at(first, place, steps.ordinals)
+        np.maximum.at(last, place, steps.ordinals)
+        is_new = rows >= len(known)
+        begin = first.copy()
+        begin[~is_new] = known.end[rows[~is_new]]
+        multiple = self.calendar.multiple
+        lengths = (last - begin) // multiple + 1
+        window = np.full((len(rows), int(lengths.max()), self.data.num_targets + self.data.num_dynamic_real), np.nan)
+        back = window.shape[1] - 1 - (last[place] - steps.ordinals) // multiple
+        window[place, back] = np.concatenate([steps.values, steps.covariates], 1)
+        is_young = is_new | np.array([row in known.young for row in rows.tolist()], bool)
+        end = last + multiple
+        self._seed(steps.number)
+        with torch.inference_mode():
+            old, far = self._go_on(known, rows[~is_young], window[~is_young], lengths[~is_young], end[~is_young])
+            histories = [
+                np.concatenate([known.young[row], tail]) if row in known.young else tail
+                for row, tail in zip(
+                    rows[is_young].tolist(),
+                    (w[w.shape[0] - n :] for w, n in zip(window[is_young], lengths[is_young], strict=True)),
+                    strict=True,
+                )
+            ]
+            young = self.begun(known, steps.names, rows[is_young], histories, end[is_young])
+        return Moved(
+            steps,
+            rows,
+            end,
+            (rows[~is_young], old),
+            (rows[is_young], young.parts),
+            young.exponents,
+            young.histories,
+            far + young.far,
+        )
+
+    def commit(self, known: Rows, moved: Moved) -> None:
+        """Change the rows as a micro-batch says."""
+        steps = moved.steps
+        known.add(steps.names)
+        for rows, parts in (moved.old, moved.young):
+            if len(rows):
+                known.scatter(rows, parts)
+        known.end[moved.rows] = moved.end
+        known.exponents[moved.young[0]] = moved.exponents
+        for row in moved.young[0].tolist():
+            known.young.pop(row, None)
+        known.young |= moved.histories
+        given = steps.sequences != NO_SEQUENCE
+        np.maximum.at(known.sequence, steps.rows[given], steps.sequences[given])
+
+    def _go_on(
+        self,
+        known: Rows,
+        rows: NDArray[np.int64],
+        window: NDArray[np.float64],
+        lengths: NDArray[np.int64],
+        end: NDArray[np.int64],
+    ) -> tuple[list[Tensor], int]:
+        """Return parts of rows after windows that end together; the longer ones begin, and others join them.
+
+        So the number of steps is that of the longest, and no step of a series is padded.
+        """
+        parts = known.gather(rows)
+        if not len(rows):
+            return parts, 0
+        exponents, far = known.exponents[rows], 0
+        distinct = np.unique(lengths)[::-1].tolist()
+        for length, shorter in zip(distinct, [*distinct[1:], 0], strict=True):
+            active = np.flatnonzero(lengths >= length)
+            whole = len(active) == len(rows)
+            some = parts if whole else [part[torch.from_numpy(active)] for part in parts]
+            stretch = slice(window.shape[1] - length, window.shape[1] - shorter)
+            belief = self.layout.belief(some)
+            batch = self._past(
+                window[active, stretch], end[active] - self.calendar.multiple * shorter, exponents[active]
+            )
+            after, _ = self.net.filter(self._with_series(batch, belief), belief)
+            far += self._far(batch, after)
+            moved = self.layout.stack(after)
+            if whole:
+                parts = [new.to(old.dtype) for new, old in zip(moved, parts, strict=True)]
+            else:
+                for part, new in zip(parts, moved, strict=True):
+                    part[torch.from_numpy(active)] = new.to(part.dtype)
+        return parts, far
+
+    def begun(
+        self,
+        known: Rows,
+        names: Sequence[str],
+        rows: NDArray[np.int64],
+        histories: Sequence[NDArray[np.float64]],
+        end: NDArray[np.int64],
+    ) -> "Begun":
+        """Return parts of rows whose histories are filtered from their first values.
+
+        Args:
+            known: Says who the series are.
+            names: Of rows beyond it.
+            rows: Of the series.
+            histories: Targets and standardised covariates (time, target + covariate) of each.
+            end: Ordinals of the first period behind each.
+        """
+        if not len(rows):
+            return Begun([], np.zeros((0, self.data.num_targets), np.int64))
+        series = self._series_of(known, names, rows)
+        windows, kept = [], {}
+        for row, history, stop in zip(rows.tolist(), histories, end.tolist(), strict=True):
+            observed = ~np.isnan(history[:, : self.data.num_targets])
+            begin = first_value(observed)
+            history, observed = history[begin:], observed[begin:]
+            windows.append(self._window(history, observed, stop))
+            if self.is_young(observed):
+                kept[row] = history
+        exponents = self.histories.exponents(windows)
+        batch = collate(windows, self.net.device, exponents) | series
+        after, _ = self.net.filter(batch)
+        return Begun(self.layout.stack(after), exponents, kept, self._far(batch, after))
+
+    def _window(
+        self, history: NDArray[np.float64], observed: NDArray[np.bool_], end: int
+    ) -> dict[str, NDArray[np.generic]]:
+        features, seasons = self.calendar.at(end - self.calendar.multiple * np.arange(len(history), 0, -1))
+        targets = self.data.num_targets
+        return {
+            "past_target": np.where(observed, history[:, :targets], 0.0),
+            "past_observed": observed,
+            "past_time_feat": features,
+            "past_season_index": seasons,
+            "past_dynamic_real": np.nan_to_num(history[:, targets:]).astype(np.float32),
+        }
+
+    def _past(self, window: NDArray[np.float64], end: NDArray[np.int64], exponents: NDArray[np.int64]) -> Batch:
+        """Return the past of a batch of windows (series, time, target + covariate) of equal length."""
+        targets, length = self.data.num_targets, window.shape[1]
+        periods = end[:, None] - self.calendar.multiple * np.arange(length, 0, -1)
+        features, seasons = self.calendar.at(periods)
+        observed = ~np.isnan(window[..., :targets])
+        values = in_float32(np.where(observed, window[..., :targets], 0.0), exponents)
+        inputs = np.nan_to_num(window[..., targets:]).astype(np.float32)
+        device = self.net.device
+        return {
+            "past_target": torch.as_tensor(values, device=device),
+            "past_observed": torch.as_tensor(observed, device=device),
+            "past_is_pad": torch.zeros(window.shape[:2], dtype=torch.bool, device=device),
+            "past_time_feat": torch.as_tensor(features, device=device),
+            "past_season_index": torch.as_tensor(seasons, device=device),
+            "past_dynamic_real": torch.as_tensor(inputs, device=device),
+        }
+
+    def _with_series(self, batch: Batch, belief: Belief) -> Batch:
+        known = belief.series
+        return batch | {
+            "series_index": known.index,
+            "static_cat": known.static_cat,
+            "static_real": known.static_real,
+        }
+
+    def _series_of(self, known: Rows, names: Sequence[str], rows: NDArray[np.int64]) -> Batch:
+        """Return who series are. New ones are those of the training data of these names, and of no known category."""
+        is_new = rows >= len(known)
+        found = self._with_series({}, self.layout.belief(known.gather(np.where(is_new, 0, rows)))) if len(known) else {}
+        data = self.data
+        numbers = {len(known) + k: self.transform.index.get(name, 0) for k, name in enumerate(names)}
+        fresh = {
+            "series_index": torch.tensor([numbers.get(row, 0) for row in rows.tolist()]),
+            "static_cat": torch.full((len(rows), len(data.cardinality)), -1),
+            "static_real": torch.zeros(len(rows), data.num_static_real),
+        }
+        mask = torch.from_numpy(is_new)
+        for name, values in fresh.items():
+            values = values.to(self.net.device)
+            if name in found:
+                chosen = mask if values.ndim == 1 else mask[:, None]
+                fresh[name] = torch.where(chosen.to(self.net.device), values, found[name])
+            else:
+                fresh[name] = values
+        return fresh
+
+    def _far(self, batch: Batch, belief: Belief) -> int:
+        return int((self.net.units.too_far(batch, belief) & batch["past_observed"]).sum())
+
+    def _seed(self, number: int) -> None:
+        torch.default_generator.manual_seed((self.seed << 32 ^ number) & (1 << 63) - 1)
+
+    # Forecasts.
+
+    def forecasts(
+        self,
+        known: Rows,
+        rows: NDArray[np.int64],
+        steps: int,
+        future: NDArray[np.float64] | None = None,
+        covariates: NDArray[np.float64] | None = None,
+        num_samples: int | None = 0,
+    ) -> list[Forecast]:
+        """Return forecasts from where series end.
+
+        Args:
+            known: All series.
+            rows: Of those wanted.
+            steps: Length of the forecasts, up to the horizon.
+            future: Targets (series, step, target) that are taken as given, NaN where free; None for none.
+            covariates: Standardised (series, step, covariate); None in a model without.
+            num_samples: Sample paths; 0 for none, where quantiles are exact.
+
+        Raises:
+            ValueError: If a given value is too far from its series.
+        """
+        data, device = self.data, self.net.device
+        exponents = known.exponents[rows]
+        periods = known.end[rows][:, None] + self.calendar.multiple * np.arange(steps)
+        features, seasons = self.calendar.at(periods)
+        given = np.full((len(rows), steps, data.num_targets), np.nan) if future is None else future
+        inputs = np.zeros((len(rows), steps, data.num_dynamic_real)) if covariates is None else covariates
+        batch: Batch = {
+            "future_time_feat": torch.as_tensor(features, device=device),
+            "future_season_index": torch.as_tensor(seasons, device=device),
+            "future_dynamic_real": torch.as_tensor(inputs.astype(np.float32), device=device),
+            "known_future": torch.as_tensor(in_float32(given, exponents), device=device),
+            "forecast_start": [self.calendar.period(end) for end in known.end[rows].tolist()],
+            "item_id": [known.names[row] for row in rows.tolist()],
+        }
+        with torch.inference_mode():
+            belief = self.layout.belief(known.gather(rows))
+            return self.histories.forecasts(belief, self._with_series(batch, belief), num_samples, exponents)
+
+
+@dataclass
+class Begun:
+    """Series whose histories were filtered.
+
+    Attributes:
+        parts: Of their beliefs.
+        exponents: Of the powers of two by which their targets are divided.
+        histories: By row, of those which stay young.
+        far: Number of values that were too far from the others.
+    """
+
+    parts: list[Tensor]
+    exponents: NDArray[np.int64]
+    histories: dict[int, NDArray[np.float64]] = field(default_factory=dict)
+    far: int = 0

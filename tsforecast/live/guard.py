@@ -1,0 +1,197 @@
+"""What a request must pass before it reaches the service: host, token, rate and size."""
+
+import hmac
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tsforecast.data.reading import read_text
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Message, Receive, Send], Awaitable[None]]
+
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+_LEAST_TOKEN = 16  # letters
+_CLIENTS = 10_000  # whose rates are remembered
+_OPEN = "/health"  # needs no token
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits of requests.
+
+    Attributes:
+        token: What `Authorization: Bearer` must say; None for none.
+        hosts: Names that the header Host may have, without a port; empty for all. A page of a browser can not reach a
+            service on this machine under a name of its own then.
+        most_bytes: Of a body.
+        rate: Requests a second of a client, on average; 0 for any number.
+        burst: Requests of a client at once.
+    """
+
+    token: str | None = None
+    hosts: tuple[str, ...] = ()
+    most_bytes: int = 8 << 20
+    rate: float = 0.0
+    burst: int = 100
+
+
+def read_token(path: str | Path) -> str:
+    """Return the token of a file.
+
+    Raises:
+        ValueError: If it is short, or not one word of ASCII.
+        OSError: If the file can not be read.
+    """
+    token = read_text(path, 1024).strip()
+    if len(token) < _LEAST_TOKEN or not token.isascii() or len(token.split()) != 1:
+        raise ValueError(
+            f"{path}: expected a token, one word of at least {_LEAST_TOKEN} ASCII letters and digits, such as "
+            "`python -c 'import secrets; print(secrets.token_urlsafe(32))'` prints"
+        )
+    return token
+
+
+class Guard:
+    """An ASGI application before another.
+
+    Args:
+        app: The other.
+        limits: What requests must keep to.
+        note: Is told the path, the status and the seconds of each request.
+    """
+
+    def __init__(self, app: App, limits: Limits, note: Callable[[str, int, float], None] | None = None) -> None:
+        self.app, self.limits, self.note = app, limits, note
+        self._rates = _Rates(limits.rate, limits.burst)
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Answers a request, or hands it on."""
+        if scope["type"] == "lifespan":
+            await self.app(scope, receive, send)
+            return
+        if scope["type"] != "http":  # no WebSockets
+            return
+        if self.note is None:
+            await self._answer(scope, receive, send)
+            return
+        start, status = time.perf_counter(), 0
+
+        async def noting(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self._answer(scope, receive, noting)
+        finally:
+            self.note(scope["path"], status, time.perf_counter() - start)
+
+    async def _answer(self, scope: Message, receive: Receive, send: Send) -> None:
+        headers = dict(scope["headers"])
+        fault = self._fault(scope, headers)
+        if fault is not None:
+            await self._refuse(send, *fault)
+            return
+        body = _Body(receive, self.limits.most_bytes)
+        if scope["method"] in ("POST", "PUT", "PATCH"):
+            if not await body.read(headers.get(b"content-length", b"")):
+                await self._refuse(send, 413, f"expected a body of at most {self.limits.most_bytes} bytes")
+                return
+            receive = body.replay
+        await self.app(scope, receive, send)
+
+    def _fault(self, scope: Message, headers: dict[bytes, bytes]) -> tuple[int, str] | None:
+        limits = self.limits
+        host = headers.get(b"host", b"").decode("latin-1").lower()
+        if limits.hosts and _without_port(host) not in limits.hosts:
+            return 421, "expected a Host of this machine"
+        client = scope.get("client")
+        if not self._rates.allows(client[0] if client else ""):
+            return 429, f"expected at most {limits.rate:g} requests a second"
+        if limits.token is not None and scope["path"] != _OPEN:
+            given = headers.get(b"authorization", b"")
+            if not hmac.compare_digest(given, b"Bearer " + limits.token.encode()):
+                return 401, "expected Authorization: Bearer TOKEN"
+        if scope["method"] == "POST":
+            kind = headers.get(b"content-type", b"").split(b";")[0].strip().lower()
+            if kind != b"application/json":  # what a form of a strange page could send, too, is refused
+                return 415, "expected Content-Type: application/json"
+        return None
+
+    async def _refuse(self, send: Send, status: int, text: str) -> None:
+        headers = [(b"content-type", b"application/json")]
+        extra = {401: (b"www-authenticate", b"Bearer"), 429: (b"retry-after", b"1"), 413: (b"connection", b"close")}
+        if status in extra:
+            headers.append(extra[status])
+        body = b'{"detail":"' + text.encode() + b'"}'
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+
+@dataclass
+class _Body:
+    """The body of a request, read up to a limit before anything is done with it."""
+
+    receive: Receive
+    most: int
+    parts: list[bytes] = field(default_factory=list)
+    gone: Message | None = None
+
+    async def read(self, announced: bytes) -> bool:
+        """Returns whether it is no longer than the limit."""
+        if announced.isdigit() and int(announced) > self.most:
+            return False
+        size, more = 0, True
+        while more:
+            message = await self.receive()
+            if message["type"] != "http.request":
+                self.gone = message
+                return True
+            self.parts.append(message.get("body", b""))
+            size += len(self.parts[-1])
+            if size > self.most:
+                return False
+            more = message.get("more_body", False)
+        return True
+
+    async def replay(self) -> Message:
+        """Gives the body as one message, then what the server says."""
+        if self.gone is not None:
+            return self.gone
+        if self.parts:
+            body, self.parts = b"".join(self.parts), []
+            return {"type": "http.request", "body": body, "more_body": False}
+        return await self.receive()
+
+
+class _Rates:
+    """A bucket of tokens for each client, of those that were heard last."""
+
+    def __init__(self, rate: float, burst: int) -> None:
+        self.rate, self.burst = rate, burst
+        self._known: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def allows(self, client: str) -> bool:
+        """Returns whether a client may make a request now, and counts it."""
+        if not self.rate:
+            return True
+        now = time.monotonic()
+        left, before = self._known.pop(client, (float(self.burst), now))
+        left = min(self.burst, left + (now - before) * self.rate)
+        self._known[client] = (left - (left >= 1), now)
+        if len(self._known) > _CLIENTS:
+            self._known.popitem(last=False)
+        return left >= 1
+
+
+def _without_port(host: str) -> str:
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host.partition(":")[0]

@@ -1,0 +1,92 @@
+"""What a service knows of all series: stacked beliefs, and where each series stands."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+NO_SEQUENCE = np.iinfo(np.int64).min  # of a series whose observations have had no numbers
+
+
+@dataclass
+class Rows:
+    """Series, a row for each; arrays have room for more rows than there are.
+
+    Attributes:
+        parts: Stacked beliefs, see `tsforecast.live.layout.Layout`.
+        exponents: Exponents of the powers of two by which targets are divided, (row, target).
+        end: Ordinal of the first period that has not been seen.
+        sequence: Last number of an observation, or `NO_SEQUENCE`.
+        names: Names of the series, in the order of rows.
+        index: Row by name.
+        young: Values and standardised covariates (time, target + covariate) that end at `end`, by row, of series that
+            have seen few values. Their beliefs are filtered anew from these.
+        width: Targets and covariates.
+    """
+
+    parts: list[Tensor]
+    exponents: NDArray[np.int64]
+    end: NDArray[np.int64]
+    sequence: NDArray[np.int64]
+    width: int
+    names: list[str] = field(default_factory=list)
+    index: dict[str, int] = field(default_factory=dict)
+    young: dict[int, NDArray[np.float64]] = field(default_factory=dict)
+
+    @classmethod
+    def empty(cls, parts: Sequence[Tensor], num_targets: int, num_covariates: int) -> "Rows":
+        """Return no rows.
+
+        Args:
+            parts: Without rows, of the types and shapes that they will have.
+            num_targets: Components of the target.
+            num_covariates: Numbers known in advance.
+        """
+        none = np.zeros(0, np.int64)
+        exponents = np.zeros((0, num_targets), np.int64)
+        return cls([part.clone() for part in parts], exponents, none, none.copy(), num_targets + num_covariates)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def add(self, names: Sequence[str]) -> NDArray[np.int64]:
+        """Add rows, filled with zeros, and return their numbers.
+
+        Raises:
+            ValueError: If there is a series of a name already, or a name comes twice.
+        """
+        first, count = len(self.names), len(self.names) + len(names)
+        fresh = {name: first + k for k, name in enumerate(names)}
+        if len(fresh) < len(names) or not self.index.keys().isdisjoint(fresh):
+            twice = next(name for k, name in enumerate(names) if name in self.index or fresh[name] != first + k)
+            raise ValueError(f"expected a name of its own for each series, got {twice!r:.80} twice")
+        self._reserve(count)
+        self.names += names
+        self.index |= fresh
+        self.sequence[first:count] = NO_SEQUENCE
+        return np.arange(first, count)
+
+    def gather(self, rows: NDArray[np.int64]) -> list[Tensor]:
+        """Return parts of some rows."""
+        places = torch.from_numpy(rows)
+        return [part.index_select(0, places.to(part.device)) for part in self.parts]
+
+    def scatter(self, rows: NDArray[np.int64], parts: Sequence[Tensor]) -> None:
+        """Replace parts of some rows, each of which is named once."""
+        places = torch.from_numpy(rows)
+        for mine, given in zip(self.parts, parts, strict=True):
+            mine.index_copy_(0, places.to(mine.device), given.to(mine.dtype))
+
+    def _reserve(self, count: int) -> None:
+        """Makes room, half as much again as there was, so that adding rows one by one takes linear time."""
+        room = len(self.end)
+        if count <= room:
+            return
+        more = max(count, room + room // 2, 16) - room
+        self.parts = [torch.cat([part, part.new_zeros(more, *part.shape[1:])]) for part in self.parts]
+        for name in ("exponents", "end", "sequence"):
+            old = getattr(self, name)
+            setattr(self, name, np.concatenate([old, np.zeros((more, *old.shape[1:]), np.int64)]))

@@ -1,0 +1,128 @@
+"""Folders of arrays that hold what a service knows of all series; no code of them is run."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from tsforecast.data.buckets import checksum
+from tsforecast.data.files import replace_folder
+from tsforecast.data.reading import has_fields, read_json
+from tsforecast.live.rows import Rows
+
+MANIFEST = "manifest.json"
+FORMAT = 1
+_PLAIN = {"format": int, "number": int, "series": int, "files": dict[str, str]}
+
+
+def write_rows(folder: Path, known: Rows, number: int) -> None:
+    """Writes rows into a folder, whole or not at all: an array a file, and a manifest with their checksums.
+
+    Args:
+        folder: To write; its parent exists.
+        known: All series.
+        number: Of the next micro-batch.
+
+    Raises:
+        OSError: If it can not be written, as when the disk is full.
+    """
+    arrays = _arrays(known)
+    with replace_folder(folder) as scratch:
+        for name, array in arrays.items():
+            np.save(scratch / f"{name}.npy", array, allow_pickle=False)
+        files = {f"{name}.npy": checksum(scratch / f"{name}.npy") for name in arrays}
+        manifest = {"format": FORMAT, "number": number, "series": len(known), "files": files}
+        (scratch / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
+
+
+def read_rows(folder: Path, empty: Rows) -> tuple[Rows, int]:
+    """Return what `write_rows` wrote, and the number of the next micro-batch.
+
+    Args:
+        folder: Of the rows.
+        empty: No rows, of the types and shapes that are expected.
+
+    Raises:
+        ValueError: If a file is damaged, or the rows are of another model.
+        OSError: If a file can not be read.
+    """
+    manifest = read_json(folder / MANIFEST)
+    if not has_fields(manifest, _PLAIN):
+        raise ValueError(f"{folder / MANIFEST} is damaged: expected {', '.join(_PLAIN)}; restore the folder")
+    if manifest["format"] != FORMAT:
+        raise ValueError(f"{folder}: expected format {FORMAT}, got {manifest['format']}")
+    expected = _arrays(empty)
+    if manifest["files"].keys() != {f"{name}.npy" for name in expected}:
+        raise ValueError(f"{folder} holds beliefs of another model")
+    arrays = {name: _array(folder / f"{name}.npy", manifest["files"][f"{name}.npy"]) for name in expected}
+    count, number = manifest["series"], manifest["number"]
+    for name, array in arrays.items():
+        like = expected[name]
+        is_row = name.startswith("part") or name in ("end", "sequence", "exponents", "name_sizes")
+        if array.dtype != like.dtype or array.shape[1:] != like.shape[1:] or (is_row and len(array) != count):
+            raise ValueError(f"{folder}: {name} is of another model, or damaged")
+    known = Rows(
+        [torch.from_numpy(arrays[f"part_{k:02d}"]).to(part.device) for k, part in enumerate(empty.parts)],
+        arrays["exponents"],
+        arrays["end"],
+        arrays["sequence"],
+        empty.width,
+    )
+    text, ends = arrays["names"].tobytes(), np.cumsum(arrays["name_sizes"]).tolist()
+    known.names = [text[first:last].decode() for first, last in zip([0, *ends], ends, strict=False)]
+    known.index = {name: row for row, name in enumerate(known.names)}
+    stops = np.cumsum(arrays["young_sizes"])
+    if len(known.index) != count or not _agrees(arrays, ends, stops):
+        raise ValueError(f"{folder}: names or histories do not agree with the rows: it is damaged")
+    pieces = np.split(arrays["young"], stops[:-1]) if len(stops) else []
+    known.young = dict(zip(arrays["young_rows"].tolist(), pieces, strict=True))
+    return known, number
+
+
+def digest(folder: Path) -> str:
+    """Return a checksum of all files of a folder."""
+    found = hashlib.sha256()
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        found.update(f"{path.relative_to(folder).as_posix()} {checksum(path)}\n".encode())
+    return found.hexdigest()
+
+
+def _arrays(known: Rows) -> dict[str, NDArray[Any]]:
+    """Return rows as arrays, without the room for more."""
+    count = len(known)
+    parts = {f"part_{k:02d}": part[:count].cpu().numpy() for k, part in enumerate(known.parts)}
+    names = [name.encode() for name in known.names]
+    young = sorted(known.young)
+    histories = [known.young[row] for row in young]
+    return parts | {
+        "end": known.end[:count],
+        "sequence": known.sequence[:count],
+        "exponents": known.exponents[:count],
+        "names": np.frombuffer(b"".join(names), np.uint8),
+        "name_sizes": np.array([len(name) for name in names], np.int64),
+        "young_rows": np.array(young, np.int64),
+        "young_sizes": np.array([len(history) for history in histories], np.int64),
+        "young": np.concatenate([*histories, np.zeros((0, known.width))]),
+    }
+
+
+def _array(path: Path, check: str) -> NDArray[Any]:
+    if not path.is_file():
+        raise ValueError(f"there is no file {path}; restore the folder")
+    if checksum(path) != check:
+        raise ValueError(f"{path} is damaged: it has not the checksum of {MANIFEST}; restore the folder")
+    return np.load(path, allow_pickle=False)
+
+
+def _agrees(arrays: dict[str, NDArray[Any]], ends: list[int], stops: NDArray[np.int64]) -> bool:
+    rows = arrays["young_rows"]
+    return (
+        (ends[-1] if ends else 0) == len(arrays["names"])
+        and (int(stops[-1]) if len(stops) else 0) == len(arrays["young"])
+        and len(rows) == len(stops)
+        and bool(((rows >= 0) & (rows < len(arrays["end"]))).all())
+    )

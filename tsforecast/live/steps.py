@@ -1,0 +1,65 @@
+"""A micro-batch: observations that are applied together, and their form in the log."""
+
+import struct
+from dataclasses import dataclass
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+_HEAD = struct.Struct("<QIIII")
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Observations that have passed the rules, in the order in which they came.
+
+    Those of a series are in the order of time, behind its end and on its grid of periods.
+
+    Attributes:
+        number: Of the micro-batch, from 0 on.
+        names: Of the series that begin with it; their rows follow the last.
+        rows: Of the series of each observation.
+        ordinals: Of the period of each observation.
+        sequences: Its number, or `NO_SEQUENCE`.
+        values: Targets (observation, target), NaN where missing.
+        covariates: Standardised (observation, covariate).
+    """
+
+    number: int
+    names: list[str]
+    rows: NDArray[np.int64]
+    ordinals: NDArray[np.int64]
+    sequences: NDArray[np.int64]
+    values: NDArray[np.float64]
+    covariates: NDArray[np.float64]
+
+    def to_bytes(self) -> bytes:
+        """Return the form in the log."""
+        count, targets = self.values.shape
+        names = orjson.dumps(self.names)
+        head = _HEAD.pack(self.number, count, targets, self.covariates.shape[1], len(names))
+        arrays = (self.rows, self.ordinals, self.sequences, self.values, self.covariates)
+        return b"".join([head, names, *(array.tobytes() for array in arrays)])
+
+    @classmethod
+    def from_bytes(cls, contents: bytes) -> "Steps":
+        """Return what `to_bytes` wrote.
+
+        Raises:
+            ValueError: If it is something else.
+        """
+        try:
+            number, count, targets, covariates, length = _HEAD.unpack_from(contents)
+            names = orjson.loads(contents[_HEAD.size : _HEAD.size + length])
+            numbers = np.frombuffer(contents[_HEAD.size + length :], np.int64).copy()
+            if len(numbers) != count * (3 + targets + covariates):
+                raise ValueError(f"{len(numbers)} numbers")
+        except (struct.error, ValueError) as error:
+            raise ValueError(f"expected a micro-batch, got {len(contents)} other bytes ({error})") from error
+        rows, ordinals, sequences = numbers[: 3 * count].reshape(3, count)
+        floats = numbers[3 * count :].view(np.float64)
+        values = floats[: count * targets].reshape(count, targets)
+        return cls(
+            number, names, rows, ordinals, sequences, values, floats[count * targets :].reshape(count, covariates)
+        )

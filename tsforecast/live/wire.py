@@ -1,0 +1,178 @@
+"""What requests and answers of the service look like, and how they become arrays."""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, NotRequired
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import ConfigDict, Field
+from typing_extensions import TypedDict
+
+from tsforecast.data.checks import check_values
+from tsforecast.data.transform import standardised
+from tsforecast.live.engine import Engine
+from tsforecast.live.rows import NO_SEQUENCE
+from tsforecast.live.rules import Observations
+
+_EXACT = ConfigDict(extra="forbid", strict=True)
+MOST_LETTERS = 200
+
+Name = Annotated[str, Field(min_length=1, max_length=MOST_LETTERS, description="name of a series")]
+Number = Annotated[float, Field(allow_inf_nan=False)]
+Value = Annotated[
+    Number | list[Number | None] | None,
+    Field(description="one number, or one for each target; null where missing"),
+]
+
+
+class Observation(TypedDict):
+    """A new value of a series."""
+
+    __pydantic_config__ = _EXACT  # pyright: ignore
+    item: Name
+    time: Annotated[str, Field(max_length=40, description="ISO 8601 without a zone; its period counts")]
+    value: Value
+    sequence: NotRequired[Annotated[int, Field(ge=0, lt=2**62, description="rises within a series")]]
+    covariates: NotRequired[Annotated[list[Number], Field(description="of this period, in a model with covariates")]]
+
+
+class ObservationBatch(TypedDict):
+    """New values of many series."""
+
+    __pydantic_config__ = _EXACT  # pyright: ignore
+    observations: list[Observation]
+
+
+class ForecastRequest(TypedDict):
+    """Which forecasts are wanted."""
+
+    __pydantic_config__ = _EXACT  # pyright: ignore
+    items: Annotated[list[Name], Field(min_length=1)]
+    quantiles: NotRequired[Annotated[list[Number], Field(min_length=1, max_length=99)]]
+    steps: NotRequired[Annotated[int, Field(ge=1, description="at most the prediction length, which is the default")]]
+    paths: NotRequired[Annotated[int, Field(ge=0, le=1000, description="joint sample paths")]]
+    known: NotRequired[
+        Annotated[dict[Name, list[Value]], Field(description="what-if: future values taken as given, null where free")]
+    ]
+    covariates: NotRequired[
+        Annotated[dict[Name, list[list[Number]]], Field(description="of each step, in a model with covariates")]
+    ]
+
+
+class Observed(TypedDict):
+    """What became of observations."""
+
+    counts: Annotated[dict[str, int], Field(description="observations by outcome: applied, repeated, late, ..")]
+    refused: Annotated[list[dict[str, Any]], Field(description="place in the batch, and reason")]
+
+
+class Forecast(TypedDict):
+    """A forecast of a series; lists have one entry for each step, and where there are several targets these inside."""
+
+    item: str
+    times: list[str]
+    mean: list[Any]
+    quantiles: dict[str, list[Any]]
+    paths: NotRequired[list[Any]]
+
+
+class Forecasts(TypedDict):
+    """Forecasts in the order of the request."""
+
+    freq: str
+    forecasts: list[Forecast]
+
+
+class Item(TypedDict):
+    """Where a series stands."""
+
+    item: str
+    next_time: Annotated[str, Field(description="first period that has not been seen")]
+    sequence: Annotated[int | None, Field(description="last sequence number")]
+    warming_up: Annotated[bool, Field(description="whether it has too few values to keep its scale")]
+    location: list[float]
+    scale: list[float]
+
+
+def observations_of(engine: Engine, given: Sequence[Observation]) -> Observations:
+    """Return observations as arrays.
+
+    Raises:
+        ValueError: If a time or a value is not as the model expects.
+    """
+    data = engine.data
+    values = rows_of([one["value"] for one in given], data.num_targets, "value")
+    units = engine.net.units
+    check_values(values.T, units.support, units.largest_value, "value")
+    inputs = _covariates([one.get("covariates") for one in given], engine)
+    return Observations(
+        [one["item"] for one in given],
+        engine.calendar.ordinals_of([one["time"] for one in given]),
+        np.array([one.get("sequence", NO_SEQUENCE) for one in given], np.int64),
+        values,
+        inputs,
+    )
+
+
+def future_of(engine: Engine, items: Sequence[str], steps: int, given: Mapping[str, list[Any]]) -> NDArray[np.float64]:
+    """Return what-if values (series, step, target), NaN where free.
+
+    Raises:
+        ValueError: If they are of a series that is not asked for, too long, or not as the model expects.
+    """
+    targets, units = engine.data.num_targets, engine.net.units
+    future = np.full((len(items), steps, targets), np.nan)
+    if strange := given.keys() - set(items):
+        raise ValueError(f"known: expected series that are among the items, got {len(strange)} others")
+    for place, item in enumerate(items):
+        if item in given:
+            values = rows_of(given[item], targets, "known")
+            if len(values) > steps:
+                raise ValueError(f"known: expected at most {steps} steps, got {len(values)}")
+            check_values(values.T, units.support, units.largest_value, "known")
+            future[place, : len(values)] = values
+    return future
+
+
+def inputs_of(
+    engine: Engine, items: Sequence[str], steps: int, given: Mapping[str, list[list[float]]]
+) -> NDArray[np.float64] | None:
+    """Return standardised future covariates (series, step, covariate); None in a model without.
+
+    Raises:
+        ValueError: If they lack, or do not cover the steps.
+    """
+    count = engine.data.num_dynamic_real
+    if not count:
+        if given:
+            raise ValueError("covariates: the model has none")
+        return None
+    found = []
+    for item in items:
+        rows = given.get(item, [])
+        if len(rows) < steps or any(len(row) != count for row in rows):
+            raise ValueError(f"covariates: expected {steps} steps of {count} numbers each for every item")
+        found.append(standardised(np.array(rows[:steps], np.float64), engine.transform.dynamic_units))
+    return np.stack(found)
+
+
+def rows_of(values: Sequence[Any], targets: int, name: str) -> NDArray[np.float64]:
+    """Return values (observation, target), NaN where they are None.
+
+    Raises:
+        ValueError: If one has another number of targets.
+    """
+    if targets == 1 and not any(isinstance(value, list) for value in values):
+        return np.array(values, np.float64)[:, None]
+    if any(not isinstance(value, list) or len(value) != targets for value in values):
+        raise ValueError(f"{name}: expected {'a number' if targets == 1 else f'{targets} numbers in a list'} each")
+    return np.array(values, np.float64).reshape(-1, targets)
+
+
+def _covariates(given: Sequence[list[float] | None], engine: Engine) -> NDArray[np.float64]:
+    count = engine.data.num_dynamic_real
+    if any((0 if one is None else len(one)) != count for one in given):
+        raise ValueError(f"covariates: expected {count or 'no'} numbers with each observation, as in the training data")
+    if not count:
+        return np.zeros((len(given), 0))
+    return standardised(np.array(given, np.float64), engine.transform.dynamic_units)
