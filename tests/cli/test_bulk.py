@@ -178,9 +178,9 @@ def test_what_is_wrong_is_said_in_a_line(made, whole, tmp_path, capsys):
         (["--data", buckets, "--out", out, "--known", table], "--known goes with a file"),
         (["--data", buckets, "--out", out, "--workers", "0"], "--workers: expected at least 1"),
         (["--data", buckets, "--out", out, "--address", "auto"], "goes with --engine ray"),
-        (["--data", buckets, "--out", buckets], "holds no forecasts; give a new folder as --out"),
-        (["--data", buckets, "--out", str(whole), "--quantiles", "0.5"], "has forecasts with other levels"),
-        (["--data", str(made / "buckets1"), "--out", str(whole)], "has forecasts of other data"),
+        (["--data", buckets, "--out", buckets], "holds no results of buckets; give a new folder as --out"),
+        (["--data", buckets, "--out", str(whole), "--quantiles", "0.5"], "has results with other device, levels"),
+        (["--data", str(made / "buckets1"), "--out", str(whole)], "has results of other data"),
     ):
         assert main(["predict", run, *arguments]) == 2
         told = capsys.readouterr().err.strip().split("\n")[-1]

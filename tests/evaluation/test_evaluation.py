@@ -29,6 +29,7 @@ from tsforecast.evaluation import (
 )
 from tsforecast.evaluation.baselines import fill_missing
 from tsforecast.evaluation.deepar import DeepAR
+from tsforecast.evaluation.scores import totals_of_json
 from tsforecast.forecasting.exact import BatchMarginals, ExactForecast
 from tsforecast.models.parts.marginals import Marginals
 
@@ -151,6 +152,23 @@ def test_crps_of_an_ensemble_equals_its_definition_and_properscoring(rng, target
             size[step] += abs(label)
     np.testing.assert_allclose(found.per_horizon["crps_ensemble"], sums / size, rtol=1e-12)
     np.testing.assert_allclose(found.overall["crps_ensemble"], sums.sum() / size.sum(), rtol=1e-12)
+
+
+def test_sums_of_parts_are_those_of_the_whole(rng):
+    """Also when they were written and read on the way."""
+    entries = [{"item_id": f"s{k}", "start": START, "target": rng.normal(size=6) + 4} for k in range(5)]
+    forecasts = [one_forecast(rng.normal(size=(20, 3)) + 4, item_id=f"s{k}") for k in range(5)]
+
+    def totals(own):
+        return score(forecasts[own], split(entries[own], offset=-3)[1].generate_instances(3)).totals
+
+    whole, parts = totals(slice(5)), [totals(slice(2)), totals(slice(2, 5))]
+    added = totals_of_json(json.loads(json.dumps(parts[0].as_json()))) + parts[1]
+    assert added.num_forecasts == added.num_series == whole.num_series == 5
+    np.testing.assert_allclose(added.cells, whole.cells, rtol=1e-12)
+    np.testing.assert_allclose(added.pit, whole.pit, rtol=1e-12)
+    np.testing.assert_array_equal(added.inside, whole.inside)
+    pd.testing.assert_frame_equal(added.per_horizon, whole.per_horizon, rtol=1e-12)
 
 
 def test_crps_of_an_ensemble_at_the_ends():

@@ -14,7 +14,8 @@ from tsforecast.data.buckets import categories_of, is_buckets, read_survey, sele
 from tsforecast.data.files import remove_leftovers
 from tsforecast.data.frame_files import write_frames
 from tsforecast.data.quantiles import check_levels, forecast_frame
-from tsforecast.forecasting.bulk import Request, process_buckets
+from tsforecast.forecasting.bulk import process_buckets
+from tsforecast.forecasting.requests import Request
 
 log = logging.getLogger(__name__)
 
@@ -65,61 +66,53 @@ def write(forecasts: Iterable[Forecast], kept: tuple[float, ...] | None, targets
     write_frames((forecast_frame(chunk, kept, targets) for chunk in chunks), out)
 
 
-def over_buckets(
-    chosen: Namespace,
-    folder: Path,
-    record: dict[str, Any],
-    trained: Namespace,
-    *,
-    prediction_length: int,
-    num_samples: int,
-    is_common: bool = False,
-) -> None:
-    """Writes a folder from a folder of buckets, and says what it has.
+def buckets_of(chosen: Namespace, record: dict[str, Any], trained: Namespace) -> tuple[Path, dict[str, Any]]:
+    """The folder of buckets that --data or the run names, and what all requests of its buckets say.
 
     Args:
         chosen: Options.
-        folder: Of the run.
         record: Of the run.
         trained: Options of its training.
-        prediction_length: Steps of a forecast; 0 to fill in missing values.
-        num_samples: Sample paths; 0 for none.
-        is_common: Whether forecasts begin behind the end that is common to all series.
 
     Raises:
-        ValueError: If there are no buckets, or as `process_buckets` says.
+        ValueError: If there are no buckets, or they have not the columns of the run.
         FileNotFoundError: If a bucket is missing.
     """
-    out, data = Path(chosen.out), Path(chosen.data or trained.data or "")
+    data = Path(chosen.data or trained.data or "")
     if (chosen.data is None and trained.data is None) or not is_buckets(data):
         raise ValueError(
-            f"expected --out to end in {', '.join(_SUFFIXES)}, got {out.name!r}; a folder is written for --data "
-            "BUCKETS, which `tsforecast bucket` makes"
+            f"expected --out to end in {', '.join(_SUFFIXES)}, got {Path(chosen.out).name!r}; a folder is written for "
+            "--data BUCKETS, which `tsforecast bucket` makes"
         )
     survey = read_survey(data)
     given = options.columns(chosen, runs.columns_of_run(record) or options.columns(trained))
     columns = selected(data, survey, given, only=True)
     categories = categories_of(survey, columns, record["categories"] or None)
-    request = Request(
-        freq=record["split"]["freq"],
-        prediction_length=prediction_length,
-        columns=columns,
-        categories={name: list(values) for name, values in categories.items()},
-        last=survey.last if is_common else None,
-        levels=None if chosen.paths else levels(chosen.quantiles),
-        num_samples=num_samples,
-        seed=chosen.seed if num_samples else 0,  # exact quantiles are the same for all
-        drop_unusable=chosen.drop_unusable or trained.drop_unusable,
-        device=chosen.device,
-    )
-    manifest = process_buckets(
-        folder / runs.PREDICTOR,
-        data,
-        out,
-        request,
-        workers=chosen.workers,
-        engine=chosen.engine,
-        address=chosen.address,
-    )
+    return data, {
+        "freq": record["split"]["freq"],
+        "columns": columns,
+        "categories": {name: list(values) for name, values in categories.items()},
+        "drop_unusable": chosen.drop_unusable or trained.drop_unusable,
+        "device": chosen.device,
+    }
+
+
+def process(chosen: Namespace, folder: Path, data: Path, request: Request) -> None:
+    """Writes a folder from a folder of buckets, and says what it has.
+
+    Args:
+        chosen: Options.
+        folder: Of the run.
+        data: Folder of buckets.
+        request: What is wanted.
+
+    Raises:
+        FileNotFoundError: As `process_buckets` says.
+        ValueError: As `process_buckets` says.
+        OSError: As `process_buckets` says.
+    """
+    out = Path(chosen.out)
+    workers = {name: chosen[name] for name in ("workers", "engine", "address")}
+    manifest = process_buckets(folder / runs.PREDICTOR, data, out, request, **workers)
     series, rows = (sum(bucket[name] for bucket in manifest["buckets"]) for name in ("series", "rows"))
     log.info("%s: %d rows of %d series in %d buckets", out, rows, series, len(manifest["buckets"]))

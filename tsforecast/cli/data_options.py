@@ -71,3 +71,9 @@ def add_forecast(parser: ArgumentParser) -> None:
     parser.add_argument("--num_samples", type=int, default=100, help="sample paths of a forecast")
     parser.add_argument("--device", type=str, default="auto", help="auto, cpu, cuda, ..")
     parser.add_argument("--seed", type=int, default=0, help="of the sample paths")
+
+
+def add_engines(group: Any) -> None:
+    """Adds the options that say who computes buckets."""
+    group.add_argument("--engine", default="local", choices=names.ENGINES, help="local or ray")
+    group.add_argument("--address", type=str, help="of a Ray cluster; default: one on this machine")

@@ -13,7 +13,7 @@ import torch
 from gluonts.model import Predictor
 from jsonargparse import Namespace
 
-from tsforecast.cli import options, parsers, parsing, runs
+from tsforecast.cli import bulk_options, options, parsers, parsing, runs
 from tsforecast.cli.train import settings
 from tsforecast.data import ForecastTask
 from tsforecast.data.files import replace_file, replace_together
@@ -29,6 +29,7 @@ from tsforecast.evaluation import (
     paired_difference,
     save_scores,
 )
+from tsforecast.evaluation.buckets import TABLE, Scoring
 from tsforecast.evaluation.report import PROTOCOLS
 from tsforecast.forecasting.adaptation import Adaptation, AdaptationResult, AdaptivePredictor, rolling
 from tsforecast.forecasting.predictor import StateSpacePredictor, load_predictor, with_prediction_length
@@ -66,8 +67,42 @@ def run(argv: Sequence[str]) -> int:
     chosen = parsers.evaluate().parse_args(list(argv))
     parsing.check_ranges(chosen)
     folder, record = options.trained_run(chosen)
+    if chosen.out is not None:
+        return _score_buckets(chosen, folder, record)
+    for name in ("engine", "address"):
+        if chosen[name] not in ("local", None):
+            raise ValueError(f"--{name} goes with --out DIR, for data in buckets")
     with runs.hold(folder):
         return _run(chosen, folder, record)
+
+
+def _score_buckets(chosen: Namespace, folder: Path, record: dict[str, Any]) -> int:
+    """Scores a run whose data are buckets into a folder, bucket after bucket."""
+    for name, default in (("adapt", None), ("inspect", None), ("marks", None)):
+        if chosen[name] != default:
+            raise ValueError(f"--{name} goes without --out: buckets are scored one by one")
+    trained = settings(folder, record)
+    data, common = bulk_options.buckets_of(Namespace({**vars(trained), **vars(chosen), "data": None}), record, trained)
+    split = record["split"]
+    if split["windows"] == 0:
+        raise ValueError(f"the data of {folder} have no test windows; train with --windows of at least 1 to score it")
+    request = Scoring(
+        **common,
+        num_samples=chosen.num_samples,
+        seed=chosen.seed,
+        dataset=data.name,
+        model=record["model"],
+        prediction_length=split["prediction_length"],
+        windows=split["windows"],
+        baselines=_baselines(chosen),
+    )
+    bulk_options.process(chosen, folder, data, request)
+    sys.stdout.write((Path(chosen.out) / TABLE).read_text(encoding="utf-8"))
+    return 0
+
+
+def _baselines(chosen: Namespace) -> list[str]:
+    return [] if chosen.baselines == "none" else [name.strip() for name in chosen.baselines.split(",")]
 
 
 def _run(chosen: Namespace, folder: Path, record: dict[str, Any]) -> int:
@@ -91,12 +126,11 @@ def _run(chosen: Namespace, folder: Path, record: dict[str, Any]) -> int:
         adaptation = Adaptation(chosen.adapt, **{name: chosen[name] for name in _ADAPTATION})
         result = rolling(AdaptivePredictor(predictor, adaptation), task, chosen.num_samples, chosen.seed)
         adapted = (f"{record['model']}+{chosen.adapt}", result.forecasts)
-    names = [] if chosen.baselines == "none" else [name.strip() for name in chosen.baselines.split(",")]
     evaluation = evaluate(
         predictor_for,
         task,
         model=record["model"],
-        baselines=names,
+        baselines=_baselines(chosen),
         num_samples=chosen.num_samples,
         workers=chosen.workers,
         adapted=adapted,

@@ -2,8 +2,8 @@
 
 from jsonargparse import ArgumentParser
 
-from tsforecast.cli import names, parsing
-from tsforecast.cli.data_options import add_columns, add_forecast
+from tsforecast.cli import parsing
+from tsforecast.cli.data_options import add_columns, add_engines, add_forecast
 
 
 def predict() -> ArgumentParser:
@@ -64,8 +64,7 @@ def _add_contents(command: ArgumentParser, paths: str) -> None:
 def _add_bulk(command: ArgumentParser) -> None:
     group = command.add_argument_group("buckets into a folder (see docs/howto/many.md)")
     group.add_argument("--workers", type=int, default=1, help="processes, of one thread each")
-    group.add_argument("--engine", default="local", choices=names.ENGINES, help="local or ray")
-    group.add_argument("--address", type=str, help="of a Ray cluster; default: one on this machine")
+    add_engines(group)
     add_forecast(command)
     command.add_argument("--drop_unusable", action="store_true", help="leave out series without a value")
     add_columns(command)

@@ -11,6 +11,7 @@ from tsforecast.cli.train import settings
 from tsforecast.data import read_task
 from tsforecast.data.buckets import is_buckets
 from tsforecast.forecasting.predictor import load_predictor
+from tsforecast.forecasting.requests import Imputations
 from tsforecast.progress import follow
 
 log = logging.getLogger(__name__)
@@ -33,7 +34,10 @@ def run(argv: Sequence[str]) -> int:
     folder, record = options.trained_run(chosen)
     trained = settings(folder, record)
     if not bulk_options.is_table(chosen):
-        bulk_options.over_buckets(chosen, folder, record, trained, prediction_length=0, num_samples=chosen.num_samples)
+        data, common = bulk_options.buckets_of(chosen, record, trained)
+        kept = None if chosen.paths else levels
+        request = Imputations(**common, num_samples=chosen.num_samples, seed=chosen.seed, levels=kept)
+        bulk_options.process(chosen, folder, data, request)
         return 0
     columns = options.columns(chosen, runs.columns_of_run(record) or options.columns(trained))
     if chosen.data is None and trained.dataset is not None:

@@ -9,7 +9,7 @@ from typing import NoReturn
 from jsonargparse import ArgumentParser
 
 from tsforecast.cli import names, parsing
-from tsforecast.cli.data_options import add_columns, add_forecast
+from tsforecast.cli.data_options import add_columns, add_engines, add_forecast
 from tsforecast.cli.decision_parsers import optimise, policy
 from tsforecast.cli.forecast_parsers import impute, predict
 from tsforecast.cli.live_parsers import live, own_parser
@@ -67,7 +67,12 @@ def evaluate() -> ArgumentParser:
         help=f"of vb: {', '.join(names.MEMORIES_OF_WINDOWS)}; windows that it keeps",
     )
     group.add_argument("--memory_size", type=int, default=25, help="windows that a memory keeps")
-    command.add_argument("--workers", type=int, default=1, help="processes that fit baselines of statsforecast")
+    command.add_argument(
+        "--workers", type=int, default=1, help="processes that fit baselines of statsforecast, or that share buckets"
+    )
+    group = command.add_argument_group("data in buckets (see docs/howto/many.md)")
+    group.add_argument("--out", metavar="DIR", type=str, help="score bucket after bucket into this folder")
+    add_engines(group)
     command.add_argument("--threads", type=int, help="of the CPU; default: torch's choice")
     command.add_argument("--plot_series", type=int, default=6, help="series to draw; 0: no pictures")
     command.add_argument(

@@ -14,9 +14,11 @@ from tsforecast.cli import bulk_options, options, parsers, parsing, runs
 from tsforecast.cli.memory import check_forecast_memory
 from tsforecast.cli.train import settings
 from tsforecast.data import Columns, ForecastTask, attach_known, read_task
+from tsforecast.data.buckets import read_survey
 from tsforecast.data.wording import listed
 from tsforecast.forecasting.exact import ExactForecast
 from tsforecast.forecasting.predictor import StateSpacePredictor, load_predictor, with_prediction_length
+from tsforecast.forecasting.requests import Forecasts
 from tsforecast.models import AbstractForecaster
 from tsforecast.progress import follow
 
@@ -46,16 +48,18 @@ def run(argv: Sequence[str]) -> int:
     if not bulk_options.is_table(chosen):
         if chosen.known is not None:
             raise ValueError("--known goes with a file as --out")
+        data, common = bulk_options.buckets_of(chosen, record, trained)
         predictor = load_predictor(folder / runs.PREDICTOR, chosen.device)
-        bulk_options.over_buckets(
-            chosen,
-            folder,
-            record,
-            trained,
+        num_samples = _num_samples(chosen, predictor, length, predictor.batch_size)
+        request = Forecasts(
+            **common,
+            num_samples=num_samples,
+            seed=chosen.seed if num_samples else 0,  # exact quantiles are the same for all
+            levels=None if chosen.paths else levels,
             prediction_length=length,
-            num_samples=_num_samples(chosen, predictor, length, predictor.batch_size),
-            is_common=chosen.start == "common",
+            last=read_survey(data).last if chosen.start == "common" else None,
         )
+        bulk_options.process(chosen, folder, data, request)
         return 0
     columns = options.columns(chosen, runs.columns_of_run(record) or options.columns(trained))
     entries = _from_start(_task(chosen, trained, record, length, columns), chosen.start).latest

@@ -107,11 +107,12 @@ def bucket_task(
     prediction_length: int,
     columns: Columns,
     *,
+    windows: int = 0,
     categories: Mapping[str, Sequence[str]],
     end: pd.Period | None = None,
     drop_unusable: bool = False,
 ) -> ForecastTask:
-    """Reads the series of one bucket, for forecasts beyond their end or to fill in their missing values.
+    """Reads the series of one bucket: for forecasts beyond their end, or within them, or to fill in missing values.
 
     Args:
         folder: Of the buckets.
@@ -119,16 +120,18 @@ def bucket_task(
         freq: Frequency of the series.
         prediction_length: Steps of a forecast; 0 for none.
         columns: As `selected` gives them.
+        windows: Number of test windows at the end of each series; with 0, a forecast is beyond the end.
         categories: Values of the static categories that a model was trained with.
         end: The last step of all series, which are prolonged up to there; None for as they are.
-        drop_unusable: Leave out series without a value; there may be none left.
+        drop_unusable: Leave out series that can not be used; there may be none left.
 
     Raises:
         FileNotFoundError: If there is no such bucket.
         ValueError: If it is broken, or as `read_task` says.
     """
     series = series_of(bucket_table(folder, bucket, columns), freq, categories)
-    task = _task_of(series, prediction_length, 0, {}, prediction_length > 0, drop_unusable, least=0)
+    beyond = windows == 0 and prediction_length > 0
+    task = _task_of(series, prediction_length, windows, {}, beyond, drop_unusable, least=0)
     task = task if end is None else task.ending_together(end)
     return with_holidays(task, columns.holidays) if columns.holidays and task.entries else task
 

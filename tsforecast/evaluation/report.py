@@ -225,7 +225,7 @@ def format_scores(evaluation: Evaluation) -> str:
             lines += ["With one window, the long-term forecast is the rolling one.", ""]
             continue
         count, steps = first.overall["num_forecasts"], len(first.per_horizon)
-        series = f"{len(first.per_series)} series, {count} forecasts of {steps} steps"
+        series = f"{first.totals.num_series} series, {count} forecasts of {steps} steps"
         rows = [header]
         for name, scores in evaluation.scores.items():
             if protocol not in scores:
@@ -260,8 +260,13 @@ def _kinds_of_forecasts(evaluation: Evaluation) -> str:
     return "; ".join(f"{kind} of {', '.join(names)}" for kind, names in kinds.items())
 
 
-def save_scores(evaluation: Evaluation, folder: str | Path) -> list[Path]:
+def save_scores(evaluation: Evaluation, folder: str | Path, *, of_series: bool = True) -> list[Path]:
     """Writes scores.json, and scores, per_series, per_horizon, per_forecast and calibration as CSV, each whole or not.
+
+    Args:
+        evaluation: What to write.
+        folder: Where; it is made.
+        of_series: Whether to write those of single series and forecasts, too.
 
     Returns:
         The paths written.
@@ -273,11 +278,11 @@ def save_scores(evaluation: Evaluation, folder: str | Path) -> list[Path]:
         temporary.write_text(json.dumps(evaluation.to_dict(), indent=2, allow_nan=False) + "\n", encoding="utf-8")
     tables = {
         "scores": evaluation.table(),
-        "per_series": evaluation.per_series(),
         "per_horizon": evaluation.per_horizon(),
-        "per_forecast": evaluation.per_forecast(),
         "calibration": evaluation.calibration(),
     }
+    if of_series:
+        tables |= {"per_series": evaluation.per_series(), "per_forecast": evaluation.per_forecast()}
     for name, table in tables.items():
         paths.append(folder / f"{name}.csv")
         with replace_file(paths[-1]) as temporary:

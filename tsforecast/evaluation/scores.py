@@ -11,7 +11,8 @@ Quantiles of samples are order statistics without interpolation, as `SampleForec
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -30,31 +31,126 @@ _GRID = np.linspace(0, 1, 101)  # where the distribution of the PIT is tabulated
 
 
 @dataclass(frozen=True)
+class Totals:
+    """Sums over forecasts, of which scores are made: those of several parts of the data add up to those of all.
+
+    Attributes:
+        cells: Of `sums_of`, (term, horizon).
+        inside: Number of labels inside the central interval of each of `NOMINAL`.
+        pit: Sums of the distribution of the PIT at 0, .01, .., 1.
+        labels: Number of labels.
+        num_series: Number of series.
+        num_forecasts: Number of forecasts.
+        num_exact: Number of those whose quantiles are not of samples.
+        num_samples: All numbers of paths of a forecast, None where there are none.
+    """
+
+    cells: Array
+    inside: Array
+    pit: Array
+    labels: int
+    num_series: int
+    num_forecasts: int
+    num_exact: int
+    num_samples: frozenset[int | None]
+
+    def __add__(self, other: "Totals") -> "Totals":
+        added = {f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)[:-1]}
+        return Totals(**added, num_samples=self.num_samples | other.num_samples)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what `totals_of_json` reads, to the last bit."""
+        arrays = {name: getattr(self, name).tolist() for name in ("cells", "inside", "pit")}
+        return asdict(self) | arrays | {"num_samples": sorted(self.num_samples, key=lambda n: n or 0)}
+
+    @property
+    def overall(self) -> dict[str, Any]:
+        """Return `Scores.overall`."""
+        return {
+            **nested(table(self.cells.sum(-1)[:, None], pd.RangeIndex(1)).iloc[0].to_dict()),
+            "num_forecasts": self.num_forecasts,
+            "num_exact": self.num_exact,
+            "num_samples": next(iter(self.num_samples)) if len(self.num_samples) == 1 else None,
+        }
+
+    @property
+    def per_horizon(self) -> pd.DataFrame:
+        """Return `Scores.per_horizon`."""
+        return table(self.cells, pd.RangeIndex(1, self.cells.shape[1] + 1, name="step"))
+
+    @property
+    def calibration(self) -> pd.DataFrame:
+        """Return `Scores.calibration`."""
+        with np.errstate(invalid="ignore"):
+            found = pd.DataFrame({"pit": self.pit / self.labels}, index=pd.Index(_GRID.round(2), name="probability"))
+            shares = self.inside[:-1] / self.labels
+        found["coverage"] = pd.Series(shares, index=[width / 100 for width in NOMINAL[:-1]])
+        found.loc[[0.0, 1.0], "coverage"] = 0.0, 1.0
+        return found
+
+
+def totals_of_json(found: dict[str, Any]) -> Totals:
+    """The sums that `Totals.as_json` wrote."""
+    arrays: dict[str, Any] = {name: np.array(found[name], np.float64) for name in ("cells", "inside", "pit")}
+    return Totals(**{**found, **arrays, "num_samples": frozenset(found["num_samples"])})
+
+
+def _totals_of(window: Window) -> Totals:
+    """Return the sums of one forecast."""
+    return Totals(
+        cells=sums_of(window),
+        inside=window.covered.sum(tuple(range(1, window.covered.ndim))).astype(np.float64),
+        pit=_pit_distribution(window),
+        labels=int(window.observed.sum()),
+        num_series=1,
+        num_forecasts=1,
+        num_exact=int(window.is_exact),
+        num_samples=frozenset([None if window.samples is None else len(window.samples)]),
+    )
+
+
+@dataclass(frozen=True)
 class Scores:
     """Scores of one model under one protocol.
 
     Attributes:
-        overall: `crps` (tenths), `crps_99` (hundredths) and `crps_ensemble` (of samples; NaN for other forecasts). `nd`
-            is the sum of absolute errors of the median / the sum of absolute labels. `mase` is the mean of absolute
-            errors / the seasonal error of the series before the forecast. `coverage` has the shares of labels inside
-            the closed central intervals, keyed by percent. `sum_50`, .. and `max_50`, .. are those of the sum over the
-            horizon and of its maximum, from joint paths; windows with a missing label do not count, and forecasts
-            without paths have NaN. Also `num_forecasts`, `num_exact` (those whose quantiles are not of samples), and
-            `num_samples` (paths of each forecast, None where there are none).
-        per_horizon: The same scores for every step ahead, indexed by `step` from 1.
-        per_series: The same scores for every series, indexed by `item_id`, in the order of the data.
+        totals: Sums that those of another part of the data can be added to.
+        per_series: The scores of `overall` for every series, indexed by `item_id`, in the order of the data.
         per_forecast: The same scores for every forecast, indexed by `item_id` and `start` in the order of the data.
             Also `size`, the sum of absolute labels, by which `crps` is to be weighted.
-        calibration: Indexed by probability 0, .01, .., 1. `pit` is the share of labels whose probability integral
-            transform is at most that; the diagonal, if forecasts are calibrated. `coverage` is the share inside the
-            central interval of that probability (even percents only).
     """
 
-    overall: dict[str, Any]
-    per_horizon: pd.DataFrame
+    totals: Totals
     per_series: pd.DataFrame
     per_forecast: pd.DataFrame
-    calibration: pd.DataFrame
+
+    @cached_property
+    def overall(self) -> dict[str, Any]:
+        """Return scores over all cells.
+
+        `crps` (tenths), `crps_99` (hundredths) and `crps_ensemble` (of samples; NaN for other forecasts). `nd` is the
+        sum of absolute errors of the median / the sum of absolute labels. `mase` is the mean of absolute errors / the
+        seasonal error of the series before the forecast. `coverage` has the shares of labels inside the closed central
+        intervals, keyed by percent. `sum_50`, .. and `max_50`, .. are those of the sum over the horizon and of its
+        maximum, from joint paths; windows with a missing label do not count, and forecasts without paths have NaN. Also
+        `num_forecasts`, `num_exact` (those whose quantiles are not of samples), and `num_samples` (paths of each
+        forecast, None where there are none).
+        """
+        return self.totals.overall
+
+    @cached_property
+    def per_horizon(self) -> pd.DataFrame:
+        """Return the same scores for every step ahead, indexed by `step` from 1."""
+        return self.totals.per_horizon
+
+    @cached_property
+    def calibration(self) -> pd.DataFrame:
+        """Return a table indexed by probability 0, .01, .., 1.
+
+        `pit` is the share of labels whose probability integral transform is at most that; the diagonal, if forecasts
+        are calibrated. `coverage` is the share inside the central interval of that probability (even percents only).
+        """
+        return self.totals.calibration
 
 
 @expected_alias_warnings()
@@ -80,43 +176,28 @@ def score(
     stream = iter(forecasts)
     sums: dict[str, Array] = {}
     single: dict[tuple[str, pd.Timestamp], Array] = {}
-    steps: Array | None = None
-    inside, pit, labels = np.zeros(len(NOMINAL)), np.zeros(len(_GRID)), 0
-    num_forecasts, num_exact, num_samples = 0, 0, set()
+    totals: Totals | None = None
     windows = follow(test_data, progress, len(test_data), "forecasts") if progress else test_data
-    for past, future in windows:
+    for number, (past, future) in enumerate(windows):
         forecast = next(stream, None)
         if forecast is None:
-            raise ValueError(f"expected a forecast for every test window, but they ended after {num_forecasts}")
+            raise ValueError(f"expected a forecast for every test window, but they ended after {number}")
         window = _window(past, future, forecast, season)
-        cells = sums_of(window)
-        item = str(future.get("item_id", num_forecasts))
-        single[item, future["start"].to_timestamp()] = cells.sum(-1)
-        sums[item] = sums.get(item, 0) + cells.sum(-1)
-        steps = cells if steps is None else steps + cells
-        inside += window.covered.sum(tuple(range(1, window.covered.ndim)))
-        pit += _pit_distribution(window)
-        labels += int(window.observed.sum())
-        num_samples.add(None if window.samples is None else len(window.samples))
-        num_exact += window.is_exact
-        num_forecasts += 1
-    if next(stream, None) is not None:
-        raise ValueError(f"expected {num_forecasts} forecasts, one per test window, but there are more")
-    if steps is None:
+        found = _totals_of(window)
+        item = str(future.get("item_id", number))
+        single[item, future["start"].to_timestamp()] = found.cells.sum(-1)
+        sums[item] = sums.get(item, 0) + found.cells.sum(-1)
+        totals = found if totals is None else totals + found
+    if totals is None:
         raise ValueError("expected at least one test window, but the test data is empty")
+    if next(stream, None) is not None:
+        raise ValueError(f"expected {totals.num_forecasts} forecasts, one per test window, but there are more")
     per_forecast = np.stack(list(single.values()), axis=1)
     starts = pd.MultiIndex.from_tuples(list(single), names=["item_id", "start"])
     return Scores(
-        overall={
-            **nested(table(steps.sum(-1)[:, None], pd.RangeIndex(1)).iloc[0].to_dict()),
-            "num_forecasts": num_forecasts,
-            "num_exact": num_exact,
-            "num_samples": num_samples.pop() if len(num_samples) == 1 else None,
-        },
-        per_horizon=table(steps, pd.RangeIndex(1, steps.shape[1] + 1, name="step")),
+        totals=replace(totals, num_series=len(sums)),
         per_series=table(np.stack(list(sums.values()), axis=1), pd.Index(list(sums), name="item_id")),
         per_forecast=table(per_forecast, starts).assign(size=total(per_forecast, size)),
-        calibration=_calibration(pit, inside, labels),
     )
 
 
@@ -143,15 +224,6 @@ def _window(past: dict[str, Any], future: dict[str, Any], forecast: Forecast, se
         is_exact=isinstance(forecast, HasQuantiles) or samples is None,
         seasonal_error=_seasonal_error(past["target"], season or default_season(future["start"].freqstr)),
     )
-
-
-def _calibration(pit: Array, inside: Array, labels: int) -> pd.DataFrame:
-    """Return `Scores.calibration` from sums over labels, and the number of these."""
-    with np.errstate(invalid="ignore"):
-        found = pd.DataFrame({"pit": pit / labels}, index=pd.Index(_GRID.round(2), name="probability"))
-        found["coverage"] = pd.Series(inside[:-1] / labels, index=[width / 100 for width in NOMINAL[:-1]])
-    found.loc[[0.0, 1.0], "coverage"] = 0.0, 1.0
-    return found
 
 
 def _time_last(values: Array) -> Array:

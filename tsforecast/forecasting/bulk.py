@@ -1,4 +1,4 @@
-"""Forecasts and imputations of folders of buckets: a file for each bucket, by processes that share nothing.
+"""Forecasts, imputations and scores of folders of buckets: a file for each bucket, by processes that share nothing.
 
 A file depends on the run, its bucket and the request alone: not on the number of workers, nor on their order.
 A bucket is done when its note is there; a call that was killed goes on with the others, to the same bytes.
@@ -10,70 +10,35 @@ import logging
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import torch
-from gluonts.itertools import batcher
 from pyarrow import parquet
 
 from tsforecast.data.buckets import SURVEY, WORK, Bucket, checksum, read_survey, refuse_other_frequency
 from tsforecast.data.files import remove_leftovers, replace_file
-from tsforecast.data.frame_files import write_frames
-from tsforecast.data.frequency import to_period
 from tsforecast.data.locks import LOCK, lock_folder
-from tsforecast.data.quantiles import forecast_frame
 from tsforecast.data.reading import read_json
-from tsforecast.data.roles import Columns
-from tsforecast.data.table import bucket_task
 from tsforecast.data.wording import option
 from tsforecast.forecasting.engines import ENGINES
-from tsforecast.forecasting.predictor import StateSpacePredictor, load_predictor, with_prediction_length
-from tsforecast.progress import follow
+from tsforecast.forecasting.predictor import StateSpacePredictor, load_predictor
+from tsforecast.forecasting.requests import Request
+from tsforecast.progress import follow, quiet
 
 log = logging.getLogger(__name__)
 
 MANIFEST = "manifest.json"
 FORMAT = 1  # of manifests
 _PLAN = "plan.json"
-_CHUNK = 500  # series that are written at once
 _TOLD = 10  # warnings that are shown
-
-
-@dataclass(frozen=True)
-class Request:
-    """What is wanted of every bucket.
-
-    Attributes:
-        freq: Frequency of the series.
-        prediction_length: Steps of a forecast; 0 for the values that are missing, between those that are there.
-        columns: Of the buckets, as `tsforecast.data.buckets.selected` gives them.
-        categories: Values of the static categories that the model was trained with.
-        last: The last step of all series, behind which their forecasts begin; None for each behind its own end, and
-            for missing values.
-        levels: Of quantiles; None for sample paths.
-        num_samples: Sample paths of a forecast; 0 for none, where quantiles are exact.
-        seed: Of the sample paths. Each bucket has a seed of its own.
-        drop_unusable: Whether series without a value are left out.
-        device: Where to compute.
-    """
-
-    freq: str
-    prediction_length: int
-    columns: Columns
-    categories: dict[str, list[str]]
-    last: str | None
-    levels: tuple[float, ...] | None
-    num_samples: int
-    seed: int
-    drop_unusable: bool
-    device: str
+_TOLD_OF = ("file", "series", "rows", "size", "sha256")  # what the manifest says of a bucket
 
 
 def process_bucket(run: Path, path_in: Path, path_out: Path, request: Request, bucket: Bucket) -> dict[str, Any]:
-    """Writes the forecasts of all series of a bucket, or the series with their missing values, by one thread.
+    """Writes what is wanted of all series of a bucket, by one thread.
 
     Args:
         run: Folder of the predictor.
@@ -83,39 +48,23 @@ def process_bucket(run: Path, path_in: Path, path_out: Path, request: Request, b
         bucket: What the survey says of the bucket.
 
     Returns:
-        `file`, `series`, `rows`, `size` and `sha256` of the forecasts, and `warnings`.
+        The note of the bucket: `file`, `series`, `rows`, `size` and `sha256` of what was written, `warnings`, and
+        `parts`, what `Request.write` returns.
 
     Raises:
         FileNotFoundError: If a file is missing.
         ValueError: If the bucket is not that of the survey, or a series not as expected.
         OSError: If the file can not be written.
     """
-    record: dict[str, Any] = {"file": path_out.name, "series": 0, "rows": 0, "size": 0, "sha256": ""}
+    note: dict[str, Any] = {"file": path_out.name, "series": 0, "rows": 0, "size": 0, "sha256": "", "parts": {}}
     with _one_thread(), _collected_warnings() as warnings:
-        end = None if request.last is None else to_period(request.last, request.freq)
-        task = bucket_task(
-            path_in.parent,
-            bucket,
-            request.freq,
-            request.prediction_length,
-            request.columns,
-            categories=request.categories,
-            end=end,
-            drop_unusable=request.drop_unusable,
-        )
+        task = request.read(path_in.parent, bucket)
         if task.entries:
             torch.manual_seed(seed_of(request.seed, path_in.name))
-            predictor = _loaded(run, request.device, request.prediction_length)
-            if request.prediction_length:
-                found = predictor.predict(task.latest, num_samples=request.num_samples)
-            else:
-                found = predictor.impute(task.entries, request.num_samples)
-            chunks = batcher(found, _CHUNK)
-            targets = request.columns.targets
-            write_frames((forecast_frame(chunk, request.levels, targets) for chunk in chunks), path_out)
-            record |= {"series": len(task.entries), "size": path_out.stat().st_size, "sha256": checksum(path_out)}
-            record["rows"] = parquet.read_metadata(path_out).num_rows
-    return record | {"warnings": warnings}
+            note["parts"] = request.write(_loaded(run, request.device), task, path_out)
+            note |= {"series": len(task.entries), "rows": parquet.read_metadata(path_out).num_rows}
+            note |= {"size": path_out.stat().st_size, "sha256": checksum(path_out)}
+    return note | {"warnings": warnings}
 
 
 def seed_of(seed: int, name: str) -> int:
@@ -125,11 +74,9 @@ def seed_of(seed: int, name: str) -> int:
 
 
 @lru_cache(maxsize=1)
-def _loaded(run: Path, device: str, prediction_length: int) -> StateSpacePredictor:
+def _loaded(run: Path, device: str) -> StateSpacePredictor:
     """The predictor of a folder, which a process keeps from bucket to bucket."""
-    predictor = load_predictor(run, device)
-    same = prediction_length in (0, predictor.prediction_length)
-    return predictor if same else with_prediction_length(predictor, prediction_length)
+    return load_predictor(run, device)
 
 
 @contextmanager
@@ -145,8 +92,9 @@ def _one_thread() -> Iterator[None]:
 
 @contextmanager
 def _collected_warnings() -> Iterator[list[str]]:
-    """Keeps warnings, for whoever has sent the bucket, instead of showing them."""
+    """Keeps warnings, for whoever has sent the bucket, and shows no bars: buckets are what is counted."""
     found: list[str] = []
+    token = quiet.set(True)
     logger, handler = logging.getLogger("tsforecast"), logging.Handler()
     handler.setLevel(logging.WARNING)
     handler.emit = lambda record: found.append(record.getMessage())
@@ -156,6 +104,7 @@ def _collected_warnings() -> Iterator[list[str]]:
         yield found
     finally:
         logger.handlers, logger.propagate = before
+        quiet.reset(token)
 
 
 def process_buckets(
@@ -216,7 +165,8 @@ def process_buckets(
             _write_json(_note(out, record["file"]), record)
         records = [read_json(_note(out, bucket.file)) for bucket in survey.buckets]
         _tell_warnings(records)
-        found = [{name: value for name, value in record.items() if name != "warnings"} for record in records]
+        request.finish(out, records)
+        found = [{name: value for name, value in record.items() if name in _TOLD_OF} for record in records]
         manifest = plan | {"buckets": [record for record in found if record["series"]]}
         _write_json(out / MANIFEST, manifest)
         shutil.rmtree(work)
@@ -224,40 +174,40 @@ def process_buckets(
 
 
 def _plan(run: Path, data: Path, request: Request) -> dict[str, Any]:
-    """What forecasts depend on."""
+    """What results depend on."""
     digest = hashlib.sha256()
     for path in sorted(path for path in run.rglob("*") if path.is_file()):
         digest.update(f"{path.relative_to(run)} {checksum(path)}\n".encode())
-    wanted = json.loads(json.dumps(asdict(request)))  # lists for tuples, as they come back
+    wanted = {"kind": type(request).__name__.lower()} | json.loads(json.dumps(asdict(request)))  # lists for tuples
     return {"format": FORMAT, "predictor": digest.hexdigest(), "survey": checksum(data / SURVEY), "request": wanted}
 
 
 def _refuse_other_contents(out: Path) -> None:
-    """Raises a ValueError if a folder holds anything but forecasts of buckets."""
+    """Raises a ValueError if a folder holds anything but results of buckets."""
     names = {path.name for path in out.iterdir()} - {LOCK} if out.is_dir() else set()
     if SURVEY in names or (names and not names & {MANIFEST, WORK}):
-        raise ValueError(f"{out} is not empty and holds no forecasts; give a new folder as {option('out')}")
+        raise ValueError(f"{out} is not empty and holds no results of buckets; give a new folder as {option('out')}")
 
 
 def _refuse_other_plan(out: Path, before: Any, now: dict[str, Any]) -> None:
-    """Raises a ValueError if forecasts in a folder are of another run, other data or another request."""
+    """Raises a ValueError if results in a folder are of another run, other data or another request."""
     before = before if isinstance(before, dict) else {}
     names = {"predictor": "another model", "survey": "other data", "format": "another version"}
     for name, what in names.items():
         if before.get(name) != now[name]:
-            raise ValueError(f"{out} has forecasts of {what}; give a new folder as {option('out')}")
+            raise ValueError(f"{out} has results of {what}; give a new folder as {option('out')}")
     given = before.get("request") if isinstance(before.get("request"), dict) else {}
     if other := [name for name, value in now["request"].items() if given.get(name) != value]:
-        raise ValueError(f"{out} has forecasts with other {', '.join(other)}; give a new folder as {option('out')}")
+        raise ValueError(f"{out} has results with other {', '.join(other)}; give a new folder as {option('out')}")
 
 
 def _note(out: Path, file: str) -> Path:
-    """Where it says what the forecasts of a bucket are."""
+    """Where the note of a bucket is."""
     return (out / WORK / file).with_suffix(".json")
 
 
 def _is_done(out: Path, bucket: Bucket) -> bool:
-    """Whether the forecasts of a bucket are there, as their note says."""
+    """Whether the file of a bucket is there, as its note says."""
     note, path = _note(out, bucket.file), out / bucket.file
     if not note.is_file():
         return False
