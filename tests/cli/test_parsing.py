@@ -1,6 +1,7 @@
 """Command lines: what is wrong with one is said in its own terms, in one line."""
 
 import contextlib
+import json
 import logging
 import os
 import pty
@@ -176,6 +177,20 @@ def test_quiet_and_verbose(tmp_path, capsys):
     assert main(["train", "issm", "--data", str(path), "--freq", "W", "--verbose"]) == 2
     assert "Traceback" in capsys.readouterr().err
     assert logging.getLogger("tsforecast").handlers == []
+
+
+def test_messages_in_lines_of_json(tmp_path, capsys):
+    path, run = daily(tmp_path / "mine.csv"), tmp_path / "run"
+    fast = ["--max_epochs", "1", "--num_batches_per_epoch", "1", "--accelerator", "cpu"]
+    assert main(["train", "issm", "--log-json", "--data", str(path), "--output", str(run), *fast]) == 0
+    said = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert {"time", "level", "logger", "message"} == set().union(*said)
+    assert {line["level"] for line in said} >= {"info"}
+    assert f"{run}: finished after" in said[-1]["message"]
+    assert main(["train", "issm", "--data", str(path), "--freq", "W", "--log_json"]) == 2
+    last = json.loads(capsys.readouterr().err.splitlines()[-1])
+    assert last["level"] == "error"
+    assert "--freq" in last["message"]
 
 
 def on_a_terminal(monkeypatch, run):

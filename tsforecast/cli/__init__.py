@@ -1,10 +1,12 @@
 """The commands, `tsforecast train | evaluate | predict | bucket | stream | ..`: parse, seed, run, write a folder."""
 
+import json
 import logging
 import sys
 from argparse import ArgumentError, ArgumentParser
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from importlib import import_module
 from importlib.metadata import version
 
@@ -34,7 +36,8 @@ _USAGE = """usage: tsforecast COMMAND ...
   tsforecast bandit AGENT --data NAME     decides, and learns from what its decisions paid
   tsforecast policy ENV                   learns policies of a control problem by Stein gradients
 
-`tsforecast COMMAND --help` lists the options of a command. Everywhere: --quiet says warnings only, --verbose more.
+`tsforecast COMMAND --help` lists the options of a command. Everywhere: --quiet says warnings only, --verbose more, and
+--log-json in lines of JSON.
 `tsforecast --print_completion bash` (or zsh, tcsh) prints what lets the shell complete commands and options.
 """
 
@@ -57,10 +60,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     keep_freed_memory()
     name, *rest = parsing.underscored(arguments)
-    quiet, verbose = (word in rest for word in parsing.OUTPUT)
+    quiet, verbose, in_json = (word in rest for word in parsing.OUTPUT)
     rest = [word for word in rest if word not in parsing.OUTPUT]
-    progress.quiet.set(quiet)
-    with _messages(logging.WARNING if quiet else logging.DEBUG if verbose else logging.INFO), command_line_wording():
+    progress.quiet.set(quiet or in_json)  # no bars
+    least = logging.WARNING if quiet else logging.DEBUG if verbose else logging.INFO
+    with _messages(least, JSONLines() if in_json else _Plain()), command_line_wording():
         try:
             if name == "--print_completion":
                 return _print_completion(rest)
@@ -78,7 +82,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             log.debug("failed", exc_info=True)  # goes to the log of the run, where there is one
             return _fail(str(error))
         except KeyboardInterrupt:
-            sys.stderr.write("stopped\n")
+            log.critical("stopped")
             return 130
 
 
@@ -115,7 +119,7 @@ def _print_completion(arguments: Sequence[str]) -> int:
 
 
 def _fail(message: str) -> int:
-    sys.stderr.write(f"error: {' '.join(message.split())}\n")
+    log.error(" ".join(message.split()))
     return 2
 
 
@@ -124,14 +128,38 @@ def _model(arguments: Sequence[str]) -> Sequence[str]:
     return arguments[:1] if arguments and arguments[0] in names.TRAINED else []
 
 
+class _Plain(logging.Formatter):
+    """Messages to read; one that ends the command is marked."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        said = super().format(record)
+        return f"error: {said}" if record.levelno == logging.ERROR and record.name == __name__ else said
+
+
+class JSONLines(logging.Formatter):
+    """Messages to parse: a JSON object in each line, with `time` (UTC), `level`, `logger` and `message`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return a line."""
+        said = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            said["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(said, ensure_ascii=False)
+
+
 @contextmanager
-def _messages(least: int) -> Iterator[None]:
+def _messages(least: int, formatter: logging.Formatter) -> Iterator[None]:
     """What the layers below log goes to stderr while a command runs, from a level on."""
     logger = logging.getLogger("tsforecast")
     level = logger.level
     handler = logging.StreamHandler()
     handler.setLevel(least)
-    handler.setFormatter(logging.Formatter("%(message)s"))
+    handler.setFormatter(formatter)
     logger.addHandler(handler)
     logger.setLevel(logging.DEBUG)
     try:

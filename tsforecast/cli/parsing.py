@@ -20,9 +20,12 @@ from yaml import YAMLError
 from tsforecast.data.reading import check_yaml, read_text
 from tsforecast.data.wording import suggestion
 
-OUTPUT = ("--quiet", "--verbose")  # understood by every command, anywhere
+OUTPUT = ("--quiet", "--verbose", "--log_json")  # understood by every command, anywhere
 
-_EPILOG = "Everywhere: --quiet says warnings only, --verbose more; an option may have dashes for its underscores."
+_EPILOG = (
+    "Everywhere: --quiet says warnings only, --verbose more, --log_json in lines of JSON; an option may have dashes "
+    "for its underscores."
+)
 
 # Type of options that take an object in JSON, under the name that help texts give it.
 JSON = NewType("JSON", dict)
