@@ -1,6 +1,7 @@
 """`tsforecast live init` and `tsforecast live serve`: beliefs of a trained model that a service keeps current."""
 
 import logging
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
@@ -29,6 +30,8 @@ from tsforecast.live.snapshot import digest
 from tsforecast.live.store import open_store
 
 log = logging.getLogger(__name__)
+
+_SWITCH = 5e-4  # seconds after which a thread lets the other go on: the loop that answers waits for the owner less
 
 
 def run(argv: Sequence[str]) -> int:
@@ -125,6 +128,7 @@ def _serve(chosen: Namespace) -> None:
             "must bring, or leave the host out"
         )
     limits = Limits(token, () if token else LOOPBACK, chosen.max_body, chosen.rate, chosen.burst)
+    sys.setswitchinterval(_SWITCH)
     torch.set_num_threads(1)  # with others sums have other last digits
     config = uvicorn.Config(
         "",
@@ -143,5 +147,6 @@ def _serve(chosen: Namespace) -> None:
         metrics = Metrics(owner)
         config.app = Guard(make_app(owner, Sizes(chosen.max_batch), metrics), limits, metrics.note)
         socket = config.bind_socket()
+        socket.listen(config.backlog)  # who reads the next line may connect at once
         log.info("http://%s:%d", chosen.host, socket.getsockname()[1])
         uvicorn.Server(config).run(sockets=[socket])

@@ -71,6 +71,11 @@ class AbstractLinearSystem(abc.ABC):
         Raises:
             NotPositiveDefiniteError: Naming step and series.
         """
+        if len(values) == 1 and not torch.is_grad_enabled():  # a block has more to do than its only step
+            transition, emission = self.at(0)
+            seen = None if observed is None else observed[0]
+            belief, term = emission.posterior(transition.marginal(prior), values[0], seen)
+            return belief, term.unsqueeze(0)
         belief, (terms,) = self._through(prior, values, observed, False)
         return belief, terms
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 import pandas as pd
@@ -78,7 +79,12 @@ class Calendar:
 
     def period(self, ordinal: int) -> pd.Period:
         """Return the period of a number."""
-        with expected_alias_warnings():
-            found = pd.Period(ordinal=ordinal, freq=self.freq)
-        assert isinstance(found, pd.Period)
-        return found
+        return _period(ordinal, self.freq)
+
+
+@lru_cache(maxsize=10_000)  # series mostly end together, and pandas takes its time
+def _period(ordinal: int, freq: str) -> pd.Period:
+    with expected_alias_warnings():
+        found = pd.Period(ordinal=ordinal, freq=freq)
+    assert isinstance(found, pd.Period)
+    return found
