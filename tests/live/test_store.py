@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -10,8 +11,9 @@ import torch
 
 from tests.forecasting.test_estimator import make_entries
 from tests.live.stores import begun, make_store, observations, same_rows, steps_of
+from tsforecast.data.buckets import checksum
 from tsforecast.live.beginning import Source, begin_store
-from tsforecast.live.log import Log
+from tsforecast.live.log import HEADER, Log
 from tsforecast.live.snapshot import read_rows, write_rows
 from tsforecast.live.steps import Steps
 from tsforecast.live.store import StoreError, open_store
@@ -176,8 +178,6 @@ def test_arrays_of_objects_are_not_read(tmp_path):
     path = make_store(tmp_path)
     folder = path / "snapshot-0000000000000000"
     np.save(folder / "end.npy", np.array([print] * 5, dtype=object), allow_pickle=True)
-    from tsforecast.data.buckets import checksum
-
     manifest = json.loads((folder / "manifest.json").read_text())
     manifest["files"]["end.npy"] = checksum(folder / "end.npy")
     (folder / "manifest.json").write_text(json.dumps(manifest))
@@ -200,6 +200,30 @@ def test_a_changed_model_a_missing_snapshot_or_another_format_is_refused(tmp_pat
     (path / "snapshot-0000000000000000").rename(path / "elsewhere")
     with pytest.raises(ValueError, match="has no snapshot"), open_store(path):
         pass
+
+
+@pytest.mark.parametrize(
+    "change", [{"rows": [77]}, {"rows": [-1]}, {"ordinals": [0]}, {"number": 3}, {"values": [[1.0, 2.0]]}]
+)
+def test_a_log_that_does_not_fit_its_store_is_refused(tmp_path, change):
+    path = make_store(tmp_path)
+    with open_store(path) as store:
+        fine = Steps(
+            0, [], np.array([0]), store.rows.end[:1].copy(), np.array([1]), np.array([[1.0]]), np.zeros((1, 0))
+        )
+    kinds = {"rows": np.int64, "ordinals": np.int64, "values": np.float64}
+    change = {name: np.array(value, kinds[name]) if name in kinds else value for name, value in change.items()}
+    (file,) = path.glob("log-*.bin")
+    log = Log(file, HEADER)
+    log.append(replace(fine, **change).to_bytes())
+    log.close()
+    with pytest.raises(ValueError, match="expected micro-batch 0 of this model"), open_store(path):
+        pass
+    log = Log(file, HEADER)
+    log.append(fine.to_bytes())
+    log.close()
+    with open_store(path) as store:
+        assert store.number == 1
 
 
 def test_rows_and_micro_batches_come_back(tmp_path):

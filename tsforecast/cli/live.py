@@ -1,5 +1,6 @@
 """`tsforecast live init` and `tsforecast live serve`: beliefs of a trained model that a service keeps current."""
 
+import gc
 import logging
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -149,4 +150,6 @@ def _serve(chosen: Namespace) -> None:
         socket = config.bind_socket()
         socket.listen(config.backlog)  # who reads the next line may connect at once
         log.info("http://%s:%d", chosen.host, socket.getsockname()[1])
+        gc.collect()
+        gc.freeze()  # what is there stays: to look through it takes half a second, in which nothing is answered
         uvicorn.Server(config).run(sockets=[socket])

@@ -7,6 +7,8 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from tsforecast.live.rows import Rows
+
 _HEAD = struct.Struct("<QIIII")
 
 
@@ -33,6 +35,16 @@ class Steps:
     sequences: NDArray[np.int64]
     values: NDArray[np.float64]
     covariates: NDArray[np.float64]
+
+    def fits(self, known: Rows) -> bool:
+        """Return whether series and numbers are such as the rows have, and no observation lies before its series."""
+        count = len(known) + len(self.names)
+        if self.values.shape[1] + self.covariates.shape[1] != known.width or not len(self.rows):
+            return False
+        if not ((self.rows >= 0) & (self.rows < count)).all():
+            return False
+        old = self.rows < len(known)
+        return bool((self.ordinals[old] >= known.end[self.rows[old]]).all())
 
     def to_bytes(self) -> bytes:
         """Return the form in the log."""

@@ -179,8 +179,8 @@ class Store:
         size = logs.HEADER
         for contents, behind in logs.read(path, identity, first):
             steps = Steps.from_bytes(contents)
-            if steps.number != self.number:
-                raise ValueError(f"{path}: expected micro-batch {self.number}, got {steps.number}; restore the file")
+            if steps.number != self.number or not steps.fits(rows):
+                raise ValueError(f"{path}: expected micro-batch {self.number} of this model; restore the file")
             self._commit(steps, self.engine.moved(rows, steps))
             size = behind
             if (self.number - first) % _TOLD == 0:
