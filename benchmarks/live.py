@@ -42,7 +42,7 @@ import rows
 import torch
 from measure import _resident, hardware
 
-from tsforecast import StateSpaceEstimator
+from tsforecast import StateSpaceEstimator, StateSpacePredictor
 from tsforecast.forecasting.beliefs import join
 from tsforecast.forecasting.predictor import load_predictor, save_predictor
 from tsforecast.live.engine import Engine
@@ -82,7 +82,9 @@ def train(folder: pathlib.Path) -> None:
         num_batches_per_epoch=2,
         trainer_kwargs=quiet,
     )
-    save_predictor(estimator.train(entries(100)), folder)
+    predictor = estimator.train(entries(100))
+    assert isinstance(predictor, StateSpacePredictor)
+    save_predictor(predictor, folder)
 
 
 def make_store(path: pathlib.Path, count: int) -> None:
