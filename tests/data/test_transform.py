@@ -256,6 +256,22 @@ def test_validation_takes_the_last_window_of_every_series():
     assert same(batches, list(loader(at_end=True)))
 
 
+def test_processes_share_the_windows_of_an_epoch():
+    """Each has its own, as many as the others, and together those of one with larger batches."""
+    data = [prepare().map_transform({**entry(12 + k), "item_id": f"s{k}"}, True) for k in range(7)]
+
+    def epoch(rank, processes, size):
+        found = EpochLoader(data, 4, 3, size, 4, seed=1)
+        found.place = lambda: (rank, processes)
+        found.set_epoch(2)
+        return [list(zip(batch["item_id"], batch["forecast_start"], strict=True)) for batch in found]
+
+    whole, parts = epoch(0, 1, 6), [epoch(rank, 3, 2) for rank in range(3)]
+    assert [len(part) for part in parts] == [4, 4, 4]
+    for number, batch in enumerate(whole):
+        assert sorted(batch) == sorted(window for part in parts for window in part[number])
+
+
 def test_shuffling_holds_few_windows():
     drawn = 0
 

@@ -297,16 +297,8 @@ def test_hooks_that_need_the_sizes_of_the_data_say_so(hook):
     assert [p.shape for p in again.parameters()] == [p.shape for p in trained.parameters()]
 
 
-@pytest.mark.parametrize("trainer", [{"devices": 2}, {"devices": "2"}, {"num_nodes": 2}])
-def test_several_devices_are_refused(trainer):
-    with pytest.raises(ValueError, match="expected one device, got 2: several would all train on the same batches"):
-        make_estimator(trainer_kwargs=trainer).train(make_entries())
-
-
 def test_one_device_is_the_default(monkeypatch):
     monkeypatch.setattr(CPUAccelerator, "auto_device_count", staticmethod(lambda: 2))  # as a machine with two GPUs
-    with pytest.raises(ValueError, match="expected one device, got 2"):
-        make_estimator(trainer_kwargs={"devices": "auto"}).train(make_entries())
     assert make_estimator(epochs=1).train_model(make_entries()).trainer.num_devices == 1
 
 
@@ -327,7 +319,6 @@ def test_training_warns_of_nothing(model, tmp_path):
 @pytest.mark.parametrize(
     ("option", "message"),
     [
-        ("--devices=2", "expected one device, got 2"),
         ("--devices=0", "--devices: expected at least 1, got 0"),
         ("--prediction_length=0", "--prediction_length: expected at least 1, got 0"),
         ("--learning_rate=-1", "expected learning_rate to be at least 0, got -1.0"),

@@ -11,6 +11,7 @@
 import hashlib
 import json
 import logging
+import os
 import platform
 import re
 import shlex
@@ -50,9 +51,27 @@ LAST = Path("checkpoints", "last.ckpt")
 METRICS = "metrics.csv"
 EPOCHS = "epochs"  # where Lightning's logger writes: it wants a folder of its own, whose files it may delete
 
+_HELPED = "TSFORECAST_RUN"  # variable of the environment: the run that processes of other devices help with
+
 _PACKAGES = ("tsforecast", "torch", "gluonts", "lightning", "numpy", "pandas")
 
 log = logging.getLogger(__name__)
+
+
+@contextmanager
+def with_help(folder: Path) -> Iterator[None]:
+    """Tells processes that Lightning starts for other devices which run they help with."""
+    os.environ[_HELPED] = str(folder.resolve())
+    try:
+        yield
+    finally:
+        del os.environ[_HELPED]
+
+
+def helped() -> Path | None:
+    """The run that this process helps to train; None if it is a command of its own."""
+    folder = os.environ.get(_HELPED)
+    return Path(folder) if folder and os.environ.get("LOCAL_RANK", "0") != "0" else None
 
 
 def default_folder(model: str, dataset: str) -> Path:

@@ -29,7 +29,7 @@ from tsforecast.forecasting.predictor import StateSpacePredictor, save_predictor
 from tsforecast.forecasting.selection import Selection
 from tsforecast.models import MODELS, AbstractForecaster
 from tsforecast.plots import plot_learning_curve, save_figure
-from tsforecast.progress import is_watched
+from tsforecast.progress import is_watched, warnings_only
 
 log = logging.getLogger(__name__)
 
@@ -89,7 +89,7 @@ def _add_run(command: ArgumentParser) -> None:
     group.add_argument("--max_epochs", type=int, default=DEFAULT_EPOCHS, help="length of the training")
     group.add_argument("--gradient_clip_val", type=float, default=10.0, help="largest norm of the gradient; 0: any")
     group.add_argument("--accelerator", type=str, default="auto", help="auto, cpu, gpu or another name of Lightning's")
-    group.add_argument("--devices", type=int, default=1, help="of the accelerator; one, for now")
+    group.add_argument("--devices", type=int, default=1, help="of the accelerator, a process each: GPUs, or CPUs")
     group.add_argument("--threads", type=int, help="of the CPU; default: torch's choice")
     group.add_argument(
         "--validation",
@@ -136,6 +136,8 @@ def run(argv: Sequence[str]) -> int:
         ValueError: If data, options or the folder are not as expected.
         FileNotFoundError: If a file or folder is missing.
     """
+    if (helped := runs.helped()) is not None:
+        return _help(helped)
     command = parser()
     parsed = parse(command, argv)
     chosen = parsed[parsed.model] if parsed.model else Namespace()
@@ -183,6 +185,21 @@ def run(argv: Sequence[str]) -> int:
             if runs.last_checkpoint(folder) is None:  # nothing to go on with: the name is free again
                 shutil.rmtree(folder)
             raise
+
+
+def _help(folder: Path) -> int:
+    """Trains beside the process that has begun a run, which writes its folder: Lightning calls the command again."""
+    with warnings_only("tsforecast"):
+        record = runs.read_record(folder, "train")
+        chosen = settings(folder, record)
+        task = options.task_of(chosen, record["split"], runs.columns_of_run(record))
+        if chosen.threads:
+            torch.set_num_threads(chosen.threads)
+        pl.seed_everything(chosen.seed, verbose=False)
+        training, validation = options.training_parts(task, chosen.validation)
+        forecaster = estimator(folder, record, chosen, [Timer(verbose=False)])
+        forecaster.train(training, validation, ckpt_path=runs.last_checkpoint(folder))
+    return 0
 
 
 def _select(chosen: Namespace, task: ForecastTask) -> Selection:
@@ -325,7 +342,8 @@ def _train(
         tells = LambdaCallback(on_train_start=tell_choices)
         forecaster = estimator(folder, record, chosen, [timer, tells, progress(chosen.max_epochs)])
         try:
-            predictor = forecaster.train(training, validation, ckpt_path=checkpoint)
+            with runs.with_help(folder):
+                predictor = forecaster.train(training, validation, ckpt_path=checkpoint)
         except (KeyboardInterrupt, SystemExit):  # Lightning turns the one into the other
             log.warning(
                 "stopped; `%s --resume %s` goes on after the last finished epoch", parsing.typed("train"), folder

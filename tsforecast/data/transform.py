@@ -1,7 +1,7 @@
 """From GluonTS data entries to arrays with calendar, masks and covariates, and to the batches of an epoch."""
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from itertools import compress
 from typing import Any
@@ -167,12 +167,22 @@ def standardised(values: np.ndarray, units: np.ndarray) -> np.ndarray:
     return (values - units[:, 0]) / units[:, 1]
 
 
+def alone() -> tuple[int, int]:
+    """Return the rank of a process that trains alone, and the number of processes."""
+    return 0, 1
+
+
 class EpochLoader:
     """Batches of training windows; the order and the windows of an epoch follow from (seed, epoch) alone.
 
     A series begins at its first value, and so does a window.
 
     Lightning tells the epoch through `set_epoch`, so a resumed run sees what the uninterrupted one would have seen.
+
+    Where several processes train together, `place` tells the rank of this one and their number. All draw the same
+    windows, of as many batches as there are processes, and each takes its own. So all have as many steps, and together
+    they see what one process with batches as large as all of theirs would have seen. Windows to validate on are the
+    same for all.
 
     Args:
         data: Prepared entries, walked through again for every pass.
@@ -213,6 +223,7 @@ class EpochLoader:
         self.recent, self.scaling_length = recent, scaling_length
         self.seed = int(np.random.SeedSequence().generate_state(1)[0]) if seed is None else seed
         self.epoch = 0
+        self.place: Callable[[], tuple[int, int]] = alone
         self.sampler = self  # where Lightning looks for `set_epoch`
         self.batch_sampler = None
 
@@ -227,25 +238,26 @@ class EpochLoader:
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         rng = np.random.default_rng([self.seed % 2**63, self.epoch])
+        rank, processes = (0, 1) if self.at_end else self.place()
         batch: list[dict[str, Any]] = []
         made = 0
-        for window in self._windows(rng) if self.at_end else self._shuffled(rng):
+        for window in self._windows(rng, processes) if self.at_end else self._shuffled(rng, processes):
             batch.append(window)
-            if len(batch) == self.batch_size:
-                yield self._collated(batch)
+            if len(batch) == self.batch_size * processes:
+                yield self._collated(batch[rank::processes])
                 batch, made = [], made + 1
                 if made == self.num_batches:
                     return
-        if batch:
-            yield self._collated(batch)
+        if batch[rank::processes]:
+            yield self._collated(batch[rank::processes])
 
     def _collated(self, windows: list[dict[str, Any]]) -> dict[str, Any]:
         exponents = None if self.scaling_length is None else find_exponents(windows, self.scaling_length)
         return collate(windows, exponents=exponents)
 
-    def _shuffled(self, rng: np.random.Generator) -> Iterator[dict[str, Any]]:
+    def _shuffled(self, rng: np.random.Generator, processes: int) -> Iterator[dict[str, Any]]:
         pool: list[dict[str, Any]] = []
-        for window in self._windows(rng):
+        for window in self._windows(rng, processes):
             if len(pool) < self.buffer:
                 pool.append(window)
                 continue
@@ -255,8 +267,8 @@ class EpochLoader:
         for position in rng.permutation(len(pool)):
             yield pool[position]
 
-    def _windows(self, rng: np.random.Generator) -> Iterator[dict[str, Any]]:
-        remaining = None if self.num_batches is None else self.num_batches * self.batch_size
+    def _windows(self, rng: np.random.Generator, processes: int) -> Iterator[dict[str, Any]]:
+        remaining = None if self.num_batches is None else self.num_batches * self.batch_size * processes
         data = self.data if remaining is None else _sampled(self.data, self.count, remaining, rng)
         while remaining is None or remaining > 0:
             for entry in data:

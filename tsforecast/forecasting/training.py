@@ -5,6 +5,7 @@ import signal
 import tempfile
 import warnings
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from lightning.pytorch.plugins.io import CheckpointIO, TorchCheckpointIO
 
 from tsforecast.data.files import save_tensors
 from tsforecast.data.tensors import load_tensors
+from tsforecast.data.transform import EpochLoader
 from tsforecast.forecasting.checkpoint import CheckOptimizers, check_callbacks
 from tsforecast.models import FORMAT, AbstractForecaster
 
@@ -40,18 +42,32 @@ def fit(
 
     Raises:
         FileNotFoundError: If there is no such checkpoint.
-        ValueError: If training cannot go on from it, or the options ask for more than one device.
+        ValueError: If training cannot go on from it.
     """
     if checkpoint is not None:
         check_checkpoint(checkpoint, module)
     with tempfile.TemporaryDirectory() as scratch:
         trainer = _trainer(options, scratch if validation is not None else None, checkpoint)
+        if isinstance(loader, EpochLoader):
+            loader.place = _Place(trainer)
         _run(trainer, module, loader, validation, checkpoint)
         best = next((c for c in trainer.checkpoint_callbacks if getattr(c, "monitor", None) == "val_loss"), None)
         if isinstance(best, ModelCheckpoint) and best.best_model_path:
             weights = torch.load(best.best_model_path, map_location="cpu", weights_only=True)
             module.load_state_dict(weights["state_dict"])
+        if trainer.world_size > 1:
+            trainer.strategy.barrier()  # others still read what is in the folder
     return trainer
+
+
+@dataclass(frozen=True)
+class _Place:
+    """The rank of this process among those of a trainer, and their number."""
+
+    trainer: pl.Trainer
+
+    def __call__(self) -> tuple[int, int]:
+        return self.trainer.global_rank, self.trainer.world_size
 
 
 def _trainer(options: dict[str, Any], scratch: str | None, checkpoint: str | Path | None) -> pl.Trainer:
@@ -90,12 +106,12 @@ def _trainer(options: dict[str, Any], scratch: str | None, checkpoint: str | Pat
     plugins = list(plugins) if isinstance(plugins, list | tuple) else [plugins]
     if not any(isinstance(plugin, CheckpointIO) for plugin in plugins):
         plugins.append(_WholeCheckpoints())
-    trainer = pl.Trainer(callbacks=callbacks, plugins=plugins, **{**defaults, **options})
-    if trainer.world_size > 1:
-        raise ValueError(
-            f"expected one device, got {trainer.world_size}: several would all train on the same batches, and gain "
-            "nothing; give devices=1 (and num_nodes=1), and several runs a device each"
-        )
+    options = {**defaults, **options, "use_distributed_sampler": False}  # loaders give each process its own windows
+    trainer = pl.Trainer(callbacks=callbacks, plugins=plugins, **options)
+    if trainer.world_size > 1 and options.get("strategy", "auto") in ("auto", "ddp"):
+        # Seasons that a window lacks, inputs that are not there: some parameters have no gradient.
+        options["strategy"] = "ddp_find_unused_parameters_true"
+        trainer = pl.Trainer(callbacks=callbacks, plugins=plugins, **options)
     return trainer
 
 

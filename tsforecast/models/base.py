@@ -158,12 +158,14 @@ class AbstractForecaster(pl.LightningModule, Generic[SomeInference]):
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Return the mean loss of the batch.
 
-        What it draws follows from the seed, the epoch and the number of the batch, so a resumed run repeats it.
+        What it draws follows from the seed, the epoch, the number of the batch and the rank of the process, so a
+        resumed run repeats it.
 
         Raises:
             FloatingPointError: If the loss is not finite.
         """
-        return self._step(batch, "train_loss", 0, self.current_epoch, batch_idx)
+        rank = self.global_rank
+        return self._step(batch, "train_loss", 0, self.current_epoch, batch_idx, *([rank] if rank else []))
 
     def validation_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Return the mean loss of the batch.
@@ -188,15 +190,19 @@ class AbstractForecaster(pl.LightningModule, Generic[SomeInference]):
                 f"the training loss became {loss.item()} at step {self.global_step}: lower learning_rate, clip the "
                 "gradient, or look for extreme values in the data (a transformation helps with spikes)"
             )
-        self.log(name, loss, on_epoch=True, on_step=False, prog_bar=True, batch_size=len(batch["past_target"]))
+        size, together = len(batch["past_target"]), self.trainer.world_size > 1
+        self.log(name, loss, on_epoch=True, on_step=False, prog_bar=True, batch_size=size, sync_dist=together)
         return loss
 
     def on_train_start(self) -> None:
-        """Call `begin` with the first batch, in models that have one."""
+        """Call `begin` with the first batch, in models that have one; of several processes, that of the first."""
         if self.begin is not None and not self.global_step:
             assert self.trainer.train_dataloader is not None
             first = next(iter(self.trainer.train_dataloader))
             self.begin(self.inference, self.trainer.strategy.batch_to_device(first))
+            if self.trainer.world_size > 1:
+                for tensor in self.state_dict().values():
+                    torch.distributed.broadcast(tensor, 0)
 
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
         """Check the gradient before it changes the parameters.
