@@ -10,8 +10,8 @@ were filtered are repeated under other names. Phases:
 - `store`: micro-batches of 1000 observations, by rules, log, flush and update, without HTTP; `store, computing`
   without log and flush, by CPU time;
 - `http`: requests of 1000 observations from another process, four at a time, to `tsforecast live serve`;
-- `update and forecast`: an observation, and when it is acknowledged a forecast of 7 days with 3 quantiles, 200 such
-  pairs a second at fixed times. The latency is that of both, from the time at which the pair should have begun.
+- `update and forecast`: an observation, and when it is acknowledged a forecast of 7 days with 3 quantiles, 50 and
+  200 such pairs a second at fixed times. The latency is that of both, from the time at which the pair should have begun.
   `update` and `forecast` are the parts, and `flush` is that of the disk alone;
 - `computing, one`: an update and a forecast of one series without log and HTTP, by CPU time;
 - `memory`: what beliefs take, by the size of the arrays and by the growth of the process with the names.
@@ -316,7 +316,7 @@ def measure_latency(path: pathlib.Path, rate: float, span: float) -> Iterator[di
         found = asyncio.run(pairs(port, jobs, rate, 32))
         wall, used = time.perf_counter() - start, cpu_of(process) - cpu
     for name, seconds in found.items():
-        row = {"phase": name, "rate": round(len(jobs) / wall), **percentiles(seconds)}
+        row = {"phase": f"{name}, {rate:g}/s", "rate": round(len(jobs) / wall), **percentiles(seconds)}
         yield row | ({"cpu_ms": f"{used / len(jobs) * 1e3:.2f}"} if name == "update and forecast" else {})
 
 
@@ -348,8 +348,8 @@ def main() -> None:
     parser.add_argument("--series", type=int, default=10_000, help="of the phases about speed")
     parser.add_argument("--memory", type=int, default=100_000, help="series of the phase about memory; 0 for none")
     parser.add_argument("--batches", type=int, default=100, help="of a thousand observations")
-    parser.add_argument("--rate", type=float, default=200, help="updates with forecasts a second")
-    parser.add_argument("--seconds", type=float, default=20, help="of the phase about latency")
+    parser.add_argument("--rates", type=float, nargs="+", default=[50, 200], help="updates with forecasts a second")
+    parser.add_argument("--seconds", type=float, default=10, help="of the phase about latency")
     parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path(tempfile.gettempdir()))
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "results" / "live.csv")
     options = parser.parse_args()
@@ -373,13 +373,14 @@ def main() -> None:
             keep(measure_one(path, 320), options.series)
         if options.series:
             keep(measure_http(path, options.batches), options.series)
-            for row in measure_latency(path, options.rate, options.seconds):
-                keep(row, options.series)
+            for rate in options.rates:
+                for row in measure_latency(path, rate, options.seconds):
+                    keep(row, options.series)
         if options.memory:
             make_store(path.with_name("large"), options.memory)
             for row in measure_memory(path.with_name("large")):
                 keep(row, options.memory)
-    rows.write(options.out, found, (*KEY[:-1], "phase"), COLUMNS)
+    rows.write(options.out, found, KEY, COLUMNS)
 
 
 if __name__ == "__main__":
