@@ -10,8 +10,8 @@ were filtered are repeated under other names. Phases:
 - `store`: micro-batches of 1000 observations, by rules, log, flush and update, without HTTP; `store, computing`
   without log and flush, by CPU time;
 - `http`: requests of 1000 observations from another process, four at a time, to `tsforecast live serve`;
-- `update and forecast`: an observation, and when it is acknowledged a forecast of 7 days with 3 quantiles, 50 and
-  200 such pairs a second at fixed times. The latency is that of both, from the time at which the pair should have begun.
+- `update and forecast`: an observation, and when it is acknowledged a forecast of 7 days with 3 quantiles, 50 and 200
+  such pairs a second at fixed times. The latency is that of both, from the time at which a pair should have begun.
   `update` and `forecast` are the parts, and `flush` is that of the disk alone;
 - `computing, one`: an update and a forecast of one series without log and HTTP, by CPU time;
 - `memory`: what beliefs take, by the size of the arrays and by the growth of the process with the names.
@@ -259,7 +259,7 @@ async def post_batches(port: int, bodies: list[bytes], together: int) -> list[fl
 
 def measure_http(path: pathlib.Path, count: int) -> dict[str, Any]:
     """Requests of a thousand observations."""
-    names, times = names_and_times(path, count * BATCH)
+    names, times = names_and_times(path, count * BATCH // 1000 + 1)
     pick = [(k % len(names), k // len(names)) for k in range(count * BATCH)]
     bodies = [
         body_of([names[r] for r, _ in some], [times[r][t] for r, t in some], [100.0 + r % 7 for r, _ in some])

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Annotated, Any
 
 import numpy as np
@@ -158,16 +157,16 @@ class _Service:
             inputs = inputs_of(engine, items, steps, request.get("covariates", {}))
             wanted = Wanted(items, steps, levels, drawn, future, inputs)
             found = await asyncio.wrap_future(self.owner.forecast(wanted))
+            times = {start: engine.calendar.stamps(start, steps) for start in {one.start for one in found}}
         except KeyError as error:
             raise HTTPException(404, "there is no such series among the items") from error
         except ValueError as error:
             raise HTTPException(422, str(error)) from error
-        stamps = lru_cache(engine.calendar.stamps)  # series mostly end together
         names = [f"{level:g}" for level in levels]
         answers = []
         for item, one in zip(items, found, strict=True):
             quantiles = dict(zip(names, one.quantiles, strict=True))
-            answer = {"item": item, "times": stamps(one.start, steps), "mean": one.mean, "quantiles": quantiles}
+            answer = {"item": item, "times": times[one.start], "mean": one.mean, "quantiles": quantiles}
             answers.append(answer | {"paths": one.paths[:paths]} if paths and one.paths is not None else answer)
         return _json({"freq": engine.calendar.freq, "forecasts": answers})
 

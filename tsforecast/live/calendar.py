@@ -12,7 +12,7 @@ from tsforecast.data.frequency import calendar_unit, expected_alias_warnings, or
 from tsforecast.data.transform import calendar_of
 
 _STAMP = re.compile(r"(\d{4})-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?)?", re.ASCII)
-_YEARS = ("1678", "2261")  # of nanoseconds in 64 bits
+_YEARS = ("1700", "2199")  # nanoseconds in 64 bits reach from 1678 to 2261, and a forecast is to fit in
 _AHEAD = 512  # periods that are computed beyond those asked for
 _WIDEST = 1 << 16  # periods that are kept
 
@@ -53,7 +53,7 @@ class Calendar:
             stamps: ISO 8601 without a zone, as "2024-06-01" or "2024-06-01T12:30".
 
         Raises:
-            ValueError: If one is something else, or not from 1678 to 2261.
+            ValueError: If one is something else, or not from 1700 to 2199.
         """
         for stamp in stamps:
             found = _STAMP.fullmatch(stamp)
@@ -72,7 +72,11 @@ class Calendar:
         return self.period(ordinal).start_time.isoformat()
 
     def stamps(self, first: int, steps: int) -> list[str]:
-        """Return the beginnings of some periods from the first on, in ISO 8601."""
+        """Return the beginnings of some periods from the first on, in ISO 8601.
+
+        Raises:
+            ValueError: If they reach beyond the year 2261.
+        """
         with expected_alias_warnings():
             times = pd.PeriodIndex.from_ordinals(first + self.multiple * np.arange(steps), freq=self.freq)
             return [time.isoformat() for time in times.to_timestamp(how="start")]
