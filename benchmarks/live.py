@@ -233,7 +233,7 @@ def body_of(items: list[str], times: list[str], values: list[float]) -> bytes:
     return json.dumps({"observations": found}).encode()
 
 
-def names_and_times(path: pathlib.Path, count: int) -> tuple[list[str], list[list[str]]]:
+def names_and_times(path: pathlib.Path, count: int) -> tuple[list[str], list[tuple[str, ...]]]:
     """Series of a store, and the next periods of each, in the order of time."""
     with open_store(path) as store:
         calendar, ends = store.engine.calendar, store.rows.end[: len(store.rows)].tolist()
@@ -307,7 +307,7 @@ def measure_latency(path: pathlib.Path, rate: float, span: float) -> Iterator[di
     count = min(int(rate * span), len(names))
     order = np.random.default_rng(2).permutation(len(names))[:count].tolist()
     jobs = [
-        (body_of([names[r]], times[r], [101.0]), f"/forecasts?item={names[r].replace(' ', '%20')}") for r in order
+        (body_of([names[r]], list(times[r]), [101.0]), f"/forecasts?item={names[r].replace(' ', '%20')}") for r in order
     ]  # fmt: skip
     warm, jobs = jobs[:100], jobs[100:]
     with serving(path) as (port, process):

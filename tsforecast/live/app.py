@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Annotated, Any
 
 import numpy as np
@@ -145,7 +146,7 @@ class _Service:
         if len(items) > self.sizes.items:
             raise HTTPException(413, f"expected at most {self.sizes.items} items, got {len(items)}")
         try:
-            levels = check_levels(request.get("quantiles", list(_LEVELS)), "quantiles")
+            levels = _checked(tuple(request.get("quantiles", _LEVELS)))
             if steps > engine.horizon:
                 raise ValueError(f"steps: expected at most {engine.horizon}, got {steps}")
             paths = request.get("paths", 0)
@@ -169,6 +170,11 @@ class _Service:
             answer = {"item": item, "times": times[one.start], "mean": one.mean, "quantiles": quantiles}
             answers.append(answer | {"paths": one.paths[:paths]} if paths and one.paths is not None else answer)
         return _json({"freq": engine.calendar.freq, "forecasts": answers})
+
+
+@lru_cache(maxsize=1000)
+def _checked(levels: tuple[float, ...]) -> tuple[float, ...]:
+    return check_levels(levels, "quantiles")
 
 
 def _item(store: Store, item: str) -> dict[str, Any] | None:

@@ -15,6 +15,7 @@ _STAMP = re.compile(r"(\d{4})-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?)
 _YEARS = ("1700", "2199")  # nanoseconds in 64 bits reach from 1678 to 2261, and a forecast is to fit in
 _AHEAD = 512  # periods that are computed beyond those asked for
 _WIDEST = 1 << 16  # periods that are kept
+_STAMPS = 10_000  # time stamps that are kept
 
 
 class Calendar:
@@ -29,6 +30,7 @@ class Calendar:
         self.freq = period_alias(freq)
         self.multiple = calendar_unit(self.freq)[0]
         self.seasons = seasons
+        self._seen: dict[str, int] = {}  # pandas takes its time, and stamps mostly come again
         self._first, self._known = 0, calendar_of(np.zeros(0, np.int64), self.freq, seasons)
 
     def at(self, periods: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
@@ -55,6 +57,15 @@ class Calendar:
         Raises:
             ValueError: If one is something else, or not from 1700 to 2199.
         """
+        seen = self._seen
+        if unseen := {stamp for stamp in stamps if stamp not in seen}:
+            if len(seen) > _STAMPS:
+                seen.clear()
+                unseen = set(stamps)
+            seen.update(zip(unseen, self._read(list(unseen)).tolist(), strict=True))
+        return np.array([seen[stamp] for stamp in stamps], np.int64)
+
+    def _read(self, stamps: list[str]) -> NDArray[np.int64]:
         for stamp in stamps:
             found = _STAMP.fullmatch(stamp)
             if found is None or not _YEARS[0] <= found[1] <= _YEARS[1]:
@@ -71,22 +82,28 @@ class Calendar:
         """Return the beginning of a period, in ISO 8601."""
         return self.period(ordinal).start_time.isoformat()
 
-    def stamps(self, first: int, steps: int) -> list[str]:
+    def stamps(self, first: int, steps: int) -> tuple[str, ...]:
         """Return the beginnings of some periods from the first on, in ISO 8601.
 
         Raises:
             ValueError: If they reach beyond the year 2261.
         """
-        with expected_alias_warnings():
-            times = pd.PeriodIndex.from_ordinals(first + self.multiple * np.arange(steps), freq=self.freq)
-            return [time.isoformat() for time in times.to_timestamp(how="start")]
+        return _stamps(first, steps, self.multiple, self.freq)
 
     def period(self, ordinal: int) -> pd.Period:
         """Return the period of a number."""
         return _period(ordinal, self.freq)
 
 
-@lru_cache(maxsize=10_000)  # series mostly end together, and pandas takes its time
+# Series mostly end together.
+@lru_cache(maxsize=1000)
+def _stamps(first: int, steps: int, multiple: int, freq: str) -> tuple[str, ...]:
+    with expected_alias_warnings():
+        times = pd.PeriodIndex.from_ordinals(first + multiple * np.arange(steps), freq=freq)
+        return tuple(time.isoformat() for time in times.to_timestamp(how="start"))
+
+
+@lru_cache(maxsize=10_000)
 def _period(ordinal: int, freq: str) -> pd.Period:
     with expected_alias_warnings():
         found = pd.Period(ordinal=ordinal, freq=freq)
