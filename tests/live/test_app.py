@@ -19,6 +19,8 @@ from fastapi.testclient import TestClient
 from tsforecast.live.app import Sizes, make_app
 from tsforecast.live.metrics import Metrics
 
+pytestmark = pytest.mark.usefixtures("unchecked_module")  # those of the engine look at types
+
 TOKEN = "a-token-of-some-letters"
 NAMES = [
     "../../etc/passwd",

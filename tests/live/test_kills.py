@@ -25,7 +25,7 @@ from tsforecast.live.store import open_store
 
 pytest.importorskip("fastapi")
 
-KILLS = int(os.environ.get("TSFORECAST_KILLS", "3"))
+KILLS = int(os.environ.get("TSFORECAST_KILLS", "2"))
 CLIENTS, ITEMS = 3, 4  # each client has series of its own
 BEGIN = day("2024-01-01")
 

@@ -18,6 +18,8 @@ from tsforecast.live.snapshot import read_rows, write_rows
 from tsforecast.live.steps import Steps
 from tsforecast.live.store import StoreError, open_store
 
+pytestmark = pytest.mark.usefixtures("unchecked_module")  # tests of the engine look at types
+
 
 def traffic(entries, seed=0):
     """Micro-batches of requests: series that are known and new, gaps, repeats and missing values, in any mixture."""
@@ -38,7 +40,6 @@ def traffic(entries, seed=0):
         yield requests
 
 
-@pytest.mark.usefixtures("unchecked_types")
 @pytest.mark.parametrize("model", ["issm", "pool", "rsgls-issm"])
 def test_a_restart_from_the_log_equals_a_service_that_was_never_stopped_to_the_bit(tmp_path, model):
     never = make_store(tmp_path, model)
