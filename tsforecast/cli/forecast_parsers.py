@@ -1,4 +1,4 @@
-"""The parsers of what a trained model says of series: `predict` and `impute`. Nothing here imports torch."""
+"""The parsers of what a trained model is used for: `predict`, `impute`, `export`. Nothing here imports torch."""
 
 from jsonargparse import ArgumentParser
 
@@ -38,6 +38,15 @@ def impute() -> ArgumentParser:
     _add_files(command)
     _add_contents(command, "joint sample paths instead of mean and quantiles")
     _add_bulk(command)
+    return command
+
+
+def export() -> ArgumentParser:
+    """Return the options of `tsforecast export`."""
+    command = parsing.command_parser("export", "Write a trained model as a folder that another system loads.")
+    command.add_argument("run", metavar="RUN", type=str, help="run folder of `tsforecast train`")
+    command.add_argument("--format", default="mlflow", choices=("mlflow",), help="mlflow: a pyfunc model, from code")
+    command.add_argument("--out", metavar="FOLDER", type=str, required=True, help="to write; new or empty")
     return command
 
 

@@ -11,7 +11,7 @@ from jsonargparse import ArgumentParser
 from tsforecast.cli import names, parsing
 from tsforecast.cli.data_options import add_columns, add_engines, add_forecast
 from tsforecast.cli.decision_parsers import optimise, policy
-from tsforecast.cli.forecast_parsers import impute, predict
+from tsforecast.cli.forecast_parsers import export, impute, predict
 from tsforecast.cli.live_parsers import live, own_parser
 
 DEFAULT_BASELINES = "seasonal_naive,empirical_random_walk,auto_ets"
@@ -254,6 +254,7 @@ PARSERS: dict[str, Callable[[], PlainParser]] = {
     "compare": compare,
     "predict": predict,
     "impute": impute,
+    "export": export,
     "stream": stream,
     "bandit": bandit,
     "tune": tune,

@@ -1,0 +1,82 @@
+"""`tsforecast export RUN --format mlflow --out FOLDER`: a trained model for other systems."""
+
+import logging
+import os
+import tempfile
+import warnings
+from collections.abc import Sequence
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+
+from tsforecast.cli import options, parsers, runs
+from tsforecast.data.dataframes import as_lists
+from tsforecast.data.files import replace_folder
+from tsforecast.data.quantiles import TENTHS
+from tsforecast.forecasting.predictor import StateSpacePredictor, load_predictor, save_predictor
+
+log = logging.getLogger(__name__)
+
+
+def run(argv: Sequence[str]) -> int:
+    """Writes the model of a run as a folder of MLflow.
+
+    Args:
+        argv: Arguments of the command.
+
+    Raises:
+        ArgumentError: If the arguments are not understood.
+        ValueError: If the run is not finished, the folder is not empty, or MLflow is not installed.
+        FileNotFoundError: If there is no such run.
+    """
+    chosen = parsers.export().parse_args(list(argv))
+    out = Path(chosen.out)
+    folder, record = options.trained_run(chosen)
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise ValueError(f"{out} is there already; give a new folder as --out")
+    if find_spec("mlflow") is None:
+        raise ValueError("--format mlflow needs MLflow: `pip install 'tsforecast[mlflow]'`")
+    predictor = load_predictor(folder / runs.PREDICTOR, "cpu")
+    columns = runs.columns_of_run(record)
+    predictor.columns = None if columns is None else as_lists(columns)
+    predictor.categories = record["categories"] or None
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as scratch, replace_folder(out) as target:
+        save_predictor(predictor, Path(scratch) / "predictor")
+        write_mlflow(predictor, Path(scratch) / "predictor", target)
+    log.info("%s: %s of %s, for `mlflow.pyfunc.load_model`", out, record["model"], folder)
+    return 0
+
+
+def write_mlflow(predictor: StateSpacePredictor, saved: Path, target: Path) -> None:
+    """Writes a saved predictor as a model of MLflow, by code and data files alone.
+
+    Args:
+        predictor: That was saved.
+        saved: Its folder.
+        target: Folder to write, empty.
+    """
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # nothing is sent to anybody
+    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
+    import mlflow.pyfunc
+    from mlflow.models import ModelSignature
+    from mlflow.types import DataType, ParamSchema, ParamSpec
+
+    code = find_spec("tsforecast.forecasting.mlflow_model")
+    assert code is not None
+    assert code.origin is not None
+    params = [
+        ParamSpec("prediction_length", DataType.long, predictor.prediction_length),
+        ParamSpec("quantiles", DataType.double, list(TENTHS), shape=(-1,)),
+        ParamSpec("num_samples", DataType.long, 100),
+        ParamSpec("start", DataType.string, "common"),
+    ]
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*An input example was not provided", UserWarning)  # columns are the user's
+        mlflow.pyfunc.save_model(
+            str(target),
+            python_model=code.origin,
+            artifacts={"predictor": str(saved)},
+            signature=ModelSignature(params=ParamSchema(params)),
+            pip_requirements=[f"tsforecast[mlflow]=={version('tsforecast')}"],
+        )
