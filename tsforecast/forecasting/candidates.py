@@ -18,6 +18,7 @@ _FEW_WINDOWS = 20  # horizons at the end that may be enough to train on
 _LINEAR_EPOCHS = 4  # of a model with particles, before these
 _OF_WINDOWS = frozenset({"train_length", "train_horizon"})
 _FAR = 3  # horizons of hours that models without weekdays are trained on: from one alone they drift in later days
+_OF_DAYS = "damped_level+hour_of_day"  # fits the sun and the weather, which know no weekdays
 
 
 @dataclass(frozen=True)
@@ -59,9 +60,9 @@ def candidates(task: ForecastTask, models: Sequence[str] | None = None) -> list[
         return [candidate for name in models for candidate in FAMILIES[name](task)]
     bank, *others = _banks(task)
     found = [bank, *others, Candidate("issm"), Candidate("issm", {"objective": "likelihood"})]
-    found += [Candidate("issm", options) for options in _of_days(task)] if _is_long(task) else []
+    found += _farther(task, "issm", components=_OF_DAYS) if _is_long(task) else []
     found += [Candidate("issm", {"transformation": "logit"})] if _are_shares(task) else []
-    return [*found, Candidate("gls", _farther(task))] if _is_long(task) else found
+    return [*found, Candidate("gls"), *_farther(task, "gls")] if _is_long(task) else found
 
 
 def _length(task: ForecastTask) -> float:
@@ -93,15 +94,11 @@ def _banks(task: ForecastTask) -> list[Candidate]:
     return found
 
 
-def _of_days(task: ForecastTask) -> list[dict[str, Any]]:
-    """Return what fits the sun and the weather, which know no weekdays; nothing for steps of a day or more."""
-    farther = _farther(task)
-    return [{"components": "damped_level+hour_of_day", **farther}] if farther else []
-
-
-def _farther(task: ForecastTask) -> dict[str, Any]:
-    """Return that training windows have several horizons; nothing for steps of a day or more."""
-    return {"train_horizon": _FAR * task.prediction_length} if calendar_unit(task.freq)[1] in ("h", "min") else {}
+def _farther(task: ForecastTask, model: str, **options: Any) -> list[Candidate]:
+    """Return a model whose training windows have several horizons; nothing for steps of a day or more."""
+    if calendar_unit(task.freq)[1] not in ("h", "min"):
+        return []
+    return [Candidate(model, {**options, "train_horizon": _FAR * task.prediction_length})]
 
 
 def _issms(task: ForecastTask) -> list[Candidate]:
@@ -113,16 +110,15 @@ def _issms(task: ForecastTask) -> list[Candidate]:
     usual = "+".join(component_names("auto", task.freq))
     varied += [{"components": one} for one in structures_of("auto", task.freq) if one != usual]
     varied += [{"components": f"{usual}+year"}] if any("year" in str(bank) for bank in _banks(task)) else []
-    varied += _of_days(task)
     varied += [{"scales": "network"}] if len(task.entries) >= _MANY else []
     recent = _FEW_WINDOWS * task.prediction_length
     varied += [{"train_length": recent}] if _length(task) >= 2 * recent else []
-    return [Candidate("issm", options) for options in varied]
+    return [*(Candidate("issm", options) for options in varied), *_farther(task, "issm", components=_OF_DAYS)]
 
 
 def _gls(task: ForecastTask) -> list[Candidate]:
-    """Return gls by both objectives."""
-    return [Candidate("gls", _farther(task)), Candidate("gls", {"objective": "likelihood"})]
+    """Return gls by both objectives, and trained on several horizons."""
+    return [Candidate("gls"), Candidate("gls", {"objective": "likelihood"}), *_farther(task, "gls")]
 
 
 def _switching(task: ForecastTask) -> list[Candidate]:

@@ -52,6 +52,7 @@ class BankDynamics(AbstractBankDynamics):
         self.log_prior = torch.nn.Parameter(torch.zeros(len(structures), len(transformations)))
         self.log_power = torch.nn.Parameter(torch.tensor(math.log(0.3)))
         self.log_memory = torch.nn.Parameter(torch.tensor(math.log(10.0 * max(data.prediction_length, 4))))
+        self.logit_own = torch.nn.Parameter(torch.tensor(0.0))
         self.log_volatility_memory = torch.nn.Parameter(self.log_memory.detach().clone())
         self.log_shape = torch.nn.Parameter(torch.full((len(structures), len(transformations)), math.log(10.0)))
 
@@ -70,6 +71,14 @@ class BankDynamics(AbstractBankDynamics):
         """
         logits = self.log_prior + self.log_power.clamp(max=0.0).exp() * evidence
         return torch.log_softmax(logits.flatten(-2), -1).view_as(logits)
+
+    def telling(self, own: Tensor, common: Tensor) -> Tensor:
+        """Return a learnt mixture of both log-densities.
+
+        Under variances of its own a model that fits badly is merely wide; under common ones it is wrong, and so is one
+        of a series that is wilder than others.
+        """
+        return torch.lerp(common, own, torch.sigmoid(self.logit_own))
 
     def forgetting(self, age: Tensor) -> Tensor:
         """Return the weight of the evidence of an observation that so many others have followed.
@@ -124,8 +133,8 @@ class BankForecaster(AbstractForecaster[BankInference]):
 
     It is a switching model whose switch stands still. Noises, dampings and priors of a structure are those of all
     series, unless `scales` frees them. The weights of a series come from the exact predictive likelihood of its own
-    past under these, to a learnt power and with a learnt memory. So short series shrink to what the others say, and
-    long ones decide for themselves. Forecasts are mixtures. All is trained together by the score of the mixture.
+    past, to a learnt power and with a learnt memory. So short series shrink to what the others say, and long ones
+    decide for themselves. Forecasts are mixtures. All is trained together by the score of the mixture.
 
     Args:
         data: What the estimator finds out about the data.

@@ -26,8 +26,7 @@ class Terms:
 
     Attributes:
         density: Its log-density, under variances that the series has had before.
-        evidence: Its log-density under variances of all series, by which models are weighed. A factor of the variances
-            that each model has for itself would hide which one fits.
+        evidence: What it says of the weight of the model, see `AbstractBankDynamics.telling`.
     """
 
     density: Float[Tensor, "time series structure transformation"]
@@ -178,7 +177,8 @@ class BankInference(AbstractInference[AbstractBankDynamics]):
         seen = past.observed.squeeze(-1)
         counts, sums = self._settled(seen, squares, before)
         density = self.dynamics.volatility(counts[:-1], sums[:-1]).log_density(scales, squares)
-        density, told = (torch.where(seen[..., None, None], x, 0.0) for x in (density, scales - 0.5 * squares))
+        told = self.dynamics.telling(density, scales - 0.5 * squares)
+        density, told = (torch.where(seen[..., None, None], x, 0.0) for x in (density, told))
         count = seen.sum(0)
         age = (count - seen.cumsum(0)).to(told.dtype)
         kept = self.dynamics.forgetting(count.to(told.dtype))[:, None, None] * before.evidence

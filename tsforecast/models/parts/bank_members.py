@@ -37,6 +37,15 @@ class AbstractBankDynamics(AbstractDynamics):
         """Return the logarithms of the posterior probabilities."""
 
     @abc.abstractmethod
+    def telling(self, own: Tensor, common: Tensor) -> Tensor:
+        """Return the evidence of observations, of their log-densities under two variances.
+
+        Args:
+            own: Under those that each model has found in the series.
+            common: Under those of all series.
+        """
+
+    @abc.abstractmethod
     def forgetting(self, age: Tensor) -> Tensor:
         """Return the weight of the evidence of an observation that so many others have followed."""
 
