@@ -36,7 +36,7 @@ SAID = """\
   covertype.
 - Logistic agents (`adf`, `ep`, `fab-cost`, `laplace`) are ahead of linear ones on adult and shuttle, and behind on
   covertype. `adf`, which never looks back, earns as much as `ep`.
-- Of the published rewards only LiM2's on shuttle is near the best ones here: `neural-greedy` and `neural-ts` earn as
+- Of the published rewards only LiM2's on shuttle is near the best ones here: `neural-linear` and `neural-ts` earn as
   much. `lim2` itself is above the published one on adult and covertype, and below on shuttle, within its standard
   deviation.
 - On the 784 pixels of MNIST networks earn more than twice what a linear agent does. These are single runs.
