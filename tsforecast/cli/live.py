@@ -128,7 +128,7 @@ def _serve(chosen: Namespace) -> None:
             f"--host {chosen.host} can be reached from other machines; give --token_file FILE, whose token requests "
             "must bring, or leave the host out"
         )
-    limits = Limits(token, () if token else LOOPBACK, chosen.max_body, chosen.rate, chosen.burst)
+    limits = Limits(token, () if token else LOOPBACK, chosen.max_body, chosen.max_rate, chosen.burst)
     sys.setswitchinterval(_SWITCH)
     torch.set_num_threads(1)  # with others sums have other last digits
     config = uvicorn.Config(

@@ -58,7 +58,7 @@ def serve() -> ArgumentParser:
     group.add_argument("--max_batch", type=int, default=10_000, help="observations of a request")
     group.add_argument("--max_body", type=int, default=8 << 20, help="bytes of a request")
     group.add_argument("--max_connections", type=int, default=1000, help="at a time")
-    group.add_argument("--rate", type=float, default=0.0, help="requests a second of a client; 0 for any number")
+    group.add_argument("--max_rate", type=float, default=0.0, help="requests a second of a client; 0 for any number")
     group.add_argument("--burst", type=int, default=100, help="requests of a client at once, where there is a rate")
     group.add_argument("--snapshot_every", type=int, default=1_000_000, help="observations between two snapshots")
     return command

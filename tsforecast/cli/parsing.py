@@ -73,7 +73,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "max_batch": (1, math.inf),
     "max_body": (1, math.inf),
     "max_connections": (1, math.inf),
-    "rate": (0, math.inf),
+    "max_rate": (0, math.inf),
     "burst": (1, math.inf),
     "snapshot_every": (1, math.inf),
 }

@@ -190,7 +190,7 @@ class AbstractForecaster(pl.LightningModule, Generic[SomeInference]):
                 f"the training loss became {loss.item()} at step {self.global_step}: lower learning_rate, clip the "
                 "gradient, or look for extreme values in the data (a transformation helps with spikes)"
             )
-        size, together = len(batch["past_target"]), self.trainer.world_size > 1
+        size, together = len(batch["past_target"]), self._trainer is not None and self._trainer.world_size > 1
         self.log(name, loss, on_epoch=True, on_step=False, prog_bar=True, batch_size=size, sync_dist=together)
         return loss
 
