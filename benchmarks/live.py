@@ -43,12 +43,12 @@ import torch
 from measure import _resident, hardware
 
 from tsforecast import StateSpaceEstimator, StateSpacePredictor
+from tsforecast.data.buckets import folder_checksum
 from tsforecast.forecasting.beliefs import join
 from tsforecast.forecasting.predictor import load_predictor, save_predictor
 from tsforecast.live.engine import Engine
 from tsforecast.live.rows import NO_SEQUENCE, Rows
 from tsforecast.live.rules import Observations
-from tsforecast.live.snapshot import digest
 from tsforecast.live.store import PREDICTOR, Description, finish, new_identity, open_store
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -103,7 +103,7 @@ def make_store(path: pathlib.Path, count: int) -> None:
         some = places[first : first + FILTERED]
         known.scatter(some, [part[: len(some)] for part in parts])
     known.end[places] = filtered[0].end.ordinal
-    about = Description(new_identity(), digest(path / PREDICTOR), "D", 7, ["target"], WARM_UP, 0)
+    about = Description(new_identity(), folder_checksum(path / PREDICTOR), "D", 7, ["target"], WARM_UP, 0)
     finish(path, about, known)
 
 

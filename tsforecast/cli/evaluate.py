@@ -78,8 +78,8 @@ def run(argv: Sequence[str]) -> int:
 
 def _score_buckets(chosen: Namespace, folder: Path, record: dict[str, Any]) -> int:
     """Scores a run whose data are buckets into a folder, bucket after bucket."""
-    for name, default in (("adapt", None), ("inspect", None), ("marks", None)):
-        if chosen[name] != default:
+    for name in ("adapt", "inspect", "marks"):
+        if chosen[name] is not None:
             raise ValueError(f"--{name} goes without --out: buckets are scored one by one")
     trained = settings(folder, record)
     data, common = bulk_options.buckets_of(Namespace({**vars(trained), **vars(chosen), "data": None}), record, trained)

@@ -8,7 +8,6 @@ import torch
 
 from tsforecast.cli import bulk_options, options, parsers, parsing, runs
 from tsforecast.cli.train import settings
-from tsforecast.data import read_task
 from tsforecast.data.buckets import is_buckets
 from tsforecast.forecasting.predictor import load_predictor
 from tsforecast.forecasting.requests import Imputations
@@ -40,21 +39,10 @@ def run(argv: Sequence[str]) -> int:
         bulk_options.process(chosen, folder, data, request)
         return 0
     columns = options.columns(chosen, runs.columns_of_run(record) or options.columns(trained))
-    if chosen.data is None and trained.dataset is not None:
-        task = options.task_of(trained, found=columns)
-    else:
-        data = Path(chosen.data or trained.data)
-        if is_buckets(data):
-            raise ValueError(f"{data} are buckets: expected a folder as --out, got the file {out.name!r}")
-        task = read_task(
-            data,
-            record["split"]["freq"],
-            record["split"]["prediction_length"],
-            0,
-            columns=columns,
-            categories=record["categories"] or None,
-            drop_unusable=chosen.drop_unusable or trained.drop_unusable,
-        )
+    data = chosen.data or trained.data
+    if data is not None and is_buckets(Path(data)):
+        raise ValueError(f"{data} are buckets: expected a folder as --out, got the file {out.name!r}")
+    task = options.whole_series(chosen, record, trained, columns)
     predictor = load_predictor(folder / runs.PREDICTOR, device=chosen.device)
     torch.manual_seed(chosen.seed)
     filled = predictor.impute(task.entries, chosen.num_samples)

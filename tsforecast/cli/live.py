@@ -11,23 +11,21 @@ from typing import Any
 import torch
 from jsonargparse import Namespace
 
-from tsforecast.cli import live_parsers, options, parsing, runs
+from tsforecast.cli import bulk_options, live_parsers, options, parsing, runs
 from tsforecast.cli.train import settings
-from tsforecast.data import Columns, ForecastTask, read_task
+from tsforecast.data import Columns
 from tsforecast.data.buckets import (
     Bucket,
-    categories_of,
     checksum,
+    folder_checksum,
     is_buckets,
     read_survey,
     refuse_other_frequency,
-    selected,
 )
 from tsforecast.data.table import bucket_task
 from tsforecast.live.beginning import Source, begin_store
 from tsforecast.live.guard import LOOPBACK, Guard, Limits, read_token
 from tsforecast.live.owner import Owner
-from tsforecast.live.snapshot import digest
 from tsforecast.live.store import open_store
 
 log = logging.getLogger(__name__)
@@ -78,39 +76,22 @@ def _init(chosen: Namespace) -> None:
 
 def _sources(chosen: Namespace, record: dict[str, Any], trained: Namespace, columns: Columns) -> list[Source]:
     """The parts of the data: buckets, or one file."""
-    split = record["split"]
-    drop = chosen.drop_unusable or trained.drop_unusable
     path = Path(chosen.data or trained.data or "")
     if (chosen.data or trained.data) and is_buckets(path):
+        _, common = bulk_options.buckets_of(chosen, record, trained)
         survey = read_survey(path)
-        refuse_other_frequency(path, survey, split["freq"])
-        wanted = selected(path, survey, columns, only=True)
-        categories = categories_of(survey, wanted, record["categories"] or None)
-        read = partial(_of_bucket, path, split["freq"], wanted, categories, drop)
+        refuse_other_frequency(path, survey, common["freq"])
+        read = partial(_of_bucket, path, {name: common[name] for name in common if name != "device"})
         return [Source(bucket.sha256, partial(read, bucket)) for bucket in survey.buckets]
     if chosen.data is None and trained.dataset is not None:
-        return [Source(trained.dataset, lambda: options.task_of(trained, found=columns).entries)]
-    check = checksum(path) if path.is_file() else digest(path)
-    return [Source(check, lambda: _task(path, record, columns, drop).entries)]
+        check = trained.dataset
+    else:
+        check = checksum(path) if path.is_file() else folder_checksum(path)
+    return [Source(check, lambda: options.whole_series(chosen, record, trained, columns).entries)]
 
 
-def _task(path: Path, record: dict[str, Any], columns: Columns, drop: bool) -> ForecastTask:
-    split = record["split"]
-    return read_task(
-        path,
-        split["freq"],
-        split["prediction_length"],
-        windows=0,
-        columns=columns,
-        categories=record["categories"] or None,
-        drop_unusable=drop,
-    )
-
-
-def _of_bucket(
-    path: Path, freq: str, columns: Columns, categories: Any, drop: bool, bucket: Bucket
-) -> Iterable[dict[str, Any]]:
-    return bucket_task(path, bucket, freq, 0, columns, categories=categories, drop_unusable=drop).entries
+def _of_bucket(path: Path, common: dict[str, Any], bucket: Bucket) -> Iterable[dict[str, Any]]:
+    return bucket_task(path, bucket, prediction_length=0, **common).entries
 
 
 def _serve(chosen: Namespace) -> None:

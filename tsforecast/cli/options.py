@@ -80,6 +80,32 @@ def task_of(options: Namespace, split: Mapping[str, Any] | None = None, found: C
     return replace(task, unit=options.unit or "")
 
 
+def whole_series(chosen: Namespace, record: Mapping[str, Any], trained: Namespace, found: Columns) -> ForecastTask:
+    """All of the series of --data, or of the run's data, without test windows; of a file, and not of buckets.
+
+    Args:
+        chosen: Options of the command.
+        record: Of the run.
+        trained: Options of its training.
+        found: Columns of the data.
+
+    Raises:
+        ValueError: If a series has no value, among others.
+        FileNotFoundError: If there is no such file.
+    """
+    if chosen.data is None and trained.dataset is not None:
+        return task_of(trained, found=found)
+    return read_task(
+        chosen.data or trained.data,
+        record["split"]["freq"],
+        record["split"]["prediction_length"],
+        0,
+        columns=found,
+        categories=record["categories"] or None,
+        drop_unusable=chosen.drop_unusable or trained.drop_unusable,
+    )
+
+
 def training_parts(task: ForecastTask, validation: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]] | None]:
     """Series to train on, and those whose last window is to validate on.
 

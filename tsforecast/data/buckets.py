@@ -203,6 +203,14 @@ def checksum(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def folder_checksum(folder: Path) -> str:
+    """SHA-256 of the names and contents of all files below a folder, in hexadecimal digits."""
+    digest = hashlib.sha256()
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        digest.update(f"{path.relative_to(folder).as_posix()} {checksum(path)}\n".encode())
+    return digest.hexdigest()
+
+
 def _other_file(path: Path, expected: str, got: str) -> str:
     return (
         f"{path}: expected {expected}, as {SURVEY} says, got {got}: the file is broken, or of another folder; copy it "

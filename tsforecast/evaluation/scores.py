@@ -55,7 +55,8 @@ class Totals:
     num_samples: frozenset[int | None]
 
     def __add__(self, other: "Totals") -> "Totals":
-        added = {f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)[:-1]}
+        names = [field.name for field in fields(self) if field.name != "num_samples"]
+        added = {name: getattr(self, name) + getattr(other, name) for name in names}
         return Totals(**added, num_samples=self.num_samples | other.num_samples)
 
     def as_json(self) -> dict[str, Any]:

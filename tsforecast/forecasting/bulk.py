@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from pyarrow import parquet
 
-from tsforecast.data.buckets import SURVEY, WORK, Bucket, checksum, read_survey, refuse_other_frequency
+from tsforecast.data.buckets import SURVEY, WORK, Bucket, checksum, folder_checksum, read_survey, refuse_other_frequency
 from tsforecast.data.files import remove_leftovers, replace_file
 from tsforecast.data.locks import LOCK, lock_folder
 from tsforecast.data.reading import read_json
@@ -175,11 +175,8 @@ def process_buckets(
 
 def _plan(run: Path, data: Path, request: Request) -> dict[str, Any]:
     """What results depend on."""
-    digest = hashlib.sha256()
-    for path in sorted(path for path in run.rglob("*") if path.is_file()):
-        digest.update(f"{path.relative_to(run)} {checksum(path)}\n".encode())
     wanted = {"kind": type(request).__name__.lower()} | json.loads(json.dumps(asdict(request)))  # lists for tuples
-    return {"format": FORMAT, "predictor": digest.hexdigest(), "survey": checksum(data / SURVEY), "request": wanted}
+    return {"format": FORMAT, "predictor": folder_checksum(run), "survey": checksum(data / SURVEY), "request": wanted}
 
 
 def _refuse_other_contents(out: Path) -> None:

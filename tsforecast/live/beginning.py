@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from gluonts.itertools import batcher
 
-from tsforecast.data.buckets import WORK
+from tsforecast.data.buckets import WORK, folder_checksum
 from tsforecast.data.checks import as_numbers
 from tsforecast.data.files import remove_leftovers, replace_file, replace_folder
 from tsforecast.data.locks import LOCK, lock_folder
@@ -23,7 +23,7 @@ from tsforecast.forecasting.beliefs import LiveBelief, join
 from tsforecast.forecasting.predictor import StateSpacePredictor, load_predictor, with_prediction_length
 from tsforecast.live.engine import Engine
 from tsforecast.live.rows import Rows
-from tsforecast.live.snapshot import digest, read_rows, write_rows
+from tsforecast.live.snapshot import read_rows, write_rows
 from tsforecast.live.store import PREDICTOR, STORE, Description, finish, new_identity
 from tsforecast.progress import follow
 
@@ -92,7 +92,7 @@ def begin_store(
         season = model.histories().net.data.season
         engine = Engine(model, min(max(2 * season, 10), 64) if warm_up is None else warm_up, seed)
         plan = {
-            "predictor": digest(predictor),
+            "predictor": folder_checksum(predictor),
             "sources": [source.checksum for source in sources],
             "prediction_length": model.prediction_length,
             "warm_up": engine.warm_up,

@@ -13,7 +13,7 @@ import numpy as np
 from gluonts.model.forecast import Forecast
 from numpy.typing import NDArray
 
-from tsforecast.forecasting.exact import ExactForecast
+from tsforecast.data.quantiles import forecast_quantiles
 from tsforecast.live.rules import Observations
 from tsforecast.live.store import Store
 
@@ -184,7 +184,7 @@ class Owner:
         if observed:
             with self._guard:
                 self._waiting -= sum(len(job.what) for job in observed)  # pyright: ignore
-            self._answer(observed, lambda whats: self._observe(whats))
+            self._answer(observed, self._observe)
         groups: dict[tuple[Any, ...], list[_Job]] = {}
         for job in jobs:
             if isinstance(job.what, Wanted):
@@ -260,9 +260,6 @@ class Owner:
 
 
 def _found(forecast: Forecast, wanted: Wanted) -> Found:
-    if isinstance(forecast, ExactForecast):
-        quantiles = forecast.quantiles(wanted.levels)
-    else:
-        quantiles = np.stack([forecast.quantile(level) for level in wanted.levels])
+    quantiles = forecast_quantiles(forecast, wanted.levels)
     paths = forecast.samples if wanted.num_samples else None  # pyright: ignore[reportAttributeAccessIssue]
     return Found(forecast.start_date.ordinal, np.asarray(forecast.mean), quantiles, paths)

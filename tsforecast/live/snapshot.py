@@ -1,6 +1,5 @@
 """Folders of arrays that hold what a service knows of all series; no code of them is run."""
 
-import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -81,14 +80,6 @@ def read_rows(folder: Path, empty: Rows) -> tuple[Rows, int]:
     pieces = np.split(arrays["young"], stops[:-1]) if len(stops) else []
     known.young = dict(zip(arrays["young_rows"].tolist(), pieces, strict=True))
     return known, number
-
-
-def digest(folder: Path) -> str:
-    """Return a checksum of all files of a folder."""
-    found = hashlib.sha256()
-    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-        found.update(f"{path.relative_to(folder).as_posix()} {checksum(path)}\n".encode())
-    return found.hexdigest()
 
 
 def _arrays(known: Rows) -> dict[str, NDArray[Any]]:

@@ -22,6 +22,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from tsforecast.data.buckets import folder_checksum
 from tsforecast.data.files import remove_leftovers, replace_file
 from tsforecast.data.locks import lock_folder
 from tsforecast.data.reading import has_fields, read_json
@@ -30,7 +31,7 @@ from tsforecast.live import log as logs
 from tsforecast.live.engine import Engine
 from tsforecast.live.rows import Rows
 from tsforecast.live.rules import APPLIED, Observations, Rules
-from tsforecast.live.snapshot import digest, read_rows, write_rows
+from tsforecast.live.snapshot import read_rows, write_rows
 from tsforecast.live.steps import Steps
 
 log = logging.getLogger(__name__)
@@ -208,7 +209,7 @@ def open_store(
     about = read_description(path)
     with lock_folder(path):
         remove_leftovers(path)
-        if digest(path / PREDICTOR) != about.predictor:
+        if folder_checksum(path / PREDICTOR) != about.predictor:
             raise ValueError(f"{path / PREDICTOR} is not the model with which the store began; restore the folder")
         engine = engine_of(path / PREDICTOR, about.prediction_length, about.warm_up, about.seed, device)
         data = engine.data
