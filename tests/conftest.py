@@ -1,4 +1,5 @@
 from collections.abc import Iterator
+from pathlib import Path
 
 import jaxtyping
 import lightning.pytorch  # noqa: F401 its log keeps the stderr of its import, which must not be that of a test
@@ -15,12 +16,23 @@ def float64():
 
 
 def _unchecked() -> Iterator[None]:
+    before = jaxtyping.config.jaxtyping_disable
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
-    jaxtyping.config.update("jaxtyping_disable", False)
+    jaxtyping.config.update("jaxtyping_disable", before)
 
 
 # To look at every type takes as long as the work. For tests with tens of thousands of steps, and for modules which run
-# whole programs, whose functions other tests call with every type looked at.
+# whole programs.
 unchecked_types = pytest.fixture(_unchecked, name="unchecked_types")
 unchecked_module = pytest.fixture(_unchecked, scope="module", name="unchecked_module")
+
+# Tests here run commands and whole models, whose parts other tests call with every type looked at.
+WHOLE_PROGRAMS = [Path(__file__).parent / folder for folder in ("", "cli", "online", "forecasting")]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _unchecked_programs(request: pytest.FixtureRequest) -> None:
+    """Looks at no type in modules that run whole programs."""
+    if request.path.parent in WHOLE_PROGRAMS:
+        request.getfixturevalue("unchecked_module")

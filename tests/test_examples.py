@@ -7,8 +7,6 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-pytestmark = pytest.mark.usefixtures("unchecked_module")
-
 ROOT = Path(__file__).parent.parent
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 

@@ -11,8 +11,6 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 import iteration
 import textbook
 
-pytestmark = pytest.mark.usefixtures("unchecked_module")
-
 JOB = {"particles": 3, "series": 3, "steps": iteration.HORIZON + 6, "device": "cpu"}
 
 

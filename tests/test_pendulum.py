@@ -15,8 +15,6 @@ from scipy import integrate, stats
 from tsforecast.core import Gaussian
 from tsforecast.core.mixture import GaussianMixture
 
-pytestmark = pytest.mark.usefixtures("unchecked_module")
-
 FOLDER = Path(__file__).resolve().parent.parent / "scripts"
 TINY = ["--sequences", "8", "--epochs", "1", "--batch-size", "4", "--particles", "3", "--test-sequences", "3"]
 

@@ -15,7 +15,7 @@ from tsforecast.core import kalman
 FOLDER = Path(__file__).resolve().parent.parent / "runs"
 NAMES = ("toys", "toys_shared", "toys_drift", "toys_outliers", "toys_tracking")
 
-pytestmark = pytest.mark.usefixtures("float64", "unchecked_module")
+pytestmark = pytest.mark.usefixtures("float64")
 
 
 @pytest.fixture(scope="module", autouse=True)

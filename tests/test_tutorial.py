@@ -11,8 +11,6 @@ import pytest
 
 from tsforecast.cli import main
 
-pytestmark = pytest.mark.usefixtures("unchecked_module")
-
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "tutorial.md").read_text()
 

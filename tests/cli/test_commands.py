@@ -90,7 +90,6 @@ def refused(capsys, *arguments: object) -> str:
 
 
 @pytest.mark.parametrize("model", MODELS)
-@pytest.mark.usefixtures("unchecked_types")
 def test_every_model_trains_two_steps_and_is_scored(model, csv, tmp_path, capsys):
     run = tmp_path / "run"
     options = TINY if "num_particles" in options_of(MODELS[model]) else []
@@ -199,7 +198,6 @@ class Stop(logging.Handler):
             raise KeyboardInterrupt
 
 
-@pytest.mark.usefixtures("unchecked_types")
 def test_a_run_that_was_stopped_twice_ends_as_if_it_had_not(csv, tmp_path, capsys):
     whole, run = tmp_path / "whole", tmp_path / "stopped"
     options = ["issm", *data(csv), *LONG, "--validation", "--learning_rate", "0.5"]
@@ -292,7 +290,6 @@ def test_checkpoints_never_run_code(run, capsys):
     assert not (run / "mischief").exists()
 
 
-@pytest.mark.usefixtures("unchecked_types")
 def test_evaluate_writes_scores_tables_and_pictures(run, capsys):
     assert (
         main(["evaluate", str(run), "--baselines", "seasonal_naive", "--num_samples", "20", "--plot_series", "2"]) == 0
@@ -333,7 +330,6 @@ def test_evaluate_writes_scores_tables_and_pictures(run, capsys):
     assert third["crps_ensemble"] != scores["rolling"]["crps_ensemble"]  # of paths
 
 
-@pytest.mark.usefixtures("unchecked_types")
 def test_evaluate_scores_the_model_that_goes_on_learning(run, capsys):
     command = ["evaluate", str(run), "--baselines", "none", "--num_samples", "20", "--plot_series", "1"]
     assert main([*command, "--adapt", "lofi", "--drift", "ou"]) == 0
@@ -362,7 +358,6 @@ def test_evaluate_scores_the_model_that_goes_on_learning(run, capsys):
     assert "--adapt: there is no learner 'sgd'; did you mean 'ogd'?" in refused(capsys, *command, "--adapt", "sgd")
 
 
-@pytest.mark.usefixtures("unchecked_types")
 def test_pictures_have_the_target_its_unit_and_named_dates(csv, tmp_path, monkeypatch, capsys):
     run, figures = tmp_path / "run", {}
     options = [*data(csv), *SHORT, *TINY, "--unit", "pieces"]

@@ -11,8 +11,6 @@ from tsforecast.cli import main
 from tsforecast.forecasting.predictor import load_predictor
 from tsforecast.live.store import open_store
 
-pytestmark = pytest.mark.usefixtures("unchecked_module")
-
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):

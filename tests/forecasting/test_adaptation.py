@@ -210,7 +210,6 @@ def broken(windows=24, horizon=HORIZON):
     return ForecastTask("broken", "D", horizon, windows, entries)
 
 
-@pytest.mark.usefixtures("unchecked_types")
 def test_learning_on_helps_after_a_break_and_does_no_harm_before():
     task = broken()
     predictor = make_estimator(

@@ -623,7 +623,6 @@ def test_validation_keeps_the_best_weights(tmp_path):
 
 
 @pytest.mark.parametrize(("model", "validate"), TRAININGS)
-@pytest.mark.usefixtures("unchecked_types")
 def test_resuming_gives_the_uninterrupted_result(model, validate, tmp_path):
     entries = make_entries()
 

@@ -34,6 +34,8 @@ from tsforecast.models.parts.bank import BankInference
 from tsforecast.models.parts.pool import PoolInference
 from tsforecast.models.records import BankState, PoolState
 
+pytestmark = pytest.mark.usefixtures("unchecked_module")  # tests of each model look at types
+
 EXACT = {"rtol": 1e-9, "atol": 1e-9}
 SCALED = [case for case in FEW if case not in BANKS + POOLS]  # with options of scaling
 

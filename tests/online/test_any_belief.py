@@ -55,7 +55,6 @@ def test_a_stream_weighs_every_point_by_what_it_makes_of_the_data():
     assert (wide.variance > 0.5).all()
 
 
-@pytest.mark.usefixtures("unchecked_types")
 def test_estimators():
     rows, numbers = rows_and_numbers(150)
     labels = np.where(numbers > 0, "high", "low")

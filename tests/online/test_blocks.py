@@ -39,7 +39,6 @@ def test_a_linear_model_learns_the_same_of_blocks_and_predicts_them_before(tmp_p
     assert (second["prediction"].iloc[-8:] != first["prediction"].iloc[-8:]).any()
 
 
-@pytest.mark.usefixtures("unchecked_types")
 @pytest.mark.parametrize(("memory", "classes"), [("random", 0), ("k-center", 3), ("grs", 3)])
 def test_a_stream_that_is_stopped_within_a_block_goes_on_with_block_and_memory(memory, classes, tmp_path):
     setup = Setup(config("vb", (3,), memory=memory, memory_size=4), classes, features=2, block=4)
@@ -66,7 +65,6 @@ def test_a_saved_block_that_does_not_fit_is_refused(tmp_path):
         load(tmp_path / "state.pt", Setup(config("vb"), 0, features=2, block=2))
 
 
-@pytest.mark.usefixtures("unchecked_types")
 def test_the_command_goes_on_with_a_memory(tmp_path):
     make_table(tmp_path / "t.csv", 42)
     options = ["--hidden", "3", "--memory", "grs", "--memory_size", "6", "--block", "7"]

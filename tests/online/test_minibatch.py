@@ -186,7 +186,6 @@ def test_what_counts_more_is_told_to_the_learner(model):
 
 
 @pytest.mark.parametrize("model", MODELS)
-@pytest.mark.usefixtures("unchecked_types")
 def test_bad_frames_are_refused_and_change_nothing(model):
     X = table()
     y = answers(model, X)
@@ -213,7 +212,6 @@ def test_bad_frames_are_refused_and_change_nothing(model):
     assert pickle.dumps(model) == before
 
 
-@pytest.mark.usefixtures("unchecked_types")
 def test_frames_in_a_pipeline():
     X = pd.DataFrame({"colour": np.resize(["red", "blue", "red", "green"], 60), "on": np.resize(["0", "1", "1"], 60)})
     y = X["colour"] == "red"

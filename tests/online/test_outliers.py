@@ -64,19 +64,16 @@ def undisturbed(score, name):
     ],
     ids=str,
 )
-@pytest.mark.usefixtures("unchecked_types")
 def test_the_error_of_numbers_is_that_of_the_stream_without_the_outlier(name, wild):
     found = error_of_numbers(LEARNERS[name], wild)
     assert found < 1.05 * undisturbed(error_of_numbers, name)
 
 
-@pytest.mark.usefixtures("unchecked_types")
 def test_the_log_loss_of_classes_is_that_of_the_stream_without_the_outlier():
     found = log_loss_of_classes(LEARNERS["lofi"], {"a": -1e3, "d": 1e9})
     assert found < 1.05 * undisturbed(log_loss_of_classes, "lofi")
 
 
-@pytest.mark.usefixtures("unchecked_types")
 def test_rows_of_a_matrix():
     def score(wild):
         rows, numbers = zip(*observations(wild), strict=True)
@@ -87,7 +84,6 @@ def test_rows_of_a_matrix():
     assert max(score({"y": 1e12}), score({"a": 1e3})) < 1.05 * score(None)
 
 
-@pytest.mark.usefixtures("unchecked_types")
 def test_a_target_that_is_too_large_to_be_squared_is_scored_and_does_not_end_a_stream(tmp_path, capsys):
     lines = [f"{x['a']},{y!r}" for x, y in observations({"y": 1e300})]
     (tmp_path / "t.csv").write_text("\n".join(["a,target", *lines]) + "\n")

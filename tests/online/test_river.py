@@ -57,7 +57,6 @@ def shortened(check):
 
 
 @pytest.mark.parametrize(("model", "check"), [*all_checks(OnlineClassifier), *all_checks(OnlineRegressor)])
-@pytest.mark.usefixtures("unchecked_types")
 def test_rivers_own_checks(model, check):
     check(model.clone())
 
@@ -139,7 +138,6 @@ def test_before_any_label():
 
 
 @pytest.mark.parametrize("prediction", ["plug-in", "moderated"])
-@pytest.mark.usefixtures("unchecked_types")
 def test_two_classes_by_matching_moments(prediction):
     model, right = OnlineClassifier("adf", hidden=(), prediction=prediction), 0
     for x, y, _ in observations(150):
@@ -197,7 +195,6 @@ def test_what_cannot_forget_says_so_at_the_first_observation():
     ],
     ids=["classifier", "lofi", "random"],
 )
-@pytest.mark.usefixtures("unchecked_types")
 def test_pickles_and_copies_go_on_as_the_original_would(model):
     model, parameters = model.clone(), repr(model)
     index = 1 if isinstance(model, OnlineClassifier) else 2
@@ -230,7 +227,6 @@ def test_seeds_differ():
     assert first == same != other
 
 
-@pytest.mark.usefixtures("unchecked_types")
 def test_late_labels():
     data = [(x, y) for x, y, _ in observations(400)]
     model, twin = OnlineClassifier(hidden=(4,), detector=drift.ADWIN()), OnlineClassifier(hidden=(4,))
@@ -257,7 +253,6 @@ def test_late_labels():
     assert moved.get() == pytest.approx(late.get())
 
 
-@pytest.mark.usefixtures("unchecked_types")
 def test_a_burst_of_forgetting_helps_after_a_change_of_classes():
     wrong = []
     for detector in (None, drift.ADWIN(), drift.binary.DDM()):
@@ -275,7 +270,6 @@ def test_a_burst_of_forgetting_helps_after_a_change_of_classes():
         assert after < 0.6 * plain[1]
 
 
-@pytest.mark.usefixtures("unchecked_types")
 def test_a_burst_of_forgetting_helps_after_a_change_of_numbers():
     distance = []
     for given in (None, drift.ADWIN()):
@@ -287,7 +281,6 @@ def test_a_burst_of_forgetting_helps_after_a_change_of_numbers():
     assert distance[1] < 0.8 * distance[0]
 
 
-@pytest.mark.usefixtures("unchecked_types")
 def test_accuracy_on_phishing():
     data = list(datasets.Phishing().take(600))
     labels = [y for _, y in data]
@@ -301,7 +294,6 @@ def test_accuracy_on_phishing():
 
 
 @pytest.mark.parametrize("params", LEARNERS, ids=lambda params: params["learner"])
-@pytest.mark.usefixtures("unchecked_types")
 def test_error_of_regression(params):
     model, ours, means = OnlineRegressor(**params), metrics.MAE(), metrics.MAE()
     running = 0.0

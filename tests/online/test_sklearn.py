@@ -49,7 +49,6 @@ def all_checks(estimator):
 @pytest.mark.parametrize(
     ("estimator", "check"), [*all_checks(BayesianOnlineClassifier), *all_checks(BayesianOnlineRegressor)]
 )
-@pytest.mark.usefixtures("unchecked_types")
 def test_the_checks_of_scikit_learn(estimator, check):
     check(estimator)
 
@@ -60,7 +59,6 @@ def digits():
 
 
 @pytest.mark.parametrize("params", [{}, {"learner": "lofi"}, {"learner": "ekf", "hidden": ()}], ids=str)
-@pytest.mark.usefixtures("unchecked_types")
 def test_digits(digits, params):
     seen, held, labels, answers = digits
     score = BayesianOnlineClassifier(block=4, **params).fit(seen, labels).score(held, answers)
@@ -68,7 +66,6 @@ def test_digits(digits, params):
 
 
 @pytest.mark.parametrize("params", [{}, {"learner": "lofi"}, {"learner": "adf", "hidden": ()}], ids=str)
-@pytest.mark.usefixtures("unchecked_types")
 def test_breast_cancer(params):
     seen, held, labels, answers = train_test_split(*load_breast_cancer(return_X_y=True), random_state=0, test_size=0.5)
     score = BayesianOnlineClassifier(**params).fit(seen, labels).score(held, answers)
@@ -76,7 +73,6 @@ def test_breast_cancer(params):
 
 
 @pytest.mark.parametrize("params", [{}, {"learner": "lofi"}, {"learner": "ekf", "hidden": ()}], ids=str)
-@pytest.mark.usefixtures("unchecked_types")
 def test_diabetes(params):
     seen, held, numbers, answers = train_test_split(*load_diabetes(return_X_y=True), random_state=0, test_size=0.3)
     model = BayesianOnlineRegressor(**params).fit(seen, numbers)
@@ -106,7 +102,6 @@ def test_the_same_as_a_stream(params):
     np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 
-@pytest.mark.usefixtures("unchecked_types")
 def test_partial_fit(digits):
     seen, held, labels, answers = digits
     whole = BayesianOnlineClassifier(hidden=(8,)).fit(seen[:200], labels[:200])
