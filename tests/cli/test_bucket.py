@@ -1,12 +1,14 @@
 """`tsforecast bucket`, and the commands that take its folder."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from tsforecast.cli import main
+from tsforecast.data import table as table_module
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*logging interval", "ignore:.*does not have many workers")
 
@@ -79,3 +81,29 @@ def test_the_survey_names_its_inputs(folder, table):
     source = json.loads((folder / "survey.json").read_text())["source"]
     assert [name for name, *_ in source["inputs"]] == [str(table.resolve())]
     assert source["buckets"] == 3
+
+
+def test_a_folder_too_large_to_keep_is_trained_on_bucket_by_bucket(folder, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(table_module, "MOST_KEPT", 10)
+    few = ["--prediction_length=7", "--windows=2", "--max_epochs=2", "--batch_size=4", "--num_batches_per_epoch=2"]
+    run, other = str(tmp_path / "run"), str(tmp_path / "other")
+    for name in (run, other):
+        command = ["train", "issm", "--data", str(folder), *few, "--accelerator=cpu", "--validation", "--output", name]
+        assert main(command) == 0
+    assert "420 rows are read bucket by bucket" in capsys.readouterr().err
+    records = [json.loads((Path(name) / "run.json").read_text()) for name in (run, other)]
+    assert [record["series"] for record in records] == [7, 7]
+    assert records[0]["fingerprint"] == records[1]["fingerprint"]
+    losses = [pd.read_csv(Path(name) / "metrics.csv") for name in (run, other)]
+    pd.testing.assert_frame_equal(*losses)
+    assert main(["evaluate", run, "--baselines=none", "--plot_series=1", "--device=cpu"]) == 0
+    assert main(["predict", run, "--out", str(tmp_path / "found.csv"), "--device=cpu"]) == 0
+    assert len(pd.read_csv(tmp_path / "found.csv")) == 7 * 7
+
+
+def test_auto_chooses_by_a_sample_of_such_a_folder(folder, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(table_module, "MOST_KEPT", 10)
+    options = ["--prediction_length=7", "--windows=2", "--max_epochs=1", "--models=issm", "--time_budget=0.1"]
+    run = tmp_path / "run"
+    assert main(["train", "auto", "--data", str(folder), *options, "--accelerator=cpu", "--output", str(run)]) == 0
+    assert json.loads((run / "run.json").read_text())["selection"]["chosen"].startswith("issm")

@@ -653,6 +653,22 @@ def test_a_checkpoint_is_written_beside_its_place(tmp_path, monkeypatch):
     assert [path.name for path in (tmp_path / "keep").iterdir()] == ["last.ckpt"]
 
 
+def test_a_training_goes_on_in_the_middle_of_an_epoch(tmp_path):
+    """To the bit: the loader leaves out the batches that were made."""
+    entries = make_entries(5)
+
+    def train(checkpoint=None):
+        keep = ModelCheckpoint(tmp_path, "{step}", every_n_train_steps=3, save_top_k=-1, enable_version_counter=False)
+        options = {"num_batches_per_epoch": 4, "trainer_kwargs": {"callbacks": [keep]}}
+        return weights(make_estimator(epochs=3, **options).train(entries, ckpt_path=checkpoint))
+
+    whole = train()
+    assert {path.name for path in tmp_path.iterdir()} == {f"step={step}.ckpt" for step in (3, 6, 9, 12)}
+    for step in (3, 6, 9):
+        (tmp_path / "step=12.ckpt").unlink()
+        assert torch.equal(train(tmp_path / f"step={step}.ckpt"), whole)
+
+
 def test_foreign_checkpoints_are_refused(tmp_path):
     entries = make_entries()
     keep = ModelCheckpoint(tmp_path, save_last=True)

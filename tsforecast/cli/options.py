@@ -1,19 +1,17 @@
 """What the options that commands share stand for: the data, its columns, and the run of a trained model."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gluonts.dataset.split import split as split_dataset
 from jsonargparse import Namespace
 
 from tsforecast.cli import parsing, runs
 from tsforecast.cli.data_options import COLUMNS
 from tsforecast.data import CATALOG, Columns, ForecastTask, load_task, read_task
-from tsforecast.data.frequency import expected_alias_warnings
 from tsforecast.data.public_holidays import with_holidays
-from tsforecast.data.task import with_windows
+from tsforecast.data.task import ended, with_windows
 
 
 def trained_run(options: Namespace) -> tuple[Path, dict[str, Any]]:
@@ -106,7 +104,9 @@ def whole_series(chosen: Namespace, record: Mapping[str, Any], trained: Namespac
     )
 
 
-def training_parts(task: ForecastTask, validation: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]] | None]:
+def training_parts(
+    task: ForecastTask, validation: bool
+) -> tuple[Sequence[dict[str, Any]], Sequence[dict[str, Any]] | None]:
     """Series to train on, and those whose last window is to validate on.
 
     Args:
@@ -125,5 +125,4 @@ def training_parts(task: ForecastTask, validation: bool) -> tuple[list[dict[str,
             f"the shortest series has {shortest} steps before the test part, too few for a validation window of "
             f"{task.prediction_length}; leave out --validation, or give a shorter --prediction_length"
         )
-    with expected_alias_warnings():
-        return list(split_dataset(train, offset=-task.prediction_length)[0]), train
+    return ended(train, task.prediction_length), train

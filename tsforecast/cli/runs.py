@@ -17,9 +17,8 @@ import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -35,6 +34,7 @@ from tsforecast.data.dataframes import columns_of
 from tsforecast.data.files import TOGETHER, remove_leftovers, replace_file, settle_together
 from tsforecast.data.locks import LOCK, lock_folder
 from tsforecast.data.reading import fits, read_json
+from tsforecast.data.streamed import StreamedEntries
 
 FORMAT = 1  # of run folders; raised when older ones can no longer be read
 CONFIG = "config.yaml"
@@ -266,9 +266,17 @@ def last_checkpoint(folder: Path) -> Path | None:
 
 def fingerprint(task: ForecastTask) -> str:
     """A hash of everything a model sees of a task: equal for equal data."""
+    return _digest(task)
+
+
+def _digest(task: ForecastTask, fields: Collection[str] | None = None) -> str:
+    """A hash of these fields of the entries of a task, or of all."""
     digest = hashlib.sha256(f"{task.freq} {task.prediction_length} {task.windows}".encode())
+    if isinstance(task.entries, StreamedEntries):
+        digest.update(task.entries.identity.encode())
+        return digest.hexdigest()[:16]
     for entry in task.entries:
-        for name in sorted(entry):
+        for name in sorted(entry if fields is None else fields):
             value = entry[name]
             digest.update(name.encode())
             digest.update(value.tobytes() if isinstance(value, np.ndarray) else str(value).encode())
@@ -277,8 +285,7 @@ def fingerprint(task: ForecastTask) -> str:
 
 def targets_fingerprint(task: ForecastTask) -> str:
     """A hash of what is forecast and scored: equal for runs that can be compared, with covariates or without."""
-    entries = [{name: entry[name] for name in ("item_id", "start", "target")} for entry in task.entries]
-    return fingerprint(replace(task, entries=entries))
+    return _digest(task, ("item_id", "start", "target"))
 
 
 def columns_of_run(record: dict[str, Any]) -> Columns | None:

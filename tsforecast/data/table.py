@@ -21,6 +21,7 @@
 nothing tells where its forecast begins |
 """
 
+import hashlib
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -30,7 +31,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from tsforecast.data.buckets import Bucket, bucket_series, bucket_table, is_buckets
+from tsforecast.data.buckets import (
+    Bucket,
+    Survey,
+    bucket_series,
+    bucket_table,
+    categories_of,
+    is_buckets,
+    read_survey,
+    refuse_other_frequency,
+    selected,
+)
 from tsforecast.data.checks import check_entries
 from tsforecast.data.columns import read_table
 from tsforecast.data.folder import read_folder
@@ -38,11 +49,14 @@ from tsforecast.data.frequency import default_horizon, default_windows, period_a
 from tsforecast.data.public_holidays import with_holidays
 from tsforecast.data.roles import Columns
 from tsforecast.data.series import End, TableSeries, series_of
+from tsforecast.data.streamed import StreamedEntries
 from tsforecast.data.task import ForecastTask
 from tsforecast.data.wording import option
+from tsforecast.progress import follow, warnings_only
 
 log = logging.getLogger(__name__)
 
+MOST_KEPT = 20_000_000  # rows of buckets that are kept in memory; of more, one bucket is
 _FOLDER_SUFFIXES = (".json", ".jsonl", ".json.gz", ".jsonl.gz")
 
 
@@ -92,8 +106,14 @@ def read_task(
         if not is_buckets(source) and (source.is_dir() or source.name.endswith(_FOLDER_SUFFIXES)):
             task = read_folder(source, alias, prediction_length, windows, all_missing=beyond)
             return task if columns is None or not columns.holidays else with_holidays(task, columns.holidays)
+        if is_buckets(source) and (survey := read_survey(source)).rows > MOST_KEPT:
+            if columns is None or not columns.holidays:
+                split = alias, prediction_length, windows
+                return _streamed(source, survey, *split, columns or Columns(), categories, beyond, drop_unusable)
+            log.info("%s: holidays of all series are found together: %d rows are kept in memory", source, survey.rows)
     series = _series_in(source, alias, columns or Columns(), categories, beyond)
-    lengths = _split_lengths(series, prediction_length, windows, drop_unusable)
+    steps = [entry["target"].shape[-1] for _, entry in series.entries]
+    lengths = _split_lengths(series.path, series.freq, steps, prediction_length, windows, drop_unusable)
     task = _task_of(series, *lengths, beyond, drop_unusable)
     if columns is not None and columns.holidays:
         task = with_holidays(task, columns.holidays)
@@ -134,6 +154,55 @@ def bucket_task(
     task = _task_of(series, prediction_length, windows, {}, beyond, drop_unusable, least=0)
     task = task if end is None else task.ending_together(end)
     return with_holidays(task, columns.holidays) if columns.holidays and task.entries else task
+
+
+def _streamed(
+    folder: Path,
+    survey: Survey,
+    freq: str | None,
+    prediction_length: int | None,
+    windows: int | None,
+    given: Columns,
+    categories: Mapping[str, Sequence[str]] | None,
+    beyond: bool,
+    drop: bool,
+) -> ForecastTask:
+    """The task of buckets that are read again in every walk through its entries."""
+    columns = selected(folder, survey, given, only=beyond)
+    refuse_other_frequency(folder, survey, freq)
+    known = categories_of(survey, columns, categories)
+
+    def series(number: int) -> TableSeries:
+        return series_of(bucket_table(folder, survey.buckets[number], columns), survey.freq, known)
+
+    lengths = [survey.shortest, survey.longest]
+    if drop and (prediction_length is None or windows is None):
+        numbers = follow(range(len(survey.buckets)), f"reading {folder.name}", len(survey.buckets), "buckets")
+        lengths = [entry["target"].shape[-1] for number in numbers for _, entry in series(number).entries]
+    horizon, windows, reasons = _split_lengths(folder, survey.freq, lengths, prediction_length, windows, drop)
+
+    def read(number: int) -> list[dict[str, Any]]:
+        with warnings_only("tsforecast.data"):
+            return _task_of(series(number), horizon, windows, {}, beyond, drop, least=0).entries  # pyright: ignore
+
+    counts = [bucket.series for bucket in survey.buckets]
+    if drop:
+        counts = [len(read(number)) for number in range(len(counts))]
+    split = f"{survey.freq} {horizon} {windows} {columns.targets} {drop}"
+    sums = "".join(bucket.sha256 for bucket in survey.buckets)
+    identity = hashlib.sha256(f"{split} {sums}".encode()).hexdigest()
+    log.info("%s: %d rows are read bucket by bucket, again in every pass", folder, survey.rows)
+    return ForecastTask(
+        folder.stem,
+        survey.freq,
+        horizon,
+        windows,
+        StreamedEntries(read, tuple(counts), identity),
+        {name: list(values) for name, values in known.items()},
+        tuple(columns.targets),
+        reasons=reasons if freq is not None else reasons | {"freq": "of most time stamps"},
+        columns=replace(columns, item=None, timestamp=None),
+    )
 
 
 def _series_in(
@@ -191,28 +260,27 @@ def _task_of(
 
 
 def _split_lengths(
-    series: TableSeries, horizon: int | None, windows: int | None, drop: bool
+    path: Path, freq: str, lengths: Sequence[int], horizon: int | None, windows: int | None, drop: bool
 ) -> tuple[int, int, dict[str, str]]:
     """Prediction length and windows, by the rule of `read_task` where they are None, and why."""
     reasons = {}
-    lengths = [entry["target"].shape[-1] for _, entry in series.entries]
-    least = (horizon or default_horizon(series.freq)) * (1 if windows is None else windows) + 1 if drop else 1
+    least = (horizon or default_horizon(freq)) * (1 if windows is None else windows) + 1 if drop else 1
     shortest = min((length for length in lengths if length >= least), default=max(lengths))
     if horizon is None:
-        horizon = default_horizon(series.freq)
-        reasons["prediction_length"] = f"the custom at frequency {series.freq}"
+        horizon = default_horizon(freq)
+        reasons["prediction_length"] = f"the custom at frequency {freq}"
         if windows != 0 and shortest // 5 < horizon:
             horizon = max(1, shortest // 5)
             reasons["prediction_length"] = f"the shortest series has {shortest} values"
-        told = series.path, horizon, reasons["prediction_length"]
+        told = path, horizon, reasons["prediction_length"]
         log.info("%s: prediction length %d by default: %s", *told)
     if windows is None:
-        windows = default_windows(series.freq)
-        reasons["windows"] = f"the custom at frequency {series.freq}"
+        windows = default_windows(freq)
+        reasons["windows"] = f"the custom at frequency {freq}"
         if shortest // 5 // horizon < windows:
             windows = max(1, shortest // 5 // horizon)
             reasons["windows"] = f"the shortest series has {shortest} values"
-        log.info("%s: %d test windows by default: %s", series.path, windows, reasons["windows"])
+        log.info("%s: %d test windows by default: %s", path, windows, reasons["windows"])
     return horizon, windows, reasons
 
 

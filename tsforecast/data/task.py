@@ -1,6 +1,7 @@
 """The record of a forecasting task: series, horizon and test windows."""
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,6 +12,7 @@ from gluonts.dataset.split import TestData, split
 
 from tsforecast.data.frequency import default_season, expected_alias_warnings
 from tsforecast.data.roles import Columns
+from tsforecast.data.streamed import StreamedEntries, shortened
 from tsforecast.data.wording import listed, option
 
 log = logging.getLogger(__name__)
@@ -30,7 +32,7 @@ class ForecastTask:
         entries: GluonTS data entries over training and test part: `item_id` (str), `start` (Period) and `target`
             (float32, or float64 where that can not hold it; NaN where missing; shape (time,) or (target, time)); where
             given `feat_static_cat`, `feat_static_real` and `feat_dynamic_real`, the last of shape (covariate, time)
-            and, where the future of the covariates is known, longer than the target.
+            and, where the future of the covariates is known, longer than the target. A list, or `StreamedEntries`.
         categories: Names behind the codes of `feat_static_cat`, by column.
         targets: What is measured, a name for each target; empty where it is not known.
         unit: In which it is measured; empty where it is not known.
@@ -44,7 +46,7 @@ class ForecastTask:
     freq: str
     prediction_length: int
     windows: int
-    entries: list[dict[str, Any]]
+    entries: Sequence[dict[str, Any]]
     categories: dict[str, list[str]] = field(default_factory=dict)
     targets: tuple[str, ...] = ()
     unit: str = ""
@@ -57,11 +59,9 @@ class ForecastTask:
         return default_season(self.freq)
 
     @property
-    def train(self) -> list[dict[str, Any]]:
+    def train(self) -> Sequence[dict[str, Any]]:
         """The entries without the test part; their covariates end where they end."""
-        if self.windows == 0:
-            return [_cut_covariates(entry, 0) for entry in self.entries]
-        return list(split(self.entries, offset=-self.windows * self.prediction_length)[0])
+        return ended(self.entries, self.windows * self.prediction_length)
 
     def test(self, protocol: str = "rolling") -> TestData:
         """Pairs of a past and the label that follows it, series by series.
@@ -128,7 +128,14 @@ class ForecastTask:
         return replace(self, entries=entries)
 
 
-def _behind(entries: list[dict[str, Any]], lengths: list[int], end: pd.Period | None = None) -> list[int]:
+def ended(entries: Sequence[dict[str, Any]], steps: int) -> Sequence[dict[str, Any]]:
+    """The entries without so many steps at their end; their covariates end where they end."""
+    if isinstance(entries, StreamedEntries):
+        return entries.until(steps)
+    return [shortened(entry, steps) for entry in entries]
+
+
+def _behind(entries: Sequence[dict[str, Any]], lengths: list[int], end: pd.Period | None = None) -> list[int]:
     """By how many steps series of these lengths end before a step, or the one that ends last."""
     ends = [e["start"].ordinal + length * e["start"].freq.n for e, length in zip(entries, lengths, strict=True)]
     # Once: for each series it would take the square of their number.

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
-from itertools import compress
+from itertools import compress, count
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from tsforecast.data.checks import as_numbers
 from tsforecast.data.frequency import calendar_unit, expected_alias_warnings, offset_alias
 from tsforecast.data.magnitude import find_exponents
+from tsforecast.data.streamed import StreamedEntries
 from tsforecast.data.windows import collate, cut, first_value, since_first_value
 from tsforecast.seasons import season_index
 
@@ -181,8 +182,11 @@ class EpochLoader:
 
     Where several processes train together, `place` tells the rank of this one and their number. All draw the same
     windows, of as many batches as there are processes, and each takes its own. So all have as many steps, and together
-    they see what one process with batches as large as all of theirs would have seen. Windows to validate on are the
-    same for all.
+    they see what one process with batches as large as all of theirs would have seen. Of `StreamedEntries` each reads
+    parts of its own, as often as its steps need. Windows to validate on are the same for all.
+
+    A checkpoint within an epoch holds how many batches have been made (`state_dict`): a resumed run goes on behind
+    them.
 
     Args:
         data: Prepared entries, walked through again for every pass.
@@ -223,6 +227,8 @@ class EpochLoader:
         self.recent, self.scaling_length = recent, scaling_length
         self.seed = int(np.random.SeedSequence().generate_state(1)[0]) if seed is None else seed
         self.epoch = 0
+        self.made = 0  # batches of this epoch
+        self.begin = 0  # of which a resumed run has seen so many
         self.place: Callable[[], tuple[int, int]] = alone
         self.sampler = self  # where Lightning looks for `set_epoch`
         self.batch_sampler = None
@@ -237,19 +243,45 @@ class EpochLoader:
         return self.num_batches
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        rng = np.random.default_rng([self.seed % 2**63, self.epoch])
         rank, processes = (0, 1) if self.at_end else self.place()
+        own = [rank] if self._streamed is not None and processes > 1 else []
+        rng = np.random.default_rng([self.seed % 2**63, self.epoch, *own])
+        rank, processes = (0, 1) if own else (rank, processes)
         batch: list[dict[str, Any]] = []
-        made = 0
+        begin, self.begin, self.made = self.begin, 0, 0
         for window in self._windows(rng, processes) if self.at_end else self._shuffled(rng, processes):
             batch.append(window)
             if len(batch) == self.batch_size * processes:
-                yield self._collated(batch[rank::processes])
-                batch, made = [], made + 1
-                if made == self.num_batches:
+                self.made += 1
+                if self.made > begin:
+                    yield self._collated(batch[rank::processes])
+                batch = []
+                if self.made == self.num_batches:
                     return
         if batch[rank::processes]:
+            self.made += 1
             yield self._collated(batch[rank::processes])
+
+    def state_dict(self) -> dict[str, int]:
+        """Return how many batches of the epoch have been made."""
+        return {"made": self.made}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Leaves out the batches that have been made, in the next iteration; none after a whole epoch.
+
+        Raises:
+            ValueError: If an epoch has fewer batches.
+        """
+        made, most = state["made"], self.num_batches
+        if most is not None and made > most:
+            raise ValueError(f"expected a checkpoint of an epoch of {most} batches, got one after {made}")
+        self.begin = 0 if made == most else made
+
+    @property
+    def _streamed(self) -> StreamedEntries | None:
+        """The entries behind the data, where they are read part by part."""
+        base = self.data.base_dataset if isinstance(self.data, TransformedDataset) else self.data
+        return base if isinstance(base, StreamedEntries) else None
 
     def _collated(self, windows: list[dict[str, Any]]) -> dict[str, Any]:
         exponents = None if self.scaling_length is None else find_exponents(windows, self.scaling_length)
@@ -269,8 +301,13 @@ class EpochLoader:
 
     def _windows(self, rng: np.random.Generator, processes: int) -> Iterator[dict[str, Any]]:
         remaining = None if self.num_batches is None else self.num_batches * self.batch_size * processes
-        data = self.data if remaining is None else _sampled(self.data, self.count, remaining, rng)
-        while remaining is None or remaining > 0:
+        data = self.data
+        if remaining is not None and self._streamed is None:
+            data = _sampled(data, self.count, remaining, rng)
+        for walk in count():
+            if self._streamed is not None and remaining is not None:
+                data = self._drawn(self._streamed, walk)
+            walked = remaining
             for entry in data:
                 length = len(entry["target"])
                 last = length - self.future
@@ -293,6 +330,15 @@ class EpochLoader:
                         return
             if remaining is None:
                 return
+            if walked == remaining:
+                raise ValueError(f"process {self.place()[0]} has no series: take fewer processes than series")
+
+    def _drawn(self, entries: StreamedEntries, walk: int) -> Iterable[dict[str, Any]]:
+        """Prepared entries of this process, in the order of a walk of an epoch."""
+        rank, processes = self.place()
+        rng = np.random.default_rng([self.seed % 2**63, self.epoch, walk, rank])
+        drawn = entries.drawn(rng, rank, processes)
+        return self.data.transformation(drawn, True) if isinstance(self.data, TransformedDataset) else drawn
 
 
 def _sampled(

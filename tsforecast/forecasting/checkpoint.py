@@ -11,13 +11,17 @@ import torch
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from tsforecast.data.tensors import load_tensors
+from tsforecast.data.transform import EpochLoader
 
 # What a state of the wrong kind raises in torch and in Lightning.
 _FAULTS = (KeyError, IndexError, AttributeError, TypeError, ValueError, ArithmeticError, RuntimeError, AssertionError)
 
 
 class CheckOptimizers(pl.Callback):
-    """Refuses a checkpoint whose optimizers, schedules or loops do not fit, just before they are restored."""
+    """Refuses a checkpoint whose optimizers, schedules or loops do not fit, just before they are restored.
+
+    The loader of batches is told of those that were made.
+    """
 
     def __init__(self, path: str | Path) -> None:
         self.path = path
@@ -41,7 +45,11 @@ class CheckOptimizers(pl.Callback):
                 if not isinstance(trial, ReduceLROnPlateau):  # this schedule steps by a metric
                     trial.step()
             place = "its loops"
-            _check_counts(checkpoint["loops"]["fit_loop"], trainer.fit_loop.state_dict())
+            counts = checkpoint["loops"]["fit_loop"]
+            _check_counts(counts, trainer.fit_loop.state_dict())
+            if isinstance(loader := trainer.train_dataloader, EpochLoader):
+                # By itself Lightning does it only where no schedule has asked for the number of batches before.
+                loader.load_state_dict(counts["state_dict"]["combined_loader"][0])
         except _FAULTS as error:
             fault = " ".join(f"{type(error).__name__}: {error}".split())
             raise ValueError(
@@ -70,6 +78,9 @@ def _check_counts(given: Any, like: Mapping[str, Any]) -> None:
     for name, value in like.items():
         if isinstance(value, Mapping):
             _check_counts(given[name], value)
+        elif isinstance(value, list):  # of loaders, each with the number of batches it has made
+            for one, other in zip(given[name], value, strict=True):
+                _check_counts(one, other)
         elif type(given[name]) is not type(value) or not 0 <= given[name] < 2**63:
             raise ValueError(f"expected {name} to be a {type(value).__name__}, got {given[name]!r:.80}")
 

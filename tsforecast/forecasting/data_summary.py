@@ -16,6 +16,7 @@ from tsforecast.models import AbstractForecaster
 
 log = logging.getLogger(__name__)
 
+MOST_ITEMS = 100_000  # series that have parameters of their own
 _CATEGORIES = 10_000  # values of a static category, at most, unless there are more series
 
 
@@ -29,7 +30,7 @@ class DataSummary:
         highest: Highest value of all targets.
         num_targets: Components of the target.
         num_time_features: Number of time features.
-        items: Identifiers of the series, each once.
+        items: Identifiers of the series that have parameters of their own, each once.
         cardinality: Number of values of each static category.
         static_units: (mean, standard deviation) of each static number.
         dynamic_units: The same for each covariate known in advance.
@@ -92,12 +93,20 @@ def summarise(data: Iterable[dict[str, Any]], use_categories: bool = True) -> Da
         highest=float(tally.highest),
         num_targets=tally.num_targets,
         num_time_features=features["time_feat"].shape[-1],
-        items=list(items),
+        items=_own(list(items)),
         cardinality=[int(code) + 1 for code in tally.codes],
         static_units=tally.static.units(),
         dynamic_units=tally.dynamic.units(),
         auto=tally.auto,
     )
+
+
+def _own(items: list[str]) -> list[str]:
+    """Return the series that have parameters of their own: none of very many, which a training hardly visits."""
+    if len(items) <= MOST_ITEMS:
+        return items
+    log.info("%d series have the parameters of all in common: more than %d are too many", len(items), MOST_ITEMS)
+    return []
 
 
 def varies_only_before(data: Iterable[dict[str, Any]], recent: int) -> bool:

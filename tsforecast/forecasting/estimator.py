@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from tsforecast.data.checks import check_entries
 from tsforecast.data.dataframes import as_lists, columns_of
 from tsforecast.data.frequency import default_season, period_alias
 from tsforecast.data.roles import Columns
+from tsforecast.data.streamed import StreamedEntries
 from tsforecast.data.table import read_task
 from tsforecast.data.task import ForecastTask
 from tsforecast.data.transform import EpochLoader, Prepare
@@ -38,6 +39,7 @@ log = logging.getLogger(__name__)
 
 DEFAULT_EPOCHS = 40
 _LEAST_BATCHES = 4
+_CHOSEN_BY = 10_000  # series, at least, that choose a model where one bucket at a time is in memory
 # Batches in an epoch: a sample of the series is enough where all have the same parameters, and where there are so many.
 _MOST_POOLED, _MOST = 25, 250
 # Hyperparameters that the shell of GluonTS reads by itself.
@@ -241,11 +243,12 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         _refuse_endless(data)
         self._check(data, self.train_horizon)
 
-        def train(candidate: Candidate, epochs: int, entries: list[dict[str, Any]]) -> PyTorchPredictor:
+        def train(candidate: Candidate, epochs: int, entries: Sequence[dict[str, Any]]) -> PyTorchPredictor:
             quiet = {"max_epochs": epochs, "enable_progress_bar": False, "callbacks": None, "logger": False}
             return self._of(candidate, **quiet).train(entries)
 
-        task = ForecastTask("data", self.freq, self.prediction_length, 0, list(data))
+        entries = data.sample(_CHOSEN_BY, self.seed) if isinstance(data, StreamedEntries) else list(data)
+        task = ForecastTask("data", self.freq, self.prediction_length, 0, entries)
         names = None if self.models is None else self.models.replace(" ", "").split(",")
         self.selection = select(task, train, self.seed, self.time_budget, names)
         return self.selection

@@ -121,7 +121,7 @@ class Selection:
 
 def select(
     task: ForecastTask,
-    train: Callable[[Candidate, int, list[dict[str, Any]]], Predictor],
+    train: Callable[[Candidate, int, Sequence[dict[str, Any]]], Predictor],
     seed: int | None = 0,
     time_budget: float | None = None,
     models: Sequence[str] | None = None,
@@ -218,7 +218,7 @@ def _trial(
     epochs: int,
     task: ForecastTask,
     labels: tuple[NDArray[np.float64], NDArray[np.int64]],
-    train: Callable[[Candidate, int, list[dict[str, Any]]], Predictor],
+    train: Callable[[Candidate, int, Sequence[dict[str, Any]]], Predictor],
 ) -> Trial:
     """Return the scores of a short training, infinite where it diverges."""
     began = time.monotonic()
