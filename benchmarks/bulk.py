@@ -3,8 +3,8 @@
     python benchmarks/bulk.py                            # 10^4 and 10^5 daily series of 100 values
     python benchmarks/bulk.py --series 1000000           # in the background: half an hour
 
-A table in Parquet is made into buckets, an ISSM is trained on them for an epoch, and 14 days with 9 quantiles are forecast for
-each bucket. Every command runs as users type it. CPU seconds are of all its processes; the peak is the
+A table in Parquet is made into buckets, an ISSM is trained on them for an epoch, and 14 days with 9 quantiles are
+forecast for each bucket. Every command runs as users type it. CPU seconds are of all its processes; the peak is the
 largest sum of their resident memory, of which they share a part. `ray` is left out where it is not installed. Rows go
 to results/bulk.csv.
 """
