@@ -72,6 +72,7 @@ SMALL = {
     "docs/howto/covariates.md": SEEDED,
     "docs/howto/missing.md": SEEDED | {"num_samples=100": "num_samples=3"},
     "docs/howto/what-if.md": SEEDED,
+    "docs/howto/anomalies.md": SEEDED,
     "docs/howto/live.md": SEEDED | {"task.windows - 1": "2"},
     "docs/howto/tuning.md": SEEDED,
     "docs/howto/gpu.md": {'"max_epochs": 40, "accelerator": "auto"': f"{FAST}", "task.train)": "task.train[:2])"},

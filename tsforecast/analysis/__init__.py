@@ -1,1 +1,5 @@
 """What a fitted model says beside its forecasts: regimes, anomalies, effects of interventions, and news."""
+
+from tsforecast.analysis.anomalies import anomalies
+
+__all__ = ["anomalies"]

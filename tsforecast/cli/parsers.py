@@ -9,6 +9,7 @@ from typing import NoReturn
 from jsonargparse import ArgumentParser
 
 from tsforecast.cli import names, parsing
+from tsforecast.cli.anomaly_parser import anomalies
 from tsforecast.cli.data_options import add_columns, add_engines, add_forecast
 from tsforecast.cli.decision_parsers import optimise, policy
 from tsforecast.cli.forecast_parsers import export, impute, predict
@@ -254,6 +255,7 @@ PARSERS: dict[str, Callable[[], PlainParser]] = {
     "compare": compare,
     "predict": predict,
     "impute": impute,
+    "anomalies": anomalies,
     "export": export,
     "stream": stream,
     "bandit": bandit,

@@ -5,6 +5,7 @@ Every function takes data and returns a matplotlib `Figure` which belongs to no 
 every model has one of its own in all figures (`colour_of`), whatever stands beside it.
 """
 
+from tsforecast.plots.anomalies import plot_anomalies
 from tsforecast.plots.decisions import plot_regret, plot_returns
 from tsforecast.plots.forecasts import plot_decomposition, plot_forecasts
 from tsforecast.plots.learning import plot_adaptation, plot_learning_curve, plot_optimisation, plot_stream, plot_study
@@ -20,6 +21,7 @@ __all__ = [
     "colour_of",
     "measured",
     "plot_adaptation",
+    "plot_anomalies",
     "plot_calibration",
     "plot_decomposition",
     "plot_differences",

@@ -1,0 +1,139 @@
+"""Anomalies of every kind, planted; false alarms on real series; and what is refused."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from tsforecast import StateSpaceEstimator, load_task
+from tsforecast.analysis import anomalies
+from tsforecast.analysis.anomalies import learning_steps
+
+STEPS, AT, RATE = 190, 150, 0.005
+PLANTED = ("spike", "level shift", "variance", "missing")
+pytestmark = pytest.mark.filterwarnings("ignore:.*logging interval", "ignore:.*does not have many workers")
+FAST = {"max_epochs": 1, "accelerator": "cpu"}
+
+
+def trained(entries, freq, model="issm", **options):
+    estimator = StateSpaceEstimator(
+        model, freq, 5, seed=0, num_batches_per_epoch=1, trainer_kwargs=FAST, context_length=40, **options
+    )
+    return estimator.train(entries)
+
+
+@pytest.fixture(scope="module")
+def planted():
+    """Daily levels that wander, with an anomaly in each but the last, and a model of them."""
+    rng = np.random.default_rng(3)
+    entries = []
+    for kind in (*PLANTED, "none"):
+        target = 50 + np.cumsum(0.05 * rng.normal(size=STEPS)) + rng.normal(size=STEPS)
+        if kind == "spike":
+            target[AT] += 9
+        elif kind == "level shift":
+            target[AT:] += 9
+        elif kind == "variance":
+            target[AT : AT + 25] += 5 * rng.normal(size=25)
+        elif kind == "missing":
+            target[AT : AT + 12] = np.nan
+        entries.append({"item_id": kind, "start": pd.Period("2024-01-01", "D"), "target": target.astype(np.float32)})
+    return entries, trained(entries, "D", components="level")
+
+
+@pytest.mark.parametrize("given", ["past", "all"])
+def test_kinds_are_told_apart_by_the_component_that_moves(planted, given):
+    entries, predictor = planted
+    found = anomalies(entries, predictor, rate=RATE, given=given, since="2024-04-10")
+    assert list(found["item_id"].unique()) == [*PLANTED, "none"]
+    assert len(found) == len(entries) * STEPS
+    for kind in PLANTED:
+        rows = found[(found["item_id"] == kind) & found["flagged"]]
+        rarest = rows.loc[rows["score"].idxmax()]
+        assert rarest["kind"] == kind, given
+        within = (rarest["timestamp"] - pd.Timestamp("2024-01-01")).days - AT
+        assert (-7 if given == "all" else 0) <= within <= 30  # with hindsight a shift is seen from both sides
+        assert (found.loc[rows.index, "tail"] <= RATE).all()
+    learnt = 100
+    assert found.groupby("item_id")["tail"].apply(lambda x: x.isna().sum()).loc["none"] == learnt
+
+
+def test_every_step_is_judged_by_what_is_before_it(planted):
+    entries, predictor = planted
+    short = [{**entry, "target": entry["target"][: AT + 10]} for entry in entries[:1]]
+    whole = anomalies(entries[:1], predictor, rate=RATE, since="2024-03-20")
+    part = anomalies(short, predictor, rate=RATE, since="2024-03-20")
+    both = whole.merge(part, on=["item_id", "timestamp"], suffixes=("", "_then"))
+    assert len(both) == len(part)
+    for name in ("expected", "lower", "upper", "error", "tail"):
+        np.testing.assert_allclose(both[name], both[f"{name}_then"], rtol=1e-4, atol=1e-5)
+
+
+def test_a_mixture_by_beliefs_is_that_of_forecasts(planted):
+    entries, _ = planted
+    few = [{**entry, "target": entry["target"][:60]} for entry in entries[-1:]]
+    predictor = trained(few, "D", "bank", structures="level", transformations="none")
+    found = anomalies(few, predictor, rate=0.05, since="2024-02-20")
+    assert found["expected"].first_valid_index() == 25  # half of the 50 steps before
+    beliefs = predictor.filter([{**few[0], "target": few[0]["target"][:25]}])
+    for time in range(25, 60):
+        if time % 9 == 0:
+            forecast = next(iter(predictor.forecast_from(beliefs, num_samples=0)))
+            row = found.loc[time]
+            assert row["expected"] == pytest.approx(forecast.quantile(0.5)[0], rel=1e-5)
+            level = float(stats.norm.cdf(row["error"]))
+            assert forecast.quantile(level)[0] == pytest.approx(row["value"], rel=1e-4)
+        step = {**few[0], "start": few[0]["start"] + time, "target": few[0]["target"][time : time + 1]}
+        beliefs = predictor.update(beliefs, [step])
+    with pytest.raises(ValueError, match="needs a model that is one linear system"):
+        anomalies(few, predictor, given="all", since="2024-02-20")
+
+
+def test_false_alarms_on_real_series_have_the_rate_that_is_set():
+    """Hours of electricity before Christmas: the share of flagged steps, within three standard errors over series."""
+    task = load_task("electricity-18dec")
+    entries = [{**entry, "target": entry["target"][-260:]} for entry in task.entries[10:20]]
+    rate = 0.01
+    found = anomalies(entries, trained(entries, "h", components="level+hour_of_day"), rate=rate)
+    shares = found[found["tail"].notna()].groupby("item_id")["flagged"].mean()
+    error = shares.std() / np.sqrt(len(shares))
+    assert abs(shares.mean() - rate) < 3 * error
+    assert error < rate
+
+
+def test_a_frame_alone_is_judged_by_a_model_of_its_first_part(planted, monkeypatch):
+    entries, predictor = planted
+    seen = {}
+
+    def train(self, entries):
+        seen["model"], seen["lengths"] = self.model, [len(entry["target"]) for entry in entries]
+        return predictor
+
+    monkeypatch.setattr(StateSpaceEstimator, "train", train)
+    days = pd.date_range("2024-01-01", periods=STEPS, freq="D")
+    frame = pd.DataFrame({"item_id": "a", "day": days, "sales": entries[0]["target"]})
+    found = anomalies(frame, rate=RATE)
+    assert seen == {"model": "issm", "lengths": [int(0.3 * STEPS)]}
+    assert list(found) == [
+        "item_id", "timestamp", "value", "expected", "lower", "upper", "error", "tail", "score",
+        "flagged", "event", "kind",
+    ]  # fmt: skip
+    assert found["kind"][AT] == "spike"
+
+
+def test_what_is_wrong_is_said(planted):
+    entries, predictor = planted
+    for options, message in (
+        ({"rate": 0.0}, "false-alarm rate between 0 and 0.5, got 0.0"),
+        ({"given": "future"}, "expected given to be 'past' or 'all', got 'future'"),
+        ({"stretch": 1}, "a stretch of at least 2 steps, got 1"),
+        ({"since": "2030-01-01"}, "within the data, which go from 2024-01-01 to 2024-07-08, got 2030-01-01"),
+        ({"since": "soon"}, "expected since to be a date, got 'soon'"),
+        ({"since": "2024-01-20"}, "at least 40 values before the judged part, to learn what is ordinary, got 19"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            anomalies(entries, predictor, **options)
+    with pytest.raises(ValueError, match="the data set is empty"):
+        anomalies([], predictor)
+    with pytest.raises(ValueError, match="all are missing"):
+        learning_steps({**entries[0], "target": np.full(50, np.nan)}, None)

@@ -1,0 +1,61 @@
+"""Tail probabilities by ranks and by a fitted tail."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from tsforecast.analysis.judging import judged
+from tsforecast.analysis.tails import LEAST, Tail
+
+
+def test_below_the_fitted_tail_probabilities_are_ranks():
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=80)
+    tail = Tail.of(np.append(values, np.nan))
+    low = np.append(values[values <= tail.start], -9.0)
+    expected = [((values >= value).sum() + 1) / 81 for value in low]
+    np.testing.assert_array_equal(tail.probabilities(low), expected)
+
+
+@pytest.mark.parametrize("law", [stats.genpareto(0.25), stats.expon()], ids=["pareto", "exponential"])
+def test_beyond_the_highest_tenth_the_tail_is_that_of_a_generalised_pareto_distribution(law):
+    """Oracle: excesses of a generalised Pareto distribution have one again, of the same shape."""
+    tail = Tail.of(law.ppf((np.arange(20_000) + 0.5) / 20_000))
+    assert tail.shape == pytest.approx(law.args[0] if law.args else 0.0, abs=0.01)
+    for probability in (1e-2, 1e-3, 1e-5):
+        points = np.array([law.isf(probability), tail.quantile(probability)])
+        np.testing.assert_allclose(tail.probabilities(points), probability, rtol=0.1)
+        assert tail.probabilities(points)[1] == pytest.approx(probability, rel=1e-9)
+
+
+def test_what_never_changed_makes_any_change_rare():
+    tail = Tail.of(np.zeros(LEAST))
+    assert tail.probabilities(np.array([0.0]))[0] == 1.0
+    assert tail.probabilities(np.array([1e-3]))[0] < 1e-12
+
+
+def test_false_alarms_have_the_rate_whatever_the_distribution_and_the_dependence_of_the_statistics():
+    """Monte Carlo: the share of flagged steps over many short series, within three of its standard errors."""
+    rng = np.random.default_rng(2)
+    found = []
+    for _ in range(40):
+        noise = rng.standard_t(3, size=(220, 1))  # the second statistic is all but the first
+        statistics = np.abs(np.concatenate([noise, noise + 0.1 * rng.normal(size=(220, 1))], 1))
+        found.append(judged(statistics, 100)[100:])
+    for rate in (0.2, 0.02, 0.005):
+        shares = (np.array(found) <= rate).mean(1)
+        assert abs(shares.mean() - rate) < 3 * shares.std(ddof=1) / np.sqrt(len(shares)), rate
+
+
+def test_no_step_is_judged_by_a_later_one():
+    rng = np.random.default_rng(3)
+    statistics = rng.exponential(size=(120, 3))
+    statistics[70] = np.nan
+    first = judged(statistics, 60)
+    assert np.isnan(first).nonzero()[0].tolist() == [*range(60), 70]
+    np.testing.assert_array_equal(judged(statistics[:90], 60), first[:90])
+
+
+def test_too_few_values_are_refused():
+    with pytest.raises(ValueError, match=f"at least {LEAST} values to learn what is ordinary, got 3"):
+        Tail.of(np.arange(3.0))

@@ -1,0 +1,234 @@
+"""What a trained model says of every step of a series: before it is seen, and with hindsight."""
+
+import dataclasses
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Float
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tsforecast.core.components import Component, Trend
+from tsforecast.core.disturbances import disturbances
+from tsforecast.data.checks import as_numbers
+from tsforecast.data.windows import collate, cut, since_first_value
+from tsforecast.forecasting.histories import Histories
+from tsforecast.forecasting.predictor import StateSpacePredictor
+from tsforecast.models import Belief, Series
+from tsforecast.models.parts.exact import ExactInference
+from tsforecast.models.parts.marginals import Marginals
+from tsforecast.models.parts.structure import Structure
+from tsforecast.models.parts.units import scaled
+
+_HELD = 30_000_000  # numbers of the covariances of a batch, which a smoother keeps
+_PATHS = 200  # of the next step, where its distribution has no closed form
+LEVEL, SLOPE, SEASON, REST = "level", "slope", "season", "rest"  # parts of a state
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Account:
+    """What a model says of every step of a series.
+
+    Attributes:
+        item_id: Name of the series; None where it has none.
+        start: Its first period.
+        values: Its values, NaN where missing.
+        begin: First step with a prediction: the first with a value, or of models whose predictions go from belief to
+            belief the middle of the first part.
+        predicted: Distributions of the steps from `begin` on, each given those before; a row each.
+        others: Likewise given all other steps; None of models without a smoother of this kind.
+        exponents: Of the powers of two by which the values behind these distributions are divided.
+        shocks: Auxiliary residuals of shocks to parts of the state, see `Disturbances`, from `begin` on; by part.
+    """
+
+    item_id: str | None
+    start: pd.Period
+    values: Float[NDArray[np.float64], "time target"]
+    begin: int
+    predicted: Marginals
+    others: Marginals | None
+    exponents: NDArray[np.int64]
+    shocks: dict[str, Float[NDArray[np.float64], " step"]]
+
+    def errors(self, given_all: bool = False) -> Float[NDArray[np.float64], "time target"]:
+        """Return standardised errors: normal scores of the values, NaN where one is missing or not predicted."""
+        marginals = self.others if given_all else self.predicted
+        assert marginals is not None
+        found = np.full(self.values.shape, np.nan)
+        known = np.ldexp(self.values[self.begin :], -self.exponents)
+        filled = torch.from_numpy(np.nan_to_num(known)).unsqueeze(1)
+        found[self.begin :] = np.where(np.isnan(known), np.nan, marginals.normal_score(filled).squeeze(1).numpy())
+        return found
+
+    def quantiles(
+        self, scores: Sequence[float], given_all: bool = False
+    ) -> Float[NDArray[np.float64], "score time target"]:
+        """Return the values with the given standardised errors, NaN where nothing is predicted."""
+        marginals = self.others if given_all else self.predicted
+        assert marginals is not None
+        levels = torch.special.ndtr(torch.tensor(scores, dtype=torch.float64)).clamp(1e-300, 1 - 1e-16)
+        found = np.full((len(scores), *self.values.shape), np.nan)
+        found[:, self.begin :] = np.ldexp(marginals.quantile(levels).squeeze(2).numpy(), self.exponents)
+        return found
+
+
+def accounts(
+    predictor: StateSpacePredictor, entries: Sequence[dict[str, Any]], learn: Sequence[int]
+) -> Iterator[Account]:
+    """Return what a predictor's model says of every step of some series, in order.
+
+    Scales are those of the first part of each series, so that no step is judged by what comes after it.
+
+    Args:
+        predictor: Of any model. Predictions of linear systems are exact. Banks and pools give exact mixtures, and
+            models with particles mixtures around sample paths of the next step.
+        entries: GluonTS data entries, whose covariates reach over the target.
+        learn: Steps of this first part of each.
+
+    Raises:
+        ValueError: If an entry is not as expected; the message names the series.
+    """
+    histories = predictor.histories()
+    waiting: dict[tuple[int, int], list[int]] = {}
+    windows: list[dict[str, Any]] = []
+    for number, (entry, first) in enumerate(zip(entries, learn, strict=True)):
+        histories.check(entry)
+        (prepared,) = histories.transform(iter([entry]), is_train=True)
+        windows.append(since_first_value(cut(prepared, len(prepared["target"]), None, 0)))
+        length = len(windows[-1]["past_target"])
+        waiting.setdefault((length, first - len(prepared["target"]) + length), []).append(number)
+    found: dict[int, Account] = {}
+    for (length, first), places in waiting.items():
+        size = _together(histories, windows[places[0]], length)
+        for here in (places[k : k + size] for k in range(0, len(places), size)):
+            group = _batch(histories, [windows[k] for k in here], max(first, 1))
+            found.update((k, _account(entries[k], *one)) for k, one in zip(here, group, strict=True))
+    yield from (found[k] for k in range(len(entries)))
+
+
+def _account(
+    entry: dict[str, Any],
+    predicted: Marginals,
+    others: Marginals | None,
+    shocks: dict[str, NDArray[Any]],
+    exponents: NDArray[np.int64],
+) -> Account:
+    values = as_numbers(entry["target"]).astype(np.float64)
+    values = values[:, None] if values.ndim == 1 else values.T
+    begin = len(values) - len(predicted.mean)
+    return Account(entry.get("item_id"), entry["start"], values, begin, predicted, others, exponents, shocks)
+
+
+def _together(histories: Histories, window: dict[str, Any], length: int) -> int:
+    """Return how many series are taken at a time."""
+    inference = histories.net.inference
+    if not isinstance(inference, ExactInference):
+        return histories.batch_size
+    with torch.no_grad():
+        batch = collate([window], histories.device)
+        size = inference.dynamics.linear(inference.slice_of(batch, "past"), Series.of(batch)).prior.mean.shape[-1]
+    return max(1, min(histories.batch_size, _HELD // (3 * length * size**2)))
+
+
+_Found = tuple[Marginals, Marginals | None, dict[str, NDArray[Any]], NDArray[np.int64]]
+
+
+@torch.no_grad()
+def _batch(histories: Histories, windows: list[dict[str, Any]], learn: int) -> list[_Found]:
+    """Return what the model says of each of the series of a batch, which are of one length."""
+    exponents = histories.exponents(windows)
+    batch = collate(windows, histories.device, exponents)
+    inference = histories.net.inference
+    if isinstance(inference, ExactInference):
+        return _exact(inference, batch, learn, exponents)
+    rows = _by_step(histories, batch, max(learn // 2, 1))  # the belief there has a scale
+    return [(one, None, {}, powers) for one, powers in zip(rows, exponents, strict=True)]
+
+
+def _exact(inference: ExactInference, batch: dict[str, Any], learn: int, exponents: NDArray[np.int64]) -> list[_Found]:
+    """Return what a linear system says, by its filter and its smoother."""
+    location, scale = inference.scale_of(_steps(batch, 0, learn))
+    time_slice = inference.slice_of(batch, "past")
+    model = inference.dynamics.linear(time_slice, Series.of(batch))
+    ours = disturbances(model.system, model.prior, *scaled(time_slice, location, scale))
+    units, parts = inference.units, _parts(inference.dynamics.structure, ours.shocks.shape[-1])
+    shocks = ours.shocks.abs().double().cpu().numpy()
+    found = []
+    for series, powers in enumerate(exponents):
+        marginals = []
+        for mean, variance in (ours.predicted, ours.others):
+            mean, deviation = mean[:, series].double(), variance[:, series].double().clamp_min(0).sqrt()
+            mean = mean * scale[series].double() + location[series].double()
+            deviation = deviation * scale[series].double()
+            both = (mean.unsqueeze(1).cpu(), deviation.unsqueeze(1).cpu())
+            marginals.append(Marginals.single(*both, units.transformation, units.clip))
+        by_part = {name: shocks[:, series, places].max(-1) for name, places in parts.items()}
+        found.append((*marginals, by_part, powers))
+    return found
+
+
+def _parts(structure: Structure | None, size: int) -> dict[str, list[int]]:
+    """Return the places in the state of levels, slopes, seasons and what is none of them."""
+    parts: dict[str, list[int]] = {}
+    components: tuple[Component, ...] = () if structure is None else structure.components
+    ends = list(itertools.accumulate((one.size for one in components), initial=0))
+    for one, (first, end) in zip(components, itertools.pairwise(ends), strict=True):
+        if isinstance(one, Trend):
+            parts.setdefault(LEVEL, []).append(first)
+            parts.setdefault(SLOPE, []).append(first + 1)
+        else:
+            parts.setdefault(SEASON if one.is_seasonal else LEVEL, []).extend(range(first, end))
+    if ends[-1] < size:
+        parts[REST] = list(range(ends[-1], size))
+    return parts
+
+
+def _by_step(histories: Histories, batch: dict[str, Any], first: int) -> list[Marginals]:
+    """Return the distribution of each step of each series from `first` on, by beliefs that move on step by step."""
+    inference, length = histories.net.inference, batch["past_target"].shape[1]
+    belief: Belief = inference.filter(_steps(batch, 0, first))[0]
+    steps: list[Marginals] = []
+    for time in range(first, length):
+        here = _steps(batch, time, time + 1)
+        steps.append(_ahead(histories, belief, _as_future(here)))
+        belief = inference.filter(here, belief)[0]
+    count = batch["past_target"].shape[0]
+    return [_joined([one.of(slice(k, k + 1)) for one in steps]) for k in range(count)]
+
+
+def _ahead(histories: Histories, belief: Belief, future: dict[str, Any]) -> Marginals:
+    """Return the distribution of the next step: in closed form, or around sample paths."""
+    found = histories.net.inference.marginals(belief, future)
+    if found is not None:
+        return dataclasses.replace(
+            found, **{name: getattr(found, name).cpu() for name in ("log_weight", "mean", "deviation", "size")}
+        )
+    paths = histories.net.forecast(belief, future, _PATHS).double().cpu()  # (series, path, 1, target)
+    width = 1.06 * paths.std(1, keepdim=True) * _PATHS**-0.2  # a kernel of Silverman's width around each
+    series, targets = len(paths), paths.shape[-1]
+    weight = paths.new_full((series, _PATHS), -float(np.log(_PATHS)))
+    ones = paths.new_ones(series, _PATHS, targets)
+    deviation = width.clamp_min(1e-9).expand_as(paths)
+    return Marginals(weight, paths, deviation, ones, ("none",) * _PATHS, histories.net.units.clip)
+
+
+def _joined(steps: list[Marginals]) -> Marginals:
+    """Return distributions of one series and step each as rows."""
+    fields = ("log_weight", "mean", "deviation", "size")
+    return dataclasses.replace(steps[0], **{name: torch.cat([getattr(one, name) for one in steps]) for name in fields})
+
+
+def _steps(batch: dict[str, Any], first: int, end: int) -> dict[str, Any]:
+    """Return a batch with some of the steps of its past alone."""
+    return {name: x[:, first:end] if name.startswith("past_") else x for name, x in batch.items()}
+
+
+def _as_future(batch: dict[str, Any]) -> dict[str, Any]:
+    """Return a batch whose past is the future, of which nothing is known."""
+    names = ("time_feat", "season_index", "dynamic_real")
+    free: Tensor = torch.full_like(batch["past_target"], torch.nan)
+    return {**batch, **{f"future_{name}": batch[f"past_{name}"] for name in names}, "known_future": free}

@@ -1,0 +1,262 @@
+"""Anomalies of series: steps and stretches that are rare under a model of what came before them."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float
+from numpy.typing import NDArray
+
+from tsforecast.analysis.accounts import Account, accounts
+from tsforecast.analysis.judging import LEAST, judged
+from tsforecast.analysis.kinds import MISSING, kind_of, missing_tails
+from tsforecast.analysis.tails import Tail
+from tsforecast.data.checks import as_numbers
+from tsforecast.data.dataframes import columns_of
+from tsforecast.data.frequency import default_horizon, default_season, expected_alias_warnings
+from tsforecast.data.roles import Columns
+from tsforecast.data.table import read_task
+from tsforecast.forecasting.estimator import StateSpaceEstimator
+from tsforecast.forecasting.predictor import StateSpacePredictor
+
+log = logging.getLogger(__name__)
+
+LEARNT = 0.3  # share of a series that teaches what is ordinary, where no date is given
+_SHORTEST, _LONGEST = 5, 24  # of a stretch
+_HUBER = 3.0  # standardised errors count no more in a stretch: one spike makes none
+_LEARNT_FROM = 40  # values, at least
+_EPOCHS = 20
+GIVEN = ("past", "all")
+
+
+def anomalies(
+    data: pd.DataFrame | Sequence[dict[str, Any]],
+    predictor: StateSpacePredictor | None = None,
+    *,
+    rate: float = 0.001,
+    since: str | pd.Timestamp | pd.Period | None = None,
+    given: str = "past",
+    stretch: int | None = None,
+    columns: Columns | Mapping[str, Any] | None = None,
+    freq: str | None = None,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Return every step of some series with its tail probability, and whether it is an anomaly.
+
+    A step has three statistics: the size of its standardised error under the model; the mean of the errors, given the
+    past, of the stretch that ends with it; and how far their variance is from what it was. `Judge` combines them, and
+    calibrates the result by the steps before: so the share of ordinary steps that are flagged is `rate`, also where the
+    model's own tails are wrong.
+
+    Args:
+        data: A frame in long format, see `tsforecast.data.read_task`, or GluonTS data entries.
+        predictor: Of a model that is trained. None trains an `issm` on the first part of the data, by likelihood.
+        rate: Share of ordinary steps that are flagged.
+        since: First time that is judged; what is before it teaches what is ordinary. None for the first 30 % of each
+            series.
+        given: "past" judges each step given those before it; "all" given those after it as well, which only models that
+            are one linear system can.
+        stretch: Steps of a stretch; None for a season, as far as it is from 5 to 24.
+        columns: What the columns of a frame are, see `StateSpaceEstimator.train`; None for those of the training.
+        freq: Frequency of a frame; None to infer it, or for that of the predictor.
+        seed: Of the training.
+
+    Returns:
+        `item_id`, `timestamp`, `target` where there are several, `value`, `expected` (the median), `lower` and `upper`
+        (a step alone is outside of these as often as `rate` says), `error` (standardised), `tail` (NaN before the
+        judged part), `score` (-log10 of it), `flagged`, `event` (number of the stretch of flagged steps, else 0), and
+        `kind` of the event, see `tsforecast.analysis.kinds.KINDS`; empty where nothing is flagged.
+
+    Raises:
+        ValueError: If the data or an option are not as expected, a date is outside of the data, or a series has too few
+            steps before it.
+    """
+    if not 0 < rate < 0.5:
+        raise ValueError(f"expected a false-alarm rate between 0 and 0.5, got {rate}")
+    if given not in GIVEN:
+        raise ValueError(f"expected given to be 'past' or 'all', got {given!r}")
+    if stretch is not None and stretch < 2:
+        raise ValueError(f"expected a stretch of at least 2 steps, got {stretch}")
+    entries, alias, targets = _entries(data, predictor, columns, freq)
+    learn = [learning_steps(entry, since) for entry in entries]
+    if predictor is None:
+        predictor = _trained(entries, learn, alias, seed)
+    found = []
+    for account, first in zip(accounts(predictor, entries, learn), learn, strict=True):
+        if given == "all" and account.others is None:
+            raise ValueError(
+                f"given='all' needs a model that is one linear system, as issm and gls are; of "
+                f"{type(predictor.prediction_net).__name__} take given='past'"
+            )
+        length = stretch or min(max(default_season(alias), _SHORTEST), _LONGEST)
+        found += [_judged(account, k, first, rate, given == "all", length, targets) for k in range(len(targets))]
+    frame = pd.concat(found, ignore_index=True)
+    return frame if len(targets) > 1 else frame.drop(columns="target")
+
+
+def learning_steps(entry: Mapping[str, Any], since: str | pd.Timestamp | pd.Period | None) -> int:
+    """Return how many steps of a series are before the judged part.
+
+    Raises:
+        ValueError: If the date is outside of the series, or too few of the steps have a value.
+    """
+    target, start = as_numbers(entry["target"]), entry["start"]
+    length, name = target.shape[-1], repr(entry.get("item_id"))
+    places = np.flatnonzero(~np.isnan(target.reshape(-1, length)).all(0))
+    if not len(places):
+        raise ValueError(f"series {name}: expected values, but all are missing")
+    begin = int(places[0])
+    if since is None:
+        learn = begin + int(LEARNT * (length - begin))
+    else:
+        with expected_alias_warnings():
+            try:
+                period: Any = since if isinstance(since, pd.Period) else pd.Period(since, freq=start.freq)
+                learn = (period.ordinal - start.ordinal) // start.freq.n
+            except (ValueError, TypeError, AttributeError) as error:
+                raise ValueError(f"expected since to be a date, got {since!r}") from error
+            if not 0 < learn < length:
+                raise ValueError(
+                    f"series {name}: expected since to be within the data, which go from {start} to "
+                    f"{start + (length - 1)}, got {since}"
+                )
+    known = int((places < learn).sum())
+    if known < _LEARNT_FROM:
+        raise ValueError(
+            f"series {name}: expected at least {_LEARNT_FROM} values before the judged part, to learn what is "
+            f"ordinary, got {known}; give more of the past, or a later since"
+        )
+    return learn
+
+
+def _entries(
+    data: pd.DataFrame | Sequence[dict[str, Any]],
+    predictor: StateSpacePredictor | None,
+    columns: Columns | Mapping[str, Any] | None,
+    freq: str | None,
+) -> tuple[list[dict[str, Any]], str, Sequence[str]]:
+    """Return entries, their frequency, and the names of their targets."""
+    freq = predictor.freq if predictor is not None else freq
+    if isinstance(data, pd.DataFrame):
+        given = None if predictor is None else predictor.columns
+        roles = columns_of(given if columns is None else columns)
+        kept = None if predictor is None else predictor.categories
+        task = read_task(data, freq, 1, 0, columns=roles, categories=kept)
+        entries, freq, names = list(task.entries), task.freq, roles.targets
+    else:
+        entries, names = list(data), ()
+        if not entries:
+            raise ValueError("the data set is empty: expected at least one series")
+        freq = freq or str(entries[0]["start"].freqstr)
+    wide = as_numbers(entries[0]["target"])
+    count = len(wide) if wide.ndim > 1 else 1
+    return entries, freq, names if len(names) == count else [str(k) for k in range(count)]
+
+
+def _trained(entries: Sequence[dict[str, Any]], learn: Sequence[int], freq: str, seed: int) -> StateSpacePredictor:
+    """Return an issm that is trained on the first parts, by likelihood: every step then counts as a next one."""
+    first = []
+    for entry, steps in zip(entries, learn, strict=True):
+        per_step = {name: entry[name][..., :steps] for name in ("target", "feat_dynamic_real") if name in entry}
+        first.append({**entry, **per_step})
+    shortest = min(learn)
+    horizon = max(1, min(default_horizon(freq), shortest // 5))
+    trainer = {"max_epochs": _EPOCHS}
+    estimator = StateSpaceEstimator("issm", freq, horizon, objective="likelihood", seed=seed, trainer_kwargs=trainer)
+    predictor = estimator.train(first)
+    assert isinstance(predictor, StateSpacePredictor)
+    return predictor
+
+
+def _judged(
+    account: Account, target: int, learn: int, rate: float, given_all: bool, length: int, targets: Sequence[str]
+) -> pd.DataFrame:
+    """Return the rows of a target of a series."""
+    errors = account.errors(given_all)[:, target]
+    statistics = _statistics(account.errors()[:, target], errors, learn, length)
+    known = int((~np.isnan(statistics[:learn, 0])).sum())
+    if known < LEAST:
+        raise ValueError(
+            f"series {account.item_id!r}: expected at least {LEAST} predicted values, each at the end of a stretch, "
+            f"before the judged part, got {known}; give more of the past, or a later since"
+        )
+    tails = judged(statistics, learn)
+    missing = np.isnan(account.values[:, target])
+    gone = missing_tails(missing, learn)
+    tails = np.where(missing & (np.arange(len(tails)) >= max(learn, account.begin)), gone, tails)
+    reach = Tail.of(np.abs(errors[:learn])).quantile(rate)
+    lower, expected, upper = account.quantiles((-reach, 0.0, reach), given_all)[..., target]
+    flagged = tails <= rate
+    events = _events(flagged, length)
+    with expected_alias_warnings():
+        stamps = pd.period_range(account.start, periods=len(errors), freq=account.start.freq).to_timestamp()
+    return pd.DataFrame(
+        {
+            "item_id": account.item_id,
+            "timestamp": stamps,
+            "target": targets[target],
+            "value": account.values[:, target],
+            "expected": expected,
+            "lower": lower,
+            "upper": upper,
+            "error": errors,
+            "tail": tails,
+            "score": -np.log10(tails),
+            "flagged": flagged,
+            "event": events,
+            "kind": _kinds(account, target, events, missing, learn, length),
+        }
+    )
+
+
+def _statistics(
+    ahead: NDArray[np.float64], errors: NDArray[np.float64], learn: int, length: int
+) -> Float[NDArray[np.float64], "time statistic"]:
+    """Return the statistics of every step, NaN where it has no error.
+
+    Args:
+        ahead: Errors given the past, of which a stretch has its mean: given all, a shift of the level leaves none.
+        errors: Those of single steps, given the past or all.
+        learn: Steps of the first part.
+        length: Steps of a stretch.
+    """
+    over = lambda x: np.asarray(pd.Series(x).rolling(length, min_periods=min(length, _SHORTEST)).mean())  # noqa: E731
+    bounded = errors.clip(-_HUBER, _HUBER)
+    ratio = over(bounded**2) / max(float(np.nanmean(bounded[:learn] ** 2)), 1e-12)
+    shift = np.abs(over(ahead.clip(-_HUBER, _HUBER)))
+    found = np.stack([np.abs(errors), shift, np.abs(np.log(np.maximum(ratio, 1e-12)))], 1)
+    found[np.isnan(found).any(1)] = np.nan
+    return found
+
+
+def _events(flagged: NDArray[np.bool_], length: int) -> NDArray[np.int64]:
+    """Return numbers of stretches of flagged steps, which are less than a stretch apart; 0 where none is flagged."""
+    places = np.flatnonzero(flagged)
+    found = np.zeros(len(flagged), np.int64)
+    found[places] = np.cumsum(np.diff(places, prepend=-length - 1) > length)
+    return found
+
+
+def _kinds(
+    account: Account,
+    target: int,
+    events: NDArray[np.int64],
+    missing: NDArray[np.bool_],
+    learn: int,
+    length: int,
+) -> list[str]:
+    """Return the kind of each step's event."""
+    found = [""] * len(events)
+    errors = None if account.others is None else account.errors(given_all=True)[:, target]
+    usual = 1.0 if errors is None else float(np.nanmean(errors[:learn] ** 2))
+    shocks = {name: np.append(np.zeros(account.begin), values) for name, values in account.shocks.items()}
+    for number in range(1, int(events.max(initial=0)) + 1):
+        places = np.flatnonzero(events == number)
+        first, last = int(places[0]), int(places[-1])
+        gone = missing[places]
+        kind = MISSING if gone.any() and gone.mean() >= 0.5 else kind_of(first, last, errors, shocks, usual, 3 * length)
+        for place in places:
+            found[place] = kind
+    return found

@@ -1,0 +1,86 @@
+"""One tail probability of several statistics of a step, calibrated by what their combination was before."""
+
+import dataclasses
+
+import numpy as np
+from jaxtyping import Float
+from numpy.typing import NDArray
+
+from tsforecast.analysis.tails import Tail
+
+LEAST = 20  # steps that are learnt from, at least
+_FOLDS = 4
+_GROWTH = 0.1  # share by which the past grows until it is learnt from again
+
+Statistics = Float[NDArray[np.float64], "time statistic"]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Judge:
+    """What is ordinary for several statistics, and for Fisher's combination of their tail probabilities.
+
+    The combination is the sum of -log10 p (Fisher 1932). The statistics of a step depend on each other, so its
+    distribution is not the chi-squared that Fisher has; it is learnt as those of the statistics are. What it is learnt
+    from are tail probabilities of each quarter of the past by the other three: those of a step by a past with
+    that step would be too regular, and alarms too many.
+
+    Attributes:
+        tails: Of each statistic.
+        combined: Of the combination.
+    """
+
+    tails: tuple[Tail, ...]
+    combined: Tail
+
+    @classmethod
+    def of(cls, past: Statistics) -> "Judge":
+        """Return what the statistics of a past teach; steps without them (NaN) are left out.
+
+        Raises:
+            ValueError: If there are fewer than `LEAST` steps.
+        """
+        past = past[~np.isnan(past).any(1)]
+        if len(past) < LEAST:
+            raise ValueError(f"expected at least {LEAST} steps to learn what is ordinary, got {len(past)}")
+        fold = np.arange(len(past)) * _FOLDS // len(past)
+        crossed = np.empty(len(past))
+        for number in range(_FOLDS):
+            crossed[fold == number] = _combined(_tails(past[fold != number]), past[fold == number])
+        return cls(_tails(past), Tail.of(crossed))
+
+    def scores(self, statistics: Statistics) -> Float[NDArray[np.float64], " time"]:
+        """Return the combination of the tail probabilities of each step: 0 and more, the larger the rarer."""
+        return _combined(self.tails, statistics)
+
+    def probabilities(self, statistics: Statistics) -> Float[NDArray[np.float64], " time"]:
+        """Return the tail probability of each step; NaN where a statistic is missing."""
+        return self.combined.probabilities(self.scores(statistics))
+
+
+def judged(statistics: Statistics, learn: int) -> Float[NDArray[np.float64], " time"]:
+    """Return the tail probability of each step from `learn` on, by those before it; NaN elsewhere.
+
+    Steps count as past in blocks: whenever the past has grown by a tenth, it is learnt from again.
+
+    Args:
+        statistics: Of every step, NaN where it has none.
+        learn: Steps of the first past.
+
+    Raises:
+        ValueError: If that has too few statistics.
+    """
+    found, time = np.full(len(statistics), np.nan), learn
+    while time < len(statistics):
+        end = time + max(int(_GROWTH * time), 1)
+        found[time:end] = Judge.of(statistics[:time]).probabilities(statistics[time:end])
+        time = end
+    return found
+
+
+def _tails(past: Statistics) -> tuple[Tail, ...]:
+    return tuple(Tail.of(column) for column in past.T)
+
+
+def _combined(tails: tuple[Tail, ...], statistics: Statistics) -> NDArray[np.float64]:
+    found = [tail.probabilities(column) for tail, column in zip(tails, statistics.T, strict=True)]
+    return -np.log10(np.stack(found)).sum(0)

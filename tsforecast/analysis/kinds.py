@@ -1,0 +1,81 @@
+"""What kind an anomaly is: the component that moves, by the gain in likelihood of a model in which it does."""
+
+import math
+
+import numpy as np
+from jaxtyping import Bool, Float
+from numpy.typing import NDArray
+
+from tsforecast.analysis.accounts import LEVEL, REST, SEASON, SLOPE
+
+SPIKE, SHIFT, VARIANCE, MISSING, UNKNOWN = "spike", "level shift", "variance", "missing", "unknown"
+_OF_PART = {LEVEL: SHIFT, SLOPE: "slope change", SEASON: "season change", REST: "state change"}
+KINDS = (SPIKE, *_OF_PART.values(), VARIANCE, MISSING, UNKNOWN)
+_FEW = 4  # steps from which a variance is told
+
+
+def kind_of(
+    first: int,
+    last: int,
+    errors: Float[NDArray[np.float64], " time"] | None,
+    shocks: dict[str, Float[NDArray[np.float64], " time"]],
+    usual: float,
+    length: int,
+) -> str:
+    """Return the kind of a stretch of anomalous steps.
+
+    A shock to an observation or to a part of the state gains half the square of its auxiliary residual (Harvey and
+    Koopman 1992); another variance of n steps gains n (s - 1 - log s) / 2, where s is the ratio to the usual one. The
+    largest error is left out of s, since a spike is no variance.
+
+    Args:
+        first: First step of the stretch.
+        last: Its last step.
+        errors: Standardised errors of all steps, each given all others, NaN where missing; None where a model has none.
+        shocks: Auxiliary residuals by part of the state.
+        usual: Mean square of the errors in the ordinary part.
+        length: Steps from the end of the stretch among which another variance may end: few of its steps may be flagged.
+    """
+    if errors is None:
+        return UNKNOWN
+    here = errors[first : last + 1]
+    here = here[~np.isnan(here)] / math.sqrt(usual)
+    if not len(here):
+        return UNKNOWN
+    gains = {SPIKE: float((here**2).max()) / 2}
+    for part, values in shocks.items():
+        gains[_OF_PART[part]] = float((values[first : last + 1] ** 2).max()) / 2
+    gains[VARIANCE] = max(
+        _gain_of_variance(errors[first:end] ** 2 / usual) for end in range(last + 1, last + 1 + length)
+    )
+    return max(gains, key=lambda kind: gains[kind])
+
+
+def _gain_of_variance(squares: Float[NDArray[np.float64], " step"]) -> float:
+    """Return the gain in likelihood of another variance of some standardised errors, of which these are squares."""
+    rest = np.sort(squares[~np.isnan(squares)])[:-1]
+    if len(rest) < _FEW:
+        return 0.0
+    ratio = max(float(rest.mean()), 1e-12)
+    return len(rest) * (ratio - 1 - math.log(ratio)) / 2
+
+
+def missing_tails(missing: Bool[NDArray[np.bool_], " time"], learn: int) -> Float[NDArray[np.float64], " time"]:
+    """Return how likely each missing step was, as the n-th of its run: begun, and gone on so far. Others are NaN.
+
+    Runs begin and go on with the probabilities of a Markov chain, which the first part teaches (half a count is added
+    to each: Krichevsky and Trofimov 1981).
+
+    Args:
+        missing: Which steps have no value.
+        learn: Steps of the first part.
+    """
+    before, after = missing[: learn - 1], missing[1:learn]
+    begun = (float((~before & after).sum()) + 0.5) / (float((~before).sum()) + 1)
+    goes_on = (float((before & after).sum()) + 0.5) / (float(before.sum()) + 1)
+    found, run = np.full(len(missing), np.nan), 0
+    for time, gone in enumerate(missing):
+        run = run + 1 if gone else 0
+        if run:
+            found[time] = begun * goes_on ** (run - 1)
+    return found

@@ -1,0 +1,102 @@
+"""What a linear system says of every observation given all others, and of shocks to its states: auxiliary residuals.
+
+A shock to an observation (an outlier) or to a state (a shift of the level) is estimated by the smoother; divided by its
+standard deviation it is an auxiliary residual, whose square is twice the gain in log-likelihood of a model with that
+shock (de Jong and Penzer 1998; Harvey and Koopman 1992).
+"""
+
+import dataclasses
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from tsforecast.core.gaussian import Gaussian, register_record
+from tsforecast.core.kalman import filter as kalman_filter
+from tsforecast.core.linalg import cholesky, mask_rows, matvec, symmetrise
+from tsforecast.core.loop.scan import scan
+from tsforecast.core.system import AbstractLinearSystem
+
+
+@register_record
+@dataclasses.dataclass(frozen=True)
+class Disturbances:
+    """Moments of every observation, and residuals of shocks to every state; (time, series, target | state).
+
+    Attributes:
+        predicted: Moments of an observation given those before it, as mean and variance.
+        others: Likewise given all others, before and after it; of a component, given the others of its step as well.
+        shocks: Auxiliary residuals of a shock to each state that comes with a step; 0 where the data say nothing.
+    """
+
+    predicted: tuple[Float[Tensor, "time series target"], Float[Tensor, "time series target"]]
+    others: tuple[Float[Tensor, "time series target"], Float[Tensor, "time series target"]]
+    shocks: Float[Tensor, "time series state"]
+
+
+def disturbances(
+    system: AbstractLinearSystem,
+    prior: Gaussian,
+    values: Float[Tensor, "time series target"],
+    observed: Bool[Tensor, "time series target"] | None = None,
+) -> Disturbances:
+    """Return what a system says of every observation and of shocks to its states.
+
+    With the recursions of `kalman.smooth`, q = A' r_{t+1} and Q = A' N_{t+1} A from behind a step, residual v,
+    predictive covariance S and gain K:
+
+        u = S^{-1} v - K' q,            D = S^{-1} + K' Q K
+        y_j - E[y_j | all others] = u_j / D_jj,        Var[y_j | all others] = 1 / D_jj
+        r = q + C' u,                   N = (I - K C)' Q (I - K C) + C' S^{-1} C,        shocks r_i / N_ii^{1/2}
+
+    Args:
+        system: The system.
+        prior: Over the state before the first step.
+        values: Finite everywhere; without influence where not observed.
+        observed: False where a component of an observation is missing; None if there is no such.
+
+    Raises:
+        NotPositiveDefiniteError: Naming step and series.
+    """
+    seen = torch.ones_like(values, dtype=torch.bool) if observed is None else observed
+    predicted = kalman_filter(system, prior, values, observed).predicted
+    at = system.by_step()
+
+    def step(later: Gaussian, x: tuple) -> tuple[Gaussian, tuple]:
+        time, value, mask, mean, cov = x
+        transition, emission = (conditional.dense() for conditional in at(time))
+        before, among = Gaussian(mean, cov), emission.marginal(Gaussian(mean, cov))
+        matrix, masked = mask_rows(emission.matrix.expand(*value.shape, -1), among.cov, mask)
+        inverse = torch.cholesky_inverse(cholesky(masked, "the predictive covariance of an observation"))
+        inverse = torch.where(mask.unsqueeze(-1) & mask.unsqueeze(-2), inverse, 0.0)
+        gain = before.cov @ matrix.mT @ inverse
+        residual = torch.where(mask, value - among.mean, 0.0)
+        told = torch.where(mask, matvec(inverse, residual) - matvec(gain.mT, later.mean), 0.0)
+        precision = symmetrise(inverse + gain.mT @ later.cov @ gain)
+        score = later.mean + matvec(matrix.mT, told)
+        keep = -gain @ matrix
+        keep.diagonal(dim1=-2, dim2=-1).add_(1)
+        information = symmetrise(keep.mT @ later.cov @ keep + matrix.mT @ inverse @ matrix)
+        # Of what is missing: q and u have the covariances Q, D and -Q K.
+        carried, beside = emission.matrix @ before.cov, among.cov * mask.unsqueeze(-2)
+        smoothed = among.mean + matvec(carried, later.mean) + matvec(beside, told)
+        both = carried @ later.cov @ (carried.mT - 2 * gain @ beside.mT) + beside @ precision @ beside.mT
+        spread = among.variance - both.diagonal(dim1=-2, dim2=-1)
+        diagonal = torch.where(mask, precision.diagonal(dim1=-2, dim2=-1), 1.0)
+        others = torch.where(mask, value - told / diagonal, smoothed)
+        width = torch.where(mask, 1 / diagonal, spread)
+        size = information.diagonal(dim1=-2, dim2=-1)
+        shocks = torch.where(size > 1e-9, score * size.clamp_min(1e-9).rsqrt(), 0.0)
+        back = transition.matrix.mT
+        later = Gaussian(matvec(back, score), symmetrise(back @ information @ transition.matrix))
+        return later, (among.mean, among.variance, others, width, shocks)
+
+    mean = predicted.mean
+    nothing = Gaussian(
+        torch.zeros_like(mean[0]).expand(*values.shape[1:-1], -1),
+        torch.zeros_like(predicted.cov[0]).expand(*values.shape[1:-1], -1, -1),
+    )
+    inputs = (range(len(values)), values, seen, mean, predicted.cov)
+    _, stacks = scan(step, nothing, inputs, reverse=True)
+    ahead, variance, others, width, shocks = stacks
+    return Disturbances((ahead, variance), (others, width), shocks)
