@@ -73,6 +73,7 @@ SMALL = {
     "docs/howto/missing.md": SEEDED | {"num_samples=100": "num_samples=3"},
     "docs/howto/what-if.md": SEEDED,
     "docs/howto/anomalies.md": SEEDED,
+    "docs/howto/explain.md": SEEDED | {'.startswith("NYIS")': ' == "NYIS-ZONJ"', '"2020-03-01"': '"2020-03-15"'},
     "docs/howto/live.md": SEEDED | {"task.windows - 1": "2"},
     "docs/howto/tuning.md": SEEDED,
     "docs/howto/gpu.md": {'"max_epochs": 40, "accelerator": "auto"': f"{FAST}", "task.train)": "task.train[:2])"},
@@ -104,6 +105,13 @@ def check_missing(names, said):
     assert (names["low"] < names["high"]).all()
 
 
+def check_explain(names, said):
+    causes = names["causes"].groupby("timestamp")
+    change = causes["after"].first() - causes["before"].first()
+    np.testing.assert_allclose(causes["impact"].sum(), change, atol=1e-8)
+    assert len(names["parts"]) == 48 * names["parts"]["part"].nunique()
+
+
 def check_what_if(names, said):
     np.testing.assert_allclose(names["forecast"].samples[:, 9], names["known"][9], rtol=1e-5)
     assert np.ptp(names["forecast"].samples[:, 8]) > 0
@@ -122,6 +130,7 @@ CHECKS = {
     "docs/howto/covariates.md": check_covariates,
     "docs/howto/missing.md": check_missing,
     "docs/howto/what-if.md": check_what_if,
+    "docs/howto/explain.md": check_explain,
     "docs/howto/live.md": lambda names, said: np.testing.assert_equal(len(names["forecasts"]), len(said.splitlines())),
     "docs/howto/tuning.md": lambda names, said: np.testing.assert_equal(len(said.splitlines()), 2),
     "docs/howto/gpu.md": lambda names, said: np.testing.assert_equal(len(names["forecasts"]), 2),

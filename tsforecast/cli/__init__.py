@@ -27,6 +27,8 @@ _USAGE = """usage: tsforecast COMMAND ...
   tsforecast predict RUN --out FILE       forecasts beyond the end of the data
   tsforecast impute RUN --out FILE        the data, with what stands in for missing values
   tsforecast anomalies RUN                steps and stretches that are rare, at a false-alarm rate; or --data FILE
+  tsforecast explain RUN --out FOLDER     the parts of forecasts: level, trend, seasons, covariates, last steps
+  tsforecast news RUN --after FILE --out FOLDER   why forecasts changed
   tsforecast export RUN --out FOLDER      the model as MLflow loads it
   tsforecast bucket INPUT OUT             tables of any size into a folder that all commands take as --data
   tsforecast live init RUN --out STORE    beliefs of all series into a store

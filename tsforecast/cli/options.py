@@ -104,6 +104,43 @@ def whole_series(chosen: Namespace, record: Mapping[str, Any], trained: Namespac
     )
 
 
+def task_beyond(
+    data: str | None,
+    chosen: Namespace,
+    trained: Namespace,
+    record: Mapping[str, Any],
+    length: int,
+    found: Columns,
+) -> ForecastTask:
+    """The data whose future is wanted.
+
+    Args:
+        data: A file; None for the data of the run.
+        chosen: Options of the command.
+        trained: Options of the training.
+        record: Of the run.
+        length: Steps of a forecast.
+        found: Columns of the data.
+
+    Raises:
+        ValueError: If the data are not as expected, or the steps are not those of a data set by name.
+        FileNotFoundError: If there is no such file.
+    """
+    if data is None and trained.dataset is not None:
+        if length != record["split"]["prediction_length"]:
+            raise ValueError(f"--prediction_length goes with a file; the data set {trained.dataset!r} has its own")
+        return task_of(trained, found=found)
+    return read_task(
+        data or trained.data,
+        record["split"]["freq"],
+        length,
+        columns=found,
+        beyond=True,
+        categories=record["categories"] or None,
+        drop_unusable=chosen.drop_unusable or trained.drop_unusable,
+    )
+
+
 def training_parts(
     task: ForecastTask, validation: bool
 ) -> tuple[Sequence[dict[str, Any]], Sequence[dict[str, Any]] | None]:

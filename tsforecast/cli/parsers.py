@@ -12,6 +12,7 @@ from tsforecast.cli import names, parsing
 from tsforecast.cli.anomaly_parser import anomalies
 from tsforecast.cli.data_options import add_columns, add_engines, add_forecast
 from tsforecast.cli.decision_parsers import optimise, policy
+from tsforecast.cli.effect_parsers import explain, news
 from tsforecast.cli.forecast_parsers import export, impute, predict
 from tsforecast.cli.live_parsers import live, own_parser
 
@@ -256,6 +257,8 @@ PARSERS: dict[str, Callable[[], PlainParser]] = {
     "predict": predict,
     "impute": impute,
     "anomalies": anomalies,
+    "explain": explain,
+    "news": news,
     "export": export,
     "stream": stream,
     "bandit": bandit,

@@ -4,7 +4,6 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from gluonts.model import Forecast
@@ -13,7 +12,7 @@ from jsonargparse import Namespace
 from tsforecast.cli import bulk_options, options, parsers, parsing, runs
 from tsforecast.cli.memory import check_forecast_memory
 from tsforecast.cli.train import settings
-from tsforecast.data import Columns, ForecastTask, attach_known, read_task
+from tsforecast.data import Columns, ForecastTask, attach_known
 from tsforecast.data.buckets import read_survey
 from tsforecast.data.wording import listed
 from tsforecast.forecasting.exact import ExactForecast
@@ -62,7 +61,8 @@ def run(argv: Sequence[str]) -> int:
         bulk_options.process(chosen, folder, data, request)
         return 0
     columns = options.columns(chosen, runs.columns_of_run(record) or options.columns(trained))
-    entries = _from_start(_task(chosen, trained, record, length, columns), chosen.start).latest
+    task = options.task_beyond(chosen.data, chosen, trained, record, length, columns)
+    entries = _from_start(task, chosen.start).latest
     if chosen.known is not None:
         entries = attach_known(entries, chosen.known, length, _columns_of_known(columns))
     predictor = load_predictor(folder / runs.PREDICTOR, device=chosen.device)
@@ -98,23 +98,6 @@ def _weighed(forecasts: Iterable[Forecast], weights: dict[str, float]) -> Iterat
             for name, weight in forecast.weights.items():
                 weights[name] = weights.get(name, 0.0) + weight
         yield forecast
-
-
-def _task(chosen: Namespace, trained: Namespace, record: dict[str, Any], length: int, columns: Columns) -> ForecastTask:
-    """The data whose future is wanted."""
-    if chosen.data is None and trained.dataset is not None:
-        if length != record["split"]["prediction_length"]:
-            raise ValueError(f"--prediction_length goes with --data FILE; the data set {trained.dataset!r} has its own")
-        return options.task_of(trained, found=columns)
-    return read_task(
-        chosen.data or trained.data,
-        record["split"]["freq"],
-        length,
-        columns=columns,
-        beyond=True,
-        categories=record["categories"] or None,
-        drop_unusable=chosen.drop_unusable or trained.drop_unusable,
-    )
 
 
 def _from_start(task: ForecastTask, start: str) -> ForecastTask:

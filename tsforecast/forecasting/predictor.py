@@ -133,7 +133,7 @@ class StateSpacePredictor(PyTorchPredictor):
         """
         histories = self.histories()
         try:
-            yield from histories.predicted(self._entries(dataset, columns, start), num_samples)
+            yield from histories.predicted(self.entries(dataset, columns, start), num_samples)
         finally:  # also if the caller stops early
             histories.warn()
 
@@ -170,13 +170,22 @@ class StateSpacePredictor(PyTorchPredictor):
             raise ValueError("the data set is empty: expected at least one series")
         return pd.concat(frames, ignore_index=True)
 
-    def _entries(
+    def entries(
         self,
         dataset: Iterable[dict[str, Any]] | pd.DataFrame,
-        columns: Columns | Mapping[str, Any] | None,
-        start: str,
+        columns: Columns | Mapping[str, Any] | None = None,
+        start: str = "common",
     ) -> Iterable[dict[str, Any]]:
-        """Return the entries of a data frame whose future is wanted; entries are returned as they are."""
+        """Return the entries of a data frame whose future is wanted; entries are returned as they are.
+
+        Args:
+            dataset: As `predict` takes it.
+            columns: As `predict` takes it.
+            start: As `predict` takes it.
+
+        Raises:
+            ValueError: If a frame, its columns or `start` is not as expected.
+        """
         if start not in ("common", "each"):
             raise ValueError(f"expected start to be 'common' or 'each', got {start!r}")
         if not isinstance(dataset, pd.DataFrame):

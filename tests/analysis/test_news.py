@@ -1,0 +1,135 @@
+"""Why forecasts of trained models changed, and what they are made of."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from tests.forecasting.test_estimator import HORIZON, make_entries, make_estimator
+from tsforecast.analysis.explain import explain
+from tsforecast.analysis.news import biggest, news
+from tsforecast.plots.news import plot_news, plot_parts
+
+pytestmark = [
+    pytest.mark.usefixtures("unchecked_module"),
+    pytest.mark.filterwarnings("ignore:.*logging interval", "ignore:.*does not have many workers"),
+]
+LENGTH = 24
+
+
+@pytest.fixture(scope="module")
+def trained():
+    found = {}
+
+    def make(name, **options):
+        key = name, *options.items()
+        if key not in found:
+            found[key] = make_estimator(name, epochs=1, **options).train(make_entries(2, LENGTH))
+        return found[key]
+
+    return make
+
+
+def two_sets():
+    """Series before and after, which end two steps later; one has a gap filled, a revision and a withdrawal."""
+    entries = make_entries(2, LENGTH, missing=False)
+    before = [{**e, "target": e["target"][:-2].copy()} for e in entries]
+    after = [{**e, "target": e["target"].copy()} for e in entries]
+    before[1]["target"][4] = np.nan
+    after[1]["target"][10] += 3
+    after[1]["target"][8] = np.nan
+    return before, after
+
+
+@pytest.mark.parametrize("name", ["issm", "gls"])
+def test_impacts_lead_from_one_forecast_to_the_other(trained, name):
+    predictor = trained(name)
+    before, after = two_sets()
+    found = news(predictor, before, after)
+    assert found.groupby("item_id")["timestamp"].nunique().tolist() == [HORIZON - 2] * 2
+    steps = found.groupby(["item_id", "timestamp"])
+    start, end = steps["before"].first(), steps["after"].first()
+    np.testing.assert_allclose(start + steps["impact"].sum(), end, rtol=0, atol=1e-10)
+    for mean, data, part in ((start, before, slice(2, None)), (end, after, slice(None, HORIZON - 2))):
+        theirs = [forecast.mean[part] for forecast in predictor.predict(data, num_samples=0)]
+        np.testing.assert_allclose(mean, np.concatenate(theirs), rtol=1e-4, atol=1e-5)  # float32
+    causes = found[(found["item_id"] == "s1") & (found["kind"] != "rescaled")].drop_duplicates(["kind", "source"])
+    days = [(kind, (stamp - pd.Timestamp("2024-01-02")).days) for kind, stamp in zip(causes.kind, causes.source)]  # noqa: B905
+    steps = len(after[1]["target"])
+    assert days == [("revised", 10), ("withdrawn", 8), ("new", 4), ("new", steps - 2), ("new", steps - 1)]
+
+
+def test_in_units_of_their_own_observations_explain_all(trained):
+    predictor = trained("issm", scaling="none")
+    found = news(predictor, *two_sets())
+    assert found[found["kind"] == "rescaled"]["impact"].abs().max() < 1e-10
+    assert found[found["kind"] == "new"]["impact"].abs().max() > 1e-3
+
+
+def test_covariates_that_change_are_a_cause():
+    """The issm's effect is linear, so that its share is known."""
+    entries = [
+        {**e, "feat_dynamic_real": np.random.default_rng(1).normal(size=(1, len(e["target"]) + HORIZON))}
+        for e in make_entries(2, LENGTH, missing=False)
+    ]
+    train = [{**e, "feat_dynamic_real": e["feat_dynamic_real"][:, :-HORIZON]} for e in entries]
+    predictor = make_estimator("issm", epochs=1, scaling="none").train(train)
+    later = [{**e, "feat_dynamic_real": e["feat_dynamic_real"].copy()} for e in entries]
+    for entry in later:
+        entry["feat_dynamic_real"][0, -1] += 2.0
+    found = news(predictor, entries, later)
+    assert set(found["kind"]) == {"covariates", "rescaled"}
+    ((_, unit),) = predictor.input_transform.dynamic_units
+    parameters = predictor.prediction_net.dynamics.parameters_of_series
+    effect = parameters(torch.tensor([1, 2]), torch.zeros(2, 0, dtype=torch.long))[:, -1].tolist()
+    last = found[
+        (found["kind"] == "covariates") & (found["timestamp"] == found.groupby("item_id")["timestamp"].transform("max"))
+    ]
+    np.testing.assert_allclose(last["impact"], 2.0 / unit * np.array(effect), rtol=1e-3)
+    assert np.abs(effect).min() > 1e-4
+
+
+def test_what_is_wrong_is_said(trained):
+    before, after = two_sets()
+    predictor = trained("issm")
+    with pytest.raises(ValueError, match=r"'s0': expected the data after to end at .* files in the right order"):
+        news(predictor, after, before)
+    early = [{**e, "target": e["target"][: -HORIZON - 1]} for e in after]
+    with pytest.raises(ValueError, match="have none in common; give a longer prediction_length"):
+        news(predictor, early, after)
+    with pytest.raises(ValueError, match="in the data before and after, got 's0'"):
+        news(predictor, before[:1], after[1:])
+    with pytest.raises(ValueError, match=r"linear in the observations .*BankForecaster"):
+        news(trained("bank"), before, after)
+    with pytest.raises(ValueError, match="no components with names"):
+        explain(trained("gls"), after)
+    with pytest.raises(ValueError, match="recent to be at least 1, got 0"):
+        explain(predictor, after, recent=0)
+
+
+@pytest.mark.parametrize("name", ["issm", "rsgls-issm"])
+def test_parts_add_up_to_the_forecast(trained, name):
+    predictor = trained(name)
+    entries = make_entries(2, LENGTH, missing=False)
+    found = explain(predictor, entries, recent=4)
+    parts = found[found["part"] != "fit"].groupby(["item_id", "timestamp"])[["mean", "recent"]].sum()
+    fit = found[found["part"] == "fit"].set_index(["item_id", "timestamp"])[["mean", "recent"]]
+    np.testing.assert_allclose(parts, fit, rtol=1e-5, atol=1e-5)
+    if name == "rsgls-issm":
+        return
+    now = np.concatenate([x.mean for x in predictor.predict(entries, num_samples=0)])
+    np.testing.assert_allclose(fit["mean"], now, rtol=1e-4, atol=1e-5)
+    hidden = [{**e, "target": np.append(e["target"][:-4], np.full(4, np.nan))} for e in entries]
+    was = np.concatenate([x.mean for x in predictor.predict(hidden, num_samples=0)])
+    np.testing.assert_allclose(fit["mean"] - fit["recent"], was, rtol=1e-4, atol=1e-5)
+
+
+def test_pictures_show_causes_and_parts(trained):
+    found = news(trained("issm"), *two_sets())
+    causes = biggest(found[found["item_id"] == "s1"], 2)
+    assert causes["cause"].tolist()[-1] == "others"
+    own = found[found["item_id"] == "s1"]
+    assert causes["impact"].sum() == pytest.approx((own["impact"].sum()) / own["timestamp"].nunique())
+    assert len(plot_news(found).axes) == 4
+    parts = explain(trained("issm"), make_entries(2, LENGTH, missing=False))
+    assert len(plot_parts(parts).axes) == 2 * parts["part"].nunique()

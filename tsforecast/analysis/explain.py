@@ -1,0 +1,132 @@
+"""What a forecast is made of: level, trend, seasons and covariates, and what the last steps did to each of them."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from tsforecast.data.frequency import expected_alias_warnings
+from tsforecast.data.magnitude import in_units
+from tsforecast.data.roles import Columns
+from tsforecast.data.windows import collate, cut, since_first_value
+from tsforecast.forecasting.predictor import StateSpacePredictor
+from tsforecast.models import AbstractForecaster
+
+
+def explain(
+    predictor: StateSpacePredictor,
+    data: Iterable[dict[str, Any]] | pd.DataFrame,
+    columns: Columns | Mapping[str, Any] | None = None,
+    *,
+    recent: int | None = None,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Return the parts of forecasts, which add up to their means.
+
+    Parts are the components of the model, as the smoother sees them behind the end of the data; the location of the
+    series belongs to the first. All is in transformed units: under a transformation such as log1p the parts add up on
+    the scale of the logarithm. In models with particles parts are estimates.
+
+    Args:
+        predictor: Of a model whose state has components with names.
+        data: Entries, or a DataFrame in long format, as `StateSpacePredictor.predict` takes them.
+        columns: What the columns of a frame are; None for those of the training.
+        recent: Number of last steps whose doing is told apart; None for a season, of at least 7 steps. What they did is
+            the part less the same part as it was forecast without them.
+        seed: Of particles.
+
+    Returns:
+        `item_id`, `timestamp`, `part` (a component; "covariates"; "rest" for a dense state beside components; "fit",
+        the sum of all), `mean` and `std`, and `recent`, which is NaN where a series has no value before the last steps.
+
+    Raises:
+        ValueError: If the model has no components with names, `recent` is below 1, or an entry is not as expected.
+    """
+    net = predictor.prediction_net
+    assert isinstance(net, AbstractForecaster)
+    if net.dynamics.structure is None:
+        raise ValueError(
+            f"the state of this {type(net).__name__} has no components with names: expected an issm or a deepstate, or "
+            "another model trained with components, as in `train gls --components auto`"
+        )
+    steps = max(7, net.data.season) if recent is None else recent
+    if steps < 1:
+        raise ValueError(f"expected recent to be at least 1, got {steps}")
+    histories = predictor.histories()
+    frames = []
+    for entry in predictor.entries(data, columns if isinstance(data, pd.DataFrame) else None):
+        histories.check(entry, predictor.prediction_length)
+        now, was = (_parts(predictor, net, entry, hidden, seed) for hidden in (0, steps))
+        frames.append(_frame(predictor, entry, now, was))
+    if not frames:
+        raise ValueError("the data set is empty: expected at least one series")
+    return pd.concat(frames, ignore_index=True)
+
+
+def _parts(
+    predictor: StateSpacePredictor, net: AbstractForecaster, entry: Mapping[str, Any], hidden: int, seed: int
+) -> dict[str, tuple[np.ndarray, np.ndarray]] | None:
+    """Return mean and standard deviation of each part over the horizon.
+
+    The steps of the forecast are missing values behind the history, which the smoother fills.
+
+    Args:
+        predictor: Of the model.
+        net: Its model.
+        entry: A series.
+        hidden: Steps at its end that count as missing.
+        seed: Of particles.
+
+    Returns:
+        None where no value is left.
+    """
+    target = np.asarray(entry["target"], np.float64)
+    length, horizon = target.shape[-1], predictor.prediction_length
+    known = np.where(np.arange(length) < length - hidden, target, np.nan)
+    if hidden and np.isnan(known).all():
+        return None
+    longer = {**entry, "target": np.append(known, np.full(horizon, np.nan))}
+    prepared = next(iter(predictor.input_transform(iter([longer]), is_train=True)))
+    history = None if predictor.history_length is None else predictor.history_length + horizon
+    window = since_first_value(cut(prepared, length + horizon, history, 0))
+    exponents = predictor.histories().exponents([window])
+    batch = collate([window], predictor.device, exponents)
+    with torch.random.fork_rng(), torch.no_grad():
+        torch.manual_seed(seed)
+        parts = net.inference.decompose(batch)
+    return {
+        name: tuple(in_units(x[0, -horizon:].cpu().numpy()[None], exponents[0])[0] for x in pair)  # pyright: ignore
+        for name, pair in parts.items()
+    }
+
+
+def _frame(
+    predictor: StateSpacePredictor,
+    entry: Mapping[str, Any],
+    now: Mapping[str, tuple[np.ndarray, np.ndarray]] | None,
+    was: Mapping[str, tuple[np.ndarray, np.ndarray]] | None,
+) -> pd.DataFrame:
+    assert now is not None
+    length, horizon = np.shape(entry["target"])[-1], predictor.prediction_length
+    with expected_alias_warnings():
+        stamps = pd.period_range(entry["start"] + length, periods=horizon).to_timestamp()
+    return pd.concat(
+        pd.DataFrame(
+            {
+                "item_id": str(entry.get("item_id")),
+                "timestamp": stamps,
+                "part": name,
+                "mean": mean.astype(np.float64),
+                "std": std.astype(np.float64),
+                "recent": np.nan if was is None else mean.astype(np.float64) - was[name][0],
+            }
+        )
+        for name, (mean, std) in now.items()
+    )
+
+
+def parts_of(frame: pd.DataFrame) -> Sequence[str]:
+    """Return the names of the parts of a frame that `explain` made, without their sum."""
+    return [name for name in frame["part"].unique() if name != "fit"]

@@ -1,0 +1,307 @@
+"""Why a forecast changed: the share of every new, revised or withdrawn observation, exact for linear models."""
+
+import copy
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tsforecast.core.news import Changes
+from tsforecast.core.news import news as linear_news
+from tsforecast.data.frequency import expected_alias_warnings
+from tsforecast.data.roles import Columns
+from tsforecast.data.windows import collate, cut, first_value, since_first_value
+from tsforecast.forecasting.predictor import StateSpacePredictor, with_prediction_length
+from tsforecast.models import AbstractForecaster, ExactInference, Series
+from tsforecast.models.parts.units import scaled
+
+log = logging.getLogger(__name__)
+
+_NAMED = 10  # series that a warning names, at most
+_COLUMNS = (
+    "item_id", "timestamp", "target", "kind", "source", "source_target", "expected", "value", "weight", "impact",
+    "before", "after",
+)  # fmt: skip
+Entries = Iterable[dict[str, Any]] | pd.DataFrame
+
+
+def news(
+    predictor: StateSpacePredictor,
+    before: Entries,
+    after: Entries,
+    columns: Columns | Mapping[str, Any] | None = None,
+) -> pd.DataFrame:
+    """Return why forecasts changed between two sets of data, with a row for each forecast step and each cause.
+
+    The mean of a linear-Gaussian forecast is affine in the observations, so that its change is a sum over those that
+    differ; see `tsforecast.core.news`. The steps compared are those that both forecasts cover. All is computed in
+    float64 and in transformed units: under a transformation such as log1p, on the scale of the logarithm, and never
+    clipped. The impacts of a step add up to `after` less `before`.
+
+    | kind | what it is | expected | value |
+    | --- | --- | --- | --- |
+    | revised | both data have a value, which differs | old value | new value |
+    | withdrawn | the data after lack the value | old value | its mean given the others |
+    | new | the data before lack the value | its mean given the revised data | value |
+    | covariates | covariates known in advance were changed | | |
+    | rescaled | location and scale of the series were found anew, or its first step | | |
+
+    Args:
+        predictor: Of an issm, gls or deepstate.
+        before: Entries, or a DataFrame in long format, as `StateSpacePredictor.predict` takes them.
+        after: Likewise, of the same series, which end there or later.
+        columns: What the columns of frames are; None for those of the training.
+
+    Returns:
+        `item_id`, `timestamp` and `target` (its number) of a forecast step; `kind`; `source` and `source_target` of the
+        observation; `expected`, `value`, `weight`, and `impact`, the weight times value less expected; `before` and
+        `after`, the means of both forecasts of the step.
+
+    Raises:
+        ValueError: If the model is not linear, no series is in both data, one ends earlier than before, or the
+            forecasts have no step in common; the message names the series.
+    """
+    net = _linear(predictor)
+    earlier, later = (_by_item(predictor, data, name, columns) for data, name in ((before, "before"), (after, "after")))
+    common = [item for item in later if item in earlier]
+    if not common:
+        raise ValueError(
+            f"expected series that are in the data before and after, got {_some([*earlier])} before and "
+            f"{_some([*later])} after"
+        )
+    if alone := sorted({*earlier} ^ {*later}):
+        log.warning("%d series are in one of both data alone, and left out: %s", len(alone), _some(alone))
+    with torch.no_grad():
+        found = pd.concat([_Pair.of(predictor, net, earlier[item], later[item]).frame() for item in common])
+        return found.reindex(columns=[*_COLUMNS]).reset_index(drop=True)
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """A series before and after.
+
+    Attributes:
+        predictor: Whose horizon is that of the steps compared.
+        net: In float64.
+        before: The series before, on the steps of both; missing steps at its end.
+        after: The series after, on the same steps, with covariates of its own.
+        alone: The series after, as a forecast sees it.
+    """
+
+    predictor: StateSpacePredictor
+    net: AbstractForecaster
+    before: dict[str, Any]
+    after: dict[str, Any]
+    alone: dict[str, Any]
+
+    @classmethod
+    def of(
+        cls, predictor: StateSpacePredictor, net: AbstractForecaster, before: dict[str, Any], after: dict[str, Any]
+    ) -> "_Pair":
+        histories = predictor.histories()
+        for entry in (before, after):
+            histories.check(entry, predictor.prediction_length)
+        item, unit = after.get("item_id"), after["start"].freq.n
+        old, new = (np.atleast_2d(np.asarray(x["target"], np.float64)) for x in (before, after))
+        # Steps are counted from the start before; the window is that of the forecast before.
+        shift = (after["start"].ordinal - before["start"].ordinal) // unit
+        end, last = old.shape[1], shift + new.shape[1]
+        horizon = predictor.prediction_length - (last - end)
+        if last < end:
+            raise ValueError(
+                f"series {item!r}: expected the data after to end at {_step(before, end - 1)} or later, as those "
+                f"before, got {_step(before, last - 1)}: are the files in the right order?"
+            )
+        if horizon < 1:
+            raise ValueError(
+                f"series {item!r}: the data after end {last - end} steps later, and forecasts of "
+                f"{predictor.prediction_length} steps have none in common; give a longer prediction_length"
+            )
+        first = max(end - predictor.history_length, 0) if predictor.history_length else 0
+        first += first_value(~np.isnan(old[:, first:].T))
+        window, steps = {"start": _step(before, first)}, last - first
+        was, now = (np.full((len(old), steps), np.nan) for _ in range(2))
+        was[:, : end - first] = old[:, first:]
+        begin = max(shift, first)
+        now[:, begin - first :] = new[:, begin - shift :]
+        covariates, changed = {}, np.zeros(0)
+        if "feat_dynamic_real" in before and "feat_dynamic_real" in after:
+            known, changed = (np.asarray(x["feat_dynamic_real"], np.float64) for x in (before, after))
+            known = known[:, first : last + horizon]
+            covariates = {"feat_dynamic_real": known}
+            changed = np.concatenate([known[:, : begin - first], changed[:, begin - shift : last - shift + horizon]], 1)
+        short = with_prediction_length(predictor, horizon)
+        one = {**before, **window, **covariates, "target": was if np.ndim(before["target"]) > 1 else was[0]}
+        two = {**one, "target": now if np.ndim(before["target"]) > 1 else now[0]}
+        two |= {"feat_dynamic_real": changed} if covariates else {}
+        return cls(short, net, one, two, after)
+
+    @property
+    def steps(self) -> int:
+        """Return the number of steps up to the forecast."""
+        return self.before["target"].shape[-1]
+
+    def frame(self) -> pd.DataFrame:
+        """Return all causes of all steps."""
+        inference = self.net.inference
+        assert isinstance(inference, ExactInference)
+        was, now = self._batch(self.before), self._batch(self.after)
+        location, scale = inference.scale_of(was)
+        means, values = [], []
+        found = None
+        for batch in (was, now):
+            time_slice = inference.slice_of(batch, "both")
+            model = inference.dynamics.linear(time_slice, Series.of(batch))
+            values.append(_seen(*scaled(time_slice, location, scale))[: self.steps, 0])
+            found = linear_news(model.system, model.prior, values[0], values[-1], self.predictor.prediction_length)
+            means.append(found.before)
+        assert found is not None
+        # Data before under covariates before and after, data after, and data after in their own units.
+        start, moved, end = (x * scale + location for x in (*means, found.after))
+        final = self._own_forecast()
+        parts = [
+            self._rows(getattr(found, kind), kind, location[0], scale[0]) for kind in ("revised", "withdrawn", "new")
+        ]
+        parts += [self._rest("covariates", moved - start), self._rest("rescaled", final - end)]
+        frame = pd.concat([part for part in parts if len(part)] or parts[:1])
+        with expected_alias_warnings():
+            stamps = pd.period_range(
+                _step(self.before, self.steps), periods=self.predictor.prediction_length
+            ).to_timestamp()
+        step, target = frame.pop("step").to_numpy(np.int64), frame["target"].to_numpy(np.int64)
+        forecasts = {"before": start.numpy()[step, target], "after": final.numpy()[step, target]}
+        frame = frame.assign(item_id=str(self.alone.get("item_id")), timestamp=stamps[step], **forecasts)
+        return frame.sort_values(["timestamp", "target"], kind="stable")
+
+    def _batch(self, entry: dict[str, Any]) -> dict[str, Any]:
+        """Return a batch of the entry with targets in float64."""
+        prepared = next(iter(self.predictor.input_transform(iter([entry]), is_train=False)))
+        return _exact(cut(prepared, len(prepared["target"]), None, self.predictor.prediction_length))
+
+    def _own_forecast(self) -> Tensor:
+        """Return the forecast from the data after as `predict` makes it, (horizon, target)."""
+        predictor = self.predictor
+        prepared = next(iter(predictor.input_transform(iter([self.alone]), is_train=False)))
+        window = cut(prepared, len(prepared["target"]), predictor.history_length, predictor.prediction_length)
+        batch = _exact(since_first_value(window))
+        belief, _ = self.net.filter(batch)
+        assert isinstance(self.net.inference, ExactInference)
+        joint = self.net.inference.predictive(belief, batch)
+        return joint.mean.reshape(predictor.prediction_length, -1)
+
+    def _rows(self, changes: Changes, kind: str, location: Tensor, scale: Tensor) -> pd.DataFrame:
+        """Return a row for each cell and step, in transformed units."""
+        count, horizon, targets = changes.weight.shape
+        cell, step, target = (x.ravel() for x in np.indices((count, horizon, targets)))
+        time, source = changes.time.numpy(), changes.target.numpy()
+        expected, value = (
+            (x * scale[changes.target] + location[changes.target]).numpy() for x in (changes.expected, changes.value)
+        )
+        # The weight is that of scaled units; targets have units of their own.
+        weight = (changes.weight * scale / scale[changes.target][:, None, None]).numpy()
+        with expected_alias_warnings():
+            stamps = pd.period_range(self.before["start"], periods=self.steps).to_timestamp()
+        return pd.DataFrame(
+            {
+                "step": step,
+                "target": target,
+                "kind": kind,
+                "source": stamps[time][cell],
+                "source_target": source[cell].astype(float),
+                "expected": expected[cell],
+                "value": value[cell],
+                "weight": weight.ravel(),
+                "impact": (changes.impact * scale).numpy().ravel(),
+            }
+        )
+
+    def _rest(self, kind: str, impact: Tensor) -> pd.DataFrame:
+        """Return a row for each step of what is no observation's; none where nothing changed."""
+        name = "feat_dynamic_real"
+        if kind == "covariates" and (name not in self.after or np.array_equal(self.before[name], self.after[name])):
+            return pd.DataFrame()
+        step, target = (x.ravel() for x in np.indices(impact.shape))
+        nothing = {name: np.nan for name in ("source_target", "expected", "value", "weight")}
+        rows = {"step": step, "target": target, "kind": kind, "source": pd.NaT, **nothing}
+        return pd.DataFrame(rows | {"impact": impact.numpy().ravel()})
+
+
+def _linear(predictor: StateSpacePredictor) -> AbstractForecaster:
+    """Return the model in float64.
+
+    Raises:
+        ValueError: If its forecast is not affine in the observations.
+    """
+    net = predictor.prediction_net
+    assert isinstance(net, AbstractForecaster)
+    if not isinstance(net.inference, ExactInference):
+        raise ValueError(
+            f"expected a model whose forecast is linear in the observations (issm, gls, deepstate), got "
+            f"{type(net).__name__}, in which shares of observations do not add up; train one of these"
+        )
+    return copy.deepcopy(net).cpu().double().eval()
+
+
+def _by_item(
+    predictor: StateSpacePredictor, data: Entries, name: str, columns: Columns | Mapping[str, Any] | None
+) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+    for number, entry in enumerate(predictor.entries(data, columns if isinstance(data, pd.DataFrame) else None)):
+        item = str(entry.get("item_id", number))
+        if item in found:
+            raise ValueError(f"series {item!r} is twice in the data {name}: expected an item_id for each")
+        found[item] = {"item_id": item, **entry}
+    return found
+
+
+def _exact(window: dict[str, Any]) -> dict[str, Any]:
+    """Return a batch of a window, with targets in float64."""
+    batch = collate([window])
+    return {**batch, "past_target": torch.from_numpy(np.asarray(window["past_target"], np.float64))[None]}
+
+
+def _seen(values: Tensor, observed: Tensor | None) -> Tensor:
+    """Return scaled values with NaN where they are missing or too far."""
+    return values if observed is None else torch.where(observed, values, torch.nan)
+
+
+def _step(entry: dict[str, Any], steps: int) -> pd.Period:
+    with expected_alias_warnings():
+        return entry["start"] + steps
+
+
+def _some(items: list[str]) -> str:
+    more = len(items) - _NAMED
+    return ", ".join(map(repr, items[:_NAMED])) + (f" and {more} more" if more > 0 else "")
+
+
+def biggest(frame: pd.DataFrame, count: int = 8) -> pd.DataFrame:
+    """Return the causes with the largest impacts on the mean of a forecast, one row each, and a row for the others.
+
+    Args:
+        frame: Rows of one series and target, as `news` returns them.
+        count: Causes that have a row of their own.
+
+    Returns:
+        `cause` (kind and time), `impact` on the mean over the forecast's steps, largest first; "others" last.
+    """
+    steps = frame["timestamp"].nunique()
+    keys = ["kind", "source", "source_target"]
+    sums = frame.groupby(keys, dropna=False, sort=False)["impact"].sum().div(steps).reset_index()
+    sums = sums.iloc[np.argsort(-sums["impact"].abs().to_numpy(), kind="stable")]
+    times = sums["source"].dropna()
+    form = "%Y-%m-%d" if (times == times.dt.normalize()).all() else "%Y-%m-%d %H:%M"
+    names = [
+        kind if pd.isna(source) else f"{kind} {source:{form}}"
+        for kind, source in zip(sums["kind"], sums["source"], strict=True)
+    ]
+    impacts: NDArray[np.float64] = sums["impact"].to_numpy(np.float64)
+    if len(names) > count + 1:
+        names, impacts = [*names[:count], "others"], np.append(impacts[:count], impacts[count:].sum())
+    return pd.DataFrame({"cause": names, "impact": impacts})

@@ -1,0 +1,40 @@
+"""The parsers of what is asked about forecasts and data: `news`, `explain`. Nothing here imports torch."""
+
+from jsonargparse import ArgumentParser
+
+from tsforecast.cli import parsing
+from tsforecast.cli.data_options import add_columns
+
+
+def news() -> ArgumentParser:
+    """Return the options of `tsforecast news`."""
+    command = parsing.command_parser("news", "Say why forecasts changed: the share of every new or revised value.")
+    _add_run(command)
+    command.add_argument("--before", metavar="FILE", type=str, help="data of the first forecast; default: the run's")
+    command.add_argument("--after", metavar="FILE", type=str, required=True, help="data of the second, ending later")
+    _add_rest(command)
+    return command
+
+
+def explain() -> ArgumentParser:
+    """Return the options of `tsforecast explain`."""
+    command = parsing.command_parser("explain", "Take forecasts apart: level, trend, seasons, covariates, last steps.")
+    _add_run(command)
+    command.add_argument("--data", metavar="FILE", type=str, help="default: the data of the run")
+    command.add_argument("--recent", type=int, help="last steps whose doing is told apart; default: a season, or 7")
+    command.add_argument("--seed", type=int, default=0, help="of particles, in models that have them")
+    _add_rest(command)
+    return command
+
+
+def _add_run(command: ArgumentParser) -> None:
+    command.add_argument("run", metavar="RUN", type=str, help="run folder of `tsforecast train`")
+    command.add_argument("--out", metavar="FOLDER", type=str, required=True, help="of a table and pictures")
+
+
+def _add_rest(command: ArgumentParser) -> None:
+    command.add_argument("--prediction_length", type=int, help="steps of a forecast; default: as in training")
+    command.add_argument("--plot_series", type=int, default=4, help="series to draw; 0: no pictures")
+    command.add_argument("--device", type=str, default="auto", help="auto, cpu, cuda, ..")
+    command.add_argument("--drop_unusable", action="store_true", help="leave out series without a value")
+    add_columns(command, "columns of the files (see docs/data.md)")

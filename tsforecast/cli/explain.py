@@ -1,0 +1,47 @@
+"""`tsforecast explain RUN`: the parts of forecasts, as a table and pictures."""
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+from tsforecast.analysis.explain import explain
+from tsforecast.cli import options, parsers, parsing, runs
+from tsforecast.cli.news import scale_of
+from tsforecast.cli.train import settings
+from tsforecast.data.files import replace_file
+from tsforecast.forecasting.predictor import load_predictor, with_prediction_length
+from tsforecast.plots.news import plot_parts
+from tsforecast.plots.style import save_figure
+
+log = logging.getLogger(__name__)
+
+
+def run(argv: Sequence[str]) -> int:
+    """Writes explain.csv and explain.png.
+
+    Args:
+        argv: Arguments of the command.
+
+    Raises:
+        ArgumentError: If the arguments are not understood.
+        ValueError: If the run, the data or an option is not as expected.
+        FileNotFoundError: If a file or folder is missing.
+    """
+    chosen = parsers.explain().parse_args(list(argv))
+    parsing.check_ranges(chosen)
+    folder, record = options.trained_run(chosen)
+    trained = settings(folder, record)
+    length = chosen.prediction_length or record["split"]["prediction_length"]
+    columns = options.columns(chosen, runs.columns_of_run(record) or options.columns(trained))
+    task = options.task_beyond(chosen.data, chosen, trained, record, length, columns).ending_together()
+    predictor = with_prediction_length(load_predictor(folder / runs.PREDICTOR, chosen.device), length)
+    found = explain(predictor, task.latest, recent=chosen.recent, seed=chosen.seed)
+    out = Path(chosen.out)
+    out.mkdir(parents=True, exist_ok=True)
+    with replace_file(out / "explain.csv") as temporary:
+        found.to_csv(temporary, index=False)
+    if chosen.plot_series:
+        title = f"What the forecast is made of: mean ± 2 standard deviations{scale_of(predictor)}"
+        save_figure(plot_parts(found, most=chosen.plot_series, title=title), out / "explain.png")
+    log.info("%s: the parts of the forecasts of %d series", out, len(task.entries))
+    return 0

@@ -1,0 +1,59 @@
+"""`tsforecast news RUN`: why forecasts changed, as a table and pictures."""
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+from tsforecast.analysis.news import news
+from tsforecast.cli import options, parsers, parsing, runs
+from tsforecast.cli.train import settings
+from tsforecast.data.files import replace_file
+from tsforecast.forecasting.predictor import StateSpacePredictor, load_predictor, with_prediction_length
+from tsforecast.models import AbstractForecaster
+from tsforecast.plots.news import plot_news
+from tsforecast.plots.style import save_figure
+
+log = logging.getLogger(__name__)
+
+
+def run(argv: Sequence[str]) -> int:
+    """Writes news.csv and news.png.
+
+    Args:
+        argv: Arguments of the command.
+
+    Raises:
+        ArgumentError: If the arguments are not understood.
+        ValueError: If the run, the data or an option is not as expected.
+        FileNotFoundError: If a file or folder is missing.
+    """
+    chosen = parsers.news().parse_args(list(argv))
+    parsing.check_ranges(chosen)
+    folder, record = options.trained_run(chosen)
+    trained = settings(folder, record)
+    length = chosen.prediction_length or record["split"]["prediction_length"]
+    columns = options.columns(chosen, runs.columns_of_run(record) or options.columns(trained))
+    predictor = with_prediction_length(load_predictor(folder / runs.PREDICTOR, chosen.device), length)
+    before, after = (
+        options.task_beyond(data, chosen, trained, record, length, columns).ending_together()
+        for data in (chosen.before, chosen.after)
+    )
+    found = news(predictor, before.latest, after.latest)
+    out = Path(chosen.out)
+    out.mkdir(parents=True, exist_ok=True)
+    with replace_file(out / "news.csv") as temporary:
+        found.to_csv(temporary, index=False)
+    if chosen.plot_series:
+        title = f"Why the forecast changed{scale_of(predictor)}"
+        figure = plot_news(found, targets=after.targets, most=chosen.plot_series, title=title)
+        save_figure(figure, out / "news.png")
+    log.info("%s: what changed the forecasts of %d series", out, found["item_id"].nunique())
+    return 0
+
+
+def scale_of(predictor: StateSpacePredictor) -> str:
+    """Return on which scale a model adds up, for titles; nothing where it is that of the data."""
+    net = predictor.prediction_net
+    assert isinstance(net, AbstractForecaster)
+    name = net.units.transformation
+    return "" if name == "none" else f" ({name} of the data)"
