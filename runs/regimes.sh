@@ -29,7 +29,7 @@ draw() { # dataset series components options... -- marks...
     done
     shift
     if [ ! -e "$run/predictor" ]; then
-        "$python" train.py rsgls-issm --dataset "$dataset" --components "$components" --train_length 0 \
+        "$python" train.py rsgls-issm --preset none --dataset "$dataset" --components "$components" --train_length 0 \
             --objective crps --resampling_gradient stop-gradient --proposal bootstrap --recurrence none \
             --persistence 0.95 --switch_dim 4 --num_bases 10 --num_particles 10 --linear_epochs 40 --max_epochs 60 \
             --batch_size 16 --num_batches_per_epoch 8 --gradient_length 48 --network_learning_rate 1e-2 \

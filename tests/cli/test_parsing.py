@@ -113,6 +113,22 @@ def test_a_recipe_is_found_by_model_and_data_and_other_options_count_instead(cap
     assert (found["max_epochs"], found["num_particles"], found["gradient_length"]) == (3, 20, 100)
 
 
+def test_a_switching_model_has_the_options_of_its_preset_and_others_count_instead(capsys):
+    def printed(*arguments):
+        with pytest.raises(SystemExit):
+            main(["train", *arguments, "--dataset", "exchange", "--print_config"])
+        return yaml.safe_load(capsys.readouterr().out)
+
+    best = printed("arsgls", "--learning_rate=0.3")
+    assert (best["skip"], best["linear_epochs"], best["learning_rate"]) == (True, 30, 0.3)
+    short = printed("arsgls", "--max_epochs=10", "--preset", "fast")
+    assert (short["max_epochs"], short["linear_epochs"], short["num_particles"]) == (10, 8, 5)
+    none = printed("arsgls", "--preset=none")
+    assert (none["skip"], none["linear_epochs"]) == (False, 0)
+    recipe = printed("arsgls", "--recipe", "paper")
+    assert (recipe["batch_size"], recipe["linear_epochs"]) == (50, 0)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

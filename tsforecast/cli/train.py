@@ -22,6 +22,7 @@ from tsforecast.cli.epochs import progress
 from tsforecast.cli.run_log import collected_notes, log_file
 from tsforecast.data import ForecastTask
 from tsforecast.data.dataframes import as_lists
+from tsforecast.forecasting import presets
 from tsforecast.forecasting.arguments import AUTO, add_options
 from tsforecast.forecasting.candidates import Candidate
 from tsforecast.forecasting.estimator import DEFAULT_EPOCHS, StateSpaceEstimator
@@ -37,6 +38,7 @@ log = logging.getLogger(__name__)
 _RUN = (
     "config",
     "recipe",
+    "preset",
     "output",
     "resume",
     "seed",
@@ -70,6 +72,13 @@ def parser() -> ArgumentParser:
         command.add_argument(
             "--recipe", metavar="NAME", type=str, help="options of a published row of --dataset, such as best or paper"
         )
+        if name in presets.SWITCHING:
+            command.add_argument(
+                "--preset",
+                choices=presets.PRESETS,
+                default=presets.PRESETS[0],
+                help="settings by frequency: best, fast, those of the papers, or none; all other options win",
+            )
         add_data(command)
         _add_run(command)
         skip: set[str | int] = {
@@ -115,11 +124,25 @@ def parse(command: ArgumentParser, argv: Sequence[str]) -> Namespace:
     first = command.parse_args([word for word in argv if not word.startswith("--print_config")])
     chosen = first[first.model] if first.model else Namespace()
     words = list(argv)
-    if chosen.get("recipe") and not (first.resume or chosen.resume):
+    if first.resume or chosen.get("resume"):
+        return command.parse_args(words)
+    if chosen.get("recipe"):
         path = recipes.find(first.model, chosen.dataset, chosen.recipe)
         place = words.index(first.model) + 1
         words[place:place] = ["--config", str(path)]
+    elif any(word.startswith("--print_config") for word in words) and (chosen.dataset or chosen.data):
+        words = _preset_words(words, first.model, chosen, options.task_of(chosen))
     return command.parse_args(words)
+
+
+def _preset_words(argv: Sequence[str], model: str, chosen: Namespace, task: ForecastTask) -> list[str]:
+    """Return the arguments with the options of the preset before all others; as they are where others have them all."""
+    if not chosen.get("preset") or chosen.get("recipe") or chosen.get("config"):
+        return list(argv)
+    epochs = chosen.max_epochs if any(word.startswith("--max_epochs") for word in argv) else None
+    found = presets.preset(model, task.freq, task.prediction_length, chosen.preset, epochs)
+    place = list(argv).index(model) + 1
+    return [*argv[:place], *presets.words(found), *argv[place:]]
 
 
 def run(argv: Sequence[str]) -> int:
@@ -164,6 +187,9 @@ def run(argv: Sequence[str]) -> int:
     with collected_notes() as notes:
         task = options.task_of(chosen)
         folder = Path(chosen.output) if chosen.output else runs.default_folder(parsed.model, task.name)
+        if (words := _preset_words(argv, model, chosen, task)) != list(argv):
+            chosen = command.parse_args(words)[model]
+            parsing.check_ranges(chosen)
         if model == AUTO:
             runs.refuse_used(folder)
             selection = _select(chosen, task)
@@ -245,7 +271,11 @@ def _refuse_changes(command: ArgumentParser, parsed: Namespace, model: str) -> N
 
 def config(model: str, chosen: Namespace) -> str:
     """The resolved options as YAML, without what belongs to this run only."""
-    kept = {name: value for name, value in vars(chosen).items() if name not in ("config", "recipe", "output", "resume")}
+    kept = {
+        name: value
+        for name, value in vars(chosen).items()
+        if name not in ("config", "recipe", "preset", "output", "resume")
+    }
     if chosen.data is not None:
         kept["data"] = str(Path(chosen.data).resolve())
     return f"# tsforecast train {model} --config THIS_FILE\n" + yaml.safe_dump(kept, sort_keys=False)

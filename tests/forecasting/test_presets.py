@@ -1,0 +1,51 @@
+"""Presets: settings of switching models by name, model and frequency."""
+
+import pytest
+
+from tsforecast.forecasting.estimator import StateSpaceEstimator
+from tsforecast.forecasting.presets import PRESETS, SWITCHING, preset, words
+from tsforecast.models import MODELS, options_of
+
+OF_TRAINER = ("max_epochs", "gradient_clip_val")
+
+
+@pytest.mark.parametrize("freq", ["h", "M"])
+@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("model", SWITCHING)
+def test_every_model_takes_every_preset(model, name, freq):
+    """Its options make an estimator as they are."""
+    found = preset(model, freq, 6, name)
+    trainer = {option: found.pop(option) for option in OF_TRAINER if option in found}
+    StateSpaceEstimator(model, freq, 6, trainer_kwargs=trainer, **found)
+    assert trainer.get("max_epochs", 1) > found.get("linear_epochs", 0)
+
+
+def test_all_models_with_linear_epochs_have_presets():
+    assert set(SWITCHING) == {name for name, model in MODELS.items() if "linear_epochs" in options_of(model)}
+
+
+def test_the_best_follows_from_frequency_and_horizon():
+    hours, days = preset("arsgls", "h", 24), preset("arsgls", "D", 30)
+    assert (hours["context_length"], hours["train_horizon"], hours["gradient_length"]) == (672, 72, 48)
+    assert (days["gradient_length"], days["history_length"]) == (60, 360)
+    assert "context_length" not in days  # that of the frequency
+    assert hours["series_scales"] is True
+    assert "skip" not in preset("sgls", "h", 24)  # it has no decoder
+
+
+def test_a_training_of_a_given_length_is_mostly_that_of_the_linear_model():
+    assert preset("sgls", "D", 30, max_epochs=20)["linear_epochs"] == 17
+    assert preset("sgls", "D", 30, max_epochs=400)["linear_epochs"] == 30
+    fast = preset("sgls", "D", 30, "fast")
+    assert (fast["linear_epochs"], fast["max_epochs"], fast["num_particles"]) == (15, 20, 5)
+
+
+def test_words_are_those_of_the_command_line():
+    assert words({"skip": True, "rate": 0.1, "length": 0}) == ["--skip=true", "--rate=0.1", "--length=0"]
+
+
+def test_what_has_none_is_refused():
+    with pytest.raises(ValueError, match="'issm' has no presets, only sgls"):
+        preset("issm", "D", 5)
+    with pytest.raises(ValueError, match="among best, fast, paper, none, got 'slow'"):
+        preset("sgls", "D", 5, "slow")

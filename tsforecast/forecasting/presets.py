@@ -1,0 +1,94 @@
+"""Presets of the switching models: all their settings under one name, by model and frequency."""
+
+from typing import Any
+
+from tsforecast.data.frequency import calendar_unit, default_season
+from tsforecast.models import MODELS, options_of
+
+SWITCHING = ("sgls", "rsgls", "rsgls-issm", "arsgls", "kvae-rb", "kvae-mc")  # models that have presets
+PRESETS = ("best", "fast", "paper", "none")
+_LINEAR = 0.85  # share of a training of a given length in which the linear model inside is trained alone
+
+Options = dict[str, Any]
+
+
+def preset(model: str, freq: str, prediction_length: int, name: str = "best", max_epochs: int | None = None) -> Options:
+    """Return the options of a preset: those of the model, of the estimator, and `max_epochs` and `gradient_clip_val`.
+
+    - `best`: the linear model inside is trained first, alone and in closed form, on the CRPS of its forecasts. Then all
+      learns on sample paths, through the last two horizons of a window; regimes last, and the gradient counts that
+      particles are drawn again. Below a day windows have four weeks, and the parameters scales by series.
+    - `fast`: the same with half of the epochs of the linear model, five of all, and five particles.
+    - `paper`: the objective, windows and batches of the switching-model papers, with the defaults of the model.
+    - `none`: no option beside these defaults.
+
+    Args:
+        model: One of `SWITCHING`.
+        freq: Frequency as `pandas.Period` names it.
+        prediction_length: Steps of a forecast.
+        name: One of `PRESETS`.
+        max_epochs: Length of the training, where it is given: the linear model has most of it.
+
+    Raises:
+        ValueError: If there is no such preset, or the model has none.
+    """
+    if name not in PRESETS:
+        raise ValueError(f"expected a preset among {', '.join(PRESETS)}, got {name!r}")
+    if model not in SWITCHING:
+        raise ValueError(f"{model!r} has no presets, only {', '.join(SWITCHING)} have")
+    below_a_day = calendar_unit(freq)[1] in ("h", "min") and default_season(freq) > 1
+    if name == "none":
+        return {}
+    found = _paper(model, freq, below_a_day) if name == "paper" else _best(model, freq, prediction_length, below_a_day)
+    if name == "fast":
+        linear = found["linear_epochs"] // 2
+        found |= {"linear_epochs": linear, "max_epochs": linear + 5, "num_particles": 5, "forecast_particles": 10}
+    if max_epochs is not None and "linear_epochs" in found:
+        found |= {"max_epochs": max_epochs, "linear_epochs": min(found["linear_epochs"], int(_LINEAR * max_epochs))}
+    known = {*options_of(MODELS[model]), *_OF_RUN}
+    return {option: value for option, value in found.items() if option in known}
+
+
+_OF_RUN = (
+    "max_epochs", "gradient_clip_val", "context_length", "train_horizon", "history_length", "batch_size",
+    "num_batches_per_epoch",
+)  # fmt: skip
+
+
+def _best(model: str, freq: str, horizon: int, below_a_day: bool) -> Options:
+    found: Options = {
+        "objective": "crps",
+        "network_learning_rate": 0.01,
+        "persistence": 0.95,
+        "resampling_gradient": "stop-gradient",
+        "gradient_length": 2 * horizon,
+    }
+    if model == "rsgls-issm":
+        found |= {"num_bases": 10, "switch_dim": 4, "proposal": "bootstrap", "recurrence": "none"}
+        found |= {"gradient_clip_val": 1.0, "batch_size": 32, "num_batches_per_epoch": 10}
+        found |= {"linear_epochs": 40, "max_epochs": 60}
+        if below_a_day:
+            found |= {"particle_length": 7 * default_season(freq), "num_particles": 5, "forecast_particles": 20}
+        return found
+    found |= {"skip": True, "stable": True, "matrix_learning_rate": 0.003}
+    if below_a_day:
+        context = min(28 * default_season(freq), 672)
+        found |= {"context_length": context, "train_horizon": 3 * horizon, "history_length": 2 * context}
+        found |= {"batch_size": 64, "num_batches_per_epoch": 4, "learning_rate": 0.1, "gradient_clip_val": 10.0}
+        found |= {"series_scales": True, "linear_share": 0.0, "particle_length": min(7 * default_season(freq), 168)}
+        return found | {"linear_epochs": 200, "max_epochs": 230}
+    found |= {"history_length": 12 * horizon, "batch_size": 32, "num_batches_per_epoch": 16, "gradient_clip_val": 1.0}
+    return found | {"learning_rate": 0.05, "linear_epochs": 30, "max_epochs": 42}
+
+
+def _paper(model: str, freq: str, below_a_day: bool) -> Options:
+    context = 7 * default_season(freq) if below_a_day else 120
+    found: Options = {"context_length": context, "history_length": 2 * context, "batch_size": 50}
+    found |= {"num_batches_per_epoch": 8, "max_epochs": 40}
+    return found | ({"components": "paper", "learning_rate": 0.005} if model == "rsgls-issm" else {})
+
+
+def words(options: Options) -> list[str]:
+    """Return options as the command line takes them."""
+    text = {True: "true", False: "false"}
+    return [f"--{name}={text[value] if isinstance(value, bool) else value}" for name, value in options.items()]
