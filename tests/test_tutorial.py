@@ -71,6 +71,8 @@ SMALL = {
     "docs/howto/data.md": SEEDED,
     "docs/howto/covariates.md": SEEDED,
     "docs/howto/missing.md": SEEDED | {"num_samples=100": "num_samples=3"},
+    "docs/howto/irregular.md": SEEDED
+    | {'len(entry["target"])': "200", 'entry["target"][arrived]': 'entry["target"][:200][arrived]'},
     "docs/howto/what-if.md": SEEDED,
     "docs/howto/anomalies.md": SEEDED,
     "docs/howto/explain.md": SEEDED | {'.startswith("NYIS")': ' == "NYIS-ZONJ"', '"2020-03-01"': '"2020-03-15"'},
@@ -112,6 +114,12 @@ def check_explain(names, said):
     assert len(names["parts"]) == 48 * names["parts"]["part"].nunique()
 
 
+def check_irregular(names, said):
+    assert len(names["between"]) == (~names["arrived"]).sum()
+    assert (names["ahead"]["timestamp"] > names["table"]["time"].max()).all()
+    assert (names["between"]["0.1"] <= names["between"]["0.9"]).all()
+
+
 def check_what_if(names, said):
     np.testing.assert_allclose(names["forecast"].samples[:, 9], names["known"][9], rtol=1e-5)
     assert np.ptp(names["forecast"].samples[:, 8]) > 0
@@ -129,6 +137,7 @@ CHECKS = {
     "docs/howto/data.md": lambda names, said: np.testing.assert_equal(len(names["table"]), 3 * 14),
     "docs/howto/covariates.md": check_covariates,
     "docs/howto/missing.md": check_missing,
+    "docs/howto/irregular.md": check_irregular,
     "docs/howto/what-if.md": check_what_if,
     "docs/howto/explain.md": check_explain,
     "docs/howto/live.md": lambda names, said: np.testing.assert_equal(len(names["forecasts"]), len(said.splitlines())),

@@ -59,6 +59,10 @@ def add_data(parser: ArgumentParser) -> None:
     )
     group.add_argument("--freq", type=str, help="frequency of --data, such as h, D, MS; default: inferred")
     group.add_argument("--prediction_length", type=int, help="steps of a forecast of --data; default: by frequency")
+    group.add_argument(
+        "--irregular", action="store_true", help="time stamps of --data need no grid (see docs/howto/irregular.md)"
+    )
+    group.add_argument("--horizon", type=str, help="time of a forecast with --irregular, such as 6h; default: a share")
     group.add_argument("--windows", type=int, help="test windows, 0 for none; default: 5 or 7, or what fits")
     group.add_argument("--unit", type=str, help="in which the target of --data is measured, for pictures")
     group.add_argument("--drop_unusable", action="store_true", help="leave out series of --data that are too short")

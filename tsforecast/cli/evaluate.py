@@ -13,7 +13,7 @@ import torch
 from gluonts.model import Predictor
 from jsonargparse import Namespace
 
-from tsforecast.cli import bulk_options, options, parsers, parsing, runs
+from tsforecast.cli import bulk_options, irregular, options, parsers, parsing, runs
 from tsforecast.cli.train import settings
 from tsforecast.data import ForecastTask
 from tsforecast.data.files import replace_file, replace_together
@@ -67,6 +67,9 @@ def run(argv: Sequence[str]) -> int:
     chosen = parsers.evaluate().parse_args(list(argv))
     parsing.check_ranges(chosen)
     folder, record = options.trained_run(chosen)
+    if irregular.is_irregular(record):
+        with runs.hold(folder):
+            return irregular.evaluate(chosen, folder, record, settings(folder, record))
     if chosen.out is not None:
         return _score_buckets(chosen, folder, record)
     for name in ("engine", "address"):

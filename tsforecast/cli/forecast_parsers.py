@@ -25,6 +25,7 @@ def predict() -> ArgumentParser:
         choices=("common", "each"),
         help="of forecasts: common, behind the series that ends last; or each, behind the series' own end",
     )
+    _add_times(command)
     _add_contents(command, "sample paths instead of mean and quantiles")
     _add_bulk(command)
     return command
@@ -36,6 +37,7 @@ def impute() -> ArgumentParser:
         "impute", "Fill in the missing values of a file, or of the data that the model was trained with."
     )
     _add_files(command)
+    _add_times(command)
     _add_contents(command, "joint sample paths instead of mean and quantiles")
     _add_bulk(command)
     return command
@@ -57,6 +59,12 @@ def _add_files(command: ArgumentParser) -> None:
     command.add_argument(
         "--data", metavar="FILE", type=str, help="CSV, Parquet, GluonTS folder or buckets; default: the run's"
     )
+
+
+def _add_times(command: ArgumentParser) -> None:
+    group = command.add_argument_group("times, of a run of `train --irregular`")
+    group.add_argument("--at", metavar="FILE", type=str, help="time stamps, perhaps by item, CSV or Parquet")
+    group.add_argument("--every", metavar="TIME", type=str, help="distance of the times, such as 10min; default: a gap")
 
 
 def _add_contents(command: ArgumentParser, paths: str) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from tsforecast.cli import bulk_options, options, parsers, parsing, runs
+from tsforecast.cli import bulk_options, irregular, options, parsers, parsing, runs
 from tsforecast.cli.train import settings
 from tsforecast.data.buckets import is_buckets
 from tsforecast.forecasting.predictor import load_predictor
@@ -32,6 +32,9 @@ def run(argv: Sequence[str]) -> int:
     levels, out = bulk_options.levels(chosen.quantiles), Path(chosen.out)
     folder, record = options.trained_run(chosen)
     trained = settings(folder, record)
+    if irregular.is_irregular(record):
+        return irregular.answer("impute", chosen, folder, trained)
+    irregular.refuse_times(chosen)
     if not bulk_options.is_table(chosen):
         data, common = bulk_options.buckets_of(chosen, record, trained)
         kept = None if chosen.paths else levels

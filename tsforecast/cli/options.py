@@ -54,6 +54,10 @@ def task_of(options: Namespace, split: Mapping[str, Any] | None = None, found: C
         ValueError: If both or none of a name and a file are given, or options of a file come with a name.
         FileNotFoundError: If there is no such file.
     """
+    if options.get("irregular"):
+        raise ValueError("--irregular goes with `train issm` and `train gls`")
+    if options.get("horizon"):
+        raise ValueError("--horizon goes with --irregular; regular series have --prediction_length")
     if (options.dataset is None) == (options.data is None):
         raise ValueError(f"expected either --dataset NAME ({', '.join(CATALOG)}) or --data FILE")
     roles = columns(options)

@@ -9,7 +9,7 @@ import torch
 from gluonts.model import Forecast
 from jsonargparse import Namespace
 
-from tsforecast.cli import bulk_options, options, parsers, parsing, runs
+from tsforecast.cli import bulk_options, irregular, options, parsers, parsing, runs
 from tsforecast.cli.memory import check_forecast_memory
 from tsforecast.cli.train import settings
 from tsforecast.data import Columns, ForecastTask, attach_known
@@ -43,6 +43,9 @@ def run(argv: Sequence[str]) -> int:
     levels = bulk_options.levels(chosen.quantiles)
     folder, record = options.trained_run(chosen)
     trained = settings(folder, record)
+    if irregular.is_irregular(record):
+        return irregular.answer("predict", chosen, folder, trained)
+    irregular.refuse_times(chosen)
     length = chosen.prediction_length or record["split"]["prediction_length"]
     if not bulk_options.is_table(chosen):
         if chosen.known is not None:

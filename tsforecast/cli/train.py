@@ -15,7 +15,7 @@ from jsonargparse import ArgumentParser, Namespace
 from lightning.pytorch.callbacks import LambdaCallback, ModelCheckpoint, Timer
 from lightning.pytorch.loggers import CSVLogger
 
-from tsforecast.cli import options, parsing, recipes, runs
+from tsforecast.cli import irregular, options, parsing, recipes, runs
 from tsforecast.cli.choices import choices, tell
 from tsforecast.cli.data_options import COLUMNS, add_data
 from tsforecast.cli.epochs import progress
@@ -49,7 +49,9 @@ _RUN = (
     "threads",
     "validation",
 )
-_DATA = ("dataset", "data", "freq", "prediction_length", "windows", "unit", "drop_unusable")
+_DATA = (
+    "dataset", "data", "freq", "prediction_length", "irregular", "horizon", "windows", "unit", "drop_unusable",
+)  # fmt: skip
 
 
 def parser() -> ArgumentParser:
@@ -170,6 +172,8 @@ def run(argv: Sequence[str]) -> int:
         folder = Path(resume)
         record = runs.read_record(folder, "train")
         _refuse_changes(command, parsed, record["model"])
+        if irregular.is_irregular(record) and not runs.finished(folder):
+            raise ValueError(f"{folder} is a run of `train --irregular`, which can not go on; start it again")
         if runs.finished(folder):
             log.info("%s is finished already; `%s %s` scores it", folder, parsing.typed("evaluate"), folder)
             return 0
@@ -183,6 +187,9 @@ def run(argv: Sequence[str]) -> int:
             raise ValueError(f"{folder} was moved, but its checkpoints name files in {record['folder']}; move it back")
         with runs.hold(folder):
             return _train(folder, record, chosen, task, runs.last_checkpoint(folder))
+    if chosen.get("irregular"):
+        defaults = vars(command.parse_args([parsed.model])[parsed.model])
+        return irregular.train(parsed.model, chosen, defaults, argv, config)
     model, selection = parsed.model, None
     with collected_notes() as notes:
         task = options.task_of(chosen)

@@ -17,6 +17,7 @@ log = logging.getLogger(__name__)
 
 _INSPECTED = 100  # series that the frequency is inferred from, the longest ones
 _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+_IRREGULAR = "or keep the times as they are: `train issm --irregular`, or `tsforecast.IrregularEstimator`"
 _DAY = 86_400_000_000_000  # nanoseconds
 
 
@@ -119,7 +120,7 @@ def grid_steps(table: Table, stamps: Stamps, bounds: NDArray[np.int64], freq: st
         raise ValueError(
             f"{_place(table, row)}: {_show(stamps[row])} is no whole number of steps of frequency {freq!r} behind the "
             f"first time stamp of its series, {_show(stamps[first[row]])}; correct it, resample the series to regular "
-            f"steps, or give the right {option('freq')}"
+            f"steps, or give the right {option('freq')}; {_IRREGULAR}"
         )
     steps = distance // size
     _refuse_collisions(table, stamps, steps, first, freq)

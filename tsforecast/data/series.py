@@ -86,7 +86,7 @@ def series_of(
     steps = grid_steps(table, stamps, bounds, freq)
     targets = np.stack([numbers(table, name) for name in columns.targets])
     covariates = [numbers(table, name, gaps=False) for name in columns.covariates]
-    static, categories = _static(table, bounds, categories)
+    static, categories = static_features(table, bounds, categories)
     # Without its cells, which messages do not need and would keep in memory.
     ends, entries = replace(table, frame=table.frame[[]]), []
     for index, item in enumerate(items):
@@ -121,7 +121,7 @@ def _on_grid(
     }
 
 
-def _static(
+def static_features(
     table: Table, bounds: NDArray[np.int64], categories: Mapping[str, Sequence[str]] | None
 ) -> tuple[dict[str, NDArray[Any]], dict[str, list[str]]]:
     """Static features by field, each of shape (series, feature), and the names behind the codes."""

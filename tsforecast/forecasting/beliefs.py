@@ -156,7 +156,7 @@ def save_beliefs(path: str | Path, beliefs: Iterable[LiveBelief], net: AbstractF
             "item_id": known.item_id,
             "end": known.end.ordinal,
             "freq": known.end.freqstr,
-            "belief": _plain(known.belief),
+            "belief": plain_belief(known.belief),
             "static": {name: torch.as_tensor(values) for name, values in known.static.items()},
             "begun": known.begun,
             "exponents": list(known.exponents),
@@ -185,7 +185,7 @@ def load_beliefs(path: str | Path, net: AbstractForecaster) -> dict[str, LiveBel
         raise ValueError(f"{path} has format {version!r}, this version of tsforecast reads format {FORMAT}")
     if payload.get("signature") != signature(net):
         raise ValueError(f"{path} holds beliefs of another model; filter the history again with this one")
-    like = _plain(any_belief(net))
+    like = plain_belief(any_belief(net))
     try:
         known = [_read_row(row, like, net) for row in payload["beliefs"]]
     except (KeyError, TypeError, AttributeError, ValueError, ArithmeticError) as error:
@@ -246,24 +246,25 @@ def _read_row(row: Any, like: dict[str, Any], net: AbstractForecaster) -> LiveBe
     if not all(type(power) is int and abs(power) < _LARGEST_EXPONENT for power in exponents):
         raise ValueError(f"series {item!r:.80}: expected powers of two, got {exponents!r:.80}")
     values = {name: numbers.cpu().numpy() for name, numbers in static.items()}
-    return LiveBelief(item, end, _belief(belief), values, begun, tuple(exponents))
+    return LiveBelief(item, end, belief_of(belief), values, begun, tuple(exponents))
 
 
-def _plain(record: Any) -> Any:
+def plain_belief(record: Any) -> Any:
     """Return records as dictionaries of tensors."""
     if isinstance(record, tuple):
-        return {str(number): _plain(part) for number, part in enumerate(record)}
+        return {str(number): plain_belief(part) for number, part in enumerate(record)}
     if isinstance(record, Belief | Series | ParticleState | BankState | PoolState | Gaussian):
-        return {field.name: _plain(getattr(record, field.name)) for field in fields(record)}
+        return {field.name: plain_belief(getattr(record, field.name)) for field in fields(record)}
     return record
 
 
-def _belief(plain: dict[str, Any]) -> Belief:
+def belief_of(plain: dict[str, Any]) -> Belief:
+    """Return the belief that `plain_belief` has made plain."""
     state, series = plain["state"], Series(**plain["series"])
     if "mean" in state:
         return Belief(**{**plain, "state": Gaussian(**state), "series": series})
     if "members" in state:
-        members = tuple(_belief(one) for one in state["members"].values())
+        members = tuple(belief_of(one) for one in state["members"].values())
         return Belief(**{**plain, "state": PoolState(members), "series": series})
     if "states" in state:
         states = tuple(Gaussian(**one) for one in state["states"].values())

@@ -55,9 +55,9 @@ def write_parts(folder: Path, net: torch.nn.Module, preparation: Any, predictor:
     record = {
         "tsforecast_format": FORMAT,
         "model": names[type(net)],
-        "hyperparameters": _plain(net.hyperparameters),
-        "preparation": _plain(preparation.__init_args__),  # pyright: ignore[reportAttributeAccessIssue]
-        "predictor": _plain(dict(predictor)),
+        "hyperparameters": plain(net.hyperparameters),
+        "preparation": plain(preparation.__init_args__),  # pyright: ignore[reportAttributeAccessIssue]
+        "predictor": plain(dict(predictor)),
     }
     save_tensors(net.state_dict(), folder / WEIGHTS)
     with replace_file(folder / RECORD) as temporary:
@@ -83,10 +83,10 @@ def read_parts(
         raise FileNotFoundError(f"expected a saved predictor in {folder}: there is no {path}")
     record = _checked_record(path)
     model = MODELS[record["model"]]
-    _check_arguments(path, "hyperparameters", record["hyperparameters"], model.__name__, options_of(model))
-    _check_arguments(path, "preparation", record["preparation"], "Prepare", declared(Prepare))
+    check_arguments(path, "hyperparameters", record["hyperparameters"], model.__name__, options_of(model))
+    check_arguments(path, "preparation", record["preparation"], "Prepare", declared(Prepare))
     kept = {name: parameter for name, parameter in declared(predictor).items() if name not in NOT_SAVED}
-    _check_arguments(path, "predictor", record["predictor"], predictor.__name__, kept)
+    check_arguments(path, "predictor", record["predictor"], predictor.__name__, kept)
     weights = load_tensors(folder / WEIGHTS, device)
     try:
         with torch.device("meta"):  # sizes beyond any memory cost nothing there
@@ -130,7 +130,7 @@ def declared(cls: type) -> dict[str, inspect.Parameter]:
     return {name: parameter for name, parameter in parameters.items() if name != "self"}
 
 
-def _check_arguments(path: Path, part: str, values: Any, taker: str, parameters: Mapping[str, Any]) -> None:
+def check_arguments(path: Path, part: str, values: Any, taker: str, parameters: Mapping[str, Any]) -> None:
     """Refuses arguments that a constructor does not declare, lacks, or declares with another type.
 
     Args:
@@ -153,12 +153,12 @@ def _check_arguments(path: Path, part: str, values: Any, taker: str, parameters:
             raise ValueError(f"{path}, {part}: {name} is missing")
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Return the value as JSON stores it."""
     if isinstance(value, Mapping):
-        return {str(name): _plain(member) for name, member in value.items()}
+        return {str(name): plain(member) for name, member in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(member) for member in value]
+        return [plain(member) for member in value]
     return value.item() if isinstance(value, np.generic) else value
 
 

@@ -116,6 +116,20 @@ class ExactInference(AbstractInference[AbstractLinearDynamics]):
         emitted = [at(time)[1].sample(state, generator) for time, state in enumerate(states)]
         return self.units.in_units(torch.stack(emitted), location, scale, known_past(batch))
 
+    def smoothed(self, batch: Batch) -> tuple[Gaussian, Gaussian]:
+        """Return what is known of every step of the batch's past, given all of it.
+
+        Returns:
+            Beliefs over the states (time, series, state), and over what an observation there is, noise included, (time,
+            series, target). Both are in scaled units.
+        """
+        time_slice = self.slice_of(batch, "past")
+        model = self.dynamics.linear(time_slice, Series.of(batch))
+        states = kalman.smooth(model.system, model.prior, *scaled(time_slice, *self.scale_of(batch))).states
+        at = model.system.by_step()
+        steps = [at(time)[1].marginal(map_tensors(lambda x, t=time: x[t], states)) for time in range(len(states.mean))]
+        return states, Gaussian(torch.stack([y.mean for y in steps]), torch.stack([y.cov for y in steps]))
+
     def decompose(self, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
         """Return the smoothed components of the batch's past, see `Structure.parts_of`."""
         structure = self.named_structure()

@@ -1,0 +1,80 @@
+"""`train --irregular` and what other commands do with its run."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tsforecast.cli import main
+
+pytestmark = pytest.mark.usefixtures("unchecked_module")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("irregular")
+    rng = np.random.default_rng(0)
+    parts = []
+    for k in range(2):
+        minutes = np.sort(rng.integers(0, 10 * 1440, 80))
+        level = 5 + k + np.sin(minutes / 1440 * 2 * np.pi)
+        stamps = pd.Timestamp("2024-03-01") + pd.to_timedelta(minutes, unit="min")
+        parts.append(pd.DataFrame({"probe": f"p{k}", "at": stamps, "pH": level + 0.1 * rng.standard_normal(80)}))
+    pd.concat(parts).to_csv(folder / "ph.csv", index=False)
+    pd.DataFrame({"probe": ["p1", "p1"], "at": ["2024-03-03 07:30:00.5", "2024-03-20"]}).to_csv(folder / "at.csv")
+    assert train(folder, "--output", str(folder / "run")) == 0
+    return folder
+
+
+def train(folder, *more) -> int:
+    few = ["--max_epochs=1", "--num_batches_per_epoch=2", "--context_length=20"]
+    table = ["--data", str(folder / "ph.csv"), "--target", "pH", "--item", "probe", "--timestamp", "at"]
+    return main(["train", "issm", *table, "--irregular", "--horizon=12h", "--windows=2", *few, *more])
+
+
+def test_a_run_is_scored_beside_baselines(made, capsys):
+    assert main(["evaluate", str(made / "run"), "--plot_series=1"]) == 0
+    said = capsys.readouterr().out
+    assert "4 windows of ph, 12 h each" in said
+    scores = json.loads((made / "run" / "scores.json").read_text())["scores"]
+    assert list(scores) == ["issm", "last_value", "whole_past"]
+    assert all(0 <= one["coverage_80"] <= 1 and one["crps"] > 0 for one in scores.values())
+    assert (made / "run" / "plots" / "forecasts.png").stat().st_size > 10_000
+
+
+def test_answers_come_at_any_times(made):
+    run, at = str(made / "run"), str(made / "at.csv")
+    assert main(["predict", run, "--every", "3h", "--quantiles", "0.1,0.9", "--out", str(made / "f.csv")]) == 0
+    ahead = pd.read_csv(made / "f.csv", parse_dates=["timestamp"])
+    assert list(ahead) == ["item_id", "timestamp", "mean", "0.1", "0.9"]
+    assert (ahead["timestamp"].dt.hour % 3 == 0).all()
+    assert len(ahead) == 8
+    assert main(["impute", run, "--at", at, "--quantiles", "0.1,0.9", "--out", str(made / "i.csv")]) == 0
+    inside = pd.read_csv(made / "i.csv", parse_dates=["timestamp"])
+    assert inside["timestamp"].tolist() == [pd.Timestamp("2024-03-03 07:30:00.5"), pd.Timestamp("2024-03-20")]
+    wide = inside["0.9"] - inside["0.1"]
+    assert wide[0] < wide[1]
+    paths = ["--paths", "--num_samples=3", "--every=6h", "--out", str(made / "p.parquet")]
+    assert main(["predict", run, *paths]) == 0
+    assert pd.read_parquet(made / "p.parquet")["path"].nunique() == 3
+
+
+def test_what_does_not_go_together_is_refused(made, capsys):
+    run, out = str(made / "run"), ["--out", str(made / "x.csv")]
+    for arguments, message in (
+        (["predict", run, "--at", str(made / "at.csv"), *out], "expected times behind its last observation"),
+        (["predict", run, "--prediction_length=3", *out], "--prediction_length goes with regular series"),
+        (["predict", run, "--out", str(made / "folder")], "answers into a file"),
+        (["impute", run, "--paths", *out], "--paths goes with predict"),
+        (["evaluate", run, "--adapt", "lofi"], "--adapt does not go with a run of `train --irregular`"),
+        (["train", "bank", "--data", "x.csv", "--irregular"], "--irregular goes with issm or gls, got 'bank'"),
+        (["train", "issm", "--irregular"], "--irregular goes with --data FILE"),
+        (["train", "issm", "--data", "x.csv", "--horizon=1h"], "--horizon goes with --irregular"),
+        (["train", "issm", "--data", "x.csv", "--irregular", "--freq=D"], "--freq does not go with --irregular"),
+    ):
+        assert main(arguments) == 2
+        assert message in capsys.readouterr().err
+    assert train(made, "--components", "weekday", "--output", str(made / "bad")) == 2
+    assert "unknown component 'weekday': in continuous time there are level" in capsys.readouterr().err
+    assert not (made / "bad").exists()

@@ -1,0 +1,205 @@
+"""The estimator and predictor of series with clocks of their own."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from tsforecast import IrregularEstimator, IrregularPredictor
+from tsforecast.core import Gaussian, kalman
+from tsforecast.core.continuous import OrnsteinUhlenbeck, SumSDE, Wiener, over_gaps
+from tsforecast.data.irregular import IrregularTask
+from tsforecast.data.timed_entries import after, before
+from tsforecast.forecasting.timed_beliefs import load_timed, save_timed
+
+HOUR = 3600 * 10**9
+_HALVES = (slice(20), slice(20, None))  # the second begins at the moment at which the first ends
+QUIET = {"max_epochs": 1, "enable_progress_bar": False, "logger": False}
+
+
+def entries(count: int = 3, targets: int = 1) -> list[dict]:
+    rng = np.random.default_rng(0)
+    found = []
+    for k in range(count):
+        times = np.sort(rng.integers(0, 200 * HOUR, 32 + k))
+        times[20] = times[19]  # two observations of one moment
+        target = 10 * (k + 1) + np.sin(times / HOUR / 24 * 2 * np.pi) + 0.1 * rng.standard_normal((targets, len(times)))
+        found.append({"item_id": f"s{k}", "times": times, "target": target if targets > 1 else target[0]})
+    return found
+
+
+def train(model: str = "issm", data=None, **options) -> IrregularPredictor:
+    few = {"context_length": 20, "num_batches_per_epoch": 1, "seed": 0, "trainer_kwargs": QUIET}
+    return IrregularEstimator(model, "1D", **few, **options).train(entries() if data is None else data)
+
+
+@pytest.fixture(scope="module")
+def predictor():
+    return train(components="level+damped_level+day_with_1_harmonic", scaling="none")
+
+
+def times_of(entry: dict, *hours: float) -> dict:
+    return {entry["item_id"]: entry["times"][-1] + np.array([int(h * HOUR) for h in hours])}
+
+
+def test_the_data_choose_components():
+    assert train().net.hyperparameters["components"] == "level+damped_level+day"
+
+
+def test_forecasts_are_those_of_the_filter_by_hand():
+    """Oracle: `kalman` over the gaps, with the parameters of the series read from the model."""
+    predictor = train(components="level+damped_level")
+    entry = entries()[1]
+    asked = times_of(entry, 0.5, 0.5, 30)
+    (forecast,) = predictor.forecast([entry], asked)
+    change, prior, deviation, rate, noise = (
+        predictor.net.dynamics.parameters_of_series(torch.tensor([2]), torch.zeros(1, 0, dtype=torch.long))[0]
+        .detach()
+        .exp()
+    )
+    values = torch.as_tensor(entry["target"])
+    location, scale = values.mean(), values.diff().abs().mean()
+    sde = SumSDE([Wiener(change**2), OrnsteinUhlenbeck(rate, 2 * rate * deviation**2)])
+    every = np.concatenate([entry["times"], asked["s1"]])
+    gaps = torch.as_tensor(np.diff(every, prepend=every[:1]) / predictor.clock.unit)
+    start = Gaussian(torch.zeros(2, dtype=torch.float64), torch.diag(torch.stack([prior, deviation]) ** 2))
+    count, emitted = len(values), noise[None, None] ** 2
+    belief = kalman.filter(over_gaps(sde, gaps[:count], emitted), start, ((values - location) / scale)[:, None]).belief
+    _, expected = kalman.forecast(over_gaps(sde, gaps[count:], emitted), belief, 3)
+    mean, deviation = expected.mean[:, 0] * scale + location, expected.cov[:, 0, 0].sqrt() * scale
+    np.testing.assert_allclose(forecast.mean[:, 0], mean, rtol=1e-9)
+    spread = forecast.quantiles([0.975])[0, :, 0] - forecast.mean[:, 0]
+    np.testing.assert_allclose(spread, 1.959963984540054 * deviation, rtol=1e-9)
+
+
+@pytest.mark.parametrize("model", ["issm", "gls"])
+def test_beliefs_that_are_updated_forecast_like_the_whole_past(model, tmp_path):
+    """Also through a file, one observation at a time, from between two of one moment. Scales would differ."""
+    predictor = train(model, scaling="none")
+    past = entries()
+    early, late = ([{**e, "times": e["times"][part], "target": e["target"][part]} for e in past] for part in _HALVES)
+    save_timed(tmp_path / "beliefs.pt", predictor.filter(early).values(), predictor.net)
+    moved = load_timed(tmp_path / "beliefs.pt", predictor.net)
+    for k in range(len(late[0]["times"])):
+        one = {**late[0], "times": late[0]["times"][k : k + 1], "target": late[0]["target"][k : k + 1]}
+        moved = predictor.update(moved, [one])
+    moved = predictor.update(moved, late[1:])
+    asked = {entry["item_id"]: entry["times"][-1] + np.arange(1, 4) * HOUR for entry in past}
+    expected = {f.item_id: f.quantiles([0.1, 0.9]) for f in predictor.forecast(past, asked)}
+    for found in predictor.forecast_from(moved, asked):
+        np.testing.assert_allclose(found.quantiles([0.1, 0.9]), expected[found.item_id], rtol=1e-9)
+
+
+def test_interpolation_is_a_forecast_where_nothing_comes_after(predictor):
+    entry = entries()[0]
+    asked = times_of(entry, 1, 5.5)
+    (ahead,), (inside,) = predictor.forecast([entry], asked), predictor.interpolate([entry], asked)
+    np.testing.assert_allclose(inside.quantiles([0.1, 0.9]), ahead.quantiles([0.1, 0.9]), rtol=1e-8)
+
+
+def test_interpolation_knows_both_sides(predictor):
+    """It is surer between its neighbours than the forecast from the left, and least sure before the beginning."""
+    entry = entries()[0]
+    time = int(entry["times"][25])
+    left = before(entry, time - 1)
+    right = after(entry, time)
+    gap = {
+        **entry,
+        "times": np.append(left["times"], right["times"]),
+        "target": np.append(left["target"], right["target"]),
+    }
+    asked = {"s0": np.array([entry["times"][0] - HOUR, left["times"][-1], time])}
+    (inside,) = predictor.interpolate([gap], asked)
+    (ahead,) = predictor.forecast([left], {"s0": asked["s0"][2:]})
+    wide = lambda f: (f.quantiles([0.9]) - f.quantiles([0.1]))[0, :, 0]  # noqa: E731
+    assert wide(inside)[2] < wide(ahead)[0]
+    assert wide(inside)[0] > wide(inside)[1]
+
+
+def test_paths_have_the_exact_distribution(predictor):
+    entry, count = entries()[0], 4000
+    (forecast,) = predictor.forecast([entry], times_of(entry, 3, 9), num_samples=count)
+    frame = forecast.path_frame()
+    assert len(frame) == 2 * count
+    mean = frame.groupby("timestamp")["value"].mean().to_numpy()
+    error = frame.groupby("timestamp")["value"].std().to_numpy() / np.sqrt(count)
+    assert (np.abs(mean - forecast.mean[:, 0]) < 4 * error).all()
+
+
+def test_components_add_up_to_the_level_of_observations(predictor):
+    frame = predictor.components_frame(entries())
+    assert set(frame["component"]) == {"level", "damped_level", "day_with_1_harmonic"}
+    fit = frame[frame["item_id"] == "s2"].groupby("timestamp")["mean"].sum()
+    assert abs(fit.median() - 30) < 1
+
+
+@pytest.mark.parametrize(("model", "targets"), [("issm", 1), ("gls", 2)])
+def test_frames_come_from_tables_and_saved_predictors(model, targets, tmp_path):
+    names = [f"y{k}" for k in range(targets)]
+    parts = [
+        pd.DataFrame({"item_id": e["item_id"], "timestamp": e["times"].astype("datetime64[ns]"), "kind": "x"}).assign(
+            **dict(zip(names, np.atleast_2d(e["target"]), strict=True))
+        )
+        for e in entries(targets=targets)
+    ]
+    table = pd.concat(parts)
+    columns = {"target": names, "static_categories": "kind"}
+    few = {"context_length": 20, "num_batches_per_epoch": 1, "seed": 0, "trainer_kwargs": QUIET}
+    predictor = IrregularEstimator(model, "6h", **few).train(table, columns)
+    frame = predictor.predict_frame(table, every="2h")
+    assert list(frame) == [
+        "item_id",
+        "timestamp",
+        *(["target"] if targets > 1 else []),
+        "mean",
+        *map(str, [k / 10 for k in range(1, 10)]),
+    ]
+    assert (frame["timestamp"].dt.hour % 2 == 0).all()
+    assert len(frame) == 3 * 3 * targets
+    predictor.save(tmp_path / "saved")
+    again = IrregularPredictor.load(tmp_path / "saved")
+    pd.testing.assert_frame_equal(again.predict_frame(table, every="2h"), frame)
+    pd.testing.assert_frame_equal(
+        again.interpolate_frame(table, at=frame["timestamp"][:2]).drop_duplicates(),
+        predictor.interpolate_frame(table, at=frame["timestamp"][:2]).drop_duplicates(),
+    )
+
+
+def test_what_cannot_be_answered_is_said(predictor, tmp_path):
+    past = entries()
+    inside = {"s0": past[0]["times"][-1:]}
+    with pytest.raises(ValueError, match=r"series 's0': expected times behind its last observation.*interpolate"):
+        list(predictor.forecast(past, inside))
+    beliefs = predictor.filter(past)
+    with pytest.raises(ValueError, match=r"series 's0'.*time goes back"):
+        predictor.update(beliefs, [{"item_id": "s0", "times": past[0]["times"][:1], "target": [1.0]}])
+    with pytest.raises(ValueError, match="there is no series 'x' in the data"):
+        predictor.times_of(past, pd.DataFrame({"item_id": ["x"], "timestamp": ["2024-01-01"]}))
+    with pytest.raises(ValueError, match="expected at or every, got both"):
+        predictor.times_of(past, ["2024-01-01"], "1h")
+    with pytest.raises(ValueError, match="there is no multiple of 2 days"):
+        predictor.times_of([past[0] | {"times": past[0]["times"] - past[0]["times"][-1] + 1}], every="2D")
+    with pytest.raises(ValueError, match="unknown component 'hours': in continuous time there are level"):
+        IrregularEstimator(components="hours")
+    with pytest.raises(ValueError, match="expected model to be one of issm, gls, got 'sgls'"):
+        IrregularEstimator("sgls")
+    alone = IrregularTask("x", 1, 1, 0, [{"item_id": "a", "times": np.array([3, 3]), "target": np.array([1.0, 2.0])}])
+    with pytest.raises(ValueError, match="no series has observations at two times"):
+        IrregularEstimator(horizon=1).train(alone)
+    save_timed(tmp_path / "b.pt", beliefs.values(), predictor.net)
+    with pytest.raises(ValueError, match="beliefs of another model"):
+        load_timed(tmp_path / "b.pt", train("gls").net)
+
+
+def test_a_saved_predictor_that_is_damaged_is_refused(predictor, tmp_path):
+    predictor.save(tmp_path / "p")
+    record = tmp_path / "p" / "irregular.json"
+    text = record.read_text()
+    record.write_text(text.replace('"horizon": 86400000000000', '"horizon": "long"'))
+    with pytest.raises(ValueError, match="is damaged: horizon not as expected"):
+        IrregularPredictor.load(tmp_path / "p")
+    record.write_text(text.replace("day_with_1_harmonic", "day_with_2_harmonics"))
+    with pytest.raises(ValueError, match=r"holds no readable predictor.*do not fit"):
+        IrregularPredictor.load(tmp_path / "p")
+    with pytest.raises(FileNotFoundError, match="expected a saved predictor"):
+        IrregularPredictor.load(tmp_path / "none")

@@ -1,0 +1,289 @@
+"""Runs on series with clocks of their own: what `train --irregular` makes, and what other commands do with it."""
+
+import json
+import logging
+import shlex
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import numpy as np
+import pandas as pd
+import torch
+from jsonargparse import Namespace
+from lightning.pytorch.callbacks import Timer
+from lightning.pytorch.loggers import CSVLogger
+
+from tsforecast.cli import bulk_options, options, parsing, runs
+from tsforecast.cli.epochs import progress
+from tsforecast.cli.run_log import collected_notes, log_file
+from tsforecast.data.dataframes import as_lists
+from tsforecast.data.files import replace_file, replace_together
+from tsforecast.data.frame_files import write_frames
+from tsforecast.data.irregular import IrregularTask, fingerprint, in_words, read_irregular
+from tsforecast.data.timed_entries import after, before
+from tsforecast.evaluation.timed import forecast_quantiles, score_timed, timed_baselines
+from tsforecast.forecasting.irregular import IrregularEstimator
+from tsforecast.forecasting.irregular_predictor import IrregularPredictor
+from tsforecast.forecasting.timed_forecast import TimedForecast
+from tsforecast.models import DATA_DECIDED, options_of
+from tsforecast.models.continuous import TIMED
+from tsforecast.plots import colour_of, plot_learning_curve, save_figure
+from tsforecast.plots.timed import TIMED_LEVELS, plot_timed
+from tsforecast.progress import is_watched
+
+log = logging.getLogger(__name__)
+
+# Options of `train` that mean the same for series with clocks of their own, beside those of the model.
+_TAKEN = (
+    "config", "output", "seed", "max_epochs", "gradient_clip_val", "threads", "data", "irregular", "horizon", "windows",
+    "unit", "context_length", "batch_size", "num_batches_per_epoch", "item", "timestamp", "target", "static_categories",
+    "timestamp_format", "decimal", "wide",
+)  # fmt: skip
+_OF_ESTIMATOR = ("context_length", "batch_size", "num_batches_per_epoch")
+_REPORT = ("scores.json", "scores.csv", "per_series.csv", "plots")
+_DRAWN = 4  # series in a picture
+_SHOWN = 2.0  # times of the test part before it, in a picture
+
+
+def train(
+    model: str,
+    chosen: Namespace,
+    defaults: Mapping[str, Any],
+    argv: Sequence[str],
+    config: Callable[[str, Namespace], str],
+) -> int:
+    """Trains a model in continuous time.
+
+    Args:
+        model: Its name.
+        chosen: Options of `train MODEL`.
+        defaults: What these are if nobody says anything.
+        argv: Arguments of the command.
+        config: Makes the contents of config.yaml of a model and its options.
+
+    Raises:
+        ValueError: If the model or an option does not go with --irregular, or data are not as expected.
+        FileNotFoundError: If there is no such file.
+    """
+    if model not in TIMED:
+        raise ValueError(f"--irregular goes with {' or '.join(TIMED)}, got {model!r}")
+    if chosen.data is None:
+        raise ValueError("--irregular goes with --data FILE")
+    own = {name: each for name, each in options_of(TIMED[model]).items() if name not in {*DATA_DECIDED, "unit"}}
+    for name, value in vars(chosen).items():
+        if name not in (*_TAKEN, *own) and value != defaults.get(name):
+            raise ValueError(f"--{name} does not go with --irregular")
+    typed = {word.split("=")[0].removeprefix("--") for word in argv if word.startswith("--")}
+    for name, parameter in own.items():  # some defaults are others than those of regular models
+        if name in chosen and not {name, "config"} & typed:
+            chosen[name] = "auto" if name == "components" else parameter.default
+    with collected_notes() as notes:
+        task = _task(chosen)
+        folder = Path(chosen.output) if chosen.output else runs.default_folder(model, task.name)
+    record = _record(model, folder, task, argv)
+    with runs.hold(folder):
+        runs.create(folder, config(model, chosen), record)
+        try:
+            return _train(model, folder, chosen, own, task, record, notes)
+        except (Exception, KeyboardInterrupt):  # nothing to go on with: the name is free again
+            shutil.rmtree(folder)
+            raise
+
+
+def _train(
+    model: str,
+    folder: Path,
+    chosen: Namespace,
+    own: Iterable[str],
+    task: IrregularTask,
+    record: dict[str, Any],
+    notes: Any,
+) -> int:
+    """Trains, and completes the run folder."""
+    if chosen.threads:
+        torch.set_num_threads(chosen.threads)
+    given = {name: chosen[name] for name in (*_OF_ESTIMATOR, *own) if name in chosen and chosen[name] is not None}
+    if model != "issm":
+        given.pop("components", None)
+    with log_file(folder / "train.log", notes):
+        log.info("%s: %s on %s, %d series with clocks of their own", folder, model, task.name, len(task.entries))
+        timer = Timer(verbose=False)
+        trainer = {
+            "max_epochs": chosen.max_epochs,
+            "gradient_clip_val": chosen.gradient_clip_val or None,
+            "default_root_dir": folder.resolve(),
+            "logger": CSVLogger(folder.resolve(), name=runs.EPOCHS, version="", flush_logs_every_n_steps=1),
+            "callbacks": [timer, progress(chosen.max_epochs)],
+            "enable_progress_bar": is_watched(),
+            "log_every_n_steps": 1,
+        }
+        pl.seed_everything(chosen.seed, verbose=False)
+        estimator = IrregularEstimator(model, task.horizon, seed=chosen.seed, trainer_kwargs=trainer, **given)
+        predictor = estimator.train(task)
+        metrics = runs.keep_metrics(folder)
+        save_figure(plot_learning_curve(metrics, title=f"{model}, {task.name}"), folder / "learning_curve.png")
+        seconds = round(timer.time_elapsed(), 1)
+        components = predictor.net.hyperparameters.get("components")
+        record = record | {"epochs": len(metrics), "seconds": seconds, "components": components}
+        runs.write_record(folder, record)
+        predictor.save(folder / runs.PREDICTOR)
+        log.info("%s: finished after %.0f s; `%s %s` scores it", folder, seconds, parsing.typed("evaluate"), folder)
+    return 0
+
+
+def _task(chosen: Namespace, record: Mapping[str, Any] | None = None) -> IrregularTask:
+    """The series that the options choose, split as a run has found it before."""
+    known = {} if record is None else record["irregular"]
+    found = None if record is None else runs.columns_of_run(dict(record))
+    return read_irregular(
+        Path(chosen.data),
+        known.get("horizon", chosen.get("horizon")),
+        known.get("windows", chosen.get("windows")),
+        columns=options.columns(chosen, found),
+        categories=None if record is None else record["categories"] or None,
+    )
+
+
+def _record(model: str, folder: Path, task: IrregularTask, argv: Sequence[str]) -> dict[str, Any]:
+    """Return the contents of run.json; `split` is what readers of any run expect."""
+    return {
+        "format": runs.FORMAT,
+        "model": model,
+        "dataset": task.name,
+        "split": {"freq": f"{task.unit}ns", "prediction_length": 1, "windows": task.windows},
+        "irregular": {"unit": task.unit, "horizon": task.horizon, "windows": task.windows},
+        "series": len(task.entries),
+        "categories": task.categories,
+        "columns": None if task.columns is None else as_lists(task.columns),
+        "fingerprint": fingerprint(task),
+        "command": shlex.join(["tsforecast", "train", *argv]),
+        "versions": runs.versions(),
+        "commit": runs.commit(),
+        "folder": str(folder.resolve()),
+    }
+
+
+def is_irregular(record: Mapping[str, Any]) -> bool:
+    """Whether a run is one of series with clocks of their own.
+
+    Raises:
+        ValueError: If its record is damaged.
+    """
+    known = record.get("irregular")
+    if known is None:
+        return False
+    if not isinstance(known, dict) or not all(type(known.get(n)) is int for n in ("unit", "horizon", "windows")):
+        raise ValueError(f"the record of the run is damaged: expected unit, horizon and windows, got {known!r:.80}")
+    return True
+
+
+def refuse_times(chosen: Namespace) -> None:
+    """Refuses options of times for a run on a regular grid.
+
+    Raises:
+        ValueError: If there are any.
+    """
+    for name in ("at", "every"):
+        if chosen[name] is not None:
+            raise ValueError(f"--{name} goes with a run of `train --irregular`; this one forecasts steps of its grid")
+
+
+def answer(command: str, chosen: Namespace, folder: Path, trained: Namespace) -> int:
+    """Writes forecasts (`predict`) or interpolation (`impute`) at any times into a file.
+
+    Args:
+        command: Which of them.
+        chosen: Its options.
+        folder: Of the run.
+        trained: Options of its training.
+
+    Raises:
+        ValueError: If an option does not go with such a run, or data or times are not as expected.
+        FileNotFoundError: If a file is missing.
+    """
+    if not bulk_options.is_table(chosen):
+        raise ValueError("a run of `train --irregular` answers into a file: expected --out FILE.csv or FILE.parquet")
+    given = {"known": None, "prediction_length": None, "start": "common"}
+    for name, default in given.items():
+        if name in chosen and chosen[name] != default:
+            raise ValueError(f"--{name} goes with regular series; give times by --at FILE or --every TIME")
+    predictor = IrregularPredictor.load(folder / runs.PREDICTOR)
+    columns = options.columns(chosen, predictor.roles)
+    entries = predictor.read(chosen.data or trained.data, columns)
+    times = predictor.times_of(entries, chosen.at, chosen.every, inside=command == "impute")
+    levels, out = bulk_options.levels(chosen.quantiles), Path(chosen.out)
+    if command == "impute":
+        if chosen.paths:
+            raise ValueError("--paths goes with predict: interpolation of a run of `train --irregular` has quantiles")
+        answers = predictor.interpolate(entries, times)
+    else:
+        answers = predictor.forecast(entries, times, chosen.num_samples if chosen.paths else 0, chosen.seed)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    frames = (a.path_frame() if chosen.paths else a.frame(levels, predictor.targets) for a in answers)
+    write_frames(frames, out)
+    log.info("%s: %d series, %d times", out, len(times), sum(map(len, times.values())))
+    return 0
+
+
+def evaluate(chosen: Namespace, folder: Path, record: Mapping[str, Any], trained: Namespace) -> int:
+    """Scores a run on its test windows beside baselines, into its folder.
+
+    Raises:
+        ValueError: If there are no test windows, or an option does not go with such a run.
+    """
+    for name in ("adapt", "inspect", "marks", "out"):
+        if chosen[name] is not None:
+            raise ValueError(f"--{name} does not go with a run of `train --irregular`")
+    if record["irregular"]["windows"] == 0:
+        raise ValueError(f"the data of {folder} have no test windows; train with --windows of at least 1 to score it")
+    predictor, task = IrregularPredictor.load(folder / runs.PREDICTOR), _task(trained, record)
+    if fingerprint(task) != record["fingerprint"]:
+        log.warning("the data have changed since %s was trained", folder)
+    pairs = task.test()
+    scores = {record["model"]: score_timed(pairs, forecast_quantiles(predictor, pairs))}
+    if chosen.baselines != "none":
+        for name, quantiles in timed_baselines(task).items():
+            scores[name] = score_timed(pairs, (quantiles(past, label["times"]) for past, label in pairs))
+    table = pd.DataFrame({name: one.overall for name, one in scores.items()}).T.rename_axis("model")
+    with replace_together(folder, _REPORT) as report:
+        with replace_file(report / "scores.json") as temporary:
+            found = {"dataset": task.name, "windows": len(pairs), "scores": {n: s.overall for n, s in scores.items()}}
+            temporary.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        with replace_file(report / "scores.csv") as temporary:
+            table.to_csv(temporary)
+        with replace_file(report / "per_series.csv") as temporary:
+            pd.concat({n: s.per_series for n, s in scores.items()}, names=["model"]).to_csv(temporary)
+        if chosen.plot_series > 0:
+            save_figure(_picture(predictor, task, record["model"], chosen.plot_series), report / "plots/forecasts.png")
+    shown = table[["crps", "nd", "mse", "coverage_50", "coverage_80", "coverage_95"]]
+    sys.stdout.write(f"{len(pairs)} windows of {task.name}, {in_words(task.horizon)} each\n")
+    sys.stdout.write(shown.map("{:.4g}".format).to_string() + "\n")
+    return 0
+
+
+def _picture(predictor: IrregularPredictor, task: IrregularTask, model: str, count: int) -> Any:
+    """The test windows of some series, from each one's past alone."""
+    entries = task.entries[: min(count, _DRAWN)]
+    answers, since, held_out = {}, {}, {}
+    for entry in entries:
+        item, origins = entry["item_id"], task.origins(entry)
+        since[item] = int(origins[0] - _SHOWN * task.windows * task.horizon)
+        held_out[item] = after(entry, origins[0])
+        pairs = []
+        for origin in origins:
+            times = origin + np.linspace(0, task.horizon, 61, dtype=np.int64)[1:]
+            pairs.append((before(entry, origin), {"item_id": item, "times": times}))
+        answers[item] = [_frame(forecast) for forecast in predictor.forecast_windows(pairs)]
+    pasts = [before(entry, task.origins(entry)[0]) for entry in entries]
+    title = f"{model} on {task.name}: forecasts of {in_words(task.horizon)}, each from all before it"
+    label = task.targets[0] if len(task.targets) == 1 else ""
+    return plot_timed(pasts, answers, since=since, held_out=held_out, colour=colour_of(model), label=label, title=title)
+
+
+def _frame(forecast: TimedForecast) -> pd.DataFrame:
+    frame = forecast.frame(TIMED_LEVELS)
+    return frame.query("target == '0'") if "target" in frame else frame

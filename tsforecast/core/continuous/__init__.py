@@ -1,0 +1,26 @@
+"""Linear stochastic differential equations: components and dense systems in continuous time, discretised exactly."""
+
+from tsforecast.core.continuous.components import (
+    DampedTrend,
+    IntegratedWiener,
+    OrnsteinUhlenbeck,
+    Rotations,
+    Wiener,
+)
+from tsforecast.core.continuous.dense import DenseSDE, stable_drift
+from tsforecast.core.continuous.matern import Matern
+from tsforecast.core.continuous.sde import AbstractSDE, SumSDE, over_gaps
+
+__all__ = [
+    "AbstractSDE",
+    "DampedTrend",
+    "DenseSDE",
+    "IntegratedWiener",
+    "Matern",
+    "OrnsteinUhlenbeck",
+    "Rotations",
+    "SumSDE",
+    "Wiener",
+    "over_gaps",
+    "stable_drift",
+]

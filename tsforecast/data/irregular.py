@@ -1,0 +1,286 @@
+"""Series with clocks of their own: time stamps to the nanosecond, any gaps, several observations of one moment.
+
+Data entries are those of `tsforecast.data.timed_entries`.
+"""
+
+import hashlib
+import logging
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from tsforecast.data.cells import numbers, timestamps
+from tsforecast.data.columns import Table, read_table
+from tsforecast.data.reading import MOST_RECORD, check_packed, open_unpacked, parse_json
+from tsforecast.data.roles import Columns
+from tsforecast.data.series import static_features
+from tsforecast.data.timed_entries import after, before, check_timed, median_gap
+from tsforecast.data.wording import listed, option
+
+log = logging.getLogger(__name__)
+
+_LINES = (".jsonl", ".jsonl.gz", ".json", ".json.gz")
+DEFAULT_WINDOWS = 5
+_TEST_SHARE = 0.2  # of the time of the median series, which the test windows take together by default
+
+
+@dataclass(frozen=True)
+class IrregularTask:
+    """Series with clocks of their own, and how the end of each is held out.
+
+    Attributes:
+        name: Name of the data set.
+        unit: Median gap between neighbouring times of a series, in nanoseconds: the unit of time of models.
+        horizon: Time of a forecast, in nanoseconds.
+        windows: Number of test windows of this length at the end of each series; 0 for none.
+        entries: Data entries, see the module; `target` is float64, (time,) or (target, time), NaN where missing.
+        categories: Names behind the codes of `feat_static_cat`, by column.
+        targets: Names of the targets; empty where they are not known.
+        columns: What the columns of the table were found to be; None where the data are no table.
+    """
+
+    name: str
+    unit: int
+    horizon: int
+    windows: int
+    entries: list[dict[str, Any]]
+    categories: dict[str, list[str]] = field(default_factory=dict)
+    targets: tuple[str, ...] = ()
+    columns: Columns | None = None
+
+    @property
+    def train(self) -> list[dict[str, Any]]:
+        """The entries without the test part."""
+        return [before(entry, self.origins(entry)[0]) for entry in self.entries] if self.windows else self.entries
+
+    def origins(self, entry: Mapping[str, Any]) -> list[int]:
+        """Return the times at which the test windows of a series begin, in nanoseconds."""
+        last = int(entry["times"][-1])
+        return [last - (self.windows - k) * self.horizon for k in range(self.windows)]
+
+    def test(self) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+        """Return pairs of a past and what was observed within the horizon after it; windows without any are left out.
+
+        Raises:
+            ValueError: If the task has no test windows.
+        """
+        if not self.windows:
+            raise ValueError(f"the task {self.name!r} has no test windows (windows=0)")
+        pairs = []
+        for entry in self.entries:
+            for origin in self.origins(entry):
+                label = after(before(entry, origin + self.horizon), origin)
+                if len(label["times"]):
+                    pairs.append((before(entry, origin), label))
+        return pairs
+
+
+def read_irregular(
+    source: str | Path | pd.DataFrame | Iterable[Mapping[str, Any]],
+    horizon: str | int | None = None,
+    windows: int | None = None,
+    *,
+    columns: Columns | None = None,
+    categories: Mapping[str, Sequence[str]] | None = None,
+    name: str | None = None,
+) -> IrregularTask:
+    """Reads series whose time stamps need no grid.
+
+    Rows may come in any order; rows without a value are left out; equal time stamps are several observations of one
+    moment. Time stamps with an offset become UTC.
+
+    Args:
+        source: A CSV or Parquet file, or a DataFrame, in the forms of `tsforecast.data.read_task`; JSON lines with
+            `item_id`, `times` (nanoseconds, or text) and `target`; or data entries.
+        horizon: Time of a forecast, such as "6h", or nanoseconds; None for a share of the time of the median series, so
+            that all test windows are a fifth of it.
+        windows: Number of test windows; None for five.
+        columns: What the columns are; found by their names where left open.
+        categories: Values of the static categories that a model was trained with; None for those of the table.
+        name: Of the data; None for that of the file.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If a cell, a time stamp, a static column or an option is not as expected.
+    """
+    columns = columns or Columns()
+    path = source if isinstance(source, str | Path) else None
+    if path is not None and str(path).endswith(_LINES):
+        found = check_timed(_lines(Path(path)))
+        task = IrregularTask(Path(path).name.split(".")[0], 1, 1, 0, found)
+    elif path is not None or isinstance(source, pd.DataFrame):
+        task = _of_table(read_table(source if path is None else Path(path), columns), categories)  # pyright: ignore
+    else:
+        task = IrregularTask("data", 1, 1, 0, check_timed(source))  # pyright: ignore[reportArgumentType]
+    task = replace(task, unit=median_gap(task.entries), name=name or task.name)
+    return _with_windows(task, horizon, windows)
+
+
+def _with_windows(task: IrregularTask, horizon: str | int | None, windows: int | None) -> IrregularTask:
+    """The task with a horizon and test windows, by the rule of `read_irregular` where they are None."""
+    windows = DEFAULT_WINDOWS if windows is None else windows
+    if windows < 0:
+        raise ValueError(f"expected {option('windows')} of at least 0, got {windows}")
+    spans = np.array([int(entry["times"][-1] - entry["times"][0]) for entry in task.entries])
+    if horizon is None:
+        length = max(int(_TEST_SHARE * float(np.median(spans)) / max(windows, 1)), task.unit)
+        log.info("%s: horizon %s by default", task.name, in_words(length))
+    else:
+        length = horizon if isinstance(horizon, int) else nanoseconds(horizon, "horizon")
+    task = replace(task, horizon=length, windows=windows)
+    short = [str(entry["item_id"]) for entry in task.entries if windows and entry["times"][0] > task.origins(entry)[0]]
+    if short:
+        raise ValueError(
+            f"{task.name}: {len(short)} series have no past before {windows} test windows of "
+            f"{in_words(length)} ({listed(short, 5)}): give a shorter {option('horizon')} or fewer "
+            f"{option('windows')}, or delete these series"
+        )
+    return task
+
+
+def nanoseconds(text: str, name: str) -> int:
+    """Return a time such as "6h", "90min" or "1D" in nanoseconds.
+
+    Args:
+        text: Of the user.
+        name: Of the option, for the message.
+
+    Raises:
+        ValueError: If it is none, or not above zero.
+    """
+    try:
+        found = pd.Timedelta(text)
+    except ValueError:
+        found = pd.NaT
+    if not isinstance(found, pd.Timedelta) or found.value <= 0:
+        raise ValueError(f"expected {option(name)} to be a time such as 6h, 90min or 1D, got {text!r}")
+    return int(found.as_unit("ns").value)
+
+
+def in_words(time: int) -> str:
+    """Return a time in nanoseconds as people write it: "6 h", "90 min", "1 D"."""
+    for name, size in (("D", 86_400), ("h", 3600), ("min", 60), ("s", 1)):
+        if time % (size * 10**9) == 0:
+            return f"{time // (size * 10**9)} {name}"
+    return str(pd.Timedelta(time, "ns"))
+
+
+def fingerprint(task: IrregularTask) -> str:
+    """Return a hash of all that a model sees: equal for equal data."""
+    digest = hashlib.sha256(f"{task.unit} {task.horizon} {task.windows}".encode())
+    for entry in task.entries:
+        for name in sorted(entry):
+            value = entry[name]
+            digest.update(name.encode() + (value.tobytes() if isinstance(value, np.ndarray) else str(value).encode()))
+    return digest.hexdigest()[:16]
+
+
+def read_times(source: str | Path | pd.DataFrame, columns: Columns) -> dict[str | None, NDArray[np.int64]]:
+    """Reads the times that forecasts are wanted at, ascending: by item, or under None those of all series.
+
+    Args:
+        source: CSV or Parquet file, or DataFrame, with time stamps, and perhaps items; other columns are not read.
+        columns: Of the data.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If it has no time stamps.
+    """
+    roles = replace(columns, target=None, covariates=(), static_categories=(), static_reals=(), decimal=None)
+    frame = _frame(source)
+    names = [str(name) for name in frame.columns]
+    items = [name for name in columns.items or ["item_id"] if name in names]
+    stamps = columns.stamps or [next((n for n in names if n.lower() in ("timestamp", "date", "time", "ds")), names[0])]
+    kept = frame[[*items, *[name for name in stamps if name in names]]].assign(**{"(asked)": 0.0})
+    table = read_table(kept, replace(roles, item=items or None, timestamp=stamps, target="(asked)", wide=False))
+    times = timestamps(table).astype(np.int64)
+    if table.item is None:
+        return {None: np.sort(times)}
+    groups = pd.Series(times).groupby(table.frame[table.item].astype(str).to_numpy(), sort=False)
+    return {str(item): np.sort(group.to_numpy()) for item, group in groups}
+
+
+def _frame(source: str | Path | pd.DataFrame) -> pd.DataFrame:
+    if isinstance(source, pd.DataFrame):
+        return source
+    path = Path(source)
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}")
+    try:
+        check_packed(path)
+        return pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path, dtype=str)
+    except (pd.errors.ParserError, UnicodeError, OSError, pd.errors.EmptyDataError) as error:
+        raise ValueError(f"{path}: not readable ({str(error).strip()}); expected CSV or Parquet") from error
+
+
+def _of_table(table: Table, categories: Mapping[str, Sequence[str]] | None) -> IrregularTask:
+    """The series of a table in long form, in the order of their time stamps."""
+    columns, path = table.columns, table.path
+    for role in ("covariates", "static_reals", "holidays"):
+        if getattr(columns, role):
+            raise ValueError(
+                f"{path}: {option(role)} does not go with {option('irregular', True)}: models in continuous time take "
+                "static categories, and no numbers beside the target"
+            )
+    stamps = timestamps(table)
+    if table.item is None:
+        codes, items = np.zeros(len(stamps), dtype=np.int64), [path.stem]
+    else:
+        codes, names = pd.factorize(table.frame[table.item])
+        items = [str(item) for item in names]
+    order = np.lexsort((stamps, codes))
+    table, stamps, codes = replace(table, frame=table.frame.iloc[order]), stamps[order], codes[order]
+    bounds = np.searchsorted(codes, np.arange(len(items) + 1))
+    values = np.stack([numbers(table, name) for name in columns.targets])
+    static, found = static_features(table, bounds, categories)
+    entries, times, empty = [], stamps.astype(np.int64), []
+    for index, item in enumerate(items):
+        rows = np.arange(bounds[index], bounds[index + 1])
+        rows = rows[~np.isnan(values[:, rows]).all(axis=0)]
+        if not len(rows):
+            empty.append(item)
+            continue
+        target = values[:, rows]
+        entry = {"item_id": item, "times": times[rows], "target": target if len(target) > 1 else target[0]}
+        entries.append(entry | {name: each[index] for name, each in static.items()})
+    if empty:
+        log.warning("%s: %d series have no value and are left out (%s)", path, len(empty), listed(empty, 10))
+    if not entries:
+        raise ValueError(f"{path}: no series has a value")
+    same = sum(int((np.diff(entry["times"]) == 0).sum()) for entry in entries)
+    if same:
+        log.info(
+            "%s: %d rows have the time stamp of another row of their series: observations of one moment", path, same
+        )
+    return IrregularTask(
+        path.stem.split(".")[0], 1, 1, 0, check_timed(entries), found, tuple(columns.targets), table.roles
+    )
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    """The entries of a file of JSON lines."""
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}")
+    check_packed(path)
+    entries = []
+    try:
+        with open_unpacked(path) as file:
+            for number, line in enumerate(file, start=1):
+                if len(line) > MOST_RECORD:
+                    raise ValueError(f"line {number} is too long")
+                if line.strip():
+                    entries.append(parse_json(line.decode("utf-8")))
+    except (ValueError, OSError, zlib.error) as error:
+        raise ValueError(f"{path}: expected a JSON object in each line ({error!s:.200})") from error
+    if entries and isinstance(entries[0], Mapping) and "start" in entries[0] and "times" not in entries[0]:
+        raise ValueError(
+            f"{path}: the entries have 'start' and no 'times': they are regular, read them without "
+            f"{option('irregular', True)}; or give each value its time in 'times'"
+        )
+    return entries

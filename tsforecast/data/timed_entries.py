@@ -1,0 +1,103 @@
+"""Data entries with clocks of their own.
+
+Such an entry has GluonTS' `item_id`, `target` and `feat_static_cat`, and in the place of `start` the field `times`:
+nanoseconds since 1970 as int64, ascending, one for each value of the target. Equal times are several observations of
+one moment.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from tsforecast.data.checks import as_numbers
+from tsforecast.data.wording import listed
+
+_NAT = np.iinfo(np.int64).min  # what NumPy takes for no time
+
+
+def before(entry: Mapping[str, Any], time: int) -> dict[str, Any]:
+    """Return the entry up to a time, which is included."""
+    count = int(np.searchsorted(entry["times"], time, side="right"))
+    return {**entry, "times": entry["times"][:count], "target": entry["target"][..., :count]}
+
+
+def after(entry: Mapping[str, Any], time: int) -> dict[str, Any]:
+    """Return the entry behind a time, which is not included."""
+    count = int(np.searchsorted(entry["times"], time, side="right"))
+    return {**entry, "times": entry["times"][count:], "target": entry["target"][..., count:]}
+
+
+def median_gap(entries: Iterable[Mapping[str, Any]]) -> int:
+    """Return the median time between neighbouring observations of a series, in nanoseconds; equal times do not count.
+
+    Raises:
+        ValueError: If no series has two times.
+    """
+    gaps = np.concatenate([np.diff(entry["times"]) for entry in entries])
+    gaps = gaps[gaps > 0]
+    if not len(gaps):
+        raise ValueError("expected a series with observations at two times at least")
+    return max(int(np.median(gaps)), 1)
+
+
+def check_timed(entries: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return data entries with clocks of their own, after a check; times become int64, targets float64.
+
+    Raises:
+        ValueError: If there is none, or one is not as expected; the message names the series.
+    """
+    found: list[dict[str, Any]] = []
+    for index, entry in enumerate(entries):
+        if not isinstance(entry, Mapping) or "times" not in entry or "target" not in entry:
+            got = f"a {type(entry).__name__}" if not isinstance(entry, Mapping) else listed(entry)
+            raise ValueError(f"expected data entries with 'times' and 'target', got {got}")
+        item = str(entry.get("item_id", index))
+        target = as_numbers(entry["target"], f"series {item!r}: the target").astype(np.float64)
+        times = as_times(entry["times"], f"series {item!r}")
+        if target.ndim not in (1, 2) or target.shape[-1] != len(times):
+            raise ValueError(
+                f"series {item!r}: expected as many times as values, got {len(times)} times and a target of shape "
+                f"{target.shape}"
+            )
+        if np.isinf(target).any():
+            raise ValueError(f"series {item!r}: a value is infinite; write NaN where it is missing")
+        back = np.flatnonzero(np.diff(times) < 0)
+        if len(back):
+            one, two = (pd.Timestamp(int(times[back[0] + k])) for k in (0, 1))
+            raise ValueError(f"series {item!r}: its times go back from {one} to {two}; sort them")
+        if found and found[0]["target"].shape[:-1] != target.shape[:-1]:
+            raise ValueError(f"series {item!r}: expected a target of shape {found[0]['target'].shape[:-1]} by time")
+        if not len(times) or np.isnan(target).all():
+            raise ValueError(f"series {item!r} has no value; leave it out")
+        found.append({**entry, "item_id": item, "times": times, "target": target})
+    if not found:
+        raise ValueError("expected a series at least, got none")
+    names = [entry["item_id"] for entry in found]
+    if twice := sorted({name for name in names if names.count(name) > 1} if len(set(names)) < len(names) else ()):
+        raise ValueError(f"expected an item_id of its own for each series, got {listed(twice, 5)} more than once")
+    return found
+
+
+def as_times(given: Any, place: str) -> NDArray[np.int64]:
+    """Return times as nanoseconds since 1970: from whole numbers, which are such, or what pandas reads as time stamps.
+
+    Raises:
+        ValueError: If one is no time.
+    """
+    values = np.asarray(given)
+    if values.dtype.kind in "iu":
+        return values.astype(np.int64)
+    try:
+        if values.dtype.kind == "f":
+            raise ValueError("numbers with a fraction")
+        stamps = pd.DatetimeIndex(pd.to_datetime(pd.Index(given), utc=True, format="ISO8601"))
+        found = stamps.as_unit("ns").asi8
+    except (ValueError, TypeError, OverflowError) as error:
+        first = str(error).split("\n")[0]
+        raise ValueError(f"{place}: expected times as nanoseconds or as time stamps ({first:.200})") from error
+    if (found == _NAT).any():
+        raise ValueError(f"{place}: a time is missing; leave its value out")
+    return np.asarray(found)

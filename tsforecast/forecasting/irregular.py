@@ -1,0 +1,166 @@
+"""The estimator of series with clocks of their own: models in continuous time, trained by the exact filter."""
+
+import logging
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from tsforecast.data.dataframes import as_lists, columns_of
+from tsforecast.data.irregular import IrregularTask, nanoseconds, read_irregular
+from tsforecast.data.roles import Columns
+from tsforecast.forecasting.irregular_predictor import IrregularPredictor
+from tsforecast.forecasting.timed_batches import Clock, WindowLoader
+from tsforecast.forecasting.training import fit
+from tsforecast.models import AbstractForecaster, make_model, options_of
+from tsforecast.models.continuous import TIMED
+from tsforecast.models.parts.bounds import at_least, one_of
+from tsforecast.models.parts.continuous_structure import usual_components
+
+log = logging.getLogger(__name__)
+
+DEFAULT_EPOCHS = 40
+_LEAST_BATCHES, _MOST_BATCHES = 4, 250
+_FUTURE = 32  # observations of the future of a training window, at most
+_AS_LONG = 10**9  # season of the scaling: the location of a series is the mean of all of its past
+_HOURS = 3600 * 10**9
+
+
+class IrregularEstimator:
+    """Trains a model in continuous time on series whose observations need no grid.
+
+    Examples:
+        >>> estimator = IrregularEstimator("issm", horizon="6h")  # doctest: +SKIP
+        >>> frame = estimator.train(table).predict_frame(table, every="10min")  # doctest: +SKIP
+
+    Args:
+        model: A name in `tsforecast.models.continuous.TIMED`.
+        horizon: Time of a forecast, such as "6h", or nanoseconds; None for a share of the time of the median series.
+        context_length: Observations of the past in a training window, at most.
+        batch_size: Number of windows in a batch, at most.
+        num_batches_per_epoch: Batches in an epoch; None for one pass over the data, and at least four.
+        seed: Of the initial weights and of the windows; None for not reproducible.
+        trainer_kwargs: Options of Lightning's `Trainer` (default: 40 epochs, gradient clipped at 10, no files written).
+        hyperparameters: Hyperparameters of the model.
+
+    Raises:
+        ValueError: If a model or hyperparameter is not known, or a number is out of its range.
+    """
+
+    def __init__(
+        self,
+        model: str = "issm",
+        horizon: str | int | None = None,
+        *,
+        context_length: int = 100,
+        batch_size: int = 32,
+        num_batches_per_epoch: int | None = None,
+        seed: int | None = None,
+        trainer_kwargs: dict[str, Any] | None = None,
+        **hyperparameters: Any,
+    ) -> None:
+        one_of(tuple(TIMED), model=model)
+        at_least(1, context_length=context_length, batch_size=batch_size, num_batches_per_epoch=num_batches_per_epoch)
+        self.model, self.context_length, self.batch_size = model, context_length, batch_size
+        self.horizon = nanoseconds(horizon, "horizon") if isinstance(horizon, str) else horizon
+        self.num_batches_per_epoch, self.seed = num_batches_per_epoch, seed
+        self.trainer_kwargs, self.hyperparameters = trainer_kwargs or {}, hyperparameters
+        with torch.device("meta"):  # refuses bad options before data are read
+            make_model(TIMED[model], **{**hyperparameters, "components": "level"} if self._is_auto else hyperparameters)
+
+    @property
+    def _is_auto(self) -> bool:
+        """Whether the data choose the components."""
+        return self.model == "issm" and self.hyperparameters.get("components", "auto") == "auto"
+
+    def train(
+        self,
+        data: IrregularTask | pd.DataFrame | Iterable[Mapping[str, Any]],
+        columns: Columns | Mapping[str, Any] | None = None,
+    ) -> IrregularPredictor:
+        """Return the predictor of a model that was trained on all of the data, but for the test windows of a task.
+
+        Args:
+            data: A table with a row for each observation; data entries with `times`, see `tsforecast.data.irregular`;
+                or a task.
+            columns: What the columns of a table are; None for what is found by usual names.
+
+        Raises:
+            ValueError: If the data cannot be trained on; the message names the series.
+        """
+        if isinstance(data, IrregularTask):
+            task = data
+        else:
+            task = read_irregular(data, self.horizon, 0, columns=columns_of(columns))
+        horizon = self.horizon or task.horizon
+        entries = [entry for entry in task.train if _can_be_trained_on(entry)]
+        if not entries:
+            raise ValueError(f"{task.name}: no series has observations at two times before its test part")
+        net = self._model(task, entries)
+        clock = Clock.of(net, [str(entry["item_id"]) for entry in task.entries])
+        count = max(math.ceil(len(entries) / self.batch_size), _LEAST_BATCHES)
+        loader = WindowLoader(
+            entries,
+            clock,
+            self.context_length,
+            _usual_count(entries, horizon),
+            min(self.batch_size, len(entries)),
+            self.num_batches_per_epoch or min(count, _MOST_BATCHES),
+            int(np.random.SeedSequence().generate_state(1)[0]) if self.seed is None else self.seed,
+        )
+        options = {"max_epochs": DEFAULT_EPOCHS, "gradient_clip_val": 10.0, "logger": False, **self.trainer_kwargs}
+        fit(net, loader, None, {"accelerator": "cpu", **options})
+        return IrregularPredictor(
+            net.eval(),
+            clock,
+            horizon,
+            columns=None if task.columns is None else as_lists(task.columns),
+            categories=task.categories,
+            targets=task.targets,
+        )
+
+    def _model(self, task: IrregularTask, entries: list[dict[str, Any]]) -> AbstractForecaster:
+        """Return the untrained model, in double precision."""
+        own = dict(self.hyperparameters)
+        if self._is_auto:
+            own["components"] = _components(task, entries)
+            log.info("%s: components %s", task.name, own["components"])
+        lowest = min(float(np.nanmin(entry["target"])) for entry in entries)
+        if own.get("transformation") == "log1p" and lowest <= -1:
+            raise ValueError(f"log1p needs values above -1, the lowest is {lowest:g}; take the transformation 'asinh'")
+        for name, chosen in (("clip", "nonnegative" if lowest >= 0 else "none"), ("transformation", "none")):
+            if own.get(name, "auto") == "auto" and name in options_of(TIMED[self.model]):
+                own[name] = chosen
+        codes = [entry["feat_static_cat"] for entry in task.entries if "feat_static_cat" in entry]
+        options = {
+            "unit": task.unit,
+            "season": _AS_LONG,
+            "num_series": len(task.entries),
+            "num_targets": 1 if entries[0]["target"].ndim == 1 else len(entries[0]["target"]),
+            "cardinality": [int(code) + 1 for code in np.max(codes, axis=0)] if codes else [],
+            "seed": self.seed,
+        }
+        with torch.random.fork_rng(devices=[], enabled=self.seed is not None):
+            if self.seed is not None:
+                torch.manual_seed(self.seed)
+            return make_model(TIMED[self.model], **{**own, **options}).double()
+
+
+def _can_be_trained_on(entry: Mapping[str, Any]) -> bool:
+    return len(entry["times"]) > 1 and bool(entry["times"][-1] > entry["times"][0])
+
+
+def _components(task: IrregularTask, entries: list[dict[str, Any]]) -> str:
+    """Return the components that the data choose."""
+    span = int(np.median([entry["times"][-1] - entry["times"][0] for entry in entries]))
+    hours = np.concatenate([entry["times"] // _HOURS % 24 for entry in entries])
+    return usual_components(span, task.unit, len(np.unique(hours)) / 24)
+
+
+def _usual_count(entries: list[dict[str, Any]], horizon: int) -> int:
+    """Return how many observations the median series has within the horizon, within bounds."""
+    rates = [len(entry["times"]) / float(entry["times"][-1] - entry["times"][0]) for entry in entries]
+    return int(np.clip(round(float(np.median(rates)) * horizon), 1, _FUTURE))

@@ -1,0 +1,201 @@
+"""From data entries with clocks of their own to the batches of models in continuous time."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from tsforecast.data.wording import listed
+from tsforecast.models import AbstractForecaster, Batch
+
+_LATEST = 2.0**40  # units of time that may pass between two observations
+
+
+@dataclass(frozen=True)
+class Clock:
+    """What turns times into gaps and phases, and series into their places in a model.
+
+    Attributes:
+        unit: Of time, in nanoseconds.
+        cycles: Lengths of the cycles whose phases a batch carries, in nanoseconds.
+        num_targets: Components of the target.
+        cardinality: Number of values of each static category.
+        items: Identifiers of the series seen in training; others have the number 0.
+    """
+
+    unit: int
+    cycles: tuple[int, ...] = ()
+    num_targets: int = 1
+    cardinality: tuple[int, ...] = ()
+    items: tuple[str, ...] = ()
+    index: dict[str, int] = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "index", {item: place + 1 for place, item in enumerate(self.items)})
+
+    @classmethod
+    def of(cls, net: AbstractForecaster, items: Sequence[str]) -> "Clock":
+        """Return the clock of a model that was made for these series."""
+        data, unit = net.data, net.hyperparameters.get("unit", 1)
+        cycles = tuple(getattr(net.dynamics, "cycles", ()))
+        return cls(unit, cycles, data.num_targets, tuple(data.cardinality), tuple(items))
+
+    def features(self, times: NDArray[np.int64], last: int | None) -> NDArray[np.float64]:
+        """Return the gap before each time, in units, and the share of each cycle that has passed: (time, 1 + cycle).
+
+        Args:
+            times: Ascending, in nanoseconds.
+            last: Time before them; None where the series begins with them.
+
+        Raises:
+            ValueError: If there are more than 2^40 units between two times.
+        """
+        gaps = np.diff(times, prepend=times[:1] if last is None else last) / self.unit
+        if len(gaps) and gaps.max() > _LATEST:
+            raise ValueError(
+                f"expected at most {_LATEST:.0f} times the median gap between observations, got {gaps.max():.3g}"
+            )
+        return np.stack([gaps, *[(times % cycle) / cycle for cycle in self.cycles]], axis=-1)
+
+    def past(self, windows: Sequence[Mapping[str, Any]], last: Sequence[int] | None = None) -> Batch:
+        """Return the past of a batch, padded at its beginning by moments without observations.
+
+        Args:
+            windows: Data entries, of which the targets may be missing.
+            last: Times before the windows, of beliefs that go on; None where series begin.
+
+        Raises:
+            ValueError: If a target or static category is not as in training.
+        """
+        length = max(len(window["times"]) for window in windows)
+        count, size = len(windows), self.num_targets
+        target = np.zeros((count, length, size))
+        observed = np.zeros((count, length, size), bool)
+        features = np.zeros((count, length, 1 + len(self.cycles)))
+        for row, window in enumerate(windows):
+            values = np.atleast_2d(window["target"]).T
+            self._check(window, values)
+            first, known = length - len(values), np.isfinite(values)
+            target[row, first:], observed[row, first:] = np.where(known, values, 0.0), known
+            own = self.features(window["times"], None if last is None else last[row])
+            features[row, first:] = own
+            features[row, :first, 1:] = own[:1, 1:]  # the state waits where it begins
+        if last is not None:  # waiting comes before the gap; then the first observation
+            assert all(len(window["times"]) for window in windows)
+        tensors = {"past_target": target, "past_observed": observed, "past_time_feat": features}
+        batch: Batch = {name: torch.as_tensor(values) for name, values in tensors.items()}
+        batch["past_is_pad"] = torch.zeros(count, length, dtype=torch.bool)
+        batch["past_season_index"] = torch.zeros(count, length, 0, dtype=torch.long)
+        batch["past_dynamic_real"] = torch.zeros(count, length, 0, dtype=torch.float64)
+        batch["series_index"] = torch.tensor([self.index.get(str(w.get("item_id")), 0) for w in windows])
+        codes = [w.get("feat_static_cat", np.full(len(self.cardinality), -1)) for w in windows]
+        batch["static_cat"] = torch.as_tensor(np.stack(codes).astype(np.int64)[:, : len(self.cardinality)])
+        batch["static_real"] = torch.zeros(count, 0, dtype=torch.float64)
+        return batch
+
+    def future(
+        self, times: Sequence[NDArray[np.int64]], last: Sequence[int], targets: Sequence[NDArray[Any]] | None = None
+    ) -> Batch:
+        """Return the future of a batch; shorter ones are padded at their end by the last moment.
+
+        Args:
+            times: Of each series.
+            last: Time at which the past of each ends.
+            targets: What was observed, for training; None where it is to be forecast.
+        """
+        length, count = max(len(each) for each in times), len(times)
+        features = np.zeros((count, length, 1 + len(self.cycles)))
+        values = np.full((count, length, self.num_targets), np.nan)
+        for row, each in enumerate(times):
+            features[row, : len(each)] = self.features(each, last[row])
+            if targets is not None:
+                values[row, : len(each)] = np.atleast_2d(targets[row]).T
+        batch: Batch = {"future_time_feat": torch.as_tensor(features)}
+        batch["future_season_index"] = torch.zeros(count, length, 0, dtype=torch.long)
+        batch["future_dynamic_real"] = torch.zeros(count, length, 0, dtype=torch.float64)
+        batch["known_future"] = torch.full((count, length, self.num_targets), torch.nan, dtype=torch.float64)
+        if targets is not None:
+            batch["future_target"] = torch.as_tensor(np.nan_to_num(values))
+            batch["future_observed"] = torch.as_tensor(np.isfinite(values))
+        return batch
+
+    def _check(self, entry: Mapping[str, Any], values: NDArray[np.float64]) -> None:
+        item = entry.get("item_id")
+        if values.shape[1] != self.num_targets:
+            raise ValueError(f"series {item!r}: expected {self.num_targets} targets, got {values.shape[1]}")
+        codes = np.atleast_1d(entry.get("feat_static_cat", np.full(len(self.cardinality), -1)))
+        if self.cardinality and (len(codes) != len(self.cardinality) or (codes >= self.cardinality).any()):
+            raise ValueError(
+                f"series {item!r}: expected static categories below {listed(self.cardinality)}, got {codes.tolist()}"
+            )
+
+
+class WindowLoader:
+    """Batches of training windows; those of an epoch follow from (seed, epoch) alone.
+
+    Args:
+        entries: Data entries of two observations at least.
+        clock: Of the model.
+        past: Observations of the past of a window, at most.
+        future: Observations of its future, at most; at most a quarter of a series.
+        batch_size: Windows in a batch.
+        num_batches: Batches in an epoch.
+        seed: Of the windows.
+    """
+
+    def __init__(
+        self,
+        entries: Sequence[Mapping[str, Any]],
+        clock: Clock,
+        past: int,
+        future: int,
+        batch_size: int,
+        num_batches: int,
+        seed: int,
+    ) -> None:
+        self.entries, self.clock, self.past, self.future = entries, clock, past, future
+        self.batch_size, self.num_batches, self.seed, self.epoch = batch_size, num_batches, seed, 0
+        self.sampler = self  # where Lightning looks for `set_epoch`
+        self.batch_sampler = None
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch which the next iteration yields."""
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return self.num_batches
+
+    def __iter__(self) -> Iterator[Batch]:
+        rng = np.random.default_rng([self.seed % 2**63, self.epoch])
+        order: list[int] = []
+        for _ in range(self.num_batches):
+            while len(order) < self.batch_size:
+                order += rng.permutation(len(self.entries)).tolist()
+            chosen, order = order[: self.batch_size], order[self.batch_size :]
+            yield self._batch([self._cut(self.entries[k], rng) for k in chosen])
+
+    def _cut(self, entry: Mapping[str, Any], rng: np.random.Generator) -> tuple[Mapping[str, Any], int]:
+        """A window of an entry, and how many of its observations are its past."""
+        length = len(entry["times"])
+        future = max(min(self.future, length // 4), 1)
+        least = max(min(self.past, 2 * (length - future) // 3), 1)
+        split = int(rng.integers(least, length - future + 1))
+        first = max(split - self.past, 0)
+        window = {
+            **entry,
+            "times": entry["times"][first : split + future],
+            "target": entry["target"][..., first : split + future],
+        }
+        return window, split - first
+
+    def _batch(self, cuts: Sequence[tuple[Mapping[str, Any], int]]) -> Batch:
+        pasts = [
+            {**window, "times": window["times"][:split], "target": window["target"][..., :split]}
+            for window, split in cuts
+        ]
+        later = [(window["times"][split:], window["target"][..., split:]) for window, split in cuts]
+        last = [int(window["times"][-1]) for window in pasts]
+        return self.clock.past(pasts) | self.clock.future([t for t, _ in later], last, [y for _, y in later])

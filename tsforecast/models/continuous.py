@@ -1,0 +1,177 @@
+"""Forecasters in continuous time: the same filter where series tick unevenly, each by a clock of its own."""
+
+import torch
+from torch import Tensor
+
+from tsforecast.core import Gaussian
+from tsforecast.core.continuous import DenseSDE, over_gaps, stable_drift
+from tsforecast.models.base import AbstractForecaster
+from tsforecast.models.options import RECORDS
+from tsforecast.models.parts.bounds import at_least
+from tsforecast.models.parts.continuous_structure import TimedStructure
+from tsforecast.models.parts.exact import AbstractLinearDynamics, ExactInference
+from tsforecast.models.parts.inference import LinearModel
+from tsforecast.models.parts.optimisation import MatrixTraining, Training
+from tsforecast.models.parts.parameter_groups import ParameterGroups
+from tsforecast.models.parts.units import Scaling, Units
+from tsforecast.models.records import DataSpec, Series, TimeSlice
+from tsforecast.nn import SeriesParameters
+
+_LOWEST, _HIGHEST = -7.0, 4.0
+
+
+class TimedISSMDynamics(AbstractLinearDynamics):
+    """Scales, rates and priors of every series in continuous time; see `TimedISSMForecaster`.
+
+    Time features of a batch are the gap before each step, in units, and the share of each cycle that has passed.
+
+    Args:
+        data: What the model knows of its data.
+        components: Names joined by "+", see `TimedStructure`.
+        unit: Of time, in nanoseconds.
+
+    Raises:
+        ValueError: If a name is not known, or there are several targets.
+    """
+
+    def __init__(self, data: DataSpec, components: str, unit: int) -> None:
+        super().__init__()
+        if data.num_targets != 1:
+            raise ValueError(
+                f"a sum of components is one target, got {data.num_targets}: forecast them as series, or take gls"
+            )
+        self.timed = TimedStructure.of(components, unit)
+        self.cycles = self.timed.cycles
+        initial = torch.cat([self.timed.initial, torch.tensor([-0.5])])  # and the observation's
+        self.parameters_of_series = SeriesParameters(initial, data.num_series, data.cardinality)
+        self.cycle_means = torch.nn.Parameter(torch.zeros(self.timed.num_means))
+
+    def linear(self, time_slice: TimeSlice, series: Series, memory: Tensor | None = None) -> LinearModel:
+        """Return the system of a time slice in scaled units, and the prior over the state before it."""
+        parameters = self.parameters_of_series(series.index, series.static_cat)
+        sde, cov = self.timed.equations(parameters[:, :-1])
+        noise = (2 * parameters[:, -1].clamp(_LOWEST, _HIGHEST)).exp()[:, None, None]
+        system = over_gaps(sde, time_slice.time_feat[..., 0], noise)
+        return LinearModel(system, self.timed.prior(cov, self.cycle_means, time_slice.time_feat[0, :, 1:]))
+
+
+class TimedISSMForecaster(AbstractForecaster[ExactInference]):
+    """A sum of levels, trends, cycles and Matern processes in continuous time, for series whose gaps differ.
+
+    Every component is a linear stochastic differential equation that is discretised exactly over each gap (Harvey 1989,
+    chapter 9; Särkkä and Solin 2019), and filtered exactly. Scales and rates are those of the population plus
+    deviations of each category and series. Cycles are harmonics that rotate, from where the calendar says.
+
+    Args:
+        data: What the estimator finds out about the data.
+        training: How the model is trained.
+        scaling: The units in which the model sees the targets.
+        components: Names joined by "+": level, damped_level, trend, damped_trend, oscillation (a damped cycle of
+            unknown length), matern12, matern32, matern52; cycles of three harmonics: hour, day, week, month, year;
+            "year_with_5_harmonics" has five, and likewise "cycle_of_12h" and "cycle_of_90min_with_2_harmonics".
+        unit: Of time, in nanoseconds: the estimator takes the median gap.
+
+    Raises:
+        ValueError: If an option is not known or out of its range.
+    """
+
+    def __init__(
+        self,
+        data: DataSpec,
+        training: Training = Training(objective="likelihood"),
+        scaling: Scaling = Scaling(),
+        *,
+        components: str = "level+damped_level",
+        unit: int = 1,
+    ) -> None:
+        at_least(1, unit=unit)
+        inference = ExactInference(TimedISSMDynamics(data, components, unit), Units(data, scaling), training.objective)
+        super().__init__(data, (training, scaling), inference, ParameterGroups(training.learning_rate))
+        self.save_hyperparameters(ignore=RECORDS)
+
+
+class TimedGLSDynamics(AbstractLinearDynamics):
+    """Drift, diffusion and emission that all series share; see `TimedGLSForecaster`.
+
+    Args:
+        data: What the model knows of its data.
+        state_dim: Size of the state.
+
+    Raises:
+        ValueError: If the size is below 1.
+    """
+
+    cycles: tuple[int, ...] = ()
+
+    def __init__(self, data: DataSpec, state_dim: int) -> None:
+        super().__init__()
+        at_least(1, state_dim=state_dim)
+        turn, damping = torch.zeros(state_dim, state_dim), torch.full((state_dim,), 0.3)
+        damping[0] = 0.03  # the first state is a level, pairs behind it turn ever more slowly
+        for pair, first in enumerate(range(1, state_dim - 1, 2)):
+            turn[first, first + 1] = 0.5 * 2.0**-pair
+        reading = torch.zeros(state_dim)
+        reading[0] = 1.0
+        reading[1::2] = 1.0
+        self.turn = torch.nn.Parameter(turn)
+        self.damping = torch.nn.Parameter(torch.diag(damping))
+        self.noise_factor = torch.nn.Parameter(0.2 * torch.eye(state_dim))
+        self.emission = torch.nn.Parameter(reading + 0.1 * torch.randn(data.num_targets, state_dim))
+        self.prior_mean = torch.nn.Parameter(torch.zeros(state_dim))
+        self.log_prior_scale = torch.nn.Parameter(torch.zeros(state_dim))
+        initial = torch.full((data.num_targets,), -0.5)
+        self.log_scales = SeriesParameters(initial, data.num_series, data.cardinality)
+
+    def linear(self, time_slice: TimeSlice, series: Series, memory: Tensor | None = None) -> LinearModel:
+        """Return the system of a time slice in scaled units, and the prior over the state before it."""
+        factor = self.noise_factor.tril()
+        sde = DenseSDE(stable_drift(self.turn, self.damping), factor @ factor.mT, self.emission[0])
+        scales = self.log_scales(series.index, series.static_cat).clamp(_LOWEST, _HIGHEST)
+        noise = torch.diag_embed((2 * scales).exp())
+        system = over_gaps(sde, time_slice.time_feat[..., 0], noise, self.emission)
+        variance = (2 * self.log_prior_scale.clamp(-4.0, 3.0)).exp()
+        mean = self.prior_mean.expand(len(series.index), -1)
+        return LinearModel(system, Gaussian(mean, torch.diag_embed(variance)))
+
+
+class TimedGLSForecaster(AbstractForecaster[ExactInference]):
+    """A dense stable system in continuous time, whose matrices are shared by all series.
+
+        dx = F x dt + dw,    y(t) = C x(t) + v(t)
+
+    The drift F has a negative semidefinite symmetric part, so that no state grows; it begins as a level and damped
+    rotations. Over each gap it is discretised by the matrix exponential. Several targets are modelled jointly.
+
+    Args:
+        data: What the estimator finds out about the data.
+        training: How the model is trained.
+        scaling: The units in which the model sees the targets.
+        state_dim: Size of the state.
+        unit: Of time, in nanoseconds: the estimator takes the median gap.
+
+    Raises:
+        ValueError: If an option is not known or out of its range.
+    """
+
+    def __init__(
+        self,
+        data: DataSpec,
+        training: MatrixTraining = MatrixTraining(objective="likelihood"),
+        scaling: Scaling = Scaling(),
+        *,
+        state_dim: int = 8,
+        unit: int = 1,
+    ) -> None:
+        at_least(1, unit=unit)
+        inference = ExactInference(TimedGLSDynamics(data, state_dim), Units(data, scaling), training.objective)
+        groups = ParameterGroups(
+            training.learning_rate,
+            matrices=("turn", "damping", "noise_factor", "emission"),
+            matrix_learning_rate=training.matrix_learning_rate,
+        )
+        super().__init__(data, (training, scaling), inference, groups)
+        self.save_hyperparameters(ignore=RECORDS)
+
+
+# Models of series with clocks of their own, under the names that the regular ones have.
+TIMED: dict[str, type[AbstractForecaster]] = {"issm": TimedISSMForecaster, "gls": TimedGLSForecaster}
