@@ -45,6 +45,7 @@ SMALL = {
     "issm": {"components": "level+day_of_week"},
     "gls": {"state_dim": 3},
     "deepstate": {"components": "level+day_of_week", "hidden": 4, "embedding_dim": 2},
+    "markov": {"seasonal": False, "starts": 1},
     "sgls": {**_TINY, "state_dim": 3},
     "rsgls": {**_TINY, "state_dim": 3},
     "rsgls-issm": {**_TINY, "components": "level+day_of_week"},

@@ -51,6 +51,16 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
             "embedding_dim": 2,
         },
     ),
+    "markov": ("markov", {"seasonal": False, "starts": 1}),
+    "markov-mean": (
+        "markov",
+        {
+            "form": "mean",
+            "switching": "location+coefficients+effects",
+            "initial": "free",
+            "transition_covariates": True,
+        },
+    ),
     "sgls": ("sgls", _DENSE),
     "sgls-categorical": ("sgls", {**_DENSE, "switch": "categorical", "switch_dim": 3}),
     "rsgls": ("rsgls", _DENSE),
@@ -110,12 +120,13 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
 LINEAR = [case for case, (name, _) in CASES.items() if name in ("issm", "gls", "deepstate")]
 BANKS = [case for case, (name, _) in CASES.items() if name == "bank"]
 POOLS = [case for case, (name, _) in CASES.items() if name == "pool"]
-SWITCHING = [case for case in CASES if case not in LINEAR + BANKS + POOLS]
+MARKOV = [case for case, (name, _) in CASES.items() if name == "markov"]
+SWITCHING = [case for case in CASES if case not in LINEAR + BANKS + POOLS + MARKOV]
 _KINDS = {"negative-binomial": "counts", "bernoulli": "binary"}
-# Without those which differ from another case in proposal, recurrence or gradient alone.
-DISTINCT = [case for case in CASES if case not in ("rsgls-paper", "arsgls-encoder", "arsgls-bootstrap")]
+# Without those which differ from another case in proposal, recurrence or gradient alone, or have less than another.
+DISTINCT = [case for case in CASES if case not in ("markov", "rsgls-paper", "arsgls-encoder", "arsgls-bootstrap")]
 # Where the options of a model with particles do not matter at all.
-FEW = [*BANKS, *POOLS, *LINEAR, "sgls-categorical", "rsgls-issm", "arsgls-targets"]
+FEW = [*BANKS, *POOLS, *LINEAR, "markov", "sgls-categorical", "rsgls-issm", "arsgls-targets"]
 # Cases whose data are real numbers: they can be shifted, scaled and transformed.
 REAL = [case for case, (_, options) in CASES.items() if options.get("likelihood") not in _KINDS]
 
@@ -149,9 +160,9 @@ def make_model(case: str, seed: int = 0, **options: Any) -> AbstractForecaster:
 
 
 def entries_of(case: str, **options: Any) -> list[dict[str, Any]]:
-    """Series that fit a case; short ones for particles, which are slow."""
+    """Series that fit a case; short ones for regimes and particles, which are slow."""
     _, chosen = CASES[case]
-    options = {"lengths": (10, 9, 8), **options} if case in SWITCHING else options
+    options = {"lengths": (10, 9, 8), **options} if case in SWITCHING + MARKOV else options
     return make_entries(chosen.get("num_targets", 1), kind=_KINDS.get(chosen.get("likelihood", ""), "real"), **options)
 
 

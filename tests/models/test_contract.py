@@ -18,6 +18,7 @@ from tests.models.cases import (
     FEW,
     HORIZON,
     LINEAR,
+    MARKOV,
     POOLS,
     REAL,
     SWITCHING,
@@ -31,6 +32,7 @@ from tests.models.noise import no_noise, shared_noise
 from tsforecast.core import Gaussian
 from tsforecast.models import FORMAT, INPUT_NAMES, MODELS, Belief, ExactInference, Series
 from tsforecast.models.parts.bank import BankInference
+from tsforecast.models.parts.markov import MarkovInference
 from tsforecast.models.parts.pool import PoolInference
 from tsforecast.models.records import BankState, PoolState
 
@@ -131,7 +133,7 @@ def test_a_series_alone_equals_itself_in_a_batch(case, monkeypatch):
     no_noise(monkeypatch)
     loss, (belief, terms) = model.loss(together), model.filter(together)
     paths = model.forecast(belief, together, 2)
-    for k in (0, 1, 2) if case in LINEAR else (2,):
+    for k in (0, 1, 2) if case in LINEAR + MARKOV else (2,):
         alone = make_batch(model, [entries[k]])
         torch.testing.assert_close(model.loss(alone)[0], loss[k], **EXACT)
         belief_alone, terms_alone = model.filter(alone)
@@ -195,6 +197,8 @@ def start_of(inference, batch):
         state = PoolState(tuple(start_of(member, own) for member, own in inference.each(batch)))
     elif isinstance(inference, BankInference):
         state = inference.members.beginning(time_slice, Series.of(batch))
+    elif isinstance(inference, MarkovInference):
+        state = inference.beginning(inference.dynamics.markov(time_slice, Series.of(batch)))
     elif isinstance(inference, ExactInference):
         _, state = linear_of(inference, time_slice, batch)
     else:
@@ -331,10 +335,10 @@ def test_the_model_reads_what_it_is_told(case):
     batch = make_batch(model, entries)
     unread = (
         {"time_feat", "static_real"}
-        if case in [*BANKS, *POOLS, *LINEAR] and case not in ("issm-network", "deepstate")
+        if case in [*BANKS, *POOLS, *LINEAR, *MARKOV] and case not in ("issm-network", "deepstate")
         else set()
     )
-    unread |= {"season_index"} if case.startswith("gls") and not model.dynamics.season_names else set()
+    unread |= {"season_index"} if case.startswith(("gls", "markov")) and not model.dynamics.season_names else set()
     with torch.no_grad():
         loss = seeded(model.loss, batch)
         for field in ("time_feat", "season_index", "dynamic_real", "static_cat", "static_real"):

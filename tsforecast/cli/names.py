@@ -3,7 +3,20 @@
 A test compares each of them with its table.
 """
 
-MODELS = ("bank", "issm", "gls", "deepstate", "sgls", "rsgls", "rsgls-issm", "pool", "arsgls", "kvae-rb", "kvae-mc")
+MODELS = (
+    "bank",
+    "issm",
+    "gls",
+    "deepstate",
+    "markov",
+    "sgls",
+    "rsgls",
+    "rsgls-issm",
+    "pool",
+    "arsgls",
+    "kvae-rb",
+    "kvae-mc",
+)
 TRAINED = ("auto", *MODELS)  # what `train` takes
 
 DATASETS = (

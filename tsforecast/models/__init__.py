@@ -6,6 +6,7 @@ from tsforecast.models.deepstate import DeepStateForecaster
 from tsforecast.models.gls import GLSForecaster
 from tsforecast.models.issm import ISSMForecaster
 from tsforecast.models.kvae import KVAEMCForecaster, KVAERBForecaster
+from tsforecast.models.markov import MarkovForecaster
 from tsforecast.models.options import DATA_DECIDED, RECORDS, make_model, options_of, records_of
 from tsforecast.models.parts.exact import ExactInference
 from tsforecast.models.parts.monte_carlo import ParticleInference
@@ -19,6 +20,7 @@ MODELS: dict[str, type[AbstractForecaster]] = {
     "issm": ISSMForecaster,
     "gls": GLSForecaster,
     "deepstate": DeepStateForecaster,
+    "markov": MarkovForecaster,
     "sgls": SGLSForecaster,
     "rsgls": RSGLSForecaster,
     "rsgls-issm": RSGLSISSMForecaster,
@@ -46,6 +48,7 @@ __all__ = [
     "ISSMForecaster",
     "KVAEMCForecaster",
     "KVAERBForecaster",
+    "MarkovForecaster",
     "ParticleInference",
     "PoolForecaster",
     "RSGLSForecaster",

@@ -26,6 +26,7 @@ LEARNING = "#D55E00"  # of models that go on learning
 MODEL_COLOURS = {
     "bank": "#004D40", "issm": MODEL, "gls": "#009E73", "deepstate": "#E69F00", "sgls": "#CC79A7", "rsgls": "#56B4E9",
     "rsgls-issm": "#882255", "arsgls": "#999933", "kvae-rb": "#332288", "kvae-mc": "#117733", "pool": "#AA4499",
+    "markov": "#44AA99",
     "seasonal_naive": "#7F7F7F", "random_walk": "#B8B8B8", "empirical_seasonal": "#A6761D",
     "empirical_random_walk": "#6B4C3B", "auto_ets": "#C49A6C", "auto_theta": "#9DB17C", "mstl": "#8FA3BF",
     "auto_arima": "#B38CB4", "deepar": "#D98880",

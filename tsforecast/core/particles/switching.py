@@ -209,11 +209,11 @@ class CategoricalSwitching(AbstractSwitchingSystem):
 
         A weight p(s_t | s_{t-1}) p(y_t | s_t, ...) / pi(s_t) with pi detached has an unbiased gradient.
         """
-        log_prior = self._log_prior(particles, time)
+        log_prior = self.log_prior(particles, time)
         eye = torch.eye(log_prior.shape[-1], dtype=log_prior.dtype, device=log_prior.device)
         if self.optimal and value is not None:
             every = eye.reshape(len(eye), *[1] * (log_prior.ndim - 1), len(eye)).expand(-1, *log_prior.shape)
-            states, log_prob = self._condition(
+            states, log_prob = self.condition(
                 map_tensors(lambda x: x.unsqueeze(0), particles.state), every, time, value, observed
             )
             joint = log_prior.movedim(-1, 0) + log_prob
@@ -227,7 +227,7 @@ class CategoricalSwitching(AbstractSwitchingSystem):
         else:
             log_proposal = log_prior.detach().movedim(-1, 0)
             index = _categorical(log_proposal, generator)
-            state, log_prob = self._condition(particles.state, eye[index], time, value, observed)
+            state, log_prob = self.condition(particles.state, eye[index], time, value, observed)
             gain = log_prob + (log_prior - log_prior.detach()).gather(-1, index.unsqueeze(-1)).squeeze(-1)
         moved = dataclasses.replace(
             particles,
@@ -238,15 +238,25 @@ class CategoricalSwitching(AbstractSwitchingSystem):
         )
         return moved if self.active is None or value is None else choose(self.active[time], moved, particles)
 
-    def _condition(
+    def condition(
         self, belief: Gaussian, switch: Tensor, time: int, value: Tensor | None, observed: Tensor | None
     ) -> tuple[Gaussian, Tensor]:
+        """Return the belief after a step under a switch, and the log-density of what it observes.
+
+        Args:
+            belief: Over the state before the step.
+            switch: One-hot; its batch and that of the belief broadcast.
+            time: Index of the step.
+            value: What is observed; None for nothing.
+            observed: False where a component is missing.
+        """
         regime = self.parameters(switch, time)
         if value is None:
             return regime.transition.marginal(belief), torch.zeros_like(switch[..., 0])
         return regime.emission.posterior(regime.transition.marginal(belief), value, observed)
 
-    def _log_prior(self, particles: ParticleState, time: int) -> Tensor:
+    def log_prior(self, particles: ParticleState, time: int) -> Float[Tensor, "particle series switch"]:
+        """Return log p(s_t | s_{t-1}) of every particle; of series that have not begun, log p(s_1)."""
         initial = self.initial[time if self.initial.shape[0] > 1 else 0].expand(particles.switch.shape)
         if not is_transformed(particles.begun) and not bool(particles.begun.any()):
             return initial
@@ -257,7 +267,7 @@ class CategoricalSwitching(AbstractSwitchingSystem):
         self, particles: ParticleState, switch: Float[Tensor, "sample series switch"], time: int
     ) -> tuple[LinearGaussian | None, Float[Tensor, "#sample particle series"]]:
         """Return the chain's log-probabilities."""
-        log_prior = self._log_prior(particles, time)
+        log_prior = self.log_prior(particles, time)
         index = switch.argmax(-1)[:, None, :, None].expand(-1, log_prior.shape[0], -1, 1)
         return None, log_prior.expand(len(switch), *log_prior.shape).gather(-1, index).squeeze(-1)
 
@@ -273,7 +283,7 @@ class CategoricalSwitching(AbstractSwitchingSystem):
         generator: torch.Generator | None = None,
     ) -> Float[Tensor, "particle series switch"]:
         """Draw the next switch from the Markov chain."""
-        log_prior = self._log_prior(particles, time)
+        log_prior = self.log_prior(particles, time)
         eye = torch.eye(log_prior.shape[-1], dtype=log_prior.dtype, device=log_prior.device)
         return eye[_categorical(log_prior.movedim(-1, 0), generator)]
 

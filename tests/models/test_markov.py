@@ -1,0 +1,131 @@
+"""The model of regimes alone: what its options do, and what its start finds."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from tests.models.cases import HORIZON, entries_of, make_batch, make_model, without
+from tsforecast.core.regimes import chain
+from tsforecast.models import MODELS
+from tsforecast.models import make_model as build
+from tsforecast.models.parts.markov_start import EMStart
+
+EXACT = {"rtol": 1e-8, "atol": 1e-8}
+
+
+def switching_entries(steps=90, series=2, seed=0):
+    """An autoregression around 0 with noise .3, or around 4 with noise 1; regimes last 20 steps on average."""
+    rng = np.random.default_rng(seed)
+    entries, truth = [], []
+    for k in range(series):
+        regime = (rng.random(steps) < 0.05).cumsum() % 2
+        value, values = 0.0, []
+        for s in regime:
+            value = (0.0, 4.0)[s] * 0.5 + 0.5 * value + (0.3, 1.0)[s] * rng.normal()
+            values.append(value)
+        start = pd.Period("2024-01-01", "D")
+        entries.append({"item_id": f"s{k}", "start": start, "target": np.array(values, np.float32)})
+        truth.append(regime)
+    return entries, np.array(truth)
+
+
+def plain(**options):
+    data = {"freq": "D", "prediction_length": HORIZON, "num_series": 2, "transformation": "none", "clip": "none"}
+    return build(MODELS["markov"], **{**data, "season": 7, "seasonal": False, **options}).double()
+
+
+def test_em_finds_the_regimes_from_data_and_a_trained_model_keeps_its_own():
+    entries, truth = switching_entries()
+    model = plain()
+    batch = make_batch(model, entries)
+    with torch.no_grad():
+        before = float(model.loss(batch).mean())
+    EMStart(3, 0)(model.inference, batch)
+    assert float(model.loss(batch).detach().mean()) < before - 0.2
+    found = model.inference.regimes(batch)
+    assert (found.path.T.numpy() == truth[:, :-HORIZON]).mean() > 0.95
+    torch.testing.assert_close(found.pairs.sum(-2), found.probabilities, **EXACT)
+    assert (model.inference.regime_scales().diff() > 0).all()  # from calm to wild
+    state = {name: value.clone() for name, value in model.state_dict().items()}
+    again = plain()
+    again.load_state_dict(state)
+    EMStart(1, 1)(again.inference, batch)
+    assert all(torch.equal(value, again.state_dict()[name]) for name, value in state.items())
+
+
+def test_steps_before_all_lags_are_known_do_not_change_those_behind():
+    """Kim's filter over all steps, as after a gap at the end, and Hamilton's behind the first ones."""
+    for options in ({}, {"form": "mean", "order": 2}, {"season": 3, "seasonal": True}):
+        model = make_model("markov", scaling="none", **options)
+        entries = [{**e, "target": np.nan_to_num(e["target"])} for e in entries_of("markov", lengths=(20, 16, 14))]
+        batch, cut = (make_batch(model, [without(e, *gap) for e in entries]) for gap in ((), (-HORIZON - 1,)))
+        fast, slow = model.filter(batch)[1], model.filter(cut)[1]
+        torch.testing.assert_close(fast[:-1], slow[:-1], **EXACT)
+        assert model.inference._head(model.inference.slice_of(batch, "past").observed.squeeze(-1)) < len(fast) - 1
+
+
+def test_forecasts_are_those_of_regimes_simulated_ahead():
+    """Means and probabilities of sample paths, by the moments of the chain in closed form."""
+    entries, _ = switching_entries(40)
+    model = plain(order=0)
+    EMStart(1, 0)(model.inference, make_batch(model, entries))
+    batch = make_batch(model, entries, train=False)
+    with torch.no_grad():
+        belief, _ = model.filter(batch)
+        paths = model.forecast(belief, batch, 4000, torch.Generator().manual_seed(0))[..., 0]
+        ahead = model.inference.regimes_ahead(belief, batch)
+        markov = model.dynamics.markov(model.inference.slice_of(batch, "future"), belief.series)
+        location, unit = markov.system.location[0, 0], markov.log_unit.exp()
+        mean = (ahead @ location) * unit + markov.centre
+        mean = mean * belief.scale[:, 0] + belief.location[:, 0]
+    error = paths.std(1) / paths.shape[1] ** 0.5
+    assert ((paths.mean(1) - mean.T).abs() < 4.5 * error).all()
+    held = model.inference.forecast(belief, batch, 50, torch.Generator().manual_seed(0), hold_switch=True)
+    assert torch.isfinite(held).all()
+    given = {**batch, "known_future": torch.ones_like(batch["known_future"])}
+    with pytest.raises(ValueError, match="known values or a held regime"):
+        model.inference.forecast(belief, given, 5, hold_switch=True)
+
+
+def test_covariates_move_the_transitions():
+    model = make_model("markov-mean")
+    batch = make_batch(model, entries_of("markov-mean"))
+    time_slice = model.inference.slice_of(batch, "past")
+    belief = model.filter(batch)[0]
+    markov = model.dynamics.markov(time_slice, belief.series)
+    assert markov.log_transition.shape[:2] == time_slice.dynamic_real.shape[:2]
+    logits = model.dynamics.transition + torch.einsum(
+        "d,dij->ij", time_slice.dynamic_real[3, 1], model.dynamics.transition_effects
+    )
+    torch.testing.assert_close(markov.log_transition[3, 1], torch.log_softmax(logits, -1), **EXACT)
+
+
+def test_an_empty_series_has_the_regimes_of_the_long_run():
+    model = plain(order=1)
+    entries, _ = switching_entries(12)
+    batch = make_batch(model, [without(entries[0], *range(8))])
+    found = model.inference.regimes(batch)
+    share = chain.stationary(torch.log_softmax(model.dynamics.transition, -1)).exp()
+    torch.testing.assert_close(found.probabilities, share.expand_as(found.probabilities), **EXACT)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"regimes": 1}, "at least two regimes, got 1"),
+        ({"num_targets": 2}, "one target, got 2"),
+        ({"switching": "location+noise"}, "location, scale, coefficients, effects, got 'noise'"),
+        ({"switching": ""}, "something that differs"),
+        ({"switching": "coefficients", "order": 0}, "got order=0"),
+        ({"form": "mean", "order": 10}, "at most 1024 histories"),
+        ({"objective": "crps"}, "take objective 'likelihood'"),
+        ({"persistence": 1.0}, "between 0 and 1"),
+        ({"form": "median"}, "intercept, mean"),
+        ({"initial": "uniform"}, "stationary, free"),
+        ({"order": -1}, "order to be at least 0"),
+    ],
+)
+def test_wrong_options_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        plain(**options)

@@ -1,0 +1,63 @@
+"""Times at which regimes change, and how sure they are."""
+
+import dataclasses
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+
+@dataclasses.dataclass(frozen=True)
+class Change:
+    """A change of the most likely path, and the posterior distribution of its time.
+
+    Attributes:
+        time: Index of the step at which the path first has the new regime.
+        before: The regime before, from 0 on.
+        after: The regime from this step on.
+        lower: First step of the central posterior interval of the time.
+        upper: Last step of it.
+        expected: Posterior expectation of the number of changes from `before` to `after` between the middles of the two
+            segments that it separates; near 1 where the change is certain.
+    """
+
+    time: int
+    before: int
+    after: int
+    lower: int
+    upper: int
+    expected: float
+
+
+def find_changes(
+    path: Int[Tensor, " time"], pairs: Float[Tensor, "time before regime"], level: float = 0.9
+) -> list[Change]:
+    """Return the changes of a path of regimes, each with an interval for its time.
+
+    The time of a change from i to j has the distribution p(s_{t-1} = i, s_t = j | y_1, ..., y_T), normalised over the
+    steps from the middle of the segment before it to the middle of the segment behind. Segments are those of the path.
+
+    Args:
+        path: The most likely path.
+        pairs: Posterior probabilities of pairs of regimes, see `RegimeSmoothed`.
+        level: Probability of the interval.
+
+    Raises:
+        ValueError: If the level is not between 0 and 1.
+    """
+    if not 0 < level < 1:
+        raise ValueError(f"expected the level of an interval between 0 and 1, got {level}")
+    times = (torch.nonzero(path[1:] != path[:-1]).squeeze(-1) + 1).tolist()
+    ends, found = [0, *times, len(path)], []
+    for number, time in enumerate(times):
+        first = (ends[number] + time) // 2 + 1 if number else 1
+        last = (time + ends[number + 2]) // 2 if number + 1 < len(times) else len(path) - 1
+        first, last = min(first, time), max(last, time)
+        before, after = int(path[time - 1]), int(path[time])
+        mass = pairs[first : last + 1, before, after].double()
+        total = float(mass.sum())
+        below = mass.cumsum(0) / max(total, torch.finfo(torch.float64).tiny)
+        tail = (1 - level) / 2
+        low, high = (int((below < at).sum()) for at in (tail, 1 - tail))
+        found.append(Change(time, before, after, first + low, min(first + high, last), total))
+    return found

@@ -1,0 +1,83 @@
+"""Markov-switching regression and autoregression: regimes alone, with exact inference."""
+
+from tsforecast.models.base import AbstractForecaster
+from tsforecast.models.options import RECORDS
+from tsforecast.models.parts.bounds import at_least, one_of
+from tsforecast.models.parts.markov import MarkovInference
+from tsforecast.models.parts.markov_dynamics import MarkovDynamics
+from tsforecast.models.parts.markov_start import EMStart
+from tsforecast.models.parts.optimisation import Training
+from tsforecast.models.parts.parameter_groups import ParameterGroups
+from tsforecast.models.parts.units import Scaling, Units
+from tsforecast.models.records import DataSpec
+
+_TRAINING = Training("likelihood", learning_rate=0.02)
+
+
+class MarkovForecaster(AbstractForecaster[MarkovInference]):
+    """An autoregression whose intercepts, noises and coefficients a hidden regime chooses, step by step.
+
+        p(s_t = j | s_{t-1} = i) = softmax_j(w_ij + d_ij' u_t),
+        y_t = m(s_t) + b(s_t)' u_t + sum_l a_l(s_t) y_{t-l} + v(s_t)^(1/2) e_t
+
+    in units of each series (Hamilton 1989, 1990; Krolzig 1997). All series share the parameters, but each has a centre
+    and a unit of its own, which learn as deviations. The likelihood and the probabilities of regimes are exact, by
+    Hamilton's filter and Kim's smoother. Training begins at the best of several runs of EM.
+
+    Args:
+        data: What the estimator finds out about the data.
+        training: How the model is trained: by the exact likelihood.
+        scaling: The units in which the model sees the targets.
+        regimes: Number of regimes. They are in order when training begins: from calm to wild, or if they share the
+            noise from low to high.
+        order: Number of lags of y; 0 for a regression.
+        seasonal: Whether the lags of the main season join them, those of the season and so many before it as `order`.
+        form: "intercept", as above; or "mean", in which y_t - m(s_t) has lags y_{t-l} - m(s_{t-l}), so that a change of
+            regime moves y at once (Hamilton 1989). A mean form has no seasonal lags.
+        switching: What differs between regimes, a sum of location, scale, coefficients, effects.
+        transition_covariates: Whether covariates move the transition probabilities, too (d above; Filardo 1994).
+        initial: Regimes before the first step: "stationary", the share of each regime in the long run; or "free".
+        persistence: Probability to stay in a regime where training begins.
+        starts: Number of runs of EM; 0 for none.
+
+    Raises:
+        ValueError: If an option is not known or out of its range, or two do not go together.
+    """
+
+    def __init__(
+        self,
+        data: DataSpec,
+        training: Training = _TRAINING,
+        scaling: Scaling = Scaling(),
+        *,
+        regimes: int = 2,
+        order: int = 1,
+        seasonal: bool = True,
+        form: str = "intercept",
+        switching: str = "location+scale",
+        transition_covariates: bool = False,
+        initial: str = "stationary",
+        persistence: float = 0.9,
+        starts: int = 4,
+    ) -> None:
+        one_of(("intercept", "mean"), form=form)
+        one_of(("stationary", "free"), initial=initial)
+        at_least(0, starts=starts)
+        if training.objective == "crps":  # which regime is drawn has no derivative
+            raise ValueError("the CRPS of paths teaches nothing about regimes: take objective 'likelihood'")
+        parts = tuple(dict.fromkeys(name.strip() for name in switching.split("+") if name.strip()))
+        dynamics = MarkovDynamics(
+            data,
+            regimes,
+            order,
+            seasonal,
+            form == "mean",
+            parts,
+            transition_covariates and data.num_dynamic_real > 0,
+            initial == "free",
+            persistence,
+        )
+        groups = ParameterGroups(training.learning_rate)
+        inference = MarkovInference(dynamics, Units(data, scaling))
+        super().__init__(data, (training, scaling), inference, groups, EMStart(starts, training.seed or 0))
+        self.save_hyperparameters(ignore=RECORDS)

@@ -1,0 +1,276 @@
+"""Exact inference in autoregressions and regressions whose regimes are a Markov chain."""
+
+import dataclasses
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from tsforecast.core import particles
+from tsforecast.core.gaussian import map_tensors, register_record
+from tsforecast.core.particles.filtering import ParticleState
+from tsforecast.core.particles.smoothing import sample_given
+from tsforecast.core.regimes import chain, collapse
+from tsforecast.core.regimes.autoregression import known_lags
+from tsforecast.core.torch_internals import is_transformed
+from tsforecast.models.parts.markov_dynamics import Markov, MarkovDynamics
+from tsforecast.models.parts.objectives import negative_log_likelihood
+from tsforecast.models.parts.regimes import AbstractRegimeInference, Regimes
+from tsforecast.models.parts.units import Units, known_past, scaled
+from tsforecast.models.records import Batch, Belief, Series, TimeSlice
+
+
+@register_record
+@dataclasses.dataclass(frozen=True)
+class _Run:
+    """A slice of time that was filtered.
+
+    Attributes:
+        before: Belief about the regimes before it.
+        log_transition: Of every step.
+        log_density: Of every history of regimes.
+        log_likelihood: Of every step, in scaled units.
+        after: Belief behind it.
+    """
+
+    before: Float[Tensor, "series memory"]
+    log_transition: Float[Tensor, "time series regime regime"]
+    log_density: Float[Tensor, "time series history"]
+    log_likelihood: Float[Tensor, "time series"]
+    after: ParticleState
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class MarkovInference(AbstractRegimeInference[MarkovDynamics]):
+    """Inference by Hamilton's filter and Kim's smoother.
+
+    A belief has one particle for each memory of regimes, see `core.regimes.chain`: weights are exact, and nothing is
+    drawn but sample paths. Where lags of a value are missing, the particles are Gaussian over them, and those that
+    differ in the oldest regime alone are collapsed (see `core.regimes.collapse`); elsewhere they have no variance.
+
+    Attributes:
+        dynamics: Dynamics of the model.
+        units: Units of its targets.
+    """
+
+    dynamics: MarkovDynamics
+    units: Units
+
+    @property
+    def has_marginals(self) -> bool:
+        """Return False: a mixture over paths of regimes has too many components."""
+        return False
+
+    # The filter.
+
+    def loss(self, batch: Batch, linear: bool) -> Float[Tensor, " series"]:
+        """Return the exact negative log-likelihood of past and future, per observed value."""
+        location, scale = self.scale_of(batch)
+        time_slice = self.slice_of(batch, "both")
+        run = self._run(time_slice, Series.of(batch), location, scale)[0]
+        return negative_log_likelihood(run.log_likelihood, time_slice.observed)
+
+    def filter(self, batch: Batch, belief: Belief | None = None) -> tuple[Belief, Float[Tensor, "time series"]]:
+        """Return the belief after the batch's past, and the log-likelihood of each of its steps."""
+        location, scale = self.scale_of(batch, belief)
+        series = self.series_of(batch, belief)
+        start = None if belief is None else belief.particles
+        run, _ = self._run(self.slice_of(batch, "past"), series, location, scale, start)
+        return Belief(run.after, location, scale, Series.of(batch)), run.log_likelihood
+
+    def beginning(self, model: Markov) -> ParticleState:
+        """Return the belief before the first step of a slice."""
+        regimes, memory = self.dynamics.regimes, model.system.memory
+        particles_ = collapse.begin(model.switching(), model.prior, memory)
+        weight = chain.begin(model.initial, model.log_transition[0], memory)
+        return dataclasses.replace(
+            particles_, log_weight=weight.expand(len(model.centre), regimes**memory).T.contiguous()
+        )
+
+    def _run(
+        self,
+        time_slice: TimeSlice,
+        series: Series,
+        location: Tensor,
+        scale: Tensor,
+        start: ParticleState | None = None,
+    ) -> tuple[_Run, Markov]:
+        """Return what was filtered, and the model of the slice.
+
+        Steps up to the last at which something is missing are those of Kim's filter. All later ones have densities that
+        are known at once, and take Hamilton's.
+        """
+        model = self.dynamics.markov(time_slice, series)
+        values, seen = scaled(time_slice, location, scale)
+        seen = time_slice.observed if seen is None else seen
+        values, seen = model.standard(values), seen.squeeze(-1)
+        values = torch.where(seen, values, 0.0)
+        before = self.beginning(model) if start is None else start
+        head = self._head(seen)
+        parts, after = [], before
+        if head:
+            system = model.switching(time_slice.active)
+            found = collapse.filter(system, before, values[:head].unsqueeze(-1), seen[:head].unsqueeze(-1))
+            after = found.particles
+            parts.append((found.log_transition, found.log_density, found.log_likelihood))
+        if head < len(values):
+            tail, after = self._tail(model, values, seen, head, after, time_slice.active)
+            parts.append(tail)
+        log_transition, log_density, terms = (torch.cat(x) for x in zip(*parts, strict=True))
+        # Densities are in the units of the series; those of scaled values are asked for.
+        terms = torch.where(seen, terms - model.log_unit, terms)
+        return _Run(before.log_weight.T, log_transition, log_density, terms, after), model
+
+    def _head(self, seen: Tensor) -> int:
+        """Return the number of steps that have to go through Kim's filter: without lags none."""
+        if not self.dynamics.lags:
+            return 0
+        known = (seen & known_lags(seen, self.dynamics.num_lags)).all(1)
+        if is_transformed(known):
+            return len(seen)
+        missing = torch.nonzero(~known)
+        return int(missing[-1]) + 1 if len(missing) else 0
+
+    def _tail(
+        self, model: Markov, values: Tensor, seen: Tensor, head: int, before: ParticleState, active: Tensor | None
+    ) -> tuple[tuple[Tensor, Tensor, Tensor], ParticleState]:
+        """Return transitions, densities and terms of the steps from `head` on, and the belief behind them."""
+        lags = model.system.lags
+        system = model.system
+        if len(system.location) > 1:
+            system = dataclasses.replace(system, location=system.location[head - lags :])
+        log_density = system.log_density(values[head - lags :])
+        if not lags:
+            log_density = torch.where(seen.unsqueeze(-1), log_density, 0.0)
+        every = model.log_transition.expand(len(values), len(model.centre), -1, -1)[head:]
+        filtered = chain.filter(every, log_density, before.log_weight.T, None if head else active)
+        regimes = self.dynamics.regimes
+        eye = torch.eye(regimes, dtype=values.dtype, device=values.device)
+        newest = eye.repeat_interleave(regimes ** (system.memory - 1), 0).unsqueeze(1)
+        after = dataclasses.replace(
+            before,
+            switch=newest.expand(before.switch.shape),
+            state=system.state(values[head - lags :]),
+            log_weight=filtered.belief.T,
+            begun=torch.ones_like(before.begun),
+        )
+        return (every, log_density, filtered.log_likelihood), after
+
+    # Forecasts, and what is missing.
+
+    def marginals(self, belief: Belief, future: Batch) -> None:
+        """Return None: there are sample paths only."""
+
+    def forecast(
+        self,
+        belief: Belief,
+        future: Batch,
+        num_samples: int,
+        generator: torch.Generator | None = None,
+        hold_switch: bool = False,
+    ) -> Float[Tensor, "series sample horizon target"]:
+        """Return exact sample paths, given what is known of the future.
+
+        Args:
+            belief: The belief at the end of the past.
+            future: Its `future_*` fields are read, and `known_future` (NaN where free). Given known values, paths are
+                drawn by particles, exactly as the number of particles grows.
+            num_samples: Number of paths.
+            generator: Source of random numbers.
+            hold_switch: Whether every path keeps the regime that it begins with ("what if the regime stays?").
+
+        Raises:
+            ValueError: If values are known and the regime is held.
+        """
+        time_slice, known = self.slice_of(future, "future"), future["known_future"]
+        model, observed = self.dynamics.markov(time_slice, belief.series), ~torch.isnan(known)
+        if not bool(observed.any()):
+            steps = len(time_slice.time_feat)
+            paths = particles.forecast(
+                model.switching(), belief.particles, steps, num_samples, generator, hold=hold_switch
+            )[0]
+        elif hold_switch:
+            raise ValueError("expected known values or a held regime, got both")
+        else:
+            values = self.units.transform(torch.where(observed, known, 0.0).to(belief.scale.dtype)).transpose(0, 1)
+            observed = observed.transpose(0, 1)
+            values = (values - belief.location) / belief.scale
+            paths = self._sampled(model, belief.particles, values, observed, None, num_samples, generator)
+        return self.units.in_units(model.scaled(paths), belief.location, belief.scale, known)
+
+    def impute(
+        self, batch: Batch, num_samples: int, generator: torch.Generator | None = None
+    ) -> Float[Tensor, "series sample time target"]:
+        """Return joint samples by backward simulation through particles, exact as their number grows."""
+        location, scale = self.scale_of(batch)
+        time_slice = self.slice_of(batch, "past")
+        model = self.dynamics.markov(time_slice, Series.of(batch))
+        values, seen = scaled(time_slice, location, scale)
+        seen = time_slice.observed if seen is None else seen
+        start = self.beginning(model)
+        paths = self._sampled(model, start, values, seen, time_slice.active, num_samples, generator)
+        return self.units.in_units(model.scaled(paths), location, scale, known_past(batch))
+
+    def _sampled(
+        self,
+        model: Markov,
+        start: ParticleState,
+        values: Float[Tensor, "time series target"],
+        observed: Tensor,
+        active: Tensor | None,
+        num_samples: int,
+        generator: torch.Generator | None,
+    ) -> Float[Tensor, "time sample series target"]:
+        """Return joint samples given scaled values, in units of the series."""
+        values = torch.where(observed, model.standard(values).unsqueeze(-1), 0.0)
+        system = model.switching(active, exact=False)
+        doubled = map_tensors(lambda x: x.double() if x.is_floating_point() else x, start)
+        paths = sample_given(system, doubled, values.double(), observed, num_samples, generator)
+        return paths.to(values.dtype)
+
+    def decompose(self, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
+        """Refuse: there are no components.
+
+        Raises:
+            ValueError: Always.
+        """
+        self.named_structure()
+        return {}
+
+    # Regimes.
+
+    def regimes(self, batch: Batch, num_samples: int = 100, generator: torch.Generator | None = None) -> Regimes:
+        """Return the regimes of the batch's past, given all of it: exact, and the most likely path of Viterbi.
+
+        Args:
+            batch: Its `past_*` fields are read.
+            num_samples: Not read: nothing is drawn.
+            generator: Not read.
+        """
+        location, scale = self.scale_of(batch)
+        time_slice = self.slice_of(batch, "past")
+        run, _ = self._run(time_slice, Series.of(batch), location, scale)
+        known = (run.log_transition, run.log_density, run.before, time_slice.active)
+        smoothed = chain.smooth(*known)
+        return Regimes(smoothed.probabilities, smoothed.pairs, chain.most_likely(*known)[0])
+
+    def regimes_ahead(
+        self, belief: Belief, future: Batch, num_samples: int = 100, generator: torch.Generator | None = None
+    ) -> Float[Tensor, "time series regime"]:
+        """Return the exact probabilities of regimes at every step of the horizon.
+
+        Args:
+            belief: The belief at the end of the past.
+            future: Its `future_*` fields are read; `known_future` is not.
+            num_samples: Not read: nothing is drawn.
+            generator: Not read.
+        """
+        time_slice = self.slice_of(future, "future")
+        model = self.dynamics.markov(time_slice, belief.series)
+        every = model.log_transition.expand(len(time_slice.time_feat), len(model.centre), -1, -1)
+        return chain.ahead(every, belief.particles.log_weight.T)
+
+    def regime_scales(self) -> Float[Tensor, " regime"] | None:
+        """Return the scale of the noise in each regime, relative to their geometric mean; None if they share it."""
+        log_scales = self.dynamics.log_scales()
+        return (log_scales - log_scales.mean()).exp() if "scale" in self.dynamics.switching_parts else None

@@ -1,0 +1,208 @@
+"""Parameters of autoregressions and regressions whose regimes are a Markov chain."""
+
+import dataclasses
+import math
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from tsforecast.core import Gaussian
+from tsforecast.core.gaussian import map_tensors
+from tsforecast.core.particles.switching import CategoricalSwitching
+from tsforecast.core.regimes.autoregression import SwitchingAutoregression
+from tsforecast.core.regimes.chain import stationary
+from tsforecast.models.parts.bounds import at_least, one_of
+from tsforecast.models.parts.inference import AbstractDynamics
+from tsforecast.models.records import DataSpec, Series, TimeSlice
+from tsforecast.nn import SeriesParameters
+
+SWITCHING = ("location", "scale", "coefficients", "effects")
+LOWEST, HIGHEST = -5.0, 4.0  # of log scales of noises, in scaled units
+_LARGEST_OWN = 3.0  # of the log unit of a series, likewise
+_NUGGET = 1e-8  # share of a variance, for sampling given later values in float64
+_MOST_HISTORIES = 1024
+
+
+@dataclasses.dataclass(frozen=True)
+class Markov:
+    """A chain of regimes and what they choose in a slice of time, in units of each series.
+
+    Attributes:
+        system: The autoregression.
+        log_transition: log p(s_t = j | s_{t-1} = i) of every step, or of all.
+        initial: log p(s_0) before the first step.
+        centre: Centre of each series, in scaled units.
+        log_unit: Logarithm of the unit of each series, likewise.
+        prior: Belief over the values before a series begins.
+    """
+
+    system: SwitchingAutoregression
+    log_transition: Float[Tensor, "time_or_1 #series regime regime"]
+    initial: Float[Tensor, "#series regime"]
+    centre: Float[Tensor, " series"]
+    log_unit: Float[Tensor, " series"]
+    prior: Gaussian
+
+    def standard(self, values: Float[Tensor, "time series 1"]) -> Float[Tensor, "time series"]:
+        """Return scaled values in the units of their series."""
+        return (values.squeeze(-1) - self.centre) * (-self.log_unit).exp()
+
+    def scaled(self, values: Float[Tensor, "time sample series 1"]) -> Float[Tensor, "time sample series 1"]:
+        """Return values in the units of their series as scaled ones."""
+        return values * self.log_unit.exp().unsqueeze(-1) + self.centre.unsqueeze(-1)
+
+    def switching(self, active: Bool[Tensor, "time series"] | None = None, exact: bool = True) -> CategoricalSwitching:
+        """Return the same system as particles take it, with the last values as its state.
+
+        Args:
+            active: False where a series has not begun.
+            exact: Whether values are observed without noise; else with hardly any, in float64.
+        """
+        system, log_transition, initial = self.system, self.log_transition, self.initial
+        if not exact:
+            system = map_tensors(lambda x: x.double(), system)
+            log_transition, initial = log_transition.double(), initial.double()
+        start = torch.logsumexp(initial.unsqueeze(-1) + log_transition, -2)
+
+        def transition(switch: Tensor, time: int) -> Tensor:
+            at = log_transition[time if len(log_transition) > 1 else 0]
+            return (switch.unsqueeze(-2) @ at).squeeze(-2)
+
+        return CategoricalSwitching(
+            start.expand(-1, len(self.centre), -1),
+            transition,
+            lambda switch, time: system.regime(switch, time, 0.0 if exact else _NUGGET),
+            active=active,
+        )
+
+
+class MarkovDynamics(AbstractDynamics):
+    """The parameters of `MarkovForecaster`, shared by all series but for the centre and the unit of each.
+
+    Args:
+        data: What the model knows of its data.
+        regimes: Number of regimes.
+        order: Number of lags.
+        seasonal: Whether lags of the main season join them.
+        of_mean: Whether regimes have means, and not intercepts.
+        switching: What differs between regimes, names of `SWITCHING`.
+        transition_covariates: Whether transition probabilities depend on covariates.
+        free_initial: Whether the regimes before the first step have a distribution of their own.
+        persistence: Probability to stay in a regime, at first.
+
+    Raises:
+        ValueError: If an option is not known or out of its range, or two do not go together.
+    """
+
+    def __init__(
+        self,
+        data: DataSpec,
+        regimes: int,
+        order: int,
+        seasonal: bool,
+        of_mean: bool,
+        switching: tuple[str, ...],
+        transition_covariates: bool,
+        free_initial: bool,
+        persistence: float,
+    ) -> None:
+        super().__init__()
+        _check(data, regimes, order, of_mean, switching, transition_covariates, persistence)
+        self.regimes, self.of_mean, self.switching_parts = regimes, of_mean, switching
+        season = data.season if seasonal and not of_mean and data.season > order else 0
+        seasonal_lags = range(season, season + order + 1) if season > 1 else ()
+        self.lags = tuple(sorted({*range(1, order + 1), *seasonal_lags}))
+        own = lambda name: regimes if name in switching else 1  # noqa: E731
+        covariates = data.num_dynamic_real
+        self.location = torch.nn.Parameter(torch.linspace(-0.5, 0.5, own("location")) * (own("location") > 1))
+        self.log_scale = torch.nn.Parameter(torch.linspace(-0.5, 0.5, own("scale")) * (own("scale") > 1))
+        if self.lags:
+            start = torch.zeros(own("coefficients"), len(self.lags))
+            start[:, 0] = 0.9
+            self.coefficients = torch.nn.Parameter(start)
+            self.log_prior_scales = torch.nn.Parameter(torch.tensor([0.0, -1.0]))
+        self.effects = torch.nn.Parameter(torch.zeros(own("effects"), covariates)) if covariates else None
+        stay, leave = math.log(persistence), math.log((1 - persistence) / max(regimes - 1, 1))
+        self.transition = torch.nn.Parameter(torch.eye(regimes) * (stay - leave) + leave)
+        self.transition_effects = None
+        if transition_covariates:
+            self.transition_effects = torch.nn.Parameter(torch.zeros(covariates, regimes, regimes))
+        self.initial = torch.nn.Parameter(torch.zeros(regimes)) if free_initial else None
+        self.own = SeriesParameters(torch.zeros(2), data.num_series, data.cardinality)
+        # Whether the parameters come from data: a start is not made a second time.
+        self.register_buffer("is_begun", torch.zeros((), dtype=torch.bool))
+
+    @property
+    def num_lags(self) -> int:
+        """Return the largest lag."""
+        return max(self.lags, default=0)
+
+    def log_scales(self) -> Float[Tensor, " regime"]:
+        """Return log scales of the noise of all regimes, bounded from below: a regime cannot be of one value alone."""
+        return self.log_scale.clamp(LOWEST, HIGHEST).expand(self.regimes)
+
+    def markov(self, time_slice: TimeSlice, series: Series) -> Markov:
+        """Return the chain and the autoregression of a slice of time.
+
+        Args:
+            time_slice: Its covariates are read.
+            series: Who the series are.
+        """
+        centre, log_unit = self.own(series.index, series.static_cat).unbind(-1)
+        inputs, location = time_slice.dynamic_real, self.location.expand(1, 1, self.regimes)
+        if self.effects is not None:
+            location = location + (inputs @ self.effects.mT).expand(*inputs.shape[:2], self.regimes)
+        row = self.location.new_zeros(1, self.regimes, self.num_lags)
+        size = max(self.num_lags, 1)
+        cov = torch.eye(size, dtype=row.dtype, device=row.device)
+        if self.lags:
+            places = torch.tensor(self.lags, device=row.device) - 1
+            row = row.index_copy(2, places, self.coefficients.expand(1, self.regimes, -1))
+            level, deep = (2 * self.log_prior_scales.clamp(LOWEST, HIGHEST)).exp().unbind()
+            cov = cov * deep + level
+        prior = Gaussian(row.new_zeros(len(centre), size), cov.expand(len(centre), -1, -1))
+        logits = self.transition.expand(1, 1, -1, -1)
+        if self.transition_effects is not None:
+            logits = logits + torch.einsum("tbd,dij->tbij", inputs, self.transition_effects)
+        initial = self.initial
+        if initial is None:  # with covariates at their means
+            initial = stationary(torch.log_softmax(self.transition, -1))
+        return Markov(
+            SwitchingAutoregression(location, row, self.log_scales().unsqueeze(0), self.of_mean),
+            torch.log_softmax(logits, -1),
+            torch.log_softmax(initial, -1).unsqueeze(0),
+            centre,
+            log_unit.clamp(-_LARGEST_OWN, _LARGEST_OWN),
+            prior,
+        )
+
+
+def _check(
+    data: DataSpec,
+    regimes: int,
+    order: int,
+    of_mean: bool,
+    switching: tuple[str, ...],
+    transition_covariates: bool,
+    persistence: float,
+) -> None:
+    """Refuses options that are out of their range or do not go together."""
+    if regimes < 2:
+        raise ValueError(f"expected at least two regimes, got {regimes}: a model of one is `gls` or `issm`")
+    at_least(0, order=order)
+    if data.num_targets != 1:
+        raise ValueError(f"expected one target, got {data.num_targets}: take `gls` or `sgls` for several")
+    for name in switching:
+        one_of(SWITCHING, switching=name)
+    if not switching:
+        raise ValueError(f"expected something that differs between regimes, a sum of {', '.join(SWITCHING)}; got none")
+    if "coefficients" in switching and not order:
+        raise ValueError("expected lags whose coefficients differ between regimes, got order=0")
+    if not 0 < persistence < 1:
+        raise ValueError(f"expected persistence to be between 0 and 1, got {persistence}")
+    if of_mean and regimes ** (order + 1) > _MOST_HISTORIES:
+        raise ValueError(
+            f"expected at most {_MOST_HISTORIES} histories of regimes, got {regimes}^{order + 1}: means look at the "
+            "regimes of all lags; take fewer lags or regimes, or form='intercept'"
+        )
