@@ -14,10 +14,9 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import torch
 
 from tsforecast import StateSpaceEstimator, load_task
-from tsforecast.data.windows import collate, cut
+from tsforecast.analysis.regimes import regime_report
 from tsforecast.plots import plot_regimes, save_figure
 
 QUICK = "--quick" in sys.argv  # a training that is too short, to try the script
@@ -55,23 +54,19 @@ estimator = StateSpaceEstimator(
 predictor = estimator.train(series)
 
 # %% [markdown]
-# The weights of the regimes are means over paths of switches, drawn given the whole series.
+# The weights of the regimes are means over paths of switches, drawn given the last six weeks.
 
 # %%
-inference = predictor.prediction_net.eval().inference
-entry, steps = series[2], 72 if QUICK else 1008  # six weeks
-(prepared,) = predictor.input_transform(iter([entry]), is_train=True)
-batch = collate([cut(prepared, len(entry["target"]), steps, predictor.prediction_length)], predictor.device)
-torch.manual_seed(0)
-with torch.no_grad():
-    weights = inference.regime_weights(inference.regimes(batch, num_samples=10))[:, 0]
+entry, steps = series[2], 72 if QUICK else 1008
+table = regime_report(predictor, [entry], last=steps, num_samples=10).regimes
 
 # %%
-times = pd.period_range(entry["start"], periods=len(entry["target"]), freq="h")[-steps:]
+times = pd.period_range(table["timestamp"].iloc[0], periods=len(table), freq="h")
+scales = predictor.prediction_net.inference.regime_scales()
 figure = plot_regimes(
-    pd.Series(np.asarray(entry["target"])[-steps:], times, name=entry["item_id"]),
-    weights.numpy(),
-    scales=inference.dynamics.regime_scales().detach().numpy(),
+    pd.Series(np.asarray(entry["target"])[-len(table) :], times, name=entry["item_id"]),
+    table.filter(regex=r"^p_\d+$").to_numpy(),
+    scales=scales.detach().numpy(),
     ordered=True,
     marks={"New Year": pd.Timestamp("2016-01-01"), "blizzard": pd.Timestamp("2016-01-23")},
     label="taxi trips per hour",

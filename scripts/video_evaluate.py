@@ -148,7 +148,7 @@ def draw(model: Model, video: Video, folder: Path, name: str, options: argparse.
         return
     batch = next(batches(one, SEEN + AHEAD, model.device))
     with torch.no_grad():
-        weights = model.inference.regime_weights(model.inference.regimes(batch, num_samples=20, generator=generator))
+        weights = model.inference.regimes(batch, num_samples=20, generator=generator).probabilities
         weights = weights[:, 0].cpu().numpy()
     figure = switch_plot(
         weights, one.truths["collision"][0, : len(weights)], title=f"{title}: smoothed, all frames seen"

@@ -76,6 +76,12 @@ SMALL = {
     "docs/howto/what-if.md": SEEDED,
     "docs/howto/anomalies.md": SEEDED,
     "docs/howto/explain.md": SEEDED | {'.startswith("NYIS")': ' == "NYIS-ZONJ"', '"2020-03-01"': '"2020-03-15"'},
+    "docs/howto/regimes.md": {
+        '"us-output.csv"': f'"{ROOT}/datasets/us-output.csv"',
+        ')["growth"]': ')["growth"][-30:]',
+        "order=4": "order=1, starts=1",
+        "train_length=0,": f"train_length=0, num_batches_per_epoch=1, trainer_kwargs={{{FAST}}},",
+    },
     "docs/howto/live.md": SEEDED | {"task.windows - 1": "2"},
     "docs/howto/tuning.md": SEEDED,
     "docs/howto/gpu.md": {'"max_epochs": 40, "accelerator": "auto"': f"{FAST}", "task.train)": "task.train[:2])"},
@@ -120,6 +126,13 @@ def check_irregular(names, said):
     assert (names["between"]["0.1"] <= names["between"]["0.9"]).all()
 
 
+def check_regimes(names, said):
+    table, changes, ahead = (names[name] for name in ("table", "changes", "ahead"))
+    assert [*table] == [*ahead] == ["item_id", "timestamp", "p_1", "p_2", "most_likely"]
+    assert (len(table), len(ahead)) == (30, 8)
+    assert (changes["lower"] <= changes["upper"]).all()
+
+
 def check_what_if(names, said):
     np.testing.assert_allclose(names["forecast"].samples[:, 9], names["known"][9], rtol=1e-5)
     assert np.ptp(names["forecast"].samples[:, 8]) > 0
@@ -140,6 +153,7 @@ CHECKS = {
     "docs/howto/irregular.md": check_irregular,
     "docs/howto/what-if.md": check_what_if,
     "docs/howto/explain.md": check_explain,
+    "docs/howto/regimes.md": check_regimes,
     "docs/howto/live.md": lambda names, said: np.testing.assert_equal(len(names["forecasts"]), len(said.splitlines())),
     "docs/howto/tuning.md": lambda names, said: np.testing.assert_equal(len(said.splitlines()), 2),
     "docs/howto/gpu.md": lambda names, said: np.testing.assert_equal(len(names["forecasts"]), 2),

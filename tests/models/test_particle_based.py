@@ -157,7 +157,7 @@ def test_a_model_without_a_choice_is_a_kalman_filter(case, targets):
     torch.testing.assert_close(belief.state.marginal.mean, state.mean, **EXACT)
     torch.testing.assert_close(belief.state.marginal.cov, state.cov, **EXACT)
     smoothed = kalman.smooth(system, prior, values[:past], observed[:past]).states
-    found = model.inference.regimes(batch, 3)
+    found = model.inference.smoothed(batch, 3)
     torch.testing.assert_close(found.mean, smoothed.mean, **EXACT)
     torch.testing.assert_close(found.cov, smoothed.cov, **EXACT)
 
@@ -166,7 +166,7 @@ def test_a_model_without_a_choice_is_a_kalman_filter(case, targets):
 def test_without_a_choice_regimes_of_a_padded_series_are_its_own(case):
     model = make_model(case, **NO_CHOICE[case])
     entries = entries_of(case)
-    together, alone = (model.inference.regimes(make_batch(model, part), 3) for part in (entries, entries[2:]))
+    together, alone = (model.inference.smoothed(make_batch(model, part), 3) for part in (entries, entries[2:]))
     steps = len(alone.mean)
     assert steps < len(together.mean)
     torch.testing.assert_close(together.mean[-steps:, 2:], alone.mean, **EXACT)
@@ -427,9 +427,15 @@ def test_regimes(case):
     batch = make_batch(model, entries_of(case))
     with torch.no_grad():
         state = torch.get_rng_state()
-        found, again = (model.inference.regimes(batch, 9, torch.Generator().manual_seed(2)) for _ in range(2))
+        found, again = (model.inference.smoothed(batch, 9, torch.Generator().manual_seed(2)) for _ in range(2))
         assert torch.equal(state, torch.get_rng_state())
-        weights = model.inference.regime_weights(found)
+        regimes = model.inference.regimes(batch, 9, torch.Generator().manual_seed(2))
+        ahead = model.inference.regimes_ahead(seeded(model.filter, batch)[0], batch, 9)
+    weights = regimes.probabilities
+    torch.testing.assert_close(weights, model.dynamics.mixing_weights(found.switches).mean(1))
+    torch.testing.assert_close(regimes.pairs.sum(-2)[:, 0], weights[:, 0])  # the series without padding
+    torch.testing.assert_close(regimes.pairs[1:, 0].sum(-1), weights[:-1, 0])
+    torch.testing.assert_close(ahead.sum(-1), torch.ones(HORIZON, 3, dtype=torch.float64))
     assert torch.equal(found.switches, again.switches)
     steps, states = batch["past_target"].shape[1], found.mean.shape[-1]
     assert found.switches.shape == (steps, 9, 3, model.dynamics.switch_dim)
@@ -731,7 +737,7 @@ def test_smallest_sizes(case):
             samples = model.forecast(belief, future, 1)
             assert samples.shape == (3, 1, HORIZON, model.data.num_targets)
             assert torch.isfinite(samples).all()
-        assert torch.isfinite(model.inference.regimes(batch, 1).mean).all()
+        assert torch.isfinite(model.inference.smoothed(batch, 1).mean).all()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

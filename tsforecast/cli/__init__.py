@@ -29,6 +29,7 @@ _USAGE = """usage: tsforecast COMMAND ...
   tsforecast anomalies RUN                steps and stretches that are rare, at a false-alarm rate; or --data FILE
   tsforecast explain RUN --out FOLDER     the parts of forecasts: level, trend, seasons, covariates, last steps
   tsforecast news RUN --after FILE --out FOLDER   why forecasts changed
+  tsforecast regimes RUN                  which regimes series were in, when that changed, which come next
   tsforecast export RUN --out FOLDER      the model as MLflow loads it
   tsforecast bucket INPUT OUT             tables of any size into a folder that all commands take as --data
   tsforecast live init RUN --out STORE    beliefs of all series into a store

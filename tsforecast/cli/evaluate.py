@@ -33,7 +33,8 @@ from tsforecast.evaluation.buckets import TABLE, Scoring
 from tsforecast.evaluation.report import PROTOCOLS
 from tsforecast.forecasting.adaptation import Adaptation, AdaptationResult, AdaptivePredictor, rolling
 from tsforecast.forecasting.predictor import StateSpacePredictor, load_predictor, with_prediction_length
-from tsforecast.models import AbstractForecaster, ExactInference, ParticleInference
+from tsforecast.models import AbstractForecaster, ExactInference
+from tsforecast.models.parts.regimes import AbstractRegimeInference
 from tsforecast.plots import (
     colour_of,
     measured,
@@ -268,7 +269,7 @@ def _draw_insights(
     net = predictor.prediction_net
     assert isinstance(net, AbstractForecaster)
     structure, inference = net.dynamics.structure, net.inference
-    if structure is None and not isinstance(inference, ParticleInference):
+    if structure is None and not isinstance(inference, AbstractRegimeInference):
         return []
     entry = task.train[0]
     prepared = next(iter(predictor.input_transform(iter([entry]), is_train=False)))
@@ -300,10 +301,10 @@ def _draw_insights(
             title = f"{shortened(entry['item_id'])}: components{scale}, mean ± 2 standard deviations"
             figure = plot_decomposition(observed, components, label=label, colour=colour_of(model), title=title)
             written.append(save_figure(figure, folder / "decomposition.png"))
-        if isinstance(inference, ParticleInference):
+        if isinstance(inference, AbstractRegimeInference):
             batch, observed = past_of(_REGIMES_SHOWN, 0)
-            weights = inference.regime_weights(inference.regimes(batch, num_samples=20))[:, 0]
-            scales = inference.dynamics.regime_scales()
+            weights = inference.regimes(batch, num_samples=20).probabilities[:, 0]
+            scales = inference.regime_scales()
             figure = plot_regimes(
                 observed,
                 weights.cpu().numpy(),

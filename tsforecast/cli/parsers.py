@@ -13,7 +13,7 @@ from tsforecast.cli.anomaly_parser import anomalies
 from tsforecast.cli.data_options import add_columns, add_engines, add_forecast
 from tsforecast.cli.decision_parsers import optimise, policy
 from tsforecast.cli.effect_parsers import explain, news
-from tsforecast.cli.forecast_parsers import export, impute, predict
+from tsforecast.cli.forecast_parsers import export, impute, predict, regimes
 from tsforecast.cli.live_parsers import live, own_parser
 
 DEFAULT_BASELINES = "seasonal_naive,empirical_random_walk,auto_ets"
@@ -259,6 +259,7 @@ PARSERS: dict[str, Callable[[], PlainParser]] = {
     "anomalies": anomalies,
     "explain": explain,
     "news": news,
+    "regimes": regimes,
     "export": export,
     "stream": stream,
     "bandit": bandit,

@@ -60,7 +60,7 @@ def smoothed_paths(
         num_samples: Number of paths.
         generator: Source of random numbers.
     """
-    auxiliaries = model.inference.regimes(batch, num_samples, generator).auxiliaries
+    auxiliaries = model.inference.smoothed(batch, num_samples, generator).auxiliaries
     assert auxiliaries is not None
     return auxiliaries
 

@@ -1,6 +1,6 @@
 """Figures of the regimes that a switching model infers."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ def plot_regimes(
     scales: ArrayLike | None = None,
     ordered: bool = False,
     marks: Mapping[str, pd.Timestamp] | None = None,
+    spans: Sequence[tuple[pd.Timestamp, pd.Timestamp]] = (),
     label: str = "",
     title: str | None = None,
 ) -> Figure:
@@ -38,6 +39,7 @@ def plot_regimes(
         ordered: Whether regimes differ in the scale of their noise alone: all are shown, from calm to wild, and a
             colour bar has the scales.
         marks: Dates to mark in both panels, by name (see `draw_marks`).
+        spans: Intervals of the times of changes, which are grey in the upper panel; dates that are equal are a line.
         label: What is observed, see `measured`.
         title: Title above both panels.
 
@@ -65,6 +67,8 @@ def plot_regimes(
         style_axis(axis)
     date_axis(below)
     below.set_xlim(times[0], times[-1])
+    for low, high in spans:
+        above.axvspan(low.to_datetime64(), high.to_datetime64(), color=_REST, linewidth=1.0, zorder=0)  # pyright: ignore[reportArgumentType]
     for axis, named in ((above, True), (below, False)):
         draw_marks(axis, marks or {}, times, named=named)
     figure.align_ylabels()

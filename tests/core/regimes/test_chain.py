@@ -286,11 +286,11 @@ def test_em_never_lowers_the_likelihood_and_ends_where_its_gradient_is_zero():
 def test_the_interval_of_a_change_is_where_its_pairs_are():
     path = torch.tensor([0, 0, 0, 0, 1, 1, 1, 1, 1, 0, 0, 0])
     pairs = torch.zeros(12, 2, 2, dtype=torch.float64)
-    pairs[3:7, 0, 1] = f64([0.2, 0.5, 0.2, 0.1])
+    pairs[3:7, 0, 1] = f64([0.1, 0.5, 0.3, 0.1])
     pairs[9, 1, 0] = 0.9
     pairs[11, 0, 1] = 0.3  # a change that the path does not make belongs to none
-    first, second = find_changes(path, pairs, 0.7)
-    assert (first.time, first.before, first.after, first.lower, first.upper) == (4, 0, 1, 3, 5)
+    first, second = find_changes(path, pairs, 0.75)
+    assert (first.time, first.before, first.after, first.lower, first.upper) == (4, 0, 1, 4, 5)
     assert first.expected == pytest.approx(1.0)
     assert (second.time, second.lower, second.upper) == (9, 9, 9)
     assert second.expected == pytest.approx(0.9)

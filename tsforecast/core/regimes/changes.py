@@ -15,7 +15,7 @@ class Change:
         time: Index of the step at which the path first has the new regime.
         before: The regime before, from 0 on.
         after: The regime from this step on.
-        lower: First step of the central posterior interval of the time.
+        lower: First step of the shortest posterior interval of the time.
         upper: Last step of it.
         expected: Posterior expectation of the number of changes from `before` to `after` between the middles of the two
             segments that it separates; near 1 where the change is certain.
@@ -55,9 +55,18 @@ def find_changes(
         first, last = min(first, time), max(last, time)
         before, after = int(path[time - 1]), int(path[time])
         mass = pairs[first : last + 1, before, after].double()
-        total = float(mass.sum())
-        below = mass.cumsum(0) / max(total, torch.finfo(torch.float64).tiny)
-        tail = (1 - level) / 2
-        low, high = (int((below < at).sum()) for at in (tail, 1 - tail))
-        found.append(Change(time, before, after, first + low, min(first + high, last), total))
+        low, high = _shortest(mass, level)
+        found.append(Change(time, before, after, first + low, first + high, float(mass.sum())))
     return found
+
+
+def _shortest(mass: Float[Tensor, " time"], level: float) -> tuple[int, int]:
+    """Return first and last place of the shortest interval that has a share of the mass; of several, the heaviest."""
+    below = torch.cat([mass.new_zeros(1), mass.cumsum(0)])
+    wanted = level * float(below[-1])
+    for length in range(1, len(mass)):
+        within = below[length:] - below[:-length]
+        if float(within.max()) >= wanted:
+            low = int(within.argmax())
+            return low, low + length - 1
+    return 0, len(mass) - 1

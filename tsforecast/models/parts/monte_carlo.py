@@ -15,9 +15,10 @@ from tsforecast.core.linalg import NotPositiveDefiniteError
 from tsforecast.core.particles.filtering import GRADIENTS, AbstractSwitchingSystem, ParticleFiltered, ParticleState
 from tsforecast.core.particles.smoothing import ParticleSmoothed, sample_given, smooth
 from tsforecast.models.parts.bounds import at_least, one_of
-from tsforecast.models.parts.inference import AbstractDynamics, AbstractInference, LinearModel, emissions
+from tsforecast.models.parts.inference import AbstractDynamics, LinearModel, emissions
 from tsforecast.models.parts.issm_dynamics import ISSMDynamics
 from tsforecast.models.parts.objectives import crps_of_marginals, crps_of_paths, negative_log_likelihood
+from tsforecast.models.parts.regimes import AbstractRegimeInference, Regimes
 from tsforecast.models.parts.units import Units, known_past, scaled
 from tsforecast.models.records import Batch, Belief, Series, TimeSlice
 
@@ -129,7 +130,7 @@ def _preceded(filtered: ParticleFiltered, terms: Float[Tensor, "time series"]) -
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class ParticleInference(AbstractInference[AbstractSwitchingDynamics]):
+class ParticleInference(AbstractRegimeInference[AbstractSwitchingDynamics]):
     """Inference by particle filters, with sample paths, and regimes by backward simulation.
 
     Attributes:
@@ -361,7 +362,7 @@ class ParticleInference(AbstractInference[AbstractSwitchingDynamics]):
         """
         return self._track(self.slice_of(batch, "past"), batch, *self.scale_of(batch), generator)[2]
 
-    def regimes(
+    def smoothed(
         self, batch: Batch, num_samples: int = 100, generator: torch.Generator | None = None
     ) -> ParticleSmoothed:
         """Return paths of switches and states of the batch's past, given all of it, in scaled units.
@@ -385,9 +386,39 @@ class ParticleInference(AbstractInference[AbstractSwitchingDynamics]):
         assert filtered.history is not None
         return system, start, filtered.history
 
-    def regime_weights(self, smoothed: ParticleSmoothed) -> Float[Tensor, "time series basis"]:
-        """Return the expected mixing weights of the base parameters."""
-        return self.dynamics.mixing_weights(smoothed.switches).mean(1)
+    def regimes(self, batch: Batch, num_samples: int = 100, generator: torch.Generator | None = None) -> Regimes:
+        """Return the expected mixing weights of the base parameters; of categories their probabilities.
+
+        Args:
+            batch: Its `past_*` fields are read.
+            num_samples: Number of smoothed paths that they are means of.
+            generator: Source of random numbers.
+        """
+        weights = self.dynamics.mixing_weights(self.smoothed(batch, num_samples, generator).switches)
+        mean = weights.mean(1)
+        pairs = torch.einsum("tnsi,tnsj->tsij", weights[:-1], weights[1:]) / weights.shape[1]
+        return Regimes(mean, torch.cat([torch.diag_embed(mean[:1]), pairs]), mean.argmax(-1))
+
+    def regimes_ahead(
+        self, belief: Belief, future: Batch, num_samples: int = 100, generator: torch.Generator | None = None
+    ) -> Float[Tensor, "time series regime"]:
+        """Return the expected mixing weights at every step of the horizon, by sample paths.
+
+        Args:
+            belief: The belief at the end of the past.
+            future: Its `future_*` fields are read; `known_future` is not.
+            num_samples: Number of paths.
+            generator: Source of random numbers.
+        """
+        time_slice = self.slice_of(future, "future")
+        system, _ = self.dynamics.switching(time_slice, belief.series, belief.location, belief.scale, proposing=False)
+        steps = len(time_slice.time_feat)
+        switches = particles.forecast(system, belief.particles, steps, num_samples, generator)[1]
+        return self.dynamics.mixing_weights(switches).mean(1)
+
+    def regime_scales(self) -> Float[Tensor, " regime"] | None:
+        """Return the scale of the noise under each of the base parameters; None where the noise does not switch."""
+        return self.dynamics.regime_scales()
 
     def decompose(self, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
         """Return the smoothed components of the batch's past, averaged over regimes; see `Structure.parts_of`."""

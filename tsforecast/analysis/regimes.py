@@ -1,0 +1,260 @@
+"""Which regime series were in, when that changed, and which regimes come next."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from gluonts.itertools import batcher
+from numpy.typing import NDArray
+
+from tsforecast.core.regimes.changes import find_changes
+from tsforecast.data.checks import refuse_frame
+from tsforecast.data.frequency import expected_alias_warnings
+from tsforecast.data.windows import collate, cut, since_first_value
+from tsforecast.forecasting.histories import Histories
+from tsforecast.forecasting.predictor import StateSpacePredictor
+from tsforecast.models.parts.regimes import AbstractRegimeInference, Regimes
+
+_VALUES = 2_000_000  # probabilities of all paths of a batch, where paths are drawn
+
+
+@dataclass(frozen=True)
+class RegimeReport:
+    """What a model says of the regimes of some series.
+
+    Attributes:
+        regimes: `item_id`, `timestamp`, probabilities `p_1`, `p_2`, .. given the whole series, and `most_likely`, the
+            regime of the most likely path, from 1 on.
+        changes: A row for each change of that path: `item_id`, `timestamp` of the first step of the new regime,
+            `before`, `after`, `lower` and `upper`, the posterior interval of the time, and `expected`, the posterior
+            expectation of the number of such changes around it, near 1 where it is certain.
+        ahead: As `regimes`, over the horizon, given the past; empty where covariates do not reach over it.
+    """
+
+    regimes: pd.DataFrame
+    changes: pd.DataFrame
+    ahead: pd.DataFrame
+
+
+def regimes(
+    predictor: StateSpacePredictor, data: Iterable[dict[str, Any]], *, num_samples: int = 100, seed: int = 0
+) -> pd.DataFrame:
+    """Return the probabilities of regimes at every step of each series, see `RegimeReport`.
+
+    Args:
+        predictor: Of a model that has regimes: `markov`, `sgls`, `rsgls`, `rsgls-issm`, `arsgls`, `kvae-rb`, `kvae-mc`.
+        data: GluonTS data entries.
+        num_samples: Number of paths of models whose regimes are sampled.
+        seed: Of these paths.
+
+    Raises:
+        ValueError: If the model has no regimes, or an entry is not as expected; the message names the series.
+    """
+    return regime_report(predictor, data, num_samples=num_samples, seed=seed).regimes
+
+
+def change_points(
+    predictor: StateSpacePredictor,
+    data: Iterable[dict[str, Any]],
+    *,
+    level: float = 0.9,
+    num_samples: int = 100,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Return the changes of the most likely path of regimes, with posterior intervals, see `RegimeReport`.
+
+    Args:
+        predictor: As `regimes` takes it.
+        data: GluonTS data entries.
+        level: Probability of the intervals.
+        num_samples: As in `regimes`.
+        seed: As in `regimes`.
+
+    Raises:
+        ValueError: As `regimes` does, or if the level is not between 0 and 1.
+    """
+    return regime_report(predictor, data, level=level, num_samples=num_samples, seed=seed).changes
+
+
+def regimes_ahead(
+    predictor: StateSpacePredictor, data: Iterable[dict[str, Any]], *, num_samples: int = 100, seed: int = 0
+) -> pd.DataFrame:
+    """Return the probabilities of regimes over the horizon of each series, see `RegimeReport`.
+
+    Args:
+        predictor: As `regimes` takes it.
+        data: GluonTS data entries; covariates must reach over the horizon.
+        num_samples: As in `regimes`.
+        seed: As in `regimes`.
+
+    Raises:
+        ValueError: As `regimes` does.
+    """
+    histories, inference = _with_regimes(predictor)
+    parts = []
+    for entries in _batches(histories, data, num_samples, histories.horizon):
+        generator = _generator(predictor, seed)
+        found = _ahead(histories, inference, entries, num_samples, generator)
+        for entry, own in zip(entries, found, strict=True):
+            parts.append(_table(entry, own, own.argmax(-1) + 1, len(own)))
+    return _joined(parts)
+
+
+def regime_report(
+    predictor: StateSpacePredictor,
+    data: Iterable[dict[str, Any]],
+    *,
+    level: float = 0.9,
+    last: int | None = None,
+    num_samples: int = 100,
+    seed: int = 0,
+) -> RegimeReport:
+    """Return regimes, their changes, and regimes ahead, of all series.
+
+    Args:
+        predictor: As `regimes` takes it.
+        data: GluonTS data entries.
+        level: Probability of the intervals of changes.
+        last: Number of steps at the end of each series that are read; None for all.
+        num_samples: As in `regimes`.
+        seed: As in `regimes`.
+
+    Raises:
+        ValueError: As `regimes` does, or if the level is not between 0 and 1.
+    """
+    if last is not None and last < 1:
+        raise ValueError(f"expected at least one step at the end of each series, got {last}")
+    histories, inference = _with_regimes(predictor)
+    tables, changes, ahead = [], [], []
+    for entries in _batches(histories, data, num_samples):
+        found, lengths = _past(histories, inference, entries, last, num_samples, _generator(predictor, seed))
+        for number, (entry, length) in enumerate(zip(entries, lengths, strict=True)):
+            own = Regimes(
+                *(getattr(found, name)[-length:, number].cpu() for name in ("probabilities", "pairs", "path"))
+            )
+            table = _table(entry, own.probabilities.double().numpy(), own.path.numpy() + 1)
+            tables.append(table)
+            changes.append(_changes(table, own, level))
+        if _reaches(histories, entries):
+            probable = _ahead(histories, inference, entries, num_samples, _generator(predictor, seed))
+            parts = zip(entries, probable, strict=True)
+            ahead += [_table(entry, one, one.argmax(-1) + 1, len(one)) for entry, one in parts]
+    empty = tables[0].iloc[:0] if tables else pd.DataFrame()
+    return RegimeReport(_joined(tables), _joined(changes), _joined(ahead) if ahead else empty)
+
+
+def _with_regimes(predictor: StateSpacePredictor) -> tuple[Histories, AbstractRegimeInference[Any]]:
+    """Return the way to batches, and the inference of a model that has regimes."""
+    histories = predictor.histories()
+    inference = histories.net.inference
+    if not isinstance(inference, AbstractRegimeInference):
+        raise ValueError(
+            "expected a model that has regimes, such as markov, sgls or rsgls-issm; "
+            f"{type(histories.net).__name__} has none"
+        )
+    return histories, inference
+
+
+def _batches(
+    histories: Histories, data: Iterable[dict[str, Any]], num_samples: int, future: int = 0
+) -> Iterator[list[dict[str, Any]]]:
+    """Return checked entries, a batch of them at a time; the longer they are, the fewer."""
+    refuse_frame(data)
+    entries = list(data)
+    if not entries:
+        raise ValueError("the data set is empty: expected at least one series")
+    for entry in entries:
+        histories.check(entry, future)
+    longest = max(np.shape(entry["target"])[-1] for entry in entries)
+    together = max(min(histories.batch_size, _VALUES // (num_samples * max(longest, 1))), 1)
+    yield from batcher(entries, together)
+
+
+def _generator(predictor: StateSpacePredictor, seed: int) -> torch.Generator:
+    return torch.Generator(torch.device(predictor.device)).manual_seed(seed)
+
+
+def _past(
+    histories: Histories,
+    inference: AbstractRegimeInference[Any],
+    entries: list[dict[str, Any]],
+    last: int | None,
+    num_samples: int,
+    generator: torch.Generator,
+) -> tuple[Regimes, list[int]]:
+    """Return the regimes of a batch, and the number of steps of each series from its first value on."""
+    prepared = list(histories.transform(iter(entries), is_train=True))
+    windows = [since_first_value(cut(one, len(one["target"]), last, 0)) for one in prepared]
+    batch = collate(windows, histories.device, histories.exponents(windows))
+    with torch.no_grad():
+        return inference.regimes(batch, num_samples, generator), [len(one["past_target"]) for one in windows]
+
+
+def _ahead(
+    histories: Histories,
+    inference: AbstractRegimeInference[Any],
+    entries: list[dict[str, Any]],
+    num_samples: int,
+    generator: torch.Generator,
+) -> list[NDArray[np.float64]]:
+    """Return the probabilities of each series over the horizon."""
+    prepared = histories.transform(iter(entries), is_train=False)
+    windows = [
+        since_first_value(cut(one, len(one["target"]), histories.history_length, histories.horizon)) for one in prepared
+    ]
+    batch = collate(windows, histories.device, histories.exponents(windows))
+    with torch.no_grad():
+        belief = histories.filtered(windows, batch)
+        found = inference.regimes_ahead(belief, batch, num_samples, generator)
+    return list(found.transpose(0, 1).cpu().double().numpy())
+
+
+def _reaches(histories: Histories, entries: Sequence[dict[str, Any]]) -> bool:
+    """Return whether the covariates of all entries reach over the horizon, where the model has some."""
+    if not histories.net.data.num_dynamic_real:
+        return True
+    return all(
+        np.shape(entry["feat_dynamic_real"])[-1] >= np.shape(entry["target"])[-1] + histories.horizon
+        for entry in entries
+    )
+
+
+def _table(
+    entry: dict[str, Any], probabilities: NDArray[np.float64], likely: NDArray[np.int64], ahead: int = 0
+) -> pd.DataFrame:
+    """Return the rows of a series: of its last steps, or of so many steps behind them."""
+    steps, regimes = probabilities.shape
+    with expected_alias_warnings():
+        end = entry["start"] + (np.shape(entry["target"])[-1] + ahead - 1)
+        stamps = pd.period_range(end=end, periods=steps, freq=entry["start"].freq).to_timestamp()
+    table = pd.DataFrame({"item_id": entry.get("item_id"), "timestamp": stamps})
+    for k in range(regimes):
+        table[f"p_{k + 1}"] = probabilities[:, k]
+    return table.assign(most_likely=likely)
+
+
+def _changes(table: pd.DataFrame, found: Regimes, level: float) -> pd.DataFrame:
+    """Return the changes of a series, by its table."""
+    stamps = table["timestamp"]
+    rows = [
+        {
+            "item_id": table["item_id"].iloc[0],
+            "timestamp": stamps.iloc[one.time],
+            "before": one.before + 1,
+            "after": one.after + 1,
+            "lower": stamps.iloc[one.lower],
+            "upper": stamps.iloc[one.upper],
+            "expected": one.expected,
+        }
+        for one in find_changes(found.path, found.pairs, level)
+    ]
+    names = ("item_id", "timestamp", "before", "after", "lower", "upper", "expected")
+    return pd.DataFrame(rows, columns=pd.Index(names))
+
+
+def _joined(tables: list[pd.DataFrame]) -> pd.DataFrame:
+    """Return one table; those without a row have no types, and are left out unless all are such."""
+    return pd.concat([one for one in tables if len(one)] or tables[:1], ignore_index=True)

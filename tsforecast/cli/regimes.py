@@ -1,0 +1,101 @@
+"""`tsforecast regimes RUN`: which regime series were in, when that changed, and which regimes come next."""
+
+import logging
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from tsforecast.analysis.regimes import RegimeReport, regime_report
+from tsforecast.cli import options, parsers, parsing, runs
+from tsforecast.cli.train import settings
+from tsforecast.data import ForecastTask
+from tsforecast.data.buckets import is_buckets
+from tsforecast.data.files import replace_file
+from tsforecast.data.frequency import expected_alias_warnings
+from tsforecast.data.wording import shortened
+from tsforecast.forecasting.predictor import StateSpacePredictor, load_predictor
+from tsforecast.models import AbstractForecaster
+from tsforecast.models.parts.regimes import AbstractRegimeInference
+from tsforecast.plots import measured, plot_regimes, save_figure
+
+log = logging.getLogger(__name__)
+
+FOLDER = "regimes"  # in the folder of the run
+
+
+def run(argv: Sequence[str]) -> int:
+    """Writes probabilities of regimes, their changes with intervals, probabilities ahead, and pictures.
+
+    Args:
+        argv: Arguments of the command.
+
+    Raises:
+        ArgumentError: If the arguments are not understood.
+        ValueError: If the run, the data or an option is not as expected, or the model has no regimes.
+        FileNotFoundError: If a file or folder is missing.
+    """
+    chosen = parsers.regimes().parse_args(list(argv))
+    parsing.check_ranges(chosen)
+    folder, record = options.trained_run(chosen)
+    trained = settings(folder, record)
+    columns = options.columns(chosen, runs.columns_of_run(record) or options.columns(trained))
+    data = chosen.data or trained.data
+    if data is not None and is_buckets(Path(data)):
+        raise ValueError(f"{data} are buckets: expected a table of the series whose regimes are asked for")
+    task = options.whole_series(chosen, record, trained, columns)
+    predictor = load_predictor(folder / runs.PREDICTOR, device=chosen.device)
+    torch.manual_seed(chosen.seed)
+    report = regime_report(
+        predictor,
+        task.entries,
+        level=chosen.level,
+        last=chosen.last,
+        num_samples=chosen.num_samples,
+        seed=chosen.seed,
+    )
+    out = Path(chosen.out) if chosen.out else folder / FOLDER
+    out.mkdir(parents=True, exist_ok=True)
+    for name in ("regimes", "changes", "ahead"):
+        with replace_file(out / f"{name}.csv") as temporary:
+            getattr(report, name).to_csv(temporary, index=False)
+    for number, entry in enumerate(task.entries[: chosen.plot_series], 1):
+        save_figure(_figure(predictor, report, entry, task), out / f"regimes-{number}.png")
+    _say(report, out)
+    return 0
+
+
+def _figure(predictor: StateSpacePredictor, report: RegimeReport, entry: dict[str, Any], task: ForecastTask) -> Any:
+    """The picture of a series: its values, its regimes, and the intervals of their changes."""
+    net = predictor.prediction_net
+    assert isinstance(net, AbstractForecaster)
+    assert isinstance(net.inference, AbstractRegimeInference)
+    item = entry["item_id"]
+    own, changes = (table[table["item_id"] == item] for table in (report.regimes, report.changes))
+    values = np.atleast_2d(np.asarray(entry["target"], np.float64))[0, -len(own) :]
+    with expected_alias_warnings():
+        observed = pd.Series(values, pd.DatetimeIndex(own["timestamp"]), name=shortened(item))
+    with torch.no_grad():
+        scales = net.inference.regime_scales()
+    return plot_regimes(
+        observed,
+        own.filter(regex=r"^p_\d+$").to_numpy(),
+        scales=None if scales is None else scales.cpu().numpy(),
+        spans=list(zip(changes["lower"], changes["upper"], strict=True)),
+        label=measured(next(iter(task.targets), ""), task.unit),
+    )
+
+
+def _say(report: RegimeReport, out: Path) -> None:
+    """Prints the share of time of each regime, the latest changes, and where the tables are."""
+    shares = report.regimes.filter(regex=r"^p_\d+$").to_numpy().mean(0)
+    said = ", ".join(f"{share:.0%} in {number}" for number, share in enumerate(shares, 1))
+    sys.stdout.write(f"share of time by regime: {said}\n")
+    latest = report.changes.sort_values("timestamp", kind="stable").tail(10)
+    if len(latest):
+        sys.stdout.write(f"{len(report.changes)} changes; the latest:\n{latest.to_string(index=False)}\n")
+    log.info("%s: regimes.csv, changes.csv, ahead.csv and pictures", out)
