@@ -124,6 +124,7 @@ def test_an_empty_series_has_the_regimes_of_the_long_run():
         ({"form": "median"}, "intercept, mean"),
         ({"initial": "uniform"}, "stationary, free"),
         ({"order": -1}, "order to be at least 0"),
+        ({"transition_covariates": True}, "but the data have none"),
     ],
 )
 def test_wrong_options_are_refused(options, message):

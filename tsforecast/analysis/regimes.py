@@ -10,7 +10,7 @@ import torch
 from gluonts.itertools import batcher
 from numpy.typing import NDArray
 
-from tsforecast.core.regimes.changes import find_changes
+from tsforecast.core.regimes.changes import Change, find_changes
 from tsforecast.data.checks import refuse_frame
 from tsforecast.data.frequency import expected_alias_warnings
 from tsforecast.data.windows import collate, cut, since_first_value
@@ -132,12 +132,12 @@ def regime_report(
     for entries in _batches(histories, data, num_samples):
         found, lengths = _past(histories, inference, entries, last, num_samples, _generator(predictor, seed))
         for number, (entry, length) in enumerate(zip(entries, lengths, strict=True)):
-            own = Regimes(
-                *(getattr(found, name)[-length:, number].cpu() for name in ("probabilities", "pairs", "path"))
+            probabilities, pairs, path = (
+                getattr(found, name)[-length:, number].cpu() for name in ("probabilities", "pairs", "path")
             )
-            table = _table(entry, own.probabilities.double().numpy(), own.path.numpy() + 1)
+            table = _table(entry, probabilities.double().numpy(), path.numpy() + 1)
             tables.append(table)
-            changes.append(_changes(table, own, level))
+            changes.append(_changes(table, find_changes(path, pairs, level)))
         if _reaches(histories, entries):
             probable = _ahead(histories, inference, entries, num_samples, _generator(predictor, seed))
             parts = zip(entries, probable, strict=True)
@@ -236,8 +236,8 @@ def _table(
     return table.assign(most_likely=likely)
 
 
-def _changes(table: pd.DataFrame, found: Regimes, level: float) -> pd.DataFrame:
-    """Return the changes of a series, by its table."""
+def _changes(table: pd.DataFrame, found: list[Change]) -> pd.DataFrame:
+    """Return the rows of the changes of a series, by its table."""
     stamps = table["timestamp"]
     rows = [
         {
@@ -249,7 +249,7 @@ def _changes(table: pd.DataFrame, found: Regimes, level: float) -> pd.DataFrame:
             "upper": stamps.iloc[one.upper],
             "expected": one.expected,
         }
-        for one in find_changes(found.path, found.pairs, level)
+        for one in found
     ]
     names = ("item_id", "timestamp", "before", "after", "lower", "upper", "expected")
     return pd.DataFrame(rows, columns=pd.Index(names))

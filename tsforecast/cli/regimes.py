@@ -26,6 +26,7 @@ from tsforecast.plots import measured, plot_regimes, save_figure
 log = logging.getLogger(__name__)
 
 FOLDER = "regimes"  # in the folder of the run
+_SPANS = 30  # intervals of changes in a picture, at most: more of them hide the series
 
 
 def run(argv: Sequence[str]) -> int:
@@ -85,7 +86,7 @@ def _figure(predictor: StateSpacePredictor, report: RegimeReport, entry: dict[st
         observed,
         own.filter(regex=r"^p_\d+$").to_numpy(),
         scales=None if scales is None else scales.cpu().numpy(),
-        spans=list(zip(changes["lower"], changes["upper"], strict=True)),
+        spans=list(zip(changes["lower"], changes["upper"], strict=True)) if len(changes) <= _SPANS else (),
         label=measured(next(iter(task.targets), ""), task.unit),
     )
 

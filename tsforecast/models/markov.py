@@ -65,6 +65,8 @@ class MarkovForecaster(AbstractForecaster[MarkovInference]):
         at_least(0, starts=starts)
         if training.objective == "crps":  # which regime is drawn has no derivative
             raise ValueError("the CRPS of paths teaches nothing about regimes: take objective 'likelihood'")
+        if transition_covariates and data.num_series and not data.num_dynamic_real:
+            raise ValueError("expected covariates that move transition probabilities, but the data have none")
         parts = tuple(dict.fromkeys(name.strip() for name in switching.split("+") if name.strip()))
         dynamics = MarkovDynamics(
             data,

@@ -1,0 +1,110 @@
+"""Tables of regimes, their changes, and the command that writes them."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tests.models.test_markov import switching_entries
+from tsforecast import StateSpaceEstimator
+from tsforecast.analysis.regimes import change_points, regime_report, regimes, regimes_ahead
+from tsforecast.cli import main
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*logging interval", "ignore:.*does not have many workers")
+
+SMALL = {"max_epochs": 1, "accelerator": "cpu", "enable_progress_bar": False}
+STEPS = 90
+
+
+def trained(model, entries, **options):
+    small = {"num_batches_per_epoch": 1, "batch_size": 2, "num_samples": 5, "seed": 0, "trainer_kwargs": SMALL}
+    return StateSpaceEstimator(model, "D", 4, **small, **options).train(entries)
+
+
+@pytest.fixture(scope="module")
+def known():
+    """Series whose second has a gap and begins late, with the regimes that made them, and a predictor."""
+    entries, truth = switching_entries(STEPS)
+    entries[1]["target"][:5] = np.nan
+    entries[1]["target"][40:43] = np.nan
+    predictor = trained("markov", entries, seasonal=False, starts=3, context_length=0, train_length=0)
+    return predictor, entries, truth
+
+
+def test_regimes_and_changes_are_those_that_made_the_series(known):
+    predictor, entries, truth = known
+    report = regime_report(predictor, entries)
+    table = report.regimes
+    assert [*table] == ["item_id", "timestamp", "p_1", "p_2", "most_likely"]
+    np.testing.assert_allclose(table[["p_1", "p_2"]].sum(1), 1, rtol=1e-5)
+    for number, first in ((0, 0), (1, 5)):  # a series begins at its first value
+        own = table[table["item_id"] == f"s{number}"]
+        assert own["timestamp"].iloc[0] == pd.Timestamp("2024-01-01") + pd.Timedelta(days=first)
+        assert own["timestamp"].iloc[-1] == pd.Timestamp("2024-01-01") + pd.Timedelta(days=STEPS - 1)
+        assert (own["most_likely"].to_numpy() - 1 == truth[number, first:]).mean() > 0.9
+        changes = report.changes[report.changes["item_id"] == f"s{number}"]
+        path = own.set_index("timestamp")["most_likely"]
+        moved = path[path.diff().fillna(0) != 0]
+        assert changes["timestamp"].tolist() == moved.index.tolist()
+        assert changes["after"].tolist() == moved.tolist()
+    assert (report.changes["lower"] <= report.changes["upper"]).all()
+    wide, narrow = (change_points(predictor, entries, level=level) for level in (0.99, 0.3))
+    length = lambda one: (one["upper"] - one["lower"]).sum()  # noqa: E731
+    assert length(narrow) < length(report.changes) <= length(wide)
+
+
+def test_the_last_steps_alone_and_regimes_ahead(known):
+    predictor, entries, _ = known
+    report = regime_report(predictor, entries, last=20)
+    assert len(report.regimes) == 2 * 20
+    ahead = regimes_ahead(predictor, entries)
+    pd.testing.assert_frame_equal(ahead, regime_report(predictor, entries).ahead)
+    assert ahead["timestamp"].min() == pd.Timestamp("2024-01-01") + pd.Timedelta(days=STEPS)
+    one = ahead[ahead["item_id"] == "s0"]["p_1"].to_numpy()
+    assert len(one) == 4
+    assert len(set(np.sign(np.diff(one)))) == 1  # two regimes approach the long run from one side
+
+
+def test_models_with_switches_have_the_same_tables(known):
+    _, entries, _ = known
+    few = {"state_dim": 2, "hidden": 3, "embedding_dim": 2, "num_particles": 3, "context_length": 10}
+    predictor = trained("sgls", entries, switch="categorical", switch_dim=3, **few)
+    short = [{**entry, "target": entry["target"][-12:]} for entry in entries]
+    table, again = (regimes(predictor, short, num_samples=5, seed=1) for _ in range(2))
+    pd.testing.assert_frame_equal(table, again)
+    assert [*table] == ["item_id", "timestamp", "p_1", "p_2", "p_3", "most_likely"]
+    np.testing.assert_allclose(table[["p_1", "p_2", "p_3"]].sum(1), 1, rtol=1e-5)
+    ahead = regimes_ahead(predictor, short, num_samples=5, seed=1)
+    np.testing.assert_allclose(ahead[["p_1", "p_2", "p_3"]].sum(1), 1, rtol=1e-5)
+
+
+def test_what_cannot_be_answered_is_refused(known):
+    predictor, entries, _ = known
+    with pytest.raises(ValueError, match="ISSMForecaster has none"):
+        regimes(trained("issm", entries, components="level"), entries)
+    with pytest.raises(ValueError, match=r"between 0 and 1, got 0\.0"):
+        change_points(predictor, entries, level=0.0)
+    with pytest.raises(ValueError, match="at least one series"):
+        regimes(predictor, [])
+    with pytest.raises(ValueError, match="at least one step"):
+        regime_report(predictor, entries, last=0)
+    with pytest.raises(ValueError, match="s1"):
+        regimes(predictor, [entries[0], {**entries[1], "start": pd.Period("2024-01", "M")}])
+
+
+def test_the_command_writes_tables_and_pictures(tmp_path, capsys):
+    entries, _ = switching_entries(50)
+    days = pd.date_range("2024-01-01", periods=50, freq="D")
+    frame = pd.concat([pd.DataFrame({"item_id": e["item_id"], "day": days, "load": e["target"]}) for e in entries])
+    frame.to_csv(tmp_path / "load.csv", index=False)
+    run = str(tmp_path / "run")
+    few = ["--windows=0", "--prediction_length=4", "--max_epochs=1", "--accelerator=cpu", "--threads=1", "--starts=1"]
+    assert main(["train", "markov", "--data", str(tmp_path / "load.csv"), *few, "--output", run]) == 0
+    assert main(["regimes", run, "--device", "cpu", "--plot_series", "1", "--last", "30"]) == 0
+    said = capsys.readouterr().out
+    assert "share of time by regime: " in said
+    folder = tmp_path / "run" / "regimes"
+    assert {path.name for path in folder.iterdir()} == {"regimes.csv", "changes.csv", "ahead.csv", "regimes-1.png"}
+    assert len(pd.read_csv(folder / "regimes.csv")) == 2 * 30
+    assert len(pd.read_csv(folder / "ahead.csv")) == 2 * 4
+    assert main(["regimes", run, "--level", "1.5"]) == 2
+    assert main(["regimes", str(tmp_path / "nothing")]) == 2
