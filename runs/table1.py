@@ -32,12 +32,10 @@ BASELINE: dict[str, list[str]] = {
 TRAINED = ("deepar",)  # among the baselines: the others are the same for every seed
 
 DEFAULT = "default"  # the recipe of what has no option but data and seed
-CHOSEN = ["exchange", "electricity-18dec", "solar", "wiki"]  # on traffic the choice takes longest
-
 # Our models: the files of tsforecast/recipes, whose README says what the recipes are; and what the data choose.
 ROWS = [
     *recipes.published(),
-    *(recipes.RecipeFile(d, "auto", DEFAULT) for d in CHOSEN),
+    *(recipes.RecipeFile(d, "auto", DEFAULT) for d in DATASETS),
     *(recipes.RecipeFile(d, model, "baseline") for model, sets in BASELINE.items() for d in sets),
 ]
 RECIPES = list(dict.fromkeys(row.name for row in ROWS))
