@@ -51,7 +51,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
             "embedding_dim": 2,
         },
     ),
-    "markov": ("markov", {"seasonal": False, "starts": 1}),
+    "markov": ("markov", {"order": 0, "starts": 1}),
     "markov-mean": (
         "markov",
         {

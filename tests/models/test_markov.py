@@ -56,7 +56,7 @@ def test_em_finds_the_regimes_from_data_and_a_trained_model_keeps_its_own():
 
 def test_steps_before_all_lags_are_known_do_not_change_those_behind():
     """Kim's filter over all steps, as after a gap at the end, and Hamilton's behind the first ones."""
-    for options in ({}, {"form": "mean", "order": 2}, {"season": 3, "seasonal": True}):
+    for options in ({"order": 1, "seasonal": False}, {"form": "mean", "order": 2}, {"order": 1, "season": 3}):
         model = make_model("markov", scaling="none", **options)
         entries = [{**e, "target": np.nan_to_num(e["target"])} for e in entries_of("markov", lengths=(20, 16, 14))]
         batch, cut = (make_batch(model, [without(e, *gap) for e in entries]) for gap in ((), (-HORIZON - 1,)))

@@ -92,9 +92,9 @@ def test_filardos_transitions_follow_a_leading_indicator(examples):
     np.testing.assert_allclose(smoothed.probabilities[:, 0], result.smoothed_marginal_probabilities, **EXACT)
 
 
-@pytest.mark.parametrize(("regimes", "name"), [(2, "areturns"), (3, "areturns"), (3, "fedfunds")])
+@pytest.mark.parametrize(("regimes", "name"), [(2, "areturns"), (3, "fedfunds")])
 def test_regressions_with_several_regimes_and_variances(examples, regimes, name):
-    """Kim, Nelson and Startz (1998) on returns, and interest rates with the output gap and inflation."""
+    """Returns, and interest rates with the output gap and inflation."""
 
     data = examples[name]
     exog = data[:-1, None]
