@@ -140,7 +140,14 @@ def check_what_if(names, said):
 
 
 # What there is after the code of a page: names, and what it has printed.
+def check_anomalies(names, said):
+    planted = (names["entries"][0]["start"] + 300).to_timestamp()
+    assert f"{planted}" in said  # the spike in the frame
+    assert f"{names['stamps'][700]}" in said  # and that of the stream
+
+
 CHECKS = {
+    "docs/howto/anomalies.md": check_anomalies,
     "README.md": lambda names, said: len(said.splitlines()) == len(names["task"].train) or pytest.fail(said),
     "docs/tutorial.md": check_tutorial,
     "docs/learners.md": lambda names, said: np.testing.assert_equal(names["predicted"].mean.shape, (10, 1, 10)),

@@ -9,7 +9,7 @@ from tsforecast import StateSpaceEstimator, load_task
 from tsforecast.analysis import anomalies
 from tsforecast.analysis.anomalies import learning_steps
 
-STEPS, AT, RATE = 190, 150, 0.005
+STEPS, AT, RATE = 190, 150, 0.01
 PLANTED = ("spike", "level shift", "variance", "missing")
 pytestmark = pytest.mark.filterwarnings("ignore:.*logging interval", "ignore:.*does not have many workers")
 FAST = {"max_epochs": 1, "accelerator": "cpu"}

@@ -57,3 +57,18 @@ def test_what_does_not_fit_is_refused():
         nab.evaluate([FILE], [np.zeros(199)], nab.Profile())
     with pytest.raises(ValueError, match="expected records at"):
         nab.Labelled(DAYS, np.zeros(200), ((DAYS[3], DAYS[199] + 1),)).places()
+
+
+def test_a_folder_in_the_layout_of_the_benchmark_is_read_and_checked(tmp_path):
+    (tmp_path / "labels").mkdir()
+    (tmp_path / "data" / "real").mkdir(parents=True)
+    rows = [f"2024-01-01 00:{k:02d}:00,{k}" for k in (0, 5, 10, 10, 15)]
+    (tmp_path / "data" / "real" / "a.csv").write_text("\n".join(["timestamp,value", *rows]))
+    labels = tmp_path / nab.LABELS
+    labels.write_text('{"real/a.csv": [["2024-01-01 00:05:00.000000", "2024-01-01 00:10:00.000000"]]}')
+    found = nab.read_benchmark(tmp_path)["real/a.csv"]
+    assert found.places() == [(1, 2)]
+    assert found.values.tolist() == [0, 5, 10, 10, 15]
+    labels.write_text('{"real/a.csv": [["2024-01-01 00:05:00", "2024-01-01 00:11:00"]]}')
+    with pytest.raises(ValueError, match=r"a\.csv: expected records at .*00:11:00"):
+        nab.read_benchmark(tmp_path)

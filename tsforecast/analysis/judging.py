@@ -10,7 +10,7 @@ from tsforecast.analysis.tails import Tail
 
 LEAST = 20  # steps that are learnt from, at least
 _FOLDS = 4
-_GROWTH = 0.1  # share by which the past grows until it is learnt from again
+_GROWTH = 0.05  # share by which the past grows until it is learnt from again
 
 Statistics = Float[NDArray[np.float64], "time statistic"]
 
@@ -57,10 +57,15 @@ class Judge:
         return self.combined.probabilities(self.scores(statistics))
 
 
+def grown(count: int) -> int:
+    """Return the number of steps at which a past of so many is to be learnt from again."""
+    return count + max(int(_GROWTH * count), 1)
+
+
 def judged(statistics: Statistics, learn: int) -> Float[NDArray[np.float64], " time"]:
     """Return the tail probability of each step from `learn` on, by those before it; NaN elsewhere.
 
-    Steps count as past in blocks: whenever the past has grown by a tenth, it is learnt from again.
+    Steps count as past in blocks: whenever the past has grown by a twentieth, it is learnt from again.
 
     Args:
         statistics: Of every step, NaN where it has none.
@@ -71,7 +76,7 @@ def judged(statistics: Statistics, learn: int) -> Float[NDArray[np.float64], " t
     """
     found, time = np.full(len(statistics), np.nan), learn
     while time < len(statistics):
-        end = time + max(int(_GROWTH * time), 1)
+        end = grown(time)
         found[time:end] = Judge.of(statistics[:time]).probabilities(statistics[time:end])
         time = end
     return found

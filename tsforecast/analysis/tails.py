@@ -54,7 +54,8 @@ class Tail:
         """Return for each of some values how likely one at least as large is; NaN where it is missing."""
         size = len(self.values)
         ranked = (size - np.searchsorted(self.values, values) + 1) / (size + 1)
-        beyond = np.maximum(values - self.start, 0.0) / self.scale
+        with np.errstate(over="ignore"):  # of a statistic that has never changed
+            beyond = np.maximum(values - self.start, 0.0) / self.scale
         log = -beyond if self.shape < 1e-9 else -np.log1p(self.shape * beyond) / self.shape
         fitted = (self.above + 1) / (size + 1) * np.exp(np.maximum(log, -700.0))
         found = np.where(values <= self.start, ranked, np.maximum(fitted, SMALLEST))

@@ -6,13 +6,17 @@ for the whole corpus and each profile, the one with the best score: so are the s
 """
 
 import dataclasses
+import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
+LABELS, PUBLISHED = "labels/combined_windows.json", "results/final_results.json"  # in the repository
 PROBATION, LONGEST_PROBATION = 0.15, 750  # share of the records of a file that are not scored, and their number at most
 _STEEPNESS, _FAR = 5.0, 3.0  # of the sigmoid; in widths of a window
 
@@ -44,7 +48,7 @@ class Labelled:
     """A file of the benchmark.
 
     Attributes:
-        timestamps: Of the records, rising; repeated ones are allowed.
+        timestamps: Of the records; a few of the benchmark's repeat, or step back.
         values: Of the records.
         windows: First and last time stamp of every window in which an alarm is right, in order and apart.
     """
@@ -66,11 +70,10 @@ class Labelled:
         """
         found, before = [], -1
         for ends in self.windows:
-            first, last = (int(np.searchsorted(self.timestamps, end)) for end in ends)
-            if last >= len(self.timestamps) or any(
-                self.timestamps[k] != end for k, end in zip((first, last), ends, strict=True)
-            ):
+            at = [np.flatnonzero(self.timestamps == end) for end in ends]
+            if not all(len(records) for records in at):
                 raise ValueError(f"expected records at {ends[0]} and {ends[1]}, the ends of a window; there are none")
+            first, last = (int(records[0]) for records in at)
             if first <= before:
                 raise ValueError(
                     f"expected windows that follow each other, got one from {ends[0]} on after a later end"
@@ -207,3 +210,34 @@ def evaluate_all(
 ) -> dict[str, Outcome]:
     """Return the outcome under every profile, each with a threshold of its own."""
     return {name: evaluate(files, scores, profile) for name, profile in profiles.items()}
+
+
+def read_benchmark(folder: Path) -> dict[str, Labelled]:
+    """Return the series of a folder in the layout of the benchmark, by names such as "realTweets/a.csv".
+
+    Raises:
+        FileNotFoundError: If the folder lacks a file.
+        ValueError: If a series is not as expected.
+    """
+    labels = json.loads((folder / LABELS).read_text())
+    return {name: _labelled(folder / "data" / name, windows) for name, windows in sorted(labels.items())}
+
+
+def _labelled(path: Path, windows: list[list[str]]) -> Labelled:
+    """Return a series with its windows, checked.
+
+    Raises:
+        ValueError: If a time stamp or value is missing, or a window does not begin and end at records.
+    """
+    frame = pd.read_csv(path, parse_dates=["timestamp"])
+    stamps = np.asarray(frame["timestamp"]).astype("datetime64[us]")
+    values = np.asarray(frame["value"], np.float64)
+    if np.isnat(stamps).any() or not np.isfinite(values).all():
+        raise ValueError(f"{path}: expected time stamps and finite values in all records")
+    ends: Any = [tuple(np.datetime64(end, "us") for end in window) for window in windows]
+    found = Labelled(stamps, values, tuple(ends))
+    try:
+        found.places()
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    return found
