@@ -97,6 +97,15 @@ def test_interpolation_is_a_forecast_where_nothing_comes_after(predictor):
     np.testing.assert_allclose(inside.quantiles([0.1, 0.9]), ahead.quantiles([0.1, 0.9]), rtol=1e-8)
 
 
+def test_interpolation_does_not_depend_on_what_else_is_asked():
+    """Also not by the scale of a series, which is that of its observations."""
+    predictor, entry = train(components="level+damped_level"), entries()[1]
+    times = entry["times"][5:25] + 7 * 60 * 10**9
+    (together,) = predictor.interpolate([entry], {"s1": times})
+    (alone,) = predictor.interpolate([entry], {"s1": times[4:5]})
+    np.testing.assert_allclose(alone.quantiles([0.1, 0.9])[:, 0], together.quantiles([0.1, 0.9])[:, 4], rtol=1e-9)
+
+
 def test_interpolation_knows_both_sides(predictor):
     """It is surer between its neighbours than the forecast from the left, and least sure before the beginning."""
     entry = entries()[0]

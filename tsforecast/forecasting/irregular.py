@@ -16,16 +16,17 @@ from tsforecast.forecasting.irregular_predictor import IrregularPredictor
 from tsforecast.forecasting.timed_batches import Clock, WindowLoader
 from tsforecast.forecasting.training import fit
 from tsforecast.models import AbstractForecaster, make_model, options_of
-from tsforecast.models.continuous import TIMED
+from tsforecast.models.continuous import TIMED, TimedISSMDynamics
 from tsforecast.models.parts.bounds import at_least, one_of
 from tsforecast.models.parts.continuous_structure import usual_components
 
 log = logging.getLogger(__name__)
 
 DEFAULT_EPOCHS = 40
-_LEAST_BATCHES, _MOST_BATCHES = 4, 250
+_LEAST_BATCHES, _MOST_BATCHES = 8, 250
 _FUTURE = 32  # observations of the future of a training window, at most
 _AS_LONG = 10**9  # season of the scaling: the location of a series is the mean of all of its past
+_FREQUENCIES, _SERIES, _VALUES = 2000, 50, 1000  # of a periodogram, at most
 _HOURS = 3600 * 10**9
 
 
@@ -41,7 +42,7 @@ class IrregularEstimator:
         horizon: Time of a forecast, such as "6h", or nanoseconds; None for a share of the time of the median series.
         context_length: Observations of the past in a training window, at most.
         batch_size: Number of windows in a batch, at most.
-        num_batches_per_epoch: Batches in an epoch; None for one pass over the data, and at least four.
+        num_batches_per_epoch: Batches in an epoch; None for one pass over the data, and at least eight.
         seed: Of the initial weights and of the windows; None for not reproducible.
         trainer_kwargs: Options of Lightning's `Trainer` (default: 40 epochs, gradient clipped at 10, no files written).
         hyperparameters: Hyperparameters of the model.
@@ -146,7 +147,10 @@ class IrregularEstimator:
         with torch.random.fork_rng(devices=[], enabled=self.seed is not None):
             if self.seed is not None:
                 torch.manual_seed(self.seed)
-            return make_model(TIMED[self.model], **{**own, **options}).double()
+            net = make_model(TIMED[self.model], **{**own, **options}).double()
+        if isinstance(net.dynamics, TimedISSMDynamics) and "oscillation" in own["components"].split("+"):
+            net.dynamics.begin_at(strongest_frequency(entries, task.unit))
+        return net
 
 
 def _can_be_trained_on(entry: Mapping[str, Any]) -> bool:
@@ -158,6 +162,28 @@ def _components(task: IrregularTask, entries: list[dict[str, Any]]) -> str:
     span = int(np.median([entry["times"][-1] - entry["times"][0] for entry in entries]))
     hours = np.concatenate([entry["times"] // _HOURS % 24 for entry in entries])
     return usual_components(span, task.unit, len(np.unique(hours)) / 24)
+
+
+def strongest_frequency(entries: list[dict[str, Any]], unit: int) -> float:
+    """Return where the periodogram of all series has its peak, in radians in a unit of time.
+
+    Frequencies reach from a cycle in the median series to half a cycle in a unit.
+
+    Args:
+        entries: Data entries.
+        unit: Of time, in nanoseconds.
+    """
+    span = float(np.median([entry["times"][-1] - entry["times"][0] for entry in entries])) / unit
+    frequencies = 2 * np.pi * np.arange(1.0, min(max(span / 2, 2.0), _FREQUENCIES)) / span
+    power = np.zeros(len(frequencies))
+    for entry in entries[:_SERIES]:
+        values = np.atleast_2d(entry["target"])[0][-_VALUES:]
+        known = np.isfinite(values)
+        times = (entry["times"][-_VALUES:][known] - entry["times"][-1]) / unit
+        centred = values[known] - values[known].mean()
+        waves = np.exp(1j * frequencies[:, None] * times) @ centred
+        power += np.abs(waves) ** 2 / max(float((centred**2).sum()) * len(centred), 1e-300)
+    return float(frequencies[np.argmax(power)])
 
 
 def _usual_count(entries: list[dict[str, Any]], horizon: int) -> int:

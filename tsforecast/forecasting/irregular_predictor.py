@@ -255,8 +255,8 @@ class IrregularPredictor:
             batch = self.clock.past(merged)
             length = batch["past_target"].shape[1]
             with torch.no_grad():
-                _, emitted = self.inference.smoothed(batch)
-                location, scale = self.inference.scale_of(batch)
+                location, scale = self.inference.scale_of(self.clock.past(chunk))  # as of the data alone
+                _, emitted = self.inference.smoothed(batch, (location, scale))
             mean = (emitted.mean * scale + location).transpose(0, 1)
             deviation = (emitted.variance.clamp_min(0).sqrt() * scale).transpose(0, 1)
             asked = [np.asarray(times[entry["item_id"]]) for entry in chunk]

@@ -1,5 +1,7 @@
 """Forecasters in continuous time: the same filter where series tick unevenly, each by a clock of its own."""
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -45,6 +47,13 @@ class TimedISSMDynamics(AbstractLinearDynamics):
         initial = torch.cat([self.timed.initial, torch.tensor([-0.5])])  # and the observation's
         self.parameters_of_series = SeriesParameters(initial, data.num_series, data.cardinality)
         self.cycle_means = torch.nn.Parameter(torch.zeros(self.timed.num_means))
+
+    def begin_at(self, frequency: float) -> None:
+        """Let oscillations begin at a frequency, in radians in a unit of time."""
+        names = [(one.kind, name) for one in self.timed.components for name in one.initial]
+        for place, name in enumerate(names):
+            if name == ("oscillation", "frequency"):
+                self.parameters_of_series.population.data[place] = math.log(frequency)
 
     def linear(self, time_slice: TimeSlice, series: Series, memory: Tensor | None = None) -> LinearModel:
         """Return the system of a time slice in scaled units, and the prior over the state before it."""

@@ -116,8 +116,16 @@ class ExactInference(AbstractInference[AbstractLinearDynamics]):
         emitted = [at(time)[1].sample(state, generator) for time, state in enumerate(states)]
         return self.units.in_units(torch.stack(emitted), location, scale, known_past(batch))
 
-    def smoothed(self, batch: Batch) -> tuple[Gaussian, Gaussian]:
+    def smoothed(
+        self,
+        batch: Batch,
+        units: tuple[Float[Tensor, "series target"], Float[Tensor, "series target"]] | None = None,
+    ) -> tuple[Gaussian, Gaussian]:
         """Return what is known of every step of the batch's past, given all of it.
+
+        Args:
+            batch: Its `past_*` fields are read.
+            units: Location and scale; None for those of this past. Steps that are only asked for would change them.
 
         Returns:
             Beliefs over the states (time, series, state), and over what an observation there is, noise included, (time,
@@ -125,7 +133,8 @@ class ExactInference(AbstractInference[AbstractLinearDynamics]):
         """
         time_slice = self.slice_of(batch, "past")
         model = self.dynamics.linear(time_slice, Series.of(batch))
-        states = kalman.smooth(model.system, model.prior, *scaled(time_slice, *self.scale_of(batch))).states
+        location, scale = self.scale_of(batch) if units is None else units
+        states = kalman.smooth(model.system, model.prior, *scaled(time_slice, location, scale)).states
         at = model.system.by_step()
         steps = [at(time)[1].marginal(map_tensors(lambda x, t=time: x[t], states)) for time in range(len(states.mean))]
         return states, Gaussian(torch.stack([y.mean for y in steps]), torch.stack([y.cov for y in steps]))
