@@ -1,7 +1,7 @@
 """Models in continuous time beside a regular grid with missing values, a Gaussian process, and GRU-D.
 
     python runs/irregular.py --data FOLDER          # five minutes on one core; FOLDER has solar/ and nab/
-    python runs/irregular.py --draw                 # results/irregular.png, from the quantiles that runs have kept
+    python runs/irregular.py --draw                 # results/irregular.png, docs/images/irregular.png
 
 Data: power of four photovoltaic sites, whose times are irregular by themselves; two series of the Numenta benchmark and
 eight damped pendulums, of whose regular observations some are kept at random (10, 30, 50 %). Two questions: values
@@ -32,15 +32,18 @@ from numpy.typing import NDArray
 from tsforecast import IrregularEstimator, StateSpaceEstimator
 from tsforecast.cli import runs
 from tsforecast.data.files import replace_file
+from tsforecast.data.frequency import to_period
 from tsforecast.data.irregular import IrregularTask
 from tsforecast.data.timed_entries import median_gap
 from tsforecast.evaluation.gru_d import GRUDBaseline
 from tsforecast.evaluation.metrics import LEVELS
 from tsforecast.plots import COLOURS, save_figure
+from tsforecast.plots.timed import TIMED_LEVELS, plot_timed
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 KEPT = ROOT / "outputs" / "irregular"
 TENTHS = [LEVELS.index(k / 10) for k in range(1, 10)]
+EXAMPLES = {"pendulum-0.3-continuous": "angle of a pendulum"}
 MOST_ASKED = 150  # values between observations that are asked for, of a series
 ENDING = 0.05  # share of the time of a series that is extrapolated
 MINUTE = 60 * 10**9
@@ -96,10 +99,11 @@ def pv(folder: pathlib.Path, rate: float) -> Problem:
     frame = pd.read_csv(folder / "solar" / "pv_12sites_pasion.csv.gz")
     frame["at"] = pd.to_datetime(frame["Date"].astype(str) + " " + frame["Time"].astype(str).str.zfill(4))
     series = {}
-    for item, rows in list(frame.groupby("Location", sort=True))[:4]:
-        rows = rows.sort_values("at").drop_duplicates("at")
+    for item in sorted(frame["Location"].unique())[:4]:
+        rows = frame.query("Location == @item").sort_values("at").drop_duplicates("at")
         rows = rows[rows["at"] > rows["at"].max() - pd.Timedelta("60D")]
-        series[str(item)] = rows["at"].to_numpy("datetime64[ns]").astype(np.int64), rows["PolyPwr"].to_numpy(np.float64)
+        times = np.asarray(rows["at"], "datetime64[ns]").astype(np.int64)
+        series[str(item)] = times, np.asarray(rows["PolyPwr"], np.float64)
     return problem(series, rate, 15 * MINUTE, "15min", "issm")
 
 
@@ -151,7 +155,7 @@ Answers = dict[str, dict[str, NDArray[np.float64]]]  # by question and item, qua
 
 def continuous(found: Problem) -> Answers:
     """The model in continuous time."""
-    own = {"components": "oscillation+damped_level"} if found.model == "oscillation" else {}
+    own: dict[str, Any] = {"components": "oscillation+damped_level"} if found.model == "oscillation" else {}
     task = IrregularTask("data", median_gap(found.entries), 1, 0, found.entries)
     trainer = {"enable_progress_bar": False}
     predictor = IrregularEstimator("issm", _horizon(found), seed=0, trainer_kwargs=trainer, **own).train(task)
@@ -175,7 +179,7 @@ def grid(found: Problem) -> Answers:
         steps = (entry["times"] - entry["times"][0]) // found.step
         target = np.full(int(steps[-1]) + 1, np.nan)
         target[steps] = entry["target"]
-        start = pd.Timestamp(int(entry["times"][0])).to_period(found.freq)
+        start = to_period(pd.Timestamp(int(entry["times"][0])), found.freq)
         entries.append({"item_id": entry["item_id"], "start": start, "target": target})
     model = "gls" if found.model == "oscillation" else "issm"
     trainer = {"enable_progress_bar": False, "accelerator": "cpu"}
@@ -282,11 +286,14 @@ def run(name: str, rate: float, method: str, folder: pathlib.Path, output: pathl
             }
         )  # fmt: skip
     keep(found, answers, KEPT / f"{name}-{rate}-{method}.npz")
-    old = rows_of(output)
+    added = [
+        {key: f"{value:.5g}" if isinstance(value, float) else str(value) for key, value in r.items()} for r in rows
+    ]
+    written = [*rows_of(output), *added]
     with replace_file(output) as temporary, temporary.open("w", newline="") as file:
-        writer = csv.DictWriter(file, FIELDS)
+        writer = csv.DictWriter(file, list(FIELDS))
         writer.writeheader()
-        writer.writerows([*old, *({k: f"{v:.5g}" if isinstance(v, float) else v for k, v in r.items()} for r in rows)])
+        writer.writerows(written)
 
 
 def rows_of(output: pathlib.Path) -> list[dict[str, str]]:
@@ -336,6 +343,27 @@ def draw(output: pathlib.Path) -> None:
     save_figure(figure, output.with_suffix(".png"))
 
 
+def draw_examples(path: pathlib.Path) -> None:
+    """Draws what the model in continuous time says of the first series, of data whose runs are kept."""
+    entries, answers, held_out = [], {}, {}
+    for name, item in EXAMPLES.items():
+        with np.load(KEPT / f"{name}.npz", allow_pickle=False) as kept:
+            entries.append({"item_id": item, "times": kept["times"], "target": kept["target"]})
+            frames, times, values = [], [], []
+            for question in QUESTIONS:
+                rows = kept[f"{question}_quantiles"][[LEVELS.index(level) for level in TIMED_LEVELS]]
+                frame = pd.DataFrame(dict(zip(map(str, TIMED_LEVELS), rows, strict=True)))
+                frames.append(frame.assign(timestamp=kept[f"{question}_times"].astype("datetime64[ns]")))
+                times.append(kept[f"{question}_times"])
+                values.append(kept[f"{question}_values"])
+            answers[item] = frames
+            held_out[item] = {"times": np.concatenate(times), "target": np.concatenate(values)}
+    since = {entry["item_id"]: int(entry["times"][-(len(entry["times"]) // 2)]) for entry in entries}
+    shown = {item: [f[f["timestamp"] >= pd.Timestamp(since[item])] for f in each] for item, each in answers.items()}
+    title = "Three values in ten were observed; of the others some are asked for"
+    save_figure(plot_timed(entries, shown, since=since, held_out=held_out, title=title), path)
+
+
 def main() -> None:
     """Runs what is not there yet."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -349,6 +377,7 @@ def main() -> None:
     chosen = parser.parse_args()
     if chosen.draw:
         draw(chosen.output)
+        draw_examples(ROOT / "docs" / "images" / "irregular.png")
         return
     if chosen.data is None:
         sys.exit("expected --data FOLDER")

@@ -10,6 +10,7 @@ from tsforecast.core import Gaussian, kalman
 from tsforecast.core.continuous import OrnsteinUhlenbeck, SumSDE, Wiener, over_gaps
 from tsforecast.data.irregular import IrregularTask
 from tsforecast.data.timed_entries import after, before
+from tsforecast.forecasting.irregular import strongest_frequency
 from tsforecast.forecasting.timed_beliefs import load_timed, save_timed
 
 HOUR = 3600 * 10**9
@@ -212,3 +213,14 @@ def test_a_saved_predictor_that_is_damaged_is_refused(predictor, tmp_path):
         IrregularPredictor.load(tmp_path / "p")
     with pytest.raises(FileNotFoundError, match="expected a saved predictor"):
         IrregularPredictor.load(tmp_path / "none")
+
+
+def test_oscillations_begin_at_the_peak_of_the_periodogram():
+    rng = np.random.default_rng(0)
+    past = [{"item_id": str(k), "times": np.sort(rng.integers(0, 100 * HOUR, 80))} for k in range(3)]
+    for entry in past:
+        entry["target"] = 5 + np.cos(2.0 * entry["times"] / HOUR + rng.uniform(0, 6))
+    assert strongest_frequency(past, HOUR) == pytest.approx(2.0, abs=2 * np.pi / 95)
+    predictor = train(data=past, components="oscillation+damped_level", learning_rate=0.0)
+    begun = predictor.net.dynamics.parameters_of_series.population[2].detach().exp() / predictor.clock.unit * HOUR
+    assert float(begun) == pytest.approx(2.0, abs=0.1)
