@@ -35,7 +35,7 @@ demo: $(VENV)/installed
 
 # Two processes with a thread each are faster on two cores than torch's own threads.
 test: $(VENV)/installed-test
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 dev: $(VENV)/installed-dev
 

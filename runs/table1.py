@@ -32,6 +32,7 @@ BASELINE: dict[str, list[str]] = {
 TRAINED = ("deepar",)  # among the baselines: the others are the same for every seed
 
 DEFAULT = "default"  # the recipe of what has no option but data and seed
+
 # Our models: the files of tsforecast/recipes, whose README says what the recipes are; and what the data choose.
 ROWS = [
     *recipes.published(),
