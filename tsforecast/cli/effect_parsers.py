@@ -1,4 +1,4 @@
-"""The parsers of what is asked about forecasts and data: `news`, `explain`. Nothing here imports torch."""
+"""The parsers of what is asked about forecasts and data: `news`, `explain`, `impact`. Nothing here imports torch."""
 
 from jsonargparse import ArgumentParser
 
@@ -24,6 +24,27 @@ def explain() -> ArgumentParser:
     command.add_argument("--recent", type=int, help="last steps whose doing is told apart; default: a season, or 7")
     command.add_argument("--seed", type=int, default=0, help="of particles, in models that have them")
     _add_rest(command)
+    return command
+
+
+def impact() -> ArgumentParser:
+    """Return the options of `tsforecast impact`."""
+    command = parsing.command_parser("impact", "Estimate what an intervention did to series.")
+    command.add_argument("data", metavar="DATA", type=str, help="CSV, Parquet or GluonTS folder (see docs/data.md)")
+    command.add_argument("--out", metavar="FOLDER", type=str, required=True, help="of tables and a picture")
+    command.add_argument("--after", metavar="DATE", nargs="+", required=True, help="last time stamps without it")
+    command.add_argument("--until", metavar="DATE", nargs="+", help="last time stamps with it; default: the end")
+    command.add_argument("--freq", type=str, help="frequency, such as h, D, MS; default: inferred")
+    command.add_argument("--seasons", type=str, default="auto", help="auto: by frequency; none; or joined by +")
+    command.add_argument("--transformation", type=str, default="none", help="none, log1p, asinh, sqrt or logit")
+    command.add_argument("--level_sd", type=float, help="prior of CausalImpact, 0.01; default: any size")
+    command.add_argument("--model_size", type=float, default=3.0, help="controls expected to matter")
+    command.add_argument("--dynamic", action="store_true", help="coefficients of controls move")
+    command.add_argument("--level", type=float, default=0.95, help="of the intervals")
+    command.add_argument("--num_samples", type=int, default=1000, help="joint paths of each series")
+    command.add_argument("--seed", type=int, default=0, help="of the paths")
+    command.add_argument("--plot_series", type=int, default=4, help="series to draw; 0: no picture")
+    add_columns(command, "columns of DATA (see docs/data.md); --covariates are the controls")
     return command
 
 

@@ -12,7 +12,7 @@ from tsforecast.cli import names, parsing
 from tsforecast.cli.anomaly_parser import anomalies
 from tsforecast.cli.data_options import add_columns, add_engines, add_forecast
 from tsforecast.cli.decision_parsers import optimise, policy
-from tsforecast.cli.effect_parsers import explain, news
+from tsforecast.cli.effect_parsers import explain, impact, news
 from tsforecast.cli.forecast_parsers import export, impute, predict, regimes
 from tsforecast.cli.live_parsers import live, own_parser
 
@@ -260,6 +260,7 @@ PARSERS: dict[str, Callable[[], PlainParser]] = {
     "explain": explain,
     "news": news,
     "regimes": regimes,
+    "impact": impact,
     "export": export,
     "stream": stream,
     "bandit": bandit,

@@ -1,0 +1,69 @@
+"""`tsforecast impact DATA --after DATE`: what an intervention did, as tables and a picture."""
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from tsforecast.analysis.impact import Impact, Options, impact
+from tsforecast.cli import options, parsers, parsing
+from tsforecast.data.files import replace_file
+from tsforecast.plots.impact import plot_impact
+from tsforecast.plots.style import save_figure
+
+log = logging.getLogger(__name__)
+
+_TOLD = 5  # series whose effects the log has
+
+
+def run(argv: Sequence[str]) -> int:
+    """Writes effects.csv, summary.csv and impact.png.
+
+    Args:
+        argv: Arguments of the command.
+
+    Raises:
+        ArgumentError: If the arguments are not understood.
+        ValueError: If the data, a date or an option is not as expected.
+        FileNotFoundError: If a file is missing.
+    """
+    chosen = parsers.impact().parse_args(list(argv))
+    parsing.check_ranges(chosen)
+    how = Options(
+        chosen.seasons,
+        chosen.transformation,
+        chosen.level_sd,
+        chosen.model_size,
+        chosen.dynamic,
+        chosen.level,
+        chosen.num_samples,
+        chosen.seed,
+    )
+    columns = options.columns(chosen)
+    found = impact(
+        Path(chosen.data), chosen.after, chosen.until or None, columns=columns, freq=chosen.freq, options=how
+    )
+    out = Path(chosen.out)
+    out.mkdir(parents=True, exist_ok=True)
+    for name, table in (("effects", found.frame), ("summary", found.summary)):
+        with replace_file(out / f"{name}.csv") as temporary:
+            table.to_csv(temporary, index=False)
+    if chosen.plot_series:
+        save_figure(plot_impact(found, most=chosen.plot_series), out / "impact.png")
+    for line in _told(found, chosen.level):
+        log.info("%s", line)
+    log.info("%s: effects on %d series", out, found.summary["item_id"].nunique())
+    return 0
+
+
+def _told(found: Impact, level: float) -> list[str]:
+    """Returns a line for each of the first series and interventions."""
+    rows: pd.DataFrame = found.summary[found.summary["measure"] == "average"].head(_TOLD)  # pyright: ignore
+    return [
+        f"series {row['item_id']!r}, intervention {row['intervention']}: on average {row['actual']:.4g} instead of "
+        f"{row['predicted']:.4g}, effect {row['effect']:.4g} ({100 * level:g} %: {row['effect_lower']:.4g} to "
+        f"{row['effect_upper']:.4g}), {100 * row['relative']:.3g} %; probability of none or the contrary "
+        f"{row['tail']:.2g}"
+        for _, row in rows.iterrows()
+    ]
