@@ -21,6 +21,7 @@ from tsforecast.core import (
     map_tensors,
 )
 from tsforecast.core.components import DECAY
+from tsforecast.core.disturbances import disturbances
 
 EXACT = {"rtol": 1e-8, "atol": 1e-8}
 STEPS = 26  # two blocks of twelve and a rest
@@ -425,3 +426,17 @@ def test_slices_name_the_states_of_each_component():
     assert system.slices() == [slice(0, 2), slice(2, 5), slice(5, 6)]
     assert system.num_states == 6
     assert [c.noises for c in system.components] == [("level", "slope"), ("season",), ("level",)]
+
+
+@pytest.mark.parametrize("case", CASES[1:3])
+@pytest.mark.parametrize("components", SUMS[-3:])
+def test_disturbances_by_structure_are_those_of_the_matrices(components, case):
+    rng = generator(3)
+    system = random_issm(components, case, 2, rng)
+    prior = random_gaussian((2,), sum(c.size for c in components), rng)
+    values, observed = random_data((STEPS, 2), 1, rng)
+    ours, dense = (disturbances(one, prior, values, observed) for one in (system, textbook(system)))
+    for name in ("predicted", "others"):
+        for mine, its in zip(getattr(ours, name), getattr(dense, name), strict=True):
+            torch.testing.assert_close(mine, its, **EXACT)
+    torch.testing.assert_close(ours.shocks, dense.shocks, **EXACT)

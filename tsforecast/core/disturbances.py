@@ -12,8 +12,10 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from tsforecast.core.gaussian import Gaussian, register_record
+from tsforecast.core.innovation import ISSMTransition
 from tsforecast.core.kalman import filter as kalman_filter
 from tsforecast.core.linalg import cholesky, mask_rows, matvec, symmetrise
+from tsforecast.core.linear import AbstractLinearGaussian
 from tsforecast.core.loop.scan import scan
 from tsforecast.core.system import AbstractLinearSystem
 
@@ -64,7 +66,8 @@ def disturbances(
 
     def step(later: Gaussian, x: tuple) -> tuple[Gaussian, tuple]:
         time, value, mask, mean, cov = x
-        transition, emission = (conditional.dense() for conditional in at(time))
+        transition, emission = at(time)
+        emission = emission.dense()
         before, among = Gaussian(mean, cov), emission.marginal(Gaussian(mean, cov))
         matrix, masked = mask_rows(emission.matrix.expand(*value.shape, -1), among.cov, mask)
         inverse = torch.cholesky_inverse(cholesky(masked, "the predictive covariance of an observation"))
@@ -72,11 +75,12 @@ def disturbances(
         gain = before.cov @ matrix.mT @ inverse
         residual = torch.where(mask, value - among.mean, 0.0)
         told = torch.where(mask, matvec(inverse, residual) - matvec(gain.mT, later.mean), 0.0)
-        precision = symmetrise(inverse + gain.mT @ later.cov @ gain)
+        learnt = later.cov @ gain
+        precision = symmetrise(inverse + gain.mT @ learnt)
         score = later.mean + matvec(matrix.mT, told)
-        keep = -gain @ matrix
-        keep.diagonal(dim1=-2, dim2=-1).add_(1)
-        information = symmetrise(keep.mT @ later.cov @ keep + matrix.mT @ inverse @ matrix)
+        # (I - K C)' Q (I - K C) + C' S^{-1} C by products of few columns: no product of two square matrices.
+        crossed = learnt @ matrix
+        information = symmetrise(later.cov - crossed - crossed.mT + matrix.mT @ precision @ matrix)
         # Of what is missing: q and u have the covariances Q, D and -Q K.
         carried, beside = emission.matrix @ before.cov, among.cov * mask.unsqueeze(-2)
         smoothed = among.mean + matvec(carried, later.mean) + matvec(beside, told)
@@ -87,8 +91,8 @@ def disturbances(
         width = torch.where(mask, 1 / diagonal, spread)
         size = information.diagonal(dim1=-2, dim2=-1)
         shocks = torch.where(size > 1e-9, score * size.clamp_min(1e-9).rsqrt(), 0.0)
-        back = transition.matrix.mT
-        later = Gaussian(matvec(back, score), symmetrise(back @ information @ transition.matrix))
+        moved = _pulled(transition, _pulled(transition, information).mT)
+        later = Gaussian(_pulled(transition, score.unsqueeze(-1)).squeeze(-1), symmetrise(moved))
         return later, (among.mean, among.variance, others, width, shocks)
 
     mean = predicted.mean
@@ -100,3 +104,8 @@ def disturbances(
     _, stacks = scan(step, nothing, inputs, reverse=True)
     ahead, variance, others, width, shocks = stacks
     return Disturbances((ahead, variance), (others, width), shocks)
+
+
+def _pulled(transition: AbstractLinearGaussian, x: Float[Tensor, "*batch state column"]) -> Tensor:
+    """Return the product of the transposed matrix of a transition and some columns."""
+    return transition.pull(x) if isinstance(transition, ISSMTransition) else transition.dense().matrix.mT @ x

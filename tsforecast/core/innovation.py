@@ -49,6 +49,16 @@ class ISSMTransition(AbstractLinearGaussian):
         batch = broadcast_shapes(moved.shape, added.shape)
         return moved.expand(batch).index_add(-2, levels, added.expand(batch).index_select(-2, slopes))
 
+    def pull(self, x: Float[Tensor, "*#batch state column"]) -> Float[Tensor, "*#batch state column"]:
+        """Return the product of the transposed matrix and some columns."""
+        moved = x if self.diagonal is None else x * self.diagonal.unsqueeze(-1)
+        if not self.slopes:
+            return moved
+        levels, slopes = (torch.tensor(positions, device=x.device) for positions in zip(*self.slopes, strict=True))
+        added = x if self.slope is None else x * self.slope.unsqueeze(-1)
+        batch = broadcast_shapes(moved.shape, added.shape)
+        return moved.expand(batch).index_add(-2, slopes, added.expand(batch).index_select(-2, levels))
+
     def posterior(
         self, prior: Gaussian, value: Float[Tensor, "*#batch out"], observed: Bool[Tensor, "*#batch out"] | None = None
     ) -> tuple[Gaussian, Float[Tensor, "*batch"]]:
