@@ -14,6 +14,12 @@ STEPS = 7
 EXACT = {"rtol": 1e-8, "atol": 1e-8}
 
 
+@pytest.fixture(autouse=True, params=[3, 64])
+def segment(request, monkeypatch):
+    """The steps are taken in one part, or in several."""
+    monkeypatch.setattr("tsforecast.core.disturbances.SEGMENT", request.param)
+
+
 def problem(missing: bool, states: int, targets: int):
     rng = generator(states + targets)
     system, prior = random_system((STEPS,), states, targets, rng), random_gaussian((), states, rng)

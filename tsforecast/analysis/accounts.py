@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tsforecast.core.components import Component, Trend
-from tsforecast.core.disturbances import disturbances
+from tsforecast.core.disturbances import SEGMENT, disturbances
 from tsforecast.data.checks import as_numbers
 from tsforecast.data.windows import collate, cut, since_first_value
 from tsforecast.forecasting.histories import Histories
@@ -131,7 +131,7 @@ def _together(histories: Histories, window: dict[str, Any], length: int) -> int:
     with torch.no_grad():
         batch = collate([window], histories.device)
         size = inference.dynamics.linear(inference.slice_of(batch, "past"), Series.of(batch)).prior.mean.shape[-1]
-    return max(1, min(histories.batch_size, _HELD // (3 * length * size**2)))
+    return max(1, min(histories.batch_size, _HELD // (3 * min(length, SEGMENT) * size**2)))
 
 
 _Found = tuple[Marginals, Marginals | None, dict[str, NDArray[Any]], NDArray[np.int64]]

@@ -11,13 +11,16 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from tsforecast.core.gaussian import Gaussian, register_record
+from tsforecast.core.gaussian import Gaussian, map_tensors, register_record
 from tsforecast.core.innovation import ISSMTransition
+from tsforecast.core.kalman import Filtered
 from tsforecast.core.kalman import filter as kalman_filter
 from tsforecast.core.linalg import cholesky, mask_rows, matvec, symmetrise
 from tsforecast.core.linear import AbstractLinearGaussian
 from tsforecast.core.loop.scan import scan
 from tsforecast.core.system import AbstractLinearSystem
+
+SEGMENT = 64  # steps whose moments are kept
 
 
 @register_record
@@ -61,8 +64,16 @@ def disturbances(
         NotPositiveDefiniteError: Naming step and series.
     """
     seen = torch.ones_like(values, dtype=torch.bool) if observed is None else observed
-    predicted = kalman_filter(system, prior, values, observed).predicted
     at = system.by_step()
+
+    def filtered(time: int, belief: Gaussian) -> Filtered:
+        where = slice(time, time + SEGMENT)
+        return kalman_filter(system, belief, values[where], seen[where], time)
+
+    # Moments of all steps are too many to keep: those of a segment are, and are filtered once more on the way back.
+    begins, beliefs = range(0, len(values), SEGMENT), [prior]
+    for time in begins[:-1]:
+        beliefs.append(map_tensors(lambda x: x[-1], filtered(time, beliefs[-1]).filtered))
 
     def step(later: Gaussian, x: tuple) -> tuple[Gaussian, tuple]:
         time, value, mask, mean, cov = x
@@ -95,14 +106,16 @@ def disturbances(
         later = Gaussian(_pulled(transition, score.unsqueeze(-1)).squeeze(-1), symmetrise(moved))
         return later, (among.mean, among.variance, others, width, shocks)
 
-    mean = predicted.mean
-    nothing = Gaussian(
-        torch.zeros_like(mean[0]).expand(*values.shape[1:-1], -1),
-        torch.zeros_like(predicted.cov[0]).expand(*values.shape[1:-1], -1, -1),
-    )
-    inputs = (range(len(values)), values, seen, mean, predicted.cov)
-    _, stacks = scan(step, nothing, inputs, reverse=True)
-    ahead, variance, others, width, shocks = stacks
+    batch, size = values.shape[1:-1], prior.mean.shape[-1]
+    later, found = Gaussian(values.new_zeros(*batch, size), values.new_zeros(*batch, size, size)), []
+    for time, belief in zip(reversed(begins), reversed(beliefs), strict=True):
+        predicted, where = filtered(time, belief).predicted, slice(time, time + SEGMENT)
+        steps = range(time, time + len(values[where]))
+        later, stacks = scan(
+            step, later, (steps, values[where], seen[where], predicted.mean, predicted.cov), reverse=True
+        )
+        found.append(stacks)
+    ahead, variance, others, width, shocks = (torch.cat(parts[::-1]) for parts in zip(*found, strict=True))
     return Disturbances((ahead, variance), (others, width), shocks)
 
 
