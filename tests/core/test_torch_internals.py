@@ -1,6 +1,7 @@
 """Private parts of torch: where they are touched."""
 
 import ast
+import re
 from pathlib import Path
 
 import tsforecast
@@ -13,7 +14,8 @@ def private_parts(path: Path) -> set[str]:
     """Attributes and modules of torch whose names begin with an underscore, but not with two."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        names = [ast.unparse(node)] if isinstance(node, ast.Attribute) else []
+        text = ast.unparse(node) if isinstance(node, ast.Attribute) else ""
+        names = [text] if re.fullmatch(r"[\w.]+", text) else []  # and no attribute of a call
         names += [a.name for a in node.names] if isinstance(node, ast.Import) else []
         names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
         parts = [name.split(".") for name in names]

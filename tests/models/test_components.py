@@ -119,7 +119,7 @@ def test_without_a_choice_the_model_is_the_kalman_filter_of_both_parts(name):
     torch.testing.assert_close(belief.state.marginal.mean, state.mean, **EXACT)
     torch.testing.assert_close(belief.state.marginal.cov, state.cov, **EXACT)
     smoothed = kalman.smooth(system, prior, values, observed).states
-    found = seeded(model.inference.regimes, batch, 3)
+    found = seeded(model.inference.smoothed, batch, 3)
     begun = ~batch["past_is_pad"].T
     torch.testing.assert_close(found.mean[begun], smoothed.mean[begun], rtol=1e-8, atol=1e-8)
     torch.testing.assert_close(found.cov[begun], smoothed.cov[begun], rtol=1e-8, atol=1e-8)
