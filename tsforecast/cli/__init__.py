@@ -27,9 +27,9 @@ _USAGE = """usage: tsforecast COMMAND ...
   tsforecast predict RUN --out FILE       forecasts beyond the end of the data
   tsforecast impute RUN --out FILE        the data, with what stands in for missing values
   tsforecast anomalies RUN                steps and stretches that are rare, at a false-alarm rate; or --data FILE
-  tsforecast explain RUN --out FOLDER     the parts of forecasts: level, trend, seasons, covariates, last steps
-  tsforecast impact DATA --after DATE --out FOLDER   what an intervention did
-  tsforecast news RUN --after FILE --out FOLDER   why forecasts changed
+  tsforecast explain RUN                  the parts of forecasts: level, trend, seasons, covariates, last steps
+  tsforecast impact DATA --after DATE     what an intervention did
+  tsforecast news RUN --after FILE        why forecasts changed
   tsforecast regimes RUN                  which regimes series were in, when that changed, which come next
   tsforecast export RUN --out FOLDER      the model as MLflow loads it
   tsforecast bucket INPUT OUT             tables of any size into a folder that all commands take as --data

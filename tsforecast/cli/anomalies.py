@@ -49,7 +49,7 @@ def run(argv: Sequence[str]) -> int:
         freq=task.freq,
         seed=chosen.seed,
     )
-    out = Path(chosen.out)
+    out = Path(chosen.out) if chosen.out else Path(chosen.run or ".") / "anomalies"
     out.mkdir(parents=True, exist_ok=True)
     with replace_file(out / TABLE) as temporary:
         frame.to_csv(temporary, index=False)

@@ -16,7 +16,10 @@ def anomalies() -> ArgumentParser:
     )
     command.add_argument("--data", metavar="FILE", type=str, help="CSV, Parquet or GluonTS folder; default: the run's")
     command.add_argument(
-        "--out", metavar="FOLDER", type=str, default="anomalies", help="for anomalies.csv and pictures"
+        "--out",
+        metavar="FOLDER",
+        type=str,
+        help="for anomalies.csv and pictures; default: anomalies, of a RUN below it",
     )
     command.add_argument("--rate", type=float, default=0.001, help="false alarms: share of ordinary steps flagged")
     command.add_argument(

@@ -31,7 +31,7 @@ def impact() -> ArgumentParser:
     """Return the options of `tsforecast impact`."""
     command = parsing.command_parser("impact", "Estimate what an intervention did to series.")
     command.add_argument("data", metavar="DATA", type=str, help="CSV, Parquet or GluonTS folder (see docs/data.md)")
-    command.add_argument("--out", metavar="FOLDER", type=str, required=True, help="of tables and a picture")
+    command.add_argument("--out", metavar="FOLDER", type=str, default="impact", help="of tables and a picture")
     command.add_argument("--after", metavar="DATE", nargs="+", required=True, help="last time stamps without it")
     command.add_argument("--until", metavar="DATE", nargs="+", help="last time stamps with it; default: the end")
     command.add_argument("--freq", type=str, help="frequency, such as h, D, MS; default: inferred")
@@ -50,7 +50,7 @@ def impact() -> ArgumentParser:
 
 def _add_run(command: ArgumentParser) -> None:
     command.add_argument("run", metavar="RUN", type=str, help="run folder of `tsforecast train`")
-    command.add_argument("--out", metavar="FOLDER", type=str, required=True, help="of a table and pictures")
+    command.add_argument("--out", metavar="FOLDER", type=str, help="of a table and pictures; default: below the run")
 
 
 def _add_rest(command: ArgumentParser) -> None:

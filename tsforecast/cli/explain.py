@@ -36,7 +36,7 @@ def run(argv: Sequence[str]) -> int:
     task = options.task_beyond(chosen.data, chosen, trained, record, length, columns).ending_together()
     predictor = with_prediction_length(load_predictor(folder / runs.PREDICTOR, chosen.device), length)
     found = explain(predictor, task.latest, recent=chosen.recent, seed=chosen.seed)
-    out = Path(chosen.out)
+    out = Path(chosen.out) if chosen.out else folder / "explain"
     out.mkdir(parents=True, exist_ok=True)
     with replace_file(out / "explain.csv") as temporary:
         found.to_csv(temporary, index=False)

@@ -39,7 +39,7 @@ def run(argv: Sequence[str]) -> int:
         for data in (chosen.before, chosen.after)
     )
     found = news(predictor, before.latest, after.latest)
-    out = Path(chosen.out)
+    out = Path(chosen.out) if chosen.out else folder / "news"
     out.mkdir(parents=True, exist_ok=True)
     with replace_file(out / "news.csv") as temporary:
         found.to_csv(temporary, index=False)
