@@ -3,6 +3,7 @@
 from typing import Any
 
 from tsforecast.data.frequency import calendar_unit, default_season
+from tsforecast.forecasting.lengths import context_by_frequency
 from tsforecast.models import MODELS, options_of
 
 SWITCHING = ("sgls", "rsgls", "rsgls-issm", "arsgls", "kvae-rb", "kvae-mc")  # models that have presets
@@ -56,6 +57,7 @@ _OF_RUN = (
 
 
 def _best(model: str, freq: str, horizon: int, below_a_day: bool) -> Options:
+    """Return the options of `best`."""
     found: Options = {
         "objective": "crps",
         "network_learning_rate": 0.01,
@@ -77,11 +79,13 @@ def _best(model: str, freq: str, horizon: int, below_a_day: bool) -> Options:
         found |= {"batch_size": 64, "num_batches_per_epoch": 4, "learning_rate": 0.1, "gradient_clip_val": 10.0}
         found |= {"series_scales": True, "linear_share": 0.0, "particle_length": min(7 * default_season(freq), 168)}
         return found | {"linear_epochs": 200, "max_epochs": 230}
-    found |= {"history_length": 12 * horizon, "batch_size": 32, "num_batches_per_epoch": 16, "gradient_clip_val": 1.0}
+    history = max(12 * horizon, context_by_frequency(freq, 0))  # as long as a window of training
+    found |= {"history_length": history, "batch_size": 32, "num_batches_per_epoch": 16, "gradient_clip_val": 1.0}
     return found | {"learning_rate": 0.05, "linear_epochs": 30, "max_epochs": 42}
 
 
 def _paper(model: str, freq: str, below_a_day: bool) -> Options:
+    """Return the options of `paper`."""
     context = 7 * default_season(freq) if below_a_day else 120
     found: Options = {"context_length": context, "history_length": 2 * context, "batch_size": 50}
     found |= {"num_batches_per_epoch": 8, "max_epochs": 40}
