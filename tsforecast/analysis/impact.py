@@ -74,6 +74,7 @@ class Impact:
         summary: A row for each series, intervention and `measure`, "average" over its steps or "cumulative": the same,
             standard deviations `_sd`, and `relative`, the effect in shares of what would have been. `tail` is the
             posterior probability that the series would have been as far on that side without the intervention.
+        past: The last steps before each intervention, with `actual`, for pictures.
     """
 
     frame: pd.DataFrame
@@ -320,7 +321,7 @@ def _units(values: NDArray[np.float64], known: NDArray[np.bool_]) -> tuple[NDArr
     """Return mean and standard deviation over time of what is known; a deviation of 1 of what does not change."""
     count = np.maximum(known.sum(0), 1)
     centre = np.where(known, values, 0.0).sum(0) / count
-    spread = np.sqrt(np.where(known, values - centre, 0.0).__pow__(2).sum(0) / np.maximum(count - 1, 1))
+    spread = np.sqrt(np.square(np.where(known, values - centre, 0.0)).sum(0) / np.maximum(count - 1, 1))
     return centre, np.where(spread > 1e-9 * np.abs(centre), spread, np.maximum(np.abs(centre), 1.0))
 
 

@@ -1,6 +1,7 @@
 """The step of an innovation model: its transition and its emission, by their structure."""
 
 import dataclasses
+from collections.abc import Sequence
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -41,23 +42,21 @@ class ISSMTransition(AbstractLinearGaussian):
 
     def push(self, x: Float[Tensor, "*#batch state column"]) -> Float[Tensor, "*#batch state column"]:
         """Return the product of the matrix and some columns."""
-        moved = x if self.diagonal is None else x * self.diagonal.unsqueeze(-1)
-        if not self.slopes:
-            return moved
-        levels, slopes = (torch.tensor(positions, device=x.device) for positions in zip(*self.slopes, strict=True))
-        added = x if self.slope is None else x * self.slope.unsqueeze(-1)
-        batch = broadcast_shapes(moved.shape, added.shape)
-        return moved.expand(batch).index_add(-2, levels, added.expand(batch).index_select(-2, slopes))
+        return self._product(x, [(slope, level) for level, slope in self.slopes])
 
     def pull(self, x: Float[Tensor, "*#batch state column"]) -> Float[Tensor, "*#batch state column"]:
         """Return the product of the transposed matrix and some columns."""
+        return self._product(x, self.slopes)
+
+    def _product(self, x: Tensor, moves: Sequence[tuple[int, int]]) -> Tensor:
+        """Return columns that are damped, with one row added to another for each pair (from, to)."""
         moved = x if self.diagonal is None else x * self.diagonal.unsqueeze(-1)
-        if not self.slopes:
+        if not moves:
             return moved
-        levels, slopes = (torch.tensor(positions, device=x.device) for positions in zip(*self.slopes, strict=True))
+        source, place = (torch.tensor(positions, device=x.device) for positions in zip(*moves, strict=True))
         added = x if self.slope is None else x * self.slope.unsqueeze(-1)
         batch = broadcast_shapes(moved.shape, added.shape)
-        return moved.expand(batch).index_add(-2, slopes, added.expand(batch).index_select(-2, levels))
+        return moved.expand(batch).index_add(-2, place, added.expand(batch).index_select(-2, source))
 
     def posterior(
         self, prior: Gaussian, value: Float[Tensor, "*#batch out"], observed: Bool[Tensor, "*#batch out"] | None = None

@@ -183,7 +183,7 @@ def _streamed(
 
     def read(number: int) -> list[dict[str, Any]]:
         with warnings_only("tsforecast.data"):
-            return _task_of(series(number), horizon, windows, {}, beyond, drop, least=0).entries  # pyright: ignore
+            return list(_task_of(series(number), horizon, windows, {}, beyond, drop, least=0).entries)
 
     counts = [bucket.series for bucket in survey.buckets]
     if drop:

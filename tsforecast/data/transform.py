@@ -244,9 +244,10 @@ class EpochLoader:
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         rank, processes = (0, 1) if self.at_end else self.place()
-        own = [rank] if self._streamed is not None and processes > 1 else []
-        rng = np.random.default_rng([self.seed % 2**63, self.epoch, *own])
-        rank, processes = (0, 1) if own else (rank, processes)
+        seed = [self.seed % 2**63, self.epoch]
+        if self._streamed is not None and processes > 1:  # each process has entries, and draws windows, of its own
+            seed, rank, processes = [*seed, rank], 0, 1
+        rng = np.random.default_rng(seed)
         batch: list[dict[str, Any]] = []
         begin, self.begin, self.made = self.begin, 0, 0
         for window in self._windows(rng, processes) if self.at_end else self._shuffled(rng, processes):
