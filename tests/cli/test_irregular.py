@@ -1,10 +1,12 @@
 """`train --irregular` and what other commands do with its run."""
 
 import json
+import logging
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from tsforecast.cli import main
 
@@ -27,8 +29,8 @@ def made(tmp_path_factory):
     return folder
 
 
-def train(folder, *more) -> int:
-    few = ["--max_epochs=1", "--num_batches_per_epoch=2", "--context_length=20"]
+def train(folder, *more, epochs: int = 1) -> int:
+    few = [f"--max_epochs={epochs}", "--num_batches_per_epoch=2", "--context_length=20"]
     table = ["--data", str(folder / "ph.csv"), "--target", "pH", "--item", "probe", "--timestamp", "at"]
     return main(["train", "issm", *table, "--irregular", "--horizon=12h", "--windows=2", *few, *more])
 
@@ -58,6 +60,37 @@ def test_answers_come_at_any_times(made):
     paths = ["--paths", "--num_samples=3", "--every=6h", "--out", str(made / "p.parquet")]
     assert main(["predict", run, *paths]) == 0
     assert pd.read_parquet(made / "p.parquet")["path"].nunique() == 3
+
+
+def test_a_run_that_was_stopped_ends_as_if_it_had_not(made, capsys):
+    """Also one with covariates, which are read again."""
+    table = pd.read_csv(made / "ph.csv")
+    table.assign(light=np.arange(len(table)) % 5).to_csv(made / "light.csv", index=False)
+    options = ["--data", str(made / "light.csv"), "--covariates", "light", "--components=level"]
+    assert train(made, *options, "--output", str(made / "whole"), epochs=3) == 0
+    log, handler = logging.getLogger("tsforecast.cli.epochs"), Stop()
+    log.addHandler(handler)
+    try:
+        assert train(made, *options, "--output", str(made / "stopped"), epochs=3) == 130
+    finally:
+        log.removeHandler(handler)
+    assert f"--resume {made / 'stopped'}" in capsys.readouterr().err
+    assert main(["train", "--resume", str(made / "stopped")]) == 0
+    assert "goes on after epoch" in capsys.readouterr().err
+    whole, stopped = (torch.load(made / run / "predictor" / "weights.pt", weights_only=True) for run in RUNS)
+    assert all(torch.equal(whole[name], stopped[name]) for name in whole)
+    assert [len(pd.read_csv(made / run / "metrics.csv")) for run in RUNS] == [3, 3]
+
+
+RUNS = ("whole", "stopped")
+
+
+class Stop(logging.Handler):
+    """Interrupts the training when its second epoch has ended, before the checkpoint of the third."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.getMessage().startswith("epoch 3 of"):
+            raise KeyboardInterrupt
 
 
 def test_what_does_not_go_together_is_refused(made, capsys):

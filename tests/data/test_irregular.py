@@ -51,10 +51,26 @@ def test_json_lines_have_times_as_numbers_or_text(tmp_path):
 
 def test_times_to_answer_at_are_by_item_or_for_all(tmp_path):
     (tmp_path / "at.csv").write_text("site,when\nb,2024-01-02\na,2024-01-03\na,2024-01-01\n")
-    by_item = read_times(tmp_path / "at.csv", Columns(item="site", timestamp="when"))
+    by_item, _ = read_times(tmp_path / "at.csv", Columns(item="site", timestamp="when"))
     assert {item: len(times) for item, times in by_item.items()} == {"a": 2, "b": 1}
     assert by_item["a"][0] == pd.Timestamp("2024-01-01").value
-    assert list(read_times(pd.DataFrame({"timestamp": ["2024-01-01"]}), Columns())) == [None]
+    assert list(read_times(pd.DataFrame({"timestamp": ["2024-01-01"]}), Columns())[0]) == [None]
+
+
+def test_covariates_stay_with_their_times(tmp_path):
+    """Also where the rows are sorted, and at times without a value."""
+    task = read_irregular(table(heat=[0.0, 1, 2, 3, 4]).iloc[::-1], windows=0, columns=Columns(covariates=["heat"]))
+    (entry,) = task.entries
+    assert entry["feat_dynamic_real"].tolist() in ([[0, 1, 2, 4]], [[0, 2, 1, 4]])
+    assert entry["feat_dynamic_real"][0, 1] == entry["target"][1] - 1
+    assert entry["asked_times"].tolist() == [pd.Timestamp("2024-01-02").value]
+    assert entry["asked_dynamic_real"].tolist() == [[3.0]]
+    early = before(entry, int(entry["times"][1]))
+    assert early["feat_dynamic_real"].shape == (1, 3)
+    (tmp_path / "at.csv").write_text("timestamp,heat\n2024-01-03,7\n2024-01-01,8\n")
+    times, covariates = read_times(tmp_path / "at.csv", Columns(covariates=["heat"]))
+    assert times[None].tolist() == sorted(times[None])
+    assert covariates[None].tolist() == [[8.0, 7.0]]
 
 
 ENTRY = {"item_id": "a", "times": [0, 1], "target": [1.0, 2.0]}
@@ -74,6 +90,9 @@ ENTRY = {"item_id": "a", "times": [0, 1], "target": [1.0, 2.0]}
         ([ENTRY | {"times": ["2024-01-01", "soon"]}], "series 'a': expected times as nanoseconds or as time stamps"),
         ([ENTRY | {"target": [1.0, np.inf]}], "series 'a': a value is infinite"),
         ([ENTRY | {"target": [np.nan, np.nan]}], "series 'a' has no value; leave it out"),
+        ([ENTRY | {"feat_dynamic_real": [[1.0]]}], r"series 'a': expected feat_dynamic_real of shape \(covariate, 2\)"),
+        ([ENTRY | {"feat_dynamic_real": [[1.0, np.nan]]}], "series 'a': feat_dynamic_real has a value that is missing"),
+        ([ENTRY | {"feat_dynamic_real": [[1.0, 2.0]]}, ENTRY | {"item_id": "b"}], "series 'b': expected as many cova"),
         ([ENTRY, ENTRY], "expected an item_id of its own for each series, got 'a'"),
         ([ENTRY, ENTRY | {"item_id": "b", "target": [[1.0, 2.0]]}], "series 'b': expected a target of shape"),
     ],
@@ -92,7 +111,8 @@ def test_entries_that_are_not_as_expected_are_refused(entries, message):
         (table(), {"windows": -1}, "expected windows of at least 0, got -1"),
         (table().head(1), {}, "expected a series with observations at two times"),
         (table(timestamp=["now?"] * 5), {}, "is not a time stamp"),
-        (table(price=1.0), {"columns": Columns(covariates=["price"])}, "covariates does not go with irregular"),
+        (table(price=1.0), {"columns": Columns(static_reals=["price"])}, "static_reals does not go with irregular"),
+        (table(price=[1, None, 1, 1, 1]), {"columns": Columns(covariates=["price"])}, "the cell is empty"),
     ],
 )
 def test_tables_that_are_not_as_expected_are_refused(frame, options, message):

@@ -126,6 +126,76 @@ def test_interpolation_knows_both_sides(predictor):
     assert wide(inside)[0] > wide(inside)[1]
 
 
+@pytest.mark.parametrize(("model", "targets"), [("issm", 1), ("gls", 2)])
+def test_effects_of_covariates_are_added_to_what_is_left_without_them(model, targets):
+    """Oracle: the model without covariates, of the same other parameters, given observations minus the effects."""
+    rng, past = np.random.default_rng(1), entries(targets=targets)
+    for entry in past:
+        entry["feat_dynamic_real"] = 5 + 2 * rng.standard_normal((2, len(entry["times"])))
+    options = {"scaling": "none"} | ({"components": "level+damped_level"} if model == "issm" else {})
+    with_effects, without = train(model, past, **options), train(model, entries(targets=targets), **options)
+    weights = {name: value.clone() for name, value in with_effects.net.state_dict().items()}
+    assert sum(int((value[..., -2:] != 0).any()) for name, value in weights.items() if _has_effects(name))  # learnt
+    effects = torch.tensor([[0.7, -1.5], [0.3, 0.4]], dtype=torch.float64)[:targets]
+    for name in list(weights):
+        if name.endswith("target_inputs"):
+            weights[name] = effects
+        elif _has_effects(name):
+            weights[name][..., -2:] = effects[0] if "population" in name else 0.0
+    with_effects.net.load_state_dict(weights)
+    names = without.net.state_dict()
+    without.net.load_state_dict({n: weights[n][..., : names[n].shape[-1]] if n in names else None for n in names})
+    mean, deviation = np.array(with_effects.clock.dynamic_units).T
+    explained = lambda u: np.squeeze(effects.numpy() @ ((u - mean[:, None]) / deviation[:, None]))  # noqa: E731
+    left = [
+        {"item_id": e["item_id"], "times": e["times"], "target": e["target"] - explained(e["feat_dynamic_real"])}
+        for e in past
+    ]
+    covariates = {entry["item_id"]: rng.standard_normal((2, 3)) for entry in past}
+    for answer, times in (
+        ("forecast", {e["item_id"]: e["times"][-1] + np.array([1, 2, 50]) * HOUR for e in past}),
+        ("interpolate", {e["item_id"]: e["times"][[2, 5, 9]] + HOUR for e in past}),
+    ):
+        found = getattr(with_effects, answer)(past, times, covariates=covariates)
+        for one, other in zip(found, getattr(without, answer)(left, times), strict=True):
+            moved = other.quantiles([0.1, 0.9]) + explained(covariates[one.item_id]).reshape(targets, 3).T
+            np.testing.assert_allclose(one.quantiles([0.1, 0.9]), moved, rtol=1e-8)
+
+
+def _has_effects(name: str) -> bool:
+    return "parameters_of_series" in name or name.endswith("target_inputs")
+
+
+def test_covariates_are_asked_for_by_rows_without_a_value_or_a_table():
+    frames = []
+    for entry in entries(2):
+        stamps = np.append(entry["times"], entry["times"][[3, -1]] + HOUR).astype("datetime64[ns]")
+        values = np.append(entry["target"], [np.nan, np.nan])
+        price = np.arange(len(stamps), dtype=float)
+        frames.append(
+            pd.DataFrame({"item_id": entry["item_id"], "timestamp": stamps, "target": values, "price": price})
+        )
+    table, columns = pd.concat(frames), {"target": "target", "covariates": ["price"]}
+    few = {"context_length": 20, "num_batches_per_epoch": 1, "seed": 0, "trainer_kwargs": QUIET}
+    predictor = IrregularEstimator("issm", "1D", components="level", **few).train(table, columns)
+    ahead, inside = predictor.predict_frame(table), predictor.interpolate_frame(table)
+    assert [len(ahead), len(inside)] == [2, 2]
+    assert (ahead["timestamp"].to_numpy() > inside["timestamp"].to_numpy()).all()
+    rows = table.groupby("item_id").tail(1).drop(columns="target")
+    pd.testing.assert_frame_equal(predictor.predict_frame(table.dropna(), rows), ahead)
+    parts = predictor.components_frame(table.dropna())
+    assert set(parts["component"]) == {"level", "covariates"}
+    with pytest.raises(ValueError, match=r"expected a table of times and covariates by at"):
+        predictor.predict_frame(table, every="1h")
+    with pytest.raises(ValueError, match="the data have none behind the observations"):
+        predictor.predict_frame(table.dropna())
+    with pytest.raises(ValueError, match="come with the covariates of the data: expected 'price'"):
+        predictor.predict_frame(table, rows.drop(columns="price"))
+    asked = times_of(predictor.read(table)[0], 1)
+    with pytest.raises(ValueError, match="series 's0': expected 1 covariates at each of 1 times, as in training"):
+        list(predictor.forecast(predictor.read(table), asked))
+
+
 def test_paths_have_the_exact_distribution(predictor):
     entry, count = entries()[0], 4000
     (forecast,) = predictor.forecast([entry], times_of(entry, 3, 9), num_samples=count)
@@ -184,11 +254,11 @@ def test_what_cannot_be_answered_is_said(predictor, tmp_path):
     with pytest.raises(ValueError, match=r"series 's0'.*time goes back"):
         predictor.update(beliefs, [{"item_id": "s0", "times": past[0]["times"][:1], "target": [1.0]}])
     with pytest.raises(ValueError, match="there is no series 'x' in the data"):
-        predictor.times_of(past, pd.DataFrame({"item_id": ["x"], "timestamp": ["2024-01-01"]}))
+        predictor.asked_of(past, pd.DataFrame({"item_id": ["x"], "timestamp": ["2024-01-01"]}))
     with pytest.raises(ValueError, match="expected at or every, got both"):
-        predictor.times_of(past, ["2024-01-01"], "1h")
+        predictor.asked_of(past, ["2024-01-01"], "1h")
     with pytest.raises(ValueError, match="there is no multiple of 2 days"):
-        predictor.times_of([past[0] | {"times": past[0]["times"] - past[0]["times"][-1] + 1}], every="2D")
+        predictor.asked_of([past[0] | {"times": past[0]["times"] - past[0]["times"][-1] + 1}], every="2D")
     with pytest.raises(ValueError, match="unknown component 'hours': in continuous time there are level"):
         IrregularEstimator(components="hours")
     with pytest.raises(ValueError, match="expected model to be one of issm, gls, got 'sgls'"):

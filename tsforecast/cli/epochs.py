@@ -1,14 +1,43 @@
-"""What is said of the epochs while a model is trained."""
+"""Epochs of a training: where its checkpoints and losses go, and what is said of them."""
 
 import logging
 import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import lightning.pytorch as pl
-from lightning.pytorch.callbacks import LambdaCallback
+from jsonargparse import Namespace
+from lightning.pytorch.callbacks import LambdaCallback, ModelCheckpoint
+from lightning.pytorch.loggers import CSVLogger
 
-from tsforecast.progress import LINE_EVERY
+from tsforecast.cli import runs
+from tsforecast.progress import LINE_EVERY, is_watched
 
 log = logging.getLogger(__name__)
+
+
+def trainer_options(folder: Path, chosen: Namespace, callbacks: Sequence[pl.Callback] = ()) -> dict[str, Any]:
+    """Return the options of Lightning's `Trainer` in a run.
+
+    Args:
+        folder: Run folder, where a checkpoint goes after every epoch, and losses.
+        chosen: Options of the run.
+        callbacks: Beside the checkpoint.
+    """
+    # One file, replaced after every epoch; with save_last=True Lightning would write it when the training ends only.
+    last = (folder / runs.LAST).resolve()
+    checkpoint = ModelCheckpoint(dirpath=last.parent, filename=last.stem, enable_version_counter=False)
+    return {
+        "max_epochs": chosen.max_epochs,
+        "gradient_clip_val": chosen.gradient_clip_val or None,
+        "default_root_dir": folder.resolve(),
+        "logger": CSVLogger(folder.resolve(), name=runs.EPOCHS, version="", flush_logs_every_n_steps=1),
+        "callbacks": [checkpoint, *callbacks],
+        "enable_progress_bar": is_watched(),
+        "enable_model_summary": False,
+        "log_every_n_steps": 1,
+    }
 
 
 def progress(epochs: int) -> pl.Callback:

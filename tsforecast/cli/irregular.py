@@ -5,7 +5,7 @@ import logging
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,9 @@ import pandas as pd
 import torch
 from jsonargparse import Namespace
 from lightning.pytorch.callbacks import Timer
-from lightning.pytorch.loggers import CSVLogger
 
 from tsforecast.cli import bulk_options, options, parsing, runs
-from tsforecast.cli.epochs import progress
+from tsforecast.cli.epochs import progress, trainer_options
 from tsforecast.cli.run_log import collected_notes, log_file
 from tsforecast.data.dataframes import as_lists
 from tsforecast.data.files import replace_file, replace_together
@@ -33,15 +32,14 @@ from tsforecast.models import DATA_DECIDED, options_of
 from tsforecast.models.continuous import TIMED
 from tsforecast.plots import colour_of, plot_learning_curve, save_figure
 from tsforecast.plots.timed import TIMED_LEVELS, plot_timed
-from tsforecast.progress import is_watched
 
 log = logging.getLogger(__name__)
 
 # Options of `train` that mean the same for series with clocks of their own, beside those of the model.
 _TAKEN = (
     "config", "output", "seed", "max_epochs", "gradient_clip_val", "threads", "data", "irregular", "horizon", "windows",
-    "unit", "context_length", "batch_size", "num_batches_per_epoch", "item", "timestamp", "target", "static_categories",
-    "timestamp_format", "decimal", "wide",
+    "unit", "context_length", "batch_size", "num_batches_per_epoch", "item", "timestamp", "target", "covariates",
+    "static_categories", "timestamp_format", "decimal", "wide",
 )  # fmt: skip
 _OF_ESTIMATOR = ("context_length", "batch_size", "num_batches_per_epoch")
 _REPORT = ("scores.json", "scores.csv", "per_series.csv", "plots")
@@ -73,7 +71,7 @@ def train(
         raise ValueError(f"--irregular goes with {' or '.join(TIMED)}, got {model!r}")
     if chosen.data is None:
         raise ValueError("--irregular goes with --data FILE")
-    own = {name: each for name, each in options_of(TIMED[model]).items() if name not in {*DATA_DECIDED, "unit"}}
+    own = _own(model)
     for name, value in vars(chosen).items():
         if name not in (*_TAKEN, *own) and value != defaults.get(name):
             raise ValueError(f"--{name} does not go with --irregular")
@@ -88,42 +86,66 @@ def train(
     with runs.hold(folder):
         runs.create(folder, config(model, chosen), record)
         try:
-            return _train(model, folder, chosen, own, task, record, notes)
-        except (Exception, KeyboardInterrupt):  # nothing to go on with: the name is free again
-            shutil.rmtree(folder)
+            return _train(folder, chosen, task, record, None, notes)
+        except Exception:
+            if runs.last_checkpoint(folder) is None:  # nothing to go on with: the name is free again
+                shutil.rmtree(folder)
             raise
 
 
+def go_on(folder: Path, record: dict[str, Any], chosen: Namespace) -> int:
+    """Goes on with a run that was stopped.
+
+    Args:
+        folder: Of the run.
+        record: Contents of run.json.
+        chosen: Options of its training.
+
+    Raises:
+        ValueError: If the data have changed, or the checkpoint is of another model.
+        FileNotFoundError: If a file is missing.
+    """
+    task = _task(chosen, record)
+    runs.check_resumed(folder, record, fingerprint(task))
+    with runs.hold(folder):
+        return _train(folder, chosen, task, record, runs.last_checkpoint(folder))
+
+
+def _own(model: str) -> dict[str, Any]:
+    """The hyperparameters of a model that a user may choose, with their declarations."""
+    return {name: each for name, each in options_of(TIMED[model]).items() if name not in {*DATA_DECIDED, "unit"}}
+
+
 def _train(
-    model: str,
     folder: Path,
     chosen: Namespace,
-    own: Iterable[str],
     task: IrregularTask,
     record: dict[str, Any],
-    notes: Any,
+    checkpoint: Path | None,
+    notes: Sequence[logging.LogRecord] = (),
 ) -> int:
-    """Trains, and completes the run folder."""
+    """Trains from the beginning or from a checkpoint, and completes the run folder."""
+    model = record["model"]
     if chosen.threads:
         torch.set_num_threads(chosen.threads)
-    given = {name: chosen[name] for name in (*_OF_ESTIMATOR, *own) if name in chosen and chosen[name] is not None}
+    names = (*_OF_ESTIMATOR, *_own(model))
+    given = {name: chosen[name] for name in names if name in chosen and chosen[name] is not None}
     if model != "issm":
         given.pop("components", None)
     with log_file(folder / "train.log", notes):
         log.info("%s: %s on %s, %d series with clocks of their own", folder, model, task.name, len(task.entries))
+        runs.keep_metrics(folder)
+        if checkpoint is not None:
+            log.info("goes on after epoch %d", len(runs.read_metrics(folder)))
         timer = Timer(verbose=False)
-        trainer = {
-            "max_epochs": chosen.max_epochs,
-            "gradient_clip_val": chosen.gradient_clip_val or None,
-            "default_root_dir": folder.resolve(),
-            "logger": CSVLogger(folder.resolve(), name=runs.EPOCHS, version="", flush_logs_every_n_steps=1),
-            "callbacks": [timer, progress(chosen.max_epochs)],
-            "enable_progress_bar": is_watched(),
-            "log_every_n_steps": 1,
-        }
+        trainer = trainer_options(folder, chosen, [timer, progress(chosen.max_epochs)])
         pl.seed_everything(chosen.seed, verbose=False)
         estimator = IrregularEstimator(model, task.horizon, seed=chosen.seed, trainer_kwargs=trainer, **given)
-        predictor = estimator.train(task)
+        try:
+            predictor = estimator.train(task, ckpt_path=checkpoint)
+        except (KeyboardInterrupt, SystemExit):  # Lightning turns the one into the other
+            runs.log_stopped(folder)
+            return 130
         metrics = runs.keep_metrics(folder)
         save_figure(plot_learning_curve(metrics, title=f"{model}, {task.name}"), folder / "learning_curve.png")
         seconds = round(timer.time_elapsed(), 1)
@@ -214,14 +236,15 @@ def answer(command: str, chosen: Namespace, folder: Path, trained: Namespace) ->
     predictor = IrregularPredictor.load(folder / runs.PREDICTOR)
     columns = options.columns(chosen, predictor.roles)
     entries = predictor.read(chosen.data or trained.data, columns)
-    times = predictor.times_of(entries, chosen.at, chosen.every, inside=command == "impute")
+    times, covariates = predictor.asked_of(entries, chosen.at, chosen.every, inside=command == "impute")
     levels, out = bulk_options.levels(chosen.quantiles), Path(chosen.out)
     if command == "impute":
         if chosen.paths:
             raise ValueError("--paths goes with predict: interpolation of a run of `train --irregular` has quantiles")
-        answers = predictor.interpolate(entries, times)
+        answers = predictor.interpolate(entries, times, covariates)
     else:
-        answers = predictor.forecast(entries, times, chosen.num_samples if chosen.paths else 0, chosen.seed)
+        count = chosen.num_samples if chosen.paths else 0
+        answers = predictor.forecast(entries, times, count, chosen.seed, covariates)
     out.parent.mkdir(parents=True, exist_ok=True)
     frames = (a.path_frame() if chosen.paths else a.frame(levels, predictor.targets) for a in answers)
     write_frames(frames, out)
@@ -275,8 +298,11 @@ def _picture(predictor: IrregularPredictor, task: IrregularTask, model: str, cou
         held_out[item] = after(entry, origins[0])
         pairs = []
         for origin in origins:
-            times = origin + np.linspace(0, task.horizon, 61, dtype=np.int64)[1:]
-            pairs.append((before(entry, origin), {"item_id": item, "times": times}))
+            past, label = before(entry, origin), after(before(entry, origin + task.horizon), origin)
+            if "feat_dynamic_real" not in entry:  # else covariates are known at observations alone
+                label = {"item_id": item, "times": origin + np.linspace(0, task.horizon, 61, dtype=np.int64)[1:]}
+            if len(label["times"]):
+                pairs.append((past, label))
         answers[item] = [_frame(forecast) for forecast in predictor.forecast_windows(pairs)]
     pasts = [before(entry, task.origins(entry)[0]) for entry in entries]
     title = f"{model} on {task.name}: forecasts of {in_words(task.horizon)}, each from all before it"

@@ -253,6 +253,30 @@ def _is(value: Any, type_: Any) -> bool:
     return isinstance(value, dict) if type_ is dict else fits(value, type_)
 
 
+def check_resumed(folder: Path, record: dict[str, Any], found: str) -> None:
+    """Refuses to go on with a run whose data or place have changed; other versions of packages are a warning.
+
+    Args:
+        folder: Of the run.
+        record: Contents of run.json.
+        found: Fingerprint of the data as they are now.
+
+    Raises:
+        ValueError: If the data are others, or the folder was moved.
+    """
+    if found != record["fingerprint"]:
+        raise ValueError(f"{folder}: the data have changed since this run began; start a new run")
+    if record["versions"] != versions():
+        log.warning("%s began with other versions of packages; its result may differ in the last digits", folder)
+    if record["folder"] != str(folder.resolve()):
+        raise ValueError(f"{folder} was moved, but its checkpoints name files in {record['folder']}; move it back")
+
+
+def log_stopped(folder: Path) -> None:
+    """Says how a training that was interrupted goes on."""
+    log.warning("stopped; `%s --resume %s` goes on after the last finished epoch", parsing.typed("train"), folder)
+
+
 def finished(folder: Path) -> bool:
     """Whether the training came to its end."""
     return (folder / PREDICTOR).is_dir()

@@ -12,13 +12,12 @@ import lightning.pytorch as pl
 import torch
 import yaml
 from jsonargparse import ArgumentParser, Namespace
-from lightning.pytorch.callbacks import LambdaCallback, ModelCheckpoint, Timer
-from lightning.pytorch.loggers import CSVLogger
+from lightning.pytorch.callbacks import LambdaCallback, Timer
 
 from tsforecast.cli import irregular, options, parsing, recipes, runs
 from tsforecast.cli.choices import choices, tell
 from tsforecast.cli.data_options import COLUMNS, add_data
-from tsforecast.cli.epochs import progress
+from tsforecast.cli.epochs import progress, trainer_options
 from tsforecast.cli.run_log import collected_notes, log_file
 from tsforecast.data import ForecastTask
 from tsforecast.data.dataframes import as_lists
@@ -30,7 +29,7 @@ from tsforecast.forecasting.predictor import StateSpacePredictor, save_predictor
 from tsforecast.forecasting.selection import Selection
 from tsforecast.models import MODELS, AbstractForecaster
 from tsforecast.plots import plot_learning_curve, save_figure
-from tsforecast.progress import is_watched, warnings_only
+from tsforecast.progress import warnings_only
 
 log = logging.getLogger(__name__)
 
@@ -172,19 +171,14 @@ def run(argv: Sequence[str]) -> int:
         folder = Path(resume)
         record = runs.read_record(folder, "train")
         _refuse_changes(command, parsed, record["model"])
-        if irregular.is_irregular(record) and not runs.finished(folder):
-            raise ValueError(f"{folder} is a run of `train --irregular`, which can not go on; start it again")
         if runs.finished(folder):
             log.info("%s is finished already; `%s %s` scores it", folder, parsing.typed("evaluate"), folder)
             return 0
         chosen = settings(folder, record)
+        if irregular.is_irregular(record):
+            return irregular.go_on(folder, record, chosen)
         task = options.task_of(chosen, record["split"], runs.columns_of_run(record))
-        if runs.fingerprint(task) != record["fingerprint"]:
-            raise ValueError(f"{folder}: the data have changed since this run began; start a new run")
-        if record["versions"] != runs.versions():
-            log.warning("%s began with other versions of packages; its result may differ in the last digits", folder)
-        if record["folder"] != str(folder.resolve()):
-            raise ValueError(f"{folder} was moved, but its checkpoints name files in {record['folder']}; move it back")
+        runs.check_resumed(folder, record, runs.fingerprint(task))
         with runs.hold(folder):
             return _train(folder, record, chosen, task, runs.last_checkpoint(folder))
     if chosen.get("irregular"):
@@ -325,26 +319,13 @@ def estimator(
         callbacks: Beside the checkpoint after every epoch.
     """
     own = {name: value for name, value in vars(chosen).items() if name not in (*_RUN, *_DATA, *COLUMNS)}
-    # One file, replaced after every epoch; with save_last=True Lightning would write it when the training ends only.
-    last = (folder / runs.LAST).resolve()
-    checkpoint = ModelCheckpoint(dirpath=last.parent, filename=last.stem, enable_version_counter=False)
     return StateSpaceEstimator(
         model=record["model"],
         freq=record["split"]["freq"],
         prediction_length=record["split"]["prediction_length"],
         seed=chosen.seed,
-        trainer_kwargs={
-            "max_epochs": chosen.max_epochs,
-            "accelerator": chosen.accelerator,
-            "devices": chosen.devices,
-            "gradient_clip_val": chosen.gradient_clip_val or None,
-            "default_root_dir": folder.resolve(),
-            "logger": CSVLogger(folder.resolve(), name=runs.EPOCHS, version="", flush_logs_every_n_steps=1),
-            "callbacks": [checkpoint, *callbacks],
-            "enable_progress_bar": is_watched(),
-            "enable_model_summary": False,
-            "log_every_n_steps": 1,
-        },
+        trainer_kwargs=trainer_options(folder, chosen, callbacks)
+        | {"accelerator": chosen.accelerator, "devices": chosen.devices},
         **own,
     )
 
@@ -382,9 +363,7 @@ def _train(
             with runs.with_help(folder):
                 predictor = forecaster.train(training, validation, ckpt_path=checkpoint)
         except (KeyboardInterrupt, SystemExit):  # Lightning turns the one into the other
-            log.warning(
-                "stopped; `%s --resume %s` goes on after the last finished epoch", parsing.typed("train"), folder
-            )
+            runs.log_stopped(folder)
             return 130
         assert isinstance(predictor, StateSpacePredictor)
         metrics = runs.keep_metrics(folder)

@@ -92,8 +92,8 @@ def read_irregular(
 ) -> IrregularTask:
     """Reads series whose time stamps need no grid.
 
-    Rows may come in any order; rows without a value are left out; equal time stamps are several observations of one
-    moment. Time stamps with an offset become UTC.
+    Rows may come in any order; equal time stamps are several observations of one moment. Time stamps with an offset
+    become UTC. Rows without a value are left out; with covariates they say what is known at further times.
 
     Args:
         source: A CSV or Parquet file, or a DataFrame, in the forms of `tsforecast.data.read_task`; JSON lines with
@@ -181,29 +181,41 @@ def fingerprint(task: IrregularTask) -> str:
     return digest.hexdigest()[:16]
 
 
-def read_times(source: str | Path | pd.DataFrame, columns: Columns) -> dict[str | None, NDArray[np.int64]]:
+def read_times(
+    source: str | Path | pd.DataFrame, columns: Columns
+) -> tuple[dict[str | None, NDArray[np.int64]], dict[str | None, NDArray[np.float64]]]:
     """Reads the times that forecasts are wanted at, ascending: by item, or under None those of all series.
 
     Args:
-        source: CSV or Parquet file, or DataFrame, with time stamps, and perhaps items; other columns are not read.
+        source: CSV or Parquet file, or DataFrame, with time stamps, covariates where the data have some, and perhaps
+            items; other columns are not read.
         columns: Of the data.
+
+    Returns:
+        The times, and covariates (covariate, time) at them.
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ValueError: If it has no time stamps.
+        ValueError: If it has no time stamps, or lacks covariates.
     """
-    roles = replace(columns, target=None, covariates=(), static_categories=(), static_reals=(), decimal=None)
+    roles = replace(columns, target=None, static_categories=(), static_reals=(), decimal=None)
     frame = _frame(source)
     names = [str(name) for name in frame.columns]
     items = [name for name in columns.items or ["item_id"] if name in names]
     stamps = columns.stamps or [next((n for n in names if n.lower() in ("timestamp", "date", "time", "ds")), names[0])]
-    kept = frame[[*items, *[name for name in stamps if name in names]]].assign(**{"(asked)": 0.0})
+    if lacking := [name for name in columns.covariates if name not in names]:
+        raise ValueError(f"the times to answer at come with the covariates of the data: expected {listed(lacking)}")
+    found = [*items, *[name for name in stamps if name in names], *columns.covariates]
+    kept = frame[found].assign(**{"(asked)": 0.0})
     table = read_table(kept, replace(roles, item=items or None, timestamp=stamps, target="(asked)", wide=False))
     times = timestamps(table).astype(np.int64)
-    if table.item is None:
-        return {None: np.sort(times)}
-    groups = pd.Series(times).groupby(table.frame[table.item].astype(str).to_numpy(), sort=False)
-    return {str(item): np.sort(group.to_numpy()) for item, group in groups}
+    rows: dict[str | None, NDArray[np.int64]] = {None: np.argsort(times, kind="stable")}
+    if table.item is not None:
+        owners = table.frame[table.item].astype(str).to_numpy()[rows[None]]
+        rows = {str(item): group.to_numpy() for item, group in pd.Series(rows[None]).groupby(owners, sort=False)}
+    known = [numbers(table, name, gaps=False) for name in columns.covariates]
+    covariates = {item: np.stack([column[own] for column in known]) for item, own in rows.items()} if known else {}
+    return {item: times[own] for item, own in rows.items()}, covariates
 
 
 def _frame(source: str | Path | pd.DataFrame) -> pd.DataFrame:
@@ -222,11 +234,11 @@ def _frame(source: str | Path | pd.DataFrame) -> pd.DataFrame:
 def _of_table(table: Table, categories: Mapping[str, Sequence[str]] | None) -> IrregularTask:
     """The series of a table in long form, in the order of their time stamps."""
     columns, path = table.columns, table.path
-    for role in ("covariates", "static_reals", "holidays"):
+    for role in ("static_reals", "holidays"):
         if getattr(columns, role):
             raise ValueError(
                 f"{path}: {option(role)} does not go with {option('irregular', True)}: models in continuous time take "
-                "static categories, and no numbers beside the target"
+                "covariates and static categories"
             )
     stamps = timestamps(table)
     if table.item is None:
@@ -238,16 +250,21 @@ def _of_table(table: Table, categories: Mapping[str, Sequence[str]] | None) -> I
     table, stamps, codes = replace(table, frame=table.frame.iloc[order]), stamps[order], codes[order]
     bounds = np.searchsorted(codes, np.arange(len(items) + 1))
     values = np.stack([numbers(table, name) for name in columns.targets])
+    covariates = [numbers(table, name, gaps=False) for name in columns.covariates]
     static, found = static_features(table, bounds, categories)
     entries, times, empty = [], stamps.astype(np.int64), []
     for index, item in enumerate(items):
         rows = np.arange(bounds[index], bounds[index + 1])
-        rows = rows[~np.isnan(values[:, rows]).all(axis=0)]
+        missing = np.isnan(values[:, rows]).all(axis=0)
+        asked, rows = rows[missing], rows[~missing]
         if not len(rows):
             empty.append(item)
             continue
         target = values[:, rows]
         entry = {"item_id": item, "times": times[rows], "target": target if len(target) > 1 else target[0]}
+        if covariates:
+            known, further = (np.stack([column[part] for column in covariates]) for part in (rows, asked))
+            entry |= {"feat_dynamic_real": known, "asked_times": times[asked], "asked_dynamic_real": further}
         entries.append(entry | {name: each[index] for name, each in static.items()})
     if empty:
         log.warning("%s: %d series have no value and are left out (%s)", path, len(empty), listed(empty, 10))

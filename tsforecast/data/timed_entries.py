@@ -2,7 +2,8 @@
 
 Such an entry has GluonTS' `item_id`, `target` and `feat_static_cat`, and in the place of `start` the field `times`:
 nanoseconds since 1970 as int64, ascending, one for each value of the target. Equal times are several observations of
-one moment.
+one moment. Covariates at these times are `feat_dynamic_real`, (covariate, time). Where they are known at further times,
+at which there may be a forecast or an interpolation, these are `asked_times` and `asked_dynamic_real`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,19 +16,23 @@ from numpy.typing import NDArray
 from tsforecast.data.checks import as_numbers
 from tsforecast.data.wording import listed
 
+_PER_TIME = ("times", "target", "feat_dynamic_real")
 _NAT = np.iinfo(np.int64).min  # what NumPy takes for no time
 
 
 def before(entry: Mapping[str, Any], time: int) -> dict[str, Any]:
     """Return the entry up to a time, which is included."""
-    count = int(np.searchsorted(entry["times"], time, side="right"))
-    return {**entry, "times": entry["times"][:count], "target": entry["target"][..., :count]}
+    return cut(entry, stop=int(np.searchsorted(entry["times"], time, side="right")))
 
 
 def after(entry: Mapping[str, Any], time: int) -> dict[str, Any]:
     """Return the entry behind a time, which is not included."""
-    count = int(np.searchsorted(entry["times"], time, side="right"))
-    return {**entry, "times": entry["times"][count:], "target": entry["target"][..., count:]}
+    return cut(entry, first=int(np.searchsorted(entry["times"], time, side="right")))
+
+
+def cut(entry: Mapping[str, Any], first: int = 0, stop: int | None = None) -> dict[str, Any]:
+    """Return the entry with some of its observations: from the number `first` to before the number `stop`."""
+    return {**entry, **{name: entry[name][..., first:stop] for name in _PER_TIME if name in entry}}
 
 
 def median_gap(entries: Iterable[Mapping[str, Any]]) -> int:
@@ -72,13 +77,46 @@ def check_timed(entries: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
             raise ValueError(f"series {item!r}: expected a target of shape {found[0]['target'].shape[:-1]} by time")
         if not len(times) or np.isnan(target).all():
             raise ValueError(f"series {item!r} has no value; leave it out")
-        found.append({**entry, "item_id": item, "times": times, "target": target})
+        covariates = _covariates(entry, f"series {item!r}", len(times))
+        if found and len(found[0].get("feat_dynamic_real", ())) != len(covariates.get("feat_dynamic_real", ())):
+            raise ValueError(f"series {item!r}: expected as many covariates as the first series has")
+        found.append({**entry, "item_id": item, "times": times, "target": target, **covariates})
     if not found:
         raise ValueError("expected a series at least, got none")
     names = [entry["item_id"] for entry in found]
     if twice := sorted({name for name in names if names.count(name) > 1} if len(set(names)) < len(names) else ()):
         raise ValueError(f"expected an item_id of its own for each series, got {listed(twice, 5)} more than once")
     return found
+
+
+def _covariates(entry: Mapping[str, Any], place: str, count: int) -> dict[str, NDArray[Any]]:
+    """The covariates of an entry after a check; nothing if it has none."""
+    if "feat_dynamic_real" not in entry:
+        return {}
+    found: dict[str, NDArray[Any]] = {"feat_dynamic_real": as_covariates(entry["feat_dynamic_real"], place, count)}
+    if "asked_times" in entry:
+        times = as_times(entry["asked_times"], place)
+        if (np.diff(times) < 0).any():
+            raise ValueError(f"{place}: its asked_times go back; sort them")
+        values = as_covariates(entry.get("asked_dynamic_real", ()), place, len(times), "asked_dynamic_real")
+        if len(values) != len(found["feat_dynamic_real"]):
+            raise ValueError(f"{place}: expected asked_dynamic_real of as many covariates as feat_dynamic_real")
+        found |= {"asked_times": times, "asked_dynamic_real": values}
+    return found
+
+
+def as_covariates(given: Any, place: str, count: int, name: str = "feat_dynamic_real") -> NDArray[np.float64]:
+    """Return covariates (covariate, time) as float64.
+
+    Raises:
+        ValueError: If one is missing, or there are not as many times.
+    """
+    values = as_numbers(given, f"{place}: {name}").astype(np.float64)
+    if values.ndim != 2 or values.shape[1] != count:
+        raise ValueError(f"{place}: expected {name} of shape (covariate, {count}), got {values.shape}")
+    if not np.isfinite(values).all():
+        raise ValueError(f"{place}: {name} has a value that is missing or infinite; covariates are known at every time")
+    return values
 
 
 def as_times(given: Any, place: str) -> NDArray[np.int64]:

@@ -3,6 +3,7 @@
 import logging
 import math
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import torch
 from tsforecast.data.dataframes import as_lists, columns_of
 from tsforecast.data.irregular import IrregularTask, nanoseconds, read_irregular
 from tsforecast.data.roles import Columns
+from tsforecast.data.tally import Moments
 from tsforecast.forecasting.irregular_predictor import IrregularPredictor
 from tsforecast.forecasting.timed_batches import Clock, WindowLoader
 from tsforecast.forecasting.training import fit
@@ -81,6 +83,7 @@ class IrregularEstimator:
         self,
         data: IrregularTask | pd.DataFrame | Iterable[Mapping[str, Any]],
         columns: Columns | Mapping[str, Any] | None = None,
+        ckpt_path: str | Path | None = None,
     ) -> IrregularPredictor:
         """Return the predictor of a model that was trained on all of the data, but for the test windows of a task.
 
@@ -88,9 +91,11 @@ class IrregularEstimator:
             data: A table with a row for each observation; data entries with `times`, see `tsforecast.data.irregular`;
                 or a task.
             columns: What the columns of a table are; None for what is found by usual names.
+            ckpt_path: Checkpoint of a training of the same data and options, to go on with.
 
         Raises:
-            ValueError: If the data cannot be trained on; the message names the series.
+            FileNotFoundError: If there is no such checkpoint.
+            ValueError: If the data cannot be trained on, or the checkpoint is of another model; the message says which.
         """
         if isinstance(data, IrregularTask):
             task = data
@@ -101,7 +106,7 @@ class IrregularEstimator:
         if not entries:
             raise ValueError(f"{task.name}: no series has observations at two times before its test part")
         net = self._model(task, entries)
-        clock = Clock.of(net, [str(entry["item_id"]) for entry in task.entries])
+        clock = Clock.of(net, [str(entry["item_id"]) for entry in task.entries], _units(entries))
         count = max(math.ceil(len(entries) / self.batch_size), _LEAST_BATCHES)
         loader = WindowLoader(
             entries,
@@ -113,7 +118,7 @@ class IrregularEstimator:
             int(np.random.SeedSequence().generate_state(1)[0]) if self.seed is None else self.seed,
         )
         options = {"max_epochs": DEFAULT_EPOCHS, "gradient_clip_val": 10.0, "logger": False, **self.trainer_kwargs}
-        fit(net, loader, None, {"accelerator": "cpu", **options})
+        fit(net, loader, None, {"accelerator": "cpu", **options}, ckpt_path)
         return IrregularPredictor(
             net.eval(),
             clock,
@@ -142,6 +147,7 @@ class IrregularEstimator:
             "num_series": len(task.entries),
             "num_targets": 1 if entries[0]["target"].ndim == 1 else len(entries[0]["target"]),
             "cardinality": [int(code) + 1 for code in np.max(codes, axis=0)] if codes else [],
+            "num_dynamic_real": len(entries[0].get("feat_dynamic_real", ())),
             "seed": self.seed,
         }
         with torch.random.fork_rng(devices=[], enabled=self.seed is not None):
@@ -155,6 +161,14 @@ class IrregularEstimator:
 
 def _can_be_trained_on(entry: Mapping[str, Any]) -> bool:
     return len(entry["times"]) > 1 and bool(entry["times"][-1] > entry["times"][0])
+
+
+def _units(entries: list[dict[str, Any]]) -> list[list[float]]:
+    """Return mean and standard deviation of each covariate."""
+    moments = Moments()
+    for entry in entries:
+        moments.add(entry.get("feat_dynamic_real", np.zeros((0, 1))))
+    return moments.units()
 
 
 def _components(task: IrregularTask, entries: list[dict[str, Any]]) -> str:

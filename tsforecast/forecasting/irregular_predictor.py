@@ -11,12 +11,12 @@ from gluonts.itertools import batcher
 from numpy.typing import NDArray
 
 from tsforecast.data.dataframes import columns_of
-from tsforecast.data.irregular import nanoseconds, read_irregular, read_times
+from tsforecast.data.irregular import read_irregular
 from tsforecast.data.quantiles import TENTHS, check_levels
 from tsforecast.data.roles import Columns
 from tsforecast.data.timed_entries import check_timed
-from tsforecast.data.wording import listed, option
 from tsforecast.forecasting.exact import BatchMarginals
+from tsforecast.forecasting.timed_asked import NOTHING, Covariates, Times, asked_entry, asked_of, merged, with_times
 from tsforecast.forecasting.timed_batches import Clock
 from tsforecast.forecasting.timed_beliefs import TimedBelief, rows_of
 from tsforecast.forecasting.timed_files import read_timed, write_timed
@@ -25,8 +25,6 @@ from tsforecast.models import AbstractForecaster, Belief, ExactInference
 from tsforecast.models.parts.marginals import Marginals
 
 _TOGETHER = 8  # series that are smoothed at once: every step of each has a covariance
-
-Times = Mapping[str, NDArray[np.int64]]
 
 
 class IrregularPredictor:
@@ -80,49 +78,25 @@ class IrregularPredictor:
         categories = self.categories or None
         return read_irregular(source, self.horizon, 0, columns=roles, categories=categories).entries
 
-    def times_of(
+    def asked_of(
         self, entries: Iterable[Mapping[str, Any]], at: Any = None, every: str | None = None, inside: bool = False
-    ) -> dict[str, NDArray[np.int64]]:
-        """Return the times that an answer is wanted at, for each series in nanoseconds.
+    ) -> tuple[dict[str, NDArray[np.int64]], dict[str, NDArray[np.float64]]]:
+        """Return the times that an answer is wanted at, for each series in nanoseconds, and covariates at them.
 
         Args:
             entries: Of the series.
-            at: A table or file of time stamps, perhaps by item; time stamps for all series; or None for `every`.
-            every: Distance of the times, such as "10min", whole multiples of it; None for the median gap.
+            at: A table or file of time stamps, perhaps by item, with the covariates of the model; time stamps for all
+                series; or None for `every`.
+            every: Distance of the times, such as "10min", whole multiples of it; None for the median gap. A model with
+                covariates does not know them there: None is for the `asked_times` of the entries.
             inside: Whether the times by `every` are those from the first to the last observation, and not the horizon
                 behind.
 
         Raises:
-            ValueError: If times and a distance are given, or an item is not known.
+            ValueError: If times and a distance are given, an item is not known, or covariates are not.
         """
-        if at is not None and every is not None:
-            raise ValueError(f"expected {option('at')} or {option('every')}, got both")
-        entries = list(entries)
-        if at is not None:
-            given: dict[str | None, NDArray[np.int64]] = {}
-            if isinstance(at, str | Path | pd.DataFrame):
-                given |= read_times(at, columns_of(self.columns))
-            else:
-                given[None] = np.sort(np.asarray(pd.DatetimeIndex(at).as_unit("ns").asi8))
-            known = {str(entry["item_id"]) for entry in entries}
-            if strange := [item for item in given if item is not None and item not in known]:
-                raise ValueError(f"there is no series {listed(strange, 5)} in the data, at whose times to forecast")
-            chosen = {str(entry["item_id"]): given.get(str(entry["item_id"]), given.get(None)) for entry in entries}
-            return {item: times for item, times in chosen.items() if times is not None and len(times)}
-        step = self.clock.unit if every is None else nanoseconds(every, "every")
-        found = {}
-        for entry in entries:
-            begin, last = int(entry["times"][0]), int(entry["times"][-1])
-            first, stop = (
-                (-(-begin // step) * step, last) if inside else ((last // step + 1) * step, last + self.horizon)
-            )
-            found[str(entry["item_id"])] = np.arange(first, stop + 1, step, dtype=np.int64)
-        if not any(len(times) for times in found.values()):
-            raise ValueError(
-                f"there is no multiple of {pd.Timedelta(step, 'ns')} within the horizon "
-                f"{pd.Timedelta(self.horizon, 'ns')}: give a shorter {option('every')}, or times by {option('at')}"
-            )
-        return {item: times for item, times in found.items() if len(times)}
+        horizon, columns = self.horizon, columns_of(self.columns)
+        return asked_of(list(entries), at, every, inside, self.clock, horizon, columns)
 
     def predict_frame(
         self,
@@ -136,8 +110,8 @@ class IrregularPredictor:
 
         Args:
             source: Table, file or data entries: the past.
-            at: See `times_of`.
-            every: See `times_of`.
+            at: See `asked_of`.
+            every: See `asked_of`.
             quantiles: Levels.
             columns: Of the table; None for those of the training data.
 
@@ -148,7 +122,8 @@ class IrregularPredictor:
             ValueError: If a time does not lie behind the last observation of its series, among others.
         """
         entries = self.read(source, columns)
-        return frame_of(self.forecast(entries, self.times_of(entries, at, every)), quantiles, self.targets)
+        times, covariates = self.asked_of(entries, at, every)
+        return frame_of(self.forecast(entries, times, covariates=covariates), quantiles, self.targets)
 
     def interpolate_frame(
         self,
@@ -164,13 +139,18 @@ class IrregularPredictor:
         observation.
         """
         entries = self.read(source, columns)
-        times = self.times_of(entries, at, every, inside=True)
-        return frame_of(self.interpolate(entries, times), quantiles, self.targets)
+        times, covariates = self.asked_of(entries, at, every, inside=True)
+        return frame_of(self.interpolate(entries, times, covariates), quantiles, self.targets)
 
     # Data entries.
 
     def forecast(
-        self, entries: Iterable[Mapping[str, Any]], times: Times, num_samples: int = 0, seed: int = 0
+        self,
+        entries: Iterable[Mapping[str, Any]],
+        times: Times,
+        num_samples: int = 0,
+        seed: int = 0,
+        covariates: Covariates = NOTHING,
     ) -> Iterator[TimedForecast]:
         """Yield forecasts at times behind the last observation of each series.
 
@@ -179,18 +159,13 @@ class IrregularPredictor:
             times: Times by item, in nanoseconds, ascending; series without any are left out.
             num_samples: Joint sample paths beside the exact distributions.
             seed: Of the paths.
+            covariates: At the times, by item, (covariate, time), of a model that has some.
 
         Raises:
-            ValueError: If a time does not lie behind the last observation of its series.
+            ValueError: If a time does not lie behind the last observation of its series, or covariates are missing.
         """
-        checked = [entry for entry in check_timed(entries) if entry["item_id"] in times]
-        generator = torch.Generator().manual_seed(seed)
-        for chunk in batcher(checked, self.batch_size):
-            with torch.no_grad():
-                belief = self.net.filter(self.clock.past(chunk))[0]
-            asked = [np.asarray(times[entry["item_id"]]) for entry in chunk]
-            last = [int(entry["times"][-1]) for entry in chunk]
-            yield from self._from(belief, [e["item_id"] for e in chunk], last, asked, num_samples, generator)
+        pairs = [(entry, asked_entry(entry["item_id"], times, covariates)) for entry in with_times(entries, times)]
+        return self.forecast_windows(pairs, num_samples, seed)
 
     def forecast_windows(
         self, pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]], num_samples: int = 0, seed: int = 0
@@ -198,7 +173,7 @@ class IrregularPredictor:
         """Yield forecasts of test windows, in their order: a series may have several.
 
         Args:
-            pairs: Past and label of each window; the times of labels are read, and not their values.
+            pairs: Past and label of each window; times and covariates of labels are read, and not their values.
             num_samples: Joint sample paths beside the exact distributions.
             seed: Of the paths.
         """
@@ -206,70 +181,74 @@ class IrregularPredictor:
         for chunk in batcher(pairs, self.batch_size):
             with torch.no_grad():
                 belief = self.net.filter(self.clock.past([past for past, _ in chunk]))[0]
-            items, last = [p["item_id"] for p, _ in chunk], [int(p["times"][-1]) for p, _ in chunk]
-            yield from self._from(belief, items, last, [label["times"] for _, label in chunk], num_samples, generator)
+            last = [int(past["times"][-1]) for past, _ in chunk]
+            yield from self._from(belief, last, [label for _, label in chunk], num_samples, generator)
 
     def _from(
         self,
         belief: Belief,
-        items: Sequence[str],
         last: Sequence[int],
-        asked: Sequence[NDArray[np.int64]],
+        asked: Sequence[Mapping[str, Any]],
         num_samples: int,
         generator: torch.Generator,
     ) -> Iterator[TimedForecast]:
-        for item, end, times in zip(items, last, asked, strict=True):
+        for one, end in zip(asked, last, strict=True):
+            times = one["times"]
             if len(times) and (times[0] <= end or (np.diff(times) < 0).any()):
                 raise ValueError(
-                    f"series {item!r}: expected times behind its last observation, {pd.Timestamp(end)}, in order, "
-                    f"got {pd.Timestamp(int(times[0]))}; times before are interpolated (impute, interpolate_frame)"
+                    f"series {one['item_id']!r}: expected times behind its last observation, {pd.Timestamp(end)}, in "
+                    f"order, got {pd.Timestamp(int(times[0]))}; times before are interpolated (impute, "
+                    "interpolate_frame)"
                 )
         batch = self.clock.future(asked, last)
         with torch.no_grad():
             marginals = self.inference.marginals(belief, batch)
             paths = self.net.forecast(belief, batch, num_samples, generator).numpy() if num_samples else None
-        yield from self._answers(marginals, items, asked, paths)
+        yield from self._answers(marginals, asked, paths)
 
     def _answers(
-        self,
-        marginals: Marginals,
-        items: Sequence[str],
-        asked: Sequence[NDArray[np.int64]],
-        paths: NDArray[Any] | None = None,
+        self, marginals: Marginals, asked: Sequence[Mapping[str, Any]], paths: NDArray[Any] | None = None
     ) -> Iterator[TimedForecast]:
-        exact = BatchMarginals(marginals, np.zeros((len(items), self.net.data.num_targets), np.int64))
-        for row, (item, times) in enumerate(zip(items, asked, strict=True)):
-            own = None if paths is None else paths[row, :, : len(times)]
-            yield TimedForecast(item, times, exact, row, own)
+        exact = BatchMarginals(marginals, np.zeros((len(asked), self.net.data.num_targets), np.int64))
+        for row, one in enumerate(asked):
+            own = None if paths is None else paths[row, :, : len(one["times"])]
+            yield TimedForecast(one["item_id"], one["times"], exact, row, own)
 
-    def interpolate(self, entries: Iterable[Mapping[str, Any]], times: Times) -> Iterator[TimedForecast]:
+    def interpolate(
+        self, entries: Iterable[Mapping[str, Any]], times: Times, covariates: Covariates = NOTHING
+    ) -> Iterator[TimedForecast]:
         """Yield what an observation would be at any times, given all observations of its series.
 
         Args:
             entries: Data entries.
             times: Times by item, in nanoseconds, ascending; series without any are left out.
+            covariates: At the times, by item, (covariate, time), of a model that has some.
+
+        Raises:
+            ValueError: If covariates are missing.
         """
-        checked = [entry for entry in check_timed(entries) if entry["item_id"] in times]
-        for chunk in batcher(checked, _TOGETHER):
-            merged, places = zip(*(_merged(entry, np.asarray(times[entry["item_id"]])) for entry in chunk), strict=True)
-            batch = self.clock.past(merged)
+        for chunk in batcher(with_times(entries, times), _TOGETHER):
+            asked = [asked_entry(entry["item_id"], times, covariates) for entry in chunk]
+            for one in asked:
+                self.clock.standardised(one)  # or says what is missing
+            joined, places = zip(*map(merged, chunk, asked), strict=True)
+            batch = self.clock.past(joined)
             length = batch["past_target"].shape[1]
             with torch.no_grad():
                 location, scale = self.inference.scale_of(self.clock.past(chunk))  # as of the data alone
                 _, emitted = self.inference.smoothed(batch, (location, scale))
             mean = (emitted.mean * scale + location).transpose(0, 1)
             deviation = (emitted.variance.clamp_min(0).sqrt() * scale).transpose(0, 1)
-            asked = [np.asarray(times[entry["item_id"]]) for entry in chunk]
-            wide = max(len(each) for each in asked)
+            wide = max(len(one["times"]) for one in asked)
             rows = np.zeros((len(chunk), wide), np.int64)
-            for row, (entry, place) in enumerate(zip(merged, places, strict=True)):
+            for row, (entry, place) in enumerate(zip(joined, places, strict=True)):
                 rows[row, : len(place)] = place + length - len(entry["times"])
             index = torch.as_tensor(rows).unsqueeze(-1).expand(-1, -1, mean.shape[-1])
             units = self.inference.units
             marginals = Marginals.single(
                 mean.gather(1, index), deviation.gather(1, index), units.transformation, units.clip
             )
-            yield from self._answers(marginals, [entry["item_id"] for entry in chunk], asked)
+            yield from self._answers(marginals, asked)
 
     def components_frame(self, source: Any, columns: Columns | Mapping[str, Any] | None = None) -> pd.DataFrame:
         """Return the smoothed components at every observation.
@@ -289,8 +268,9 @@ class IrregularPredictor:
             with torch.no_grad():
                 states, _ = self.inference.smoothed(batch)
                 series = self.inference.series_of(batch)
-                own = self.net.dynamics.parameters_of_series(series.index, series.static_cat)[:, :-1]  # pyright: ignore
-                found = timed.parts_of(states, timed.equations(own)[0].readout)
+                found = self.net.dynamics.parts_of(  # pyright: ignore[reportCallIssue]
+                    states, series, self.inference.slice_of(batch, "past").dynamic_real
+                )
                 location, scale = (x[:, 0] for x in self.inference.scale_of(batch))
             for number, (name, (mean, deviation)) in enumerate(found.items()):
                 moved = mean * scale + (location if number == 0 else 0.0)
@@ -341,14 +321,19 @@ class IrregularPredictor:
         return found
 
     def forecast_from(
-        self, beliefs: Mapping[str, TimedBelief], times: Times, num_samples: int = 0, seed: int = 0
+        self,
+        beliefs: Mapping[str, TimedBelief],
+        times: Times,
+        num_samples: int = 0,
+        seed: int = 0,
+        covariates: Covariates = NOTHING,
     ) -> Iterator[TimedForecast]:
         """Yield forecasts from where beliefs end; see `forecast`."""
         generator = torch.Generator().manual_seed(seed)
         for chunk in batcher([known for item, known in beliefs.items() if item in times], self.batch_size):
-            asked = [np.asarray(times[known.item_id]) for known in chunk]
+            asked = [asked_entry(known.item_id, times, covariates) for known in chunk]
             belief, last = rows_of([known.belief for known in chunk]), [known.time for known in chunk]
-            yield from self._from(belief, [k.item_id for k in chunk], last, asked, num_samples, generator)
+            yield from self._from(belief, last, asked, num_samples, generator)
 
     # Files.
 
@@ -375,13 +360,3 @@ def frame_of(
     """Return answers in long format, see `IrregularPredictor.predict_frame`."""
     levels = check_levels(levels)
     return pd.concat([forecast.frame(levels, targets) for forecast in forecasts], ignore_index=True)
-
-
-def _merged(entry: Mapping[str, Any], times: NDArray[np.int64]) -> tuple[dict[str, Any], NDArray[np.int64]]:
-    """The entry with moments without observations at some times; and the places of these, behind equal ones."""
-    order = np.argsort(np.concatenate([entry["times"], times]), kind="stable")
-    target = np.concatenate([entry["target"], np.full((*entry["target"].shape[:-1], len(times)), np.nan)], axis=-1)
-    place = np.empty(len(order), np.int64)
-    place[order] = np.arange(len(order))
-    merged = np.concatenate([entry["times"], times])[order]
-    return {**entry, "times": merged, "target": target[..., order]}, place[len(entry["times"]) :]

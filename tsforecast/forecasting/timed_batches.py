@@ -8,6 +8,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from tsforecast.data.timed_entries import cut
+from tsforecast.data.transform import standardised
 from tsforecast.data.wording import listed
 from tsforecast.models import AbstractForecaster, Batch
 
@@ -24,6 +26,7 @@ class Clock:
         num_targets: Components of the target.
         cardinality: Number of values of each static category.
         items: Identifiers of the series seen in training; others have the number 0.
+        dynamic_units: (mean, standard deviation) of each covariate in training.
     """
 
     unit: int
@@ -31,17 +34,21 @@ class Clock:
     num_targets: int = 1
     cardinality: tuple[int, ...] = ()
     items: tuple[str, ...] = ()
+    dynamic_units: tuple[tuple[float, float], ...] = ()
     index: dict[str, int] = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "index", {item: place + 1 for place, item in enumerate(self.items)})
 
     @classmethod
-    def of(cls, net: AbstractForecaster, items: Sequence[str]) -> "Clock":
-        """Return the clock of a model that was made for these series."""
+    def of(
+        cls, net: AbstractForecaster, items: Sequence[str], dynamic_units: Sequence[Sequence[float]] = ()
+    ) -> "Clock":
+        """Return the clock of a model that was made for these series and covariates of these units."""
         data, unit = net.data, net.hyperparameters.get("unit", 1)
         cycles = tuple(getattr(net.dynamics, "cycles", ()))
-        return cls(unit, cycles, data.num_targets, tuple(data.cardinality), tuple(items))
+        units = tuple((float(mean), float(deviation)) for mean, deviation in dynamic_units)
+        return cls(unit, cycles, data.num_targets, tuple(data.cardinality), tuple(items), units)
 
     def features(self, times: NDArray[np.int64], last: int | None) -> NDArray[np.float64]:
         """Return the gap before each time, in units, and the share of each cycle that has passed: (time, 1 + cycle).
@@ -75,6 +82,7 @@ class Clock:
         target = np.zeros((count, length, size))
         observed = np.zeros((count, length, size), bool)
         features = np.zeros((count, length, 1 + len(self.cycles)))
+        inputs = np.zeros((count, length, len(self.dynamic_units)))
         for row, window in enumerate(windows):
             values = np.atleast_2d(window["target"]).T
             self._check(window, values)
@@ -83,44 +91,63 @@ class Clock:
             own = self.features(window["times"], None if last is None else last[row])
             features[row, first:] = own
             features[row, :first, 1:] = own[:1, 1:]  # the state waits where it begins
+            inputs[row, first:] = self.standardised(window)
         if last is not None:  # waiting comes before the gap; then the first observation
             assert all(len(window["times"]) for window in windows)
         tensors = {"past_target": target, "past_observed": observed, "past_time_feat": features}
+        tensors["past_dynamic_real"] = inputs
         batch: Batch = {name: torch.as_tensor(values) for name, values in tensors.items()}
         batch["past_is_pad"] = torch.zeros(count, length, dtype=torch.bool)
         batch["past_season_index"] = torch.zeros(count, length, 0, dtype=torch.long)
-        batch["past_dynamic_real"] = torch.zeros(count, length, 0, dtype=torch.float64)
         batch["series_index"] = torch.tensor([self.index.get(str(w.get("item_id")), 0) for w in windows])
         codes = [w.get("feat_static_cat", np.full(len(self.cardinality), -1)) for w in windows]
         batch["static_cat"] = torch.as_tensor(np.stack(codes).astype(np.int64)[:, : len(self.cardinality)])
         batch["static_real"] = torch.zeros(count, 0, dtype=torch.float64)
         return batch
 
-    def future(
-        self, times: Sequence[NDArray[np.int64]], last: Sequence[int], targets: Sequence[NDArray[Any]] | None = None
-    ) -> Batch:
+    def future(self, windows: Sequence[Mapping[str, Any]], last: Sequence[int], with_targets: bool = False) -> Batch:
         """Return the future of a batch; shorter ones are padded at their end by the last moment.
 
         Args:
-            times: Of each series.
+            windows: Data entries, of which the targets are read for training alone.
             last: Time at which the past of each ends.
-            targets: What was observed, for training; None where it is to be forecast.
+            with_targets: Whether it is training.
+
+        Raises:
+            ValueError: If covariates are not as in training.
         """
-        length, count = max(len(each) for each in times), len(times)
+        length, count = max(len(window["times"]) for window in windows), len(windows)
         features = np.zeros((count, length, 1 + len(self.cycles)))
+        inputs = np.zeros((count, length, len(self.dynamic_units)))
         values = np.full((count, length, self.num_targets), np.nan)
-        for row, each in enumerate(times):
-            features[row, : len(each)] = self.features(each, last[row])
-            if targets is not None:
-                values[row, : len(each)] = np.atleast_2d(targets[row]).T
-        batch: Batch = {"future_time_feat": torch.as_tensor(features)}
+        for row, window in enumerate(windows):
+            stop = len(window["times"])
+            features[row, :stop] = self.features(window["times"], last[row])
+            inputs[row, :stop] = self.standardised(window)
+            if with_targets:
+                values[row, :stop] = np.atleast_2d(window["target"]).T
+        batch: Batch = {"future_time_feat": torch.as_tensor(features), "future_dynamic_real": torch.as_tensor(inputs)}
         batch["future_season_index"] = torch.zeros(count, length, 0, dtype=torch.long)
-        batch["future_dynamic_real"] = torch.zeros(count, length, 0, dtype=torch.float64)
         batch["known_future"] = torch.full((count, length, self.num_targets), torch.nan, dtype=torch.float64)
-        if targets is not None:
+        if with_targets:
             batch["future_target"] = torch.as_tensor(np.nan_to_num(values))
             batch["future_observed"] = torch.as_tensor(np.isfinite(values))
         return batch
+
+    def standardised(self, window: Mapping[str, Any]) -> NDArray[np.float64]:
+        """Return the covariates of an entry in the units of training, (time, covariate).
+
+        Raises:
+            ValueError: If there are others than in training.
+        """
+        count = len(window["times"])
+        values = window.get("feat_dynamic_real", np.zeros((0, count)))
+        if np.shape(values) != (len(self.dynamic_units), count):
+            raise ValueError(
+                f"series {window.get('item_id')!r}: expected {len(self.dynamic_units)} covariates at each of {count} "
+                f"times, as in training, got feat_dynamic_real of shape {np.shape(values)}"
+            )
+        return standardised(values.T, np.reshape(self.dynamic_units, (-1, 2)))
 
     def _check(self, entry: Mapping[str, Any], values: NDArray[np.float64]) -> None:
         item = entry.get("item_id")
@@ -184,18 +211,10 @@ class WindowLoader:
         least = max(min(self.past, 2 * (length - future) // 3), 1)
         split = int(rng.integers(least, length - future + 1))
         first = max(split - self.past, 0)
-        window = {
-            **entry,
-            "times": entry["times"][first : split + future],
-            "target": entry["target"][..., first : split + future],
-        }
-        return window, split - first
+        return cut(entry, first, split + future), split - first
 
     def _batch(self, cuts: Sequence[tuple[Mapping[str, Any], int]]) -> Batch:
-        pasts = [
-            {**window, "times": window["times"][:split], "target": window["target"][..., :split]}
-            for window, split in cuts
-        ]
-        later = [(window["times"][split:], window["target"][..., split:]) for window, split in cuts]
+        pasts = [cut(window, stop=split) for window, split in cuts]
+        later = [cut(window, split) for window, split in cuts]
         last = [int(window["times"][-1]) for window in pasts]
-        return self.clock.past(pasts) | self.clock.future([t for t, _ in later], last, [y for _, y in later])
+        return self.clock.past(pasts) | self.clock.future(later, last, with_targets=True)

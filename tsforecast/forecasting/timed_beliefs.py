@@ -81,7 +81,7 @@ def _like(net: AbstractForecaster) -> dict[str, Any]:
         "past_is_pad": torch.zeros(1, 1, dtype=torch.bool),
         "past_time_feat": torch.zeros(1, 1, 1 + cycles, dtype=torch.float64),
         "past_season_index": torch.zeros(1, 1, 0, dtype=torch.long),
-        "past_dynamic_real": torch.zeros(1, 1, 0, dtype=torch.float64),
+        "past_dynamic_real": torch.zeros(1, 1, data.num_dynamic_real, dtype=torch.float64),
         "series_index": torch.zeros(1, dtype=torch.long),
         "static_cat": torch.zeros(1, len(data.cardinality), dtype=torch.long),
         "static_real": torch.zeros(1, 0, dtype=torch.float64),

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from tsforecast.data.files import replace_file, replace_folder, save_tensors
@@ -15,12 +16,12 @@ from tsforecast.forecasting.timed_batches import Clock
 from tsforecast.models import AbstractForecaster, make_model, options_of
 from tsforecast.models.continuous import TIMED
 
-FORMAT = 1  # of these folders; raised when older ones can no longer be read
+FORMAT = 2  # of these folders; raised when older ones can no longer be read
 RECORD, WEIGHTS = "irregular.json", "weights.pt"
 _ABOUT: dict[str, Any] = {
     "horizon": int, "columns": dict[str, list[str]] | None, "categories": dict[str, list[str]], "targets": list[str],
 }  # fmt: skip
-_FIELDS = {"model": str, "items": list[str], **_ABOUT}
+_FIELDS = {"model": str, "items": list[str], "dynamic_units": list[list[float]], **_ABOUT}
 
 
 def write_timed(folder: Path, net: AbstractForecaster, clock: Clock, about: Mapping[str, Any]) -> None:
@@ -39,6 +40,7 @@ def write_timed(folder: Path, net: AbstractForecaster, clock: Clock, about: Mapp
         "model": names[type(net)],
         "hyperparameters": plain(net.hyperparameters),
         "items": list(clock.items),
+        "dynamic_units": [list(pair) for pair in clock.dynamic_units],
         **plain(about),
     }
     with replace_folder(folder) as scratch:
@@ -76,6 +78,10 @@ def read_timed(folder: Path) -> tuple[AbstractForecaster, Clock, dict[str, Any]]
         net.load_state_dict(weights)
         if len(record["items"]) != net.data.num_series:
             raise ValueError(f"expected {net.data.num_series} items, got {len(record['items'])}")
+        units = np.reshape(record["dynamic_units"], (-1, 2))
+        if len(units) != net.data.num_dynamic_real or not (np.isfinite(units).all() and (units[:, 1] > 0).all()):
+            raise ValueError(f"expected units of {net.data.num_dynamic_real} covariates, got {units.tolist()!r:.80}")
     except (ValueError, TypeError, ArithmeticError, RuntimeError, IndexError, KeyError) as error:
         raise ValueError(f"{folder} holds no readable predictor ({error}): train again") from error
-    return net.eval(), Clock.of(net, record["items"]), {name: record[name] for name in _ABOUT}
+    clock = Clock.of(net, record["items"], record["dynamic_units"])
+    return net.eval(), clock, {name: record[name] for name in _ABOUT}

@@ -3,6 +3,7 @@
 import math
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from tsforecast.core import Gaussian
@@ -44,7 +45,9 @@ class TimedISSMDynamics(AbstractLinearDynamics):
             )
         self.timed = TimedStructure.of(components, unit)
         self.cycles = self.timed.cycles
-        initial = torch.cat([self.timed.initial, torch.tensor([-0.5])])  # and the observation's
+        self.sizes = [len(self.timed.initial), 1, data.num_dynamic_real]
+        # Beside those of the components: the scale of the observation's noise, and effects of the covariates.
+        initial = torch.cat([self.timed.initial, torch.tensor([-0.5]), torch.zeros(data.num_dynamic_real)])
         self.parameters_of_series = SeriesParameters(initial, data.num_series, data.cardinality)
         self.cycle_means = torch.nn.Parameter(torch.zeros(self.timed.num_means))
 
@@ -57,11 +60,29 @@ class TimedISSMDynamics(AbstractLinearDynamics):
 
     def linear(self, time_slice: TimeSlice, series: Series, memory: Tensor | None = None) -> LinearModel:
         """Return the system of a time slice in scaled units, and the prior over the state before it."""
-        parameters = self.parameters_of_series(series.index, series.static_cat)
-        sde, cov = self.timed.equations(parameters[:, :-1])
-        noise = (2 * parameters[:, -1].clamp(_LOWEST, _HIGHEST)).exp()[:, None, None]
-        system = over_gaps(sde, time_slice.time_feat[..., 0], noise)
+        own, log_noise, effects = self.parameters_of_series(series.index, series.static_cat).split(self.sizes, -1)
+        sde, cov = self.timed.equations(own)
+        noise = (2 * log_noise.clamp(_LOWEST, _HIGHEST)).exp().unsqueeze(-1)
+        offset = (time_slice.dynamic_real * effects).sum(-1, keepdim=True) if effects.shape[-1] else None
+        system = over_gaps(sde, time_slice.time_feat[..., 0], noise, offset=offset)
         return LinearModel(system, self.timed.prior(cov, self.cycle_means, time_slice.time_feat[0, :, 1:]))
+
+    def parts_of(
+        self, states: Gaussian, series: Series, dynamic_real: Float[Tensor, "time series covariate"]
+    ) -> dict[str, tuple[Tensor, Tensor]]:
+        """Return mean and deviation of every component and of the covariates by name, (time, series), in scaled units.
+
+        Args:
+            states: Beliefs over the states.
+            series: Who the series are.
+            dynamic_real: Covariates.
+        """
+        own, _, effects = self.parameters_of_series(series.index, series.static_cat).split(self.sizes, -1)
+        found = self.timed.parts_of(states, self.timed.equations(own)[0].readout)
+        if effects.shape[-1]:
+            explained = (dynamic_real * effects).sum(-1)
+            found["covariates"] = explained, torch.zeros_like(explained)
+        return found
 
 
 class TimedISSMForecaster(AbstractForecaster[ExactInference]):
@@ -69,7 +90,8 @@ class TimedISSMForecaster(AbstractForecaster[ExactInference]):
 
     Every component is a linear stochastic differential equation that is discretised exactly over each gap (Harvey 1989,
     chapter 9; Särkkä and Solin 2019), and filtered exactly. Scales and rates are those of the population plus
-    deviations of each category and series. Cycles are harmonics that rotate, from where the calendar says.
+    deviations of each category and series. Cycles are harmonics that rotate, from where the calendar says. Covariates
+    have an effect on the observations of each series.
 
     Args:
         data: What the estimator finds out about the data.
@@ -128,6 +150,8 @@ class TimedGLSDynamics(AbstractLinearDynamics):
         self.emission = torch.nn.Parameter(reading + 0.1 * torch.randn(data.num_targets, state_dim))
         self.prior_mean = torch.nn.Parameter(torch.zeros(state_dim))
         self.log_prior_scale = torch.nn.Parameter(torch.zeros(state_dim))
+        inputs = data.num_dynamic_real
+        self.target_inputs = torch.nn.Parameter(torch.zeros(data.num_targets, inputs)) if inputs else None
         initial = torch.full((data.num_targets,), -0.5)
         self.log_scales = SeriesParameters(initial, data.num_series, data.cardinality)
 
@@ -137,7 +161,8 @@ class TimedGLSDynamics(AbstractLinearDynamics):
         sde = DenseSDE(stable_drift(self.turn, self.damping), factor @ factor.mT, self.emission[0])
         scales = self.log_scales(series.index, series.static_cat).clamp(_LOWEST, _HIGHEST)
         noise = torch.diag_embed((2 * scales).exp())
-        system = over_gaps(sde, time_slice.time_feat[..., 0], noise, self.emission)
+        offset = None if self.target_inputs is None else time_slice.dynamic_real @ self.target_inputs.mT
+        system = over_gaps(sde, time_slice.time_feat[..., 0], noise, self.emission, offset)
         variance = (2 * self.log_prior_scale.clamp(-4.0, 3.0)).exp()
         mean = self.prior_mean.expand(len(series.index), -1)
         return LinearModel(system, Gaussian(mean, torch.diag_embed(variance)))
@@ -146,7 +171,7 @@ class TimedGLSDynamics(AbstractLinearDynamics):
 class TimedGLSForecaster(AbstractForecaster[ExactInference]):
     """A dense stable system in continuous time, whose matrices are shared by all series.
 
-        dx = F x dt + dw,    y(t) = C x(t) + v(t)
+        dx = F x dt + dw,    y(t) = C x(t) + D u(t) + v(t)
 
     The drift F has a negative semidefinite symmetric part, so that no state grows; it begins as a level and damped
     rotations. Over each gap it is discretised by the matrix exponential. Several targets are modelled jointly.
@@ -175,7 +200,7 @@ class TimedGLSForecaster(AbstractForecaster[ExactInference]):
         inference = ExactInference(TimedGLSDynamics(data, state_dim), Units(data, scaling), training.objective)
         groups = ParameterGroups(
             training.learning_rate,
-            matrices=("turn", "damping", "noise_factor", "emission"),
+            matrices=("turn", "damping", "noise_factor", "emission", "target_inputs"),
             matrix_learning_rate=training.matrix_learning_rate,
         )
         super().__init__(data, (training, scaling), inference, groups)
