@@ -117,11 +117,16 @@ COLUMNS = [
 KEY = ("data", "fit", "steps", "memory", "memory_size", "noise", "seed")
 
 
-def load(name: str) -> tuple[Tensor, Tensor]:
-    """Return inputs and targets of a prepared set; of classes their numbers."""
+def load(name: str, numbers: bool) -> tuple[Tensor, Tensor]:
+    """Return inputs and targets of a prepared set; of classes their places in the order of their names.
+
+    Args:
+        name: Of the set.
+        numbers: Whether targets are numbers.
+    """
     items = list(read_stream(name, "target"))
     inputs = torch.tensor([[float(x) for x in item.features.values()] for item in items])
-    if SETS[name].noise is None:
+    if not numbers:
         places = {label: k for k, label in enumerate(sorted({item.target for item in items}))}
         return inputs, torch.tensor([[float(places[item.target])] for item in items])
     return inputs, torch.tensor([[float(item.target)] for item in items])
@@ -235,7 +240,7 @@ def main() -> None:
     torch.set_num_threads(1)
     torch.set_default_dtype(torch.float64)
     facts = {"commit": commit() or "", "command": shlex.join(["python", "runs/memory.py", *sys.argv[1:]])}
-    sets = {name: load(name) for name in options.data}
+    sets = {name: load(name, SETS[name].noise is not None) for name in options.data}
     fit = FITS[options.fit]
     steps = f"{fit.first}, {fit.iterations}" if isinstance(fit, learners.AdamFit) else str(fit.passes)
     for job in tqdm(jobs_of(options), mininterval=10, smoothing=0, disable=None):

@@ -1,6 +1,6 @@
 """Learners with a memory on streams that drift, a line for each run: results/memory_drift.csv, and a picture.
 
-    python runs/memory_drift.py                                   # the rotating toy and weather
+    python runs/memory_drift.py                                   # all four; hours
     python runs/memory_drift.py --data weather --seeds 0 --blocks 40   # the beginning of a stream
     python runs/memory_drift.py --draw                            # docs/images/memory_drift.png of the table
 
@@ -8,14 +8,22 @@ The protocol of Kurle et al. (2020, section 6.2): each block is scored before it
 likelihood of a target, of which the mean over the later half is `lml`; `error` is the part of wrong classes, likewise.
 
 "toy" is a logistic regression in two dimensions whose boundary turns by five degrees with each of 720 blocks of 20
-points: w = 10 (sin, cos) of the angle. The prior has variance 100. "weather" is `noaa` (`python datasets/streams.py
-noaa ..`), with a first block of 1000 days and then blocks of 100, a network of two layers of 16, and the paper's prior;
-features are standardised by the first block. Adaptation is none (online variational Bayes), Ornstein-Uhlenbeck ("ou"),
-Bayesian forgetting ("bf"), or that with a memory of `--size` observations. Blocks are fitted by the linearised fit.
-Finished runs are not computed again, and seeds are the outer loop.
+points: w = 10 (sin, cos) of the angle. The prior has variance 100. The others are prepared streams in the order of
+time, or, of `covertype`, of the file, which goes from area to area:
+
+    weather     `noaa` of datasets/streams.py: rain or not, first block 1000 days, then 100; network 8-16-16-1
+    gas         `gas-drift` of datasets/streams.py: six gases, 500 and 50, 128-8-8-6
+    covertype   `python datasets/bandits.py covertype FILE --balanced --name covertype-balanced`: seven kinds of wood,
+                1000 and 100 (the paper: 1000), 54-32-32-7
+
+Features are standardised by the first block, and the prior is the paper's. Adaptation is none (online variational
+Bayes), Ornstein-Uhlenbeck ("ou"), Bayesian forgetting ("bf"), or that with a memory of `--size` observations. Blocks
+are fitted by the linearised fit. Finished runs are not computed again, and seeds are the outer loop.
 """
 
 import argparse
+import dataclasses
+import itertools
 import math
 import pathlib
 import shlex
@@ -27,6 +35,7 @@ from typing import Any
 import pandas as pd
 import torch
 from matplotlib.figure import Figure
+from memory import load, log_marginal
 from tables import ROOT, has_row
 from torch import Tensor, nn
 from tqdm import tqdm
@@ -34,12 +43,34 @@ from tqdm import tqdm
 from tsforecast import learners
 from tsforecast.cli.runs import commit
 from tsforecast.data.files import append_rows
-from tsforecast.learners.memory_learner import MemoryLearner, Remembered
-from tsforecast.online.stream import read_stream
+from tsforecast.learners.memory_learner import MemoryLearner
 from tsforecast.plots import COLOURS, save_figure
 from tsforecast.plots.style import style_axis
 
-RATES = {"toy": (0.003, 0.01, 0.03, 0.1, 0.3, 0.6), "weather": (0.003, 0.01, 0.03, 0.1)}
+
+@dataclasses.dataclass(frozen=True)
+class Stream:
+    """How a prepared stream is learnt (Kurle et al. 2020, table 2).
+
+    Attributes:
+        name: Of the stream.
+        first: Observations of the first block.
+        block: Of each later one.
+        hidden: Widths of the layers.
+    """
+
+    name: str
+    first: int
+    block: int
+    hidden: tuple[int, ...]
+
+
+STREAMS = {
+    "weather": Stream("noaa", 1000, 100, (16, 16)),
+    "gas": Stream("gas-drift", 500, 50, (8, 8)),
+    "covertype": Stream("covertype-balanced", 1000, 100, (32, 32)),
+}
+RATES = {"toy": (0.003, 0.01, 0.03, 0.1, 0.3, 0.6), **dict.fromkeys(STREAMS, (0.003, 0.01, 0.03, 0.1))}
 ADAPTATIONS: dict[str, dict[str, Any]] = {
     "none": {},
     "ou": {"drift": learners.OrnsteinUhlenbeck},
@@ -47,8 +78,6 @@ ADAPTATIONS: dict[str, dict[str, Any]] = {
     "bf-grs": {"drift": learners.BayesianForgetting, "memory": "grs"},
 }
 STEPS, POINTS, TURN = 720, 20, 5.0
-FIRST, BLOCK = 1000, 100
-DRAWS = 200  # of the logits
 COLUMNS = [
     "data", "adaptation", "rate", "memory_size", "seed", "blocks", "lml", "error", "curve", "milliseconds_per_block",
     "commit", "command",
@@ -66,17 +95,23 @@ def toy(seed: int, steps: int = STEPS) -> Iterator[tuple[Tensor, Tensor]]:
         yield inputs, torch.bernoulli(logits.sigmoid(), generator=generator).unsqueeze(-1)
 
 
-def weather() -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield blocks of the weather, whose order is that of time."""
-    items = list(read_stream("noaa", "target"))
-    inputs = torch.tensor([[float(x) for x in item.features.values()] for item in items])
-    target = torch.tensor([[float(item.target == "rain")] for item in items])
-    inputs = (inputs - inputs[:FIRST].mean(0)) / inputs[:FIRST].std(0)
-    yield inputs[:FIRST], target[:FIRST]
-    yield from zip(inputs[FIRST:].split(BLOCK), target[FIRST:].split(BLOCK), strict=True)
+def blocks_of(stream: Stream) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield the blocks of a prepared stream, in its order; what is left in the end is a shorter one."""
+    inputs, target = load(stream.name, numbers=False)
+    sd = inputs[: stream.first].std(0)
+    inputs = (inputs - inputs[: stream.first].mean(0)) / torch.where(sd > 0, sd, 1.0)
+    starts = [0, *range(stream.first, len(inputs), stream.block), len(inputs)]
+    for a, b in itertools.pairwise(starts):
+        yield inputs[a:b], target[a:b]
 
 
-def make(key: dict[str, Any], features: int) -> MemoryLearner:
+def network_of(stream: Stream, features: int, classes: int) -> nn.Sequential:
+    """Return the network; two classes have one logit."""
+    pairs = itertools.pairwise((features, *stream.hidden, 1 if classes == 2 else classes))
+    return nn.Sequential(*[layer for pair in pairs for layer in (nn.Linear(*pair), nn.Tanh())][:-1])
+
+
+def make(key: dict[str, Any], features: int, classes: int) -> MemoryLearner:
     """Return the learner of a run."""
     chosen = dict(ADAPTATIONS[key["adaptation"]])
     if drift := chosen.pop("drift", None):
@@ -88,32 +123,20 @@ def make(key: dict[str, Any], features: int) -> MemoryLearner:
         layer = nn.Linear(features, 1, bias=False)
         nn.init.zeros_(layer.weight)
         return learners.vb(layer, learners.BernoulliLikelihood(), 100.0, **chosen)
-    network = nn.Sequential(nn.Linear(features, 16), nn.Tanh(), nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 1))
+    network = network_of(STREAMS[key["data"]], features, classes)
+    likelihood = learners.BernoulliLikelihood() if classes == 2 else learners.CategoricalLikelihood()
     generator = torch.Generator().manual_seed(key["seed"])
-    return learners.vb(network, learners.BernoulliLikelihood(), 1.0, prior="layers", generator=generator, **chosen)
-
-
-def score(
-    learner: MemoryLearner, belief: Remembered, inputs: Tensor, target: Tensor, generator: torch.Generator
-) -> tuple[float, float]:
-    """Return the mean log marginal likelihood of a block, by the network linearised at the fit, and its error."""
-    logits, jacobian = learner.network.linearise(belief.fitted.mean, inputs)
-    sd = learners.Diagonal().covariance(belief.fitted, jacobian)[:, 0, 0].sqrt()
-    noise = torch.randn(DRAWS, len(inputs), generator=generator)
-    draws = logits[:, 0] + sd * noise
-    signed = torch.where(target[:, 0] > 0.5, draws, -draws)
-    log_marginal = nn.functional.logsigmoid(signed).logsumexp(0) - math.log(DRAWS)
-    wrong = (draws.sigmoid().mean(0) > 0.5) != (target[:, 0] > 0.5)
-    return log_marginal.mean().item(), wrong.double().mean().item()
+    return learners.vb(network, likelihood, 1.0, prior="layers", generator=generator, **chosen)
 
 
 def run(key: dict[str, Any], blocks: list[tuple[Tensor, Tensor]]) -> dict[str, Any]:
     """Return the scores of one pass."""
-    learner, generator = make(key, blocks[0][0].shape[-1]), torch.Generator().manual_seed(key["seed"])
+    classes = int(max(target.max() for _, target in blocks)) + 1
+    learner, generator = make(key, blocks[0][0].shape[-1], classes), torch.Generator().manual_seed(key["seed"])
     belief, found, began = learner.init(), [], time.process_time()
     for inputs, target in blocks:
         belief = learner.drift(belief, 1.0)
-        found.append(score(learner, belief, inputs, target, generator))
+        found.append(log_marginal(learner, belief, inputs, target, generator))
         belief = learner.update(belief, inputs, target, generator=generator)
     seconds = time.process_time() - began
     table = torch.tensor(found)
@@ -136,7 +159,7 @@ def keys_of(options: argparse.Namespace, blocks: dict[str, int]) -> Iterator[dic
         for data in options.data:
             for name, chosen in ADAPTATIONS.items():
                 size = options.size if "memory" in chosen else 0
-                for rate in RATES[data] if "drift" in chosen else (0.0,):
+                for rate in (options.rates or RATES[data]) if "drift" in chosen else (0.0,):
                     yield dict(zip(KEY, (data, name, rate, size, seed, blocks[data]), strict=True))
 
 
@@ -173,6 +196,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", nargs="+", default=list(RATES), choices=list(RATES))
     parser.add_argument("--seeds", nargs="+", type=int, default=list(range(8)))
+    parser.add_argument("--rates", nargs="+", type=float, help="of the adaptation; default: those of the table")
     parser.add_argument("--size", type=int, default=25, help="observations that a memory keeps")
     parser.add_argument("--blocks", type=int, help="of a stream at most; default: all")
     parser.add_argument("--output", type=pathlib.Path, default=ROOT / "results" / "memory_drift.csv")
@@ -185,12 +209,12 @@ def main() -> None:
     torch.set_num_threads(1)
     torch.set_default_dtype(torch.float64)
     facts = {"commit": commit() or "", "command": shlex.join(["python", "runs/memory_drift.py", *sys.argv[1:]])}
-    read = list(weather())[: options.blocks] if "weather" in options.data else []
-    counts = {"toy": min(STEPS, options.blocks or STEPS), "weather": len(read)}
+    read = {name: list(blocks_of(STREAMS[name]))[: options.blocks] for name in options.data if name != "toy"}
+    counts = {"toy": min(STEPS, options.blocks or STEPS), **{name: len(blocks) for name, blocks in read.items()}}
     for key in tqdm(list(keys_of(options, counts)), mininterval=10, smoothing=0, disable=None):
         if has_row(options.output, key):
             continue
-        blocks = list(toy(key["seed"], key["blocks"])) if key["data"] == "toy" else read
+        blocks = list(toy(key["seed"], key["blocks"])) if key["data"] == "toy" else read[key["data"]]
         with torch.no_grad():
             found = run(key, blocks)
         append_rows(options.output, COLUMNS, [{**key, **found, **facts}])

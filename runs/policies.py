@@ -1,14 +1,15 @@
 """Policies by Stein gradients in environments of gymnasium, a line for each finished run: results/policies.csv.
 
     python runs/policies.py                                     # CartPole-v1, ten seeds of all agents
-    python runs/policies.py --envs Pendulum-v1 --seeds 0 1 2 --agents svgd independent
+    python runs/policies.py --envs Pendulum-v1 --particles 8    # its actions are numbers: Gaussian policies
+    python runs/policies.py --envs Acrobot-v1 --particles 8 --horizon 500 --iterations 30
     python runs/policies.py --summary                           # means and standard errors, as in docs/particles.md
     python runs/policies.py --draw                              # docs/images/policies.png
 
-Sixteen policies have four episodes each in an iteration, and "joint" is one policy that has all 64. Scores are returns
-without discount: of all policies, and of the best one, over the last tenth of the iterations; and the mean over all
-iterations, which says how fast they learn. Settings are the defaults of `PolicyConfig`, the same everywhere. Finished
-runs are not made again.
+Policies have four episodes each in an iteration, and "joint" is one policy that has the episodes of all. Scores are
+returns without discount: of all policies, and of the best one, over the last tenth of the iterations; and the mean over
+all iterations, which says how fast they learn. Settings are the defaults of `PolicyConfig`, but for those that are
+options here. Seeds are the outer loop, and finished runs are not made again.
 """
 
 import argparse
@@ -71,22 +72,24 @@ def summary(table: pathlib.Path) -> str:
 
 
 def draw(table: pathlib.Path, target: pathlib.Path) -> None:
-    """Draws the mean return over all iterations of each run, and the mean of its agent."""
+    """Draws the mean return over all iterations of each run, and the mean of its agent: a row for each environment."""
     frame = pd.read_csv(table)
-    panels = list(frame.groupby(frame["env"] + ", " + frame["gradient"], sort=False))
-    figure = Figure(figsize=(3.8 * len(panels), 3.2), layout="constrained")
-    axes = figure.subplots(1, len(panels), squeeze=False, sharey=frame["env"].nunique() == 1)[0]
-    for axis, (name, rows) in zip(axes, panels, strict=True):
+    envs, gradients = list(dict.fromkeys(frame["env"])), list(dict.fromkeys(frame["gradient"]))
+    figure = Figure(figsize=(3.8 * len(gradients), 2.7 * len(envs)), layout="constrained")
+    axes = figure.subplots(len(envs), len(gradients), squeeze=False, sharey="row")
+    for (env, gradient), axis in zip(itertools.product(envs, gradients), axes.flat, strict=True):
+        rows = frame.loc[(frame["env"] == env) & (frame["gradient"] == gradient)]
         agents = [agent for agent in POLICIES if agent in set(rows["agent"])]
         for place, agent in enumerate(agents):
             found = rows.loc[rows["agent"] == agent, "over_all"].to_numpy()
             axis.plot([place] * len(found), found, "o", color=COLOURS[place], markersize=5, alpha=0.6)
             axis.hlines(found.mean(), place - 0.25, place + 0.25, color=COLOURS[place], linewidth=2)
         axis.set_xticks(range(len(agents)), agents)
-        axis.set_title(str(name), loc="left", fontsize=10)
+        axis.set_title(f"{env}, {gradient}", loc="left", fontsize=10)
         axis.set_xlim(-0.6, len(agents) - 0.4)
         style_axis(axis)
-    axes[0].set_ylabel("return, mean of all iterations")
+    for axis in axes[:, 0]:
+        axis.set_ylabel("return, mean of all iterations")
     target.parent.mkdir(parents=True, exist_ok=True)
     save_figure(figure, target)
 
@@ -99,6 +102,7 @@ def main() -> None:
     parser.add_argument("--gradients", nargs="+", default=list(GRADIENTS), choices=GRADIENTS)
     parser.add_argument("--seeds", nargs="+", type=int, default=list(range(10)))
     parser.add_argument("--iterations", type=int, default=60)
+    parser.add_argument("--particles", type=int, default=16)
     parser.add_argument("--horizon", type=int, default=200, help="steps of an episode at most")
     parser.add_argument("--output", type=pathlib.Path, default=ROOT / "results" / "policies.csv")
     parser.add_argument("--summary", action="store_true", help="print the table's means, and run nothing")
@@ -116,14 +120,13 @@ def main() -> None:
     for seed, env, gradient, agent in jobs:
         key: dict[str, Any] = {"env": env, "agent": agent, "gradient": gradient, "seed": seed}
         key |= {"iterations": options.iterations, "horizon": options.horizon}
+        config = PolicyConfig(agent, env, gradient, options.particles, horizon=options.horizon, seed=seed)
+        key |= dict(zip(("particles", "episodes"), config.played, strict=True))
         if has_row(options.output, key):
             continue
-        config = PolicyConfig(agent, env, gradient, horizon=options.horizon, seed=seed)
-        particles, episodes = config.played
         scores = {name: round(value, 4) for name, value in run(config, options.iterations).items()}
         origin = {"commit": commit(), "command": shlex.join(["python", "runs/policies.py", *sys.argv[1:]])}
-        row = key | {"particles": particles, "episodes": episodes} | scores | origin
-        append_rows(options.output, COLUMNS, [row])
+        append_rows(options.output, COLUMNS, [key | scores | origin])
 
 
 if __name__ == "__main__":

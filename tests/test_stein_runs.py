@@ -149,28 +149,88 @@ def test_a_factor_is_found_by_em(script, monkeypatch):
     assert ((implied - true).abs() < 4 * error).all()
 
 
-def test_learners_with_a_memory_adapt_to_a_boundary_that_turns(script, tmp_path, monkeypatch):
+@pytest.fixture
+def streams(script, tmp_path, monkeypatch):
+    """Two small streams, of two and of three classes, and a table for their scores."""
     monkeypatch.setenv("TSFORECAST_DATA", str(tmp_path))
     drift = importlib.import_module("memory_drift")
-    monkeypatch.setattr(drift, "RATES", {"toy": (0.03,), "weather": (0.01,)})
-    monkeypatch.setattr(drift, "FIRST", 40)
-    monkeypatch.setattr(drift, "BLOCK", 10)
+    monkeypatch.setattr(drift, "RATES", {"toy": (0.03,), "weather": (0.01,), "gas": (0.01,)})
+    small = {"weather": drift.Stream("noaa", 40, 10, (16, 16)), "gas": drift.Stream("gas-drift", 40, 10, (8, 8))}
+    monkeypatch.setattr(drift, "STREAMS", small)
     rng = np.random.default_rng(0)
-    names = ["a", "b", "target"]
-    days = [f"{a:.3f},{b:.3f},{'rain' if a > b else 'dry'}" for a, b in rng.normal(size=(70, 2))]
-    (tmp_path / "noaa.csv").write_text("\n".join([",".join(names), *days]))
+    for name, words in (("noaa", ["dry", "rain"]), ("gas-drift", ["acetone", "ammonia", "ethanol"])):
+        x = rng.normal(size=(72, 2))
+        classes = (x[:, 0] > x[:, 1]).astype(int) + (x[:, 0] > 1) * (len(words) > 2)
+        lines = [f"{a:.3f},{b:.3f},{words[k]}" for (a, b), k in zip(x, classes, strict=True)]
+        (tmp_path / f"{name}.csv").write_text("\n".join(["a,b,target", *lines]))
+    yield drift
+    torch.set_default_dtype(torch.float32)
+
+
+def test_learners_with_a_memory_adapt_to_a_boundary_that_turns(streams, script, tmp_path):
     options = ["--seeds", 0, "--size", 4, "--blocks", 30, "--output", tmp_path / "table.csv"]
-    try:
-        for _ in range(2):
-            script("memory_drift", *options)
-        script("memory_drift", "--draw", "--output", tmp_path / "table.csv", "--image", tmp_path / "drift.png")
-    finally:
-        torch.set_default_dtype(torch.float32)
+    for _ in range(2):
+        script("memory_drift", *options, "--data", "toy", "weather")
+    script("memory_drift", *options, "--data", "gas", "--rates", 0.02)
+    script("memory_drift", "--draw", "--output", tmp_path / "table.csv", "--image", tmp_path / "drift.png")
     found = rows_of(tmp_path / "table.csv")
-    assert [(row["data"], row["adaptation"]) for row in found] == [
-        (data, name) for data in ("toy", "weather") for name in drift.ADAPTATIONS
+    assert [(row["data"], row["adaptation"], row["blocks"]) for row in found] == [
+        (data, name, blocks)
+        for data, blocks in (("toy", "30"), ("weather", "5"), ("gas", "5"))
+        for name in streams.ADAPTATIONS
     ]
-    assert {row["blocks"] for row in found} == {"30", "4"}
+    assert {row["rate"] for row in found if row["data"] == "gas"} == {"0.0", "0.02"}
     scores = {row["adaptation"]: float(row["lml"]) for row in found if row["data"] == "toy"}
     assert scores["ou"] > scores["none"]  # half of a turn
+    assert all(float(row["lml"]) > np.log(1 / 3) for row in found if row["data"] == "gas")  # that of a guess
     assert (tmp_path / "drift.png").stat().st_size > 10_000
+
+
+def test_blocks_are_standardised_by_the_first_and_hold_every_row(streams):
+    inputs, target = (torch.cat(parts) for parts in zip(*streams.blocks_of(streams.STREAMS["gas"]), strict=True))
+    assert len(inputs) == 72
+    torch.testing.assert_close(inputs[:40].std(0), torch.ones(2))
+    assert {*target[:, 0].tolist()} == {0.0, 1.0, 2.0}
+
+
+def test_memories_stand_beside_avalanche_where_it_is_installed(streams, script, tmp_path, monkeypatch, capsys):
+    options = ["--seeds", 0, "--size", 4, "--output", tmp_path / "table.csv"]
+    peers = importlib.import_module("memory_peers")
+    monkeypatch.setattr(peers, "STREAMS", streams.STREAMS)
+    for _ in range(2):
+        script("memory_peers", *options, "--learners", "vb", "vb-grs")
+    found = rows_of(tmp_path / "table.csv")
+    assert [(row["learner"], row["memory_size"]) for row in found] == [("vb", "0"), ("vb-grs", "4")]
+    assert all(float(row["past_lml"]) > np.log(1 / 3) for row in found)
+    script("memory_peers", *options, "--summary")
+    assert [line.split("|")[1].strip() for line in capsys.readouterr().out.splitlines()[-2:]] == ["vb", "vb-grs"]
+    monkeypatch.setitem(sys.modules, "avalanche", None)
+    monkeypatch.setitem(sys.modules, "avalanche.benchmarks", None)
+    with pytest.raises(SystemExit, match="replay needs Avalanche: `pip install avalanche-lib`"):
+        script("memory_peers", *options, "--learners", "replay")
+
+
+def test_digits_are_scored_by_the_mixture_of_particles(script, tmp_path):
+    rng = np.random.default_rng(0)
+    labels = {part: rng.integers(0, 2, 40) for part in ("train", "test")}
+    images = {part: np.zeros((40, 28, 28), np.uint8) for part in labels}
+    for part, places in labels.items():
+        images[part][np.arange(40), 10 * places] = 255  # a bright row tells the digit
+    np.savez(
+        tmp_path / "mnist.npz", **{f"x_{k}": x for k, x in images.items()}, **{f"y_{k}": y for k, y in labels.items()}
+    )
+    options = ["--mnist", tmp_path / "mnist.npz", "--steps", 30, "--particles", 2, "--hidden", 4, "--rate", 0.05]
+    for _ in range(2):
+        script("stein_digits", *options, "--output", tmp_path / "table.csv")
+    found = rows_of(tmp_path / "table.csv")
+    assert [(row["method"], row["particles"]) for row in found] == [("map", "1"), ("svgd", "2"), ("s2vgd", "2")]
+    assert all(float(row["error"]) == 0 for row in found)
+    assert all(float(row["nll"]) < np.log(10) for row in found)
+
+
+def test_the_error_of_a_mixture_is_that_of_its_mean_probabilities(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "runs"))
+    digits = importlib.import_module("stein_digits")
+    p = torch.tensor([[[0.6, 0.4], [0.9, 0.1]], [[0.1, 0.9], [0.8, 0.2]]])
+    found = digits.scores(p.log(), torch.tensor([[1.0], [0.0]]))
+    assert found == {"error": "0.0000", "error_each": "0.2500", "nll": f"{-0.5 * np.log(0.65 * 0.85):.4f}"}
