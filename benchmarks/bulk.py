@@ -4,9 +4,10 @@
     python benchmarks/bulk.py --series 1000000           # in the background: half an hour
 
 A table in Parquet is made into buckets, an ISSM is trained on them for an epoch, and 14 days with 9 quantiles are
-forecast for each bucket. Every command runs as users type it. CPU seconds are of all its processes; the peak is the
-largest sum of their resident memory, of which they share a part. `ray` is left out where it is not installed. Rows go
-to results/bulk.csv.
+forecast for each bucket. Every command runs as users type it. CPU seconds are of all its processes, those of Ray
+included; the peak is the largest sum of their memory, where what they share counts once. `load` is the mean number of
+processes that computed on the machine, other work included: above its cores, the wall clock tells little. `ray` is left
+out where it is not installed. Rows go to results/bulk.csv.
 """
 
 import argparse
@@ -14,7 +15,6 @@ import importlib.util
 import os
 import pathlib
 import platform
-import resource
 import shlex
 import subprocess
 import sys
@@ -32,10 +32,12 @@ from measure import hardware
 from pyarrow import parquet
 from tqdm import tqdm
 
+from tsforecast.cli.runs import commit
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 STEPS, HORIZON, PIECE = 100, 14, 5000
 KEY = ("hardware", "series", "phase", "engine", "workers", "bucket_series")
-COLUMNS = ("seconds", "cpu_seconds", "series_per_cpu_second", "peak_mib", "versions", "command")
+COLUMNS = ("seconds", "cpu_seconds", "series_per_cpu_second", "peak_mib", "load", "versions", "commit", "command")
 COMMAND = "import sys; from tsforecast.cli import main; sys.exit(main(sys.argv[1:]))"
 
 
@@ -57,51 +59,56 @@ def write_series(path: pathlib.Path, count: int, seed: int) -> None:
     writer.close()
 
 
-def processes(root: int) -> list[int]:
-    """A process and all that descend from it."""
-    parents = {}
+def descendants(root: int) -> Iterator[tuple[int, float, float]]:
+    """Yields a process and all that descend from it: number, CPU seconds, and MiB of memory with its share of pages."""
+    ticks = os.sysconf("SC_CLK_TCK")
+    found = {}
     for entry in pathlib.Path("/proc").iterdir():
         if entry.name.isdecimal():
             try:
-                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
             except OSError:  # it has ended
                 continue
-    found = [root]
-    for process in found:
-        found += [child for child, parent in parents.items() if parent == process]
-    return found
+            found[int(entry.name)] = (int(fields[1]), (int(fields[11]) + int(fields[12])) / ticks)
+    family = [root]
+    for process in family:
+        family += [child for child, (parent, _) in found.items() if parent == process]
+    yield from ((process, found[process][1], memory(process)) for process in family if process in found)
 
 
-def resident(process: int) -> float:
-    """Resident memory in MiB; 0 of a process that has ended."""
+def memory(process: int) -> float:
+    """MiB that a process takes, of pages that several share its share; 0 of one that has ended."""
     try:
-        pages = int(pathlib.Path(f"/proc/{process}/statm").read_text().split()[1])
+        lines = pathlib.Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
     except OSError:
         return 0.0
-    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+    return sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
 
 
 def run(*arguments: object) -> dict[str, Any]:
     """Runs a command and measures it."""
-    before, began, peak = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter(), 0.0
+    began, peak, loads = time.perf_counter(), 0.0, []
+    used: dict[int, float] = {}  # CPU seconds, as last seen: processes of Ray are waited for by nobody
     command = [sys.executable, "-c", COMMAND, *map(str, arguments)]
     with tempfile.TemporaryFile("w+") as said:
         process = subprocess.Popen(command, stdout=said, stderr=said, env={**os.environ, "OMP_NUM_THREADS": "1"})
         while process.poll() is None:
-            peak = max(peak, sum(map(resident, processes(process.pid))))
-            time.sleep(0.2)
+            seen = list(descendants(process.pid))
+            peak = max(peak, sum(mib for *_, mib in seen))
+            used |= {number: cpu for number, cpu, _ in seen}
+            loads.append(int(pathlib.Path("/proc/loadavg").read_text().split()[3].split("/")[0]) - 1)
+            time.sleep(0.1)
         if process.returncode:
             said.seek(0)
             raise SystemExit(f"{shlex.join(command[3:])}: {said.read()[-2000:]}")
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return {"seconds": time.perf_counter() - began, "cpu_seconds": cpu, "peak_mib": peak}
+    seconds = time.perf_counter() - began
+    return {"seconds": seconds, "cpu_seconds": sum(used.values()), "peak_mib": peak, "load": float(np.mean(loads))}
 
 
 def measure(folder: pathlib.Path, count: int, buckets: int, engines: list[tuple[str, int]]) -> Iterator[dict[str, Any]]:
     """Yields a row for each phase of one size, as soon as it is measured."""
     facts = {"hardware": hardware("cpu"), "series": count, "bucket_series": round(count / buckets)}
-    facts["versions"] = f"torch {torch.__version__}; python {platform.python_version()}"
+    facts |= {"versions": f"torch {torch.__version__}; python {platform.python_version()}", "commit": commit()}
     write_series(folder / "table.parquet", count, seed=2)
     measured = run("bucket", folder / "table.parquet", folder / "buckets", "--buckets", buckets)
     yield facts | {"phase": "bucket", "engine": "local", "workers": 1} | _shown(count, measured)
@@ -121,7 +128,7 @@ def measure(folder: pathlib.Path, count: int, buckets: int, engines: list[tuple[
 
 def _shown(count: int, measured: dict[str, float]) -> dict[str, str]:
     """What was measured, as the table shows it."""
-    shown = {name: f"{value:.0f}" for name, value in measured.items()}
+    shown = {name: f"{value:.1f}" if name == "load" else f"{value:.0f}" for name, value in measured.items()}
     return shown | {"series_per_cpu_second": f"{count / measured['cpu_seconds']:.0f}"}
 
 
@@ -143,9 +150,19 @@ def main() -> None:
             for row in measure(pathlib.Path(folder), count, max(4, count // options.size), engines):
                 found.append(row | {"command": command})
                 rows.write(options.output, found[-1:], KEY, COLUMNS)
-        shown = ["series", "phase", "engine", "workers", "seconds", "cpu_seconds", "series_per_cpu_second", "peak_mib"]
+        shown = [
+            "series",
+            "phase",
+            "engine",
+            "workers",
+            "seconds",
+            "cpu_seconds",
+            "series_per_cpu_second",
+            "peak_mib",
+            "load",
+        ]
         lines = [shown, *([str(row[name]) for name in shown] for row in found)]
-        sys.stdout.write(rows.aligned(lines, {0, 3, 4, 5, 6, 7}) + "\n")
+        sys.stdout.write(rows.aligned(lines, {0, 3, 4, 5, 6, 7, 8}) + "\n")
 
 
 if __name__ == "__main__":

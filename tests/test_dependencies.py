@@ -25,7 +25,7 @@ EXTRAS = (
     "video",
 )  # of users; others are for tests, tools, benchmarks
 
-LARGE = {"ray"}  # imported if asked for, and not installed with the tests: a module of the distribution's name
+LARGE = {"ray"}  # imported if asked for, and not installed by `make test`: a module of the distribution's name
 
 
 def name(requirement: str) -> str:

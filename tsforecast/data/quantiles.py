@@ -26,8 +26,8 @@ class HasQuantiles(Protocol):
 
 def forecast_quantiles(forecast: Forecast, levels: tuple[float, ...]) -> NDArray[np.float64]:
     """Quantiles (level, horizon[, target]) of any GluonTS forecast: exact where it knows them, else with one sort."""
-    if isinstance(forecast, HasQuantiles):
-        return forecast.quantiles(levels)
+    if _knows_quantiles(type(forecast)):
+        return forecast.quantiles(levels)  # pyright: ignore[reportAttributeAccessIssue]
     if isinstance(forecast, SampleForecast):
         index = np.round((forecast.num_samples - 1) * np.asarray(levels)).astype(int)
         return np.sort(np.asarray(forecast.samples, np.float64), axis=0)[index]
@@ -36,6 +36,12 @@ def forecast_quantiles(forecast: Forecast, levels: tuple[float, ...]) -> NDArray
         if rows.keys() >= set(levels):
             return np.asarray(forecast.forecast_array, np.float64)[[rows[level] for level in levels]]
     return np.stack([np.asarray(forecast.quantile(level), np.float64) for level in levels])
+
+
+@lru_cache
+def _knows_quantiles(kind: type) -> bool:
+    """Whether forecasts of a class are `HasQuantiles`; kept, as Python takes as long for it as for the quantiles."""
+    return issubclass(kind, HasQuantiles)
 
 
 def check_levels(levels: Sequence[float], name: str = "quantiles") -> tuple[float, ...]:
@@ -102,7 +108,7 @@ def _columns(forecast: Forecast, levels: tuple[float, ...] | None, targets: Sequ
 
 def _mean(forecast: Forecast) -> NDArray[Any]:
     """The mean; of paths in double precision, so that a value which all have comes back as it is."""
-    if isinstance(forecast, SampleForecast) and not isinstance(forecast, HasQuantiles):
+    if isinstance(forecast, SampleForecast) and not _knows_quantiles(type(forecast)):
         return np.asarray(forecast.samples).mean(axis=0, dtype=np.float64)
     return np.asarray(forecast.mean)
 

@@ -12,6 +12,7 @@ from typing import Any
 from tsforecast.data.wording import option
 
 Job = tuple[Any, ...]
+_STORE = 100 << 20  # bytes that tasks of Ray share: jobs and notes are small
 Engine = Callable[[Callable[..., Any], Sequence[Job], int, str | None], Iterator[Any]]
 
 
@@ -75,14 +76,18 @@ def ray(function: Callable[..., Any], jobs: Sequence[Job], workers: int, address
     """
     try:
         import ray as cluster  # pyright: ignore[reportMissingImports]
+        from ray import exceptions  # pyright: ignore[reportMissingImports]
     except ImportError as error:
         raise ValueError(f"{option('engine', 'ray')} needs Ray: `pip install 'tsforecast[ray]'`") from error
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is sent to anybody
     begun = not cluster.is_initialized()
-    own = {"num_cpus": workers, "include_dashboard": False} if address is None else {"address": address}
+    where: dict[str, Any] = {"address": address}
+    if address is None:
+        os.environ.setdefault("RAY_worker_niceness", "0")  # 15 by default: any other work of the machine comes first
+        where = {"address": "local", "num_cpus": workers, "include_dashboard": False, "object_store_memory": _STORE}
     try:
         if begun:
-            cluster.init(log_to_driver=False, logging_level=logging.ERROR, **own)
+            cluster.init(log_to_driver=False, logging_level=logging.ERROR, **where)
         task = cluster.remote(num_cpus=1)(function)
         left, running = list(reversed(jobs)), []
         while left or running:
@@ -90,9 +95,9 @@ def ray(function: Callable[..., Any], jobs: Sequence[Job], workers: int, address
                 running.append(task.remote(*left.pop()))
             done, running = cluster.wait(running)
             yield from cluster.get(done)
-    except cluster.exceptions.RayTaskError as error:
+    except exceptions.RayTaskError as error:
         raise error.cause from error
-    except (cluster.exceptions.RayError, ConnectionError) as error:
+    except (exceptions.RayError, ConnectionError) as error:
         raise ValueError(
             f"Ray: {' '.join(str(error).split())[:300]}; the same call goes on where it stopped"
         ) from error
