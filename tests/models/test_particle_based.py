@@ -24,7 +24,8 @@ from tsforecast.core import Gaussian, LinearGaussian, LinearSystem, kalman, part
 from tsforecast.core.linalg import NotPositiveDefiniteError
 from tsforecast.models import MODELS, Belief, Series
 from tsforecast.models import make_model as build
-from tsforecast.models.parts.objectives import crps_of_marginals, weighted_crps
+from tsforecast.models.parts.crps import weighted_crps
+from tsforecast.models.parts.objectives import crps_of_marginals
 from tsforecast.models.parts.units import scaled
 from tsforecast.nn.mlp import resized
 

@@ -191,10 +191,10 @@ class Trend(Component):
         sums = torch.cat([torch.zeros_like(powers[..., :1]), powers[..., :-1].cumsum(-1)], -1)
         sum_taken, sum_lag, sum_ahead = (clock.look(sums, i) for i in (clock.taken, clock.lag, clock.left))
         by_lag, sum_by_lag = by_lag.tril(), sum_lag.tril()
-        level, slope = noise[..., :1], noise[..., 1:]
-        v11 = (level.cumsum(-2) + sum_by_lag.square() @ slope)[..., 0]
-        v12 = ((sum_by_lag * by_lag) @ slope)[..., 0]
-        v22 = (by_lag.square() @ slope)[..., 0]
+        level, slope = noise.unbind(-1)
+        v11 = level.cumsum(-1) + _apply(sum_by_lag.square(), slope)
+        v12 = _apply(sum_by_lag * by_lag, slope)
+        v22 = _apply(by_lag.square(), slope)
         first, last = torch.ones_like(taken[..., -1]), torch.zeros_like(taken[..., -1])
         return BlockParts(
             position=torch.arange(2, device=noise.device),
@@ -331,9 +331,12 @@ def one_hot(index: Tensor, size: int, like: Tensor) -> Tensor:
 
 
 def _apply(matrix: Tensor, vector: Tensor) -> Tensor:
-    """`matrix vector`; a single product for all series that share the matrix, instead of one each."""
+    """`matrix vector`; a single product for all series that share the matrix, instead of one each.
+
+    What is expanded is copied: torch would multiply one matrix after the other.
+    """
     if matrix.ndim == 2:
         return vector @ matrix.mT
     if matrix.shape[-3] == 1:
         return vector.contiguous() @ matrix.squeeze(-3).mT
-    return (matrix @ vector.unsqueeze(-1)).squeeze(-1)
+    return (matrix.contiguous() @ vector.contiguous().unsqueeze(-1)).squeeze(-1)

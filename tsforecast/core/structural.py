@@ -145,7 +145,7 @@ class ISSM(AbstractLinearSystem):
         return Blocks(
             matrix=self._dense_rows(positions, [p.matrix for p in parts], length, ndim + 1),
             offset=fold(self.offset, 0),
-            noise=torch.where(eye.cumsum(-2) > 0, earlier, earlier.mT),
+            noise=torch.where(eye.cumsum(-2) > 0, earlier, earlier.mT).contiguous(),  # or bmm goes one by one
             cross=self._dense_rows(positions, [p.cross for p in parts], length, ndim + 1),
             transition=(
                 None

@@ -157,9 +157,8 @@ class AbstractLinearSystem(abc.ABC):
         """What `predictive` says of every step alone, (time, *batch, target); as fast as the system allows."""
         joint = self.predictive(prior, num_steps)
         rows = joint.mean.unflatten(-1, (num_steps, -1))
-        steps = torch.arange(num_steps, device=rows.device)
         pairs = joint.cov.unflatten(-2, (num_steps, -1)).unflatten(-1, (num_steps, -1))
-        return Gaussian(rows.movedim(-2, 0), pairs.movedim((-4, -2), (0, 1))[steps, steps])
+        return Gaussian(rows.movedim(-2, 0), pairs.diagonal(dim1=-4, dim2=-2).movedim(-1, 0))
 
 
 def marginals_by_step(system: AbstractLinearSystem, prior: Gaussian, num_steps: int) -> Gaussian:

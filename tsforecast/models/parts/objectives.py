@@ -7,6 +7,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from tsforecast.core import AbstractLinearSystem
+from tsforecast.models.parts.crps import crps_of_points, weighted_crps
 from tsforecast.models.parts.marginals import Marginals
 from tsforecast.models.parts.transformation import restored
 from tsforecast.models.parts.units import Units, scaled
@@ -72,8 +73,8 @@ def crps_of_mixture(
 ) -> Float[Tensor, "series horizon"]:
     """Return the CRPS of mixtures behind transformations, E|X - y| - E|X - X'| / 2; 0 where not observed.
 
-    Each component is a sample of quantiles in the middle of equal shares (Gneiting and Raftery 2007, eq. 21). So the
-    score is as good where one component is a thousand times as wide as another.
+    Each component is a sample of quantiles in the middle of equal shares. So the score is as good where one component
+    is a thousand times as wide as another.
 
     Args:
         mixture: Distributions of one target, of series of size 1.
@@ -87,12 +88,8 @@ def crps_of_mixture(
     parts = [restored(x, name, size) for x, name in zip(places, mixture.transformations, strict=True)]
     points = torch.cat(parts, -1)  # series, horizon, point
     weight = (mixture.log_weight.exp() / _POINTS).repeat_interleave(_POINTS, 1).unsqueeze(1).expand_as(points)
-    away = (weight * (points - torch.where(observed, values, 0.0).unsqueeze(-1)).abs()).sum(-1)
-    ordered, order = points.sort(-1)
-    share = weight.gather(-1, order)
-    below = share.cumsum(-1) - share
-    apart = (share * ordered * (below - (1 - below - share))).sum(-1)
-    return torch.where(observed, away - apart, 0.0)
+    score = crps_of_points(points, weight, torch.where(observed, values, 0.0))
+    return torch.where(observed, score, 0.0)
 
 
 def crps_of_paths(
@@ -128,21 +125,3 @@ def crps_of_paths(
         unit = size + 1
     score = weighted_crps(paths, values.unsqueeze(1), ratio.unsqueeze(-1)) / unit
     return torch.where(observed, score, 0.0).sum((0, 2)) / observed.sum((0, 2)).clamp_min(1)
-
-
-def weighted_crps(
-    paths: Float[Tensor, "time sample series target"],
-    values: Float[Tensor, "time 1 series target"],
-    ratio: Float[Tensor, "sample series 1"],
-) -> Float[Tensor, "time series target"]:
-    """Return the fair CRPS of samples with weights r.
-
-    It is sum_i r_i |X_i - y| / n - sum_{i < j} r_i r_j |X_i - X_j| / (n (n - 1)).
-    """
-    count = paths.shape[1]
-    ordered, order = paths.sort(1)
-    weight = ratio.expand_as(paths).gather(1, order)
-    below = weight.cumsum(1) - weight
-    above = weight.sum(1, keepdim=True) - below - weight
-    spread = (weight * ordered * (below - above)).sum(1) / (count * (count - 1))
-    return (ratio * (paths - values).abs()).mean(1) - spread

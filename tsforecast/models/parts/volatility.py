@@ -62,9 +62,10 @@ def discounted(
     sums = [start.unsqueeze(0)]
     for part, seen in zip(terms.split(_STEPS), observed.split(_STEPS), strict=True):
         count = torch.nn.functional.pad(seen.cumsum(0), (0, 0, 1, 0))  # seen before each step
-        age = count.unsqueeze(1) - count[1:]  # of the value of one step, before another
-        later = torch.ones_like(age[..., 0], dtype=torch.bool).tril(-1).unsqueeze(-1)
+        each = count.T.contiguous()  # products of batches are quick where a batch is the first dimension
+        age = each.unsqueeze(2) - each[:, None, 1:]  # of the value of one step, before another
+        later = torch.ones_like(age[0], dtype=torch.bool).tril(-1)
         share = torch.where(later, weight(age.clamp_min(0).to(terms.dtype)), 0.0)
         kept = weight(count.to(terms.dtype)).unsqueeze(-1) * sums[-1][-1]
-        sums.append((kept + torch.einsum("tus,usm->tsm", share, part))[1:])
+        sums.append((kept + (share @ part.transpose(0, 1).contiguous()).transpose(0, 1))[1:])
     return torch.cat(sums)
