@@ -8,8 +8,9 @@ import pytest
 
 from tsforecast.data import read_task, table
 from tsforecast.data.bucketing import make_buckets
+from tsforecast.data.epochs import EpochLoader
 from tsforecast.data.streamed import StreamedEntries
-from tsforecast.data.transform import EpochLoader, Prepare
+from tsforecast.data.transform import Prepare
 
 pytestmark = pytest.mark.usefixtures("unchecked_module")  # they would read a part to look at an entry
 

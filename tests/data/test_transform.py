@@ -5,8 +5,9 @@ import pandas as pd
 import pytest
 import torch
 
+from tsforecast.data.epochs import EpochLoader
 from tsforecast.data.frequency import to_period
-from tsforecast.data.transform import EpochLoader, Prepare
+from tsforecast.data.transform import Prepare
 from tsforecast.data.windows import collate, cut
 from tsforecast.seasons import CYCLES, SEASONS
 

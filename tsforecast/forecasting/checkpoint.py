@@ -10,8 +10,8 @@ import lightning.pytorch as pl
 import torch
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
+from tsforecast.data.epochs import EpochLoader
 from tsforecast.data.tensors import load_tensors
-from tsforecast.data.transform import EpochLoader
 
 # What a state of the wrong kind raises in torch and in Lightning.
 _FAULTS = (KeyError, IndexError, AttributeError, TypeError, ValueError, ArithmeticError, RuntimeError, AssertionError)

@@ -16,12 +16,13 @@ from gluonts.transform import Transformation
 
 from tsforecast.data.checks import check_entries
 from tsforecast.data.dataframes import as_lists, columns_of
+from tsforecast.data.epochs import EpochLoader
 from tsforecast.data.frequency import default_season, period_alias
 from tsforecast.data.roles import Columns
 from tsforecast.data.streamed import StreamedEntries
 from tsforecast.data.table import read_task
 from tsforecast.data.task import ForecastTask
-from tsforecast.data.transform import EpochLoader, Prepare
+from tsforecast.data.transform import Prepare
 from tsforecast.forecasting.arguments import AUTO, recorded
 from tsforecast.forecasting.candidates import Candidate
 from tsforecast.forecasting.data_summary import DataSummary, adopt, summarise, varies_only_before

@@ -14,9 +14,9 @@ import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.plugins.io import CheckpointIO, TorchCheckpointIO
 
+from tsforecast.data.epochs import EpochLoader
 from tsforecast.data.files import save_tensors
 from tsforecast.data.tensors import load_tensors
-from tsforecast.data.transform import EpochLoader
 from tsforecast.forecasting.checkpoint import CheckOptimizers, check_callbacks
 from tsforecast.models import FORMAT, AbstractForecaster
 
