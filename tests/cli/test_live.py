@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 import torch
 
+from tests.live.stores import observations
 from tsforecast.cli import main
 from tsforecast.forecasting.predictor import load_predictor
 from tsforecast.live.store import open_store
@@ -54,9 +55,26 @@ def test_a_store_of_buckets_is_that_of_the_file(folder):
     assert load_predictor(folder / "one" / "predictor", "cpu").freq == "D"
 
 
+def test_a_model_learns_behind_the_store_as_its_options_say(folder):
+    begin = ["live", "init", str(folder / "run"), "--device", "cpu", "--out", str(folder / "learns")]
+    assert main([*begin, "--adapt", "lofi", "--drift", "ou", "--rank", "3", "--part", "population"]) == 0
+    with open_store(folder / "learns") as store:
+        assert (store.about.adaptation["learner"], store.about.adaptation["drift"]) == ("lofi", "ou")
+        adaptive, first = store.learning.adaptive, int(store.rows.end[0])
+        before = {name: p.clone() for name, p in adaptive.module.named_parameters()}
+        items = [f"shop {k}" for k in range(4)]
+        values = np.random.default_rng(1).normal(50, 9, size=16)  # more than before
+        store.observe([observations(items * 4, np.repeat(first + np.arange(4), 4), values)])  # a period has three steps
+        moved = {name for name, p in adaptive.module.named_parameters() if not torch.equal(p, before[name])}
+        assert moved
+        assert all("population" in name for name in moved)
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
+        (["init", "{folder}/run", "--out", "{folder}/x", "--adapt", "lofy"], "--adapt: there is no learner 'lofy'"),
+        (["init", "{folder}/run", "--out", "{folder}/x", "--adapt", "lofi", "--part", "no"], "expected part to match"),
         (["init", "{folder}/run", "--out", "{folder}/run"], "not empty and no store"),
         (["init", "{folder}/run", "--out", "{folder}/x", "--data", "{folder}/no.csv"], "no.csv"),
         (["init", "{folder}/run", "--out", "{folder}/x", "--warm_up", "0"], "--warm_up: expected at least 1"),

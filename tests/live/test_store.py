@@ -193,7 +193,7 @@ def test_a_changed_model_a_missing_snapshot_or_another_format_is_refused(tmp_pat
         pass
     (path / "predictor" / "more").unlink()
     about = json.loads((path / "store.json").read_text())
-    for change, message in (({"format": 2}, "expected format 1, got 2"), ({"identity": "../.."}, "is damaged")):
+    for change, message in (({"format": 1}, "expected format 2, got 1"), ({"identity": "../.."}, "is damaged")):
         (path / "store.json").write_text(json.dumps(about | change))
         with pytest.raises(ValueError, match=message), open_store(path):
             pass

@@ -4,7 +4,7 @@ from typing import Any
 
 from jsonargparse import ArgumentParser
 
-from tsforecast.cli import names
+from tsforecast.cli import names, parsing
 
 # Options by the field of `Columns` that they give, with what `add_argument` needs.
 COLUMNS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -81,3 +81,30 @@ def add_engines(group: Any) -> None:
     """Adds the options that say who computes buckets."""
     group.add_argument("--engine", default="local", choices=names.ENGINES, help="local or ray")
     group.add_argument("--address", type=str, help="of a Ray cluster; default: one on this machine")
+
+
+def add_learning(command: ArgumentParser, what: str) -> None:
+    """Adds the options by which a trained model goes on learning.
+
+    Args:
+        command: To which they are added.
+        what: What `--adapt` does, for its help.
+    """
+    group = command.add_argument_group("learning on (see docs/howto/live.md)")
+    group.add_argument("--adapt", metavar="LEARNER", type=str, help=f"{what}: {', '.join(names.OF_NUMBERS)}")
+    group.add_argument("--drift", type=str, default="wiener", help=f"between periods: {', '.join(names.DRIFTS)}")
+    group.add_argument("--rate", type=float, default=0.02, help="of the drift, in a period")
+    group.add_argument("--variance", type=float, default=0.1, help="of every parameter in the prior")
+    group.add_argument("--rank", type=int, default=10, help="of lofi and lrkf")
+    group.add_argument(
+        "--part", type=str, default="", help="regular expression in the names of parameters; default: all"
+    )
+    group.add_argument("--evidence", type=str, default="objective", help=f"learnt from: {', '.join(names.EVIDENCE)}")
+    group.add_argument("--settings", type=parsing.JSON, default=None, help="more of the learner's constructor")
+    group.add_argument(
+        "--memory",
+        type=str,
+        default="none",
+        help=f"of vb: {', '.join(names.MEMORIES_OF_WINDOWS)}; windows that it keeps",
+    )
+    group.add_argument("--memory_size", type=int, default=25, help="windows that a memory keeps")

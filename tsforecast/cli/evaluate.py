@@ -31,7 +31,7 @@ from tsforecast.evaluation import (
 )
 from tsforecast.evaluation.buckets import TABLE, Scoring
 from tsforecast.evaluation.report import PROTOCOLS
-from tsforecast.forecasting.adaptation import Adaptation, AdaptationResult, AdaptivePredictor, rolling
+from tsforecast.forecasting.adaptation import AdaptationResult, AdaptivePredictor, rolling
 from tsforecast.forecasting.predictor import StateSpacePredictor, load_predictor, with_prediction_length
 from tsforecast.models import AbstractForecaster, ExactInference
 from tsforecast.models.parts.regimes import AbstractRegimeInference
@@ -49,7 +49,6 @@ from tsforecast.plots import (
 
 log = logging.getLogger(__name__)
 
-_ADAPTATION = ("drift", "rate", "variance", "rank", "part", "evidence", "settings", "memory", "memory_size")
 _HISTORY = 2000  # steps that are smoothed before a picture of the components, at most
 _REGIMES_SHOWN = 4000  # steps of a picture of the regimes, at most: they are seen from afar
 
@@ -127,8 +126,8 @@ def _run(chosen: Namespace, folder: Path, record: dict[str, Any]) -> int:
 
     adapted, result = None, None
     if chosen.adapt is not None:
-        adaptation = Adaptation(chosen.adapt, **{name: chosen[name] for name in _ADAPTATION})
-        result = rolling(AdaptivePredictor(predictor, adaptation), task, chosen.num_samples, chosen.seed)
+        adaptive = AdaptivePredictor(predictor, options.adaptation(chosen))
+        result = rolling(adaptive, task, chosen.num_samples, chosen.seed)
         adapted = (f"{record['model']}+{chosen.adapt}", result.forecasts)
     evaluation = evaluate(
         predictor_for,

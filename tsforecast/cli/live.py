@@ -68,6 +68,7 @@ def _init(chosen: Namespace) -> None:
         targets=columns.targets,
         warm_up=chosen.warm_up,
         seed=chosen.seed,
+        adaptation=options.adaptation(chosen),
         device=chosen.device,
     )
     told = chosen.out, series, parsing.typed("live"), chosen.out

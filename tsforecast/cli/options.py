@@ -12,6 +12,7 @@ from tsforecast.cli.data_options import COLUMNS
 from tsforecast.data import CATALOG, Columns, ForecastTask, load_task, read_task
 from tsforecast.data.public_holidays import with_holidays
 from tsforecast.data.task import ended, with_windows
+from tsforecast.forecasting.adaptation import Adaptation
 
 
 def trained_run(options: Namespace) -> tuple[Path, dict[str, Any]]:
@@ -26,6 +27,16 @@ def trained_run(options: Namespace) -> tuple[Path, dict[str, Any]]:
     if not runs.finished(folder):
         raise ValueError(f"{folder} is not finished; `{parsing.typed('train')} --resume {folder}` goes on with it")
     return folder, record
+
+
+def adaptation(options: Namespace) -> Adaptation | None:
+    """How the options of `add_learning` let a model go on learning; None if they do not.
+
+    Raises:
+        ValueError: If a name is not known or a number out of its range.
+    """
+    names = ("drift", "rate", "variance", "rank", "part", "evidence", "settings", "memory", "memory_size")
+    return None if options.adapt is None else Adaptation(options.adapt, **{name: options[name] for name in names})
 
 
 def columns(options: Mapping[str, Any] | Namespace, fallback: Columns | None = None) -> Columns:

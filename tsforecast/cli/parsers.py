@@ -10,7 +10,7 @@ from jsonargparse import ArgumentParser
 
 from tsforecast.cli import names, parsing
 from tsforecast.cli.anomaly_parser import anomalies
-from tsforecast.cli.data_options import add_columns, add_engines, add_forecast
+from tsforecast.cli.data_options import add_columns, add_engines, add_forecast, add_learning
 from tsforecast.cli.decision_parsers import optimise, policy
 from tsforecast.cli.effect_parsers import explain, impact, news
 from tsforecast.cli.forecast_parsers import export, impute, predict, regimes
@@ -49,26 +49,7 @@ def evaluate() -> ArgumentParser:
         "(deepar, which is trained for 50 epochs, by --seed, with a number of these); or none",
     )
     add_forecast(command)
-    group = command.add_argument_group("learning on (see docs/learners.md)")
-    group.add_argument(
-        "--adapt", metavar="LEARNER", type=str, help=f"score also the model that learns: {', '.join(names.OF_NUMBERS)}"
-    )
-    group.add_argument("--drift", type=str, default="wiener", help=f"between periods: {', '.join(names.DRIFTS)}")
-    group.add_argument("--rate", type=float, default=0.02, help="of the drift, in a period")
-    group.add_argument("--variance", type=float, default=0.1, help="of every parameter in the prior")
-    group.add_argument("--rank", type=int, default=10, help="of lofi and lrkf")
-    group.add_argument(
-        "--part", type=str, default="", help="regular expression in the names of parameters; default: all"
-    )
-    group.add_argument("--evidence", type=str, default="objective", help=f"learnt from: {', '.join(names.EVIDENCE)}")
-    group.add_argument("--settings", type=parsing.JSON, default=None, help="more of the learner's constructor")
-    group.add_argument(
-        "--memory",
-        type=str,
-        default="none",
-        help=f"of vb: {', '.join(names.MEMORIES_OF_WINDOWS)}; windows that it keeps",
-    )
-    group.add_argument("--memory_size", type=int, default=25, help="windows that a memory keeps")
+    add_learning(command, "score also the model that learns")
     command.add_argument(
         "--workers", type=int, default=1, help="processes that fit baselines of statsforecast, or that share buckets"
     )

@@ -29,7 +29,7 @@ def check_usage(command: str, arguments: Sequence[str]) -> None:
         return
     chosen = parser.parse_args(list(arguments))
     parsing.check_ranges(vars(chosen))
-    if command == "evaluate" and chosen.adapt not in (None, *names.LEARNERS):
+    if chosen.get("adapt") not in (None, *names.LEARNERS):
         raise ValueError(f"--adapt: {parsing.unknown('learner', chosen.adapt, names.LEARNERS)}")
     if command == "stream" and not chosen.resume:
         _check_stream(chosen)

@@ -31,7 +31,7 @@ from tsforecast.forecasting.predictor import StateSpacePredictor, load_predictor
 from tsforecast.learners import LEARNERS, AbstractNetworkLearner, LearnerConfig, LogDensity, Subspace
 from tsforecast.learners.loop import in_prior_units
 from tsforecast.learners.memory_learner import Remembered
-from tsforecast.models import FORMAT, AbstractForecaster
+from tsforecast.models import FORMAT, AbstractForecaster, Batch
 from tsforecast.progress import follow
 
 _BELIEF = "belief.pt"
@@ -203,7 +203,11 @@ class AdaptivePredictor(Predictor):
     @property
     def weights(self) -> Float[Tensor, " weight"]:
         """Return the mean of the belief over the parameters."""
-        mean, network = self.learner.weights(self.belief), self.learner.network
+        return self.weights_of(self.belief)
+
+    def weights_of(self, belief: Any) -> Float[Tensor, " weight"]:
+        """Return the mean of a belief over the parameters."""
+        mean, network = self.learner.weights(belief), self.learner.network
         return network.weights(mean) if isinstance(network, Subspace) else mean
 
     def learn(self, dataset: Iterable[dict[str, Any]]) -> float:
@@ -228,14 +232,28 @@ class AdaptivePredictor(Predictor):
             free = self.module.units.is_scale_free
             exponents = find_exponents(windows, self.module.data.scaling_length) if free else None
             batch = collate(windows, predictor.device, exponents, past)
-            rows = self.network.rows.pack(batch, batch["forecast_start"], self.trained)
-            observed = batch["future_observed"].flatten(1).any(1, keepdim=True)
-            target = torch.zeros_like(rows[:, :1])
             passed = 0.0 if count else 1.0  # one period passes for all batches
-            self.belief, prediction = self.learner.step(self.belief, rows, target, observed, passed)
-            total, count = total + float(prediction.log_prob.sum()), count + len(windows)
+            self.belief, evidence = self.after(self.belief, batch, passed)
+            total, count = total + evidence, count + len(windows)
         self.network.load(self.weights)
         return total / max(count, 1)
+
+    def after(self, belief: Any, batch: Batch, passed: float) -> tuple[Any, float]:
+        """Return the belief after some periods have passed and those of a batch were learnt from.
+
+        Args:
+            belief: Before.
+            batch: Windows of a past and a period, as `collate` makes them.
+            passed: Periods.
+
+        Returns:
+            The belief, and the sum over the series of the log-density of the period before it was learnt from.
+        """
+        rows = self.network.rows.pack(batch, batch["forecast_start"], self.trained)
+        observed = batch["future_observed"].flatten(1).any(1, keepdim=True)
+        target = torch.zeros_like(rows[:, :1])
+        belief, prediction = self.learner.step(belief, rows, target, observed, passed)
+        return belief, float(prediction.log_prob.sum())
 
     def remembered(self) -> pd.DataFrame:
         """Return the windows that are kept as they came, oldest first.

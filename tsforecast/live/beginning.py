@@ -4,12 +4,13 @@ import json
 import logging
 import shutil
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from gluonts.itertools import batcher
+from numpy.typing import NDArray
 
 from tsforecast.data.buckets import WORK, folder_checksum
 from tsforecast.data.checks import as_numbers
@@ -19,12 +20,13 @@ from tsforecast.data.reading import read_json
 from tsforecast.data.transform import standardised
 from tsforecast.data.windows import first_value
 from tsforecast.data.wording import option
-from tsforecast.forecasting.beliefs import LiveBelief, join
-from tsforecast.forecasting.predictor import StateSpacePredictor, load_predictor, with_prediction_length
+from tsforecast.forecasting.adaptation import Adaptation
+from tsforecast.forecasting.beliefs import join
+from tsforecast.forecasting.predictor import StateSpacePredictor, load_predictor
 from tsforecast.live.engine import Engine
 from tsforecast.live.rows import Rows
 from tsforecast.live.snapshot import read_rows, write_rows
-from tsforecast.live.store import PREDICTOR, STORE, Description, finish, new_identity
+from tsforecast.live.store import PREDICTOR, STORE, Description, engine_of, finish, new_identity
 from tsforecast.progress import follow
 
 log = logging.getLogger(__name__)
@@ -55,6 +57,7 @@ def begin_store(
     targets: Sequence[str] = (),
     warm_up: int | None = None,
     seed: int = 0,
+    adaptation: Adaptation | None = None,
     device: str = "auto",
 ) -> int:
     """Writes a store, or goes on where an earlier call has ended.
@@ -67,6 +70,7 @@ def begin_store(
         targets: Names of the targets.
         warm_up: Values from which on a series that begins keeps its scale; None for two seasons, from 10 to 64.
         seed: Of what is drawn.
+        adaptation: How the model goes on learning, see `tsforecast.live.learning`; None if it does not.
         device: Where to compute.
 
     Returns:
@@ -74,7 +78,7 @@ def begin_store(
 
     Raises:
         FileNotFoundError: If a file is missing.
-        ValueError: If the folder holds something else, or a series is not as expected.
+        ValueError: If the folder holds something else, a series is not as expected, or the model can not learn.
         OSError: If a file can not be written; a later call goes on.
     """
     path, predictor = Path(path), Path(predictor)
@@ -87,16 +91,26 @@ def begin_store(
             raise ValueError(f"{path} is a store already: serve it, or give a new folder as {option('out')}")
         work.mkdir(exist_ok=True)
         model = load_predictor(predictor, device)
-        if prediction_length not in (None, model.prediction_length):
-            model = with_prediction_length(model, prediction_length)
         season = model.histories().net.data.season
-        engine = Engine(model, min(max(2 * season, 10), 64) if warm_up is None else warm_up, seed)
+        about = Description(
+            new_identity(),
+            folder_checksum(predictor),
+            model.freq,
+            prediction_length or model.prediction_length,
+            list(targets),
+            min(max(2 * season, 10), 64) if warm_up is None else warm_up,
+            seed,
+            {} if adaptation is None else asdict(adaptation),
+        )
+        engine, learning = engine_of(predictor, about, device)
+        about = replace(about, warm_up=engine.warm_up)
         plan = {
-            "predictor": folder_checksum(predictor),
+            "predictor": about.predictor,
             "sources": [source.checksum for source in sources],
-            "prediction_length": model.prediction_length,
+            "prediction_length": about.prediction_length,
             "warm_up": engine.warm_up,
             "seed": seed,
+            "adaptation": about.adaptation,
         }
         _keep_plan(path, plan)
         numbered = list(enumerate(sources))
@@ -110,10 +124,11 @@ def begin_store(
         if not (path / PREDICTOR).exists():
             with replace_folder(path / PREDICTOR) as scratch:
                 shutil.copytree(predictor, scratch, dirs_exist_ok=True)
-        about = Description(
-            new_identity(), plan["predictor"], model.freq, model.prediction_length, list(targets), engine.warm_up, seed
-        )
-        finish(path, about, rows)
+        if learning is not None:
+            if not len(rows):
+                raise ValueError("expected series, behind whose last values a learner's first period begins; got none")
+            learning.begin = int(rows.end[: len(rows)].max())
+        finish(path, about, rows, learning)
         shutil.rmtree(work)
     return len(rows)
 
@@ -128,22 +143,18 @@ def _filtered(engine: Engine, predictor: StateSpacePredictor, entries: Iterable[
         rows.scatter(places, engine.layout.stack(join([one.belief for one in known])))
         rows.end[places] = [one.end.ordinal for one in known]
         rows.exponents[places] = [one.exponents for one in known]
-        for row, one, entry in zip(places.tolist(), known, chunk, strict=True):
-            history = _young(engine, predictor, one, entry)
-            if history is not None:
+        for row, entry in zip(places.tolist(), chunk, strict=True):
+            history = _history(engine, entry)
+            if engine.is_young(~np.isnan(history[:, : engine.data.num_targets])):
                 rows.young[row] = history
+            rows.remember(np.array([row]), history[None], np.array([len(history)]))
     return rows
 
 
-def _young(
-    engine: Engine, predictor: StateSpacePredictor, known: LiveBelief, entry: dict[str, Any]
-) -> np.ndarray[Any, np.dtype[np.float64]] | None:
-    """Return the history of a series with few values; None of others."""
+def _history(engine: Engine, entry: dict[str, Any]) -> NDArray[np.float64]:
+    """Return targets and standardised covariates (time, target + covariate) of a series from its first value on."""
     target = np.atleast_2d(as_numbers(entry["target"]).astype(np.float64)).T
-    observed = ~np.isnan(target)
-    begin = first_value(observed)
-    if not engine.is_young(observed[begin:]):
-        return None
+    begin = first_value(~np.isnan(target))
     covariates = np.zeros((len(target), 0))
     if engine.data.num_dynamic_real:
         given = as_numbers(entry["feat_dynamic_real"]).astype(np.float64).T[: len(target)]
@@ -160,7 +171,8 @@ def _append(rows: Rows, more: Rows) -> None:
     places = rows.add(more.names)
     count = len(more)
     rows.scatter(places, [part[:count] for part in more.parts])
-    rows.end[places], rows.exponents[places] = more.end[:count], more.exponents[:count]
+    for name in ("end", "exponents", "recent", "seen"):
+        getattr(rows, name)[places] = getattr(more, name)[:count]
     rows.young |= {int(places[row]): history for row, history in more.young.items()}
 
 

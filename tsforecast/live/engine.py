@@ -30,6 +30,8 @@ class Moved:
         steps: The micro-batch.
         rows: Of the series that it moves, each once.
         end: Their ends after it.
+        window: Their values and covariates (series, time, target + covariate) up to there.
+        lengths: How many steps of it are new, of each series.
         old: Rows of those that go on from their beliefs, and their new parts.
         young: Likewise of those whose histories were filtered anew.
         exponents: Of the latter.
@@ -40,6 +42,8 @@ class Moved:
     steps: Steps
     rows: NDArray[np.int64]
     end: NDArray[np.int64]
+    window: NDArray[np.float64]
+    lengths: NDArray[np.int64]
     old: tuple[NDArray[np.int64], list[Tensor]]
     young: tuple[NDArray[np.int64], list[Tensor]]
     exponents: NDArray[np.int64]
@@ -54,9 +58,10 @@ class Engine:
         predictor: The trained model.
         warm_up: Values from which on a series keeps its scale, and is filtered on. Before it is filtered anew.
         seed: Of what is drawn; each micro-batch has a seed of its own.
+        recent: Steps of the past of each series that are kept beside its belief.
     """
 
-    def __init__(self, predictor: StateSpacePredictor, warm_up: int, seed: int = 0) -> None:
+    def __init__(self, predictor: StateSpacePredictor, warm_up: int, seed: int = 0, recent: int = 0) -> None:
         self.histories = predictor.histories()
         self.net = self.histories.net
         self.data = self.net.data
@@ -68,10 +73,11 @@ class Engine:
         self.horizon = predictor.prediction_length
         self.warm_up = min(warm_up, predictor.history_length or warm_up)
         self.seed = seed
+        self.recent = recent
 
     def empty(self) -> Rows:
         """Return no series."""
-        return Rows.empty(self.layout.empty, self.data.num_targets, self.data.num_dynamic_real)
+        return Rows.empty(self.layout.empty, self.data.num_targets, self.data.num_dynamic_real, self.recent)
 
     def is_young(self, observed: NDArray[np.bool_]) -> bool:
         """Return whether a series is filtered anew with each value, by what was observed (time, target) of it."""
@@ -96,7 +102,7 @@ class Engine:
         window[place, back] = np.concatenate([steps.values, steps.covariates], 1)
         is_young = is_new | np.array([row in known.young for row in rows.tolist()], bool)
         end = last + multiple
-        self._seed(steps.number)
+        self.seed_of(steps.number)
         with torch.inference_mode():
             old, far = self._go_on(known, rows[~is_young], window[~is_young], lengths[~is_young], end[~is_young])
             histories = [
@@ -112,6 +118,8 @@ class Engine:
             steps,
             rows,
             end,
+            window,
+            lengths,
             (rows[~is_young], old),
             (rows[is_young], young.parts),
             young.exponents,
@@ -127,6 +135,7 @@ class Engine:
             if len(rows):
                 known.scatter(rows, parts)
         known.end[moved.rows] = moved.end
+        known.remember(moved.rows, moved.window, moved.lengths)
         known.exponents[moved.young[0]] = moved.exponents
         for row in moved.young[0].tolist():
             known.young.pop(row, None)
@@ -189,13 +198,13 @@ class Engine:
         """
         if not len(rows):
             return Begun([], np.zeros((0, self.data.num_targets), np.int64))
-        series = self._series_of(known, names, rows)
+        series = self.series_of(known, names, rows)
         windows, kept = [], {}
         for row, history, stop in zip(rows.tolist(), histories, end.tolist(), strict=True):
             observed = ~np.isnan(history[:, : self.data.num_targets])
             begin = first_value(observed)
             history, observed = history[begin:], observed[begin:]
-            windows.append(self._window(history, observed, stop))
+            windows.append(self.window(history, observed, stop))
             if self.is_young(observed):
                 kept[row] = history
         exponents = self.histories.exponents(windows)
@@ -203,9 +212,16 @@ class Engine:
         after, _ = self.net.filter(batch)
         return Begun(self.layout.stack(after), exponents, kept, self._far(batch, after))
 
-    def _window(
+    def window(
         self, history: NDArray[np.float64], observed: NDArray[np.bool_], end: int
     ) -> dict[str, NDArray[np.generic]]:
+        """Return the past of a series, as `tsforecast.data.windows.cut` makes it.
+
+        Args:
+            history: Targets and standardised covariates (time, target + covariate).
+            observed: Which targets (time, target) are there.
+            end: Ordinal of the period behind them.
+        """
         features, seasons = self.calendar.at(end - self.calendar.multiple * np.arange(len(history), 0, -1))
         targets = self.data.num_targets
         return {
@@ -242,7 +258,7 @@ class Engine:
             "static_real": known.static_real,
         }
 
-    def _series_of(self, known: Rows, names: Sequence[str], rows: NDArray[np.int64]) -> Batch:
+    def series_of(self, known: Rows, names: Sequence[str], rows: NDArray[np.int64]) -> Batch:
         """Return who series are. New ones are those of the training data of these names, and of no known category."""
         is_new = rows >= len(known)
         found = self._with_series({}, self.layout.belief(known.gather(np.where(is_new, 0, rows)))) if len(known) else {}
@@ -266,7 +282,8 @@ class Engine:
     def _far(self, batch: Batch, belief: Belief) -> int:
         return int((self.net.units.too_far(batch, belief) & batch["past_observed"]).sum())
 
-    def _seed(self, number: int) -> None:
+    def seed_of(self, number: int) -> None:
+        """Set the seed of a micro-batch."""
         torch.default_generator.manual_seed((self.seed << 32 ^ number) & (1 << 63) - 1)
 
     # Forecasts.

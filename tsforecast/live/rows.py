@@ -24,6 +24,9 @@ class Rows:
         index: Row by name.
         young: Values and standardised covariates (time, target + covariate) that end at `end`, by row, of series that
             have seen few values. Their beliefs are filtered anew from these.
+        recent: The last values and standardised covariates (row, time, target + covariate) up to `end`, NaN where
+            missing, which a learner reads; of no steps where there is none.
+        seen: Number of steps since a series began, up to those of `recent`.
         width: Targets and covariates.
     """
 
@@ -31,23 +34,27 @@ class Rows:
     exponents: NDArray[np.int64]
     end: NDArray[np.int64]
     sequence: NDArray[np.int64]
+    recent: NDArray[np.float64]
+    seen: NDArray[np.int64]
     width: int
     names: list[str] = field(default_factory=list)
     index: dict[str, int] = field(default_factory=dict)
     young: dict[int, NDArray[np.float64]] = field(default_factory=dict)
 
     @classmethod
-    def empty(cls, parts: Sequence[Tensor], num_targets: int, num_covariates: int) -> "Rows":
+    def empty(cls, parts: Sequence[Tensor], num_targets: int, num_covariates: int, recent: int = 0) -> "Rows":
         """Return no rows.
 
         Args:
             parts: Without rows, of the types and shapes that they will have.
             num_targets: Components of the target.
             num_covariates: Numbers known in advance.
+            recent: Steps of the past that are kept.
         """
-        none = np.zeros(0, np.int64)
+        width, none = num_targets + num_covariates, np.zeros(0, np.int64)
         exponents = np.zeros((0, num_targets), np.int64)
-        return cls([part.clone() for part in parts], exponents, none, none.copy(), num_targets + num_covariates)
+        past = np.zeros((0, recent, width))
+        return cls([part.clone() for part in parts], exponents, none, none.copy(), past, none.copy(), width)
 
     def __len__(self) -> int:
         return len(self.names)
@@ -80,6 +87,21 @@ class Rows:
         for mine, given in zip(self.parts, parts, strict=True):
             mine.index_copy_(0, places.to(mine.device), given.to(mine.dtype))
 
+    def remember(self, rows: NDArray[np.int64], window: NDArray[np.float64], lengths: NDArray[np.int64]) -> None:
+        """Keep the steps that rows, each named once, have moved on by.
+
+        Args:
+            rows: Of the series.
+            window: Values and covariates (series, time, target + covariate) that end where the series end now.
+            lengths: How many steps of it are new, of each series.
+        """
+        most = self.recent.shape[1]
+        for length in np.unique(lengths).tolist() if most else ():
+            some, fresh = rows[lengths == length], window[lengths == length][:, window.shape[1] - min(length, most) :]
+            kept = self.recent[some][:, fresh.shape[1] :]
+            self.recent[some] = np.concatenate([kept, fresh], 1)
+            self.seen[some] = np.minimum(self.seen[some] + length, most)
+
     def _reserve(self, count: int) -> None:
         """Makes room, half as much again as there was, so that adding rows one by one takes linear time."""
         room = len(self.end)
@@ -87,6 +109,6 @@ class Rows:
             return
         more = max(count, room + room // 2, 16) - room
         self.parts = [torch.cat([part, part.new_zeros(more, *part.shape[1:])]) for part in self.parts]
-        for name in ("exponents", "end", "sequence"):
+        for name in ("exponents", "end", "sequence", "recent", "seen"):
             old = getattr(self, name)
-            setattr(self, name, np.concatenate([old, np.zeros((more, *old.shape[1:]), np.int64)]))
+            setattr(self, name, np.concatenate([old, np.zeros((more, *old.shape[1:]), old.dtype)]))

@@ -9,22 +9,25 @@ import torch
 from numpy.typing import NDArray
 
 from tsforecast.data.buckets import checksum
-from tsforecast.data.files import replace_folder
+from tsforecast.data.files import replace_folder, save_tensors
 from tsforecast.data.reading import has_fields, read_json
+from tsforecast.data.tensors import expect_like, load_tensors
 from tsforecast.live.rows import Rows
 
 MANIFEST = "manifest.json"
-FORMAT = 1
+LEARNT = "learnt.pt"
+FORMAT = 2
 _PLAIN = {"format": int, "number": int, "series": int, "files": dict[str, str]}
 
 
-def write_rows(folder: Path, known: Rows, number: int) -> None:
+def write_rows(folder: Path, known: Rows, number: int, learnt: dict[str, Any] | None = None) -> None:
     """Writes rows into a folder, whole or not at all: an array a file, and a manifest with their checksums.
 
     Args:
         folder: To write; its parent exists.
         known: All series.
         number: Of the next micro-batch.
+        learnt: What a learner knows, as tensors and numbers; None where there is no learner.
 
     Raises:
         OSError: If it can not be written, as when the disk is full.
@@ -34,6 +37,9 @@ def write_rows(folder: Path, known: Rows, number: int) -> None:
         for name, array in arrays.items():
             np.save(scratch / f"{name}.npy", array, allow_pickle=False)
         files = {f"{name}.npy": checksum(scratch / f"{name}.npy") for name in arrays}
+        if learnt is not None:
+            save_tensors(learnt, scratch / LEARNT)
+            files[LEARNT] = checksum(scratch / LEARNT)
         manifest = {"format": FORMAT, "number": number, "series": len(known), "files": files}
         (scratch / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
 
@@ -55,13 +61,13 @@ def read_rows(folder: Path, empty: Rows) -> tuple[Rows, int]:
     if manifest["format"] != FORMAT:
         raise ValueError(f"{folder}: expected format {FORMAT}, got {manifest['format']}")
     expected = _arrays(empty)
-    if manifest["files"].keys() != {f"{name}.npy" for name in expected}:
+    if manifest["files"].keys() - {LEARNT} != {f"{name}.npy" for name in expected}:
         raise ValueError(f"{folder} holds beliefs of another model")
     arrays = {name: _array(folder / f"{name}.npy", manifest["files"][f"{name}.npy"]) for name in expected}
     count, number = manifest["series"], manifest["number"]
     for name, array in arrays.items():
         like = expected[name]
-        is_row = name.startswith("part") or name in ("end", "sequence", "exponents", "name_sizes")
+        is_row = name.startswith("part") or name in ("end", "sequence", "exponents", "recent", "seen", "name_sizes")
         if array.dtype != like.dtype or array.shape[1:] != like.shape[1:] or (is_row and len(array) != count):
             raise ValueError(f"{folder}: {name} is of another model, or damaged")
     known = Rows(
@@ -69,6 +75,8 @@ def read_rows(folder: Path, empty: Rows) -> tuple[Rows, int]:
         arrays["exponents"],
         arrays["end"],
         arrays["sequence"],
+        arrays["recent"],
+        arrays["seen"],
         empty.width,
     )
     text, ends = arrays["names"].tobytes(), np.cumsum(arrays["name_sizes"]).tolist()
@@ -82,6 +90,25 @@ def read_rows(folder: Path, empty: Rows) -> tuple[Rows, int]:
     return known, number
 
 
+def read_learnt(folder: Path, like: dict[str, Any]) -> dict[str, Any]:
+    """Return what `write_rows` wrote of a learner.
+
+    Args:
+        folder: Of the rows.
+        like: What the learner knew at first.
+
+    Raises:
+        ValueError: If it is damaged, or of another learner.
+    """
+    path = folder / LEARNT
+    files = read_json(folder / MANIFEST)["files"]
+    if not path.is_file() or checksum(path) != files.get(LEARNT):
+        raise ValueError(f"{path} is missing or damaged: it has not the checksum of {MANIFEST}; restore the folder")
+    found = load_tensors(path)
+    expect_like(found, like, str(path))
+    return found
+
+
 def _arrays(known: Rows) -> dict[str, NDArray[Any]]:
     """Return rows as arrays, without the room for more."""
     count = len(known)
@@ -92,6 +119,8 @@ def _arrays(known: Rows) -> dict[str, NDArray[Any]]:
     return parts | {
         "end": known.end[:count],
         "sequence": known.sequence[:count],
+        "recent": known.recent[:count],
+        "seen": known.seen[:count],
         "exponents": known.exponents[:count],
         "names": np.frombuffer(b"".join(names), np.uint8),
         "name_sizes": np.array([len(name) for name in names], np.int64),

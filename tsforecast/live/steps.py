@@ -14,7 +14,7 @@ _HEAD = struct.Struct("<QIIII")
 
 @dataclass(frozen=True)
 class Steps:
-    """Observations that have passed the rules, in the order in which they came.
+    """Observations that have passed the rules, in the order in which they came; none where a period of `Learning` ends.
 
     Those of a series are in the order of time, behind its end and on its grid of periods.
 
@@ -39,12 +39,35 @@ class Steps:
     def fits(self, known: Rows) -> bool:
         """Return whether series and numbers are such as the rows have, and no observation lies before its series."""
         count = len(known) + len(self.names)
-        if self.values.shape[1] + self.covariates.shape[1] != known.width or not len(self.rows):
+        if self.values.shape[1] + self.covariates.shape[1] != known.width:
             return False
         if not ((self.rows >= 0) & (self.rows < count)).all():
             return False
         old = self.rows < len(known)
         return bool((self.ordinals[old] >= known.end[self.rows[old]]).all())
+
+    def split(self, parts: NDArray[np.int64], known: int) -> "list[Steps]":
+        """Return micro-batches by the number of the part that each observation belongs to, in their order.
+
+        Args:
+            parts: From 0 on; they do not fall within a series. A number that no observation has gives one without any.
+            known: Series before this micro-batch. Those that begin have their rows in the order of the parts.
+        """
+        new = self.rows - known
+        begin = np.full(len(self.names), np.iinfo(np.int64).max)
+        np.minimum.at(begin, new[new >= 0], parts[new >= 0])
+        order = np.argsort(begin, kind="stable")
+        moved = np.empty_like(order)
+        moved[order] = np.arange(len(order))
+        rows = self.rows.copy()
+        rows[new >= 0] = known + moved[new[new >= 0]]
+        found = []
+        for part in range(int(parts.max()) + 1):
+            some = parts == part
+            arrays = {name: getattr(self, name)[some] for name in ("ordinals", "sequences", "values", "covariates")}
+            names = [self.names[place] for place in order if begin[place] == part]
+            found.append(Steps(self.number, names, rows[some], **arrays))
+        return found
 
     def to_bytes(self) -> bytes:
         """Return the form in the log."""

@@ -2,7 +2,7 @@
 
 - store.json: what the store is; it is written last, so that its presence says that the store is complete
 - predictor/: the trained model
-- snapshot-NUMBER/: all series before the micro-batch of that number
+- snapshot-NUMBER/: all series, and what a learner knows, before the micro-batch of that number
 - log-NUMBER.bin: the micro-batches from that number on
 
 A micro-batch is computed while its record goes to the disk, and changes the beliefs once it is there. Opening a store
@@ -18,7 +18,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,19 +26,21 @@ from tsforecast.data.buckets import folder_checksum
 from tsforecast.data.files import remove_leftovers, replace_file
 from tsforecast.data.locks import lock_folder
 from tsforecast.data.reading import has_fields, read_json
+from tsforecast.forecasting.adaptation import Adaptation, AdaptivePredictor
 from tsforecast.forecasting.predictor import load_predictor, with_prediction_length
 from tsforecast.live import log as logs
-from tsforecast.live.engine import Engine
+from tsforecast.live.engine import Engine, Moved
+from tsforecast.live.learning import Learning, Learnt, steps_kept
 from tsforecast.live.rows import Rows
 from tsforecast.live.rules import APPLIED, Observations, Rules
-from tsforecast.live.snapshot import read_rows, write_rows
+from tsforecast.live.snapshot import read_learnt, read_rows, write_rows
 from tsforecast.live.steps import Steps
 
 log = logging.getLogger(__name__)
 
 STORE = "store.json"
 PREDICTOR = "predictor"
-FORMAT = 1
+FORMAT = 2
 _NAMED = re.compile(r"(snapshot-|log-)(\d{16})(\.bin)?")
 _TOLD = 1000  # records of a log between two lines about them
 
@@ -55,6 +57,7 @@ class Description:
         targets: Names of the targets.
         warm_up: Values from which on a series that begins keeps its scale.
         seed: Of what is drawn.
+        adaptation: Options of `Adaptation` by which the model goes on learning; empty where it does not.
     """
 
     identity: str
@@ -64,6 +67,7 @@ class Description:
     targets: list[str]
     warm_up: int
     seed: int
+    adaptation: dict[str, Any] = field(default_factory=dict)
 
 
 _FIELDS = {
@@ -84,10 +88,13 @@ class Store:
         about: What it is.
         engine: Of its model.
         rules: For observations.
+        learning: Its learner, if it has one.
     """
 
-    def __init__(self, path: Path, about: Description, engine: Engine, rules: Rules) -> None:
-        self.path, self.about, self.engine, self.rules = path, about, engine, rules
+    def __init__(
+        self, path: Path, about: Description, engine: Engine, rules: Rules, learning: Learning | None = None
+    ) -> None:
+        self.path, self.about, self.engine, self.rules, self.learning = path, about, engine, rules, learning
         self.failed = False
         self.far = 0  # values that counted as missing, since the store was opened
         self.since_snapshot = 0  # observations
@@ -95,7 +102,9 @@ class Store:
         self.rows, self.number, self._log = self._read()
 
     def observe(self, requests: Sequence[Observations]) -> list[list[str]]:
-        """Apply a micro-batch, and return the outcome of each observation once all of it is on the disk.
+        """Apply observations, and return the outcome of each once all of them are on the disk.
+
+        They are one micro-batch, or several where a learner's period ends between them.
 
         Raises:
             StoreError: If the disk has failed.
@@ -103,7 +112,9 @@ class Store:
         self._check()
         steps, outcomes = self.rules.sift(self.rows, requests, self.number)
         if len(steps.rows):
-            self._apply(steps)
+            pieces = iter([steps]) if self.learning is None else self.learning.pieces(steps, len(self.rows))
+            for piece in pieces:
+                self._apply(replace(piece, number=self.number))
         return outcomes
 
     def snapshot(self) -> None:
@@ -116,7 +127,8 @@ class Store:
         self._check()
         if not self.since_snapshot:
             return
-        write_rows(_snapshot(self.path, self.number), self.rows, self.number)
+        learnt = None if self.learning is None else self.learning.state()
+        write_rows(_snapshot(self.path, self.number), self.rows, self.number, learnt)
         logs.create(_log(self.path, self.number), bytes.fromhex(self.about.identity), self.number)
         self._log.close()
         self._log = logs.Log(_log(self.path, self.number), logs.HEADER)
@@ -143,7 +155,7 @@ class Store:
         self._log.append(steps.to_bytes())
         written = self._disk.submit(self._log.flush)
         try:
-            moved = self.engine.moved(self.rows, steps)
+            moved = self._moved(steps)
         except BaseException:
             written.exception()  # wait
             self._log.cut_to(size)
@@ -155,9 +167,19 @@ class Store:
             raise StoreError(f"{self.path}: the log could not be written ({error})") from error
         self._commit(steps, moved)
 
-    def _commit(self, steps: Steps, moved: Any) -> None:
-        self.engine.commit(self.rows, moved)
-        self.far += moved.far
+    def _moved(self, steps: Steps) -> Moved | Learnt:
+        if len(steps.rows):
+            return self.engine.moved(self.rows, steps)
+        assert self.learning is not None
+        return self.learning.learnt(self.rows, steps.number)
+
+    def _commit(self, steps: Steps, moved: Moved | Learnt) -> None:
+        if isinstance(moved, Moved):
+            self.engine.commit(self.rows, moved)
+            self.far += moved.far
+        else:
+            assert self.learning is not None
+            self.learning.commit(moved)
         self.number += 1
         self.since_snapshot += len(steps.rows)
 
@@ -172,6 +194,8 @@ class Store:
         rows, number = read_rows(_snapshot(self.path, first), self.engine.empty())
         if number != first:
             raise ValueError(f"{_snapshot(self.path, first)} is of micro-batch {number}; restore the folder")
+        if self.learning is not None:
+            self.learning.restore(read_learnt(_snapshot(self.path, first), self.learning.state()))
         path, identity = _log(self.path, first), bytes.fromhex(self.about.identity)
         if not path.exists():  # killed between the two
             logs.create(path, identity, first)
@@ -180,9 +204,10 @@ class Store:
         size = logs.HEADER
         for contents, behind in logs.read(path, identity, first):
             steps = Steps.from_bytes(contents)
-            if steps.number != self.number or not steps.fits(rows):
+            is_known = len(steps.rows) or self.learning is not None
+            if steps.number != self.number or not is_known or not steps.fits(rows):
                 raise ValueError(f"{path}: expected micro-batch {self.number} of this model; restore the file")
-            self._commit(steps, self.engine.moved(rows, steps))
+            self._commit(steps, self._moved(steps))
             size = behind
             if (self.number - first) % _TOLD == 0:
                 log.info("%s: %d micro-batches of the log are applied", self.path, self.number - first)
@@ -211,22 +236,33 @@ def open_store(
         remove_leftovers(path)
         if folder_checksum(path / PREDICTOR) != about.predictor:
             raise ValueError(f"{path / PREDICTOR} is not the model with which the store began; restore the folder")
-        engine = engine_of(path / PREDICTOR, about.prediction_length, about.warm_up, about.seed, device)
+        engine, learning = engine_of(path / PREDICTOR, about, device)
         data = engine.data
         rules = Rules(engine.calendar.multiple, max_items, max_gap, data.num_static_real > 0, data.num_dynamic_real > 0)
-        store = Store(path, about, engine, rules)
+        store = Store(path, about, engine, rules, learning)
         try:
             yield store
         finally:
             store.close()
 
 
-def engine_of(folder: Path, prediction_length: int, warm_up: int, seed: int, device: str) -> Engine:
-    """Return the engine of a saved predictor."""
-    predictor = load_predictor(folder, device)
-    if predictor.prediction_length != prediction_length:
-        predictor = with_prediction_length(predictor, prediction_length)
-    return Engine(predictor, warm_up, seed)
+def engine_of(folder: Path, about: Description, device: str) -> tuple[Engine, Learning | None]:
+    """Return the engine of a saved predictor, and the learner of its model, if it has one.
+
+    Raises:
+        ValueError: If a learner is not as expected, or windows of the model have no bound.
+    """
+    predictor, adaptive = load_predictor(folder, device), None
+    if about.adaptation:
+        try:
+            adaptive = AdaptivePredictor(predictor, Adaptation(**about.adaptation))
+        except TypeError as error:
+            raise ValueError(f"expected options of a learner in {STORE}, got {about.adaptation} ({error})") from error
+        predictor = adaptive.predictor
+    if predictor.prediction_length != about.prediction_length:
+        predictor = with_prediction_length(predictor, about.prediction_length)
+    engine = Engine(predictor, about.warm_up, about.seed, 0 if adaptive is None else steps_kept(adaptive))
+    return engine, None if adaptive is None else Learning(adaptive, engine)
 
 
 def read_description(path: Path) -> Description:
@@ -241,16 +277,17 @@ def read_description(path: Path) -> Description:
     if not (path / STORE).is_file():
         raise ValueError(f"{path} is no store, or not finished: it has no {STORE}; run `tsforecast live init` (again)")
     found = read_json(path / STORE)
-    if not has_fields(found, {"format": int} | _FIELDS) or not re.fullmatch("[0-9a-f]{32}", found["identity"]):
-        raise ValueError(f"{path / STORE} is damaged: expected {', '.join(_FIELDS)}; restore the file")
-    if found["format"] != FORMAT:
+    if isinstance(found, dict) and isinstance(found.get("format"), int) and found["format"] != FORMAT:
         raise ValueError(f"{path}: expected format {FORMAT}, got {found['format']}; make the store anew")
-    return Description(**{name: found[name] for name in _FIELDS})
+    is_whole = has_fields(found, {"format": int} | _FIELDS) and isinstance(found.get("adaptation"), dict)
+    if not is_whole or not re.fullmatch("[0-9a-f]{32}", found["identity"]):
+        raise ValueError(f"{path / STORE} is damaged: expected {', '.join(_FIELDS)}; restore the file")
+    return Description(**{name: found[name] for name in (*_FIELDS, "adaptation")})
 
 
-def finish(path: Path, about: Description, rows: Rows) -> None:
+def finish(path: Path, about: Description, rows: Rows, learning: Learning | None = None) -> None:
     """Writes a new store, whose model is in its place already; store.json comes last."""
-    write_rows(_snapshot(path, 0), rows, 0)
+    write_rows(_snapshot(path, 0), rows, 0, None if learning is None else learning.state())
     logs.create(_log(path, 0), bytes.fromhex(about.identity), 0)
     with replace_file(path / STORE) as temporary:
         temporary.write_text(json.dumps({"format": FORMAT, **asdict(about)}, indent=1) + "\n", encoding="utf-8")
