@@ -12,6 +12,7 @@ from lightning.pytorch.callbacks import LambdaCallback, ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger
 
 from tsforecast.cli import runs
+from tsforecast.models import AbstractForecaster
 from tsforecast.progress import LINE_EVERY, is_watched
 
 log = logging.getLogger(__name__)
@@ -45,14 +46,14 @@ def progress(epochs: int) -> pl.Callback:
     state = {"first": 0, "begin": 0.0, "said": 0.0}
 
     def start(trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        state.update(first=trainer.current_epoch, begin=time.monotonic())
+        state.update(first=_done(trainer, module), begin=time.monotonic())
 
     def epoch_end(trainer: pl.Trainer, module: pl.LightningModule) -> None:
         if "train_loss" in trainer.callback_metrics:  # else written after the checkpoint, and lost by a stop between
             row = {"train_loss": float(trainer.callback_metrics["train_loss"]), "epoch": float(trainer.current_epoch)}
             for logger in trainer.loggers:
                 logger.log_metrics(row, step=trainer.global_step - 1)
-        now, done = time.monotonic(), trainer.current_epoch + 1
+        now, done = time.monotonic(), _done(trainer, module) + 1
         left = (now - state["begin"]) / (done - state["first"]) * (epochs - done)
         losses = ", ".join(f"{name} {trainer.callback_metrics[name]:.4f}" for name in _losses(trainer))
         due = now - state["said"] >= LINE_EVERY or done == epochs
@@ -64,6 +65,12 @@ def progress(epochs: int) -> pl.Callback:
         log.log(level, "epoch %d of %d: %s; %.0f s left", done, epochs, losses, left)
 
     return LambdaCallback(on_train_start=start, on_train_epoch_end=epoch_end)
+
+
+def _done(trainer: pl.Trainer, module: pl.LightningModule) -> int:
+    """Return the epochs of the schedule that are done or skipped."""
+    assert isinstance(module, AbstractForecaster)
+    return trainer.current_epoch + module.epochs_ahead
 
 
 def _losses(trainer: pl.Trainer) -> list[str]:

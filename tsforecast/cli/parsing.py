@@ -48,6 +48,8 @@ _RANGES: dict[str, tuple[float, float]] = {
     "windows": (0, math.inf),
     "prediction_length": (1, math.inf),
     "max_epochs": (1, math.inf),
+    "plateau": (0, math.inf),
+    "time_budget": (0, math.inf),
     "gradient_clip_val": (0, math.inf),
     "workers": (1, math.inf),
     "plot_series": (0, math.inf),

@@ -23,7 +23,6 @@ from tsforecast.data import ForecastTask
 from tsforecast.data.dataframes import as_lists
 from tsforecast.forecasting import presets
 from tsforecast.forecasting.arguments import AUTO, add_options
-from tsforecast.forecasting.candidates import Candidate
 from tsforecast.forecasting.estimator import DEFAULT_EPOCHS, StateSpaceEstimator
 from tsforecast.forecasting.predictor import StateSpacePredictor, save_predictor
 from tsforecast.forecasting.selection import Selection
@@ -61,7 +60,7 @@ def parser() -> ArgumentParser:
     command = parsing.command_parser(f"train {AUTO}", "A model and options that the data choose.")
     add_data(command)
     _add_run(command)
-    command.add_argument("--time_budget", type=float, help="seconds after which no further comparison begins")
+    command.add_argument("--time_budget", type=float, help="seconds for choosing (half of them) and training")
     command.add_argument("--models", type=str, help="models to compare with all their variants, such as issm,gls")
     models.add_subcommand(AUTO, command)
     for name, model in MODELS.items():
@@ -83,7 +82,7 @@ def parser() -> ArgumentParser:
         add_data(command)
         _add_run(command)
         skip: set[str | int] = {
-            "model", "freq", "prediction_length", "seed", "trainer_kwargs", "num_samples", "time_budget", "models",
+            "model", "freq", "prediction_length", "seed", "trainer_kwargs", "num_samples", "models",
         }  # fmt: skip
         command.add_class_arguments(StateSpaceEstimator, skip=skip)
         add_options(command, model)
@@ -194,7 +193,7 @@ def run(argv: Sequence[str]) -> int:
         if model == AUTO:
             runs.refuse_used(folder)
             selection = _select(chosen, task)
-            model, chosen = selection.chosen.model, _options_of(command, selection.chosen, chosen)
+            model, chosen = selection.chosen.model, _options_of(command, selection, chosen)
     record = _record(model, folder, chosen, task, argv)
     if selection is not None:
         seconds = round(sum(trial.seconds for trial in selection.trials), 1)
@@ -238,12 +237,15 @@ def _select(chosen: Namespace, task: ForecastTask) -> Selection:
     return StateSpaceEstimator(AUTO, task.freq, task.prediction_length, **names).choose(task.train)
 
 
-def _options_of(command: ArgumentParser, candidate: Candidate, chosen: Namespace) -> Namespace:
-    """Returns all options of a candidate's training: its own, and those of data and run as they were given."""
+def _options_of(command: ArgumentParser, selection: Selection, chosen: Namespace) -> Namespace:
+    """Returns all options of the training of what was chosen: its own, and those of data and run as they were given."""
+    candidate = selection.chosen
     found = command.parse_args([candidate.model])[candidate.model]
     for name, value in {**vars(chosen), **candidate.options}.items():
-        if name not in ("time_budget", "models"):
+        if name != "models":
             found[name] = value
+    if chosen.time_budget is not None:
+        found.time_budget = max(chosen.time_budget - sum(trial.seconds for trial in selection.trials), 0.0)
     return found
 
 

@@ -12,6 +12,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from tsforecast.data.epochs import EpochLoader
 from tsforecast.data.tensors import load_tensors
+from tsforecast.forecasting.pace import Pace
 
 # What a state of the wrong kind raises in torch and in Lightning.
 _FAULTS = (KeyError, IndexError, AttributeError, TypeError, ValueError, ArithmeticError, RuntimeError, AssertionError)
@@ -95,7 +96,9 @@ def check_callbacks(checkpoint: Mapping[str, Any]) -> None:
         ValueError: If a named file is not directly in the callback's folder, or if a score or time is no number.
     """
     for callback, state in checkpoint.get("callbacks", {}).items():
-        if callback.startswith("ModelCheckpoint"):
+        if callback == Pace.__qualname__:
+            Pace().load_state_dict(state)
+        elif callback.startswith("ModelCheckpoint"):
             _check_paths(state)
             scores = [state[key] for key in ("best_model_score", "current_score", "kth_value")]
             for score in filter(lambda score: score is not None, (*scores, *state["best_k_models"].values())):

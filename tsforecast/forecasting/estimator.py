@@ -2,6 +2,7 @@
 
 import logging
 import math
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from tsforecast.forecasting.arguments import AUTO, recorded
 from tsforecast.forecasting.candidates import Candidate
 from tsforecast.forecasting.data_summary import DataSummary, adopt, summarise, varies_only_before
 from tsforecast.forecasting.lengths import context_by_frequency, recent_by_frequency, windows_by_length
+from tsforecast.forecasting.pace import Pace
 from tsforecast.forecasting.predictor import StateSpacePredictor
 from tsforecast.forecasting.selection import Selection, select
 from tsforecast.forecasting.training import fit
@@ -76,7 +78,10 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         num_samples: Number of sample paths of a forecast. Quantiles of linear models are exact, and need none.
         seed: Seed of the initial weights, the order of the data and what is drawn in training; None for not
             reproducible.
-        time_budget: Seconds after which "auto" begins no further comparison; None for no bound.
+        plateau: Relative fall of the loss, from an eighth of the training to the next, below which learning rates fall
+            four times as fast; 0 for never. See `tsforecast.forecasting.pace`.
+        time_budget: Seconds for the training: learning rates fall faster where it would take longer. "auto" begins no
+            further comparison after half of them. None for no bound.
         models: Models that "auto" compares, joined by ",", with all their variants: bank, issm, gls, rsgls-issm. None
             for a short list of likely ones.
         use_feat_static_cat: Whether the model has parameters for the static categories of the training data. If so, a
@@ -109,6 +114,7 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         num_batches_per_epoch: int | None = None,
         num_samples: int = 100,
         seed: int | None = None,
+        plateau: float = 0.0,
         time_budget: float | None = None,
         models: str | None = None,
         use_feat_static_cat: bool = True,
@@ -118,7 +124,7 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         super().__init__(trainer_kwargs={} if trainer_kwargs is None else trainer_kwargs)
         at_least(1, train_horizon=train_horizon, history_length=history_length, batch_size=batch_size)
         at_least(1, num_batches_per_epoch=num_batches_per_epoch)
-        at_least(0, context_length=context_length, train_length=train_length)
+        at_least(0, context_length=context_length, train_length=train_length, plateau=plateau, time_budget=time_budget)
         self.model = model
         self.freq = period_alias(freq)
         self.prediction_length = prediction_length
@@ -127,7 +133,7 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         self.batch_size = batch_size
         self.num_batches_per_epoch = num_batches_per_epoch
         self.seed = seed
-        self.time_budget = time_budget
+        self.plateau, self.time_budget = plateau, time_budget
         self.models = models
         self.use_feat_static_cat = use_feat_static_cat
         self.hyperparameters = {**hyperparameters, "num_samples": num_samples}
@@ -205,7 +211,10 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         if self.model == AUTO:
             if from_predictor is not None:
                 raise ValueError("'auto' chooses a model anew: to start from weights, give the model of the predictor")
-            found = self._of(self.choose(training_data).chosen).train_model(
+            began = time.monotonic()
+            chosen = self.choose(training_data).chosen
+            left = None if self.time_budget is None else max(self.time_budget - (time.monotonic() - began), 0.0)
+            found = self._of(chosen, left).train_model(
                 training_data, validation_data, None, shuffle_buffer_length, cache_data, ckpt_path
             )
             columns = None if self._columns is None else as_lists(self._columns)
@@ -229,6 +238,10 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         if validation_data is not None:
             validation = self.create_validation_data_loader(prepare(validation_data), module)
         options = {"max_epochs": DEFAULT_EPOCHS, "gradient_clip_val": 10.0, "logger": False, **self.trainer_kwargs}
+        if self.plateau or self.time_budget is not None:
+            given = options.pop("callbacks", None) or []
+            pace = Pace(self.plateau, self.time_budget)
+            options["callbacks"] = [pace, *(given if isinstance(given, Iterable) else [given])]
         trainer = fit(module, loader, validation, options, ckpt_path)
         return TrainOutput(transformation, module, trainer, self.create_predictor(transformation, module))
 
@@ -246,17 +259,18 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
 
         def train(candidate: Candidate, epochs: int, entries: Sequence[dict[str, Any]]) -> PyTorchPredictor:
             quiet = {"max_epochs": epochs, "enable_progress_bar": False, "callbacks": None, "logger": False}
-            return self._of(candidate, **quiet).train(entries)
+            return self._of(candidate, None, **quiet).train(entries)
 
         entries = data.sample(_CHOSEN_BY, self.seed) if isinstance(data, StreamedEntries) else list(data)
         task = ForecastTask("data", self.freq, self.prediction_length, 0, entries)
         names = None if self.models is None else self.models.replace(" ", "").split(",")
-        self.selection = select(task, train, self.seed, self.time_budget, names)
+        budget = None if self.time_budget is None else 0.5 * self.time_budget
+        self.selection = select(task, train, self.seed, budget, names)
         return self.selection
 
-    def _of(self, candidate: Candidate, **trainer: Any) -> "StateSpaceEstimator":
-        """Return the estimator of a candidate, with other options of the trainer."""
-        arguments = {**self.__init_args__, "model": candidate.model, **candidate.options}
+    def _of(self, candidate: Candidate, time_budget: float | None, **trainer: Any) -> "StateSpaceEstimator":
+        """Return the estimator of a candidate, with a time for its training and other options of the trainer."""
+        arguments = {**self.__init_args__, "model": candidate.model, "time_budget": time_budget, **candidate.options}
         return StateSpaceEstimator(**{**arguments, "trainer_kwargs": {**self.trainer_kwargs, **trainer}})
 
     def _entries(

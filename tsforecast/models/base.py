@@ -39,6 +39,8 @@ class AbstractForecaster(pl.LightningModule, Generic[SomeInference]):
         begin: What is done with the first batch before the training; None for nothing.
     """
 
+    epochs_ahead = 0  # of the schedule that a training has skipped, see `tsforecast.forecasting.pace`
+
     def __init__(
         self,
         data: DataSpec,
@@ -69,7 +71,8 @@ class AbstractForecaster(pl.LightningModule, Generic[SomeInference]):
 
     def loss(self, batch: Batch) -> Float[Tensor, " series"]:
         """Return what training lowers, per observed value: a negative log-likelihood in scaled units, or a CRPS."""
-        return self.inference.loss(batch, self.training and self.current_epoch < self.groups.linear_epochs)
+        epoch = self.current_epoch + self.epochs_ahead
+        return self.inference.loss(batch, self.training and epoch < self.groups.linear_epochs)
 
     def filter(self, batch: Batch, belief: Belief | None = None) -> tuple[Belief, Float[Tensor, "time series"]]:
         """Return the belief after the batch's past, and the log-likelihood of each of its steps in scaled units.
