@@ -3,11 +3,15 @@
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from scipy import stats
 
 from tsforecast import StateSpaceEstimator, load_task
 from tsforecast.analysis import anomalies
+from tsforecast.analysis.accounts import accounts
 from tsforecast.analysis.anomalies import learning_steps
+from tsforecast.analysis.residuals import mean_squares
+from tsforecast.data.windows import collate, cut
 
 STEPS, AT, RATE = 190, 150, 0.01
 PLANTED = ("spike", "level shift", "variance", "missing")
@@ -56,6 +60,36 @@ def test_kinds_are_told_apart_by_the_component_that_moves(planted, given):
         assert (found.loc[rows.index, "tail"] <= RATE).all()
     learnt = 100
     assert found.groupby("item_id")["tail"].apply(lambda x: x.isna().sum()).loc["none"] == learnt
+
+
+@pytest.mark.usefixtures("unchecked_types")
+def test_kinds_in_a_bank_are_told_by_what_moves_in_its_models(planted):
+    entries = [{**entry, "target": entry["target"][60:]} for entry in planted[0][:2]]
+    bank = trained(entries, "D", "bank", structures="level", transformations="none")
+    found = anomalies(entries, bank, rate=RATE, since="2024-03-15")
+    for kind in PLANTED[:2]:
+        rows = found[(found["item_id"] == kind) & found["flagged"]]
+        assert rows.loc[rows["score"].idxmax(), "kind"] == kind
+
+
+@pytest.mark.usefixtures("unchecked_types")
+def test_gains_in_a_mixture_are_means_of_those_in_its_models(planted):
+    """Oracle: the residuals of the linear model by itself, which is in the pool with a weight, beside a bank of it."""
+    entries, alone = planted
+    pool = trained(entries, "D", "pool", members="issm components=level; bank structures=level transformations=none")
+    member, bank = pool.prediction_net.inference.members
+    member.dynamics.load_state_dict(alone.prediction_net.dynamics.state_dict())
+    histories = pool.histories()
+    (prepared,) = histories.transform(iter(entries[1:2]), is_train=True)
+    batch = collate([cut(prepared, STEPS, None, 0)], histories.device)
+    with torch.no_grad():
+        whole, one, two = (mean_squares(x, batch, 100) for x in (pool.prediction_net.inference, member, bank))
+        assert set(whole) == {"error", "level"}
+        for name in whole:
+            torch.testing.assert_close(whole[name], 0.5 * one[name] + 0.5 * two[name])
+        own = next(accounts(alone, entries[1:2], [100]))
+    np.testing.assert_allclose(one["level"][:, 0].sqrt(), own.shocks["level"], rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(one["error"][:, 0].sqrt(), np.abs(own.residuals(0)), rtol=1e-4, atol=1e-4)
 
 
 def test_every_step_is_judged_by_what_is_before_it(planted):

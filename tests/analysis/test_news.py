@@ -59,6 +59,63 @@ def test_impacts_lead_from_one_forecast_to_the_other(trained, name):
     assert days == [("revised", 10), ("withdrawn", 8), ("new", 4), ("new", steps - 2), ("new", steps - 1)]
 
 
+MIXTURES = {
+    "bank": {"clip": "nonnegative", "structures": "level,trend+day_of_week"},
+    "pool": {
+        "members": "gls state_dim=3 transformation=none; issm components=level transformation=none",
+        "weights": "0.3,0.7",
+    },
+}
+
+
+@pytest.mark.parametrize("name", list(MIXTURES))
+def test_shares_in_a_mixture_lead_from_one_forecast_to_the_other(trained, name):
+    """In the units of the data, of forecasts as `predict` makes them; models of a bank are transformed and clipped."""
+    predictor = trained(name, **MIXTURES[name])
+    before, after = two_sets()
+    found = news(predictor, before, after)
+    steps = found.groupby(["item_id", "timestamp"])
+    start, end = steps["before"].first(), steps["after"].first()
+    np.testing.assert_allclose(start + steps["impact"].sum(), end, rtol=0, atol=1e-10)
+    for mean, data, part in ((start, before, slice(2, None)), (end, after, slice(None, HORIZON - 2))):
+        theirs = [forecast.mean[part] for forecast in predictor.predict(data, num_samples=0)]
+        np.testing.assert_allclose(mean, np.concatenate(theirs), rtol=1e-4, atol=1e-5)  # float32
+    kinds = found.loc[found["item_id"] == "s1"].drop_duplicates(["kind", "source"])["kind"].tolist()
+    weights = ["weights"] if name == "bank" else []
+    assert kinds == ["new"] * 3 + ["revised", "withdrawn", *weights, "variances", "rescaled"]
+    revised = found[found["kind"] == "revised"]
+    np.testing.assert_allclose(revised["value"] - revised["expected"], 3, rtol=1e-5)
+    if name == "bank":
+        assert found.loc[found["kind"] == "weights", "impact"].abs().max() > 1e-3
+
+
+def test_shares_in_a_pool_are_those_in_its_members_by_their_weights(trained):
+    """Oracle: the news of each member alone, with the weights that it has in the pool."""
+    pool, before, after = trained("pool", **MIXTURES["pool"]), *two_sets()
+    alone = []
+    own = {"gls": {"state_dim": 3}, "issm": {"components": "level"}}
+    for (name, options), member in zip(own.items(), pool.prediction_net.dynamics.members, strict=True):
+        one = trained(name, transformation="none", **options)
+        one.prediction_net.dynamics.load_state_dict(member.state_dict())
+        alone.append(news(one, before, after).set_index(KEYS)["impact"])
+    found = news(pool, before, after).set_index(KEYS)["impact"]
+    assert found.index.difference(alone[0].index).get_level_values("kind").unique().tolist() == ["variances"]
+    assert found.xs("variances", level="kind").abs().max() < 1e-12  # means of Gaussians have no part in them
+    found = found.drop("variances", level="kind")
+    one, two = pool.prediction_net.dynamics.log_weight.double().exp().tolist()  # 0.3 and 0.7 in float32
+    np.testing.assert_allclose(found, one * alone[0][found.index] + two * alone[1][found.index], rtol=0, atol=1e-9)
+
+
+KEYS = ["item_id", "timestamp", "kind", "source"]
+
+
+def test_a_bank_of_one_model_that_is_linear_has_no_share_of_weights(trained):
+    found = news(trained("bank", structures="level", transformations="none"), *two_sets())
+    rest = found[found["kind"].isin(["weights", "variances"])]
+    assert len(rest) == 4 * (HORIZON - 2)
+    assert rest["impact"].abs().max() < 1e-12
+
+
 def test_in_units_of_their_own_observations_explain_all(trained):
     predictor = trained("issm", scaling="none")
     found = news(predictor, *two_sets())
@@ -99,17 +156,17 @@ def test_what_is_wrong_is_said(trained):
         news(predictor, early, after)
     with pytest.raises(ValueError, match="in the data before and after, got 's0'"):
         news(predictor, before[:1], after[1:])
-    with pytest.raises(ValueError, match=r"linear in the observations .*BankForecaster"):
-        news(trained("bank"), before, after)
+    with pytest.raises(ValueError, match=r"linear in the observations .*a bank or pool .*, got RSGLSISSMForecaster"):
+        news(trained("rsgls-issm"), before, after)
     with pytest.raises(ValueError, match="no components with names"):
         explain(trained("gls"), after)
     with pytest.raises(ValueError, match="recent to be at least 1, got 0"):
         explain(predictor, after, recent=0)
 
 
-@pytest.mark.parametrize("name", ["issm", "rsgls-issm"])
+@pytest.mark.parametrize("name", ["issm", "rsgls-issm", *MIXTURES])
 def test_parts_add_up_to_the_forecast(trained, name):
-    predictor = trained(name)
+    predictor = trained(name, **MIXTURES.get(name, {}))
     entries = make_entries(2, LENGTH, missing=False)
     found = explain(predictor, entries, recent=4)
     parts = found[found["part"] != "fit"].groupby(["item_id", "timestamp"])[["mean", "recent"]].sum()
@@ -122,6 +179,7 @@ def test_parts_add_up_to_the_forecast(trained, name):
     hidden = [{**e, "target": np.append(e["target"][:-4], np.full(4, np.nan))} for e in entries]
     was = np.concatenate([x.mean for x in predictor.predict(hidden, num_samples=0)])
     np.testing.assert_allclose(fit["mean"] - fit["recent"], was, rtol=1e-4, atol=1e-5)
+    assert ("rest" in set(found["part"])) == (name == "pool")  # of a gls, which has no components
 
 
 def test_pictures_show_causes_and_parts(trained):

@@ -91,6 +91,34 @@ def test_beliefs_that_are_updated_forecast_like_the_whole_past(model, tmp_path):
         np.testing.assert_allclose(found.quantiles([0.1, 0.9]), expected[found.item_id], rtol=1e-9)
 
 
+def test_noise_has_the_rhythm_of_the_day():
+    """By hand: far ahead what fades has its stationary variance, and with the noise the size that the hour says."""
+    predictor = train(components="damped_level+day_with_1_harmonic", scaling="none")
+    dynamics, entry = predictor.net.dynamics, entries()[1]
+    with torch.no_grad():
+        dynamics.rhythm[0, 0] = torch.tensor([0.6, -0.3])
+        dynamics.parameters_of_series.population[2:4] = torch.tensor([-20.0, -20.0])  # of the cycle, which is known
+        dynamics.parameters_of_series.series.zero_()
+    deviation, _, _, _, noise = dynamics.parameters_of_series.population.detach().exp().tolist()
+    times = entry["times"][-1] // (24 * HOUR) * 24 * HOUR + np.array([1000 * 24, 1000 * 24 + 6, 1000 * 24 + 15]) * HOUR
+    (together,) = predictor.forecast([entry], {"s1": times})
+    (alone,) = predictor.forecast([entry], {"s1": times[2:]})
+    np.testing.assert_allclose(alone.quantiles([0.9])[:, 0], together.quantiles([0.9])[:, 2], rtol=1e-9)
+    angle = 2 * np.pi * np.array([0, 6, 15]) / 24
+    size = np.exp(
+        sum(
+            dynamics.rhythm[0, k].detach().numpy() @ [np.cos((k + 1) * angle), np.sin((k + 1) * angle)]
+            for k in range(3)
+        )
+    )
+    cycle = np.exp(-8.0) + 1002 * np.exp(-14.0)  # at most: the least prior variance, and least changes
+    least = size**2 * (deviation**2 + noise**2)
+    one, two = together.quantiles([0.8413447460685429, 0.9772498680518208])[..., 0]  # above 0, where they are cut
+    spread = two - one
+    assert (spread**2 > least * (1 - 1e-6)).all()
+    assert (spread**2 < (least + cycle) * (1 + 1e-6)).all()
+
+
 def test_interpolation_is_a_forecast_where_nothing_comes_after(predictor):
     entry = entries()[0]
     asked = times_of(entry, 1, 5.5)

@@ -1,7 +1,6 @@
 """What a trained model says of every step of a series: before it is seen, and with hindsight."""
 
 import dataclasses
-import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -12,7 +11,7 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tsforecast.core.components import Component, Trend
+from tsforecast.analysis.residuals import ERROR, mean_squares, num_states, parts_of_state
 from tsforecast.core.disturbances import SEGMENT, disturbances
 from tsforecast.data.checks import as_numbers
 from tsforecast.data.windows import collate, cut, since_first_value
@@ -21,12 +20,10 @@ from tsforecast.forecasting.predictor import StateSpacePredictor
 from tsforecast.models import Belief, Series
 from tsforecast.models.parts.exact import ExactInference
 from tsforecast.models.parts.marginals import Marginals
-from tsforecast.models.parts.structure import Structure
 from tsforecast.models.parts.units import scaled
 
 _HELD = 30_000_000  # numbers of the covariances of a batch, which a smoother keeps
 _PATHS = 200  # of the next step, where its distribution has no closed form
-LEVEL, SLOPE, SEASON, REST = "level", "slope", "season", "rest"  # parts of a state
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -42,7 +39,8 @@ class Account:
         predicted: Distributions of the steps from `begin` on, each given those before; a row each.
         others: Likewise given all other steps; None of models without a smoother of this kind.
         exponents: Of the powers of two by which the values behind these distributions are divided.
-        shocks: Auxiliary residuals of shocks to parts of the state, see `Disturbances`, from `begin` on; by part.
+        shocks: Auxiliary residuals of shocks to parts of the state, see `Disturbances`, from `begin` on; by part. Of
+            mixtures roots of their mean squares, and under "error" those of observations.
     """
 
     item_id: str | None
@@ -63,6 +61,14 @@ class Account:
         filled = torch.from_numpy(np.nan_to_num(known)).unsqueeze(1)
         found[self.begin :] = np.where(np.isnan(known), np.nan, marginals.normal_score(filled).squeeze(1).numpy())
         return found
+
+    def residuals(self, target: int) -> Float[NDArray[np.float64], " time"] | None:
+        """Return the errors of a target given all other steps, by which kinds are told; None where a model has none."""
+        if self.others is not None:
+            return self.errors(given_all=True)[:, target]
+        if ERROR not in self.shocks:
+            return None
+        return np.where(np.isnan(self.values[:, target]), np.nan, np.append(np.zeros(self.begin), self.shocks[ERROR]))
 
     def quantiles(
         self, scores: Sequence[float], given_all: bool = False
@@ -126,11 +132,8 @@ def _account(
 def _together(histories: Histories, window: dict[str, Any], length: int) -> int:
     """Return how many series are taken at a time."""
     inference = histories.net.inference
-    if not isinstance(inference, ExactInference):
-        return histories.batch_size
     with torch.no_grad():
-        batch = collate([window], histories.device)
-        size = inference.dynamics.linear(inference.slice_of(batch, "past"), Series.of(batch)).prior.mean.shape[-1]
+        size = num_states(inference, collate([window], histories.device))
     return max(1, min(histories.batch_size, _HELD // (3 * min(length, SEGMENT) * size**2)))
 
 
@@ -145,8 +148,11 @@ def _batch(histories: Histories, windows: list[dict[str, Any]], learn: int) -> l
     inference = histories.net.inference
     if isinstance(inference, ExactInference):
         return _exact(inference, batch, learn, exponents)
-    rows = _by_step(histories, batch, max(learn // 2, 1))  # the belief there has a scale
-    return [(one, None, {}, powers) for one, powers in zip(rows, exponents, strict=True)]
+    begin = max(learn // 2, 1)  # the belief there has a scale
+    rows, squares = _by_step(histories, batch, begin), mean_squares(inference, batch, learn) or {}
+    roots = {name: x[begin:].sqrt().double().cpu().numpy() for name, x in squares.items()}
+    shocks = [{name: x[:, series] for name, x in roots.items()} for series in range(len(rows))]
+    return [(one, None, own, powers) for one, own, powers in zip(rows, shocks, exponents, strict=True)]
 
 
 def _exact(inference: ExactInference, batch: dict[str, Any], learn: int, exponents: NDArray[np.int64]) -> list[_Found]:
@@ -155,7 +161,7 @@ def _exact(inference: ExactInference, batch: dict[str, Any], learn: int, exponen
     time_slice = inference.slice_of(batch, "past")
     model = inference.dynamics.linear(time_slice, Series.of(batch))
     ours = disturbances(model.system, model.prior, *scaled(time_slice, location, scale))
-    units, parts = inference.units, _parts(inference.dynamics.structure, ours.shocks.shape[-1])
+    units, parts = inference.units, parts_of_state(inference.dynamics.structure, ours.shocks.shape[-1])
     shocks = ours.shocks.abs().double().cpu().numpy()
     found = []
     for series, powers in enumerate(exponents):
@@ -169,22 +175,6 @@ def _exact(inference: ExactInference, batch: dict[str, Any], learn: int, exponen
         by_part = {name: shocks[:, series, places].max(-1) for name, places in parts.items()}
         found.append((*marginals, by_part, powers))
     return found
-
-
-def _parts(structure: Structure | None, size: int) -> dict[str, list[int]]:
-    """Return the places in the state of levels, slopes, seasons and what is none of them."""
-    parts: dict[str, list[int]] = {}
-    components: tuple[Component, ...] = () if structure is None else structure.components
-    ends = list(itertools.accumulate((one.size for one in components), initial=0))
-    for one, (first, end) in zip(components, itertools.pairwise(ends), strict=True):
-        if isinstance(one, Trend):
-            parts.setdefault(LEVEL, []).append(first)
-            parts.setdefault(SLOPE, []).append(first + 1)
-        else:
-            parts.setdefault(SEASON if one.is_seasonal else LEVEL, []).extend(range(first, end))
-    if ends[-1] < size:
-        parts[REST] = list(range(ends[-1], size))
-    return parts
 
 
 def _by_step(histories: Histories, batch: dict[str, Any], first: int) -> list[Marginals]:

@@ -249,7 +249,7 @@ def _kinds(
 ) -> list[str]:
     """Return the kind of each step's event."""
     found = [""] * len(events)
-    errors = None if account.others is None else account.errors(given_all=True)[:, target]
+    errors = account.residuals(target)
     usual = 1.0 if errors is None else float(np.nanmean(errors[:learn] ** 2))
     shocks = {name: np.append(np.zeros(account.begin), values) for name, values in account.shocks.items()}
     for number in range(1, int(events.max(initial=0)) + 1):

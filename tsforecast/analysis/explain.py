@@ -7,12 +7,14 @@ import numpy as np
 import pandas as pd
 import torch
 
+from tsforecast.analysis.mixture_news import has_shares
+from tsforecast.analysis.mixture_parts import mixture_parts
 from tsforecast.data.frequency import expected_alias_warnings
 from tsforecast.data.magnitude import in_units
 from tsforecast.data.roles import Columns
 from tsforecast.data.windows import collate, cut, since_first_value
 from tsforecast.forecasting.predictor import StateSpacePredictor
-from tsforecast.models import AbstractForecaster
+from tsforecast.models import AbstractForecaster, ExactInference
 
 
 def explain(
@@ -27,10 +29,11 @@ def explain(
 
     Parts are the components of the model, as the smoother sees them behind the end of the data; the location of the
     series belongs to the first. All is in transformed units: under a transformation such as log1p the parts add up on
-    the scale of the logarithm. In models with particles parts are estimates.
+    the scale of the logarithm. In models with particles parts are estimates. Of a bank or a pool of linear models they
+    add up in the units of the data, see `tsforecast.analysis.mixture_parts`.
 
     Args:
-        predictor: Of a model whose state has components with names.
+        predictor: Of a model whose state has components with names, or of a bank or pool of linear models.
         data: Entries, or a DataFrame in long format, as `StateSpacePredictor.predict` takes them.
         columns: What the columns of a frame are; None for those of the training.
         recent: Number of last steps whose doing is told apart; None for a season, of at least 7 steps. What they did is
@@ -46,7 +49,8 @@ def explain(
     """
     net = predictor.prediction_net
     assert isinstance(net, AbstractForecaster)
-    if net.dynamics.structure is None:
+    is_mixture = has_shares(net.inference) and not isinstance(net.inference, ExactInference)
+    if net.dynamics.structure is None and not is_mixture:
         raise ValueError(
             f"the state of this {type(net).__name__} has no components with names: expected an issm or a deepstate, or "
             "another model trained with components, as in `train gls --components auto`"
@@ -58,7 +62,10 @@ def explain(
     frames = []
     for entry in predictor.entries(data, columns if isinstance(data, pd.DataFrame) else None):
         histories.check(entry, predictor.prediction_length)
-        now, was = (_parts(predictor, net, entry, hidden, seed) for hidden in (0, steps))
+        now, was = (
+            _mixed(predictor, net, entry, hidden) if is_mixture else _parts(predictor, net, entry, hidden, seed)
+            for hidden in (0, steps)
+        )
         frames.append(_frame(predictor, entry, now, was))
     if not frames:
         raise ValueError("the data set is empty: expected at least one series")
@@ -82,11 +89,10 @@ def _parts(
     Returns:
         None where no value is left.
     """
-    target = np.asarray(entry["target"], np.float64)
-    length, horizon = target.shape[-1], predictor.prediction_length
-    known = np.where(np.arange(length) < length - hidden, target, np.nan)
-    if hidden and np.isnan(known).all():
+    known = _without_last(entry, hidden)
+    if known is None:
         return None
+    length, horizon = len(known), predictor.prediction_length
     longer = {**entry, "target": np.append(known, np.full(horizon, np.nan))}
     prepared = next(iter(predictor.input_transform(iter([longer]), is_train=True)))
     history = None if predictor.history_length is None else predictor.history_length + horizon
@@ -100,6 +106,34 @@ def _parts(
         name: tuple(in_units(x[0, -horizon:].cpu().numpy()[None], exponents[0])[0] for x in pair)  # pyright: ignore
         for name, pair in parts.items()
     }
+
+
+def _mixed(
+    predictor: StateSpacePredictor, net: AbstractForecaster, entry: Mapping[str, Any], hidden: int
+) -> dict[str, tuple[np.ndarray, np.ndarray]] | None:
+    """Return the same of a mixture of linear models, whose parts are those of its forecast."""
+    known = _without_last(entry, hidden)
+    if known is None:
+        return None
+    (prepared,) = predictor.input_transform(iter([{**entry, "target": known}]), is_train=False)
+    window = since_first_value(cut(prepared, len(known), predictor.history_length, predictor.prediction_length))
+    exponents = predictor.histories().exponents([window])
+    batch = collate([window], predictor.device, exponents)
+    with torch.no_grad():
+        parts = mixture_parts(net.inference, net.filter(batch)[0], batch)
+    return {
+        name: tuple(in_units(x.cpu().numpy()[None], exponents[0])[0] for x in pair)  # pyright: ignore
+        for name, pair in parts.items()
+    }
+
+
+def _without_last(entry: Mapping[str, Any], hidden: int) -> np.ndarray | None:
+    """Return the target of a series without its last steps; None where no value is left."""
+    target = np.asarray(entry["target"], np.float64)
+    if not hidden:
+        return target
+    known = np.where(np.arange(target.shape[-1]) < target.shape[-1] - hidden, target, np.nan)
+    return None if np.isnan(known).all() else known
 
 
 def _frame(

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 from numpy.typing import NDArray
 
-from tsforecast.analysis.accounts import LEVEL, REST, SEASON, SLOPE
+from tsforecast.analysis.residuals import LEVEL, REST, SEASON, SLOPE
 
 SPIKE, SHIFT, VARIANCE, MISSING, UNKNOWN = "spike", "level shift", "variance", "missing", "unknown"
 _OF_PART = {LEVEL: SHIFT, SLOPE: "slope change", SEASON: "season change", REST: "state change"}
@@ -44,7 +44,8 @@ def kind_of(
         return UNKNOWN
     gains = {SPIKE: float((here**2).max()) / 2}
     for part, values in shocks.items():
-        gains[_OF_PART[part]] = float((values[first : last + 1] ** 2).max()) / 2
+        if part in _OF_PART:
+            gains[_OF_PART[part]] = float((values[first : last + 1] ** 2).max()) / 2
     gains[VARIANCE] = max(
         _gain_of_variance(errors[first:end] ** 2 / usual) for end in range(last + 1, last + 1 + length)
     )

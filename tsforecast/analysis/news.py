@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tsforecast.analysis.mixture_news import Cell, has_shares, shares
 from tsforecast.core.news import Changes
 from tsforecast.core.news import news as linear_news
 from tsforecast.data.frequency import expected_alias_warnings
@@ -42,7 +43,8 @@ def news(
     The mean of a linear-Gaussian forecast is affine in the observations, so that its change is a sum over those that
     differ; see `tsforecast.core.news`. The steps compared are those that both forecasts cover. All is computed in
     float64 and in transformed units: under a transformation such as log1p, on the scale of the logarithm, and never
-    clipped. The impacts of a step add up to `after` less `before`.
+    clipped. The impacts of a step add up to `after` less `before`. Of a bank or a pool of such models they do so in the
+    units of the data, clipped as forecasts are: see `tsforecast.analysis.mixture_news`.
 
     | kind | what it is | expected | value |
     | --- | --- | --- | --- |
@@ -50,10 +52,12 @@ def news(
     | withdrawn | the data after lack the value | old value | its mean given the others |
     | new | the data before lack the value | its mean given the revised data | value |
     | covariates | covariates known in advance were changed | | |
+    | weights | the data after give the models of a bank other weights | | |
+    | variances | they change deviations, on which the mean of a transformed forecast depends | | |
     | rescaled | location and scale of the series were found anew, or its first step | | |
 
     Args:
-        predictor: Of an issm, gls or deepstate.
+        predictor: Of an issm, gls or deepstate, or of a bank or pool of such models.
         before: Entries, or a DataFrame in long format, as `StateSpacePredictor.predict` takes them.
         after: Likewise, of the same series, which end there or later.
         columns: What the columns of frames are; None for those of the training.
@@ -61,7 +65,7 @@ def news(
     Returns:
         `item_id`, `timestamp` and `target` (its number) of a forecast step; `kind`; `source` and `source_target` of the
         observation; `expected`, `value`, `weight`, and `impact`, the weight times value less expected; `before` and
-        `after`, the means of both forecasts of the step.
+        `after`, the means of both forecasts of the step. In a mixture no observation has one weight, which is NaN.
 
     Raises:
         ValueError: If the model is not linear, no series is in both data, one ends earlier than before, or the
@@ -91,14 +95,18 @@ class _Pair:
         net: In float64.
         before: The series before, on the steps of both; missing steps at its end.
         after: The series after, on the same steps, with covariates of its own.
-        alone: The series after, as a forecast sees it.
+        earlier: The series before, as its forecast sees it.
+        alone: The series after, likewise.
+        ahead: Steps by which the series after ends later.
     """
 
     predictor: StateSpacePredictor
     net: AbstractForecaster
     before: dict[str, Any]
     after: dict[str, Any]
+    earlier: dict[str, Any]
     alone: dict[str, Any]
+    ahead: int
 
     @classmethod
     def of(
@@ -140,7 +148,7 @@ class _Pair:
         one = {**before, **window, **covariates, "target": was if np.ndim(before["target"]) > 1 else was[0]}
         two = {**one, "target": now if np.ndim(before["target"]) > 1 else now[0]}
         two |= {"feat_dynamic_real": changed} if covariates else {}
-        return cls(short, net, one, two, after)
+        return cls(short, net, one, two, before, after, last - end)
 
     @property
     def steps(self) -> int:
@@ -150,8 +158,14 @@ class _Pair:
     def frame(self) -> pd.DataFrame:
         """Return all causes of all steps."""
         inference = self.net.inference
-        assert isinstance(inference, ExactInference)
         was, now = self._batch(self.before), self._batch(self.after)
+        if not isinstance(inference, ExactInference):
+            longer = with_prediction_length(self.predictor, self.predictor.prediction_length + self.ahead)
+            first = _batch_alone(longer, self.earlier)
+            found = shares(inference, was, now, first, _batch_alone(self.predictor, self.alone))
+            parts = [self._row(cell) for cell in found.cells]
+            parts += [self._rest(kind, impact) for kind, impact in found.others.items()]
+            return self._framed(parts, found.before, found.after)
         location, scale = inference.scale_of(was)
         means, values = [], []
         found = None
@@ -169,6 +183,10 @@ class _Pair:
             self._rows(getattr(found, kind), kind, location[0], scale[0]) for kind in ("revised", "withdrawn", "new")
         ]
         parts += [self._rest("covariates", moved - start), self._rest("rescaled", final - end)]
+        return self._framed(parts, start, final)
+
+    def _framed(self, parts: list[pd.DataFrame], start: Tensor, final: Tensor) -> pd.DataFrame:
+        """Return all rows, with what they have in common."""
         frame = pd.concat([part for part in parts if len(part)] or parts[:1])
         with expected_alias_warnings():
             stamps = pd.period_range(
@@ -186,14 +204,18 @@ class _Pair:
 
     def _own_forecast(self) -> Tensor:
         """Return the forecast from the data after as `predict` makes it, (horizon, target)."""
-        predictor = self.predictor
-        prepared = next(iter(predictor.input_transform(iter([self.alone]), is_train=False)))
-        window = cut(prepared, len(prepared["target"]), predictor.history_length, predictor.prediction_length)
-        batch = _exact(since_first_value(window))
+        batch = _batch_alone(self.predictor, self.alone)
         belief, _ = self.net.filter(batch)
         assert isinstance(self.net.inference, ExactInference)
         joint = self.net.inference.predictive(belief, batch)
-        return joint.mean.reshape(predictor.prediction_length, -1)
+        return joint.mean.reshape(self.predictor.prediction_length, -1)
+
+    def _row(self, cell: Cell) -> pd.DataFrame:
+        """Return a row for each step of an observation, in the units of the data."""
+        step, target = (x.ravel() for x in np.indices(cell.impact.shape))
+        known = {"kind": cell.kind, "source_target": float(cell.target), "expected": cell.expected, "value": cell.value}
+        rows = {"step": step, "target": target, **known, "source": _step(self.before, cell.time).to_timestamp()}
+        return pd.DataFrame(rows | {"weight": np.nan, "impact": cell.impact.numpy().ravel()})
 
     def _rows(self, changes: Changes, kind: str, location: Tensor, scale: Tensor) -> pd.DataFrame:
         """Return a row for each cell and step, in transformed units."""
@@ -236,14 +258,14 @@ def _linear(predictor: StateSpacePredictor) -> AbstractForecaster:
     """Return the model in float64.
 
     Raises:
-        ValueError: If its forecast is not affine in the observations.
+        ValueError: If it is neither linear in the observations nor a mixture of such models.
     """
     net = predictor.prediction_net
     assert isinstance(net, AbstractForecaster)
-    if not isinstance(net.inference, ExactInference):
+    if not has_shares(net.inference):
         raise ValueError(
-            f"expected a model whose forecast is linear in the observations (issm, gls, deepstate), got "
-            f"{type(net).__name__}, in which shares of observations do not add up; train one of these"
+            f"expected a model whose forecast is linear in the observations (issm, gls, deepstate), or a bank or pool "
+            f"of such models, got {type(net).__name__}, in which shares of observations do not add up"
         )
     return copy.deepcopy(net).cpu().double().eval()
 
@@ -258,6 +280,13 @@ def _by_item(
             raise ValueError(f"series {item!r} is twice in the data {name}: expected an item_id for each")
         found[item] = {"item_id": item, **entry}
     return found
+
+
+def _batch_alone(predictor: StateSpacePredictor, entry: dict[str, Any]) -> dict[str, Any]:
+    """Return a batch of a series, as `predict` makes it."""
+    prepared = next(iter(predictor.input_transform(iter([entry]), is_train=False)))
+    window = cut(prepared, len(prepared["target"]), predictor.history_length, predictor.prediction_length)
+    return _exact(since_first_value(window))
 
 
 def _exact(window: dict[str, Any]) -> dict[str, Any]:

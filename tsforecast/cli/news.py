@@ -9,7 +9,7 @@ from tsforecast.cli import options, parsers, parsing, runs
 from tsforecast.cli.train import settings
 from tsforecast.data.files import replace_file
 from tsforecast.forecasting.predictor import StateSpacePredictor, load_predictor, with_prediction_length
-from tsforecast.models import AbstractForecaster
+from tsforecast.models import AbstractForecaster, ExactInference
 from tsforecast.plots.news import plot_news
 from tsforecast.plots.style import save_figure
 
@@ -56,4 +56,4 @@ def scale_of(predictor: StateSpacePredictor) -> str:
     net = predictor.prediction_net
     assert isinstance(net, AbstractForecaster)
     name = net.units.transformation
-    return "" if name == "none" else f" ({name} of the data)"
+    return f" ({name} of the data)" if isinstance(net.inference, ExactInference) and name != "none" else ""

@@ -268,9 +268,8 @@ class IrregularPredictor:
             with torch.no_grad():
                 states, _ = self.inference.smoothed(batch)
                 series = self.inference.series_of(batch)
-                found = self.net.dynamics.parts_of(  # pyright: ignore[reportCallIssue]
-                    states, series, self.inference.slice_of(batch, "past").dynamic_real
-                )
+                time_slice = self.inference.slice_of(batch, "past")
+                found = self.net.dynamics.parts_of(states, series, time_slice)  # pyright: ignore[reportCallIssue]
                 location, scale = (x[:, 0] for x in self.inference.scale_of(batch))
             for number, (name, (mean, deviation)) in enumerate(found.items()):
                 moved = mean * scale + (location if number == 0 else 0.0)

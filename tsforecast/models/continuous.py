@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tsforecast.core import Gaussian
-from tsforecast.core.continuous import DenseSDE, over_gaps, stable_drift
+from tsforecast.core.continuous import AbstractSDE, DenseSDE, over_gaps, stable_drift
 from tsforecast.models.base import AbstractForecaster
 from tsforecast.models.options import RECORDS
 from tsforecast.models.parts.bounds import at_least
@@ -21,6 +21,7 @@ from tsforecast.models.records import DataSpec, Series, TimeSlice
 from tsforecast.nn import SeriesParameters
 
 _LOWEST, _HIGHEST = -7.0, 4.0
+_RHYTHM, _LOUDEST = 3, 3.0  # harmonics of the size of the noise over a cycle; largest logarithm of it
 
 
 class TimedISSMDynamics(AbstractLinearDynamics):
@@ -50,6 +51,8 @@ class TimedISSMDynamics(AbstractLinearDynamics):
         initial = torch.cat([self.timed.initial, torch.tensor([-0.5]), torch.zeros(data.num_dynamic_real)])
         self.parameters_of_series = SeriesParameters(initial, data.num_series, data.cardinality)
         self.cycle_means = torch.nn.Parameter(torch.zeros(self.timed.num_means))
+        shape = (len(self.cycles), _RHYTHM, 2)
+        self.rhythm = torch.nn.Parameter(torch.zeros(shape)) if self.cycles else None
 
     def begin_at(self, frequency: float) -> None:
         """Let oscillations begin at a frequency, in radians in a unit of time."""
@@ -63,24 +66,41 @@ class TimedISSMDynamics(AbstractLinearDynamics):
         own, log_noise, effects = self.parameters_of_series(series.index, series.static_cat).split(self.sizes, -1)
         sde, cov = self.timed.equations(own)
         noise = (2 * log_noise.clamp(_LOWEST, _HIGHEST)).exp().unsqueeze(-1)
+        reading = None
+        if self.rhythm is not None:
+            size = self._sizes_of_noise(time_slice)
+            noise, reading = noise * size.square()[..., None, None], self._reading(sde, size).unsqueeze(-2)
         offset = (time_slice.dynamic_real * effects).sum(-1, keepdim=True) if effects.shape[-1] else None
-        system = over_gaps(sde, time_slice.time_feat[..., 0], noise, offset=offset)
+        system = over_gaps(sde, time_slice.time_feat[..., 0], noise, reading, offset)
         return LinearModel(system, self.timed.prior(cov, self.cycle_means, time_slice.time_feat[0, :, 1:]))
 
-    def parts_of(
-        self, states: Gaussian, series: Series, dynamic_real: Float[Tensor, "time series covariate"]
-    ) -> dict[str, tuple[Tensor, Tensor]]:
+    def _sizes_of_noise(self, time_slice: TimeSlice) -> Float[Tensor, "time series"]:
+        """Return how large what is not regular is at each time, by the phases of the cycles; 1 in the middle."""
+        assert self.rhythm is not None
+        order = torch.arange(1, _RHYTHM + 1, dtype=self.rhythm.dtype, device=self.rhythm.device)
+        angle = 2 * math.pi * order * time_slice.time_feat[..., 1:, None]
+        waves = torch.stack([angle.cos(), angle.sin()], -1)  # (time, series, cycle, harmonic, 2)
+        return (waves * self.rhythm).sum((-3, -2, -1)).clamp(-_LOUDEST, _LOUDEST).exp()
+
+    def _reading(self, sde: AbstractSDE, size: Float[Tensor, "time series"]) -> Float[Tensor, "time series state"]:
+        """Return with which weights an observation reads the states: those of what fades by the size of the noise."""
+        fades = self.timed.fades.to(sde.readout.device)
+        return torch.where(fades, sde.readout * size.unsqueeze(-1), sde.readout)
+
+    def parts_of(self, states: Gaussian, series: Series, time_slice: TimeSlice) -> dict[str, tuple[Tensor, Tensor]]:
         """Return mean and deviation of every component and of the covariates by name, (time, series), in scaled units.
 
         Args:
             states: Beliefs over the states.
             series: Who the series are.
-            dynamic_real: Covariates.
+            time_slice: Times and covariates.
         """
         own, _, effects = self.parameters_of_series(series.index, series.static_cat).split(self.sizes, -1)
-        found = self.timed.parts_of(states, self.timed.equations(own)[0].readout)
+        sde = self.timed.equations(own)[0]
+        reading = sde.readout if self.rhythm is None else self._reading(sde, self._sizes_of_noise(time_slice))
+        found = self.timed.parts_of(states, reading)
         if effects.shape[-1]:
-            explained = (dynamic_real * effects).sum(-1)
+            explained = (time_slice.dynamic_real * effects).sum(-1)
             found["covariates"] = explained, torch.zeros_like(explained)
         return found
 
@@ -91,7 +111,8 @@ class TimedISSMForecaster(AbstractForecaster[ExactInference]):
     Every component is a linear stochastic differential equation that is discretised exactly over each gap (Harvey 1989,
     chapter 9; Särkkä and Solin 2019), and filtered exactly. Scales and rates are those of the population plus
     deviations of each category and series. Cycles are harmonics that rotate, from where the calendar says. Covariates
-    have an effect on the observations of each series.
+    have an effect on the observations of each series. Where there are cycles, the noise and what fades have a rhythm:
+    an observation reads them by a size that depends on the phases, and is the same for all series.
 
     Args:
         data: What the estimator finds out about the data.

@@ -5,7 +5,7 @@ import math
 import re
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from tsforecast.core import Gaussian
@@ -44,6 +44,7 @@ _PARAMETERS: dict[str, dict[str, float]] = {
     "matern52": {"deviation": -0.5, "length_scale": 2.0},
     "cycle": {"change": -3.0, "prior": 0.0},
 }
+_STATIONARY = ("damped_level", "oscillation", "matern12", "matern32", "matern52")
 KINDS = tuple(name for name in _PARAMETERS if name != "cycle")
 _BOUNDS = {"rate": (-12.0, 4.0), "frequency": (-8.0, 2.0), "length_scale": (-3.0, 10.0), "prior": (-4.0, 3.0)}
 _SCALE = (-7.0, 5.0)
@@ -167,6 +168,11 @@ class TimedStructure:
     def num_means(self) -> int:
         """Return the number of coefficients of all cycles at their beginning."""
         return sum(one.size for one in self.components if one.kind == "cycle")
+
+    @property
+    def fades(self) -> Bool[Tensor, " state"]:
+        """Return which states return to zero: those of stationary components."""
+        return torch.tensor([one.kind in _STATIONARY for one in self.components for _ in range(one.size)])
 
     @property
     def initial(self) -> Float[Tensor, " parameter"]:

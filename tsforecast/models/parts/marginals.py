@@ -108,6 +108,10 @@ class Marginals:
 
     def expectation(self) -> Float[Tensor, "series horizon target"]:
         """Return the means of the distributions in the units of the data, after clipping; finite however wide."""
+        return self._clipped((self.log_weight.exp()[..., None, None] * self.component_means()).sum(1))
+
+    def component_means(self) -> Float[Tensor, "series component horizon target"]:
+        """Return the mean of each component in the units of the data, after clipping."""
         powers = {
             "none": self._linear,
             "log1p": self._log1p,
@@ -119,7 +123,7 @@ class Marginals:
         }
         parts = zip(self.mean.unbind(1), self.deviation.unbind(1), self.transformations, strict=True)
         means = torch.stack([powers[name](mean, deviation) for mean, deviation, name in parts], 1)
-        return self._clipped((self.log_weight.exp()[..., None, None] * means * self.size.unsqueeze(2)).sum(1))
+        return means * self.size.unsqueeze(2)
 
     def of(self, series: slice) -> "Marginals":
         """Return the distributions of some of the series, in tensors of their own."""
