@@ -1,12 +1,12 @@
 """Models in continuous time beside a regular grid with missing values, a Gaussian process, and GRU-D.
 
-    python runs/irregular.py --data FOLDER          # five minutes on one core; FOLDER has solar/ and nab/
+    python runs/irregular.py --data FOLDER          # ten minutes on one core; FOLDER has solar/ and nab/
     python runs/irregular.py --draw                 # results/irregular.png, docs/images/irregular.png
 
-Data: power of four photovoltaic sites, whose times are irregular by themselves; two series of the Numenta benchmark and
-eight damped pendulums, of whose regular observations some are kept at random (10, 30, 50 %). Two questions: values
-between observations that were left out (interpolation), and all that comes in the time after the last one
-(extrapolation). CRPS is the quantile loss over tenths by the mean absolute value; MSE is that of the median, by the
+Data: power of four photovoltaic sites, whose times are irregular by themselves; three series of the Numenta benchmark,
+two of them of sensors, and eight damped pendulums. Of regular observations some are kept at random (10, 30, 50 %). Two
+questions: values between observations that were left out (interpolation), and all that comes in the time after the last
+one (extrapolation). CRPS is the quantile loss over tenths by the mean absolute value; MSE is that of the median, by the
 variance of what was asked. One line of results/irregular.csv for each finished run; those which are there are not run
 again.
 """
@@ -148,6 +148,7 @@ DATA: dict[str, tuple[Callable[[pathlib.Path, float], Problem], tuple[float, ...
     "pendulum": (pendulum, (0.1, 0.3, 0.5)),
     "nyc_taxi": (nab("nyc_taxi", 30), (0.1, 0.3, 0.5)),
     "ambient_temperature": (nab("ambient_temperature_system_failure", 60), (0.1, 0.3, 0.5)),
+    "machine_temperature": (nab("machine_temperature_system_failure", 5), (0.1, 0.3, 0.5)),
 }
 
 Answers = dict[str, dict[str, NDArray[np.float64]]]  # by question and item, quantiles (level, time)

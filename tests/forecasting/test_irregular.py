@@ -111,7 +111,7 @@ def test_noise_has_the_rhythm_of_the_day():
             for k in range(3)
         )
     )
-    cycle = np.exp(-8.0) + 1002 * np.exp(-14.0)  # at most: the least prior variance, and least changes
+    cycle = np.exp(-8.0) + 1010 * np.exp(-14.0)  # at most: the least prior variance, and least changes of all days
     least = size**2 * (deviation**2 + noise**2)
     one, two = together.quantiles([0.8413447460685429, 0.9772498680518208])[..., 0]  # above 0, where they are cut
     spread = two - one
