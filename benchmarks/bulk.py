@@ -97,7 +97,7 @@ def run(*arguments: object) -> dict[str, Any]:
             peak = max(peak, sum(mib for *_, mib in seen))
             used |= {number: cpu for number, cpu, _ in seen}
             loads.append(int(pathlib.Path("/proc/loadavg").read_text().split()[3].split("/")[0]) - 1)
-            time.sleep(0.1)
+            time.sleep(0.5)
         if process.returncode:
             said.seek(0)
             raise SystemExit(f"{shlex.join(command[3:])}: {said.read()[-2000:]}")

@@ -10,9 +10,9 @@ were filtered are repeated under other names. Phases:
 - `store`: micro-batches of 1000 observations, by rules, log, flush and update, without HTTP; `store, computing`
   without log and flush, by CPU time;
 - `http`: requests of 1000 observations from another process, four at a time, to `tsforecast live serve`;
-- `update and forecast`: an observation, and when it is acknowledged a forecast of 7 days with 3 quantiles, 50 and 200
-  such pairs a second at fixed times. The latency is that of both, from the time at which a pair should have begun.
-  `update` and `forecast` are the parts, and `flush` is that of the disk alone;
+- `update with forecast`: an observation that is answered by a forecast of 7 days with 3 quantiles, 50 and 200 a second
+  at fixed times. The latency is from the time at which a request should have begun. `flush` is that of the disk alone;
+- `update and forecast`: the same by two requests, of which `update` and `forecast` are the latencies;
 - `computing, one`: an update and a forecast of one series without log and HTTP, by CPU time;
 - `memory`: what beliefs take, by the size of the arrays and by the growth of the process with the names.
 
@@ -23,6 +23,7 @@ results/live.csv.
 import argparse
 import asyncio
 import contextlib
+import itertools
 import json
 import os
 import pathlib
@@ -43,6 +44,7 @@ import torch
 from measure import _resident, hardware
 
 from tsforecast import StateSpaceEstimator, StateSpacePredictor
+from tsforecast.cli.runs import commit
 from tsforecast.data.buckets import folder_checksum
 from tsforecast.forecasting.beliefs import join
 from tsforecast.forecasting.predictor import load_predictor, save_predictor
@@ -54,7 +56,7 @@ from tsforecast.live.store import PREDICTOR, Description, finish, new_identity, 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BATCH, STEPS, FILTERED, WARM_UP = 1000, 120, 1000, 14
 KEY = ("hardware", "folder", "series", "phase")
-COLUMNS = ("rate", "p50_ms", "p99_ms", "cpu_ms", "mib", "load", "versions", "command")
+COLUMNS = ("rate", "p50_ms", "p99_ms", "cpu_ms", "mib", "load", "versions", "commit", "command")
 COMMAND = "import sys; from tsforecast.cli import main; sys.exit(main(sys.argv[1:]))"
 
 
@@ -227,10 +229,10 @@ class Client:
         return found
 
 
-def body_of(items: list[str], times: list[str], values: list[float]) -> bytes:
+def body_of(items: list[str], times: list[str], values: list[float], **more: Any) -> bytes:
     """A request of observations."""
     found = [{"item": i, "time": t, "value": v} for i, t, v in zip(items, times, values, strict=True)]
-    return json.dumps({"observations": found}).encode()
+    return json.dumps({"observations": found, **more}).encode()
 
 
 def names_and_times(path: pathlib.Path, count: int) -> tuple[list[str], list[tuple[str, ...]]]:
@@ -274,41 +276,48 @@ def measure_http(path: pathlib.Path, count: int) -> dict[str, Any]:
     return {"phase": "http", "rate": rate, **percentiles(seconds), "cpu_ms": f"{used / len(seconds) * 1e3:.2f}"}
 
 
-async def pairs(port: int, jobs: list[tuple[bytes, str]], rate: float, together: int) -> dict[str, list[float]]:
-    """Seconds of updates and forecasts that begin at fixed times."""
-    seconds: dict[str, list[float]] = {"update": [], "forecast": [], "update and forecast": []}
+async def pairs(port: int, jobs: list[tuple[bytes, str | None]], rate: float, together: int) -> dict[str, list[float]]:
+    """Seconds of updates and forecasts that begin at fixed times; by one request where there is no path of another."""
+    seconds: dict[str, list[float]] = {}
     free: asyncio.Queue[Client] = asyncio.Queue()
     async with contextlib.AsyncExitStack() as stack:
         for _ in range(together):
             free.put_nowait(await stack.enter_async_context(Client(port)))
         begin = time.perf_counter() + 0.1
 
-        async def one(number: int, body: bytes, path: str) -> None:
+        async def one(number: int, body: bytes, path: str | None) -> None:
             due = begin + number / rate
             await asyncio.sleep(due - time.perf_counter())
             client = await free.get()
             start = time.perf_counter()
             await client.ask("POST", "/observations", body)
             between = time.perf_counter()
-            await client.ask("GET", path)
-            end = time.perf_counter()
+            found = {"update with forecast": between - due}
+            if path is not None:
+                await client.ask("GET", path)
+                end = time.perf_counter()
+                found = {"update": between - start, "forecast": end - between, "update and forecast": end - due}
             free.put_nowait(client)
-            for name, value in (("update", between - start), ("forecast", end - between)):
-                seconds[name].append(value)
-            seconds["update and forecast"].append(end - due)
+            for name, value in found.items():
+                seconds.setdefault(name, []).append(value)
 
         await asyncio.gather(*(one(k, *job) for k, job in enumerate(jobs)))
     return seconds
 
 
-def measure_latency(path: pathlib.Path, rate: float, span: float) -> Iterator[dict[str, Any]]:
-    """One update with a forecast, so many a second."""
+def measure_latency(path: pathlib.Path, rate: float, span: float, requests: int) -> Iterator[dict[str, Any]]:
+    """One update with a forecast, by one or two requests, so many a second."""
     names, times = names_and_times(path, 1)
     count = min(int(rate * span), len(names))
     order = np.random.default_rng(2).permutation(len(names))[:count].tolist()
+    more = {"forecast": {}} if requests == 1 else {}
     jobs = [
-        (body_of([names[r]], list(times[r]), [101.0]), f"/forecasts?item={names[r].replace(' ', '%20')}") for r in order
-    ]  # fmt: skip
+        (
+            body_of([names[r]], list(times[r]), [101.0], **more),
+            None if more else f"/forecasts?item={names[r].replace(' ', '%20')}",
+        )
+        for r in order
+    ]
     warm, jobs = jobs[:100], jobs[100:]
     with serving(path) as (port, process):
         asyncio.run(pairs(port, warm, rate, 32))
@@ -317,7 +326,7 @@ def measure_latency(path: pathlib.Path, rate: float, span: float) -> Iterator[di
         wall, used = time.perf_counter() - start, cpu_of(process) - cpu
     for name, seconds in found.items():
         row = {"phase": f"{name}, {rate:g}/s", "rate": round(len(jobs) / wall), **percentiles(seconds)}
-        yield row | ({"cpu_ms": f"{used / len(jobs) * 1e3:.2f}"} if name == "update and forecast" else {})
+        yield row | ({"cpu_ms": f"{used / len(jobs) * 1e3:.2f}"} if "update " in name else {})
 
 
 def measure_memory(path: pathlib.Path) -> Iterator[dict[str, Any]]:
@@ -356,11 +365,12 @@ def main() -> None:
     torch.set_num_threads(1)
     command = shlex.join(["python", "benchmarks/live.py", *sys.argv[1:]])
     versions = f"torch {torch.__version__}; python {platform.python_version()}"
+    facts = {"hardware": hardware("cpu"), "versions": versions, "commit": commit(), "command": command}
     found = []
 
     def keep(row: dict[str, Any], series: int) -> None:
-        common = {"hardware": hardware("cpu"), "folder": str(options.folder), "series": series, "versions": versions}
-        found.append(common | {"load": f"{os.getloadavg()[0]:.1f}", "command": command} | row)
+        common = facts | {"folder": str(options.folder), "series": series}
+        found.append(common | {"load": f"{os.getloadavg()[0]:.1f}"} | row)
         print(" ".join(f"{name}={value}" for name, value in row.items()), flush=True)
 
     with tempfile.TemporaryDirectory(dir=options.folder) as scratch:
@@ -373,8 +383,8 @@ def main() -> None:
             keep(measure_one(path, 320), options.series)
         if options.series:
             keep(measure_http(path, options.batches), options.series)
-            for rate in options.rates:
-                for row in measure_latency(path, rate, options.seconds):
+            for rate, requests in itertools.product(options.rates, (1, 2)):
+                for row in measure_latency(path, rate, options.seconds, requests):
                     keep(row, options.series)
         if options.memory:
             make_store(path.with_name("large"), options.memory)

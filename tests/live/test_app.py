@@ -72,6 +72,26 @@ def test_observations_move_a_series_and_its_forecasts(client):
     assert client.get("/items/s0").json()["sequence"] == 3
 
 
+def test_observations_are_answered_by_forecasts_where_these_are_wanted(tmp_path):
+    """By those of another request, of the series that there are; where the wish is wrong, nothing is applied."""
+    store = open_store(make_store(tmp_path), max_items=7, max_gap=50)
+    with store as opened, TestClient(make_app(Owner(opened)), base_url="http://localhost") as client:
+        time = next_time(client, "s0")
+        rows = [row("s0", time, 9.0), row("s1", "2030-01-01"), row("s0", next_time_after(time), 8.0)]
+        rows += [row(f"new {k}", "2030-01-01") for k in range(5)]
+        body = {"observations": rows, "forecast": {"steps": 2}}
+        assert client.post("/observations", json={**body, "forecast": {"steps": HORIZON + 1}}).status_code == 422
+        answer = client.post("/observations", json=body).json()
+        assert answer["counts"] == {"applied": 4, "gap": 1, "full": 3}
+        assert [one["item"] for one in answer["forecasts"]] == ["s0", "s1", "new 0", "new 1"]
+        alone = client.get("/forecasts", params={"item": ["s0", "s1"], "steps": 2}).json()["forecasts"]
+        for one, other in zip(answer["forecasts"], alone, strict=False):
+            assert one["times"] == other["times"]
+            np.testing.assert_allclose(one["quantiles"]["0.9"], other["quantiles"]["0.9"], rtol=1e-5)
+        body = {"observations": rows[-1:], "forecast": {}}
+        assert client.post("/observations", json=body).json()["forecasts"] == []
+
+
 def next_time_after(time):
     return str(np.datetime64(time) + np.timedelta64(1, "D"))
 

@@ -22,7 +22,8 @@ class BatchMarginals:
     """
 
     def __init__(self, marginals: Marginals, exponents: NDArray[np.int64]) -> None:
-        self.marginals = map_tensors(lambda x: x.cpu(), marginals)
+        on_cpu = marginals.mean.device.type == "cpu"  # to ask each tensor takes as long as a quantile
+        self.marginals = marginals if on_cpu else map_tensors(lambda x: x.cpu(), marginals)
         self.exponents = exponents
         self._quantiles: dict[tuple[float, ...], NDArray[np.float64]] = {}
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Annotated, Any
 
@@ -15,9 +15,9 @@ from fastapi.responses import PlainTextResponse
 
 from tsforecast.data.quantiles import check_levels
 from tsforecast.live.metrics import CONTENT_TYPE, Metrics
-from tsforecast.live.owner import BusyError, Owner, Wanted
+from tsforecast.live.owner import BusyError, Found, Owner, Wanted
 from tsforecast.live.rows import NO_SEQUENCE
-from tsforecast.live.rules import REFUSED
+from tsforecast.live.rules import NEVER, REFUSED
 from tsforecast.live.store import Store, StoreError, counts
 from tsforecast.live.wire import (
     MOST_LETTERS,
@@ -75,7 +75,7 @@ def make_app(owner: Owner, sizes: Sizes = Sizes(), metrics: Metrics | None = Non
 
     @app.post("/observations", response_model=Observed)
     async def observe(batch: ObservationBatch) -> Response:
-        """Add new values; answered once they are on the disk."""
+        """Add new values, and return forecasts from behind them if wanted; answered once they are on the disk."""
         given = batch["observations"]
         if len(given) > sizes.observations:
             raise HTTPException(413, f"expected at most {sizes.observations} observations, got {len(given)}")
@@ -85,9 +85,21 @@ def make_app(owner: Owner, sizes: Sizes = Sizes(), metrics: Metrics | None = Non
             observations = observations_of(engine, given)
         except ValueError as error:
             raise HTTPException(422, str(error)) from error
-        outcomes = await asyncio.wrap_future(owner.observe(observations))
+        wanted = None
+        if "forecast" in batch:
+            wanted = service.wanted_of({"items": list(dict.fromkeys(observations.items)), **batch["forecast"]})
+        waiting = owner.observe(observations)
+        ahead = None if wanted is None else owner.forecast(wanted)  # the owner takes both at once
+        outcomes = await asyncio.wrap_future(waiting)
         refused = [{"place": k, "reason": REFUSED[name]} for k, name in enumerate(outcomes) if name in REFUSED]
-        return _json({"counts": counts(outcomes), "refused": refused})
+        answer: dict[str, Any] = {"counts": counts(outcomes), "refused": refused}
+        if wanted is not None and ahead is not None:
+            known = {item for item, outcome in zip(observations.items, outcomes, strict=True) if outcome not in NEVER}
+            if len(known) < len(wanted.items):
+                wanted = replace(wanted, items=[item for item in wanted.items if item in known])
+                ahead = owner.forecast(wanted)
+            answer["forecasts"] = service.shown(wanted, await asyncio.wrap_future(ahead)) if wanted.items else []
+        return _json(answer)
 
     @app.get("/forecasts", response_model=Forecasts)
     async def forecast_some(
@@ -141,6 +153,18 @@ class _Service:
     sizes: Sizes
 
     async def forecasts(self, request: ForecastRequest) -> Response:
+        wanted = self.wanted_of(request)
+        try:
+            found = await asyncio.wrap_future(self.owner.forecast(wanted))
+            shown = self.shown(wanted, found, request.get("paths", 0))
+        except KeyError as error:
+            raise HTTPException(404, "there is no such series among the items") from error
+        except ValueError as error:
+            raise HTTPException(422, str(error)) from error
+        return _json({"freq": self.owner.store.engine.calendar.freq, "forecasts": shown})
+
+    def wanted_of(self, request: ForecastRequest) -> Wanted:
+        """Return what a request asks for; an HTTPException says what is wrong with it."""
         engine, items = self.owner.store.engine, request["items"]
         steps = request.get("steps", engine.horizon)
         if len(items) > self.sizes.items:
@@ -156,20 +180,24 @@ class _Service:
                 raise HTTPException(413, f"expected an answer of at most {self.sizes.cells} numbers, got {cells}")
             future = future_of(engine, items, steps, request["known"]) if "known" in request else None
             inputs = inputs_of(engine, items, steps, request.get("covariates", {}))
-            wanted = Wanted(items, steps, levels, drawn, future, inputs)
-            found = await asyncio.wrap_future(self.owner.forecast(wanted))
-            times = {start: engine.calendar.stamps(start, steps) for start in {one.start for one in found}}
-        except KeyError as error:
-            raise HTTPException(404, "there is no such series among the items") from error
         except ValueError as error:
             raise HTTPException(422, str(error)) from error
-        names = [f"{level:g}" for level in levels]
+        return Wanted(items, steps, levels, drawn, future, inputs)
+
+    def shown(self, wanted: Wanted, found: list[Found], paths: int = 0) -> list[dict[str, Any]]:
+        """Return forecasts as they are answered.
+
+        Raises:
+            ValueError: If they reach beyond the year 2261.
+        """
+        calendar, names = self.owner.store.engine.calendar, [f"{level:g}" for level in wanted.levels]
+        times = {start: calendar.stamps(start, wanted.steps) for start in {one.start for one in found}}
         answers = []
-        for item, one in zip(items, found, strict=True):
+        for item, one in zip(wanted.items, found, strict=True):
             quantiles = dict(zip(names, one.quantiles, strict=True))
             answer = {"item": item, "times": times[one.start], "mean": one.mean, "quantiles": quantiles}
             answers.append(answer | {"paths": one.paths[:paths]} if paths and one.paths is not None else answer)
-        return _json({"freq": engine.calendar.freq, "forecasts": answers})
+        return answers
 
 
 @lru_cache(maxsize=1000)

@@ -31,6 +31,7 @@ REFUSED = {
     "unknown": "the model has static numbers, which a series has from the history that the store began with",
     "covariates": "steps before it were left out; give them with their covariates and a value of null",
 }
+NEVER = ("full", "unknown")  # of items that have no series
 OUTCOMES = (APPLIED, REPEATED, LATE, *REFUSED)
 
 

@@ -36,20 +36,28 @@ class Observation(TypedDict):
     covariates: NotRequired[Annotated[list[Number], Field(description="of this period, in a model with covariates")]]
 
 
+class ForecastShape(TypedDict):
+    """What a forecast has."""
+
+    __pydantic_config__ = _EXACT  # pyright: ignore
+    quantiles: NotRequired[Annotated[list[Number], Field(min_length=1, max_length=99)]]
+    steps: NotRequired[Annotated[int, Field(ge=1, description="at most the prediction length, which is the default")]]
+
+
 class ObservationBatch(TypedDict):
     """New values of many series."""
 
     __pydantic_config__ = _EXACT  # pyright: ignore
     observations: list[Observation]
+    forecast: NotRequired[
+        Annotated[ForecastShape, Field(description="forecasts of the series, each once, from behind their new values")]
+    ]
 
 
-class ForecastRequest(TypedDict):
+class ForecastRequest(ForecastShape):
     """Which forecasts are wanted."""
 
-    __pydantic_config__ = _EXACT  # pyright: ignore
     items: Annotated[list[Name], Field(min_length=1)]
-    quantiles: NotRequired[Annotated[list[Number], Field(min_length=1, max_length=99)]]
-    steps: NotRequired[Annotated[int, Field(ge=1, description="at most the prediction length, which is the default")]]
     paths: NotRequired[Annotated[int, Field(ge=0, le=1000, description="joint sample paths")]]
     known: NotRequired[
         Annotated[dict[Name, list[Value]], Field(description="what-if: future values taken as given, null where free")]
@@ -57,13 +65,6 @@ class ForecastRequest(TypedDict):
     covariates: NotRequired[
         Annotated[dict[Name, list[list[Number]]], Field(description="of each step, in a model with covariates")]
     ]
-
-
-class Observed(TypedDict):
-    """What became of observations."""
-
-    counts: Annotated[dict[str, int], Field(description="observations by outcome: applied, repeated, late, ..")]
-    refused: Annotated[list[dict[str, Any]], Field(description="place in the batch, and reason")]
 
 
 class Forecast(TypedDict):
@@ -81,6 +82,14 @@ class Forecasts(TypedDict):
 
     freq: str
     forecasts: list[Forecast]
+
+
+class Observed(TypedDict):
+    """What became of observations."""
+
+    counts: Annotated[dict[str, int], Field(description="observations by outcome: applied, repeated, late, ..")]
+    refused: Annotated[list[dict[str, Any]], Field(description="place in the batch, and reason")]
+    forecasts: NotRequired[Annotated[list[Forecast], Field(description="of the series that are known")]]
 
 
 class Item(TypedDict):
