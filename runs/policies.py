@@ -1,8 +1,8 @@
 """Policies by Stein gradients in environments of gymnasium, a line for each finished run: results/policies.csv.
 
     python runs/policies.py                                     # CartPole-v1, ten seeds of all agents
-    python runs/policies.py --envs Pendulum-v1 --particles 8    # its actions are numbers: Gaussian policies
-    python runs/policies.py --envs Acrobot-v1 --particles 8 --horizon 500 --iterations 30
+    python runs/policies.py --envs Pendulum-v1 --particles 4    # its actions are numbers: Gaussian policies
+    python runs/policies.py --envs Acrobot-v1 --particles 4 --horizon 500 --iterations 20
     python runs/policies.py --summary                           # means and standard errors, as in docs/particles.md
     python runs/policies.py --draw                              # docs/images/policies.png
 
@@ -57,11 +57,17 @@ def run(config: PolicyConfig, iterations: int) -> dict[str, float]:
     }
 
 
+def read(table: pathlib.Path) -> pd.DataFrame:
+    """Return the rows; `played` is the number of episodes of an iteration, of all policies together."""
+    frame = pd.read_csv(table)
+    return frame.assign(played=frame["particles"] * frame["episodes"])
+
+
 def summary(table: pathlib.Path) -> str:
     """Return means and standard errors over seeds."""
-    key = ["env", "gradient", "agent"]
+    key = ["env", "gradient", "played", "agent"]
     lines = []
-    for names, rows in pd.read_csv(table).groupby(key, sort=False):
+    for names, rows in read(table).groupby(key, sort=False):
         scores = [rows[column].to_numpy() for column in ("returned", "best", "over_all")]
         cells = [
             f"{x.mean():.0f} ± {x.std(ddof=1) / len(x) ** 0.5:.0f}" if len(x) > 1 else f"{x[0]:.0f}" for x in scores
@@ -72,22 +78,25 @@ def summary(table: pathlib.Path) -> str:
 
 
 def draw(table: pathlib.Path, target: pathlib.Path) -> None:
-    """Draws the mean return over all iterations of each run, and the mean of its agent: a row for each environment."""
-    frame = pd.read_csv(table)
-    envs, gradients = list(dict.fromkeys(frame["env"])), list(dict.fromkeys(frame["gradient"]))
-    figure = Figure(figsize=(3.8 * len(gradients), 2.7 * len(envs)), layout="constrained")
-    axes = figure.subplots(len(envs), len(gradients), squeeze=False, sharey="row")
-    for (env, gradient), axis in zip(itertools.product(envs, gradients), axes.flat, strict=True):
-        rows = frame.loc[(frame["env"] == env) & (frame["gradient"] == gradient)]
+    """Draws the mean return over all iterations of each run, and the mean of its agent: a panel for each experiment."""
+    panels = list(read(table).groupby(["env", "gradient", "played"], sort=False))
+    columns = min(len(panels), 3)
+    figure = Figure(figsize=(3.8 * columns, 2.8 * -(-len(panels) // columns)), layout="constrained")
+    axes = figure.subplots(-(-len(panels) // columns), columns, squeeze=False)
+    for (names, rows), axis in zip(panels, axes.flat, strict=False):
         agents = [agent for agent in POLICIES if agent in set(rows["agent"])]
         for place, agent in enumerate(agents):
             found = rows.loc[rows["agent"] == agent, "over_all"].to_numpy()
-            axis.plot([place] * len(found), found, "o", color=COLOURS[place], markersize=5, alpha=0.6)
-            axis.hlines(found.mean(), place - 0.25, place + 0.25, color=COLOURS[place], linewidth=2)
+            colour = COLOURS[list(POLICIES).index(agent)]
+            axis.plot([place] * len(found), found, "o", color=colour, markersize=5, alpha=0.6)
+            axis.hlines(found.mean(), place - 0.25, place + 0.25, color=colour, linewidth=2)
         axis.set_xticks(range(len(agents)), agents)
-        axis.set_title(f"{env}, {gradient}", loc="left", fontsize=10)
+        env, gradient, played = names if isinstance(names, tuple) else (names, "", "")
+        axis.set_title(f"{env}, {gradient}, {played} episodes", loc="left", fontsize=10)
         axis.set_xlim(-0.6, len(agents) - 0.4)
         style_axis(axis)
+    for axis in axes.flat[len(panels) :]:
+        axis.set_visible(False)
     for axis in axes[:, 0]:
         axis.set_ylabel("return, mean of all iterations")
     target.parent.mkdir(parents=True, exist_ok=True)

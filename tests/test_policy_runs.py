@@ -30,7 +30,7 @@ def test_a_table_of_policies_goes_on_where_it_stopped(monkeypatch, tmp_path, cap
     assert [row["seed"] for row in both] == ["0", "0", "1", "1"]
     call("--summary")
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split("|")[3].strip() for line in lines] == ["svgd", "joint"]
+    assert [[x.strip() for x in line.split("|")[3:5]] for line in lines] == [["64", "svgd"], ["64", "joint"]]
     assert lines[0].split("|")[-2].strip() == "2"
     call("--draw", "--image", str(tmp_path / "images" / "policies.png"))
     assert (tmp_path / "images" / "policies.png").stat().st_size > 5000
