@@ -8,6 +8,7 @@ is run once and the process' high-water mark read.
 import argparse
 import importlib.metadata
 import json
+import os
 import platform
 import time
 from collections.abc import Callable
@@ -18,6 +19,7 @@ import torch
 from measure import _resident, hardware
 from torch import Tensor
 
+from tsforecast.core.kernels import building
 from tsforecast.models import MODELS, Batch
 from tsforecast.models import make_model as build
 
@@ -92,6 +94,12 @@ def make_ours(job: dict[str, Any]) -> Functions:
     return _modes(model, lambda: model.loss(batch), lambda: model.forecast(belief, batch, PATHS))
 
 
+def make_by_torch(job: dict[str, Any]) -> Functions:
+    """The library without its compiled steps."""
+    assert os.environ[building.SWITCH] == "0"
+    return make_ours(job)
+
+
 def make_textbook(job: dict[str, Any]) -> Functions:
     """The same by the textbook form, with parameters of its own that have the same values."""
     model, batch = make_model(job), make_batch(job)
@@ -138,6 +146,7 @@ def make_deepar(job: dict[str, Any]) -> Functions:
 # Name -> (function, distributions whose versions are written down).
 CONTENDERS: dict[str, tuple[Callable[[dict[str, Any]], Functions], tuple[str, ...]]] = {
     "tsforecast": (make_ours, ("tsforecast", "torch")),
+    "tsforecast-torch": (make_by_torch, ("tsforecast", "torch")),
     "textbook": (make_textbook, ("torch",)),
     "deepar": (make_deepar, ("gluonts", "torch")),
 }
@@ -198,7 +207,7 @@ def measure_time(job: dict[str, Any]) -> dict[str, Any]:
     """Seconds of every round for each mode, of the contender and of those beside it."""
     cpu = job["device"] == "cpu"
     errors = {}
-    if job["contender"] in ("tsforecast", "textbook"):
+    if job["contender"] != "deepar":
         errors = check({**job, "series": min(job["series"], CHECKED_SERIES)})
         if not all(error <= TOLERANCES[mode] for mode, error in errors.items()):
             return {"status": "wrong", "errors": errors}
@@ -241,6 +250,9 @@ def main() -> None:
     parser.add_argument("job", type=json.loads, help="what to measure, as JSON")
     job = parser.parse_args().job
     torch.set_num_threads(job["threads"])
+    if job["contender"] == "tsforecast-torch":
+        os.environ[building.SWITCH] = "0"
+    building.build()
     result = (measure_time if job["what"] == "time" else measure_memory)(job)
     found = [f"{name} {importlib.metadata.version(name)}" for name in CONTENDERS[job["contender"]][1]]
     result["versions"] = "; ".join([*found, f"python {platform.python_version()}"])

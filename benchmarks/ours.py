@@ -6,13 +6,14 @@ from contender import Contender, from_torch, to_tensors
 from problems import Problem
 from torch import Tensor
 
-from tsforecast.core import Gaussian, LinearGaussian, LinearSystem
+from tsforecast.core import Gaussian, LinearGaussian, LinearSystem, kernels
 from tsforecast.core.components import Level, Season
 from tsforecast.core.structural import ISSM
 
 
 def make_ours(problem: Problem, dtype: torch.dtype, device: str) -> Contender:
     """`log_likelihood` of the core's systems, which take a transition before each observation."""
+    kernels.build()
     tensors = to_tensors(problem, dtype, device)
     values = tensors["y"].transpose(0, 1).contiguous()
     observed = tensors["observed"].transpose(0, 1).contiguous() if "observed" in tensors else None

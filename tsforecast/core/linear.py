@@ -8,6 +8,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from tsforecast.core.gaussian import Gaussian, register_record
+from tsforecast.core.kernels import steps as kernels
+from tsforecast.core.kernels.calls import serves
 from tsforecast.core.linalg import (
     LOG_2PI,
     add_diagonal,
@@ -20,6 +22,8 @@ from tsforecast.core.linalg import (
     symmetrise,
     whiten,
 )
+
+_PREDICTED = "the predictive covariance of an observation"
 
 
 class AbstractLinearGaussian(abc.ABC):
@@ -83,23 +87,21 @@ class LinearGaussian(AbstractLinearGaussian):
 
     def marginal(self, prior: Gaussian) -> Gaussian:
         """Return p(b) = N(matrix m + offset, matrix V matrix' + noise)."""
-        cov = self.matrix @ prior.cov @ self.matrix.mT + self.noise
-        return Gaussian(matvec(self.matrix, prior.mean) + self.offset, symmetrise(cov))
+        mean, _, cov = _push(self.matrix, prior, self.offset, self.noise, with_cross=False)
+        return Gaussian(mean, cov)
 
     def posterior(
         self, prior: Gaussian, value: Float[Tensor, "*#batch out"], observed: Bool[Tensor, "*#batch out"] | None = None
     ) -> tuple[Gaussian, Float[Tensor, "*batch"]]:
         """Return p(a | b = value) and log p(value); see `condition`."""
-        cross = self.matrix @ prior.cov
-        among = cross @ self.matrix.mT + self.noise
-        return condition(prior, value - matvec(self.matrix, prior.mean) - self.offset, cross, among, observed)
+        mean, cross, among = self.joint(prior)
+        return condition(prior, value - mean, cross, among, observed)
 
     def joint(
         self, prior: Gaussian
     ) -> tuple[Float[Tensor, "*#batch out"], Float[Tensor, "*#batch out in"], Float[Tensor, "*#batch out out"]]:
         """Return the mean of b, Cov(b, a), and the covariance of b."""
-        cross = self.matrix @ prior.cov
-        return matvec(self.matrix, prior.mean) + self.offset, cross, cross @ self.matrix.mT + self.noise
+        return _push(self.matrix, prior, self.offset, self.noise)
 
     def sample(
         self, value: Float[Tensor, "*#batch in"], generator: torch.Generator | None = None
@@ -132,20 +134,21 @@ class DiagonalLinearGaussian(AbstractLinearGaussian):
 
     def marginal(self, prior: Gaussian) -> Gaussian:
         """Return p(b) = N(matrix m + offset, matrix V matrix' + diag(variance))."""
-        cov = add_diagonal(symmetrise(self.matrix @ prior.cov @ self.matrix.mT), self.variance, in_place=True)
-        return Gaussian(matvec(self.matrix, prior.mean) + self.offset, cov)
+        mean, _, cov = _push(self.matrix, prior, self.offset, self.variance, with_cross=False, diagonal=True)
+        return Gaussian(mean, cov)
 
     def posterior(
         self, prior: Gaussian, value: Float[Tensor, "*#batch out"], observed: Bool[Tensor, "*#batch out"] | None = None
     ) -> tuple[Gaussian, Float[Tensor, "*batch"]]:
         """Return the posterior of the same conditional by its matrices."""
-        return self.dense().posterior(prior, value, observed)
+        mean, cross, among = self.joint(prior)
+        return condition(prior, value - mean, cross, among, observed)
 
     def joint(
         self, prior: Gaussian
     ) -> tuple[Float[Tensor, "*#batch out"], Float[Tensor, "*#batch out in"], Float[Tensor, "*#batch out out"]]:
         """Return what the same conditional by its matrices does."""
-        return self.dense().joint(prior)
+        return _push(self.matrix, prior, self.offset, self.variance, diagonal=True)
 
     def sample(
         self, value: Float[Tensor, "*#batch in"], generator: torch.Generator | None = None
@@ -169,6 +172,37 @@ def with_noise(
     return mean + deviation * torch.randn(mean.shape, generator=generator, dtype=mean.dtype, device=mean.device)
 
 
+def _push(
+    matrix: Tensor, prior: Gaussian, offset: Tensor, noise: Tensor, with_cross: bool = True, diagonal: bool = False
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return mean, Cov(b, a) and covariance of b = matrix a + offset + noise.
+
+    Args:
+        matrix: Of the conditional.
+        prior: Over `a`.
+        offset: Of the conditional.
+        noise: Covariance or variances.
+        with_cross: Whether Cov(b, a) is used; if not, the covariance of b is symmetric to the last bit.
+        diagonal: Whether the noise is given by its variances.
+    """
+
+    def by_torch(matrix: Tensor, cov: Tensor, mean: Tensor, offset: Tensor, noise: Tensor) -> tuple[Tensor, ...]:
+        cross = matrix @ cov
+        among = cross @ matrix.mT
+        if with_cross:
+            among = among + (torch.diag_embed(noise) if diagonal else noise)
+        else:
+            among = add_diagonal(symmetrise(among), noise, in_place=True) if diagonal else symmetrise(among + noise)
+        return matvec(matrix, mean) + offset, cross, among
+
+    tensors = matrix, prior.cov, prior.mean, offset, noise
+    count = matrix.shape[:-2].numel()
+    if count == prior.cov.shape[:-2].numel() and serves(count, matrix.shape[-2:], *tensors):
+        return kernels.push(by_torch, *tensors, with_cross=with_cross, diagonal=diagonal)
+    mean, cross, among = by_torch(*tensors)
+    return mean, cross, among
+
+
 def condition(
     prior: Gaussian,
     residual: Float[Tensor, "*#batch out"],
@@ -188,21 +222,35 @@ def condition(
     Raises:
         NotPositiveDefiniteError: If the covariance of b is singular.
     """
+    tensors = prior.mean, prior.cov, residual, cross, among, observed
+    count = among.shape[:-2].numel()
+    if count == prior.cov.shape[:-2].numel() and serves(count, cross.shape[-2:], *tensors):
+        mean, cov, log_prob, failed = kernels.condition(_condition, *tensors)
+        check_factor(failed, ("series",), _PREDICTED)
+        return Gaussian(mean, cov), log_prob
+    mean, cov, log_prob = _condition(*tensors)
+    return Gaussian(mean, cov), log_prob
+
+
+def _condition(
+    mean: Tensor, cov: Tensor, residual: Tensor, cross: Tensor, among: Tensor, observed: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return what `condition` does, by torch's operations."""
     count: Tensor | int = residual.shape[-1]
     if observed is not None:
         residual = torch.where(observed, residual, 0.0)
         cross, among = mask_rows(cross, among, observed)
         count = observed.to(residual.dtype).sum(-1)
-    factor = cholesky(among, "the predictive covariance of an observation")
+    factor = cholesky(among, _PREDICTED)
     gain = whiten(factor, cross)
     white = solve_lower(factor, residual)
     log_diag = factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
     log_prob = -0.5 * (white.square().sum(-1) + count * LOG_2PI) - log_diag
-    if gain.ndim == prior.cov.ndim == 2:  # large covariances are read and written once
-        cov = torch.addmm(prior.cov, gain.mT, gain, alpha=-1)
+    if gain.ndim == cov.ndim == 2:  # large covariances are read and written once
+        cov = torch.addmm(cov, gain.mT, gain, alpha=-1)
     else:
-        cov = prior.cov - gain.mT @ gain
-    return Gaussian(prior.mean + matvec(gain.mT, white), cov), log_prob
+        cov = cov - gain.mT @ gain
+    return mean + matvec(gain.mT, white), cov, log_prob
 
 
 def condition_scalar(

@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from tsforecast.core.gaussian import Gaussian, map_tensors, register_record, unbind
+from tsforecast.core.kernels import chain as compiled
 from tsforecast.core.linalg import (
     broadcast_shapes,
     matvec,
@@ -200,7 +201,9 @@ class LinearSystem(AbstractLinearSystem):
         return unbind((self.transition, self.emission))
 
     def block_shape(self, num_steps: int, num_series: int = 1) -> tuple[int, int]:
-        """Constant systems are fastest with some twelve numbers observed at once; others gain nothing from blocks.
+        """Constant systems are fastest with some twelve numbers observed at once, compiled with four.
+
+        Others gain nothing from blocks.
 
         All blocks are one, or views of the parameters.
         """
@@ -211,7 +214,8 @@ class LinearSystem(AbstractLinearSystem):
             num_series, matrix.shape[-1], matrix.shape[-2], matrix.device
         ):
             return 1, num_steps
-        return max(1, min(12 // self.num_targets, math.isqrt(num_steps))), num_steps
+        numbers = 4 if compiled.suits(num_series, matrix.shape[-1], matrix.device) else 12
+        return max(1, min(numbers // self.num_targets, math.isqrt(num_steps))), num_steps
 
     def marginals(self, prior: Gaussian, num_steps: int) -> Gaussian:
         """Step by step: the joint is multiplied out for every pair of steps."""

@@ -1,5 +1,8 @@
 """Private parts of torch for which it has no public way; those of its compiler are in `core.loop.compiled`."""
 
+import os
+import pathlib
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -20,3 +23,10 @@ def standard_gamma(shape: Float[Tensor, "*batch"], generator: torch.Generator | 
         generator: Of random numbers.
     """
     return torch._standard_gamma(shape, generator=generator)  # pyright: ignore[reportPrivateImportUsage]
+
+
+def extensions_folder() -> pathlib.Path:
+    """Return where torch keeps the extensions that it compiles; importing its own function for that takes a second."""
+    from torch._appdirs import user_cache_dir
+
+    return pathlib.Path(os.environ.get("TORCH_EXTENSIONS_DIR") or user_cache_dir(appname="torch_extensions"))

@@ -8,8 +8,13 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from tsforecast.core.gaussian import Gaussian, register_record
-from tsforecast.core.linalg import LOG_2PI, add_diagonal, cholesky, log_det, matvec, whiten
+from tsforecast.core.kernels import steps as kernels
+from tsforecast.core.kernels.calls import serves
+from tsforecast.core.linalg import LOG_2PI, add_diagonal, check_factor, cholesky, log_det, matvec, whiten
 from tsforecast.core.linear import AbstractLinearGaussian
+
+_PREDICTED = "the predictive covariance of a switch or auxiliary"
+_PROPOSED = "the covariance of a proposal"
 
 
 @register_record
@@ -73,30 +78,59 @@ def propose(
         The sample; log p - log pi at the sample; p(a | b).
     """
     mean, cross, cov = conditional.joint(prior)
-    factor = cholesky(cov, "the predictive covariance of a switch or auxiliary")
-    mean = mean.expand(factor.shape[:-1])
-    sample = mean + matvec(factor, standard_noise(mean, generator))
-    log_ratio = torch.zeros_like(mean[..., 0])
+    mean = mean.expand(cov.shape[:-1])
+    noise = standard_noise(mean, generator)
+    guess = None, None, None, None
     if proposal is not None:
-        total = cholesky(add_diagonal(cov, proposal.variance), "the covariance of a proposal")
-        noisy = proposal.mean + proposal.variance.sqrt() * standard_noise(mean, generator) - sample
+        guess = proposal.mean, proposal.variance, standard_noise(mean, generator), weight
+    tensors = prior.mean, prior.cov, mean, cross, cov, noise, *guess
+    count = cov.shape[:-2].numel()
+    if count == prior.cov.shape[:-2].numel() and serves(count, cross.shape[-2:], *tensors):
+        sample, log_ratio, state, state_cov, failed = kernels.propose(_propose, *tensors)
+        check_factor((failed == 1).int(), ("series",), _PREDICTED)
+        check_factor(failed, ("series",), _PROPOSED)
+        return sample, log_ratio, Gaussian(state, state_cov)
+    sample, log_ratio, state, state_cov = _propose(*tensors)
+    return sample, log_ratio, Gaussian(state, state_cov)
+
+
+def _propose(
+    state: Tensor,
+    state_cov: Tensor,
+    mean: Tensor,
+    cross: Tensor,
+    cov: Tensor,
+    noise: Tensor,
+    guess: Tensor | None,
+    variance: Tensor | None,
+    guess_noise: Tensor | None,
+    weight: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return sample, log-ratio, mean and covariance of the state given the sample, by torch's operations."""
+    factor = cholesky(cov, _PREDICTED)
+    sample = mean + matvec(factor, noise)
+    log_ratio = torch.zeros_like(mean[..., 0])
+    if guess is not None:
+        assert variance is not None
+        assert guess_noise is not None
+        total = cholesky(add_diagonal(cov, variance), _PROPOSED)
+        noisy = guess + variance.sqrt() * guess_noise - sample
         # cov (Sigma + D)^{-1} noisy as a product of whitened ones
-        columns = torch.stack([(proposal.mean - mean).expand(noisy.shape), noisy], -1)
+        columns = torch.stack([(guess - mean).expand(noisy.shape), noisy], -1)
         white = whiten(total, torch.cat([columns, cov], -1))
         shift = matvec(white[..., 2:].mT, white[..., 1])
         log_total = -0.5 * (white[..., 0].square().sum(-1) + log_det(total) + mean.shape[-1] * LOG_2PI)
         if weight is not None:
             shift = torch.where(weight.unsqueeze(-1), shift, 0.0)
         sample = sample + shift
-        log_ratio = log_total - proposal.log_prob(sample)
+        log_ratio = log_total - DiagonalGaussian(guess, variance).log_prob(sample)
         if weight is not None:
             log_ratio = torch.where(weight, log_ratio, 0.0)
     rhs = torch.cat([cross.expand(*factor.shape[:-1], -1), (sample - mean).unsqueeze(-1)], -1)
     white = whiten(factor, rhs)
     states = cross.shape[-1]
     update = white[..., :states].mT @ white
-    posterior = Gaussian(prior.mean + update[..., states], prior.cov - update[..., :states])
-    return sample, log_ratio, posterior
+    return sample, log_ratio, state + update[..., states], state_cov - update[..., :states]
 
 
 def propose_diagonal(

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from tsforecast.core.gaussian import Gaussian, map_tensors
 from tsforecast.core.linalg import matvec
-from tsforecast.core.linear import LinearGaussian
+from tsforecast.core.linear import DiagonalLinearGaussian, LinearGaussian
 from tsforecast.core.particles.begun import choose
 from tsforecast.core.particles.filtering import AbstractSwitchingSystem, ParticleState, Regime, initial_particles
 from tsforecast.core.particles.proposals import DiagonalGaussian, Likelihood, propose, propose_diagonal, standard_noise
@@ -113,7 +113,7 @@ class GaussianSwitching(AbstractSwitchingSystem):
         if matrix is None:
             switch, log_ratio = propose_diagonal(DiagonalGaussian(mean, variance), proposal, seen, generator)
             return switch, log_ratio, particles.state
-        conditional = LinearGaussian(matrix, mean, torch.diag_embed(variance))
+        conditional = DiagonalLinearGaussian(matrix, mean, variance)
         switch, log_ratio, given = propose(conditional, particles.state, proposal, seen, generator)
         return switch, log_ratio, given if self.condition_on_switch else particles.state
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tsforecast.core.kernels import chain as compiled
 from tsforecast.core.series import elementwise
 from tsforecast.core.series.chain_adjoint import chain_cotangents
 from tsforecast.core.series.chain_steps import filter_chain
@@ -32,6 +33,8 @@ class Chain(torch.autograd.Function):
                 steps = (matrix, noise, transition, drift, state_noise)
                 terms, mean, cov = elementwise.filter_steps(rows, mask, mean, cov, *steps)
                 return terms, mean, cov, terms.new_zeros(terms.shape[:2], dtype=torch.int32)
+        if compiled.serves_chain(*args):
+            return compiled.filter_chain(keep, keep_moments, *args)
         return filter_chain(keep, keep_moments, *args)
 
     @staticmethod
@@ -69,6 +72,8 @@ class _ChainBackward(torch.autograd.Function):
 
     @staticmethod
     def forward(keep_moments: bool, needs: tuple[bool, ...], *args: Any) -> tuple[Tensor | None, ...]:
+        if len(args) == 13:  # the tape is that of the program
+            return compiled.chain_cotangents(keep_moments, needs, *args)
         return chain_cotangents(keep_moments, needs, *args)
 
     @staticmethod

@@ -1,0 +1,78 @@
+"""The compiled chain beside torch's operations, in float64; and long series in float32."""
+
+import pytest
+import torch
+
+from tests.core.kernels.test_steps import same, symmetric
+from tests.oracles import generator, random_gaussian, random_system
+from tsforecast.core import Gaussian, LinearGaussian, LinearSystem
+from tsforecast.core.components import Harmonics, Level, Season, Trend
+from tsforecast.core.structural import ISSM
+
+pytestmark = pytest.mark.usefixtures("program")
+STEPS, SERIES = 27, 8
+CHAIN = {"chain_forward", "chain_backward"}
+
+
+@pytest.mark.parametrize(("steps", "states", "targets", "missing"), [(1, 16, 3, True), (STEPS, 3, 2, False)])
+def test_dense_systems(steps, states, targets, missing, by_torch, monkeypatch):
+    rng = generator(states)
+    system, prior = random_system((steps, SERIES), states, targets, rng), random_gaussian((SERIES,), states, rng)
+    values = torch.randn(STEPS, SERIES, targets, generator=rng).double()
+    seen = torch.rand(STEPS, SERIES, targets, generator=rng) > 0.3 if missing else None
+    parts = [getattr(x, name) for x in (system.transition, system.emission) for name in ("matrix", "offset", "noise")]
+
+    def posterior(a, b, r, c, d, q, mean, cov, values):
+        system = LinearSystem(LinearGaussian(a, b, symmetric(r)), LinearGaussian(c, d, symmetric(q)))
+        belief, terms = system.posterior(Gaussian(mean, symmetric(cov)), values, seen)
+        return belief.mean, belief.cov, terms
+
+    assert same(posterior, [*parts, prior.mean, prior.cov, values], by_torch, monkeypatch) == CHAIN
+
+
+@pytest.mark.parametrize(
+    ("components", "cycles", "begins"),
+    [
+        ((Level(), Season(4)), (4,), False),
+        ((Trend(damped=True), Season(4)), (4,), True),
+        ((Level(damped=True), Harmonics(7, 2)), (7,), True),
+    ],
+)
+def test_innovation_models(components, cycles, begins, by_torch, monkeypatch):
+    rng = generator(1)
+    steps, series = torch.arange(STEPS)[:, None], torch.arange(SERIES)
+    index = torch.stack([(steps + series) % cycle for cycle in cycles], -1)
+    active = steps >= series % 5 if begins else None
+    noise = 0.1 + torch.rand(STEPS, SERIES, sum(len(c.noises) for c in components), generator=rng).double()
+    emission_noise, damping = 0.1 + torch.rand(1, SERIES, generator=rng).double(), torch.full((SERIES, 1), 0.9).double()
+    prior = random_gaussian((SERIES,), sum(c.size for c in components), rng)
+    values = torch.randn(STEPS, SERIES, 1, generator=rng).double()
+    seen = torch.rand(STEPS, SERIES, 1, generator=rng) > 0.2
+    damped = any(c.is_damped for c in components)
+
+    def posterior(noise, emission_noise, damping, mean, cov, values):
+        offset = 0 * damping[None, :, 0]
+        factors = damping if damped else damping[:, :0]
+        system = ISSM(components, index, noise, emission_noise, factors, offset, active)
+        belief, terms = system.posterior(Gaussian(mean, symmetric(cov)), values, seen)
+        return belief.mean, belief.cov, terms
+
+    inputs = noise, emission_noise, damping, prior.mean, prior.cov, values
+    assert same(posterior, inputs, by_torch, monkeypatch) == CHAIN
+
+
+def test_long_series_in_float32_stay_positive_definite(by_torch):
+    """Small noises beside a wide prior, for so long that rounding would add up."""
+    eye = torch.eye(3).expand(1, SERIES, 3, 3)
+    transition = LinearGaussian(torch.tril(eye + 0.1 * torch.ones(3, 3)), torch.zeros(1, SERIES, 3), 1e-4 * eye)
+    emission = LinearGaussian(torch.ones(1, SERIES, 1, 3), torch.zeros(1, SERIES, 1), 0.1 * torch.ones(1, SERIES, 1, 1))
+    damped = LinearGaussian(0.9 * transition.matrix, transition.offset, transition.noise)
+    system, prior = LinearSystem(damped, emission), Gaussian(torch.zeros(SERIES, 3), 100 * eye[0])
+    values = torch.randn(3000, SERIES, 1, generator=generator(0))
+    with torch.no_grad():
+        belief, terms = system.posterior(prior, values)
+        expected, _ = by_torch(system.posterior, prior, values)
+    assert terms.isfinite().all()
+    assert torch.linalg.eigvalsh(belief.cov).min() > 0
+    torch.testing.assert_close(belief.cov, belief.cov.mT, rtol=0, atol=0)
+    torch.testing.assert_close(belief.cov, expected.cov, rtol=2e-3, atol=1e-6)

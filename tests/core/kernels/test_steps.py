@@ -1,0 +1,117 @@
+"""Steps of the compiled program beside torch's operations, in float64."""
+
+import pytest
+import torch
+
+from tests.oracles import generator, random_conditional, random_covariance, random_gaussian
+from tsforecast.core import DiagonalLinearGaussian, Gaussian, NotPositiveDefiniteError
+from tsforecast.core.kernels import calls
+from tsforecast.core.particles.proposals import DiagonalGaussian, propose
+
+SHAPE = (3, 4)
+EXACT = {"rtol": 1e-10, "atol": 1e-10}
+pytestmark = pytest.mark.usefixtures("program")
+
+
+def same(function, inputs, by_torch, monkeypatch):
+    """Values, and gradients of a random combination of them; the program was asked."""
+    names: list[str] = []
+
+    def noted(name, *args):
+        names.append(name)
+        return calls_call(name, *args)
+
+    calls_call = calls.call
+    for module in ("steps", "chain"):
+        monkeypatch.setattr(f"tsforecast.core.kernels.{module}.call", noted)
+
+    def results():
+        leaves = [x.clone().requires_grad_() for x in inputs]
+        outputs = function(*leaves)
+        rng = generator(7)
+        total = sum((x * torch.randn(x.shape, generator=rng).double()).sum() for x in outputs)
+        return [*outputs, *torch.autograd.grad(total, leaves)]
+
+    expected = by_torch(results)
+    assert not names
+    found = results()
+    assert names
+    for one, two in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, two, **EXACT)
+    return set(names)
+
+
+def symmetric(x):
+    return 0.5 * (x + x.mT)
+
+
+# One and several vectors to a row; fewer and more outputs than states.
+@pytest.mark.parametrize(("out", "dim", "missing"), [(1, 3, True), (10, 16, False), (5, 2, True), (3, 19, True)])
+def test_marginal_and_posterior(out, dim, missing, by_torch, monkeypatch):
+    rng = generator(out)
+    prior, conditional = random_gaussian(SHAPE, dim, rng), random_conditional(SHAPE, out, dim, rng)
+    value = torch.randn(*SHAPE, out, generator=rng).double()
+    seen = torch.rand(*SHAPE, out, generator=rng) > 0.4 if missing else None
+
+    def posterior(matrix, offset, noise, mean, cov, value):
+        given = DiagonalLinearGaussian(matrix, offset, noise.square())
+        belief, log_prob = given.posterior(Gaussian(mean, symmetric(cov)), value, seen)
+        predicted = given.dense().marginal(Gaussian(mean, symmetric(cov)))
+        return belief.mean, belief.cov, log_prob, predicted.mean, predicted.cov
+
+    noise = 0.5 + torch.rand(out, generator=rng).double()  # one for all filters
+    inputs = conditional.matrix, conditional.offset, noise, prior.mean, prior.cov, value
+    names = same(posterior, inputs, by_torch, monkeypatch)
+    assert names == {"push_forward", "push_backward", "condition_forward", "condition_backward"}
+
+
+@pytest.mark.parametrize("proposed", ["model", "all", "some"])
+def test_propose(proposed, by_torch, monkeypatch):
+    rng = generator(3)
+    prior, conditional = random_gaussian(SHAPE, 6, rng), random_conditional(SHAPE, 4, 6, rng)
+    guess, variance = torch.randn(4, 4, generator=rng).double(), 0.3 + torch.rand(4, 4, generator=rng).double()
+    weight = torch.tensor([True, False, True, False]) if proposed == "some" else None
+
+    def sample(matrix, offset, mean, cov, guess, variance):
+        proposal = None if proposed == "model" else DiagonalGaussian(guess, variance)
+        given = DiagonalLinearGaussian(matrix, offset, torch.full((4,), 0.2).double())
+        b, log_ratio, belief = propose(given, Gaussian(mean, symmetric(cov)), proposal, weight, generator(5))
+        return b, log_ratio + 0 * guess.sum() + 0 * variance.sum(), belief.mean, belief.cov
+
+    inputs = conditional.matrix, conditional.offset, prior.mean, prior.cov, guess, variance
+    names = same(sample, inputs, by_torch, monkeypatch)
+    assert {"propose_forward", "propose_backward"} <= names
+
+
+def test_second_derivatives_are_those_of_torch(by_torch):
+    rng = generator(2)
+    conditional, value = random_conditional((8,), 2, 3, rng), torch.randn(8, 2, generator=rng).double()
+    mean, cov = torch.zeros(8, 3).double(), random_covariance((8,), 3, rng)
+
+    def hessian():
+        matrix = conditional.matrix.clone().requires_grad_()
+        given = DiagonalLinearGaussian(matrix, conditional.offset, torch.ones(2).double())
+        log_prob = given.posterior(Gaussian(mean, cov), value)[1].sum()
+        first = torch.autograd.grad(log_prob, matrix, create_graph=True)[0]
+        return torch.autograd.grad((first * first.detach()).sum(), matrix)[0]
+
+    torch.testing.assert_close(hessian(), by_torch(hessian), **EXACT)
+
+
+def test_a_singular_covariance_is_named():
+    rng = generator(1)
+    prior, conditional = random_gaussian((9,), 3, rng), random_conditional((9,), 2, 3, rng)
+    cov = prior.cov.clone()
+    cov[4] = -100 * cov[4]
+    with pytest.raises(NotPositiveDefiniteError, match=r"observation is not positive definite at series 4 \(1 of 9"):
+        conditional.posterior(Gaussian(prior.mean, cov), torch.zeros(9, 2).double())
+
+
+def test_few_and_mapped_filters_are_left_to_torch():
+    x = torch.zeros(8, 3, 3)
+    assert calls.serves(8, (2, 3), x)
+    assert not calls.serves(7, (2, 3), x)
+    assert not calls.serves(8, (2, calls.LARGEST + 1), x)
+    assert not calls.serves(8, (2, 3), x, x.double())
+    assert not calls.serves(8, (2, 3), x.half())
+    torch.func.vmap(lambda y: pytest.fail("mapped") if calls.serves(8, (2, 3), y) else y)(x)

@@ -1,0 +1,18 @@
+// Steps of small Kalman filters with their adjoints. Plain C functions of sizes and pointers: no header of torch.
+#include <initializer_list>
+#include <utility>
+
+#include "chain.h"
+
+#define BOTH(name) \
+  extern "C" int64_t name##_float32(const int64_t* sizes, void** p) { return name<float>(sizes, p); } \
+  extern "C" int64_t name##_float64(const int64_t* sizes, void** p) { return name<double>(sizes, p); }
+
+BOTH(push_forward)
+BOTH(push_backward)
+BOTH(condition_forward)
+BOTH(condition_backward)
+BOTH(propose_forward)
+BOTH(propose_backward)
+BOTH(chain_forward)
+BOTH(chain_backward)

@@ -1,0 +1,216 @@
+"""Verbs of one step as single operations with their adjoints, for many filters with a covariance each.
+
+Each is a torch function around two calls of the program. A second derivative goes through torch's own operations: the
+reference, a function of the same tensors that the caller hands over.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tsforecast.core.kernels.calls import anew, call, flat
+from tsforecast.core.linalg import broadcast_shapes
+
+Reference = Callable[..., tuple[Tensor, ...]]
+
+
+def push(
+    reference: Reference,
+    matrix: Tensor,
+    cov: Tensor,
+    mean: Tensor,
+    offset: Tensor,
+    noise: Tensor,
+    *,
+    with_cross: bool,
+    diagonal: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return `matrix m + offset`, Cov(b, a) = `matrix V`, and the symmetric part of `matrix V matrix' + noise`.
+
+    Args:
+        reference: See the head of this file.
+        matrix: (*batch, out, state).
+        cov: Of the state.
+        mean: Of the state.
+        offset: Added to the mean.
+        noise: Covariance, or variances.
+        with_cross: Whether the covariance with the state is wanted; else it is empty.
+        diagonal: Whether the noise is given by its variances.
+    """
+    return _run(_Push, reference, with_cross, diagonal, matrix, cov, mean, offset, noise)
+
+
+def condition(
+    reference: Reference, mean: Tensor, cov: Tensor, residual: Tensor, cross: Tensor, among: Tensor, seen: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return mean and covariance of the state given an observation, its log-density, and what failed (int, not 0).
+
+    Args:
+        reference: See the head of this file.
+        mean: Of the state.
+        cov: Of the state.
+        residual: Observation less expectation.
+        cross: Cov(b, a).
+        among: The covariance of b.
+        seen: False where missing.
+    """
+    return _run(_Condition, reference, mean, cov, residual, cross, among, seen)
+
+
+def propose(reference: Reference, *tensors: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Return sample, log-ratio, mean and covariance given the sample, and which factorisation failed (1, 2 or 0).
+
+    Args:
+        reference: See the head of this file.
+        tensors: Mean and covariance of the state; mean of b, Cov(b, a), covariance of b; standard noise; then mean and
+            variance of the proposal, standard noise, and where the proposal is used: None without.
+    """
+    return _run(_Propose, reference, *tensors)
+
+
+def _run(function: Any, *args: Any) -> Any:
+    """Call past autograd where nobody asks for a gradient: it costs as much as the step of a few filters."""
+    if torch.is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in args):
+        return function.apply(*args)[: function.outputs]
+    return function.forward(None, *args)[: function.outputs]
+
+
+def _batch(tensors: tuple[Tensor | None, ...], events: tuple[int, ...]) -> torch.Size:
+    return broadcast_shapes(
+        *(x.shape[: x.ndim - event] for x, event in zip(tensors, events, strict=True) if x is not None)
+    )
+
+
+def _keep(ctx: Any, inputs: tuple[Tensor | None, ...], kept: tuple[Tensor, ...], *settings: Any) -> None:
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(*inputs, *kept)
+    ctx.settings = settings
+
+
+def _summed(grads: list[Tensor | None], inputs: tuple[Tensor | None, ...], needs: tuple[bool, ...]) -> list[Any]:
+    """Return the cotangents that are wanted, summed over what was broadcast."""
+    triples = zip(grads, inputs, needs, strict=True)
+    return [None if g is None or x is None or not need else g.sum_to_size(x.shape) for g, x, need in triples]
+
+
+def _whole(*bars: Tensor | None) -> list[Tensor | None]:
+    return [None if x is None else x.contiguous() for x in bars]
+
+
+class _Push(torch.autograd.Function):
+    """See `push`."""
+
+    outputs = 3
+
+    @staticmethod
+    def forward(ctx: Any, reference: Reference, with_cross: bool, diagonal: bool, *tensors: Tensor) -> tuple:
+        events = (2, 2, 1, 1, 1 if diagonal else 2)
+        (out, state), batch = tensors[0].shape[-2:], _batch(tensors, events)
+        inputs = [flat(x, batch, event) for x, event in zip(tensors, events, strict=True)]
+        new = tensors[0].new_empty
+        moved, among = new(*batch, out), new(*batch, out, out)
+        cross = new(*batch, out, state) if with_cross else None
+        call("push_forward", batch.numel(), (out, state, not diagonal), *inputs, moved, cross, among)
+        if ctx is not None:
+            _keep(ctx, tensors, (), reference, batch, events)
+        return moved, new(0) if cross is None else cross, among
+
+    @staticmethod
+    def backward(ctx: Any, *bars: Tensor | None) -> tuple:
+        (reference, batch, events), tensors, needs = ctx.settings, ctx.saved_tensors, ctx.needs_input_grad[3:]
+        if torch.is_grad_enabled():
+            return None, None, None, *anew(reference, tensors, needs, bars)
+        mean_bar, cross_bar, among_bar = _whole(*bars)
+        noise = tensors[4]
+        (out, state), new = tensors[0].shape[-2:], tensors[0].new_empty
+        shapes = ((out, state), (state, state), (state,), noise.shape[noise.ndim - events[4] :])
+        grads = [
+            new(*batch, *shape) if need else None for shape, need in zip(shapes, (*needs[:3], needs[4]), strict=True)
+        ]
+        inputs = [flat(x, batch, event) for x, event in zip(tensors[:3], events, strict=False)]
+        sizes = (out, state, events[4] == 2)
+        call("push_backward", batch.numel(), sizes, *inputs, mean_bar, cross_bar, among_bar, *grads)
+        return None, None, None, *_summed([*grads[:3], mean_bar, grads[3]], tensors, needs)
+
+
+class _Condition(torch.autograd.Function):
+    """See `condition`."""
+
+    outputs = 4
+    events = (1, 2, 1, 2, 2, 1)
+
+    @staticmethod
+    def forward(ctx: Any, reference: Reference, *tensors: Tensor | None) -> tuple:
+        batch = _batch(tensors, _Condition.events)
+        mean, cov, residual, cross, among, seen = (
+            flat(x, batch, event) for x, event in zip(tensors, _Condition.events, strict=True)
+        )
+        assert mean is not None
+        assert cov is not None
+        assert residual is not None
+        out, state, count = residual.shape[-1], mean.shape[-1], batch.numel()
+        new = mean.new_empty
+        given = new(*batch, state), new(*batch, state, state), new(batch)
+        failed = torch.empty(batch, dtype=torch.int32)
+        call("condition_forward", count, (out, state), mean, cov, residual, cross, among, seen, *given, failed)
+        if ctx is not None:
+            ctx.mark_non_differentiable(failed)
+            _keep(ctx, tensors, (), reference, batch, (out, state))
+        return *given, failed
+
+    @staticmethod
+    def backward(ctx: Any, *bars: Tensor | None) -> tuple:
+        (reference, batch, sizes), needs = ctx.settings, ctx.needs_input_grad[1:]
+        tensors = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            return None, *anew(reference, tensors, needs, bars)
+        mean_bar, cov_bar, log_bar, _ = _whole(*bars)
+        out, state = sizes
+        new = tensors[0].new_empty
+        grads = new(*batch, out), new(*batch, out, state), new(*batch, out, out)
+        inputs = [flat(x, batch, e) for x, e in zip(tensors[2:], _Condition.events[2:], strict=True)]
+        call("condition_backward", batch.numel(), sizes, *inputs, mean_bar, cov_bar, log_bar, *grads)
+        return None, *_summed([mean_bar, cov_bar, *grads, None], tensors, needs)
+
+
+class _Propose(torch.autograd.Function):
+    """See `propose`."""
+
+    outputs = 5
+    events = (1, 2, 1, 2, 2, 1, 1, 1, 1, 0)
+
+    @staticmethod
+    def forward(ctx: Any, reference: Reference, *tensors: Tensor | None) -> tuple:
+        batch = _batch(tensors, _Propose.events)
+        inputs = [flat(x, batch, event) for x, event in zip(tensors, _Propose.events, strict=True)]
+        mean, expected = inputs[0], inputs[2]
+        assert mean is not None
+        assert expected is not None
+        out, state, count = expected.shape[-1], mean.shape[-1], batch.numel()
+        new = mean.new_empty
+        found = new(*batch, out), new(batch), new(*batch, state), new(*batch, state, state)
+        failed = torch.empty(batch, dtype=torch.int32)
+        call("propose_forward", count, (out, state), *inputs, *found, failed)
+        if ctx is not None:
+            ctx.mark_non_differentiable(failed)
+            _keep(ctx, tensors, (found[0],), reference, batch, (out, state))
+        return *found, failed
+
+    @staticmethod
+    def backward(ctx: Any, *bars: Tensor | None) -> tuple:
+        (reference, batch, sizes), needs = ctx.settings, ctx.needs_input_grad[1:]
+        *tensors, sample = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            return None, *anew(reference, tuple(tensors), needs, bars)
+        sample_bar, ratio_bar, mean_bar, cov_bar, _ = _whole(*bars)
+        out, state = sizes
+        new = sample.new_empty
+        grads = new(*batch, out), new(*batch, out, state), new(*batch, out, out)
+        guess = [new(*batch, out) if need else None for need in needs[6:8]]
+        inputs = [flat(x, batch, e) for x, e in zip(tensors[2:], _Propose.events[2:], strict=True)]
+        bars = sample_bar, ratio_bar, mean_bar, cov_bar
+        call("propose_backward", batch.numel(), sizes, *inputs, sample, *bars, *grads, *guess)
+        found = [mean_bar, cov_bar, *grads, None, *guess, None, None]
+        return None, *_summed(found, tuple(tensors), needs)
