@@ -22,6 +22,14 @@ def _unchecked() -> Iterator[None]:
     jaxtyping.config.update("jaxtyping_disable", before)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _compiled_steps() -> None:
+    """Builds them before the first test: bytes and bits of two runs would differ if one was without them."""
+    from tsforecast.core import kernels  # types are looked at from here on
+
+    kernels.build()
+
+
 # To look at every type takes as long as the work. For tests with tens of thousands of steps, and for modules which run
 # whole programs.
 unchecked_types = pytest.fixture(_unchecked, name="unchecked_types")
