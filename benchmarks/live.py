@@ -283,7 +283,7 @@ async def pairs(port: int, jobs: list[tuple[bytes, str | None]], rate: float, to
     async with contextlib.AsyncExitStack() as stack:
         for _ in range(together):
             free.put_nowait(await stack.enter_async_context(Client(port)))
-        begin = time.perf_counter() + 0.1
+        begin = time.perf_counter() + 1  # when all tasks are there
 
         async def one(number: int, body: bytes, path: str | None) -> None:
             due = begin + number / rate

@@ -1,6 +1,7 @@
 """The service: a store behind HTTP, by FastAPI. This module needs `pip install 'tsforecast[serve]'`."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -90,15 +91,19 @@ def make_app(owner: Owner, sizes: Sizes = Sizes(), metrics: Metrics | None = Non
             wanted = service.wanted_of({"items": list(dict.fromkeys(observations.items)), **batch["forecast"]})
         waiting = owner.observe(observations)
         ahead = None if wanted is None else owner.forecast(wanted)  # the owner takes both at once
+        found: list[Found] = []
+        if ahead is not None:  # the later one: to be woken between the two takes from the owner's time
+            with contextlib.suppress(KeyError):  # observations of some items are refused
+                found = await asyncio.wrap_future(ahead)
         outcomes = await asyncio.wrap_future(waiting)
         refused = [{"place": k, "reason": REFUSED[name]} for k, name in enumerate(outcomes) if name in REFUSED]
         answer: dict[str, Any] = {"counts": counts(outcomes), "refused": refused}
-        if wanted is not None and ahead is not None:
-            known = {item for item, outcome in zip(observations.items, outcomes, strict=True) if outcome not in NEVER}
-            if len(known) < len(wanted.items):
+        if wanted is not None:
+            if not found:
+                known = {item for item, name in zip(observations.items, outcomes, strict=True) if name not in NEVER}
                 wanted = replace(wanted, items=[item for item in wanted.items if item in known])
-                ahead = owner.forecast(wanted)
-            answer["forecasts"] = service.shown(wanted, await asyncio.wrap_future(ahead)) if wanted.items else []
+                found = await asyncio.wrap_future(owner.forecast(wanted)) if known else []
+            answer["forecasts"] = service.shown(wanted, found)
         return _json(answer)
 
     @app.get("/forecasts", response_model=Forecasts)

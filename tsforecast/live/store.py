@@ -5,7 +5,7 @@
 - snapshot-NUMBER/: all series, and what a learner knows, before the micro-batch of that number
 - log-NUMBER.bin: the micro-batches from that number on
 
-A micro-batch is computed while its record goes to the disk, and changes the beliefs once it is there. Opening a store
+A micro-batch changes the beliefs once its record is on the disk, which a large one computes beside. Opening a store
 reads its last snapshot and applies the log to it: the same micro-batches by the same program. So the beliefs are those
 of a service that was never stopped, to the bit, on the same machine and number of threads.
 """
@@ -42,6 +42,7 @@ STORE = "store.json"
 PREDICTOR = "predictor"
 FORMAT = 2
 _NAMED = re.compile(r"(snapshot-|log-)(\d{16})(\.bin)?")
+_SMALL = 64  # observations: to hand a record to another thread and back takes as long as to compute with them
 _TOLD = 1000  # records of a log between two lines about them
 
 
@@ -150,18 +151,19 @@ class Store:
             raise StoreError(f"the disk has failed {self.path}; see the log of the service, and start it again")
 
     def _apply(self, steps: Steps) -> None:
-        """Applies a micro-batch: its record goes to the disk while the beliefs are computed."""
+        """Applies a micro-batch: its record goes to the disk while the beliefs are computed, or after that if small."""
         size = self._log.size
         self._log.append(steps.to_bytes())
-        written = self._disk.submit(self._log.flush)
+        written = self._disk.submit(self._log.flush) if len(steps.rows) > _SMALL else None
         try:
             moved = self._moved(steps)
         except BaseException:
-            written.exception()  # wait
+            if written is not None:
+                written.exception()  # wait
             self._log.cut_to(size)
             raise
         try:
-            written.result()
+            self._log.flush() if written is None else written.result()
         except OSError as error:
             self.failed = True
             raise StoreError(f"{self.path}: the log could not be written ({error})") from error
