@@ -11,7 +11,8 @@ were filtered are repeated under other names. Phases:
   without log and flush, by CPU time;
 - `http`: requests of 1000 observations from another process, four at a time, to `tsforecast live serve`;
 - `update with forecast`: an observation that is answered by a forecast of 7 days with 3 quantiles, 50 and 200 a second
-  at fixed times. The latency is from the time at which a request should have begun. `flush` is that of the disk alone;
+  at fixed times. The latency is from the time at which a request should have begun; the rate counts the second before
+  the first. `flush` is that of the disk alone;
 - `update and forecast`: the same by two requests, of which `update` and `forecast` are the latencies;
 - `computing, one`: an update and a forecast of one series without log and HTTP, by CPU time;
 - `memory`: what beliefs take, by the size of the arrays and by the growth of the process with the names.
