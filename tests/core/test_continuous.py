@@ -12,12 +12,10 @@ from tsforecast.core import ISSM, Gaussian, Harmonics, Level, kalman
 from tsforecast.core.continuous import (
     DampedTrend,
     DenseSDE,
-    IntegratedWiener,
     Matern,
     OrnsteinUhlenbeck,
     Rotations,
     SumSDE,
-    Wiener,
     over_gaps,
     stable_drift,
 )
@@ -34,9 +32,9 @@ def dense() -> DenseSDE:
 
 def equations() -> dict:
     return {
-        "wiener": Wiener(T(0.7)),
+        "wiener": OrnsteinUhlenbeck(T(0.0), T(0.7)),
         "ou": OrnsteinUhlenbeck(T(0.8), T(0.7)),
-        "trend": IntegratedWiener(T(0.3), T(0.2)),
+        "trend": DampedTrend(T(0.0), T(0.3), T(0.2)),
         "damped_trend": DampedTrend(T(0.9), T(0.3), T(0.2)),
         "rotations": Rotations(T([0.4, 1.7]), T(0.6)),
         "damped_rotations": Rotations(T([0.4, 1.7]), T(0.6), T(0.3)),
@@ -44,7 +42,7 @@ def equations() -> dict:
         "matern32": Matern(1, T(1.3), T(0.6)),
         "matern52": Matern(2, T(1.3), T(0.6)),
         "dense": dense(),
-        "sum": SumSDE([Matern(1, T(1.3), T(0.6)), IntegratedWiener(T(0.3), T(0.2))]),
+        "sum": SumSDE([Matern(1, T(1.3), T(0.6)), DampedTrend(T(0.0), T(0.3), T(0.2))]),
     }
 
 
@@ -105,7 +103,11 @@ def test_at_equal_gaps_it_is_the_regular_model():
         None,
     )
     frequency = 2 * torch.pi * torch.arange(1, count + 1) / (cycle * gap)
-    parts = [Wiener(variances[0]), OrnsteinUhlenbeck(rate, variances[1]), Rotations(frequency, variances[2])]
+    parts = [
+        OrnsteinUhlenbeck(T(0.0), variances[0]),
+        OrnsteinUhlenbeck(rate, variances[1]),
+        Rotations(frequency, variances[2]),
+    ]
     system = over_gaps(SumSDE(parts), torch.full((12, 1), gap), T([[0.3]]))
     values = torch.randn(12, 1, 1, generator=generator(0))
     spread = torch.diag(T([2.0, 1.0, *[0.5] * 4]))[None]
@@ -186,7 +188,7 @@ def test_likelihood_is_differentiable_in_all_parameters():
 
 def test_times_that_go_back_are_refused():
     with pytest.raises(ValueError, match=r"expected gaps of at least 0, got -1\.0"):
-        over_gaps(Wiener(T(1.0)), T([0.0, 2.0, -1.0]), T([[1.0]]))
+        over_gaps(OrnsteinUhlenbeck(T(0.0), T(1.0)), T([0.0, 2.0, -1.0]), T([[1.0]]))
 
 
 def test_a_smoothness_that_has_no_system_is_refused():

@@ -7,7 +7,7 @@ import torch
 
 from tsforecast import IrregularEstimator, IrregularPredictor
 from tsforecast.core import Gaussian, kalman
-from tsforecast.core.continuous import OrnsteinUhlenbeck, SumSDE, Wiener, over_gaps
+from tsforecast.core.continuous import OrnsteinUhlenbeck, SumSDE, over_gaps
 from tsforecast.data.irregular import IrregularTask
 from tsforecast.data.timed_entries import after, before
 from tsforecast.forecasting.irregular import strongest_frequency
@@ -60,7 +60,7 @@ def test_forecasts_are_those_of_the_filter_by_hand():
     )
     values = torch.as_tensor(entry["target"])
     location, scale = values.mean(), values.diff().abs().mean()
-    sde = SumSDE([Wiener(change**2), OrnsteinUhlenbeck(rate, 2 * rate * deviation**2)])
+    sde = SumSDE([OrnsteinUhlenbeck(0 * rate, change**2), OrnsteinUhlenbeck(rate, 2 * rate * deviation**2)])
     every = np.concatenate([entry["times"], asked["s1"]])
     gaps = torch.as_tensor(np.diff(every, prepend=every[:1]) / predictor.clock.unit)
     start = Gaussian(torch.zeros(2, dtype=torch.float64), torch.diag(torch.stack([prior, deviation]) ** 2))

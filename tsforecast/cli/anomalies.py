@@ -11,11 +11,11 @@ import torch
 from jsonargparse import Namespace
 
 from tsforecast.analysis import anomalies
-from tsforecast.cli import options, parsers, parsing, runs
-from tsforecast.cli.train import settings
+from tsforecast.cli import options, parsers
+from tsforecast.cli.opened import Opened, parsed
 from tsforecast.data import ForecastTask, read_task
 from tsforecast.data.files import replace_file
-from tsforecast.forecasting.predictor import StateSpacePredictor, load_predictor
+from tsforecast.forecasting.predictor import StateSpacePredictor
 from tsforecast.plots import measured, plot_anomalies, save_figure
 
 log = logging.getLogger(__name__)
@@ -35,8 +35,7 @@ def run(argv: Sequence[str]) -> int:
         ValueError: If the run, the data or an option is not as expected.
         FileNotFoundError: If a file or folder is missing.
     """
-    chosen = parsers.anomalies().parse_args(list(argv))
-    parsing.check_ranges(chosen)
+    chosen = parsed(parsers.anomalies(), argv)
     task, predictor = _read(chosen)
     torch.manual_seed(chosen.seed)
     frame = anomalies(
@@ -71,11 +70,8 @@ def _read(chosen: Namespace) -> tuple[ForecastTask, StateSpacePredictor | None]:
         return task, None
     if chosen.freq is not None:
         raise ValueError(f"--freq goes with --data FILE alone: the model of {chosen.run} has its own")
-    folder, record = options.trained_run(chosen)
-    trained = settings(folder, record)
-    columns = options.columns(chosen, runs.columns_of_run(record) or options.columns(trained))
-    task = options.whole_series(chosen, record, trained, columns)
-    return task, load_predictor(folder / runs.PREDICTOR, device=chosen.device)
+    opened = Opened.of(chosen)
+    return opened.whole(), opened.predictor()
 
 
 def _series(frame: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:

@@ -5,11 +5,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tsforecast.analysis.explain import explain
-from tsforecast.cli import options, parsers, parsing, runs
+from tsforecast.cli import parsers
 from tsforecast.cli.news import scale_of
-from tsforecast.cli.train import settings
+from tsforecast.cli.opened import Opened, parsed
 from tsforecast.data.files import replace_file
-from tsforecast.forecasting.predictor import load_predictor, with_prediction_length
 from tsforecast.plots.news import plot_parts
 from tsforecast.plots.style import save_figure
 
@@ -27,16 +26,11 @@ def run(argv: Sequence[str]) -> int:
         ValueError: If the run, the data or an option is not as expected.
         FileNotFoundError: If a file or folder is missing.
     """
-    chosen = parsers.explain().parse_args(list(argv))
-    parsing.check_ranges(chosen)
-    folder, record = options.trained_run(chosen)
-    trained = settings(folder, record)
-    length = chosen.prediction_length or record["split"]["prediction_length"]
-    columns = options.columns(chosen, runs.columns_of_run(record) or options.columns(trained))
-    task = options.task_beyond(chosen.data, chosen, trained, record, length, columns).ending_together()
-    predictor = with_prediction_length(load_predictor(folder / runs.PREDICTOR, chosen.device), length)
+    chosen = parsed(parsers.explain(), argv)
+    opened = Opened.of(chosen)
+    task, predictor = opened.beyond(chosen.data).ending_together(), opened.predictor()
     found = explain(predictor, task.latest, recent=chosen.recent, seed=chosen.seed)
-    out = Path(chosen.out) if chosen.out else folder / "explain"
+    out = Path(chosen.out) if chosen.out else opened.folder / "explain"
     out.mkdir(parents=True, exist_ok=True)
     with replace_file(out / "explain.csv") as temporary:
         found.to_csv(temporary, index=False)

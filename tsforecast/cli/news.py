@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tsforecast.analysis.news import news
-from tsforecast.cli import options, parsers, parsing, runs
-from tsforecast.cli.train import settings
+from tsforecast.cli import parsers
+from tsforecast.cli.opened import Opened, parsed
 from tsforecast.data.files import replace_file
-from tsforecast.forecasting.predictor import StateSpacePredictor, load_predictor, with_prediction_length
+from tsforecast.forecasting.predictor import StateSpacePredictor
 from tsforecast.models import AbstractForecaster, ExactInference
 from tsforecast.plots.news import plot_news
 from tsforecast.plots.style import save_figure
@@ -27,19 +27,12 @@ def run(argv: Sequence[str]) -> int:
         ValueError: If the run, the data or an option is not as expected.
         FileNotFoundError: If a file or folder is missing.
     """
-    chosen = parsers.news().parse_args(list(argv))
-    parsing.check_ranges(chosen)
-    folder, record = options.trained_run(chosen)
-    trained = settings(folder, record)
-    length = chosen.prediction_length or record["split"]["prediction_length"]
-    columns = options.columns(chosen, runs.columns_of_run(record) or options.columns(trained))
-    predictor = with_prediction_length(load_predictor(folder / runs.PREDICTOR, chosen.device), length)
-    before, after = (
-        options.task_beyond(data, chosen, trained, record, length, columns).ending_together()
-        for data in (chosen.before, chosen.after)
-    )
+    chosen = parsed(parsers.news(), argv)
+    opened = Opened.of(chosen)
+    predictor = opened.predictor()
+    before, after = (opened.beyond(data).ending_together() for data in (chosen.before, chosen.after))
     found = news(predictor, before.latest, after.latest)
-    out = Path(chosen.out) if chosen.out else folder / "news"
+    out = Path(chosen.out) if chosen.out else opened.folder / "news"
     out.mkdir(parents=True, exist_ok=True)
     with replace_file(out / "news.csv") as temporary:
         found.to_csv(temporary, index=False)

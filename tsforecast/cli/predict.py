@@ -9,14 +9,14 @@ import torch
 from gluonts.model import Forecast
 from jsonargparse import Namespace
 
-from tsforecast.cli import bulk_options, irregular, options, parsers, parsing, runs
+from tsforecast.cli import bulk_options, irregular, parsers, runs
 from tsforecast.cli.memory import check_forecast_memory
-from tsforecast.cli.train import settings
+from tsforecast.cli.opened import Opened, parsed
 from tsforecast.data import Columns, ForecastTask, attach_known
 from tsforecast.data.buckets import read_survey
 from tsforecast.data.wording import listed
 from tsforecast.forecasting.exact import ExactForecast
-from tsforecast.forecasting.predictor import StateSpacePredictor, load_predictor, with_prediction_length
+from tsforecast.forecasting.predictor import StateSpacePredictor, load_predictor
 from tsforecast.forecasting.requests import Forecasts
 from tsforecast.models import AbstractForecaster
 from tsforecast.progress import follow
@@ -37,21 +37,19 @@ def run(argv: Sequence[str]) -> int:
         ValueError: If the run, the data or an option is not as expected.
         FileNotFoundError: If a file or folder is missing.
     """
-    chosen = parsers.predict().parse_args(list(argv))
-    parsing.check_ranges(chosen)
+    chosen = parsed(parsers.predict(), argv)
     out = Path(chosen.out)
     levels = bulk_options.levels(chosen.quantiles)
-    folder, record = options.trained_run(chosen)
-    trained = settings(folder, record)
-    if irregular.is_irregular(record):
-        return irregular.answer("predict", chosen, folder, trained)
+    opened = Opened.of(chosen)
+    if opened.is_irregular:
+        return irregular.answer("predict", chosen, opened.folder, opened.trained)
     irregular.refuse_times(chosen)
-    length = chosen.prediction_length or record["split"]["prediction_length"]
+    length, columns = opened.length, opened.columns
     if not bulk_options.is_table(chosen):
         if chosen.known is not None:
             raise ValueError("--known goes with a file as --out")
-        data, common = bulk_options.buckets_of(chosen, record, trained)
-        predictor = load_predictor(folder / runs.PREDICTOR, chosen.device)
+        data, common = bulk_options.buckets_of(chosen, opened.record, opened.trained)
+        predictor = load_predictor(opened.folder / runs.PREDICTOR, chosen.device)
         num_samples = _num_samples(chosen, predictor, length, predictor.batch_size)
         request = Forecasts(
             **common,
@@ -61,16 +59,12 @@ def run(argv: Sequence[str]) -> int:
             prediction_length=length,
             last=read_survey(data).last if chosen.start == "common" else None,
         )
-        bulk_options.process(chosen, folder, data, request)
+        bulk_options.process(chosen, opened.folder, data, request)
         return 0
-    columns = options.columns(chosen, runs.columns_of_run(record) or options.columns(trained))
-    task = options.task_beyond(chosen.data, chosen, trained, record, length, columns)
-    entries = _from_start(task, chosen.start).latest
+    entries = _from_start(opened.beyond(chosen.data), chosen.start).latest
     if chosen.known is not None:
         entries = attach_known(entries, chosen.known, length, _columns_of_known(columns))
-    predictor = load_predictor(folder / runs.PREDICTOR, device=chosen.device)
-    if length != record["split"]["prediction_length"]:
-        predictor = with_prediction_length(predictor, length)
+    predictor = opened.predictor()
     num_samples = _num_samples(chosen, predictor, length, len(entries))
     torch.manual_seed(chosen.seed)
     forecasts = predictor.predict(entries, num_samples=num_samples)
@@ -80,7 +74,7 @@ def run(argv: Sequence[str]) -> int:
     bulk_options.write(_weighed(shown, weights), kept, columns.targets, out)
     for name, weight in sorted(weights.items(), key=lambda item: -item[1])[:_NAMED]:
         log.info("%3.0f %%  %s", 100 * weight / len(entries), name)
-    log.info("%s: forecasts of %d series, %d steps of %r each", out, len(entries), length, record["split"]["freq"])
+    log.info("%s: forecasts of %d series, %d steps of %r each", out, len(entries), length, predictor.freq)
     return 0
 
 

@@ -11,14 +11,13 @@ import pandas as pd
 import torch
 
 from tsforecast.analysis.regimes import RegimeReport, regime_report
-from tsforecast.cli import options, parsers, parsing, runs
-from tsforecast.cli.train import settings
+from tsforecast.cli import parsers
+from tsforecast.cli.opened import Opened, parsed
 from tsforecast.data import ForecastTask
-from tsforecast.data.buckets import is_buckets
 from tsforecast.data.files import replace_file
 from tsforecast.data.frequency import expected_alias_warnings
 from tsforecast.data.wording import shortened
-from tsforecast.forecasting.predictor import StateSpacePredictor, load_predictor
+from tsforecast.forecasting.predictor import StateSpacePredictor
 from tsforecast.models import AbstractForecaster
 from tsforecast.models.parts.regimes import AbstractRegimeInference
 from tsforecast.plots import measured, plot_regimes, save_figure
@@ -40,16 +39,11 @@ def run(argv: Sequence[str]) -> int:
         ValueError: If the run, the data or an option is not as expected, or the model has no regimes.
         FileNotFoundError: If a file or folder is missing.
     """
-    chosen = parsers.regimes().parse_args(list(argv))
-    parsing.check_ranges(chosen)
-    folder, record = options.trained_run(chosen)
-    trained = settings(folder, record)
-    columns = options.columns(chosen, runs.columns_of_run(record) or options.columns(trained))
-    data = chosen.data or trained.data
-    if data is not None and is_buckets(Path(data)):
-        raise ValueError(f"{data} are buckets: expected a table of the series whose regimes are asked for")
-    task = options.whole_series(chosen, record, trained, columns)
-    predictor = load_predictor(folder / runs.PREDICTOR, device=chosen.device)
+    chosen = parsed(parsers.regimes(), argv)
+    opened = Opened.of(chosen)
+    if opened.buckets is not None:
+        raise ValueError(f"{opened.buckets} are buckets: expected a table of the series whose regimes are asked for")
+    task, predictor = opened.whole(), opened.predictor()
     torch.manual_seed(chosen.seed)
     report = regime_report(
         predictor,
@@ -59,7 +53,7 @@ def run(argv: Sequence[str]) -> int:
         num_samples=chosen.num_samples,
         seed=chosen.seed,
     )
-    out = Path(chosen.out) if chosen.out else folder / FOLDER
+    out = Path(chosen.out) if chosen.out else opened.folder / FOLDER
     out.mkdir(parents=True, exist_ok=True)
     for name in ("regimes", "changes", "ahead"):
         with replace_file(out / f"{name}.csv") as temporary:

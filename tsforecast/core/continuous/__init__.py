@@ -2,10 +2,8 @@
 
 from tsforecast.core.continuous.components import (
     DampedTrend,
-    IntegratedWiener,
     OrnsteinUhlenbeck,
     Rotations,
-    Wiener,
 )
 from tsforecast.core.continuous.dense import DenseSDE, stable_drift
 from tsforecast.core.continuous.matern import Matern
@@ -15,12 +13,10 @@ __all__ = [
     "AbstractSDE",
     "DampedTrend",
     "DenseSDE",
-    "IntegratedWiener",
     "Matern",
     "OrnsteinUhlenbeck",
     "Rotations",
     "SumSDE",
-    "Wiener",
     "over_gaps",
     "stable_drift",
 ]

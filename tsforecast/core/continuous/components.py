@@ -18,47 +18,13 @@ _TERMS = 20  # of that series: enough for float64 up to there
 
 
 @dataclasses.dataclass(frozen=True)
-class Wiener(AbstractSDE):
-    """A level that wanders: dx = dw. At equal gaps it is the random walk of `core.components.Level`.
-
-    Attributes:
-        variance: Of the change in a unit of time.
-    """
-
-    variance: Float[Tensor, "*batch"]
-
-    @property
-    def size(self) -> int:
-        """Return 1."""
-        return 1
-
-    @property
-    def drift(self) -> Float[Tensor, "*batch state state"]:
-        """Return zero."""
-        return torch.zeros_like(self.diffusion)
-
-    @property
-    def diffusion(self) -> Float[Tensor, "*batch state state"]:
-        """Return the variance."""
-        return self.variance[..., None, None]
-
-    @property
-    def readout(self) -> Float[Tensor, "*batch state"]:
-        """Return one."""
-        return self.variance.new_ones(1)
-
-    def discretise(self, gaps: Float[Tensor, "*#batch"]) -> LinearGaussian:
-        """Return a step whose variance grows with the gap."""
-        noise = (self.variance * gaps)[..., None, None]
-        return LinearGaussian(torch.ones_like(noise), noise.new_zeros(1), noise)
-
-
-@dataclasses.dataclass(frozen=True)
 class OrnsteinUhlenbeck(AbstractSDE):
     """A level that returns to zero: dx = -rate x dt + dw. At equal gaps g it is an AR(1) with phi = exp(-rate g).
 
+    At a rate of zero the level wanders: a Wiener process, at equal gaps the random walk of `core.components.Level`.
+
     Attributes:
-        rate: At which it returns, above 0.
+        rate: At which it returns, at least 0.
         variance: Of the change in a short unit of time; the stationary one is variance / (2 rate).
     """
 
@@ -93,52 +59,14 @@ class OrnsteinUhlenbeck(AbstractSDE):
 
 
 @dataclasses.dataclass(frozen=True)
-class IntegratedWiener(AbstractSDE):
-    """Level and slope: dl = b dt + dw, db = dw' (Harvey 1989, section 9.1).
-
-    Attributes:
-        level: Variance of the level's own change in a unit of time; zero for a smooth trend.
-        slope: Variance of the slope's change in a unit of time.
-    """
-
-    level: Float[Tensor, "*#batch"]
-    slope: Float[Tensor, "*#batch"]
-
-    @property
-    def size(self) -> int:
-        """Return 2."""
-        return 2
-
-    @property
-    def drift(self) -> Float[Tensor, "*batch state state"]:
-        """Return that of a level which the slope moves."""
-        return self.slope.new_tensor([[0.0, 1.0], [0.0, 0.0]])
-
-    @property
-    def diffusion(self) -> Float[Tensor, "*batch state state"]:
-        """Return the two variances."""
-        return torch.diag_embed(torch.stack(torch.broadcast_tensors(self.level, self.slope), -1))
-
-    @property
-    def readout(self) -> Float[Tensor, "*batch state"]:
-        """Return the level."""
-        return self.slope.new_tensor([1.0, 0.0])
-
-    def discretise(self, gaps: Float[Tensor, "*#batch"]) -> LinearGaussian:
-        """Return [[1, g], [0, 1]], with the noise of the slope integrated once and twice."""
-        one, zero = torch.ones_like(gaps), torch.zeros_like(gaps)
-        across = self.slope * gaps.square() / 2
-        noise = _square([self.level * gaps + self.slope * gaps**3 / 3, across, across, self.slope * gaps])
-        return LinearGaussian(_square([one, gaps, zero, one]), noise.new_zeros(2), noise)
-
-
-@dataclasses.dataclass(frozen=True)
 class DampedTrend(AbstractSDE):
-    """Level and slope that returns to zero: dl = b dt + dw, db = -rate b dt + dw'.
+    """Level and slope that returns to zero: dl = b dt + dw, db = -rate b dt + dw' (Harvey 1989, section 9.1).
+
+    At a rate of zero the slope wanders: the trend of structural models.
 
     Attributes:
-        rate: At which the slope returns, above 0.
-        level: Variance of the level's own change in a unit of time.
+        rate: At which the slope returns, at least 0.
+        level: Variance of the level's own change in a unit of time; zero for a smooth trend.
         slope: Variance of the slope's change in a short unit of time.
     """
 

@@ -12,12 +12,10 @@ from tsforecast.core import Gaussian
 from tsforecast.core.continuous import (
     AbstractSDE,
     DampedTrend,
-    IntegratedWiener,
     Matern,
     OrnsteinUhlenbeck,
     Rotations,
     SumSDE,
-    Wiener,
 )
 from tsforecast.core.continuous.sde import block_diagonal
 
@@ -97,10 +95,10 @@ class TimedComponent:
             return Rotations(order * turn, change * (unit / self.length))  # that of a cycle, spread over its time
         if self.kind == "level":
             assert change is not None
-            return Wiener(change)
+            return OrnsteinUhlenbeck(torch.zeros_like(change), change)
         if self.kind == "trend":
             assert change is not None
-            return IntegratedWiener(change, (2 * own["slope"]).exp())
+            return DampedTrend(torch.zeros_like(change), change, (2 * own["slope"]).exp())
         if self.kind == "damped_trend":
             assert change is not None
             assert rate is not None
