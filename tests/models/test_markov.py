@@ -1,9 +1,12 @@
 """The model of regimes alone: what its options do, and what its start finds."""
 
+import itertools
+
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from scipy import stats
 
 from tests.models.cases import HORIZON, entries_of, make_batch, make_model, without
 from tsforecast.core.regimes import chain
@@ -86,6 +89,48 @@ def test_forecasts_are_those_of_regimes_simulated_ahead():
     given = {**batch, "known_future": torch.ones_like(batch["known_future"])}
     with pytest.raises(ValueError, match="known values or a held regime"):
         model.inference.forecast(belief, given, 5, hold_switch=True)
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_without_lags_quantiles_are_those_of_the_mixture_over_paths_of_regimes(given):
+    """Oracle: all paths of regimes enumerated, weighed by what is known of the future; also of a known value."""
+    entries, _ = switching_entries(30)
+    model = plain(order=0, persistence=0.7)
+    EMStart(1, 0)(model.inference, make_batch(model, entries))
+    batch = make_batch(model, entries, train=False)
+    if given:
+        known = torch.full_like(batch["known_future"], torch.nan)
+        known[:, 2] = batch["past_target"].reshape(len(known), -1).median(1, keepdim=True).values
+        batch = {**batch, "known_future": known}
+    with torch.no_grad():
+        belief, _ = model.filter(batch)
+        found = model.inference.marginals(belief, batch)
+        markov = model.dynamics.markov(model.inference.slice_of(batch, "future"), belief.series)
+    unit = markov.log_unit.exp() * belief.scale[:, 0]
+    centre = markov.centre * belief.scale[:, 0] + belief.location[:, 0]
+    place = (markov.system.location[0].expand(2, 2) * unit[:, None] + centre[:, None]).detach().numpy()
+    scale = (markov.system.log_scale.exp() * unit[:, None]).detach().numpy()
+    transition, first = markov.log_transition[0, 0].exp().detach().numpy(), belief.particles.log_weight.exp().numpy()
+    for series in range(2):
+        weight = np.zeros((HORIZON, 2))
+        for path in itertools.product(range(2), repeat=HORIZON):
+            share = first[:, series] @ transition[:, path[0]]
+            for one, other in itertools.pairwise(path):
+                share *= transition[one, other]
+            if given:
+                share *= stats.norm.pdf(float(known[series, 2]), place[series, path[2]], scale[series, path[2]])
+            weight[range(HORIZON), path] += share
+        weight /= weight.sum(1, keepdims=True)
+        quantile = found.quantile(torch.tensor([0.1, 0.8]))[:, series, :, 0].numpy()
+        below = (weight * stats.norm.cdf((quantile[..., None] - place[series]) / scale[series])).sum(-1)
+        free = [step for step in range(HORIZON) if not (given and step == 2)]
+        np.testing.assert_allclose(below[:, free], np.broadcast_to([[0.1], [0.8]], (2, len(free))), atol=1e-7)
+        mean = (weight * place[series]).sum(-1)
+        np.testing.assert_allclose(found.expectation()[series, free, 0].numpy(), mean[free], rtol=1e-9)
+        if given:
+            np.testing.assert_allclose(quantile[:, 2], float(known[series, 2]), rtol=1e-9)
+    assert model.inference.has_marginals
+    assert plain(order=1).inference.marginals(belief, batch) is None
 
 
 def test_covariates_move_the_transitions():

@@ -27,7 +27,7 @@ class Marginals:
     its transformation. Components may differ in both. A deviation of 0 is a value that is known.
 
     Attributes:
-        log_weight: Normalised over the components.
+        log_weight: Normalised over the components; with a horizon where each step has weights of its own.
         mean: Means in transformed units, which are not scaled.
         deviation: Standard deviations in the same units.
         size: What each component divides values by before it transforms them.
@@ -36,7 +36,7 @@ class Marginals:
         names: Names of the components; none where there is one only.
     """
 
-    log_weight: Float[Tensor, "series component"]
+    log_weight: Float[Tensor, "series component"] | Float[Tensor, "series component horizon"]
     mean: Float[Tensor, "series component horizon target"]
     deviation: Float[Tensor, "series component horizon target"]
     size: Float[Tensor, "series component target"]
@@ -108,7 +108,8 @@ class Marginals:
 
     def expectation(self) -> Float[Tensor, "series horizon target"]:
         """Return the means of the distributions in the units of the data, after clipping; finite however wide."""
-        return self._clipped((self.log_weight.exp()[..., None, None] * self.component_means()).sum(1))
+        weight = self.log_weight if self.log_weight.ndim == 3 else self.log_weight.unsqueeze(-1)
+        return self._clipped((weight.exp().unsqueeze(-1) * self.component_means()).sum(1))
 
     def component_means(self) -> Float[Tensor, "series component horizon target"]:
         """Return the mean of each component in the units of the data, after clipping."""
@@ -140,12 +141,14 @@ class Marginals:
     @property
     def _groups(self) -> list["_Group"]:
         """Return the components of every transformation, a row for each series, step and target."""
-        count = math.prod(self.mean.shape[2:])
         found = []
         for name in dict.fromkeys(self.transformations):
             own = [k for k, other in enumerate(self.transformations) if other == name]
             mean, deviation = (x[:, own].flatten(2).transpose(1, 2).flatten(0, 1) for x in (self.mean, self.deviation))
-            weight = self.log_weight[:, own].exp().repeat_interleave(count, 0)
+            weight = self.log_weight[:, own].exp()
+            if weight.ndim == 3:  # of each step
+                weight = weight.transpose(1, 2).flatten(0, 1)
+            weight = weight.repeat_interleave(len(mean) // len(weight), 0)
             size = self.size[:, own]
             size = size[:, :1] if bool((size == size[:, :1]).all()) else size
             size = size.unsqueeze(2).expand(-1, -1, self.mean.shape[2], -1).flatten(2).transpose(1, 2).flatten(0, 1)

@@ -13,6 +13,7 @@ from tsforecast.core.particles.smoothing import sample_given
 from tsforecast.core.regimes import chain, collapse
 from tsforecast.core.regimes.autoregression import known_lags
 from tsforecast.core.torch_internals import is_transformed
+from tsforecast.models.parts.marginals import Marginals
 from tsforecast.models.parts.markov_dynamics import Markov, MarkovDynamics
 from tsforecast.models.parts.objectives import negative_log_likelihood
 from tsforecast.models.parts.regimes import AbstractRegimeInference, Regimes
@@ -58,8 +59,8 @@ class MarkovInference(AbstractRegimeInference[MarkovDynamics]):
 
     @property
     def has_marginals(self) -> bool:
-        """Return False: a mixture over paths of regimes has too many components."""
-        return False
+        """Return whether there are no lags: with them a mixture over paths of regimes has too many components."""
+        return not self.dynamics.lags
 
     # The filter.
 
@@ -158,8 +159,37 @@ class MarkovInference(AbstractRegimeInference[MarkovDynamics]):
 
     # Forecasts, and what is missing.
 
-    def marginals(self, belief: Belief, future: Batch) -> None:
-        """Return None: there are sample paths only."""
+    def marginals(self, belief: Belief, future: Batch) -> Marginals | None:
+        """Return the exact marginal distributions of the horizon without lags, see `AbstractInference`; else None.
+
+        A step is a mixture over its regimes, whose probabilities are given all that is known of the horizon.
+        """
+        if self.dynamics.lags:
+            return None
+        time_slice, known = self.slice_of(future, "future"), future["known_future"]
+        model, observed = self.dynamics.markov(time_slice, belief.series), ~torch.isnan(known)
+        series, steps = observed.shape[:2]
+        given = self.units.transform(torch.where(observed, known, 0.0).to(belief.scale.dtype))
+        seen = observed.squeeze(-1).T
+        values = model.standard((given.transpose(0, 1) - belief.location) / belief.scale)
+        density = torch.where(seen.unsqueeze(-1), model.system.log_density(values), 0.0)
+        every = model.log_transition.expand(steps, series, -1, -1)
+        weight = chain.smooth(every, density, belief.particles.log_weight.T).probabilities  # (time, series, regime)
+        regimes = self.dynamics.regimes
+        location = model.system.location.expand(steps, series, regimes)
+        unit = (model.log_unit.exp() * belief.scale.squeeze(-1)).unsqueeze(-1)
+        centre = (model.centre * belief.scale.squeeze(-1) + belief.location.squeeze(-1)).unsqueeze(-1)
+        mean = (location * unit + centre).permute(1, 2, 0).unsqueeze(-1).double()  # series, regime, time, target
+        deviation = (model.system.log_scale.exp() * unit).double()[..., None, None].expand(mean.shape)
+        free = ~observed.unsqueeze(1)
+        return Marginals(
+            weight.double().clamp_min(1e-300).log().permute(1, 2, 0),
+            torch.where(free, mean, given.double().unsqueeze(1)),
+            torch.where(free, deviation, 0.0),
+            mean.new_ones(series, regimes, 1),
+            (self.units.transformation,) * regimes,
+            self.units.clip,
+        )
 
     def forecast(
         self,
