@@ -91,6 +91,9 @@ def test_what_cannot_be_answered_is_refused(known):
         regimes(predictor, [entries[0], {**entries[1], "start": pd.Period("2024-01", "M")}])
 
 
+KEYS = ["item_id", "timestamp"]
+
+
 def test_the_command_writes_tables_and_pictures(tmp_path, capsys):
     entries, _ = switching_entries(50)
     days = pd.date_range("2024-01-01", periods=50, freq="D")
@@ -106,5 +109,18 @@ def test_the_command_writes_tables_and_pictures(tmp_path, capsys):
     assert {path.name for path in folder.iterdir()} == {"regimes.csv", "changes.csv", "ahead.csv", "regimes-1.png"}
     assert len(pd.read_csv(folder / "regimes.csv")) == 2 * 30
     assert len(pd.read_csv(folder / "ahead.csv")) == 2 * 4
+    assert main(["bucket", str(tmp_path / "load.csv"), str(tmp_path / "buckets"), "--buckets", "2"]) == 0
+    many = ["--data", str(tmp_path / "buckets"), "--last", "30", "--device", "cpu", "--out", str(tmp_path / "many")]
+    assert main(["regimes", run, *many]) == 0
+    found = pd.concat(pd.read_parquet(path) for path in (tmp_path / "many").glob("*.parquet"))
+    for name, rows in (("regimes", found[~found["ahead"]]), ("ahead", found[found["ahead"]])):
+        table = pd.read_csv(folder / f"{name}.csv", parse_dates=["timestamp"])
+        pd.testing.assert_frame_equal(
+            rows[list(table)].sort_values(KEYS, ignore_index=True),
+            table.sort_values(KEYS, ignore_index=True),
+            rtol=1e-4,
+        )
+    changes = pd.read_csv(folder / "changes.csv", parse_dates=["timestamp", "lower", "upper"])
+    assert found["expected"].notna().sum() == len(changes) > 0
     assert main(["regimes", run, "--level", "1.5"]) == 2
     assert main(["regimes", str(tmp_path / "nothing")]) == 2

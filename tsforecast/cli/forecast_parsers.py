@@ -51,13 +51,11 @@ def regimes() -> ArgumentParser:
     command.add_argument(
         "--out", metavar="FOLDER", type=str, help="to write tables and pictures into; default: RUN/regimes"
     )
-    command.add_argument("--data", metavar="FILE", type=str, help="CSV, Parquet or GluonTS folder; default: the run's")
+    command.add_argument("--data", metavar="FILE", type=str, help="a file, or buckets; default: those of the run")
     command.add_argument("--level", type=float, default=0.9, help="probability of the intervals of changes")
     command.add_argument("--last", type=int, help="steps at the end of each series that are read; default: all")
     command.add_argument("--plot_series", type=int, default=4, help="number of series that have a picture")
-    add_forecast(command)
-    command.add_argument("--drop_unusable", action="store_true", help="leave out series without a value")
-    add_columns(command)
+    _add_bulk(command)
     return command
 
 

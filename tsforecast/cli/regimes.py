@@ -10,8 +10,9 @@ import numpy as np
 import pandas as pd
 import torch
 
+from tsforecast.analysis.regime_buckets import RegimeTables
 from tsforecast.analysis.regimes import RegimeReport, regime_report
-from tsforecast.cli import parsers
+from tsforecast.cli import bulk_options, parsers
 from tsforecast.cli.opened import Opened, parsed
 from tsforecast.data import ForecastTask
 from tsforecast.data.files import replace_file
@@ -31,6 +32,8 @@ _SPANS = 30  # intervals of changes in a picture, at most: more of them hide the
 def run(argv: Sequence[str]) -> int:
     """Writes probabilities of regimes, their changes with intervals, probabilities ahead, and pictures.
 
+    Of a folder of buckets it writes a table for each.
+
     Args:
         argv: Arguments of the command.
 
@@ -41,8 +44,14 @@ def run(argv: Sequence[str]) -> int:
     """
     chosen = parsed(parsers.regimes(), argv)
     opened = Opened.of(chosen)
+    out = Path(chosen.out) if chosen.out else opened.folder / FOLDER
     if opened.buckets is not None:
-        raise ValueError(f"{opened.buckets} are buckets: expected a table of the series whose regimes are asked for")
+        chosen.out = str(out)
+        data, common = bulk_options.buckets_of(chosen, opened.record, opened.trained)
+        drawn = {"num_samples": chosen.num_samples, "seed": chosen.seed}
+        request = RegimeTables(**common, **drawn, level=chosen.level, last=chosen.last)
+        bulk_options.process(chosen, opened.folder, data, request)
+        return 0
     task, predictor = opened.whole(), opened.predictor()
     torch.manual_seed(chosen.seed)
     report = regime_report(
@@ -53,7 +62,6 @@ def run(argv: Sequence[str]) -> int:
         num_samples=chosen.num_samples,
         seed=chosen.seed,
     )
-    out = Path(chosen.out) if chosen.out else opened.folder / FOLDER
     out.mkdir(parents=True, exist_ok=True)
     for name in ("regimes", "changes", "ahead"):
         with replace_file(out / f"{name}.csv") as temporary:
