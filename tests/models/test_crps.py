@@ -33,3 +33,13 @@ def test_samples_have_the_fair_score():
     found = weighted_crps(paths, values, ratio)
     points, weight = paths.movedim(1, -1), (ratio / 5).movedim(0, -1).expand(2, 3, 1, 5)
     torch.testing.assert_close(found, by_pairs(points, weight, values.squeeze(1), 5 / 4), rtol=1e-12, atol=1e-12)
+
+
+def test_gradients_of_each_series_are_those_of_all():
+    """As `torch.func` takes them, one series after the other."""
+    points, weight, values = torch.randn(3, 4, 9).double(), torch.rand(3, 4, 9).double(), torch.randn(3, 4).double()
+    total = lambda *args: crps_of_points(*args).sum()  # noqa: E731
+    found = torch.func.vmap(torch.func.grad(total, (0, 1)))(points, weight, values)
+    inputs = points.requires_grad_(), weight.requires_grad_()
+    for one, other in zip(found, torch.autograd.grad(total(*inputs, values), inputs), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)

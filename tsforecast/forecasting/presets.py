@@ -19,7 +19,8 @@ def preset(model: str, freq: str, prediction_length: int, name: str = "best", ma
     - `best`: the linear model inside is trained first, alone and in closed form, on the CRPS of its forecasts. Then all
       learns on sample paths, through the last two horizons of a window; regimes last, and the gradient counts that
       particles are drawn again. Below a day windows have four weeks, and the parameters scales by series.
-    - `fast`: the same with half of the epochs of the linear model, five of all, and five particles.
+    - `fast`: the same with half of the epochs of the linear model, five of all, and five particles. Learning rates fall
+      faster where the loss falls no longer.
     - `paper`: the objective, windows and batches of the switching-model papers, with the defaults of the model.
     - `none`: no option beside these defaults.
 
@@ -44,6 +45,7 @@ def preset(model: str, freq: str, prediction_length: int, name: str = "best", ma
     if name == "fast":
         linear = found["linear_epochs"] // 2
         found |= {"linear_epochs": linear, "max_epochs": linear + 5, "num_particles": 5, "forecast_particles": 10}
+        found |= {"plateau": 0.005}
     if max_epochs is not None and "linear_epochs" in found:
         found |= {"max_epochs": max_epochs, "linear_epochs": min(found["linear_epochs"], int(_LINEAR * max_epochs))}
     known = {*options_of(MODELS[model]), *_OF_RUN}
@@ -52,7 +54,7 @@ def preset(model: str, freq: str, prediction_length: int, name: str = "best", ma
 
 _OF_RUN = (
     "max_epochs", "gradient_clip_val", "context_length", "train_horizon", "history_length", "batch_size",
-    "num_batches_per_epoch",
+    "num_batches_per_epoch", "plateau",
 )  # fmt: skip
 
 

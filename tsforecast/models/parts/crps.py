@@ -8,6 +8,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from tsforecast.core.torch_internals import is_transformed
+
 _AT_ONCE = 100_000  # points that are sorted at once, which stay in a processor's cache
 
 
@@ -21,7 +23,7 @@ def crps_of_points(
         weight: Their probabilities.
         values: What was observed, without a gradient.
     """
-    return _Score.apply(points, weight, values, 1.0)[0]
+    return _value(points, weight, values, 1.0)
 
 
 def weighted_crps(
@@ -35,7 +37,14 @@ def weighted_crps(
     """
     count = paths.shape[1]
     points, weight = paths.movedim(1, -1), (ratio / count).expand_as(paths).movedim(1, -1)
-    return _Score.apply(points, weight, values.squeeze(1), count / (count - 1))[0]
+    return _value(points, weight, values.squeeze(1), count / (count - 1))
+
+
+def _value(points: Tensor, weight: Tensor, values: Tensor, factor: float) -> Tensor:
+    """Return the score; inside `vmap`, which does not go through NumPy, torch differentiates it step by step."""
+    if is_transformed(points) or is_transformed(weight):
+        return _score(points, weight, values.unsqueeze(-1), factor)[0]
+    return _Score.apply(points, weight, values, factor)[0]
 
 
 class _Score(torch.autograd.Function):
@@ -72,9 +81,9 @@ class _Score(torch.autograd.Function):
 
 
 def _score(
-    points: Float[Tensor, "row point"],
-    weight: Float[Tensor, "row point"],
-    values: Float[Tensor, "row 1"],
+    points: Float[Tensor, "*row point"],
+    weight: Float[Tensor, "*row point"],
+    values: Float[Tensor, "*row 1"],
     factor: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the score and its derivatives."""
@@ -91,8 +100,8 @@ def _score(
     return score, back.scatter(-1, order, by_points), back.scatter(-1, order, by_weight)
 
 
-def _order(points: Float[Tensor, "row point"]) -> Int[Tensor, "row point"]:
+def _order(points: Float[Tensor, "*row point"]) -> Int[Tensor, "*row point"]:
     """Return the rising order; NumPy sorts several times faster than torch on a CPU."""
-    if points.device.type == "cpu":
+    if points.device.type == "cpu" and not is_transformed(points):
         return torch.from_numpy(np.argsort(points.detach().numpy(), -1))
     return points.argsort(-1)
