@@ -2,6 +2,7 @@
 
 import abc
 import dataclasses
+from functools import partial
 
 import torch
 from jaxtyping import Bool, Float
@@ -185,22 +186,25 @@ def _push(
         with_cross: Whether Cov(b, a) is used; if not, the covariance of b is symmetric to the last bit.
         diagonal: Whether the noise is given by its variances.
     """
-
-    def by_torch(matrix: Tensor, cov: Tensor, mean: Tensor, offset: Tensor, noise: Tensor) -> tuple[Tensor, ...]:
-        cross = matrix @ cov
-        among = cross @ matrix.mT
-        if with_cross:
-            among = among + (torch.diag_embed(noise) if diagonal else noise)
-        else:
-            among = add_diagonal(symmetrise(among), noise, in_place=True) if diagonal else symmetrise(among + noise)
-        return matvec(matrix, mean) + offset, cross, among
-
     tensors = matrix, prior.cov, prior.mean, offset, noise
     count = matrix.shape[:-2].numel()
     if count == prior.cov.shape[:-2].numel() and serves(count, matrix.shape[-2:], *tensors):
-        return kernels.push(by_torch, *tensors, with_cross=with_cross, diagonal=diagonal)
-    mean, cross, among = by_torch(*tensors)
-    return mean, cross, among
+        reference = partial(_push_by_torch, with_cross=with_cross, diagonal=diagonal)
+        return kernels.push(reference, *tensors, with_cross=with_cross, diagonal=diagonal)
+    return _push_by_torch(*tensors, with_cross=with_cross, diagonal=diagonal)
+
+
+def _push_by_torch(
+    matrix: Tensor, cov: Tensor, mean: Tensor, offset: Tensor, noise: Tensor, with_cross: bool, diagonal: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return what `_push` does, by torch's operations."""
+    cross = matrix @ cov
+    among = cross @ matrix.mT
+    if with_cross:
+        among = among + (torch.diag_embed(noise) if diagonal else noise)
+    else:
+        among = add_diagonal(symmetrise(among), noise, in_place=True) if diagonal else symmetrise(among + noise)
+    return matvec(matrix, mean) + offset, cross, among
 
 
 def condition(
