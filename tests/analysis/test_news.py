@@ -41,18 +41,23 @@ def two_sets():
     return before, after
 
 
-@pytest.mark.parametrize("name", ["issm", "gls"])
-def test_impacts_lead_from_one_forecast_to_the_other(trained, name):
-    predictor = trained(name)
-    before, after = two_sets()
-    found = news(predictor, before, after)
-    assert found.groupby("item_id")["timestamp"].nunique().tolist() == [HORIZON - 2] * 2
+def assert_impacts_lead_from_forecast_to_forecast(predictor, before, after, found):
+    """Shares add up, from the means that `predict` has of the data before to those of the data after."""
     steps = found.groupby(["item_id", "timestamp"])
     start, end = steps["before"].first(), steps["after"].first()
     np.testing.assert_allclose(start + steps["impact"].sum(), end, rtol=0, atol=1e-10)
     for mean, data, part in ((start, before, slice(2, None)), (end, after, slice(None, HORIZON - 2))):
         theirs = [forecast.mean[part] for forecast in predictor.predict(data, num_samples=0)]
         np.testing.assert_allclose(mean, np.concatenate(theirs), rtol=1e-4, atol=1e-5)  # float32
+
+
+@pytest.mark.parametrize("name", ["issm", "gls"])
+def test_impacts_lead_from_one_forecast_to_the_other(trained, name):
+    predictor = trained(name)
+    before, after = two_sets()
+    found = news(predictor, before, after)
+    assert found.groupby("item_id")["timestamp"].nunique().tolist() == [HORIZON - 2] * 2
+    assert_impacts_lead_from_forecast_to_forecast(predictor, before, after, found)
     causes = found[(found["item_id"] == "s1") & (found["kind"] != "rescaled")].drop_duplicates(["kind", "source"])
     days = [(kind, (stamp - pd.Timestamp("2024-01-02")).days) for kind, stamp in zip(causes.kind, causes.source)]  # noqa: B905
     steps = len(after[1]["target"])
@@ -74,12 +79,7 @@ def test_shares_in_a_mixture_lead_from_one_forecast_to_the_other(trained, name):
     predictor = trained(name, **MIXTURES[name])
     before, after = two_sets()
     found = news(predictor, before, after)
-    steps = found.groupby(["item_id", "timestamp"])
-    start, end = steps["before"].first(), steps["after"].first()
-    np.testing.assert_allclose(start + steps["impact"].sum(), end, rtol=0, atol=1e-10)
-    for mean, data, part in ((start, before, slice(2, None)), (end, after, slice(None, HORIZON - 2))):
-        theirs = [forecast.mean[part] for forecast in predictor.predict(data, num_samples=0)]
-        np.testing.assert_allclose(mean, np.concatenate(theirs), rtol=1e-4, atol=1e-5)  # float32
+    assert_impacts_lead_from_forecast_to_forecast(predictor, before, after, found)
     kinds = found.loc[found["item_id"] == "s1"].drop_duplicates(["kind", "source"])["kind"].tolist()
     weights = ["weights"] if name == "bank" else []
     assert kinds == ["new"] * 3 + ["revised", "withdrawn", *weights, "variances", "rescaled"]

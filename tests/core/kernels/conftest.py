@@ -18,11 +18,11 @@ def by_torch(monkeypatch):
     def call(function, *args):
         with monkeypatch.context() as patch:
             patch.setenv(building.SWITCH, "0")
-            building.library.cache_clear()
+            building.loaded.cache_clear()
             try:
                 return function(*args)
             finally:
                 patch.undo()
-                building.library.cache_clear()
+                building.loaded.cache_clear()
 
     return call

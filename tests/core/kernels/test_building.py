@@ -11,10 +11,10 @@ def unbuilt(monkeypatch, tmp_path):
     monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
     monkeypatch.delenv(building.SWITCH, raising=False)
     monkeypatch.setattr(building, "_FAILED", [])
-    building.library.cache_clear()
+    building.loaded.cache_clear()
     yield tmp_path
     monkeypatch.undo()
-    building.library.cache_clear()
+    building.loaded.cache_clear()
 
 
 def test_without_a_compiler_all_is_left_to_torch(unbuilt, monkeypatch):

@@ -35,7 +35,7 @@ _TIMEOUT_SECONDS = 120
 
 def is_ready() -> bool:
     """Whether steps go through the program: it was built, now or earlier, and is not switched off."""
-    return library() is not None
+    return loaded() is not None
 
 
 def build() -> bool:
@@ -59,7 +59,7 @@ def build() -> bool:
     except (OSError, subprocess.SubprocessError) as error:
         _fail(f"{shlex.join(command)} cannot compile it: {getattr(error, 'stderr', None) or error}")
         return False
-    library.cache_clear()
+    loaded.cache_clear()
     return is_ready()
 
 
@@ -79,7 +79,7 @@ def compiler() -> list[str] | None:
 
 
 @functools.cache
-def library() -> ctypes.CDLL | None:
+def loaded() -> ctypes.CDLL | None:
     """Return the program, loaded; None where it was not built or is switched off."""
     if os.environ.get(SWITCH) == "0" or platform.system() == "Windows":
         return None

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tsforecast.core.kernels.building import library
+from tsforecast.core.kernels.building import loaded
 from tsforecast.core.torch_internals import is_transformed
 
 # The largest state or observation; of larger ones torch's own products are as fast.
@@ -20,7 +20,7 @@ _NAMES = {torch.float32: "float32", torch.float64: "float64"}
 
 def serves(count: int, sizes: tuple[int, ...], *tensors: Tensor | None) -> bool:
     """Whether so many filters of these sizes go through the program: tensors of one type on the CPU, all plain."""
-    if count < FEWEST or max(sizes) > LARGEST or min(sizes) == 0 or library() is None:
+    if count < FEWEST or max(sizes) > LARGEST or min(sizes) == 0 or loaded() is None:
         return False
     dtype = tensors[0].dtype if tensors[0] is not None else None
     if dtype not in _NAMES:
@@ -40,7 +40,7 @@ def call(name: str, count: int, sizes: tuple[int, ...], *tensors: Tensor | None)
         sizes: Of observation and state.
         tensors: In the order of the function, contiguous; None for a null pointer.
     """
-    program = library()
+    program = loaded()
     assert program is not None
     dtype = next(x.dtype for x in tensors if x is not None and x.dtype in _NAMES)
     function = getattr(program, f"{name}_{_NAMES[dtype]}")
