@@ -76,3 +76,20 @@ def test_long_series_in_float32_stay_positive_definite(by_torch):
     assert torch.linalg.eigvalsh(belief.cov).min() > 0
     torch.testing.assert_close(belief.cov, belief.cov.mT, rtol=0, atol=0)
     torch.testing.assert_close(belief.cov, expected.cov, rtol=2e-3, atol=1e-6)
+
+
+def test_many_cotangents_at_once_are_those_one_by_one():
+    """A vector-Jacobian product inside `vmap`, of the tape that the program has written."""
+    rng = generator(5)
+    system, prior = random_system((1, SERIES), 3, 1, rng), random_gaussian((SERIES,), 3, rng)
+    values = torch.randn(STEPS, SERIES, 1, generator=rng).double()
+
+    def per_series(matrix):
+        moved = LinearGaussian(matrix, system.transition.offset, system.transition.noise)
+        return LinearSystem(moved, system.emission).posterior(prior, values)[1].sum(0)
+
+    matrix = system.transition.matrix.detach().requires_grad_()
+    terms, eye = per_series(matrix), torch.eye(SERIES).double()
+    one_by_one = torch.stack([torch.autograd.grad(terms, matrix, row, retain_graph=True)[0] for row in eye])
+    found = torch.func.jacrev(per_series)(matrix.detach())
+    torch.testing.assert_close(found, one_by_one, rtol=1e-12, atol=1e-12)
