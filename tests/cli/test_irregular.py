@@ -29,10 +29,10 @@ def made(tmp_path_factory):
     return folder
 
 
-def train(folder, *more, epochs: int = 1) -> int:
+def train(folder, *more, epochs: int = 1, model: str = "issm") -> int:
     few = [f"--max_epochs={epochs}", "--num_batches_per_epoch=2", "--context_length=20"]
     table = ["--data", str(folder / "ph.csv"), "--target", "pH", "--item", "probe", "--timestamp", "at"]
-    return main(["train", "issm", *table, "--irregular", "--horizon=12h", "--windows=2", *few, *more])
+    return main(["train", model, *table, "--irregular", "--horizon=12h", "--windows=2", *few, *more])
 
 
 def test_a_run_is_scored_beside_baselines(made, capsys):
@@ -63,15 +63,16 @@ def test_answers_come_at_any_times(made):
 
 
 def test_a_run_that_was_stopped_ends_as_if_it_had_not(made, capsys):
-    """Also one with covariates, which are read again."""
+    """With covariates, which are read again, and of a model whose last epoch draws particles."""
     table = pd.read_csv(made / "ph.csv")
     table.assign(light=np.arange(len(table)) % 5).to_csv(made / "light.csv", index=False)
     options = ["--data", str(made / "light.csv"), "--covariates", "light", "--components=level"]
-    assert train(made, *options, "--output", str(made / "whole"), epochs=3) == 0
+    options += ["--num_particles=3"]
+    assert train(made, *options, "--output", str(made / "whole"), epochs=3, model="rsgls-issm") == 0
     log, handler = logging.getLogger("tsforecast.cli.epochs"), Stop()
     log.addHandler(handler)
     try:
-        assert train(made, *options, "--output", str(made / "stopped"), epochs=3) == 130
+        assert train(made, *options, "--output", str(made / "stopped"), epochs=3, model="rsgls-issm") == 130
     finally:
         log.removeHandler(handler)
     assert f"--resume {made / 'stopped'}" in capsys.readouterr().err
@@ -80,6 +81,8 @@ def test_a_run_that_was_stopped_ends_as_if_it_had_not(made, capsys):
     whole, stopped = (torch.load(made / run / "predictor" / "weights.pt", weights_only=True) for run in RUNS)
     assert all(torch.equal(whole[name], stopped[name]) for name in whole)
     assert [len(pd.read_csv(made / run / "metrics.csv")) for run in RUNS] == [3, 3]
+    assert main(["evaluate", str(made / "whole"), "--plot_series=0"]) == 0
+    assert "rsgls-issm" in capsys.readouterr().out
 
 
 RUNS = ("whole", "stopped")
@@ -101,8 +104,15 @@ def test_what_does_not_go_together_is_refused(made, capsys):
         (["predict", run, "--out", str(made / "folder")], "answers into a file"),
         (["impute", run, "--paths", *out], "--paths goes with predict"),
         (["evaluate", run, "--adapt", "lofi"], "--adapt does not go with a run of `train --irregular`"),
-        (["train", "bank", "--data", "x.csv", "--irregular"], "--irregular goes with issm or gls, got 'bank'"),
+        (
+            ["train", "bank", "--data", "x.csv", "--irregular"],
+            "--irregular goes with 'issm', 'gls', 'rsgls-issm', got 'bank'",
+        ),
         (["train", "issm", "--irregular"], "--irregular goes with --data FILE"),
+        (
+            ["train", "rsgls-issm", "--data", "x.csv", "--irregular", "--recurrence=paper"],
+            "--recurrence does not go with --irregular",
+        ),
         (["train", "issm", "--data", "x.csv", "--horizon=1h"], "--horizon goes with --irregular"),
         (["train", "issm", "--data", "x.csv", "--irregular", "--freq=D"], "--freq does not go with --irregular"),
     ):

@@ -24,8 +24,9 @@ from tsforecast.data.files import replace_file, replace_together
 from tsforecast.data.frame_files import write_frames
 from tsforecast.data.irregular import IrregularTask, fingerprint, in_words, read_irregular
 from tsforecast.data.timed_entries import after, before
+from tsforecast.data.wording import listed
 from tsforecast.evaluation.timed import forecast_quantiles, score_timed, timed_baselines
-from tsforecast.forecasting.irregular import IrregularEstimator
+from tsforecast.forecasting.irregular import IrregularEstimator, default_epochs, default_linear_epochs, has_components
 from tsforecast.forecasting.irregular_predictor import IrregularPredictor
 from tsforecast.forecasting.timed_forecast import TimedForecast
 from tsforecast.models import DATA_DECIDED, options_of
@@ -68,7 +69,7 @@ def train(
         FileNotFoundError: If there is no such file.
     """
     if model not in TIMED:
-        raise ValueError(f"--irregular goes with {' or '.join(TIMED)}, got {model!r}")
+        raise ValueError(f"--irregular goes with {listed(TIMED)}, got {model!r}")
     if chosen.data is None:
         raise ValueError("--irregular goes with --data FILE")
     own = _own(model)
@@ -79,6 +80,11 @@ def train(
     for name, parameter in own.items():  # some defaults are others than those of regular models
         if name in chosen and not {name, "config"} & typed:
             chosen[name] = "auto" if name == "components" else parameter.default
+    if not {"max_epochs", "config"} & typed:
+        chosen.max_epochs = default_epochs(model)
+    if not {"linear_epochs", "config"} & typed:
+        for name, value in default_linear_epochs(model, chosen.max_epochs).items():
+            chosen[name] = value
     with collected_notes() as notes:
         task = _task(chosen)
         folder = Path(chosen.output) if chosen.output else runs.default_folder(model, task.name)
@@ -130,7 +136,7 @@ def _train(
         torch.set_num_threads(chosen.threads)
     names = (*_OF_ESTIMATOR, *_own(model))
     given = {name: chosen[name] for name in names if name in chosen and chosen[name] is not None}
-    if model != "issm":
+    if not has_components(model):
         given.pop("components", None)
     with log_file(folder / "train.log", notes):
         log.info("%s: %s on %s, %d series with clocks of their own", folder, model, task.name, len(task.entries))

@@ -6,7 +6,7 @@ one moment. Covariates at these times are `feat_dynamic_real`, (covariate, time)
 at which there may be a forecast or an interpolation, these are `asked_times` and `asked_dynamic_real`.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from tsforecast.data.checks import as_numbers
 from tsforecast.data.wording import listed
 
 _PER_TIME = ("times", "target", "feat_dynamic_real")
+_MOST_TICKS = 64  # between two times
 _NAT = np.iinfo(np.int64).min  # what NumPy takes for no time
 
 
@@ -33,6 +34,43 @@ def after(entry: Mapping[str, Any], time: int) -> dict[str, Any]:
 def cut(entry: Mapping[str, Any], first: int = 0, stop: int | None = None) -> dict[str, Any]:
     """Return the entry with some of its observations: from the number `first` to before the number `stop`."""
     return {**entry, **{name: entry[name][..., first:stop] for name in _PER_TIME if name in entry}}
+
+
+def with_ticks(
+    entry: Mapping[str, Any], cell: int, last: int | None, covariates: Sequence[float]
+) -> tuple[dict[str, Any], NDArray[np.int64]]:
+    """Return the entry with moments without observation at whole multiples of a time; and the places of its own times.
+
+    Of a long gap only the multiples of twice, four times, .. the time are taken, so that there are at most 64 of them.
+    Where there is a moment already there is none in addition.
+
+    Args:
+        entry: With times, and perhaps a target and covariates.
+        cell: The time, in nanoseconds.
+        last: Time before the entry; None where the series begins with it.
+        covariates: Their values at the moments that are added.
+    """
+    times = entry["times"]
+    since = np.concatenate([times[:1] if last is None else np.array([last]), times[:-1]])
+    count = (times - 1) // cell - since // cell
+    doublings = np.ceil(np.log2(np.maximum(count / _MOST_TICKS, 1))).astype(np.int64)
+    width = cell * 2**doublings
+    count = np.maximum((times - 1) // width - since // width, 0)  # none of a gap of zero at a multiple
+    before = np.cumsum(count)
+    number = np.arange(count.sum()) - np.repeat(before - count, count)
+    ticks = np.repeat((since // width + 1) * width, count) + np.repeat(width, count) * number
+    places = np.arange(len(times)) + before
+    moments = np.empty(len(times) + len(ticks), np.int64)
+    is_tick = np.ones(len(moments), bool)
+    is_tick[places] = False
+    moments[places], moments[is_tick] = times, ticks
+    found = {**entry, "times": moments}
+    for name, filler in (("target", np.nan), ("feat_dynamic_real", np.reshape(covariates, (-1, 1)))):
+        if name in entry:
+            wide = np.empty((*entry[name].shape[:-1], len(moments)))
+            wide[..., places], wide[..., is_tick] = entry[name], filler
+            found[name] = wide
+    return found, places
 
 
 def median_gap(entries: Iterable[Mapping[str, Any]]) -> int:

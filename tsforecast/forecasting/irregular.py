@@ -18,7 +18,7 @@ from tsforecast.forecasting.irregular_predictor import IrregularPredictor
 from tsforecast.forecasting.timed_batches import Clock, WindowLoader
 from tsforecast.forecasting.training import fit
 from tsforecast.models import AbstractForecaster, make_model, options_of
-from tsforecast.models.continuous import TIMED, TimedISSMDynamics
+from tsforecast.models.continuous import TIMED
 from tsforecast.models.parts.bounds import at_least, one_of
 from tsforecast.models.parts.continuous_structure import usual_components
 
@@ -46,7 +46,8 @@ class IrregularEstimator:
         batch_size: Number of windows in a batch, at most.
         num_batches_per_epoch: Batches in an epoch; None for one pass over the data, and at least eight.
         seed: Of the initial weights and of the windows; None for not reproducible.
-        trainer_kwargs: Options of Lightning's `Trainer` (default: 40 epochs, gradient clipped at 10, no files written).
+        trainer_kwargs: Options of Lightning's `Trainer` (default: 40 epochs, or 60 of models with a switch, gradient
+            clipped at 10, no files written).
         hyperparameters: Hyperparameters of the model.
 
     Raises:
@@ -77,7 +78,7 @@ class IrregularEstimator:
     @property
     def _is_auto(self) -> bool:
         """Whether the data choose the components."""
-        return self.model == "issm" and self.hyperparameters.get("components", "auto") == "auto"
+        return has_components(self.model) and self.hyperparameters.get("components", "auto") == "auto"
 
     def train(
         self,
@@ -117,7 +118,12 @@ class IrregularEstimator:
             self.num_batches_per_epoch or min(count, _MOST_BATCHES),
             int(np.random.SeedSequence().generate_state(1)[0]) if self.seed is None else self.seed,
         )
-        options = {"max_epochs": DEFAULT_EPOCHS, "gradient_clip_val": 10.0, "logger": False, **self.trainer_kwargs}
+        options = {
+            "max_epochs": default_epochs(self.model),
+            "gradient_clip_val": 10.0,
+            "logger": False,
+            **self.trainer_kwargs,
+        }
         fit(net, loader, None, {"accelerator": "cpu", **options}, ckpt_path)
         return IrregularPredictor(
             net.eval(),
@@ -130,7 +136,8 @@ class IrregularEstimator:
 
     def _model(self, task: IrregularTask, entries: list[dict[str, Any]]) -> AbstractForecaster:
         """Return the untrained model, in double precision."""
-        own = dict(self.hyperparameters)
+        epochs = self.trainer_kwargs.get("max_epochs", default_epochs(self.model))
+        own = {**default_linear_epochs(self.model, epochs), **self.hyperparameters}
         if self._is_auto:
             own["components"] = _components(task, entries)
             log.info("%s: components %s", task.name, own["components"])
@@ -154,9 +161,32 @@ class IrregularEstimator:
             if self.seed is not None:
                 torch.manual_seed(self.seed)
             net = make_model(TIMED[self.model], **{**own, **options}).double()
-        if isinstance(net.dynamics, TimedISSMDynamics) and "oscillation" in own["components"].split("+"):
-            net.dynamics.begin_at(strongest_frequency(entries, task.unit))
+        if has_components(self.model) and "oscillation" in own["components"].split("+"):
+            net.dynamics.begin_at(strongest_frequency(entries, task.unit))  # pyright: ignore[reportCallIssue]
         return net
+
+
+def has_components(model: str) -> bool:
+    """Return whether the state of a model in continuous time has components with names."""
+    return "components" in options_of(TIMED[model])
+
+
+def default_epochs(model: str) -> int:
+    """Return the epochs of a training: half as many more where a switch learns after the linear model."""
+    return 3 * DEFAULT_EPOCHS // 2 if "linear_epochs" in options_of(TIMED[model]) else DEFAULT_EPOCHS
+
+
+def default_linear_epochs(model: str, max_epochs: int) -> dict[str, int]:
+    """Return the option `linear_epochs` of a training of some length, in models that have it.
+
+    Args:
+        model: A name in `TIMED`.
+        max_epochs: Length of the training.
+    """
+    known = options_of(TIMED[model])
+    return (
+        {"linear_epochs": min(known["linear_epochs"].default, 2 * max_epochs // 3)} if "linear_epochs" in known else {}
+    )
 
 
 def _can_be_trained_on(entry: Mapping[str, Any]) -> bool:

@@ -16,15 +16,22 @@ from tsforecast.data.quantiles import TENTHS, check_levels
 from tsforecast.data.roles import Columns
 from tsforecast.data.timed_entries import check_timed
 from tsforecast.forecasting.exact import BatchMarginals
+from tsforecast.forecasting.timed_answers import (
+    ahead,
+    at_rows,
+    between,
+    rows_of,
+    seeded,
+    smoothed_states,
+    smoothed_together,
+)
 from tsforecast.forecasting.timed_asked import NOTHING, Covariates, Times, asked_entry, asked_of, merged, with_times
 from tsforecast.forecasting.timed_batches import Clock
-from tsforecast.forecasting.timed_beliefs import TimedBelief, rows_of
+from tsforecast.forecasting.timed_beliefs import TimedBelief, joined_beliefs
 from tsforecast.forecasting.timed_files import read_timed, write_timed
 from tsforecast.forecasting.timed_forecast import TimedForecast
-from tsforecast.models import AbstractForecaster, Belief, ExactInference
+from tsforecast.models import AbstractForecaster, Belief
 from tsforecast.models.parts.marginals import Marginals
-
-_TOGETHER = 8  # series that are smoothed at once: every step of each has a covariance
 
 
 class IrregularPredictor:
@@ -53,12 +60,6 @@ class IrregularPredictor:
     ) -> None:
         self.net, self.clock, self.horizon, self.batch_size = net, clock, horizon, batch_size
         self.columns, self.categories, self.targets = columns, dict(categories or {}), tuple(targets)
-
-    @property
-    def inference(self) -> ExactInference:
-        """Return the exact inference of the model."""
-        assert isinstance(self.net.inference, ExactInference)
-        return self.net.inference
 
     @property
     def roles(self) -> Columns | None:
@@ -157,8 +158,8 @@ class IrregularPredictor:
         Args:
             entries: Data entries.
             times: Times by item, in nanoseconds, ascending; series without any are left out.
-            num_samples: Joint sample paths beside the exact distributions.
-            seed: Of the paths.
+            num_samples: Joint sample paths beside the distributions.
+            seed: Of the paths, and of the particles of models with a switch.
             covariates: At the times, by item, (covariate, time), of a model that has some.
 
         Raises:
@@ -174,12 +175,12 @@ class IrregularPredictor:
 
         Args:
             pairs: Past and label of each window; times and covariates of labels are read, and not their values.
-            num_samples: Joint sample paths beside the exact distributions.
-            seed: Of the paths.
+            num_samples: Joint sample paths beside the distributions.
+            seed: Of the paths, and of the particles of models with a switch.
         """
         generator = torch.Generator().manual_seed(seed)
-        for chunk in batcher(pairs, self.batch_size):
-            with torch.no_grad():
+        for number, chunk in enumerate(batcher(pairs, self.batch_size)):
+            with torch.no_grad(), seeded(seed, number):
                 belief = self.net.filter(self.clock.past([past for past, _ in chunk]))[0]
             last = [int(past["times"][-1]) for past, _ in chunk]
             yield from self._from(belief, last, [label for _, label in chunk], num_samples, generator)
@@ -202,8 +203,15 @@ class IrregularPredictor:
                 )
         batch = self.clock.future(asked, last)
         with torch.no_grad():
-            marginals = self.inference.marginals(belief, batch)
+            marginals = ahead(self.net, belief, batch, generator)
             paths = self.net.forecast(belief, batch, num_samples, generator).numpy() if num_samples else None
+        if self.clock.cell:
+            places = [self.clock.ticked(one, end)[1] for one, end in zip(asked, last, strict=True)]
+            rows = np.zeros((len(asked), max(map(len, places))), np.int64)
+            for row, place in enumerate(places):
+                rows[row, : len(place)] = place
+            marginals = at_rows(marginals, rows)
+            paths = None if paths is None else np.take_along_axis(paths, rows[:, None, :, None], 2)
         yield from self._answers(marginals, asked, paths)
 
     def _answers(
@@ -227,28 +235,19 @@ class IrregularPredictor:
         Raises:
             ValueError: If covariates are missing.
         """
-        for chunk in batcher(with_times(entries, times), _TOGETHER):
+        for chunk in batcher(with_times(entries, times), smoothed_together(self.net)):
             asked = [asked_entry(entry["item_id"], times, covariates) for entry in chunk]
             for one in asked:
                 self.clock.standardised(one)  # or says what is missing
-            joined, places = zip(*map(merged, chunk, asked), strict=True)
+            ticked = [self.clock.ticked(entry)[0] for entry in chunk]  # by the data alone, whatever is asked
+            joined, places = zip(*map(merged, ticked, asked), strict=True)
             batch = self.clock.past(joined)
-            length = batch["past_target"].shape[1]
             with torch.no_grad():
-                location, scale = self.inference.scale_of(self.clock.past(chunk))  # as of the data alone
-                _, emitted = self.inference.smoothed(batch, (location, scale))
-            mean = (emitted.mean * scale + location).transpose(0, 1)
-            deviation = (emitted.variance.clamp_min(0).sqrt() * scale).transpose(0, 1)
-            wide = max(len(one["times"]) for one in asked)
-            rows = np.zeros((len(chunk), wide), np.int64)
-            for row, (entry, place) in enumerate(zip(joined, places, strict=True)):
-                rows[row, : len(place)] = place + length - len(entry["times"])
-            index = torch.as_tensor(rows).unsqueeze(-1).expand(-1, -1, mean.shape[-1])
-            units = self.inference.units
-            marginals = Marginals.single(
-                mean.gather(1, index), deviation.gather(1, index), units.transformation, units.clip
+                units = self.net.inference.scale_of(self.clock.past(chunk))  # as of the data alone
+                marginals = between(self.net, batch, units)
+            yield from self._answers(
+                at_rows(marginals, rows_of(self.clock, joined, places, batch["past_target"].shape[1])), asked
             )
-            yield from self._answers(marginals, asked)
 
     def components_frame(self, source: Any, columns: Columns | Mapping[str, Any] | None = None) -> pd.DataFrame:
         """Return the smoothed components at every observation.
@@ -263,24 +262,26 @@ class IrregularPredictor:
         if timed is None:
             raise ValueError("a dense state has no components with names: take the model issm")
         parts = []
-        for chunk in batcher(self.read(source, columns), _TOGETHER):
+        inference = self.net.inference
+        for chunk in batcher(self.read(source, columns), smoothed_together(self.net)):
             batch = self.clock.past(chunk)
             with torch.no_grad():
-                states, _ = self.inference.smoothed(batch)
-                series = self.inference.series_of(batch)
-                time_slice = self.inference.slice_of(batch, "past")
+                states, series = smoothed_states(self.net, batch), inference.series_of(batch)
+                time_slice = inference.slice_of(batch, "past")
                 found = self.net.dynamics.parts_of(states, series, time_slice)  # pyright: ignore[reportCallIssue]
-                location, scale = (x[:, 0] for x in self.inference.scale_of(batch))
+                location, scale = (x[:, 0] for x in inference.scale_of(batch))
+            every = [np.arange(len(entry["times"])) for entry in chunk]
+            rows = rows_of(self.clock, chunk, every, len(states.mean))
             for number, (name, (mean, deviation)) in enumerate(found.items()):
                 moved = mean * scale + (location if number == 0 else 0.0)
                 for row, entry in enumerate(chunk):
-                    count = len(entry["times"])
+                    own = rows[row, : len(entry["times"])]
                     columns_ = {
                         "item_id": entry["item_id"],
                         "timestamp": entry["times"].astype("datetime64[ns]"),
                         "component": name,
-                        "mean": moved[-count:, row].numpy(),
-                        "deviation": (deviation * scale)[-count:, row].numpy(),
+                        "mean": moved[own, row].numpy(),
+                        "deviation": (deviation * scale)[own, row].numpy(),
                     }
                     parts.append(pd.DataFrame(columns_))
         return pd.concat(parts, ignore_index=True)
@@ -312,11 +313,14 @@ class IrregularPredictor:
             for chunk in batcher(group, self.batch_size):
                 known = None if are_new else [found[entry["item_id"]] for entry in chunk]
                 batch = self.clock.past(chunk, None if known is None else [one.time for one in known])
-                with torch.no_grad():
-                    after = self.net.filter(batch, None if known is None else rows_of([b.belief for b in known]))[0]
+                ends = [int(entry["times"][-1]) for entry in chunk]
+                with torch.no_grad(), seeded(ends[0], len(ends)):
+                    after = self.net.filter(
+                        batch, None if known is None else joined_beliefs([b.belief for b in known])
+                    )[0]
                 for row, entry in enumerate(chunk):
                     item = entry["item_id"]
-                    found[item] = TimedBelief.of(item, int(entry["times"][-1]), after, row)
+                    found[item] = TimedBelief.of(item, ends[row], after, row)
         return found
 
     def forecast_from(
@@ -331,7 +335,7 @@ class IrregularPredictor:
         generator = torch.Generator().manual_seed(seed)
         for chunk in batcher([known for item, known in beliefs.items() if item in times], self.batch_size):
             asked = [asked_entry(known.item_id, times, covariates) for known in chunk]
-            belief, last = rows_of([known.belief for known in chunk]), [known.time for known in chunk]
+            belief, last = joined_beliefs([known.belief for known in chunk]), [known.time for known in chunk]
             yield from self._from(belief, last, asked, num_samples, generator)
 
     # Files.

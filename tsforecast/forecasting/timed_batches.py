@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tsforecast.data.timed_entries import cut
+from tsforecast.data.timed_entries import cut, with_ticks
 from tsforecast.data.transform import standardised
 from tsforecast.data.wording import listed
 from tsforecast.models import AbstractForecaster, Batch
@@ -23,6 +23,8 @@ class Clock:
     Attributes:
         unit: Of time, in nanoseconds.
         cycles: Lengths of the cycles whose phases a batch carries, in nanoseconds.
+        cell: Length of a cell of time, in nanoseconds; 0 for none. Where there are cells, a batch has moments without
+            observation at their ends, and says how many cells have passed before each moment.
         num_targets: Components of the target.
         cardinality: Number of values of each static category.
         items: Identifiers of the series seen in training; others have the number 0.
@@ -31,6 +33,7 @@ class Clock:
 
     unit: int
     cycles: tuple[int, ...] = ()
+    cell: int = 0
     num_targets: int = 1
     cardinality: tuple[int, ...] = ()
     items: tuple[str, ...] = ()
@@ -48,10 +51,13 @@ class Clock:
         data, unit = net.data, net.hyperparameters.get("unit", 1)
         cycles = tuple(getattr(net.dynamics, "cycles", ()))
         units = tuple((float(mean), float(deviation)) for mean, deviation in dynamic_units)
-        return cls(unit, cycles, data.num_targets, tuple(data.cardinality), tuple(items), units)
+        cell = int(getattr(net.dynamics, "cell", 0))
+        return cls(unit, cycles, cell, data.num_targets, tuple(data.cardinality), tuple(items), units)
 
     def features(self, times: NDArray[np.int64], last: int | None) -> NDArray[np.float64]:
-        """Return the gap before each time, in units, and the share of each cycle that has passed: (time, 1 + cycle).
+        """Return the gap before each time, in units, and the share of each cycle that has passed: (time, feature).
+
+        Where there are cells, the last feature is the time of those that have passed, in units.
 
         Args:
             times: Ascending, in nanoseconds.
@@ -60,12 +66,33 @@ class Clock:
         Raises:
             ValueError: If there are more than 2^40 units between two times.
         """
-        gaps = np.diff(times, prepend=times[:1] if last is None else last) / self.unit
+        since = times[:1] if last is None else last
+        gaps = np.diff(times, prepend=since) / self.unit
         if len(gaps) and gaps.max() > _LATEST:
             raise ValueError(
                 f"expected at most {_LATEST:.0f} times the median gap between observations, got {gaps.max():.3g}"
             )
-        return np.stack([gaps, *[(times % cycle) / cycle for cycle in self.cycles]], axis=-1)
+        features = [gaps, *[(times % cycle) / cycle for cycle in self.cycles]]
+        if self.cell:  # a moment at the end of a cell belongs to it
+            passed = np.diff((times - 1) // self.cell, prepend=(np.asarray(since) - 1) // self.cell)
+            features.append(passed * (self.cell / self.unit))
+        return np.stack(features, axis=-1)
+
+    @property
+    def num_features(self) -> int:
+        """Return the number of features of a moment."""
+        return 1 + len(self.cycles) + bool(self.cell)
+
+    def ticked(self, entry: Mapping[str, Any], last: int | None = None) -> tuple[Mapping[str, Any], NDArray[np.int64]]:
+        """Return an entry with a moment at the end of each cell, where there are cells; and the places of its own.
+
+        Args:
+            entry: With times, and perhaps a target and covariates.
+            last: Time before them; None where the series begins with them.
+        """
+        if not self.cell or not len(entry["times"]):
+            return entry, np.arange(len(entry["times"]))
+        return with_ticks(entry, self.cell, last, [mean for mean, _ in self.dynamic_units])
 
     def past(self, windows: Sequence[Mapping[str, Any]], last: Sequence[int] | None = None) -> Batch:
         """Return the past of a batch, padded at its beginning by moments without observations.
@@ -77,26 +104,33 @@ class Clock:
         Raises:
             ValueError: If a target or static category is not as in training.
         """
-        length = max(len(window["times"]) for window in windows)
+        begins = [None] * len(windows) if last is None else last
+        ticked, places = zip(*map(self.ticked, windows, begins), strict=True)
+        length = max(len(window["times"]) for window in ticked)
         count, size = len(windows), self.num_targets
         target = np.zeros((count, length, size))
         observed = np.zeros((count, length, size), bool)
-        features = np.zeros((count, length, 1 + len(self.cycles)))
+        features = np.zeros((count, length, self.num_features))
         inputs = np.zeros((count, length, len(self.dynamic_units)))
-        for row, window in enumerate(windows):
+        ticks = np.ones((count, length), bool)
+        for row, window in enumerate(ticked):
             values = np.atleast_2d(window["target"]).T
             self._check(window, values)
             first, known = length - len(values), np.isfinite(values)
             target[row, first:], observed[row, first:] = np.where(known, values, 0.0), known
-            own = self.features(window["times"], None if last is None else last[row])
+            own = self.features(window["times"], begins[row])
             features[row, first:] = own
-            features[row, :first, 1:] = own[:1, 1:]  # the state waits where it begins
+            stop = 1 + len(self.cycles)
+            features[row, :first, 1:stop] = own[:1, 1:stop]  # the state waits where it begins
             inputs[row, first:] = self.standardised(window)
+            ticks[row, first + places[row]] = False
         if last is not None:  # waiting comes before the gap; then the first observation
             assert all(len(window["times"]) for window in windows)
         tensors = {"past_target": target, "past_observed": observed, "past_time_feat": features}
         tensors["past_dynamic_real"] = inputs
         batch: Batch = {name: torch.as_tensor(values) for name, values in tensors.items()}
+        if self.cell:
+            batch["past_is_tick"] = torch.as_tensor(ticks)
         batch["past_is_pad"] = torch.zeros(count, length, dtype=torch.bool)
         batch["past_season_index"] = torch.zeros(count, length, 0, dtype=torch.long)
         batch["series_index"] = torch.tensor([self.index.get(str(w.get("item_id")), 0) for w in windows])
@@ -116,8 +150,9 @@ class Clock:
         Raises:
             ValueError: If covariates are not as in training.
         """
+        windows = [self.ticked(window, end)[0] for window, end in zip(windows, last, strict=True)]
         length, count = max(len(window["times"]) for window in windows), len(windows)
-        features = np.zeros((count, length, 1 + len(self.cycles)))
+        features = np.zeros((count, length, self.num_features))
         inputs = np.zeros((count, length, len(self.dynamic_units)))
         values = np.full((count, length, self.num_targets), np.nan)
         for row, window in enumerate(windows):

@@ -10,6 +10,7 @@ import torch
 from tsforecast.data.files import save_tensors
 from tsforecast.data.tensors import expect_like, load_tensors
 from tsforecast.forecasting.beliefs import belief_of, join, plain_belief, signature, split
+from tsforecast.forecasting.timed_batches import Clock
 from tsforecast.models import FORMAT, AbstractForecaster, Belief
 
 
@@ -33,7 +34,7 @@ class TimedBelief:
         return cls(item_id, time, split(belief)[row])
 
 
-def rows_of(beliefs: Sequence[Belief]) -> Belief:
+def joined_beliefs(beliefs: Sequence[Belief]) -> Belief:
     """Return beliefs about one series each as one about all of them."""
     return join(list(beliefs))
 
@@ -74,17 +75,17 @@ def load_timed(path: str | Path, net: AbstractForecaster) -> dict[str, TimedBeli
 
 def _like(net: AbstractForecaster) -> dict[str, Any]:
     """What a belief of the model looks like, as plain values."""
-    data, cycles = net.data, len(getattr(net.dynamics, "cycles", ()))
+    data = net.data
     batch = {
         "past_target": torch.zeros(1, 1, data.num_targets, dtype=torch.float64),
         "past_observed": torch.zeros(1, 1, data.num_targets, dtype=torch.bool),
         "past_is_pad": torch.zeros(1, 1, dtype=torch.bool),
-        "past_time_feat": torch.zeros(1, 1, 1 + cycles, dtype=torch.float64),
+        "past_time_feat": torch.zeros(1, 1, Clock.of(net, ()).num_features, dtype=torch.float64),
         "past_season_index": torch.zeros(1, 1, 0, dtype=torch.long),
         "past_dynamic_real": torch.zeros(1, 1, data.num_dynamic_real, dtype=torch.float64),
         "series_index": torch.zeros(1, dtype=torch.long),
         "static_cat": torch.zeros(1, len(data.cardinality), dtype=torch.long),
         "static_real": torch.zeros(1, 0, dtype=torch.float64),
     }
-    with torch.no_grad():
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
         return plain_belief(split(net.filter(batch)[0])[0])

@@ -1,108 +1,23 @@
 """Forecasters in continuous time: the same filter where series tick unevenly, each by a clock of its own."""
 
-import math
-
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from tsforecast.core import Gaussian
-from tsforecast.core.continuous import AbstractSDE, DenseSDE, over_gaps, stable_drift
+from tsforecast.core.continuous import DenseSDE, over_gaps, stable_drift
 from tsforecast.models.base import AbstractForecaster
 from tsforecast.models.options import RECORDS
 from tsforecast.models.parts.bounds import at_least
-from tsforecast.models.parts.continuous_structure import TimedStructure
+from tsforecast.models.parts.continuous_dynamics import HIGHEST, LOWEST, TimedISSMDynamics
+from tsforecast.models.parts.continuous_switching import TimedSwitchingDynamics
 from tsforecast.models.parts.exact import AbstractLinearDynamics, ExactInference
 from tsforecast.models.parts.inference import LinearModel
-from tsforecast.models.parts.optimisation import MatrixTraining, Training
+from tsforecast.models.parts.monte_carlo import ParticleInference, Particles
+from tsforecast.models.parts.optimisation import MatrixTraining, SwitchingTraining, Training
 from tsforecast.models.parts.parameter_groups import ParameterGroups
 from tsforecast.models.parts.units import Scaling, Units
 from tsforecast.models.records import DataSpec, Series, TimeSlice
 from tsforecast.nn import SeriesParameters
-
-_LOWEST, _HIGHEST = -7.0, 4.0
-_RHYTHM, _LOUDEST = 3, 3.0  # harmonics of the size of the noise over a cycle; largest logarithm of it
-
-
-class TimedISSMDynamics(AbstractLinearDynamics):
-    """Scales, rates and priors of every series in continuous time; see `TimedISSMForecaster`.
-
-    Time features of a batch are the gap before each step, in units, and the share of each cycle that has passed.
-
-    Args:
-        data: What the model knows of its data.
-        components: Names joined by "+", see `TimedStructure`.
-        unit: Of time, in nanoseconds.
-
-    Raises:
-        ValueError: If a name is not known, or there are several targets.
-    """
-
-    def __init__(self, data: DataSpec, components: str, unit: int) -> None:
-        super().__init__()
-        if data.num_targets != 1:
-            raise ValueError(
-                f"a sum of components is one target, got {data.num_targets}: forecast them as series, or take gls"
-            )
-        self.timed = TimedStructure.of(components, unit)
-        self.cycles = self.timed.cycles
-        self.sizes = [len(self.timed.initial), 1, data.num_dynamic_real]
-        # Beside those of the components: the scale of the observation's noise, and effects of the covariates.
-        initial = torch.cat([self.timed.initial, torch.tensor([-0.5]), torch.zeros(data.num_dynamic_real)])
-        self.parameters_of_series = SeriesParameters(initial, data.num_series, data.cardinality)
-        self.cycle_means = torch.nn.Parameter(torch.zeros(self.timed.num_means))
-        shape = (len(self.cycles), _RHYTHM, 2)
-        self.rhythm = torch.nn.Parameter(torch.zeros(shape)) if self.cycles else None
-
-    def begin_at(self, frequency: float) -> None:
-        """Let oscillations begin at a frequency, in radians in a unit of time."""
-        names = [(one.kind, name) for one in self.timed.components for name in one.initial]
-        for place, name in enumerate(names):
-            if name == ("oscillation", "frequency"):
-                self.parameters_of_series.population.data[place] = math.log(frequency)
-
-    def linear(self, time_slice: TimeSlice, series: Series, memory: Tensor | None = None) -> LinearModel:
-        """Return the system of a time slice in scaled units, and the prior over the state before it."""
-        own, log_noise, effects = self.parameters_of_series(series.index, series.static_cat).split(self.sizes, -1)
-        sde, cov = self.timed.equations(own)
-        noise = (2 * log_noise.clamp(_LOWEST, _HIGHEST)).exp().unsqueeze(-1)
-        reading = None
-        if self.rhythm is not None:
-            size = self._sizes_of_noise(time_slice)
-            noise, reading = noise * size.square()[..., None, None], self._reading(sde, size).unsqueeze(-2)
-        offset = (time_slice.dynamic_real * effects).sum(-1, keepdim=True) if effects.shape[-1] else None
-        system = over_gaps(sde, time_slice.time_feat[..., 0], noise, reading, offset)
-        return LinearModel(system, self.timed.prior(cov, self.cycle_means, time_slice.time_feat[0, :, 1:]))
-
-    def _sizes_of_noise(self, time_slice: TimeSlice) -> Float[Tensor, "time series"]:
-        """Return how large what is not regular is at each time, by the phases of the cycles; 1 in the middle."""
-        assert self.rhythm is not None
-        order = torch.arange(1, _RHYTHM + 1, dtype=self.rhythm.dtype, device=self.rhythm.device)
-        angle = 2 * math.pi * order * time_slice.time_feat[..., 1:, None]
-        waves = torch.stack([angle.cos(), angle.sin()], -1)  # (time, series, cycle, harmonic, 2)
-        return (waves * self.rhythm).sum((-3, -2, -1)).clamp(-_LOUDEST, _LOUDEST).exp()
-
-    def _reading(self, sde: AbstractSDE, size: Float[Tensor, "time series"]) -> Float[Tensor, "time series state"]:
-        """Return with which weights an observation reads the states: those of what fades by the size of the noise."""
-        fades = self.timed.fades.to(sde.readout.device)
-        return torch.where(fades, sde.readout * size.unsqueeze(-1), sde.readout)
-
-    def parts_of(self, states: Gaussian, series: Series, time_slice: TimeSlice) -> dict[str, tuple[Tensor, Tensor]]:
-        """Return mean and deviation of every component and of the covariates by name, (time, series), in scaled units.
-
-        Args:
-            states: Beliefs over the states.
-            series: Who the series are.
-            time_slice: Times and covariates.
-        """
-        own, _, effects = self.parameters_of_series(series.index, series.static_cat).split(self.sizes, -1)
-        sde = self.timed.equations(own)[0]
-        reading = sde.readout if self.rhythm is None else self._reading(sde, self._sizes_of_noise(time_slice))
-        found = self.timed.parts_of(states, reading)
-        if effects.shape[-1]:
-            explained = (time_slice.dynamic_real * effects).sum(-1)
-            found["covariates"] = explained, torch.zeros_like(explained)
-        return found
 
 
 class TimedISSMForecaster(AbstractForecaster[ExactInference]):
@@ -139,6 +54,72 @@ class TimedISSMForecaster(AbstractForecaster[ExactInference]):
         at_least(1, unit=unit)
         inference = ExactInference(TimedISSMDynamics(data, components, unit), Units(data, scaling), training.objective)
         super().__init__(data, (training, scaling), inference, ParameterGroups(training.learning_rate))
+        self.save_hyperparameters(ignore=RECORDS)
+
+
+class TimedRSGLSISSMForecaster(AbstractForecaster[ParticleInference]):
+    """An ISSM in continuous time whose noises a switch sets, so that there are calm and wild times.
+
+    The components are those of `TimedISSMForecaster`. The switch is an Ornstein-Uhlenbeck process, whose step over a
+    gap g is exact: it keeps the share exp(-rate g). It multiplies the scales of the noises of all components, and of
+    that of observations, by a mixture of base factors. The switch is read on a grid of cells of time: a long gap passes
+    through all of its cells, and a short one has the regime of its own. So forecasts do not depend on the times for
+    which others are asked. Given the switches all is linear and Gaussian (Rao-Blackwellised particle filter; Kurle et
+    al. 2020). The model equals the ISSM while the factors are one, and is trained as such in its first epochs.
+
+    Args:
+        data: What the estimator finds out about the data.
+        training: How the model is trained.
+        scaling: The units in which the model sees the targets.
+        particles: Options of the particle filter.
+        components: Names joined by "+", see `TimedISSMForecaster`.
+        num_bases: Number of base factors.
+        switch_dim: Size of the switch.
+        hidden: Width of the layer that reads the weights of the base factors from the switch.
+        persistence: Initial share of the switch that stays over a unit of time, above 0 and below 1. It is that of the
+            first dimension; the others are slower.
+        cell: Units of time in a cell.
+        unit: Of time, in nanoseconds: the estimator takes the median gap.
+
+    Raises:
+        ValueError: If an option is not known or out of its range.
+    """
+
+    def __init__(
+        self,
+        data: DataSpec,
+        training: SwitchingTraining = SwitchingTraining(network_learning_rate=0.01, linear_epochs=40),
+        scaling: Scaling = Scaling(),
+        particles: Particles = Particles(
+            forecast_particles=50, resampling_gradient="stop-gradient", particle_length=500
+        ),
+        *,
+        components: str = "level+damped_level",
+        num_bases: int = 10,
+        switch_dim: int = 4,
+        hidden: int = 32,
+        persistence: float = 0.95,
+        cell: int = 2,
+        unit: int = 1,
+    ) -> None:
+        at_least(1, unit=unit, cell=cell)
+        inside = TimedISSMDynamics(data, components, unit)
+        dynamics = TimedSwitchingDynamics(inside, cell * unit, num_bases, switch_dim, hidden, persistence)
+        inference = ParticleInference(
+            dynamics,
+            Units(data, scaling),
+            particles,
+            training.objective,
+            training.gradient_length,
+            linear_objective="likelihood",
+        )
+        groups = ParameterGroups(
+            training.learning_rate,
+            ("mixture.", "log_rate"),
+            training.network_learning_rate,
+            linear_epochs=training.linear_epochs,
+        )
+        super().__init__(data, (training, scaling, particles), inference, groups)
         self.save_hyperparameters(ignore=RECORDS)
 
 
@@ -180,7 +161,7 @@ class TimedGLSDynamics(AbstractLinearDynamics):
         """Return the system of a time slice in scaled units, and the prior over the state before it."""
         factor = self.noise_factor.tril()
         sde = DenseSDE(stable_drift(self.turn, self.damping), factor @ factor.mT, self.emission[0])
-        scales = self.log_scales(series.index, series.static_cat).clamp(_LOWEST, _HIGHEST)
+        scales = self.log_scales(series.index, series.static_cat).clamp(LOWEST, HIGHEST)
         noise = torch.diag_embed((2 * scales).exp())
         offset = None if self.target_inputs is None else time_slice.dynamic_real @ self.target_inputs.mT
         system = over_gaps(sde, time_slice.time_feat[..., 0], noise, self.emission, offset)
@@ -229,4 +210,8 @@ class TimedGLSForecaster(AbstractForecaster[ExactInference]):
 
 
 # Models of series with clocks of their own, under the names that the regular ones have.
-TIMED: dict[str, type[AbstractForecaster]] = {"issm": TimedISSMForecaster, "gls": TimedGLSForecaster}
+TIMED: dict[str, type[AbstractForecaster]] = {
+    "issm": TimedISSMForecaster,
+    "gls": TimedGLSForecaster,
+    "rsgls-issm": TimedRSGLSISSMForecaster,
+}

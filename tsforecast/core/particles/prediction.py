@@ -35,6 +35,35 @@ def predict(
     return GaussianMixture(moved.log_weight, system.regime(moved.switch, time).emission.marginal(moved.state))
 
 
+def forecast_mixture(
+    system: AbstractSwitchingSystem,
+    particles: ParticleState,
+    num_steps: int,
+    num_samples: int,
+    generator: torch.Generator | None = None,
+    first: int = 0,
+) -> tuple[Float[Tensor, "time sample series target"], Float[Tensor, "time sample series target"]]:
+    """Means and variances of what is emitted, given paths of switches: the states are integrated out along each path.
+
+    At every step the paths are a mixture of Gaussians with equal weights, smoother than sample paths of observations.
+
+    Args:
+        system: Its steps `first`, `first + 1`, ... are taken; without an auxiliary.
+        particles: Before step `first`.
+        num_steps: At least 1.
+        num_samples: Paths.
+        generator: Of random numbers.
+        first: Index of the first step.
+    """
+    particles, found = draw(particles, num_samples, generator), []
+    for time in range(first, first + num_steps):
+        particles = system.extend(particles, time, None, None, generator)
+        emitted = system.regime(particles.switch, time).emission.marginal(particles.state)
+        found.append((emitted.mean, emitted.variance))
+    mean, variance = (torch.stack(parts) for parts in zip(*found, strict=True))
+    return mean, variance
+
+
 def forecast(
     system: AbstractSwitchingSystem,
     particles: ParticleState,

@@ -38,6 +38,7 @@ class GaussianSwitching(AbstractSwitchingSystem):
         recurrent: Whether there is an F.
         condition_on_switch: False is the paper's form, for comparison.
         auxiliary_dim: Of z, for the first particles; 0 without.
+        spread: Factors of the variances S at each step, as of gaps in continuous time, above zero; None for one.
     """
 
     initial: DiagonalGaussian
@@ -50,6 +51,7 @@ class GaussianSwitching(AbstractSwitchingSystem):
     recurrent: bool = False
     condition_on_switch: bool = True
     auxiliary_dim: int = 0
+    spread: Float[Tensor, "time #series switch"] | None = None
 
     def begin(self, num_particles: int, prior: Gaussian) -> ParticleState:
         """Return particles before the first step, all alike."""
@@ -128,6 +130,8 @@ class GaussianSwitching(AbstractSwitchingSystem):
                 return None, *initial
         assert particles.switch_noise is not None
         matrix, mean, variance = particles.recurrence, self.drift(particles.switch, time), particles.switch_noise
+        if self.spread is not None:
+            variance = variance * self.spread[time]
         if initial is not None:
             mean = torch.where(fresh.unsqueeze(-1), initial[0], mean)
             variance = torch.where(fresh.unsqueeze(-1), initial[1], variance)

@@ -141,6 +141,7 @@ class ParticleInference(AbstractRegimeInference[AbstractSwitchingDynamics]):
         gradient_length: With "crps", steps at the end of the past through which gradients go back; 0 for all.
         likelihood: The loss for the objective "likelihood"; None for the Monte Carlo objective.
         advice: What a user may do where filtering fails.
+        linear_objective: That of the linear model inside while it is trained alone: "crps" or "likelihood".
     """
 
     dynamics: AbstractSwitchingDynamics
@@ -150,6 +151,7 @@ class ParticleInference(AbstractRegimeInference[AbstractSwitchingDynamics]):
     gradient_length: int = 0
     likelihood: Callable[["ParticleInference", Batch], Float[Tensor, " series"]] | None = None
     advice: str = ""
+    linear_objective: str = "crps"
 
     @property
     def has_marginals(self) -> bool:
@@ -256,8 +258,13 @@ class ParticleInference(AbstractRegimeInference[AbstractSwitchingDynamics]):
         return negative_log_likelihood(filtered.log_likelihood, time_slice.observed)
 
     def _linear_loss(self, batch: Batch) -> Float[Tensor, " series"]:
-        """Return the CRPS of the forecasts of the linear model inside."""
+        """Return the CRPS of the forecasts of the linear model inside, or its negative log-likelihood."""
         series, (location, scale) = Series.of(batch), self.scale_of(batch)
+        if self.linear_objective == "likelihood":
+            whole = self.slice_of(batch, "both")
+            model = self.dynamics.linear(whole, series)
+            terms = model.system.log_likelihood(model.prior, *scaled(whole, location, scale))
+            return negative_log_likelihood(terms, whole.observed)
         state, _ = self._run_linear(self.slice_of(batch, "past"), series, location, scale)
         future = self.slice_of(batch, "future")
         system = self.dynamics.linear(future, series).system

@@ -126,13 +126,18 @@ class Units:
         the first season. The scale is the mean absolute difference from the season before, where a whole season of
         differences is observed. Otherwise it is that from the value before, or without any difference the mean absolute
         distance from the location. A constant series is scaled by its mean absolute value, and one without any
-        observation by 1. With `scaling="none"` location and scale are 0 and 1.
+        observation by 1. With `scaling="none"` location and scale are 0 and 1. Steps in `past_is_tick` of a batch
+        stand for no observation and do not count.
         """
         if self.options.scaling == "none":
             location = batch["past_target"].new_zeros(len(batch["past_target"]), self.data.num_targets, dtype=dtype)
             return location, torch.ones_like(location)
         time_slice = self.time_slice(batch, "past", dtype)
-        return location_and_scale(time_slice.values, recent(time_slice.observed, self.data.scaling_length), self.data)
+        values, observed = time_slice.values, time_slice.observed
+        if "past_is_tick" in batch:  # moments between observations would break the differences of these
+            order = batch["past_is_tick"].T.int().argsort(dim=0, descending=True, stable=True).unsqueeze(-1)
+            values, observed = (x.gather(0, order.expand(x.shape)) for x in (values, observed))
+        return location_and_scale(values, recent(observed, self.data.scaling_length), self.data)
 
     def time_slice(self, batch: Batch, part: str, dtype: torch.dtype) -> TimeSlice:
         """Return the `past` or the `future` of a batch, or `both` one after the other, time first."""

@@ -1,0 +1,139 @@
+"""Forecasts, interpolation and beliefs of the model with a switch in continuous time."""
+
+import copy
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from tests.forecasting.test_irregular import HOUR, QUIET, entries, train
+from tsforecast import IrregularEstimator, IrregularPredictor
+from tsforecast.forecasting.timed_beliefs import load_timed, save_timed
+
+LEVELS = [0.1, 0.5, 0.9]
+COMPONENTS = "level+damped_level+day_with_1_harmonic"
+FEW = {"context_length": 20, "num_batches_per_epoch": 1, "seed": 0, "num_particles": 4, "forecast_particles": 16}
+
+
+def priced() -> list[dict]:
+    """Entries with a covariate."""
+    rng = np.random.default_rng(1)
+    return [{**entry, "feat_dynamic_real": rng.standard_normal((1, len(entry["times"])))} for entry in entries()]
+
+
+@pytest.fixture(scope="module")
+def predictor() -> IrregularPredictor:
+    """Two epochs, of which the second has particles."""
+    trainer = {**QUIET, "max_epochs": 2}
+    estimator = IrregularEstimator(
+        "rsgls-issm", "1D", components=COMPONENTS, scaling="none", trainer_kwargs=trainer, **FEW
+    )
+    found = estimator.train(priced())
+    assert found.net.hyperparameters["linear_epochs"] == 1
+    return found
+
+
+@pytest.fixture(scope="module")
+def calm(predictor) -> IrregularPredictor:
+    """The same without any spread of its factors."""
+    found = copy.deepcopy(predictor)
+    torch.nn.init.zeros_(found.net.dynamics.mixture.bases["factor"])
+    return found
+
+
+@pytest.fixture(scope="module")
+def issm(predictor) -> IrregularPredictor:
+    """The model inside, under its own name."""
+    found = train("issm", priced(), components=COMPONENTS, scaling="none")
+    inside = predictor.net.dynamics.inside.state_dict()
+    found.net.dynamics.load_state_dict(inside)
+    return found
+
+
+def asked(*hours: float) -> tuple[dict, dict]:
+    """Times behind each series, and covariates at them."""
+    times = {e["item_id"]: e["times"][-1] + np.array([int(h * HOUR) for h in hours]) for e in entries()}
+    return times, {item: np.linspace(-1, 1, len(hours))[None] for item in times}
+
+
+def test_without_spread_of_the_factors_it_is_the_issm(calm, issm):
+    """In forecasts, also from beliefs that were saved and moved on, in interpolation and in components."""
+    past, (times, covariates) = priced(), asked(0.5, 0.5, 9, 40)
+    inside = {e["item_id"]: e["times"][[3, 8, 20]] + HOUR for e in past[1:2]}, {"s1": np.ones((1, 3))}
+    for answer, (at, given) in (("forecast", (times, covariates)), ("interpolate", inside)):
+        pairs = zip(*(getattr(one, answer)(past, at, covariates=given) for one in (calm, issm)), strict=True)
+        for found, expected in pairs:
+            np.testing.assert_allclose(found.quantiles(LEVELS), expected.quantiles(LEVELS), rtol=1e-8)
+            np.testing.assert_allclose(found.mean, expected.mean, rtol=1e-8)
+    frames = [one.components_frame(past[1:2]) for one in (calm, issm)]
+    pd.testing.assert_frame_equal(*frames, rtol=1e-7, atol=1e-9)
+
+
+def test_beliefs_move_on_as_if_all_had_been_filtered_at_once(calm, tmp_path):
+    """Through a file, one observation at a time, within a cell and over many; without spread, as switches are drawn."""
+    past, (times, covariates) = priced(), asked(1, 30)
+    names = ("times", "target", "feat_dynamic_real")
+    begun = calm.filter([{**e, **{name: e[name][..., :20] for name in names}} for e in past])
+    save_timed(tmp_path / "beliefs.pt", begun.values(), calm.net)
+    moved = load_timed(tmp_path / "beliefs.pt", calm.net)
+    for k in range(20, 32):
+        moved = calm.update(moved, [{**e, **{name: e[name][..., k : k + 1] for name in names}} for e in past])
+    moved = calm.update(moved, [{**past[2], **{name: past[2][name][..., 32:] for name in names}}])
+    moved = calm.update(moved, [{**past[1], **{name: past[1][name][..., 32:] for name in names}}])
+    found = calm.forecast_from(moved, times, covariates=covariates)
+    for one, other in zip(found, calm.forecast(past, times, covariates=covariates), strict=True):
+        np.testing.assert_allclose(one.quantiles(LEVELS), other.quantiles(LEVELS), rtol=1e-8)
+
+
+def test_an_observation_in_the_same_cell_keeps_the_switches(predictor):
+    """They are those of some of the particles; behind the end of the cell they have moved."""
+    entry = priced()[0]
+    before = predictor.filter([entry])
+    last, cell = int(entry["times"][-1]), predictor.clock.cell
+    end = -(-last // cell) * cell
+    known = before["s0"].belief.particles.switch[:, 0]
+    for time, moves in ((end, False), (end + 1, True)):
+        one = {"item_id": "s0", "times": np.array([time]), "target": [10.0], "feat_dynamic_real": np.zeros((1, 1))}
+        after = predictor.update(before, [one])["s0"].belief.particles.switch[:, 0]
+        nearest = (after[:, None] - known).abs().amax(-1).amin(1)
+        assert bool((nearest < 1e-4).all()) != moves
+        assert bool((nearest > 1e-3).any()) == moves
+
+
+def test_paths_have_the_distribution_of_the_mixture(predictor):
+    """Means and squares of 2000 paths, and quantiles of a mixture of 100: both within their standard errors."""
+    past, (times, covariates) = priced(), asked(2, 30)
+    count = 2000
+    found = next(predictor.forecast(past, times, num_samples=count, covariates=covariates))
+    paths = found.paths[..., 0]
+    error = paths.std(0) / np.sqrt(count)
+    spread = found.batch.marginals.mean[0, :, :, 0].std(0).numpy() / 10  # of the means of the mixture's components
+    assert (np.abs(paths.mean(0) - found.mean[:, 0]) < 4 * np.hypot(error, spread)).all()
+    parts = (found.batch.marginals.deviation[0, :, :, 0] ** 2).numpy()
+    squares = (paths - paths.mean(0)) ** 2
+    error = np.hypot(squares.std(0) / np.sqrt(count), parts.std(0) / 10)
+    mixed = parts.mean(0) + found.batch.marginals.mean[0, :, :, 0].var(0).numpy()
+    assert (np.abs(squares.mean(0) - mixed) < 4 * error).all()
+    again = next(predictor.forecast(past, times, num_samples=count, covariates=covariates))
+    np.testing.assert_array_equal(found.paths, again.paths)
+
+
+def test_a_saved_predictor_answers_alike(predictor, tmp_path):
+    past, (times, covariates) = priced(), asked(2, 30)
+    predictor.save(tmp_path / "saved")
+    again = IrregularPredictor.load(tmp_path / "saved")
+    assert again.clock == predictor.clock
+    state = torch.random.get_rng_state()
+    for one, other in zip(*(p.forecast(past, times, covariates=covariates) for p in (again, predictor)), strict=True):
+        np.testing.assert_array_equal(one.quantiles(LEVELS), other.quantiles(LEVELS))
+    assert torch.equal(torch.random.get_rng_state(), state)  # numbers of others are left alone
+
+
+def test_options_that_make_no_switch_are_refused():
+    with pytest.raises(ValueError, match="expected persistence to be above 0 and below 1, got 1"):
+        IrregularEstimator("rsgls-issm", persistence=1)
+    with pytest.raises(ValueError, match="cell"):
+        IrregularEstimator("rsgls-issm", cell=0)
+    with pytest.raises(ValueError, match="has no option 'recurrence'"):
+        IrregularEstimator("rsgls-issm", recurrence="exact")
