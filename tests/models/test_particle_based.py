@@ -24,7 +24,7 @@ from tsforecast.core import Gaussian, LinearGaussian, LinearSystem, kalman, part
 from tsforecast.core.linalg import NotPositiveDefiniteError
 from tsforecast.models import MODELS, Belief, Series
 from tsforecast.models import make_model as build
-from tsforecast.models.parts.crps import weighted_crps
+from tsforecast.models.parts.crps import crps_of_samples, weighted_crps
 from tsforecast.models.parts.objectives import crps_of_marginals
 from tsforecast.models.parts.units import scaled
 from tsforecast.nn.mlp import resized
@@ -455,25 +455,79 @@ def test_regimes(case):
 
 @pytest.mark.parametrize("case", ["rsgls-issm-crps", "sgls", "arsgls-targets"])
 @pytest.mark.parametrize("transformation", ["none", "log1p"])
-def test_the_crps_is_that_of_the_paths(case, transformation):
-    """E|X - y| - E|X - X'| / 2 over all pairs of different paths; behind a transformation in the units of the data."""
+def test_the_crps_is_that_of_paths(case, transformation):
+    """E|X - y| - E|X - X'| / 2 over pairs of different paths; behind a transformation in the units of the data.
+
+    Paths are of values where these are decoded, else of switches, of which each gives a Gaussian.
+    """
     model = make_model(case, objective="crps", transformation=transformation)
     entries = [{**entry, "target": np.abs(entry["target"])} for entry in entries_of(case)]
     batch = make_batch(model, entries)
     batch["known_future"] = torch.full_like(batch["future_target"], torch.nan)
+    value, observed = batch["future_target"], batch["future_observed"]
     with torch.no_grad():
         loss = seeded(model.loss, batch)
         belief, _ = seeded(model.filter, batch)
         chosen = particles.draw(belief.state, 20)
         even = dataclasses.replace(chosen, log_weight=torch.zeros_like(chosen.log_weight))
-        paths = model.forecast(dataclasses.replace(belief, state=even), batch, 20)
-    value, observed = batch["future_target"], batch["future_observed"]
-    between = (paths.unsqueeze(1) - paths.unsqueeze(2)).abs().sum((1, 2)) / (20 * 19)
-    score = (paths - value.unsqueeze(1)).abs().mean(1) - 0.5 * between
+        if case == "arsgls-targets":
+            paths = model.forecast(dataclasses.replace(belief, state=even), batch, 20)
+            score = crps_of_samples(paths.movedim(1, -1).unsqueeze(-1), value, torch.ones(HORIZON, 1, 20).double())
+        else:
+            time_slice = model.inference.slice_of(batch, "future")
+            given = (time_slice, belief.series, belief.location, belief.scale)
+            system = model.dynamics.switching(*given, proposing=False)[0]
+            emitted = particles.marginals(system, even, HORIZON)
+            normal = torch.special.ndtri((torch.arange(20).double() + 0.5) / 20)
+            points = emitted.mean.unsqueeze(-1) + emitted.variance.sqrt().unsqueeze(-1) * normal
+            points = (
+                points * belief.scale[..., None] + belief.location[..., None]
+            )  # time, sample, series, target, point
+            points = model.units.restore(points).permute(2, 0, 3, 1, 4)
+            score = crps_of_samples(points, value, torch.ones(HORIZON, 1, 20).double())
     past = torch.where(batch["past_observed"], batch["past_target"].abs().double(), 0.0)
     size = belief.scale if transformation == "none" else past.sum(1) / batch["past_observed"].sum(1) + 1
     score = torch.where(observed, score / size.unsqueeze(1), 0.0).sum((1, 2)) / observed.sum((1, 2))
-    torch.testing.assert_close(loss, score, rtol=1e-6, atol=1e-6)
+    # Without a transformation the score of Gaussians is exact, and that of twenty points is not.
+    close = 1e-6 if case == "arsgls-targets" or transformation != "none" else 0.01
+    torch.testing.assert_close(loss, score, rtol=close, atol=1e-6)
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_switches_that_change_nothing_leave_the_forecast_of_the_linear_model(known):
+    """Whatever paths of switches are drawn: exact quantiles, and the same loss."""
+    model = make_model("rsgls-issm-open")
+    with torch.no_grad():
+        model.dynamics.mixture.bases["factor"].zero_()
+    batch, inside = make_batch(model, entries_of("rsgls-issm-open")), issm_inside(model, "crps")
+    batch["known_future"] = torch.full_like(batch["future_target"], torch.nan)
+    torch.testing.assert_close(seeded(model.loss, batch), inside.loss(batch, True), **EXACT)
+    if known:
+        batch["known_future"][:, 1] = 1.5
+    levels = torch.tensor([0.1, 0.5, 0.9]).double()
+    with torch.no_grad():
+        mine, its = (one.marginals(one.filter(batch)[0], batch) for one in (model.inference, inside))
+    torch.testing.assert_close(mine.quantile(levels), its.quantile(levels), rtol=1e-7, atol=1e-7)
+
+
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize("case", ["sgls", "sgls-categorical", "rsgls", "rsgls-issm"])
+def test_paths_are_distributed_as_the_mixture_says(case, known):
+    """Means and second moments of values far ahead, of many copies of a series."""
+    model = make_model(case, num_particles=20)
+    batch = copies(make_batch(model, entries_of(case, lengths=(9,))), 300)
+    batch["known_future"] = torch.full_like(batch["future_target"], torch.nan)
+    if known:
+        batch["known_future"][:, 1] = 1.0
+    with torch.no_grad():
+        belief, _ = seeded(model.filter, batch)
+        mixture, paths = model.inference.marginals(belief, batch), model.forecast(belief, batch, 40)
+    assert torch.equal(mixture.quantile(torch.tensor([0.3]).double())[0, :, 1], batch["known_future"][:, 1]) == known
+    weight = mixture.log_weight.exp()[..., None, None]
+    moments = (weight * mixture.mean).sum(1), (weight * (mixture.mean**2 + mixture.deviation**2)).sum(1)
+    for power, moment in enumerate(moments, 1):
+        difference = (paths.pow(power).mean(1) - moment)[:, [0, 2, 3]].flatten(1)
+        assert errors_from(difference, 0.0) < 4
 
 
 @pytest.mark.parametrize("transformation", ["log1p", "asinh"])

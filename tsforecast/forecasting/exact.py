@@ -1,4 +1,4 @@
-"""Forecasts whose quantiles are exact."""
+"""Forecasts whose quantiles are exact, or those of a mixture over paths of switches."""
 
 from functools import cached_property
 from typing import Any
@@ -68,7 +68,7 @@ def _rebuilt(
 
 
 class ExactForecast(SampleForecast):
-    """A forecast whose quantiles and mean are exact, with joint sample paths for questions about several steps.
+    """A forecast whose quantiles have a closed form, with joint sample paths for questions about several steps.
 
     Args:
         batch: Distributions of the batch of series to which it belongs.

@@ -269,7 +269,7 @@ class StateSpacePredictor(PyTorchPredictor):
 
     @property
     def has_marginals(self) -> bool:
-        """Return whether quantiles of forecasts are exact, and need no sample paths."""
+        """Return whether quantiles of forecasts are those of a mixture in closed form, and need no sample paths."""
         net = self.prediction_net
         assert isinstance(net, AbstractForecaster)
         return net.inference.has_marginals

@@ -17,7 +17,7 @@ def preset(model: str, freq: str, prediction_length: int, name: str = "best", ma
     """Return the options of a preset: those of the model, of the estimator, and `max_epochs` and `gradient_clip_val`.
 
     - `best`: the linear model inside is trained first, alone and in closed form, on the CRPS of its forecasts. Then all
-      learns on sample paths, through the last two horizons of a window; regimes last, and the gradient counts that
+      learns on paths of switches, through the last two horizons of a window; regimes last, and the gradient counts that
       particles are drawn again. Below a day windows have four weeks, and the parameters scales by series.
     - `fast`: the same with half of the epochs of the linear model, five of all, and five particles. Learning rates fall
       faster where the loss falls no longer.

@@ -44,7 +44,7 @@ def ahead(net: AbstractForecaster, belief: Belief, future: Batch, generator: tor
         generator: Of random numbers of models with a switch.
     """
     if isinstance(net.inference, ParticleInference):
-        return particle_mixtures.ahead(net.inference, belief, future, _PATHS, generator)
+        return net.inference.mixture_ahead(belief, net.inference.slice_of(future, "future"), _PATHS, generator)
     assert isinstance(net.inference, ExactInference)
     return net.inference.marginals(belief, future)
 

@@ -12,7 +12,7 @@ from tsforecast.core.particles.filtering import (
     systematic_ancestors,
     take,
 )
-from tsforecast.core.particles.prediction import draw, forecast, forecast_mixture, predict
+from tsforecast.core.particles.prediction import draw, forecast, marginals, predict
 from tsforecast.core.particles.proposals import DiagonalGaussian, Likelihood
 from tsforecast.core.particles.recurrent import RecurrentSwitching
 from tsforecast.core.particles.smoothing import ParticleSmoothed, linear_given_switches, sample_given, smooth
@@ -33,9 +33,9 @@ __all__ = [
     "draw",
     "filter",
     "forecast",
-    "forecast_mixture",
     "initial_particles",
     "linear_given_switches",
+    "marginals",
     "predict",
     "resample",
     "sample_given",

@@ -111,6 +111,13 @@ class AbstractSwitchingSystem(abc.ABC):
         value is one for all series, for which no proposal need be known.
         """
 
+    def move(
+        self, particles: ParticleState, time: int, generator: torch.Generator | None = None
+    ) -> tuple[ParticleState, Regime]:
+        """Return the particles one step on, of which nothing is observed, and the step that they took."""
+        moved = self.extend(particles, time, None, None, generator)
+        return moved, self.regime(moved.switch, time)
+
     @abc.abstractmethod
     def recall(
         self, particles: ParticleState, switch: Float[Tensor, "sample series switch"], time: int

@@ -31,37 +31,38 @@ def predict(
         time: Index of the step.
         generator: Of random numbers.
     """
-    moved = system.extend(particles, time, None, None, generator)
-    return GaussianMixture(moved.log_weight, system.regime(moved.switch, time).emission.marginal(moved.state))
+    moved, regime = system.move(particles, time, generator)
+    return GaussianMixture(moved.log_weight, regime.emission.marginal(moved.state))
 
 
-def forecast_mixture(
+def marginals(
     system: AbstractSwitchingSystem,
     particles: ParticleState,
     num_steps: int,
-    num_samples: int,
     generator: torch.Generator | None = None,
     first: int = 0,
-) -> tuple[Float[Tensor, "time sample series target"], Float[Tensor, "time sample series target"]]:
-    """Means and variances of what is emitted, given paths of switches: the states are integrated out along each path.
+) -> Gaussian:
+    """What the emission emits at each of the next steps under every particle's own path of switches, which is sampled.
 
-    At every step the paths are a mixture of Gaussians with equal weights, smoother than sample paths of observations.
+    The states are integrated out. So a mean over particles has less variance than one over sample paths
+    (Rao-Blackwell), and it has none where switches change nothing.
 
     Args:
-        system: Its steps `first`, `first + 1`, ... are taken; without an auxiliary.
-        particles: Before step `first`.
+        system: Its steps `first`, `first + 1`, ... are taken.
+        particles: Before step `first`; their weights stay as they are.
         num_steps: At least 1.
-        num_samples: Paths.
         generator: Of random numbers.
         first: Index of the first step.
+
+    Returns:
+        Moments, batch shape (time, particle, series).
     """
-    particles, found = draw(particles, num_samples, generator), []
-    for time in range(first, first + num_steps):
-        particles = system.extend(particles, time, None, None, generator)
-        emitted = system.regime(particles.switch, time).emission.marginal(particles.state)
-        found.append((emitted.mean, emitted.variance))
-    mean, variance = (torch.stack(parts) for parts in zip(*found, strict=True))
-    return mean, variance
+
+    def step(particles: ParticleState, time: int) -> tuple[ParticleState, Gaussian]:
+        particles, regime = system.move(particles, time, generator)
+        return particles, regime.emission.marginal(particles.state)
+
+    return scan(step, particles, range(first, first + num_steps), first=first)[1]
 
 
 def forecast(

@@ -123,16 +123,7 @@ def sample_given(
         first: Index of the first step.
         num_particles: Particles of the filter, if there are fewer.
     """
-    weights = particles.log_weight.detach()
-    if len(weights) < num_particles:
-        uniform = torch.rand(weights.shape[1], generator=generator, dtype=weights.dtype, device=weights.device)
-        particles = take(particles, systematic_ancestors(weights, uniform, num_particles))
-        weights = torch.full_like(particles.log_weight, -math.log(num_particles))
-        particles = dataclasses.replace(particles, log_weight=weights)
-    filtered = filter(system, particles, values, observed, keep_history=True, generator=generator, first=first)
-    assert filtered.history is not None
-    drawn = draw_paths(system, particles, filtered.history, values, observed, num_samples, generator, first)
-    given = _given_paths(system, drawn, values, observed, first)
+    drawn, given = _drawn_given(system, particles, values, observed, num_samples, generator, first, num_particles)
     states = kalman.sample_posterior(*given, num_samples=1, generator=generator).squeeze(1)
     paths = []
     for step, (path, state) in enumerate(zip(drawn[1:], states, strict=True)):
@@ -147,6 +138,56 @@ def sample_given(
         value = system.simulate_value(emitted, first + step, generator)
         paths.append(torch.where(observed[step], values[step], value))
     return torch.stack(paths)
+
+
+def given_marginals(
+    system: AbstractSwitchingSystem,
+    particles: ParticleState,
+    values: Float[Tensor, "time series target"],
+    observed: Bool[Tensor, "time series target"],
+    num_samples: int,
+    generator: torch.Generator | None = None,
+    first: int = 0,
+    num_particles: int = 64,
+) -> Gaussian:
+    """What the emission emits at every step under paths of switches, given observations known in part.
+
+    As in `particles.marginals` the paths are sampled, and the states integrated out. Noises of several targets are
+    taken to be independent. For arguments see `sample_given`.
+
+    Returns:
+        Moments, batch shape (time, sample, series). Where a value is known they do not know it.
+    """
+    drawn, given = _drawn_given(system, particles, values, observed, num_samples, generator, first, num_particles)
+    states = kalman.smooth(*given).states
+    found = []
+    for step, path in enumerate(drawn[1:]):
+        belief = map_tensors(lambda x, at=step: x[at], states)
+        found.append(system.regime(path.switch, first + step).emission.marginal(belief))
+    return Gaussian(torch.stack([one.mean for one in found]), torch.stack([one.cov for one in found]))
+
+
+def _drawn_given(
+    system: AbstractSwitchingSystem,
+    particles: ParticleState,
+    values: Tensor,
+    observed: Tensor,
+    num_samples: int,
+    generator: torch.Generator | None,
+    first: int,
+    num_particles: int,
+) -> tuple[list[ParticleState], tuple[LinearSystem, Gaussian, Tensor, Tensor]]:
+    """Paths of switches given what is known, and the linear system of each; see `sample_given`."""
+    weights = particles.log_weight.detach()
+    if len(weights) < num_particles:
+        uniform = torch.rand(weights.shape[1], generator=generator, dtype=weights.dtype, device=weights.device)
+        particles = take(particles, systematic_ancestors(weights, uniform, num_particles))
+        weights = torch.full_like(particles.log_weight, -math.log(num_particles))
+        particles = dataclasses.replace(particles, log_weight=weights)
+    filtered = filter(system, particles, values, observed, keep_history=True, generator=generator, first=first)
+    assert filtered.history is not None
+    drawn = draw_paths(system, particles, filtered.history, values, observed, num_samples, generator, first)
+    return drawn, _given_paths(system, drawn, values, observed, first)
 
 
 def linear_given_switches(

@@ -68,6 +68,24 @@ class GaussianSwitching(AbstractSwitchingSystem):
         generator: torch.Generator | None = None,
     ) -> ParticleState:
         """Switch, then state, then observation or auxiliary; see `propose`."""
+        moved = self._extended(particles, time, value, observed, generator)[0]
+        return moved if self.active is None or value is None else choose(self.active[time], moved, particles)
+
+    def move(
+        self, particles: ParticleState, time: int, generator: torch.Generator | None = None
+    ) -> tuple[ParticleState, Regime]:
+        """Return particles and regimes as the base class does, which are computed once."""
+        return self._extended(particles, time, None, None, generator)
+
+    def _extended(
+        self,
+        particles: ParticleState,
+        time: int,
+        value: Tensor | None,
+        observed: Tensor | None,
+        generator: torch.Generator | None,
+    ) -> tuple[ParticleState, Regime]:
+        """The particles one step on, whether or not their series have begun, and the step."""
         seen = None if observed is None else observed.any(-1)
         proposal = None if value is None else _at(self.proposal, time)
         switch, log_ratio, state = self._draw_switch(particles, time, proposal, seen, generator)
@@ -100,7 +118,7 @@ class GaussianSwitching(AbstractSwitchingSystem):
             auxiliary=auxiliary,
             begun=torch.ones_like(particles.begun),
         )
-        return moved if self.active is None or value is None else choose(self.active[time], moved, particles)
+        return moved, regime
 
     def _draw_switch(
         self,

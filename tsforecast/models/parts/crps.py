@@ -1,5 +1,6 @@
 """The continuous ranked probability score of weighted points, with its gradient in one sweep."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,62 @@ def weighted_crps(
     count = paths.shape[1]
     points, weight = paths.movedim(1, -1), (ratio / count).expand_as(paths).movedim(1, -1)
     return _value(points, weight, values.squeeze(1), count / (count - 1))
+
+
+def crps_of_gaussians(
+    mean: Float[Tensor, "time sample series target"],
+    deviation: Float[Tensor, "time sample series target"],
+    values: Float[Tensor, "time 1 series target"],
+    ratio: Float[Tensor, "sample series 1"],
+) -> Float[Tensor, "time series target"]:
+    """Return the fair CRPS of Gaussians that are drawn with weights r (Grimit et al. 2006, without equal pairs).
+
+    It is sum_i r_i E|X_i - y| / n - sum_{i < j} r_i r_j E|X_i - X_j| / (n (n - 1)); of a single one its own CRPS.
+
+    Args:
+        mean: Of each Gaussian.
+        deviation: Of each Gaussian, above 0.
+        values: What was observed.
+        ratio: Weights, whose mean is one.
+    """
+    count = mean.shape[1]
+    error = (ratio * _mean_size(mean - values, deviation)).mean(1)
+    if count == 1:
+        return error - ratio[0].square() * deviation[:, 0] / math.sqrt(math.pi)
+    first, second = torch.triu_indices(count, count, 1, device=mean.device)
+    both = (deviation[:, first].square() + deviation[:, second].square()).sqrt()
+    spread = ratio[first] * ratio[second] * _mean_size(mean[:, first] - mean[:, second], both)
+    return error - spread.sum(1) / (count * (count - 1))
+
+
+def _mean_size(mean: Tensor, deviation: Tensor) -> Tensor:
+    """Return E|X| of Gaussians."""
+    z = mean / deviation
+    return mean * torch.erf(z / math.sqrt(2)) + deviation * math.sqrt(2 / math.pi) * torch.exp(-0.5 * z.square())
+
+
+def crps_of_samples(
+    points: Float[Tensor, "time series target sample point"],
+    values: Float[Tensor, "time series target"],
+    ratio: Float[Tensor, "series 1 sample"],
+) -> Float[Tensor, "time series target"]:
+    """Return what `crps_of_gaussians` does for other distributions, each by rising points of equal shares.
+
+    Args:
+        points: Of each distribution.
+        values: What was observed.
+        ratio: Weights of the distributions, whose mean is one.
+    """
+    count, number = points.shape[-2:]
+    weight = (ratio / (count * number)).unsqueeze(-1).expand(points.shape)
+    factor = count / (count - 1) if count > 1 else 1.0
+    score = _value(points.flatten(-2), weight.flatten(-2), values, factor)
+    if count == 1:
+        return score
+    # Pairs of points of one distribution are not meant.
+    ranks = torch.arange(1 - number, number, 2, device=points.device, dtype=points.dtype)
+    within = 2 * (points * ranks).sum(-1) / number**2
+    return score + 0.5 * (ratio.square() * within).mean(-1) / (count - 1)
 
 
 def _value(points: Tensor, weight: Tensor, values: Tensor, factor: float) -> Tensor:

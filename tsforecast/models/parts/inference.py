@@ -112,7 +112,9 @@ class AbstractInference(abc.ABC, Generic[SomeDynamics]):
 
     @abc.abstractmethod
     def marginals(self, belief: Belief, future: Batch) -> Marginals | None:
-        """Return the exact marginal distributions of the horizon in float64; None if they have no closed form.
+        """Return the marginal distributions of the horizon in float64; None if they have no closed form.
+
+        They are exact, or exact given paths of switches that are drawn.
 
         Args:
             belief: The belief at the end of the past.

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from tsforecast.core.gaussian import map_tensors, register_record
+from tsforecast.core.gaussian import Gaussian, map_tensors, register_record
 from tsforecast.models.parts.transformation import restored, transformed
 
 _ROUNDS = 60  # of the search for a quantile, at most; seven are usual
@@ -55,6 +55,23 @@ class Marginals:
         """Return the distributions of one component, for values that are not divided."""
         weight, size = mean.new_zeros(len(mean), 1), mean.new_ones(len(mean), 1, mean.shape[-1])
         return cls(weight, mean.unsqueeze(1), deviation.unsqueeze(1), size, (transformation,), clip)
+
+    @classmethod
+    def over_paths(
+        cls,
+        emitted: Gaussian,
+        location: Float[Tensor, "series target"],
+        scale: Float[Tensor, "series target"],
+        transformation: str,
+        clip: str = "none",
+    ) -> "Marginals":
+        """Return mixtures of equal weights, given moments in scaled units, batch shape (horizon, component, series)."""
+        center, unit = (x.double()[:, None, None] for x in (location, scale))
+        mean, variance = (x.double().permute(2, 1, 0, 3) for x in (emitted.mean, emitted.variance))
+        count = mean.shape[1]
+        weight, size = mean.new_full((len(mean), count), -math.log(count)), torch.ones_like(mean[:, :, 0])
+        deviation = variance.clamp_min(0).sqrt() * unit
+        return cls(weight, mean * unit + center, deviation, size, (transformation,) * count, clip)
 
     @classmethod
     def pooled(

@@ -13,17 +13,25 @@ from tsforecast.core import Gaussian, particles
 from tsforecast.core.gaussian import map_tensors
 from tsforecast.core.linalg import NotPositiveDefiniteError
 from tsforecast.core.particles.filtering import GRADIENTS, AbstractSwitchingSystem, ParticleFiltered, ParticleState
-from tsforecast.core.particles.smoothing import ParticleSmoothed, sample_given, smooth
+from tsforecast.core.particles.smoothing import ParticleSmoothed, given_marginals, sample_given, smooth
 from tsforecast.models.parts.bounds import at_least, one_of
 from tsforecast.models.parts.inference import AbstractDynamics, LinearModel, emissions
 from tsforecast.models.parts.issm_dynamics import ISSMDynamics
-from tsforecast.models.parts.objectives import crps_of_marginals, crps_of_paths, negative_log_likelihood
+from tsforecast.models.parts.marginals import Marginals
+from tsforecast.models.parts.objectives import (
+    crps_of_marginals,
+    crps_of_particles,
+    crps_of_paths,
+    negative_log_likelihood,
+)
 from tsforecast.models.parts.regimes import AbstractRegimeInference, Regimes
 from tsforecast.models.parts.units import Units, known_past, scaled
 from tsforecast.models.records import Batch, Belief, Series, TimeSlice
 
 # Paths of a training step with the objective "crps".
 _TRAINING_PATHS = 20
+# Paths of switches of which a forecast is a mixture.
+_MIXED_PATHS = 50
 # Paths that smoothed components are means of.
 _SMOOTHED_PATHS = 20
 
@@ -65,10 +73,12 @@ class AbstractSwitchingDynamics(AbstractDynamics):
     Attributes:
         switch_dim: Size of the switch, or number of categories.
         issm: Parameters of the components of the state; None where it has none.
+        emits_targets: Whether the emission is that of the targets, and not of what is decoded.
     """
 
     switch_dim: int
     issm: ISSMDynamics | None
+    emits_targets: bool = True
 
     @abc.abstractmethod
     def switching(
@@ -131,13 +141,13 @@ def _preceded(filtered: ParticleFiltered, terms: Float[Tensor, "time series"]) -
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ParticleInference(AbstractRegimeInference[AbstractSwitchingDynamics]):
-    """Inference by particle filters, with sample paths, and regimes by backward simulation.
+    """Inference by particle filters, with mixtures or sample paths, and regimes by backward simulation.
 
     Attributes:
         dynamics: Dynamics of the model.
         units: Units of its targets.
         particles: Options of the particle filter.
-        objective: "likelihood" or "crps" of sample paths of a window's future.
+        objective: "likelihood", or "crps" of a window's future: of paths of switches, or of values that are decoded.
         gradient_length: With "crps", steps at the end of the past through which gradients go back; 0 for all.
         likelihood: The loss for the objective "likelihood"; None for the Monte Carlo objective.
         advice: What a user may do where filtering fails.
@@ -155,8 +165,8 @@ class ParticleInference(AbstractRegimeInference[AbstractSwitchingDynamics]):
 
     @property
     def has_marginals(self) -> bool:
-        """Return False."""
-        return False
+        """Return whether the distribution of a horizon is a mixture of Gaussians, given sampled switches."""
+        return self.dynamics.emits_targets
 
     # The filter.
 
@@ -245,7 +255,7 @@ class ParticleInference(AbstractRegimeInference[AbstractSwitchingDynamics]):
     # Losses.
 
     def loss(self, batch: Batch, linear: bool) -> Float[Tensor, " series"]:
-        """Return the Monte Carlo objective per observed value, or the CRPS of sample paths, by `objective`."""
+        """Return the Monte Carlo objective per observed value, or the CRPS of paths, by `objective`."""
         if linear:
             return self._linear_loss(batch)
         if self.objective == "crps":
@@ -271,7 +281,7 @@ class ParticleInference(AbstractRegimeInference[AbstractSwitchingDynamics]):
         return crps_of_marginals(system, Belief(state, location, scale, series), future, batch, self.units)
 
     def _forecast_loss(self, batch: Batch) -> Float[Tensor, " series"]:
-        """Return the mean over the future of the fair CRPS of paths, see `crps_of_paths`.
+        """Return the mean over the future of the fair CRPS, of paths of switches where they give all; else of values.
 
         A path begins with a particle drawn by weight, and has the weight r = w / (w without its gradient) = 1. So the
         score also teaches what weighs the particles (Scibior and Wood 2021). Where weights never differ, r has no
@@ -287,6 +297,10 @@ class ParticleInference(AbstractRegimeInference[AbstractSwitchingDynamics]):
         even = dataclasses.replace(chosen, log_weight=torch.zeros_like(chosen.log_weight))
         belief = Belief(even, location, scale, series)
         future = self.slice_of(batch, "future")
+        if self.has_marginals:
+            system = self._ahead(belief, future)
+            emitted = particles.marginals(system, belief.particles, len(future.time_feat))
+            return crps_of_particles(emitted, ratio, belief, future, batch, self.units)
         paths = self.paths(belief, future, _TRAINING_PATHS)
         return crps_of_paths(paths, ratio, belief, future, batch, self.units)
 
@@ -301,12 +315,59 @@ class ParticleInference(AbstractRegimeInference[AbstractSwitchingDynamics]):
         hold: bool = False,
     ) -> Float[Tensor, "time sample series target"]:
         """Return sample paths in scaled units."""
-        system, _ = self.dynamics.switching(time_slice, belief.series, belief.location, belief.scale, proposing=False)
-        steps = len(time_slice.time_feat)
+        steps, system = len(time_slice.time_feat), self._ahead(belief, time_slice)
         return particles.forecast(system, belief.particles, steps, num_samples, generator, hold=hold)[0]
 
-    def marginals(self, belief: Belief, future: Batch) -> None:
-        """Return None: there are sample paths only."""
+    def marginals(self, belief: Belief, future: Batch) -> Marginals | None:
+        """Return the marginal distributions of the horizon in float64, each a mixture over paths of switches.
+
+        The paths are drawn, and given them all is exact. Where targets are decoded there is None.
+        """
+        if not self.has_marginals:
+            return None
+        time_slice, known = self.slice_of(future, "future"), future["known_future"]
+        observed = ~torch.isnan(known)
+        if not bool(observed.any()):
+            return self.mixture_ahead(belief, time_slice, _MIXED_PATHS)
+        system, given = self._given(belief, time_slice, known)
+        emitted = given_marginals(system, belief.particles, given.values, given.observed, _MIXED_PATHS)
+        found = self._over_paths(emitted, belief)
+        value, free = self.units.transform(torch.nan_to_num(known.double())).unsqueeze(1), ~observed.unsqueeze(1)
+        mean, deviation = torch.where(free, found.mean, value), torch.where(free, found.deviation, 0.0)
+        return dataclasses.replace(found, mean=mean, deviation=deviation)
+
+    def mixture_ahead(
+        self, belief: Belief, time_slice: TimeSlice, num_paths: int, generator: torch.Generator | None = None
+    ) -> Marginals:
+        """Return the marginal distributions of steps of which no value is known, as mixtures over paths of switches.
+
+        Args:
+            belief: The belief before them.
+            time_slice: Time and covariates.
+            num_paths: Components of the mixtures.
+            generator: Source of random numbers.
+        """
+        drawn, system = particles.draw(belief.particles, num_paths, generator), self._ahead(belief, time_slice)
+        emitted = particles.marginals(system, drawn, len(time_slice.time_feat), generator)
+        return self._over_paths(emitted, belief)
+
+    def _over_paths(self, emitted: Gaussian, belief: Belief) -> Marginals:
+        return Marginals.over_paths(emitted, belief.location, belief.scale, self.units.transformation, self.units.clip)
+
+    def _ahead(self, belief: Belief, time_slice: TimeSlice) -> AbstractSwitchingSystem:
+        """Return the system of a horizon of which no value is known."""
+        return self.dynamics.switching(time_slice, belief.series, belief.location, belief.scale, proposing=False)[0]
+
+    def _given(
+        self, belief: Belief, time_slice: TimeSlice, known: Float[Tensor, "series horizon target"]
+    ) -> tuple[AbstractSwitchingSystem, TimeSlice]:
+        """Return the system of a horizon and its slice with what is known, in scaled units."""
+        observed = ~torch.isnan(known)
+        values = self.units.transform(torch.where(observed, known, 0.0).to(belief.scale.dtype)).transpose(0, 1)
+        given = dataclasses.replace(time_slice, values=values, observed=observed.transpose(0, 1))
+        system, _ = self.dynamics.switching(given, belief.series, belief.location, belief.scale, proposing=True)
+        values = torch.where(given.observed, (values - belief.location) / belief.scale, 0.0)
+        return system, dataclasses.replace(given, values=values)
 
     def forecast(
         self,
@@ -337,13 +398,8 @@ class ParticleInference(AbstractRegimeInference[AbstractSwitchingDynamics]):
         elif hold_switch:
             raise ValueError("expected known values or a held switch, got both")
         else:
-            values = self.units.transform(torch.where(observed, known, 0.0).to(belief.scale.dtype)).transpose(0, 1)
-            time_slice = dataclasses.replace(time_slice, values=values, observed=observed.transpose(0, 1))
-            system, _ = self.dynamics.switching(
-                time_slice, belief.series, belief.location, belief.scale, proposing=True
-            )
-            values = torch.where(time_slice.observed, (values - belief.location) / belief.scale, 0.0)
-            paths = sample_given(system, belief.particles, values, time_slice.observed, num_samples, generator)
+            system, given = self._given(belief, time_slice, known)
+            paths = sample_given(system, belief.particles, given.values, given.observed, num_samples, generator)
         return self.units.in_units(paths, belief.location, belief.scale, known)
 
     def impute(
@@ -418,8 +474,7 @@ class ParticleInference(AbstractRegimeInference[AbstractSwitchingDynamics]):
             generator: Source of random numbers.
         """
         time_slice = self.slice_of(future, "future")
-        system, _ = self.dynamics.switching(time_slice, belief.series, belief.location, belief.scale, proposing=False)
-        steps = len(time_slice.time_feat)
+        steps, system = len(time_slice.time_feat), self._ahead(belief, time_slice)
         switches = particles.forecast(system, belief.particles, steps, num_samples, generator)[1]
         return self.dynamics.mixing_weights(switches).mean(1)
 

@@ -6,8 +6,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from tsforecast.core import AbstractLinearSystem
-from tsforecast.models.parts.crps import crps_of_points, weighted_crps
+from tsforecast.core import AbstractLinearSystem, Gaussian
+from tsforecast.models.parts.crps import crps_of_gaussians, crps_of_points, crps_of_samples, weighted_crps
 from tsforecast.models.parts.marginals import Marginals
 from tsforecast.models.parts.transformation import restored
 from tsforecast.models.parts.units import Units, scaled
@@ -90,6 +90,44 @@ def crps_of_mixture(
     weight = (mixture.log_weight.exp() / _POINTS).repeat_interleave(_POINTS, 1).unsqueeze(1).expand_as(points)
     score = crps_of_points(points, weight, torch.where(observed, values, 0.0))
     return torch.where(observed, score, 0.0)
+
+
+def crps_of_particles(
+    emitted: Gaussian,
+    ratio: Float[Tensor, "sample series"],
+    belief: Belief,
+    future: TimeSlice,
+    batch: Batch,
+    units: Units,
+) -> Float[Tensor, " series"]:
+    """Return the mean over a window's future of the fair CRPS of mixtures, E|X - y| - E|X - X'| / 2.
+
+    X and X' are of two different components. Where all are alike it is the CRPS of one. With a transformation it is in
+    the units of the data, relative to the size of the series, and components are quantiles in the middle of equal
+    shares.
+
+    Args:
+        emitted: What particles emit, in scaled units, (time, sample, series, target).
+        ratio: Weights of the particles, which are one but for their gradients.
+        belief: The belief at the end of the past.
+        future: Future of the window.
+        batch: Its future and the size of its past are read.
+        units: Units of the targets.
+    """
+    location, scale, observed = belief.location, belief.scale, future.observed
+    mean, deviation = emitted.mean, emitted.variance.clamp_min(1e-12).sqrt()
+    if units.transformation == "none":
+        values, seen = scaled(future, location, scale)
+        score = crps_of_gaussians(mean, deviation, values.unsqueeze(1), ratio.unsqueeze(-1))
+        observed = observed if seen is None else seen
+    else:
+        size = units.mean_size(batch, scale.dtype)
+        normal = torch.special.ndtri((torch.arange(_POINTS, device=mean.device, dtype=mean.dtype) + 0.5) / _POINTS)
+        places = (mean + normal[:, None, None, None, None] * deviation) * scale + location
+        values = torch.nan_to_num(batch["future_target"]).to(mean.dtype).reshape(observed.transpose(0, 1).shape)
+        points = units.restore(places, size).movedim(0, -1).movedim(1, -2)  # time, series, target, sample, point
+        score = crps_of_samples(points, values.transpose(0, 1), ratio.T.unsqueeze(1)) / (size + 1)
+    return torch.where(observed, score, 0.0).sum((0, 2)) / observed.sum((0, 2)).clamp_min(1)
 
 
 def crps_of_paths(

@@ -108,8 +108,8 @@ class SwitchingTraining:
 
     Attributes:
         objective: "likelihood", the Monte Carlo objective sum_t log p^(y_t | y_1, ..., y_{t-1}) of the particle filter
-            (FIVO; Maddison et al. 2017, Naesseth et al. 2018, Le et al. 2018); or "crps" of reparametrised sample paths
-            of a window's future.
+            (FIVO; Maddison et al. 2017, Naesseth et al. 2018, Le et al. 2018); or "crps" of reparametrised paths of a
+            window's future: of switches where these give Gaussians, else of values.
         learning_rate: Learning rate of the parameters of the linear model inside. It falls to a hundredth over the
             training.
         network_learning_rate: Learning rate of everything else.
@@ -140,8 +140,8 @@ class DenseTraining:
 
     Attributes:
         objective: "likelihood", the Monte Carlo objective sum_t log p^(y_t | y_1, ..., y_{t-1}) of the particle filter
-            (FIVO; Maddison et al. 2017, Naesseth et al. 2018, Le et al. 2018); or "crps" of reparametrised sample paths
-            of a window's future.
+            (FIVO; Maddison et al. 2017, Naesseth et al. 2018, Le et al. 2018); or "crps" of reparametrised paths of a
+            window's future: of switches where these give Gaussians, else of values.
         learning_rate: Learning rate of scales and prior. It falls to a hundredth over the training.
         network_learning_rate: Learning rate of networks.
         matrix_learning_rate: Learning rate of base matrices; None for `learning_rate`.
@@ -179,7 +179,7 @@ class AuxiliaryTraining:
 
     Attributes:
         objective: "likelihood", a lower bound of it: the Monte Carlo objective of the particle filter, or the evidence
-            lower bound of a Kalman VAE; or "crps" of reparametrised sample paths of a window's future.
+            lower bound of a Kalman VAE; or "crps" of reparametrised paths of a window's future.
         learning_rate: Learning rate of scales and prior. It falls to a hundredth over the training.
         network_learning_rate: Learning rate of networks.
         matrix_learning_rate: Learning rate of base matrices; None for `learning_rate`.

@@ -46,6 +46,8 @@ class KVAEDynamics(AbstractFrameDynamics):
         ValueError: If a size is below 1.
     """
 
+    emits_targets = False
+
     def __init__(
         self,
         bases: DenseBases,
