@@ -1,10 +1,12 @@
 """Models in continuous time beside a regular grid with missing values, a Gaussian process, and GRU-D.
 
     python runs/irregular.py --data FOLDER          # ten minutes on one core; FOLDER has solar/ and nab/
+    python runs/irregular.py --data FOLDER --only regimes exchange --methods continuous switching --seeds 0 1 2
     python runs/irregular.py --draw                 # results/irregular.png, docs/images/irregular.png
 
 Data: power of four photovoltaic sites, whose times are irregular by themselves; three series of the Numenta benchmark,
-two of them of sensors, and eight damped pendulums. Of regular observations some are kept at random (10, 30, 50 %). Two
+two of them of sensors, and eight damped pendulums. Two have calm and wild times: daily exchange rates, and a simulation
+whose noise jumps between two sizes at random times. Of regular observations some are kept at random (10, 30, 50 %). Two
 questions: values between observations that were left out (interpolation), and all that comes in the time after the last
 one (extrapolation). CRPS is the quantile loss over tenths by the mean absolute value; MSE is that of the median, by the
 variance of what was asked. One line of results/irregular.csv for each finished run; those which are there are not run
@@ -14,6 +16,7 @@ again.
 import argparse
 import csv
 import io
+import itertools
 import pathlib
 import sys
 import tarfile
@@ -29,7 +32,7 @@ import torch
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from tsforecast import IrregularEstimator, StateSpaceEstimator
+from tsforecast import IrregularEstimator, StateSpaceEstimator, load_task
 from tsforecast.cli import runs
 from tsforecast.data.files import replace_file
 from tsforecast.data.frequency import to_period
@@ -47,11 +50,11 @@ EXAMPLES = {"pendulum-0.3-continuous": "angle of a pendulum"}
 MOST_ASKED = 150  # values between observations that are asked for, of a series
 ENDING = 0.05  # share of the time of a series that is extrapolated
 MINUTE = 60 * 10**9
-METHODS = ("continuous", "gp", "gru-d", "grid")
+METHODS = ("continuous", "gp", "gru-d", "grid", "switching")
 QUESTIONS = ("interpolation", "extrapolation")
 FIELDS = (
     "data", "rate", "method", "question", "crps", "mse", "coverage_80", "coverage_95", "values", "observations",
-    "seconds", "threads", "commit", "command",
+    "seconds", "threads", "seed", "commit", "command",
 )  # fmt: skip
 
 
@@ -75,10 +78,15 @@ class Problem:
 
 
 def problem(
-    series: dict[str, tuple[NDArray[np.int64], NDArray[np.float64]]], rate: float, step: int, freq: str, model: str
+    series: dict[str, tuple[NDArray[np.int64], NDArray[np.float64]]],
+    rate: float,
+    step: int,
+    freq: str,
+    model: str,
+    seed: int,
 ) -> Problem:
     """Keeps a share of the values of each series at random, and asks for others."""
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(seed)
     entries: list[dict[str, Any]] = []
     asked: dict[str, Any] = {question: {} for question in QUESTIONS}
     for item, (times, values) in series.items():
@@ -94,7 +102,7 @@ def problem(
     return Problem(entries, asked, step, freq, model)
 
 
-def pv(folder: pathlib.Path, rate: float) -> Problem:
+def pv(folder: pathlib.Path, rate: float, seed: int) -> Problem:
     """The last 60 days of four sites, on the grid of 15 minutes on which their times lie."""
     frame = pd.read_csv(folder / "solar" / "pv_12sites_pasion.csv.gz")
     frame["at"] = pd.to_datetime(frame["Date"].astype(str) + " " + frame["Time"].astype(str).str.zfill(4))
@@ -104,13 +112,13 @@ def pv(folder: pathlib.Path, rate: float) -> Problem:
         rows = rows[rows["at"] > rows["at"].max() - pd.Timedelta("60D")]
         times = np.asarray(rows["at"], "datetime64[ns]").astype(np.int64)
         series[str(item)] = times, np.asarray(rows["PolyPwr"], np.float64)
-    return problem(series, rate, 15 * MINUTE, "15min", "issm")
+    return problem(series, rate, 15 * MINUTE, "15min", "issm", seed)
 
 
-def nab(name: str, minutes: int) -> Callable[[pathlib.Path, float], Problem]:
+def nab(name: str, minutes: int) -> Callable[[pathlib.Path, float, int], Problem]:
     """The last thousand steps of a series of the Numenta benchmark."""
 
-    def make(folder: pathlib.Path, rate: float) -> Problem:
+    def make(folder: pathlib.Path, rate: float, seed: int) -> Problem:
         with tarfile.open(folder / "nab" / "nab_real.tar.gz") as archive:
             file = archive.extractfile(f"nab/data/realKnownCause/{name}.csv")
             assert file is not None
@@ -119,12 +127,12 @@ def nab(name: str, minutes: int) -> Callable[[pathlib.Path, float], Problem]:
             )
         times = frame["timestamp"].to_numpy("datetime64[ns]").astype(np.int64)
         series = {name: (times, frame["value"].to_numpy(np.float64))}
-        return problem(series, rate, minutes * MINUTE, "h" if minutes == 60 else f"{minutes}min", "issm")
+        return problem(series, rate, minutes * MINUTE, "h" if minutes == 60 else f"{minutes}min", "issm", seed)
 
     return make
 
 
-def pendulum(folder: pathlib.Path, rate: float) -> Problem:
+def pendulum(folder: pathlib.Path, rate: float, seed: int) -> Problem:
     """Angles of eight damped pendulums, angle'' = -9.81 sin(angle) - 0.05 angle', every 40 ms with noise of 0.05."""
     rng = np.random.default_rng(1)
     state, path = np.stack([rng.uniform(0.3, 1.2, 8), rng.uniform(-1, 1, 8)]), []
@@ -140,26 +148,56 @@ def pendulum(folder: pathlib.Path, rate: float) -> Problem:
     step = 40 * 10**6
     times = np.arange(1, 301, dtype=np.int64) * step
     series = {f"pendulum {k}": (times, np.stack(path)[:, k]) for k in range(8)}
-    return problem(series, rate, step, "40ms", "oscillation")
+    return problem(series, rate, step, "40ms", "oscillation", seed)
 
 
-DATA: dict[str, tuple[Callable[[pathlib.Path, float], Problem], tuple[float, ...]]] = {
+def exchange(folder: pathlib.Path, rate: float, seed: int) -> Problem:
+    """The last 1500 business days of eight exchange rates."""
+    series = {}
+    for entry in load_task("exchange").train:
+        values = np.asarray(entry["target"], np.float64)[-1500:]
+        first = entry["start"].to_timestamp()
+        days = (
+            pd.bdate_range(first, periods=len(entry["target"]))[-len(values) :]
+            .to_numpy("datetime64[ns]")
+            .astype(np.int64)
+        )
+        series[str(entry["item_id"])] = days, values
+    return problem(series, rate, 1440 * MINUTE, "D", "issm", seed)
+
+
+def regimes(folder: pathlib.Path, rate: float, seed: int) -> Problem:
+    """Eight random walks, whose changes have a deviation of .05 or .5 in an hour; a size lasts 80 hours on average."""
+    rng, series = np.random.default_rng([2, seed]), {}
+    for k in range(8):
+        times = np.sort(rng.integers(1, 1000 * 60, 2000))  # minutes
+        jumps = np.cumsum(rng.exponential(80 * 60, 60))
+        is_wild = (np.searchsorted(jumps, np.arange(times[-1] + 1)) + k) % 2 == 1
+        variance = np.cumsum(np.where(is_wild, 0.5, 0.05) ** 2 / 60)[times]
+        walk = np.cumsum(np.sqrt(np.diff(variance, prepend=variance[0])) * rng.standard_normal(len(times)))
+        series[f"walk {k}"] = times * MINUTE, walk + 0.03 * rng.standard_normal(len(times))
+    return problem(series, rate, MINUTE, "min", "issm", seed)
+
+
+DATA: dict[str, tuple[Callable[[pathlib.Path, float, int], Problem], tuple[float, ...]]] = {
     "pv": (pv, (0.8,)),
     "pendulum": (pendulum, (0.1, 0.3, 0.5)),
     "nyc_taxi": (nab("nyc_taxi", 30), (0.1, 0.3, 0.5)),
     "ambient_temperature": (nab("ambient_temperature_system_failure", 60), (0.1, 0.3, 0.5)),
     "machine_temperature": (nab("machine_temperature_system_failure", 5), (0.1, 0.3, 0.5)),
+    "exchange": (exchange, (0.3,)),
+    "regimes": (regimes, (0.3,)),
 }
 
 Answers = dict[str, dict[str, NDArray[np.float64]]]  # by question and item, quantiles (level, time)
 
 
-def continuous(found: Problem) -> Answers:
+def continuous(found: Problem, seed: int, model: str = "issm") -> Answers:
     """The model in continuous time."""
     own: dict[str, Any] = {"components": "oscillation+damped_level"} if found.model == "oscillation" else {}
     task = IrregularTask("data", median_gap(found.entries), 1, 0, found.entries)
     trainer = {"enable_progress_bar": False}
-    predictor = IrregularEstimator("issm", _horizon(found), seed=0, trainer_kwargs=trainer, **own).train(task)
+    predictor = IrregularEstimator(model, _horizon(found), seed=seed, trainer_kwargs=trainer, **own).train(task)
     answers: Answers = {}
     for question, how in zip(QUESTIONS, (predictor.interpolate, predictor.forecast), strict=True):
         times = {item: each for item, (each, _) in found.asked[question].items()}
@@ -167,12 +205,17 @@ def continuous(found: Problem) -> Answers:
     return answers
 
 
+def switching(found: Problem, seed: int) -> Answers:
+    """The same with a switch that sets its noises."""
+    return continuous(found, seed, "rsgls-issm")
+
+
 def _horizon(found: Problem) -> int:
     entries = {entry["item_id"]: int(entry["times"][-1]) for entry in found.entries}
     return max(int(times[-1]) - entries[item] for item, (times, _) in found.asked["extrapolation"].items())
 
 
-def grid(found: Problem) -> Answers:
+def grid(found: Problem, seed: int) -> Answers:
     """The regular model on the finest grid that has all times, with missing values between."""
     length = max(-(-_horizon(found) // found.step), 1)
     entries = []
@@ -185,7 +228,7 @@ def grid(found: Problem) -> Answers:
     model = "gls" if found.model == "oscillation" else "issm"
     trainer = {"enable_progress_bar": False, "accelerator": "cpu"}
     predictor = StateSpaceEstimator(
-        model, found.freq, length, train_horizon=min(length, 32), seed=0, batch_size=8, trainer_kwargs=trainer
+        model, found.freq, length, train_horizon=min(length, 32), seed=seed, batch_size=8, trainer_kwargs=trainer
     ).train(entries)
     begin = {entry["item_id"]: int(entry["times"][0]) for entry in found.entries}
     end = {entry["item_id"]: int(entry["times"][-1]) for entry in found.entries}
@@ -201,7 +244,7 @@ def grid(found: Problem) -> Answers:
     return answers
 
 
-def gp(found: Problem) -> Answers:
+def gp(found: Problem, seed: int) -> Answers:
     """A Gaussian process for each series: a Matern kernel, a periodic one of a day, and noise, by its likelihood."""
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.gaussian_process import GaussianProcessRegressor
@@ -223,7 +266,7 @@ def gp(found: Problem) -> Answers:
         )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
-            process = GaussianProcessRegressor(kernel, random_state=0)
+            process = GaussianProcessRegressor(kernel, random_state=seed)
             process.fit(place(entry["times"]), (entry["target"] - location) / scale)
         for question in QUESTIONS:
             mean, deviation = process.predict(place(found.asked[question][item][0]), return_std=True)
@@ -231,16 +274,18 @@ def gp(found: Problem) -> Answers:
     return answers
 
 
-def gru_d(found: Problem) -> Answers:
+def gru_d(found: Problem, seed: int) -> Answers:
     """A recurrent network with time gaps for all series together."""
-    baseline = GRUDBaseline(found.entries, median_gap(found.entries))
+    baseline = GRUDBaseline(found.entries, median_gap(found.entries), seed=seed)
     return {
         question: {e["item_id"]: baseline.quantiles(e, each[e["item_id"]][0])[..., 0] for e in found.entries}
         for question, each in found.asked.items()
     }
 
 
-ANSWER: dict[str, Callable[[Problem], Answers]] = dict(zip(METHODS, (continuous, gp, gru_d, grid), strict=True))
+ANSWER: dict[str, Callable[[Problem, int], Answers]] = dict(
+    zip(METHODS, (continuous, gp, gru_d, grid, switching), strict=True)
+)
 
 
 def scores(found: Problem, answers: Answers, question: str) -> dict[str, float]:
@@ -268,12 +313,12 @@ def scores(found: Problem, answers: Answers, question: str) -> dict[str, float]:
     }
 
 
-def run(name: str, rate: float, method: str, folder: pathlib.Path, output: pathlib.Path) -> None:
+def run(name: str, rate: float, method: str, seed: int, folder: pathlib.Path, output: pathlib.Path) -> None:
     """Answers both questions by one method, and adds two rows."""
-    found = DATA[name][0](folder, rate)
+    found = DATA[name][0](folder, rate, seed)
     begin = time.perf_counter()
     cpu = time.process_time()
-    answers = ANSWER[method](found)
+    answers = ANSWER[method](found, seed)
     seconds = time.process_time() - cpu
     sys.stdout.write(f"{name} {rate} {method}: {time.perf_counter() - begin:.0f} s, {seconds:.0f} s of a core\n")
     sys.stdout.flush()
@@ -283,10 +328,12 @@ def run(name: str, rate: float, method: str, folder: pathlib.Path, output: pathl
             {
                 "data": name, "rate": rate, "method": method, "question": question, **scores(found, answers, question),
                 "observations": sum(len(entry["times"]) for entry in found.entries), "seconds": round(seconds, 1),
-                "threads": torch.get_num_threads(), "commit": runs.commit(), "command": "python runs/irregular.py",
+                "threads": torch.get_num_threads(), "seed": seed, "commit": runs.commit(),
+                "command": "python runs/irregular.py",
             }
         )  # fmt: skip
-    keep(found, answers, KEPT / f"{name}-{rate}-{method}.npz")
+    if seed == 0:
+        keep(found, answers, KEPT / f"{name}-{rate}-{method}.npz")
     added = [
         {key: f"{value:.5g}" if isinstance(value, float) else str(value) for key, value in r.items()} for r in rows
     ]
@@ -325,12 +372,13 @@ def draw(output: pathlib.Path) -> None:
         table["data"].str.replace("_", " ") + " " + (100 * table["rate"]).round().astype(int).astype(str) + " %"
     )
     cases = list(dict.fromkeys(table["case"]))
+    table = table.groupby(["case", "method", "question"], as_index=False)["crps"].mean()  # over seeds
     figure = Figure(figsize=(10, 1.2 + 0.42 * len(cases)), layout="constrained")
     axes = figure.subplots(1, 2, sharey=True)
     for axis, question in zip(axes, QUESTIONS, strict=True):
         for number, method in enumerate(METHODS):
             rows = table[(table["question"] == question) & (table["method"] == method)]
-            place = [cases.index(case) + 0.12 * (number - 1.5) for case in rows["case"]]
+            place = [cases.index(case) + 0.12 * (number - 2) for case in rows["case"]]
             axis.plot(rows["crps"], place, "o", color=COLOURS[number], label=method, markersize=5)
         axis.set_xscale("log")
         axis.set_xlabel(f"CRPS of {question}")
@@ -340,7 +388,7 @@ def draw(output: pathlib.Path) -> None:
     axes[0].set_yticks(range(len(cases)), cases, fontsize=8)
     axes[0].invert_yaxis()
     handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False, fontsize=9)
+    figure.legend(handles, labels, loc="outside lower center", ncols=5, frameon=False, fontsize=9)
     save_figure(figure, output.with_suffix(".png"))
 
 
@@ -373,6 +421,7 @@ def main() -> None:
     )
     parser.add_argument("--only", nargs="+", choices=list(DATA), default=list(DATA), help="data")
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0], help="of which values are kept, and of the model")
     parser.add_argument("--output", type=pathlib.Path, default=ROOT / "results" / "irregular.csv")
     parser.add_argument("--draw", action="store_true", help="only the picture")
     chosen = parser.parse_args()
@@ -385,10 +434,10 @@ def main() -> None:
     torch.set_num_threads(1)
     for method in chosen.methods:
         for name in chosen.only:
-            for rate in DATA[name][1]:
-                done = [(row["data"], row["rate"], row["method"]) for row in rows_of(chosen.output)]
-                if (name, f"{rate:.5g}", method) not in done:
-                    run(name, rate, method, chosen.data, chosen.output)
+            for seed, rate in itertools.product(chosen.seeds, DATA[name][1]):
+                done = [(row["data"], row["rate"], row["method"], row["seed"]) for row in rows_of(chosen.output)]
+                if (name, f"{rate:.5g}", method, str(seed)) not in done:
+                    run(name, rate, method, seed, chosen.data, chosen.output)
 
 
 if __name__ == "__main__":
