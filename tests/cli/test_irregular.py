@@ -13,6 +13,9 @@ from tsforecast.cli import main
 pytestmark = pytest.mark.usefixtures("unchecked_module")
 
 
+COLUMNS = ("--target", "pH", "--item", "probe", "--timestamp", "at")
+
+
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("irregular")
@@ -31,7 +34,7 @@ def made(tmp_path_factory):
 
 def train(folder, *more, epochs: int = 1, model: str = "issm") -> int:
     few = [f"--max_epochs={epochs}", "--num_batches_per_epoch=2", "--context_length=20"]
-    table = ["--data", str(folder / "ph.csv"), "--target", "pH", "--item", "probe", "--timestamp", "at"]
+    table = ["--data", str(folder / "ph.csv"), *COLUMNS]
     return main(["train", model, *table, "--irregular", "--horizon=12h", "--windows=2", *few, *more])
 
 
@@ -83,6 +86,11 @@ def test_a_run_that_was_stopped_ends_as_if_it_had_not(made, capsys):
     assert [len(pd.read_csv(made / run / "metrics.csv")) for run in RUNS] == [3, 3]
     assert main(["evaluate", str(made / "whole"), "--plot_series=0"]) == 0
     assert "rsgls-issm" in capsys.readouterr().out
+    out = made / "regimes"
+    assert main(["regimes", str(made / "whole"), "--out", str(out), "--plot_series=1", "--num_samples=5"]) == 0
+    assert "share of time by regime" in capsys.readouterr().out
+    assert {one.name for one in out.iterdir()} == {"regimes.csv", "changes.csv", "regimes-1.png"}
+    assert len(pd.read_csv(out / "regimes.csv")) == len(table)
 
 
 RUNS = ("whole", "stopped")
@@ -103,15 +111,20 @@ def test_what_does_not_go_together_is_refused(made, capsys):
         (["predict", run, "--prediction_length=3", *out], "--prediction_length goes with regular series"),
         (["predict", run, "--out", str(made / "folder")], "answers into a file"),
         (["impute", run, "--paths", *out], "--paths goes with predict"),
+        (["regimes", run], "expected a model that has regimes, sgls or rsgls-issm; TimedISSMForecaster has none"),
         (["evaluate", run, "--adapt", "lofi"], "--adapt does not go with a run of `train --irregular`"),
         (
             ["train", "bank", "--data", "x.csv", "--irregular"],
-            "--irregular goes with 'issm', 'gls', 'rsgls-issm', got 'bank'",
+            "--irregular goes with 'issm', 'gls', 'rsgls-issm', 'sgls', got 'bank'",
         ),
         (["train", "issm", "--irregular"], "--irregular goes with --data FILE"),
         (
             ["train", "rsgls-issm", "--data", "x.csv", "--irregular", "--recurrence=paper"],
             "--recurrence does not go with --irregular",
+        ),
+        (
+            ["train", "sgls", "--data", str(made / "ph.csv"), "--irregular", "--switch=gaussian", *COLUMNS],
+            "expected switch to be one of categorical, got 'gaussian'",
         ),
         (["train", "issm", "--data", "x.csv", "--horizon=1h"], "--horizon goes with --irregular"),
         (["train", "issm", "--data", "x.csv", "--irregular", "--freq=D"], "--freq does not go with --irregular"),

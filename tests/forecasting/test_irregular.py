@@ -289,8 +289,8 @@ def test_what_cannot_be_answered_is_said(predictor, tmp_path):
         predictor.asked_of([past[0] | {"times": past[0]["times"] - past[0]["times"][-1] + 1}], every="2D")
     with pytest.raises(ValueError, match="unknown component 'hours': in continuous time there are level"):
         IrregularEstimator(components="hours")
-    with pytest.raises(ValueError, match="expected model to be one of issm, gls, rsgls-issm, got 'sgls'"):
-        IrregularEstimator("sgls")
+    with pytest.raises(ValueError, match="expected model to be one of issm, gls, rsgls-issm, sgls, got 'rsgls'"):
+        IrregularEstimator("rsgls")
     alone = IrregularTask("x", 1, 1, 0, [{"item_id": "a", "times": np.array([3, 3]), "target": np.array([1.0, 2.0])}])
     with pytest.raises(ValueError, match="no series has observations at two times"):
         IrregularEstimator(horizon=1).train(alone)

@@ -9,6 +9,7 @@ import torch
 
 from tests.forecasting.test_irregular import HOUR, QUIET, entries, train
 from tsforecast import IrregularEstimator, IrregularPredictor
+from tsforecast.analysis.timed_regimes import timed_regimes
 from tsforecast.forecasting.timed_beliefs import load_timed, save_timed
 
 LEVELS = [0.1, 0.5, 0.9]
@@ -130,6 +131,52 @@ def test_a_saved_predictor_answers_alike(predictor, tmp_path):
     assert torch.equal(torch.random.get_rng_state(), state)  # numbers of others are left alone
 
 
+def test_regimes_of_a_dense_system_of_two_targets_are_filtered_saved_and_forecast(tmp_path):
+    """Beliefs that were saved and moved on keep one-hot regimes; a seed repeats forecasts, paths and mixtures agree."""
+    trainer, rng = {**QUIET, "max_epochs": 2}, np.random.default_rng(3)
+    past = [
+        {**entry, "feat_dynamic_real": rng.standard_normal((1, len(entry["times"])))} for entry in entries(targets=2)
+    ]
+    found = IrregularEstimator("sgls", "1D", state_dim=3, trainer_kwargs=trainer, **FEW).train(past)
+    times, covariates = asked(2, 30)
+    found.save(tmp_path / "saved")
+    again = IrregularPredictor.load(tmp_path / "saved")
+    forecasts = [list(p.forecast(past, times, 1000, covariates=covariates)) for p in (found, again)]
+    for one, other in zip(*forecasts, strict=True):
+        np.testing.assert_array_equal(one.quantiles(LEVELS), other.quantiles(LEVELS))
+        error = one.paths.std(0) / np.sqrt(len(one.paths))
+        spread = one.batch.marginals.mean[one.row].std(0).numpy() / 10
+        assert (np.abs(one.paths.mean(0) - one.mean) < 4.5 * np.hypot(error, spread)).all()
+    save_timed(tmp_path / "beliefs.pt", found.filter(past).values(), found.net)
+    beliefs = load_timed(tmp_path / "beliefs.pt", again.net)
+    new = {"item_id": "s1", "times": times["s1"][:1], "target": [[1.0], [np.nan]], "feat_dynamic_real": [[0.5]]}
+    beliefs = again.update(beliefs, [new])
+    switch = beliefs["s1"].belief.particles.switch
+    assert bool(((switch == 0) | (switch == 1)).all() & (switch.sum(-1) == 1).all())
+    (ahead,) = again.forecast_from({"s1": beliefs["s1"]}, {"s1": times["s1"][1:]}, covariates={"s1": np.ones((1, 1))})
+    assert ahead.quantiles(LEVELS).shape == (3, 1, 2)
+    (inside,) = again.interpolate(past[:1], {"s0": past[0]["times"][[4, 9]] + 1}, {"s0": np.zeros((1, 2))})
+    assert (np.diff(inside.quantiles(LEVELS), axis=0) > 0).all()
+    with pytest.raises(ValueError, match="a dense state has no components with names"):
+        again.components_frame(past)
+
+
+def test_regimes_come_as_a_table(predictor):
+    """Of every observation; moments of one cell have the same, and weights sum to one."""
+    past = priced()[:2]
+    table, changes = timed_regimes(predictor, past, num_samples=8)
+    assert table["item_id"].tolist() == ["s0"] * len(past[0]["times"]) + ["s1"] * len(past[1]["times"])
+    weights = table.filter(regex=r"^p_\d+$").to_numpy()
+    np.testing.assert_allclose(weights.sum(1), 1, rtol=1e-9)
+    assert (table["most_likely"].to_numpy() == weights.argmax(1) + 1).all()
+    scales = predictor.net.inference.regime_scales().detach().numpy()
+    assert table["scale"].between(scales.min(), scales.max()).all()
+    cell = (table["timestamp"].astype("int64") - 1) // predictor.clock.cell
+    for _, own in table.groupby(["item_id", cell]):
+        assert np.ptp(own["scale"]) < 1e-4
+    assert (changes["before"] != changes["after"]).all()
+
+
 def test_options_that_make_no_switch_are_refused():
     with pytest.raises(ValueError, match="expected persistence to be above 0 and below 1, got 1"):
         IrregularEstimator("rsgls-issm", persistence=1)
@@ -137,3 +184,7 @@ def test_options_that_make_no_switch_are_refused():
         IrregularEstimator("rsgls-issm", cell=0)
     with pytest.raises(ValueError, match="has no option 'recurrence'"):
         IrregularEstimator("rsgls-issm", recurrence="exact")
+    with pytest.raises(ValueError, match="expected switch to be one of categorical, got 'gaussian'"):
+        IrregularEstimator("sgls", switch="gaussian")
+    with pytest.raises(ValueError, match="the CRPS of paths teaches nothing about categorical switches"):
+        IrregularEstimator("sgls", objective="crps")

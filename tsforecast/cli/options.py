@@ -66,7 +66,7 @@ def task_of(options: Namespace, split: Mapping[str, Any] | None = None, found: C
         FileNotFoundError: If there is no such file.
     """
     if options.get("irregular"):
-        raise ValueError("--irregular goes with `train issm`, `train gls` and `train rsgls-issm`")
+        raise ValueError("--irregular goes with `train issm`, `gls`, `rsgls-issm` and `sgls`")
     if options.get("horizon"):
         raise ValueError("--horizon goes with --irregular; regular series have --prediction_length")
     if (options.dataset is None) == (options.data is None):

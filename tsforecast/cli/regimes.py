@@ -9,16 +9,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from jsonargparse import Namespace
 
 from tsforecast.analysis.regime_buckets import RegimeTables
 from tsforecast.analysis.regimes import RegimeReport, regime_report
-from tsforecast.cli import bulk_options, parsers
+from tsforecast.analysis.timed_regimes import timed_regimes
+from tsforecast.cli import bulk_options, options, parsers, runs
 from tsforecast.cli.opened import Opened, parsed
-from tsforecast.data import ForecastTask
 from tsforecast.data.files import replace_file
 from tsforecast.data.frequency import expected_alias_warnings
 from tsforecast.data.wording import shortened
-from tsforecast.forecasting.predictor import StateSpacePredictor
+from tsforecast.forecasting.irregular_predictor import IrregularPredictor
 from tsforecast.models import AbstractForecaster
 from tsforecast.models.parts.regimes import AbstractRegimeInference
 from tsforecast.plots import measured, plot_regimes, save_figure
@@ -44,6 +45,8 @@ def run(argv: Sequence[str]) -> int:
     """
     chosen = parsed(parsers.regimes(), argv)
     opened = Opened.of(chosen)
+    if opened.is_irregular:
+        return _irregular(chosen, opened)
     out = Path(chosen.out) if chosen.out else opened.folder / FOLDER
     if opened.buckets is not None:
         chosen.out = str(out)
@@ -67,14 +70,35 @@ def run(argv: Sequence[str]) -> int:
         with replace_file(out / f"{name}.csv") as temporary:
             getattr(report, name).to_csv(temporary, index=False)
     for number, entry in enumerate(task.entries[: chosen.plot_series], 1):
-        save_figure(_figure(predictor, report, entry, task), out / f"regimes-{number}.png")
-    _say(report, out)
+        label = measured(next(iter(task.targets), ""), task.unit)
+        save_figure(_figure(predictor.prediction_net, report, entry, label), out / f"regimes-{number}.png")
+    _say(report, out, ("regimes.csv", "changes.csv", "ahead.csv"))
     return 0
 
 
-def _figure(predictor: StateSpacePredictor, report: RegimeReport, entry: dict[str, Any], task: ForecastTask) -> Any:
+def _irregular(chosen: Namespace, opened: Opened) -> int:
+    """Writes the tables and pictures of series with clocks of their own."""
+    if chosen.last is not None:
+        raise ValueError("--last does not go with a run of `train --irregular`")
+    predictor = IrregularPredictor.load(opened.folder / runs.PREDICTOR)
+    entries = predictor.read(chosen.data or opened.trained.data, options.columns(chosen, predictor.roles))
+    regimes, changes = timed_regimes(predictor, entries, level=chosen.level, num_samples=chosen.num_samples)
+    out = Path(chosen.out) if chosen.out else opened.folder / FOLDER
+    out.mkdir(parents=True, exist_ok=True)
+    for name, table in (("regimes", regimes), ("changes", changes)):
+        with replace_file(out / f"{name}.csv") as temporary:
+            table.to_csv(temporary, index=False)
+    report = RegimeReport(regimes, changes, regimes.iloc[:0])
+    for number, entry in enumerate(entries[: chosen.plot_series], 1):
+        save_figure(
+            _figure(predictor.net, report, entry, next(iter(predictor.targets), "")), out / f"regimes-{number}.png"
+        )
+    _say(report, out, ("regimes.csv", "changes.csv"))
+    return 0
+
+
+def _figure(net: Any, report: RegimeReport, entry: dict[str, Any], label: str) -> Any:
     """The picture of a series: its values, its regimes, and the intervals of their changes."""
-    net = predictor.prediction_net
     assert isinstance(net, AbstractForecaster)
     assert isinstance(net.inference, AbstractRegimeInference)
     item = entry["item_id"]
@@ -89,11 +113,11 @@ def _figure(predictor: StateSpacePredictor, report: RegimeReport, entry: dict[st
         own.filter(regex=r"^p_\d+$").to_numpy(),
         scales=None if scales is None else scales.cpu().numpy(),
         spans=list(zip(changes["lower"], changes["upper"], strict=True)) if len(changes) <= _SPANS else (),
-        label=measured(next(iter(task.targets), ""), task.unit),
+        label=label,
     )
 
 
-def _say(report: RegimeReport, out: Path) -> None:
+def _say(report: RegimeReport, out: Path, files: Sequence[str]) -> None:
     """Prints the share of time of each regime, the latest changes, and where the tables are."""
     shares = report.regimes.filter(regex=r"^p_\d+$").to_numpy().mean(0)
     said = ", ".join(f"{share:.0%} in {number}" for number, share in enumerate(shares, 1))
@@ -101,4 +125,4 @@ def _say(report: RegimeReport, out: Path) -> None:
     latest = report.changes.sort_values("timestamp", kind="stable").tail(10)
     if len(latest):
         sys.stdout.write(f"{len(report.changes)} changes; the latest:\n{latest.to_string(index=False)}\n")
-    log.info("%s: regimes.csv, changes.csv, ahead.csv and pictures", out)
+    log.info("%s: %s and pictures", out, ", ".join(files))

@@ -79,10 +79,25 @@ def smoothed_states(net: AbstractForecaster, batch: Batch) -> Gaussian:
     return inference.smoothed(batch)[0]
 
 
-def _paths_for(net: AbstractForecaster, batch: Batch) -> int:
+def smoothed_regimes(net: AbstractForecaster, batch: Batch, most: int) -> torch.Tensor:
+    """Return the weights of regimes at every moment of a batch's past along paths, (time, path, series, regime).
+
+    Args:
+        net: A model with a switch.
+        batch: The batch.
+        most: Number of paths, where the memory suffices.
+    """
+    inference = net.inference
+    assert isinstance(inference, ParticleInference)
+    count = _paths_for(net, batch, most)
+    smoothed = particle_mixtures.smoothed_given(inference, batch, inference.scale_of(batch), count, _generator(batch))
+    return inference.dynamics.mixing_weights(smoothed[1].switches)
+
+
+def _paths_for(net: AbstractForecaster, batch: Batch, most: int = _SMOOTHED_PATHS) -> int:
     """Return how many paths are smoothed, so that their covariances go into memory."""
-    size = batch["past_target"].shape[1] * net.dynamics.timed.num_states**2  # pyright: ignore
-    return int(np.clip(_NUMBERS // size, _FEWEST_PATHS, _SMOOTHED_PATHS))
+    size = batch["past_target"].shape[1] * net.dynamics.num_states**2  # pyright: ignore
+    return int(np.clip(_NUMBERS // size, min(_FEWEST_PATHS, most), most))
 
 
 def _generator(batch: Batch) -> torch.Generator:

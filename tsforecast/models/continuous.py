@@ -1,23 +1,20 @@
 """Forecasters in continuous time: the same filter where series tick unevenly, each by a clock of its own."""
 
-import torch
-from torch import Tensor
-
-from tsforecast.core import Gaussian
-from tsforecast.core.continuous import DenseSDE, over_gaps, stable_drift
 from tsforecast.models.base import AbstractForecaster
 from tsforecast.models.options import RECORDS
-from tsforecast.models.parts.bounds import at_least
-from tsforecast.models.parts.continuous_dynamics import HIGHEST, LOWEST, TimedISSMDynamics
+from tsforecast.models.parts.bounds import at_least, one_of
+from tsforecast.models.parts.continuous_dynamics import TimedGLSDynamics, TimedISSMDynamics
+from tsforecast.models.parts.continuous_regimes import TimedRegimeDynamics
 from tsforecast.models.parts.continuous_switching import TimedSwitchingDynamics
-from tsforecast.models.parts.exact import AbstractLinearDynamics, ExactInference
-from tsforecast.models.parts.inference import LinearModel
+from tsforecast.models.parts.exact import ExactInference
 from tsforecast.models.parts.monte_carlo import ParticleInference, Particles
-from tsforecast.models.parts.optimisation import MatrixTraining, SwitchingTraining, Training
+from tsforecast.models.parts.optimisation import DenseTraining, MatrixTraining, SwitchingTraining, Training
 from tsforecast.models.parts.parameter_groups import ParameterGroups
 from tsforecast.models.parts.units import Scaling, Units
-from tsforecast.models.records import DataSpec, Series, TimeSlice
-from tsforecast.nn import SeriesParameters
+from tsforecast.models.records import DataSpec
+
+# Parameters of a dense system that are matrices, with a learning rate of their own.
+TIMED_MATRICES = ("turn", "damping", "noise_factor", "emission", "target_inputs")
 
 
 class TimedISSMForecaster(AbstractForecaster[ExactInference]):
@@ -123,53 +120,6 @@ class TimedRSGLSISSMForecaster(AbstractForecaster[ParticleInference]):
         self.save_hyperparameters(ignore=RECORDS)
 
 
-class TimedGLSDynamics(AbstractLinearDynamics):
-    """Drift, diffusion and emission that all series share; see `TimedGLSForecaster`.
-
-    Args:
-        data: What the model knows of its data.
-        state_dim: Size of the state.
-
-    Raises:
-        ValueError: If the size is below 1.
-    """
-
-    cycles: tuple[int, ...] = ()
-
-    def __init__(self, data: DataSpec, state_dim: int) -> None:
-        super().__init__()
-        at_least(1, state_dim=state_dim)
-        turn, damping = torch.zeros(state_dim, state_dim), torch.full((state_dim,), 0.3)
-        damping[0] = 0.03  # the first state is a level, pairs behind it turn ever more slowly
-        for pair, first in enumerate(range(1, state_dim - 1, 2)):
-            turn[first, first + 1] = 0.5 * 2.0**-pair
-        reading = torch.zeros(state_dim)
-        reading[0] = 1.0
-        reading[1::2] = 1.0
-        self.turn = torch.nn.Parameter(turn)
-        self.damping = torch.nn.Parameter(torch.diag(damping))
-        self.noise_factor = torch.nn.Parameter(0.2 * torch.eye(state_dim))
-        self.emission = torch.nn.Parameter(reading + 0.1 * torch.randn(data.num_targets, state_dim))
-        self.prior_mean = torch.nn.Parameter(torch.zeros(state_dim))
-        self.log_prior_scale = torch.nn.Parameter(torch.zeros(state_dim))
-        inputs = data.num_dynamic_real
-        self.target_inputs = torch.nn.Parameter(torch.zeros(data.num_targets, inputs)) if inputs else None
-        initial = torch.full((data.num_targets,), -0.5)
-        self.log_scales = SeriesParameters(initial, data.num_series, data.cardinality)
-
-    def linear(self, time_slice: TimeSlice, series: Series, memory: Tensor | None = None) -> LinearModel:
-        """Return the system of a time slice in scaled units, and the prior over the state before it."""
-        factor = self.noise_factor.tril()
-        sde = DenseSDE(stable_drift(self.turn, self.damping), factor @ factor.mT, self.emission[0])
-        scales = self.log_scales(series.index, series.static_cat).clamp(LOWEST, HIGHEST)
-        noise = torch.diag_embed((2 * scales).exp())
-        offset = None if self.target_inputs is None else time_slice.dynamic_real @ self.target_inputs.mT
-        system = over_gaps(sde, time_slice.time_feat[..., 0], noise, self.emission, offset)
-        variance = (2 * self.log_prior_scale.clamp(-4.0, 3.0)).exp()
-        mean = self.prior_mean.expand(len(series.index), -1)
-        return LinearModel(system, Gaussian(mean, torch.diag_embed(variance)))
-
-
 class TimedGLSForecaster(AbstractForecaster[ExactInference]):
     """A dense stable system in continuous time, whose matrices are shared by all series.
 
@@ -202,10 +152,71 @@ class TimedGLSForecaster(AbstractForecaster[ExactInference]):
         inference = ExactInference(TimedGLSDynamics(data, state_dim), Units(data, scaling), training.objective)
         groups = ParameterGroups(
             training.learning_rate,
-            matrices=("turn", "damping", "noise_factor", "emission", "target_inputs"),
+            matrices=TIMED_MATRICES,
             matrix_learning_rate=training.matrix_learning_rate,
         )
         super().__init__(data, (training, scaling), inference, groups)
+        self.save_hyperparameters(ignore=RECORDS)
+
+
+class TimedSGLSForecaster(AbstractForecaster[ParticleInference]):
+    """Dense systems in continuous time, between which a Markov chain jumps.
+
+    A regime i changes to j at a rate q_ij, so that over a gap g the probabilities are exp(Q g), which is exact. Each
+    regime has a drift, noises of the state and a noise of observations; the emission is that of all. The chain is read
+    on a grid of cells of time, as in `TimedRSGLSISSMForecaster`. A proposal given the observation tries all regimes.
+
+    Args:
+        data: What the estimator finds out about the data.
+        training: How the model is trained.
+        scaling: The units in which the model sees the targets.
+        particles: Options of the particle filter.
+        switch: "categorical": in continuous time there are no others.
+        state_dim: Size of the state.
+        switch_dim: Number of regimes.
+        persistence: Initial probability that a regime lasts for a unit of time, above 0 and below 1.
+        cell: Units of time in a cell.
+        unit: Of time, in nanoseconds: the estimator takes the median gap.
+
+    Raises:
+        ValueError: If an option is not known or out of its range.
+    """
+
+    def __init__(
+        self,
+        data: DataSpec,
+        training: DenseTraining = DenseTraining(
+            learning_rate=0.1, network_learning_rate=0.03, matrix_learning_rate=3e-3, linear_epochs=40
+        ),
+        scaling: Scaling = Scaling(),
+        particles: Particles = Particles(
+            forecast_particles=50, resampling_gradient="stop-gradient", particle_length=500
+        ),
+        *,
+        switch: str = "categorical",
+        state_dim: int = 8,
+        switch_dim: int = 3,
+        persistence: float = 0.95,
+        cell: int = 2,
+        unit: int = 1,
+    ) -> None:
+        one_of(("categorical",), switch=switch)
+        at_least(1, unit=unit, cell=cell)
+        if training.objective == "crps":  # which category is drawn has no derivative
+            raise ValueError("the CRPS of paths teaches nothing about categorical switches: take 'likelihood'")
+        dynamics = TimedRegimeDynamics(TimedGLSDynamics(data, state_dim), cell * unit, switch_dim, persistence)
+        units = Units(data, scaling)
+        inference = ParticleInference(dynamics, units, particles, linear_objective="likelihood")
+        groups = ParameterGroups(
+            training.learning_rate,
+            ("turns", "dampings", "factors", "log_rates"),
+            training.network_learning_rate,
+            matrices=tuple(f"inside.{name}" for name in TIMED_MATRICES),
+            matrix_learning_rate=training.matrix_learning_rate,
+            linear_epochs=training.linear_epochs,
+            linear_share=training.linear_share,
+        )
+        super().__init__(data, (training, scaling, particles), inference, groups)
         self.save_hyperparameters(ignore=RECORDS)
 
 
@@ -214,4 +225,5 @@ TIMED: dict[str, type[AbstractForecaster]] = {
     "issm": TimedISSMForecaster,
     "gls": TimedGLSForecaster,
     "rsgls-issm": TimedRSGLSISSMForecaster,
+    "sgls": TimedSGLSForecaster,
 }

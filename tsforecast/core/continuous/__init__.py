@@ -1,5 +1,6 @@
-"""Linear stochastic differential equations: components and dense systems in continuous time, discretised exactly."""
+"""Linear stochastic differential equations and Markov chains in continuous time, discretised exactly."""
 
+from tsforecast.core.continuous.chain import JumpChain
 from tsforecast.core.continuous.components import (
     DampedTrend,
     OrnsteinUhlenbeck,
@@ -13,6 +14,7 @@ __all__ = [
     "AbstractSDE",
     "DampedTrend",
     "DenseSDE",
+    "JumpChain",
     "Matern",
     "OrnsteinUhlenbeck",
     "Rotations",

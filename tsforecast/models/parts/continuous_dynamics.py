@@ -1,4 +1,4 @@
-"""Parameters of components in continuous time, and the system that they make of the gaps of some series."""
+"""Parameters of components and dense systems in continuous time, and what they make of the gaps of some series."""
 
 import math
 
@@ -7,7 +7,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tsforecast.core import Gaussian
-from tsforecast.core.continuous import AbstractSDE, over_gaps
+from tsforecast.core.continuous import AbstractSDE, DenseSDE, over_gaps, stable_drift
+from tsforecast.models.parts.bounds import at_least
 from tsforecast.models.parts.continuous_structure import TimedStructure
 from tsforecast.models.parts.exact import AbstractLinearDynamics
 from tsforecast.models.parts.inference import LinearModel
@@ -101,3 +102,75 @@ class TimedISSMDynamics(AbstractLinearDynamics):
             explained = (time_slice.dynamic_real * effects).sum(-1)
             found["covariates"] = explained, torch.zeros_like(explained)
         return found
+
+
+class TimedGLSDynamics(AbstractLinearDynamics):
+    """Drift, diffusion and emission that all series share; see `tsforecast.models.continuous`.
+
+    Args:
+        data: What the model knows of its data.
+        state_dim: Size of the state.
+
+    Raises:
+        ValueError: If the size is below 1.
+    """
+
+    cycles: tuple[int, ...] = ()
+
+    def __init__(self, data: DataSpec, state_dim: int) -> None:
+        super().__init__()
+        at_least(1, state_dim=state_dim)
+        turn, damping = torch.zeros(state_dim, state_dim), torch.full((state_dim,), 0.3)
+        damping[0] = 0.03  # the first state is a level, pairs behind it turn ever more slowly
+        for pair, first in enumerate(range(1, state_dim - 1, 2)):
+            turn[first, first + 1] = 0.5 * 2.0**-pair
+        reading = torch.zeros(state_dim)
+        reading[0] = 1.0
+        reading[1::2] = 1.0
+        self.turn = torch.nn.Parameter(turn)
+        self.damping = torch.nn.Parameter(torch.diag(damping))
+        self.noise_factor = torch.nn.Parameter(0.2 * torch.eye(state_dim))
+        self.emission = torch.nn.Parameter(reading + 0.1 * torch.randn(data.num_targets, state_dim))
+        self.prior_mean = torch.nn.Parameter(torch.zeros(state_dim))
+        self.log_prior_scale = torch.nn.Parameter(torch.zeros(state_dim))
+        inputs = data.num_dynamic_real
+        self.target_inputs = torch.nn.Parameter(torch.zeros(data.num_targets, inputs)) if inputs else None
+        initial = torch.full((data.num_targets,), -0.5)
+        self.log_scales = SeriesParameters(initial, data.num_series, data.cardinality)
+
+    def equation(
+        self, turn: Tensor | float = 0.0, damping: Tensor | float = 0.0, log_factor: Tensor | float = 0.0
+    ) -> DenseSDE:
+        """Return the equation of the state, or that of a regime.
+
+        Args:
+            turn: What the regime adds to the matrix that turns the state.
+            damping: What it adds to that which damps it.
+            log_factor: Logarithms of the factors by which it multiplies scales of noises, of each state.
+        """
+        factor = torch.as_tensor(log_factor).exp().unsqueeze(-1) * self.noise_factor.tril()
+        drift = stable_drift(self.turn + turn, self.damping + damping)
+        return DenseSDE(drift, factor @ factor.mT, self.emission[0])
+
+    def given(
+        self, sde: DenseSDE, time_slice: TimeSlice, series: Series, log_factor: Tensor | float = 0.0
+    ) -> LinearModel:
+        """Return the system of a time slice in scaled units by an equation, and the prior over the state before it.
+
+        Args:
+            sde: The equation of the state.
+            time_slice: Time and covariates.
+            series: Who the series are.
+            log_factor: Logarithm of the factor of the scales of the observation's noise.
+        """
+        scales = self.log_scales(series.index, series.static_cat).clamp(LOWEST, HIGHEST) + log_factor
+        noise = torch.diag_embed((2 * scales).exp())
+        offset = None if self.target_inputs is None else time_slice.dynamic_real @ self.target_inputs.mT
+        system = over_gaps(sde, time_slice.time_feat[..., 0], noise, self.emission, offset)
+        variance = (2 * self.log_prior_scale.clamp(-4.0, 3.0)).exp()
+        mean = self.prior_mean.expand(len(series.index), -1)
+        return LinearModel(system, Gaussian(mean, torch.diag_embed(variance)))
+
+    def linear(self, time_slice: TimeSlice, series: Series, memory: Tensor | None = None) -> LinearModel:
+        """Return the system of a time slice in scaled units, and the prior over the state before it."""
+        return self.given(self.equation(), time_slice, series)

@@ -58,6 +58,11 @@ class TimedSwitchingDynamics(AbstractSwitchingDynamics):
         factor = calm_to_wild.unsqueeze(-1) + 0.1 * torch.randn(num_bases, noises)
         self.mixture = BaseMixture(switch_dim, {"factor": factor}, hidden)
 
+    @property
+    def num_states(self) -> int:
+        """Return the number of states."""
+        return self.timed.num_states
+
     def begin_at(self, frequency: float) -> None:
         """Let oscillations begin at a frequency, in radians in a unit of time."""
         self.inside.begin_at(frequency)

@@ -1,0 +1,76 @@
+"""Which regime series with clocks of their own were in, and when that changed."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from tsforecast.core.regimes.changes import find_changes
+from tsforecast.data.roles import Columns
+from tsforecast.forecasting.irregular_predictor import IrregularPredictor
+from tsforecast.forecasting.timed_answers import rows_of, smoothed_regimes
+from tsforecast.models import ParticleInference
+
+
+def timed_regimes(
+    predictor: IrregularPredictor,
+    source: Any,
+    *,
+    level: float = 0.9,
+    num_samples: int = 100,
+    columns: Columns | Mapping[str, Any] | None = None,
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return regimes at every observation of each series, given all of it, and when they changed.
+
+    Args:
+        predictor: Of `sgls` or `rsgls-issm` in continuous time.
+        source: Table, file or data entries.
+        level: Probability of the intervals of changes.
+        num_samples: Paths of regimes that are drawn; of long series fewer.
+        columns: Of the table; None for those of the training data.
+
+    Returns:
+        Regimes: `item_id`, `timestamp`, `p_1`, `p_2`, .. (probabilities, or the expected weights of base factors),
+        `most_likely`, and `scale`, the expected scale of the noise as a multiple of what it usually is. Changes of the
+        regime that is most likely: `item_id`, `timestamp`, `before`, `after`, `lower`, `upper` and `expected`, as in
+        `tsforecast.analysis.regimes.RegimeReport`.
+
+    Raises:
+        ValueError: If the model has no regimes, the level is not between 0 and 1, or data are not as expected.
+    """
+    net = predictor.net
+    if not isinstance(net.inference, ParticleInference):
+        raise ValueError(f"expected a model that has regimes, sgls or rsgls-issm; {type(net).__name__} has none")
+    tables, changes = [], []
+    for entry in predictor.read(source, columns):
+        batch = predictor.clock.past([entry])
+        with torch.no_grad():
+            weights = smoothed_regimes(net, batch, num_samples)[:, :, 0]  # (moment, path, regime)
+            scales = net.inference.regime_scales()
+            assert scales is not None
+            scale = (weights @ scales.log()).exp().mean(1).numpy()
+        moments = predictor.clock.ticked(entry)[0]["times"].astype("datetime64[ns]")
+        mean = weights.mean(1)
+        path = mean.argmax(-1)
+        pairs = torch.einsum("tni,tnj->tij", weights[:-1], weights[1:]) / weights.shape[1]
+        found = find_changes(path, torch.cat([torch.diag_embed(mean[:1]), pairs]), level)
+        rows = rows_of(predictor.clock, [entry], [np.arange(len(entry["times"]))], len(mean))[0]
+        table = {"item_id": entry["item_id"], "timestamp": entry["times"].astype("datetime64[ns]")}
+        table |= {f"p_{k + 1}": column for k, column in enumerate(mean.numpy()[rows].T)}
+        tables.append(pd.DataFrame({**table, "most_likely": path.numpy()[rows] + 1, "scale": scale[rows]}))
+        changes += [
+            {
+                "item_id": entry["item_id"],
+                "timestamp": moments[one.time],
+                "before": one.before + 1,
+                "after": one.after + 1,
+                "lower": moments[one.lower],
+                "upper": moments[one.upper],
+                "expected": one.expected,
+            }
+            for one in found
+        ]
+    names = ("item_id", "timestamp", "before", "after", "lower", "upper", "expected")
+    return pd.concat(tables, ignore_index=True), pd.DataFrame(changes, columns=pd.Index(names))
