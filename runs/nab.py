@@ -1,7 +1,7 @@
 """The Numenta Anomaly Benchmark: what the online detector scores on all 58 files, beside published detectors.
 
     python datasets/nab.py nab_real.tar.gz nab_artificial.tar.gz --output outputs/nab
-    python runs/nab.py --data outputs/nab          # results/nab.csv and docs/nab-results.md; three minutes
+    python runs/nab.py --data outputs/nab          # results/nab.csv and docs/nab-results.md; five minutes
 
 One setting for all files, chosen by one half of them; `detector` is also scored on either half. The model and its tails
 are learnt from the first 15 % of a file (750 records at most), and go on learning; a record is judged by those before
