@@ -149,6 +149,9 @@ class ISSMEmission(AbstractLinearGaussian):
 
     def dense(self) -> LinearGaussian:
         """Return the same conditional by its matrices."""
+        return LinearGaussian(self.row().unsqueeze(-2), self.offset.unsqueeze(-1), self.noise[..., None, None])
+
+    def row(self) -> Float[Tensor, "*#batch state"]:
+        """Return the coefficients of all states."""
         entries = one_hot(self.index, self.num_states, self.noise)
-        matrix = (entries if self.coefficient is None else entries * self.coefficient.unsqueeze(-1)).sum(-2)
-        return LinearGaussian(matrix.unsqueeze(-2), self.offset.unsqueeze(-1), self.noise[..., None, None])
+        return (entries if self.coefficient is None else entries * self.coefficient.unsqueeze(-1)).sum(-2)

@@ -25,6 +25,7 @@ from tsforecast.core.linalg import (
 )
 
 _PREDICTED = "the predictive covariance of an observation"
+PREDICTED_VARIANCE = "the predictive variance of an observation"
 
 
 class AbstractLinearGaussian(abc.ABC):
@@ -269,7 +270,7 @@ def condition_scalar(
     Raises:
         NotPositiveDefiniteError: If the variance of b is not positive.
     """
-    check_factor((~(variance > 0)).int(), ("series",), "the predictive variance of an observation")
+    check_factor((~(variance > 0)).int(), ("series",), PREDICTED_VARIANCE)
     weight = torch.ones_like(residual)
     if observed is not None:
         weight = observed.to(residual.dtype)

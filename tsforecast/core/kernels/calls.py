@@ -18,9 +18,9 @@ _FILTERS_PER_THREAD = 32
 _NAMES = {torch.float32: "float32", torch.float64: "float64"}
 
 
-def serves(count: int, sizes: tuple[int, ...], *tensors: Tensor | None) -> bool:
+def serves(count: int, sizes: tuple[int, ...], *tensors: Tensor | None, largest: int = LARGEST) -> bool:
     """Whether so many filters of these sizes go through the program: tensors of one type on the CPU, all plain."""
-    if count < FEWEST or max(sizes) > LARGEST or min(sizes) == 0 or loaded() is None:
+    if count < FEWEST or max(sizes) > largest or min(sizes) == 0 or loaded() is None:
         return False
     dtype = tensors[0].dtype if tensors[0] is not None else None
     if dtype not in _NAMES:

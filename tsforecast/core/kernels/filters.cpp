@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "chain.h"
+#include "structural.h"
 
 #define BOTH(name) \
   extern "C" int64_t name##_float32(const int64_t* sizes, void** p) { return name<float>(sizes, p); } \
@@ -16,3 +17,5 @@ BOTH(propose_forward)
 BOTH(propose_backward)
 BOTH(chain_forward)
 BOTH(chain_backward)
+BOTH(structural_forward)
+BOTH(structural_backward)

@@ -39,7 +39,7 @@ def push(
         with_cross: Whether the covariance with the state is wanted; else it is empty.
         diagonal: Whether the noise is given by its variances.
     """
-    return _run(_Push, reference, with_cross, diagonal, matrix, cov, mean, offset, noise)
+    return run(_Push, reference, with_cross, diagonal, matrix, cov, mean, offset, noise)
 
 
 def condition(
@@ -56,7 +56,7 @@ def condition(
         among: The covariance of b.
         seen: False where missing.
     """
-    return _run(_Condition, reference, mean, cov, residual, cross, among, seen)
+    return run(_Condition, reference, mean, cov, residual, cross, among, seen)
 
 
 def propose(reference: Reference, *tensors: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
@@ -67,35 +67,38 @@ def propose(reference: Reference, *tensors: Tensor | None) -> tuple[Tensor, Tens
         tensors: Mean and covariance of the state; mean of b, Cov(b, a), covariance of b; standard noise; then mean and
             variance of the proposal, standard noise, and where the proposal is used: None without.
     """
-    return _run(_Propose, reference, *tensors)
+    return run(_Propose, reference, *tensors)
 
 
-def _run(function: Any, *args: Any) -> Any:
+def run(function: Any, *args: Any) -> Any:
     """Call past autograd where nobody asks for a gradient: it costs as much as the step of a few filters."""
     if torch.is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in args):
         return function.apply(*args)[: function.outputs]
     return function.forward(None, *args)[: function.outputs]
 
 
-def _batch(tensors: tuple[Tensor | None, ...], events: tuple[int, ...]) -> torch.Size:
+def batch_of(tensors: tuple[Tensor | None, ...], events: tuple[int, ...]) -> torch.Size:
+    """Return the batch to which all tensors broadcast, whose last dimensions are no batch."""
     return broadcast_shapes(
         *(x.shape[: x.ndim - event] for x, event in zip(tensors, events, strict=True) if x is not None)
     )
 
 
-def _keep(ctx: Any, inputs: tuple[Tensor | None, ...], kept: tuple[Tensor, ...], *settings: Any) -> None:
+def keep(ctx: Any, inputs: tuple[Tensor | None, ...], kept: tuple[Tensor, ...], *settings: Any) -> None:
+    """Keep tensors and settings for the adjoint."""
     ctx.set_materialize_grads(False)
     ctx.save_for_backward(*inputs, *kept)
     ctx.settings = settings
 
 
-def _summed(grads: list[Tensor | None], inputs: tuple[Tensor | None, ...], needs: tuple[bool, ...]) -> list[Any]:
+def summed(grads: list[Tensor | None], inputs: tuple[Tensor | None, ...], needs: tuple[bool, ...]) -> list[Any]:
     """Return the cotangents that are wanted, summed over what was broadcast."""
     triples = zip(grads, inputs, needs, strict=True)
     return [None if g is None or x is None or not need else g.sum_to_size(x.shape) for g, x, need in triples]
 
 
-def _whole(*bars: Tensor | None) -> list[Tensor | None]:
+def whole(*bars: Tensor | None) -> list[Tensor | None]:
+    """Return cotangents in one piece."""
     return [None if x is None else x.contiguous() for x in bars]
 
 
@@ -107,14 +110,14 @@ class _Push(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, reference: Reference, with_cross: bool, diagonal: bool, *tensors: Tensor) -> tuple:
         events = (2, 2, 1, 1, 1 if diagonal else 2)
-        (out, state), batch = tensors[0].shape[-2:], _batch(tensors, events)
+        (out, state), batch = tensors[0].shape[-2:], batch_of(tensors, events)
         inputs = [flat(x, batch, event) for x, event in zip(tensors, events, strict=True)]
         new = tensors[0].new_empty
         moved, among = new(*batch, out), new(*batch, out, out)
         cross = new(*batch, out, state) if with_cross else None
         call("push_forward", batch.numel(), (out, state, not diagonal), *inputs, moved, cross, among)
         if ctx is not None:
-            _keep(ctx, tensors, (), reference, batch, events)
+            keep(ctx, tensors, (), reference, batch, events)
         return moved, new(0) if cross is None else cross, among
 
     @staticmethod
@@ -122,7 +125,7 @@ class _Push(torch.autograd.Function):
         (reference, batch, events), tensors, needs = ctx.settings, ctx.saved_tensors, ctx.needs_input_grad[3:]
         if torch.is_grad_enabled():
             return None, None, None, *anew(reference, tensors, needs, bars)
-        mean_bar, cross_bar, among_bar = _whole(*bars)
+        mean_bar, cross_bar, among_bar = whole(*bars)
         noise = tensors[4]
         (out, state), new = tensors[0].shape[-2:], tensors[0].new_empty
         shapes = ((out, state), (state, state), (state,), noise.shape[noise.ndim - events[4] :])
@@ -132,7 +135,7 @@ class _Push(torch.autograd.Function):
         inputs = [flat(x, batch, event) for x, event in zip(tensors[:3], events, strict=False)]
         sizes = (out, state, events[4] == 2)
         call("push_backward", batch.numel(), sizes, *inputs, mean_bar, cross_bar, among_bar, *grads)
-        return None, None, None, *_summed([*grads[:3], mean_bar, grads[3]], tensors, needs)
+        return None, None, None, *summed([*grads[:3], mean_bar, grads[3]], tensors, needs)
 
 
 class _Condition(torch.autograd.Function):
@@ -143,7 +146,7 @@ class _Condition(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, reference: Reference, *tensors: Tensor | None) -> tuple:
-        batch = _batch(tensors, _Condition.events)
+        batch = batch_of(tensors, _Condition.events)
         mean, cov, residual, cross, among, seen = (
             flat(x, batch, event) for x, event in zip(tensors, _Condition.events, strict=True)
         )
@@ -157,7 +160,7 @@ class _Condition(torch.autograd.Function):
         call("condition_forward", count, (out, state), mean, cov, residual, cross, among, seen, *given, failed)
         if ctx is not None:
             ctx.mark_non_differentiable(failed)
-            _keep(ctx, tensors, (), reference, batch, (out, state))
+            keep(ctx, tensors, (), reference, batch, (out, state))
         return *given, failed
 
     @staticmethod
@@ -166,13 +169,13 @@ class _Condition(torch.autograd.Function):
         tensors = ctx.saved_tensors
         if torch.is_grad_enabled():
             return None, *anew(reference, tensors, needs, bars)
-        mean_bar, cov_bar, log_bar, _ = _whole(*bars)
+        mean_bar, cov_bar, log_bar, _ = whole(*bars)
         out, state = sizes
         new = tensors[0].new_empty
         grads = new(*batch, out), new(*batch, out, state), new(*batch, out, out)
         inputs = [flat(x, batch, e) for x, e in zip(tensors[2:], _Condition.events[2:], strict=True)]
         call("condition_backward", batch.numel(), sizes, *inputs, mean_bar, cov_bar, log_bar, *grads)
-        return None, *_summed([mean_bar, cov_bar, *grads, None], tensors, needs)
+        return None, *summed([mean_bar, cov_bar, *grads, None], tensors, needs)
 
 
 class _Propose(torch.autograd.Function):
@@ -183,7 +186,7 @@ class _Propose(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, reference: Reference, *tensors: Tensor | None) -> tuple:
-        batch = _batch(tensors, _Propose.events)
+        batch = batch_of(tensors, _Propose.events)
         inputs = [flat(x, batch, event) for x, event in zip(tensors, _Propose.events, strict=True)]
         mean, expected = inputs[0], inputs[2]
         assert mean is not None
@@ -195,7 +198,7 @@ class _Propose(torch.autograd.Function):
         call("propose_forward", count, (out, state), *inputs, *found, failed)
         if ctx is not None:
             ctx.mark_non_differentiable(failed)
-            _keep(ctx, tensors, (found[0],), reference, batch, (out, state))
+            keep(ctx, tensors, (found[0],), reference, batch, (out, state))
         return *found, failed
 
     @staticmethod
@@ -204,7 +207,7 @@ class _Propose(torch.autograd.Function):
         *tensors, sample = ctx.saved_tensors
         if torch.is_grad_enabled():
             return None, *anew(reference, tuple(tensors), needs, bars)
-        sample_bar, ratio_bar, mean_bar, cov_bar, _ = _whole(*bars)
+        sample_bar, ratio_bar, mean_bar, cov_bar, _ = whole(*bars)
         out, state = sizes
         new = sample.new_empty
         grads = new(*batch, out), new(*batch, out, state), new(*batch, out, out)
@@ -213,4 +216,4 @@ class _Propose(torch.autograd.Function):
         bars = sample_bar, ratio_bar, mean_bar, cov_bar
         call("propose_backward", batch.numel(), sizes, *inputs, sample, *bars, *grads, *guess)
         found = [mean_bar, cov_bar, *grads, None, *guess, None, None]
-        return None, *_summed(found, tuple(tensors), needs)
+        return None, *summed(found, tuple(tensors), needs)

@@ -111,12 +111,12 @@ class AbstractSwitchingSystem(abc.ABC):
         value is one for all series, for which no proposal need be known.
         """
 
-    def move(
+    def foresee(
         self, particles: ParticleState, time: int, generator: torch.Generator | None = None
-    ) -> tuple[ParticleState, Regime]:
-        """Return the particles one step on, of which nothing is observed, and the step that they took."""
+    ) -> tuple[ParticleState, Gaussian]:
+        """Return the particles one step on, of which nothing is observed, and what the emission emits there."""
         moved = self.extend(particles, time, None, None, generator)
-        return moved, self.regime(moved.switch, time)
+        return moved, self.regime(moved.switch, time).emission.marginal(moved.state)
 
     @abc.abstractmethod
     def recall(

@@ -31,8 +31,8 @@ def predict(
         time: Index of the step.
         generator: Of random numbers.
     """
-    moved, regime = system.move(particles, time, generator)
-    return GaussianMixture(moved.log_weight, regime.emission.marginal(moved.state))
+    moved, emitted = system.foresee(particles, time, generator)
+    return GaussianMixture(moved.log_weight, emitted)
 
 
 def marginals(
@@ -57,11 +57,7 @@ def marginals(
     Returns:
         Moments, batch shape (time, particle, series).
     """
-
-    def step(particles: ParticleState, time: int) -> tuple[ParticleState, Gaussian]:
-        particles, regime = system.move(particles, time, generator)
-        return particles, regime.emission.marginal(particles.state)
-
+    step = lambda particles, time: system.foresee(particles, time, generator)  # noqa: E731
     return scan(step, particles, range(first, first + num_steps), first=first)[1]
 
 

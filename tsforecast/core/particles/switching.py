@@ -13,6 +13,7 @@ from tsforecast.core.linear import DiagonalLinearGaussian, LinearGaussian
 from tsforecast.core.particles.begun import choose
 from tsforecast.core.particles.filtering import AbstractSwitchingSystem, ParticleState, Regime, initial_particles
 from tsforecast.core.particles.proposals import DiagonalGaussian, Likelihood, propose, propose_diagonal, standard_noise
+from tsforecast.core.stepping import step, step_unseen
 from tsforecast.core.torch_internals import is_transformed
 
 
@@ -68,57 +69,61 @@ class GaussianSwitching(AbstractSwitchingSystem):
         generator: torch.Generator | None = None,
     ) -> ParticleState:
         """Switch, then state, then observation or auxiliary; see `propose`."""
-        moved = self._extended(particles, time, value, observed, generator)[0]
-        return moved if self.active is None or value is None else choose(self.active[time], moved, particles)
-
-    def move(
-        self, particles: ParticleState, time: int, generator: torch.Generator | None = None
-    ) -> tuple[ParticleState, Regime]:
-        """Return particles and regimes as the base class does, which are computed once."""
-        return self._extended(particles, time, None, None, generator)
-
-    def _extended(
-        self,
-        particles: ParticleState,
-        time: int,
-        value: Tensor | None,
-        observed: Tensor | None,
-        generator: torch.Generator | None,
-    ) -> tuple[ParticleState, Regime]:
-        """The particles one step on, whether or not their series have begun, and the step."""
         seen = None if observed is None else observed.any(-1)
         proposal = None if value is None else _at(self.proposal, time)
         switch, log_ratio, state = self._draw_switch(particles, time, proposal, seen, generator)
         regime = self.parameters(switch, time)
-        state = regime.transition.marginal(state)
         auxiliary = None
-        if value is None:
-            gain = 0.0
-            if self.auxiliary_dim:
-                auxiliary = propose(regime.emission, state, generator=generator)[0]
-        elif self.likelihood is None:
-            state, gain = regime.emission.posterior(state, value, observed)
+        if value is not None and self.likelihood is None:
+            state, gain = step(regime.transition, regime.emission, state, value, observed)
         else:
-            proposal = _at(self.auxiliary_proposal, time)
-            auxiliary, gain, given = propose(regime.emission, state, proposal, seen, generator)
-            gain = gain + self.likelihood.log_prob(auxiliary, value, observed, time)
-            if seen is None:
-                state = given
-            else:
-                state = Gaussian(
-                    torch.where(seen[:, None], given.mean, state.mean),
-                    torch.where(seen[:, None, None], given.cov, state.cov),
-                )
-        moved = ParticleState(
+            state, gain = regime.transition.marginal(state), 0.0
+            if value is None and self.auxiliary_dim:
+                auxiliary = propose(regime.emission, state, generator=generator)[0]
+            elif value is not None and self.likelihood is not None:
+                proposal = _at(self.auxiliary_proposal, time)
+                auxiliary, gain, given = propose(regime.emission, state, proposal, seen, generator)
+                gain = gain + self.likelihood.log_prob(auxiliary, value, observed, time)
+                if seen is None:
+                    state = given
+                else:
+                    state = Gaussian(
+                        torch.where(seen[:, None], given.mean, state.mean),
+                        torch.where(seen[:, None, None], given.cov, state.cov),
+                    )
+        moved = self._moved(particles, switch, state, regime, log_ratio + gain, auxiliary)
+        return moved if self.active is None or value is None else choose(self.active[time], moved, particles)
+
+    def foresee(
+        self, particles: ParticleState, time: int, generator: torch.Generator | None = None
+    ) -> tuple[ParticleState, Gaussian]:
+        """Return what the base class does, with one look at the step."""
+        if self.auxiliary_dim:
+            return super().foresee(particles, time, generator)
+        switch, _, state = self._draw_switch(particles, time, None, None, generator)
+        regime = self.parameters(switch, time)
+        state, emitted = step_unseen(regime.transition, regime.emission, state)
+        return self._moved(particles, switch, state, regime, 0.0, None), emitted
+
+    def _moved(
+        self,
+        particles: ParticleState,
+        switch: Tensor,
+        state: Gaussian,
+        regime: Regime,
+        gain: Tensor | float,
+        auxiliary: Tensor | None,
+    ) -> ParticleState:
+        """The particles after a step."""
+        return ParticleState(
             switch=switch,
             state=state,
-            log_weight=particles.log_weight + log_ratio + gain,
+            log_weight=particles.log_weight + gain,
             recurrence=regime.recurrence,
             switch_noise=_expand(regime.switch_noise, switch),
             auxiliary=auxiliary,
             begun=torch.ones_like(particles.begun),
         )
-        return moved, regime
 
     def _draw_switch(
         self,
@@ -275,7 +280,7 @@ class CategoricalSwitching(AbstractSwitchingSystem):
         regime = self.parameters(switch, time)
         if value is None:
             return regime.transition.marginal(belief), torch.zeros_like(switch[..., 0])
-        return regime.emission.posterior(regime.transition.marginal(belief), value, observed)
+        return step(regime.transition, regime.emission, belief, value, observed)
 
     def log_prior(self, particles: ParticleState, time: int) -> Float[Tensor, "particle series switch"]:
         """Return log p(s_t | s_{t-1}) of every particle; of series that have not begun, log p(s_1)."""

@@ -28,8 +28,8 @@ from tsforecast.models.parts.regimes import AbstractRegimeInference, Regimes
 from tsforecast.models.parts.units import Units, known_past, scaled
 from tsforecast.models.records import Batch, Belief, Series, TimeSlice
 
-# Paths of a training step with the objective "crps".
-_TRAINING_PATHS = 20
+# Paths of a training step with the objective "crps": of values, and of switches, which have less noise.
+_TRAINING_PATHS, _TRAINING_MIXTURE = 20, 10
 # Paths of switches of which a forecast is a mixture.
 _MIXED_PATHS = 50
 # Paths that smoothed components are means of.
@@ -291,7 +291,8 @@ class ParticleInference(AbstractRegimeInference[AbstractSwitchingDynamics]):
         past, series = self.slice_of(batch, "past"), Series.of(batch)
         cut = max(len(past.values) - self.gradient_length, 0) if self.gradient_length else 0
         filtered, filtering, _ = self.run(past, series, location, scale, cut=cut)
-        chosen = particles.draw(filtered.particles, _TRAINING_PATHS)
+        count = _TRAINING_MIXTURE if self.has_marginals else _TRAINING_PATHS
+        chosen = particles.draw(filtered.particles, count)
         weight = chosen.log_weight if filtering.weighs else chosen.log_weight.detach()
         ratio = (weight - weight.detach()).exp()
         even = dataclasses.replace(chosen, log_weight=torch.zeros_like(chosen.log_weight))

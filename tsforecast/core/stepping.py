@@ -1,0 +1,133 @@
+"""A transition and an emission one after the other, as a particle filter takes them.
+
+Where both have the structure of components, beside a dense part or not, and one number is observed, the step is one
+compiled operation.
+"""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from tsforecast.core.composed import ComposedEmission, ComposedTransition
+from tsforecast.core.gaussian import Gaussian
+from tsforecast.core.innovation import ISSMEmission, ISSMTransition
+from tsforecast.core.kernels import structural
+from tsforecast.core.kernels.calls import serves
+from tsforecast.core.linalg import broadcast_shapes, check_factor, matvec
+from tsforecast.core.linear import PREDICTED_VARIANCE, AbstractLinearGaussian, DiagonalLinearGaussian
+
+
+def step(
+    transition: AbstractLinearGaussian,
+    emission: AbstractLinearGaussian,
+    prior: Gaussian,
+    value: Float[Tensor, "*#batch target"],
+    observed: Bool[Tensor, "*#batch target"] | None = None,
+) -> tuple[Gaussian, Float[Tensor, "*batch"]]:
+    """Return the belief after a transition and an observation, and the log-density of what was observed.
+
+    Args:
+        transition: Of the state.
+        emission: Of the observation.
+        prior: Over the state before.
+        value: What is observed.
+        observed: False where a component is missing.
+
+    Raises:
+        NotPositiveDefiniteError: If the predictive covariance of the observation is singular.
+    """
+    parts = _parts(transition, emission, prior)
+    if parts is None:
+        return emission.posterior(transition.marginal(prior), value, observed)
+    seen = torch.ones_like(value[..., 0], dtype=torch.bool) if observed is None else observed[..., 0]
+    mean, cov, log_prob, _ = parts.run(prior, value[..., 0] - parts.expected, seen)
+    return Gaussian(mean, cov), log_prob
+
+
+def step_unseen(
+    transition: AbstractLinearGaussian, emission: AbstractLinearGaussian, prior: Gaussian
+) -> tuple[Gaussian, Gaussian]:
+    """Return the belief after a transition, and what the emission then emits.
+
+    Args:
+        transition: Of the state.
+        emission: Of the observation.
+        prior: Over the state before.
+    """
+    parts = _parts(transition, emission, prior)
+    if parts is None:
+        belief = transition.marginal(prior)
+        return belief, emission.marginal(belief)
+    nothing = torch.zeros_like(parts.expected)
+    mean, cov, _, variance = parts.run(prior, nothing, torch.zeros_like(nothing, dtype=torch.bool))
+    return Gaussian(mean, cov), Gaussian(parts.expected.unsqueeze(-1), variance[..., None, None])
+
+
+class _Parts(NamedTuple):
+    """A step by its structure, as the compiled operation takes it.
+
+    Attributes:
+        slopes: (level, slope) positions.
+        mean: Predicted mean of the state.
+        diagonal: Dampings.
+        matrix: Of the dense part.
+        noise: Variances.
+        share: Whether slopes are added.
+        row: Of the observation.
+        expected: Of the observation.
+        variance: Of its noise.
+    """
+
+    slopes: tuple[tuple[int, int], ...]
+    mean: Tensor
+    diagonal: Tensor | None
+    matrix: Tensor | None
+    noise: Tensor
+    share: Tensor | None
+    row: Tensor
+    expected: Tensor
+    variance: Tensor
+
+    def run(self, prior: Gaussian, residual: Tensor, seen: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return moments, log-density and predictive variance; refuses variances that are not positive."""
+        given = self.mean, prior.cov, self.diagonal, self.matrix, self.noise, self.share, self.row
+        *found, failed = structural.step(self.slopes, *given, residual, self.variance, seen)
+        check_factor(failed, ("series",), PREDICTED_VARIANCE)
+        mean, cov, log_prob, variance = found
+        return mean, cov, log_prob, variance
+
+
+def _parts(transition: AbstractLinearGaussian, emission: AbstractLinearGaussian, prior: Gaussian) -> _Parts | None:
+    """Return the parts of a step that the program takes; None for all others."""
+    if isinstance(transition, ISSMTransition) and isinstance(emission, ISSMEmission):
+        inner, rest, reading, beside = transition, None, emission, None
+    elif isinstance(transition, ComposedTransition) and isinstance(emission, ComposedEmission):
+        inner, rest, reading, beside = transition.structure, transition.rest, emission.structure, emission.rest
+        if not isinstance(rest, DiagonalLinearGaussian) or not isinstance(beside, DiagonalLinearGaussian):
+            return None
+        if beside.offset.shape[-1] != 1:
+            return None
+    else:
+        return None
+    states = prior.mean.shape[-1]
+    tensors = [prior.mean, prior.cov, inner.noise, inner.diagonal, inner.slope, reading.noise, reading.coefficient]
+    tensors += [] if rest is None or beside is None else [rest.matrix, rest.variance, beside.matrix, beside.variance]
+    if not serves(prior.mean.shape[:-1].numel(), (states,), *tensors, largest=structural.LARGEST):
+        return None
+    size = inner.noise.shape[-1]
+    mean = inner.push(prior.mean[..., :size].unsqueeze(-1)).squeeze(-1)
+    noise, matrix, row, variance, offset = inner.noise, None, reading.row(), reading.noise, reading.offset
+    if rest is not None and beside is not None:
+        matrix = rest.matrix
+        mean = _beside(mean, matvec(matrix, prior.mean[..., size:]) + rest.offset)
+        noise, row = _beside(noise, rest.variance), _beside(row, beside.matrix[..., 0, :])
+        variance, offset = variance + beside.variance[..., 0], offset + beside.offset[..., 0]
+    expected = (row * mean).sum(-1) + offset
+    return _Parts(inner.slopes, mean, inner.diagonal, matrix, noise, inner.slope, row, expected, variance)
+
+
+def _beside(first: Tensor, rest: Tensor) -> Tensor:
+    batch = broadcast_shapes(first.shape[:-1], rest.shape[:-1])
+    return torch.cat([first.expand(*batch, -1), rest.expand(*batch, -1)], -1)
