@@ -60,7 +60,7 @@ def asked(*hours: float) -> tuple[dict, dict]:
 
 def test_without_spread_of_the_factors_it_is_the_issm(calm, issm):
     """In forecasts, also from beliefs that were saved and moved on, in interpolation and in components."""
-    past, (times, covariates) = priced(), asked(0.5, 0.5, 9, 40)
+    past, (times, covariates) = priced()[:2], asked(0.5, 0.5, 9, 40)
     inside = {e["item_id"]: e["times"][[3, 8, 20]] + HOUR for e in past[1:2]}, {"s1": np.ones((1, 3))}
     for answer, (at, given) in (("forecast", (times, covariates)), ("interpolate", inside)):
         pairs = zip(*(getattr(one, answer)(past, at, covariates=given) for one in (calm, issm)), strict=True)
@@ -121,7 +121,7 @@ def test_paths_have_the_distribution_of_the_mixture(predictor):
 
 
 def test_a_saved_predictor_answers_alike(predictor, tmp_path):
-    past, (times, covariates) = priced(), asked(2, 30)
+    past, (times, covariates) = priced()[:1], asked(2, 30)
     predictor.save(tmp_path / "saved")
     again = IrregularPredictor.load(tmp_path / "saved")
     assert again.clock == predictor.clock
@@ -135,13 +135,13 @@ def test_regimes_of_a_dense_system_of_two_targets_are_filtered_saved_and_forecas
     """Beliefs that were saved and moved on keep one-hot regimes; a seed repeats forecasts, paths and mixtures agree."""
     trainer, rng = {**QUIET, "max_epochs": 2}, np.random.default_rng(3)
     past = [
-        {**entry, "feat_dynamic_real": rng.standard_normal((1, len(entry["times"])))} for entry in entries(targets=2)
+        {**entry, "feat_dynamic_real": rng.standard_normal((1, len(entry["times"])))} for entry in entries(2, targets=2)
     ]
     found = IrregularEstimator("sgls", "1D", state_dim=3, trainer_kwargs=trainer, **FEW).train(past)
     times, covariates = asked(2, 30)
     found.save(tmp_path / "saved")
     again = IrregularPredictor.load(tmp_path / "saved")
-    forecasts = [list(p.forecast(past, times, 1000, covariates=covariates)) for p in (found, again)]
+    forecasts = [list(p.forecast(past[1:], times, 300, covariates=covariates)) for p in (found, again)]
     for one, other in zip(*forecasts, strict=True):
         np.testing.assert_array_equal(one.quantiles(LEVELS), other.quantiles(LEVELS))
         error = one.paths.std(0) / np.sqrt(len(one.paths))
@@ -164,7 +164,7 @@ def test_regimes_of_a_dense_system_of_two_targets_are_filtered_saved_and_forecas
 def test_regimes_come_as_a_table(predictor):
     """Of every observation; moments of one cell have the same, and weights sum to one."""
     past = priced()[:2]
-    table, changes = timed_regimes(predictor, past, num_samples=8)
+    table, changes = timed_regimes(predictor, past, num_samples=4)
     assert table["item_id"].tolist() == ["s0"] * len(past[0]["times"]) + ["s1"] * len(past[1]["times"])
     weights = table.filter(regex=r"^p_\d+$").to_numpy()
     np.testing.assert_allclose(weights.sum(1), 1, rtol=1e-9)

@@ -1,4 +1,4 @@
-"""The estimator of series with clocks of their own: models in continuous time, trained by the exact filter."""
+"""The estimator of series with clocks of their own: models in continuous time, by exact filters or particles."""
 
 import logging
 import math

@@ -16,7 +16,7 @@ from tsforecast.models.parts import particle_mixtures
 from tsforecast.models.parts.marginals import Marginals
 
 _PATHS = 100  # of a forecast
-_SMOOTHED_PATHS, _FEWEST_PATHS = 50, 10  # of what is given all observations
+_SMOOTHED_PATHS, _FEWEST_PATHS = 30, 10  # of what is given all observations
 _NUMBERS = 30_000_000  # in the covariances of all paths of a series, about
 _TOGETHER = 8  # series that are smoothed at once by an exact model: every step of each has a covariance
 

@@ -18,7 +18,7 @@ class TimedForecast:
     Attributes:
         item_id: Identifier of the series.
         times: In nanoseconds since 1970.
-        batch: Exact distributions of the batch of series to which it belongs.
+        batch: Distributions of the batch of series to which it belongs: exact, or mixtures over paths of a switch.
         row: Its place in the batch.
         paths: Joint sample paths (sample, time, target); None if none were drawn.
     """
@@ -36,11 +36,11 @@ class TimedForecast:
 
     @property
     def mean(self) -> NDArray[np.float64]:
-        """Return exact means (time, target)."""
+        """Return means (time, target)."""
         return self.batch.mean[self.row, : len(self.times)]
 
     def quantiles(self, levels: Sequence[float]) -> NDArray[np.float64]:
-        """Return exact quantiles (level, time, target)."""
+        """Return quantiles (level, time, target)."""
         return self.batch.quantiles(tuple(levels))[:, self.row, : len(self.times)]
 
     def frame(self, levels: Sequence[float], targets: Sequence[str] = ()) -> pd.DataFrame:

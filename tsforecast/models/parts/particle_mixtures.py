@@ -13,6 +13,9 @@ from tsforecast.models.parts.monte_carlo import ParticleInference
 from tsforecast.models.parts.units import scaled
 from tsforecast.models.records import Batch, Series
 
+# Of a filter whose paths are drawn backwards: each path weighs all of them at every step, by integrals over the state.
+_SMOOTHING_PARTICLES = 20
+
 
 def smoothed_given(
     inference: ParticleInference,
@@ -23,8 +26,6 @@ def smoothed_given(
 ) -> tuple[AbstractSwitchingSystem, ParticleSmoothed]:
     """Return the system of the batch's past, and paths given all of it, in scaled units.
 
-    There are as many particles as where a history is forecast.
-
     Args:
         inference: Of a model without an auxiliary variable.
         batch: Its `past_*` fields are read.
@@ -33,7 +34,7 @@ def smoothed_given(
         generator: Source of random numbers.
     """
     time_slice = inference.slice_of(batch, "past")
-    count = inference.particles.forecast_particles or None
+    count = max(inference.particles.num_particles, _SMOOTHING_PARTICLES)
     filtered, system, start = inference.run(
         time_slice, Series.of(batch), *units, whole=True, keep_history=True, generator=generator, num_particles=count
     )
