@@ -26,7 +26,10 @@ def test_all_models_with_linear_epochs_have_presets():
 
 def test_the_best_follows_from_frequency_and_horizon():
     hours, days = preset("arsgls", "h", 24), preset("arsgls", "D", 30)
-    assert (hours["context_length"], hours["train_horizon"], hours["gradient_length"]) == (672, 72, 48)
+    assert (hours["components"], hours["particle_length"], hours["gradient_length"]) == ("auto", 168, 48)
+    several = preset("arsgls", "h", 24, num_targets=2)  # components are a sum
+    assert (several["context_length"], several["train_horizon"], several["gradient_length"]) == (672, 72, 48)
+    assert "components" not in several
     assert (days["gradient_length"], days["history_length"]) == (60, 360)
     assert "context_length" not in days  # that of the frequency
     assert hours["series_scales"] is True

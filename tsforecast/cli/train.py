@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
+import numpy as np
 import torch
 import yaml
 from jsonargparse import ArgumentParser, Namespace
@@ -140,7 +141,9 @@ def _preset_words(argv: Sequence[str], model: str, chosen: Namespace, task: Fore
     if not chosen.get("preset") or chosen.get("recipe") or chosen.get("config"):
         return list(argv)
     epochs = chosen.max_epochs if any(word.startswith("--max_epochs") for word in argv) else None
-    found = presets.preset(model, task.freq, task.prediction_length, chosen.preset, epochs)
+    target = np.asarray(next(iter(task.entries))["target"])
+    targets = len(target) if target.ndim > 1 else 1
+    found = presets.preset(model, task.freq, task.prediction_length, chosen.preset, epochs, targets)
     place = list(argv).index(model) + 1
     return [*argv[:place], *presets.words(found), *argv[place:]]
 

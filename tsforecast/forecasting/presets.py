@@ -13,12 +13,19 @@ _LINEAR = 0.85  # share of a training of a given length in which the linear mode
 Options = dict[str, Any]
 
 
-def preset(model: str, freq: str, prediction_length: int, name: str = "best", max_epochs: int | None = None) -> Options:
+def preset(
+    model: str,
+    freq: str,
+    prediction_length: int,
+    name: str = "best",
+    max_epochs: int | None = None,
+    num_targets: int = 1,
+) -> Options:
     """Return the options of a preset: those of the model, of the estimator, and `max_epochs` and `gradient_clip_val`.
 
     - `best`: the linear model inside is trained first, alone and in closed form, on the CRPS of its forecasts. Then all
       learns on paths of switches, through the last two horizons of a window; regimes last, and the gradient counts that
-      particles are drawn again. Below a day windows have four weeks, and the parameters scales by series.
+      particles are drawn again. Below a day one target has components beside a small dense state.
     - `fast`: the same with half of the epochs of the linear model, five of all, and five particles. Learning rates fall
       faster where the loss falls no longer.
     - `paper`: the objective, windows and batches of the switching-model papers, with the defaults of the model.
@@ -30,6 +37,7 @@ def preset(model: str, freq: str, prediction_length: int, name: str = "best", ma
         prediction_length: Steps of a forecast.
         name: One of `PRESETS`.
         max_epochs: Length of the training, where it is given: the linear model has most of it.
+        num_targets: Number of targets of a series; components are a sum, of one.
 
     Raises:
         ValueError: If there is no such preset, or the model has none.
@@ -41,7 +49,10 @@ def preset(model: str, freq: str, prediction_length: int, name: str = "best", ma
     below_a_day = calendar_unit(freq)[1] in ("h", "min") and default_season(freq) > 1
     if name == "none":
         return {}
-    found = _paper(model, freq, below_a_day) if name == "paper" else _best(model, freq, prediction_length, below_a_day)
+    if name == "paper":
+        found = _paper(model, freq, below_a_day)
+    else:
+        found = _best(model, freq, prediction_length, below_a_day, num_targets)
     if name == "fast":
         linear = found["linear_epochs"] // 2
         found |= {"linear_epochs": linear, "max_epochs": linear + 5, "num_particles": 5, "forecast_particles": 10}
@@ -58,7 +69,7 @@ _OF_RUN = (
 )  # fmt: skip
 
 
-def _best(model: str, freq: str, horizon: int, below_a_day: bool) -> Options:
+def _best(model: str, freq: str, horizon: int, below_a_day: bool, num_targets: int) -> Options:
     """Return the options of `best`."""
     found: Options = {
         "objective": "crps",
@@ -75,6 +86,11 @@ def _best(model: str, freq: str, horizon: int, below_a_day: bool) -> Options:
             found |= {"particle_length": 7 * default_season(freq), "num_particles": 5, "forecast_particles": 20}
         return found
     found |= {"skip": True, "stable": True, "matrix_learning_rate": 0.003}
+    if below_a_day and num_targets == 1:
+        found |= {"components": "auto", "state_dim": 4, "num_bases": 10, "switch_dim": 4, "series_scales": True}
+        found |= {"learning_rate": 0.1, "gradient_clip_val": 1.0, "batch_size": 32, "num_batches_per_epoch": 10}
+        found |= {"particle_length": 7 * default_season(freq), "num_particles": 5, "forecast_particles": 20}
+        return found | {"linear_share": 0.0, "linear_epochs": 40, "max_epochs": 50}
     if below_a_day:
         context = min(28 * default_season(freq), 672)
         found |= {"context_length": context, "train_horizon": 3 * horizon, "history_length": 2 * context}

@@ -7,9 +7,10 @@ from tsforecast.models.parts.continuous_dynamics import TimedGLSDynamics, TimedI
 from tsforecast.models.parts.continuous_regimes import TimedRegimeDynamics
 from tsforecast.models.parts.continuous_switching import TimedSwitchingDynamics
 from tsforecast.models.parts.exact import ExactInference
-from tsforecast.models.parts.monte_carlo import ParticleInference, Particles
+from tsforecast.models.parts.monte_carlo import ParticleInference
 from tsforecast.models.parts.optimisation import DenseTraining, MatrixTraining, SwitchingTraining, Training
 from tsforecast.models.parts.parameter_groups import ParameterGroups
+from tsforecast.models.parts.switching_dynamics import Particles
 from tsforecast.models.parts.units import Scaling, Units
 from tsforecast.models.records import DataSpec
 

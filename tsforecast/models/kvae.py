@@ -13,9 +13,10 @@ from tsforecast.models.parts.auxiliary import check_auxiliary, make_auxiliary
 from tsforecast.models.parts.bounds import at_least
 from tsforecast.models.parts.dense import ADVICE, DenseBases, dense_groups
 from tsforecast.models.parts.frames import begin_at_components
-from tsforecast.models.parts.monte_carlo import ParticleInference, Particles
+from tsforecast.models.parts.monte_carlo import ParticleInference
 from tsforecast.models.parts.optimisation import AuxiliaryTraining
 from tsforecast.models.parts.recurrent_bases import KVAEDynamics
+from tsforecast.models.parts.switching_dynamics import Particles
 from tsforecast.models.parts.units import Scaling, Units, scaled
 from tsforecast.models.records import Batch, DataSpec, Series
 from tsforecast.nn import DECODERS

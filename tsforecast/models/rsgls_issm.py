@@ -6,10 +6,11 @@ from tsforecast.models.parts.auxiliary import Auxiliary
 from tsforecast.models.parts.bounds import one_of
 from tsforecast.models.parts.component_names import component_names
 from tsforecast.models.parts.dense import DenseBases
-from tsforecast.models.parts.monte_carlo import ParticleInference, Particles
+from tsforecast.models.parts.monte_carlo import ParticleInference
 from tsforecast.models.parts.optimisation import SwitchingTraining
 from tsforecast.models.parts.parameter_groups import ParameterGroups
 from tsforecast.models.parts.switching_bases import SwitchingBases
+from tsforecast.models.parts.switching_dynamics import Particles
 from tsforecast.models.parts.units import Scaling, Units
 from tsforecast.models.records import DataSpec
 

@@ -6,9 +6,10 @@ from tsforecast.models.parts.auxiliary import Auxiliary, check_auxiliary, make_a
 from tsforecast.models.parts.bounds import one_of
 from tsforecast.models.parts.dense import ADVICE, DenseBases, dense_groups
 from tsforecast.models.parts.frames import begin_at_components
-from tsforecast.models.parts.monte_carlo import ParticleInference, Particles
+from tsforecast.models.parts.monte_carlo import ParticleInference
 from tsforecast.models.parts.optimisation import AuxiliaryTraining, DenseTraining
 from tsforecast.models.parts.switching_bases import SwitchingBases
+from tsforecast.models.parts.switching_dynamics import Particles
 from tsforecast.models.parts.units import Scaling, Units
 from tsforecast.models.records import DataSpec
 from tsforecast.nn import DECODERS

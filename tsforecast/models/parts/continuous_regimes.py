@@ -14,7 +14,7 @@ from tsforecast.core.particles.switching import CategoricalSwitching
 from tsforecast.models.parts.bounds import at_least
 from tsforecast.models.parts.continuous_dynamics import TimedGLSDynamics
 from tsforecast.models.parts.inference import LinearModel
-from tsforecast.models.parts.monte_carlo import AbstractSwitchingDynamics
+from tsforecast.models.parts.switching_dynamics import AbstractSwitchingDynamics
 from tsforecast.models.records import Series, TimeSlice
 
 _LARGEST_FACTOR = 4.0  # of scales of noises, a logarithm

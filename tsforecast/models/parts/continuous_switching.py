@@ -12,7 +12,7 @@ from tsforecast.core.particles.switching import GaussianSwitching
 from tsforecast.models.parts.bounds import at_least
 from tsforecast.models.parts.continuous_dynamics import TimedISSMDynamics
 from tsforecast.models.parts.inference import LinearModel
-from tsforecast.models.parts.monte_carlo import AbstractSwitchingDynamics
+from tsforecast.models.parts.switching_dynamics import AbstractSwitchingDynamics
 from tsforecast.models.records import Series, TimeSlice
 from tsforecast.nn.mlp import BaseMixture
 

@@ -5,7 +5,8 @@ from typing import Any
 
 import torch
 
-from tsforecast.models.parts.monte_carlo import AbstractSwitchingDynamics, ParticleInference
+from tsforecast.models.parts.monte_carlo import ParticleInference
+from tsforecast.models.parts.switching_dynamics import AbstractSwitchingDynamics
 from tsforecast.models.parts.units import scaled
 from tsforecast.models.records import Batch, Series
 from tsforecast.nn import ImageEncoder

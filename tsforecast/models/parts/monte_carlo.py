@@ -1,6 +1,5 @@
 """Inference by Rao-Blackwellised particles in models whose linear system a switch chooses at every step."""
 
-import abc
 import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator
@@ -12,11 +11,9 @@ from torch import Tensor
 from tsforecast.core import Gaussian, particles
 from tsforecast.core.gaussian import map_tensors
 from tsforecast.core.linalg import NotPositiveDefiniteError
-from tsforecast.core.particles.filtering import GRADIENTS, AbstractSwitchingSystem, ParticleFiltered, ParticleState
+from tsforecast.core.particles.filtering import AbstractSwitchingSystem, ParticleFiltered, ParticleState
 from tsforecast.core.particles.smoothing import ParticleSmoothed, given_marginals, sample_given, smooth
-from tsforecast.models.parts.bounds import at_least, one_of
-from tsforecast.models.parts.inference import AbstractDynamics, LinearModel, emissions
-from tsforecast.models.parts.issm_dynamics import ISSMDynamics
+from tsforecast.models.parts.inference import emissions
 from tsforecast.models.parts.marginals import Marginals
 from tsforecast.models.parts.objectives import (
     crps_of_marginals,
@@ -25,6 +22,7 @@ from tsforecast.models.parts.objectives import (
     negative_log_likelihood,
 )
 from tsforecast.models.parts.regimes import AbstractRegimeInference, Regimes
+from tsforecast.models.parts.switching_dynamics import AbstractSwitchingDynamics, Particles
 from tsforecast.models.parts.units import Units, known_past, scaled
 from tsforecast.models.records import Batch, Belief, Series, TimeSlice
 
@@ -34,87 +32,6 @@ _TRAINING_PATHS, _TRAINING_MIXTURE = 20, 10
 _MIXED_PATHS = 50
 # Paths that smoothed components are means of.
 _SMOOTHED_PATHS = 20
-
-
-@dataclasses.dataclass(frozen=True)
-class Particles:
-    """Options of a particle filter.
-
-    Attributes:
-        num_particles: Number of particles of a series.
-        forecast_particles: Number when a series is filtered to be forecast; 0 for as many as in training. This costs
-            less than training, and more particles make it more precise.
-        resample_below: A series is resampled where its effective sample size is below this share of its particles. With
-            0 it never is, which is importance weighting of whole paths (IWAE).
-        resampling_gradient: "fivo" drops the gradient of the ancestors, as the paper does; "stop-gradient" keeps it.
-        particle_length: Steps at the end of a history that are filtered with particles; 0 for all. The linear model
-            inside filters those before.
-
-    Raises:
-        ValueError: If a number is out of its range, or a name is not known.
-    """
-
-    num_particles: int = 10
-    forecast_particles: int = 0
-    resample_below: float = 0.5
-    resampling_gradient: str = "fivo"
-    particle_length: int = 0
-
-    def __post_init__(self) -> None:
-        one_of(GRADIENTS, resampling_gradient=self.resampling_gradient)
-        at_least(1, num_particles=self.num_particles)
-        at_least(0, forecast_particles=self.forecast_particles, resample_below=self.resample_below)
-        at_least(0, particle_length=self.particle_length)
-
-
-class AbstractSwitchingDynamics(AbstractDynamics):
-    """Parameters of a model whose linear system a switch chooses at every step.
-
-    Attributes:
-        switch_dim: Size of the switch, or number of categories.
-        issm: Parameters of the components of the state; None where it has none.
-        emits_targets: Whether the emission is that of the targets, and not of what is decoded.
-    """
-
-    switch_dim: int
-    issm: ISSMDynamics | None
-    emits_targets: bool = True
-
-    @abc.abstractmethod
-    def switching(
-        self, time_slice: TimeSlice, series: Series, location: Tensor, scale: Tensor, proposing: bool
-    ) -> tuple[AbstractSwitchingSystem, Gaussian]:
-        """Return the system of a time slice in scaled units, and the prior over the state before it.
-
-        Args:
-            time_slice: Time, covariates, and the values that proposals look at.
-            series: Who the series are.
-            location: Centre of the scaling.
-            scale: Unit of the scaling.
-            proposing: Whether proposals are needed.
-        """
-
-    @abc.abstractmethod
-    def linear(self, time_slice: TimeSlice, series: Series) -> LinearModel:
-        """Return the linear model inside, in scaled units, and the prior over its state.
-
-        Args:
-            time_slice: Time and covariates.
-            series: Who the series are.
-        """
-
-    @abc.abstractmethod
-    def mixing_weights(
-        self, switches: Float[Tensor, "time sample series switch"]
-    ) -> Float[Tensor, "time sample series basis"]:
-        """Return the weights of the base parameters, which for categories are their probabilities."""
-
-    @abc.abstractmethod
-    def regime_scales(self) -> Float[Tensor, " basis"] | None:
-        """Return the scale of the noise under each of the base parameters alone, as a multiple of what it usually is.
-
-        It is a geometric mean over all sources of noise, and None where the noise does not switch.
-        """
 
 
 @contextlib.contextmanager
