@@ -1,5 +1,6 @@
 """`tsforecast live init` on files and buckets, and what both commands refuse."""
 
+import socket
 import sys
 
 import numpy as np
@@ -92,6 +93,16 @@ def test_a_model_learns_behind_the_store_as_its_options_say(folder):
 def test_what_can_not_be_is_told(folder, capsys, arguments, said):
     assert main(["live", *(text.replace("{folder}", str(folder)) for text in arguments)]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_a_port_in_use_is_told(folder, tmp_path, capsys):
+    pytest.importorskip("uvicorn")
+    store = str(tmp_path / "store")
+    assert main(["live", "init", str(folder / "run"), "--out", store]) == 0
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = str(other.getsockname()[1])
+        assert main(["live", "serve", store, "--port", port]) == 2
+    assert f"--port {port}: Address already in use; give another --port" in capsys.readouterr().err
 
 
 def test_without_fastapi_the_extra_is_named(monkeypatch, capsys):

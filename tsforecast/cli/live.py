@@ -2,6 +2,7 @@
 
 import gc
 import logging
+import socket
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -129,9 +130,26 @@ def _serve(chosen: Namespace) -> None:
         owner = Owner(store, snapshot_every=chosen.snapshot_every)
         metrics = Metrics(owner)
         config.app = Guard(make_app(owner, Sizes(chosen.max_batch), metrics), limits, metrics.note)
-        socket = config.bind_socket()
-        socket.listen(config.backlog)  # who reads the next line may connect at once
-        log.info("http://%s:%d", chosen.host, socket.getsockname()[1])
+        bound = _bound(chosen.host, chosen.port)
+        bound.listen(config.backlog)  # who reads the next line may connect at once
+        log.info("http://%s:%d", chosen.host, bound.getsockname()[1])
         gc.collect()
         gc.freeze()  # what is there stays: to look through it takes half a second, in which nothing is answered
-        uvicorn.Server(config).run(sockets=[socket])
+        uvicorn.Server(config).run(sockets=[bound])
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    """Return a socket at an address.
+
+    Raises:
+        ValueError: If the address can not be had, as when another service is there.
+    """
+    bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        bound.bind((host, port))
+    except OSError as error:
+        bound.close()
+        raise ValueError(f"--host {host}, --port {port}: {error.strerror}; give another --port") from error
+    bound.set_inheritable(True)
+    return bound
