@@ -101,8 +101,8 @@ class Histories:
             yield from (found[k] for k in range(len(held)))
 
     def _together(self, entries: list[dict[str, Any]], num_samples: int | None) -> int:
-        """Return how many series are taken at a time: more where all are short, and no paths are drawn."""
-        if num_samples != 0:
+        """Return how many series are taken at a time: more where all are short, and no paths of anything are drawn."""
+        if num_samples != 0 or "num_particles" in self.net.hyperparameters:
             return self.batch_size
         longest = max(np.shape(entry["target"])[-1] for entry in entries)
         return max(self.batch_size, min(_SHORT_SERIES, _SHORT_STEPS // max(longest, 1)))

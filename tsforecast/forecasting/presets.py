@@ -89,7 +89,7 @@ def _best(model: str, freq: str, horizon: int, below_a_day: bool, num_targets: i
     if below_a_day and num_targets == 1:
         found |= {"components": "auto", "state_dim": 4, "num_bases": 10, "switch_dim": 4, "series_scales": True}
         found |= {"learning_rate": 0.1, "gradient_clip_val": 1.0, "batch_size": 32, "num_batches_per_epoch": 10}
-        found |= {"particle_length": 7 * default_season(freq), "num_particles": 5, "forecast_particles": 20}
+        found |= {"particle_length": min(7 * default_season(freq), 168), "num_particles": 5, "forecast_particles": 20}
         return found | {"linear_share": 0.0, "linear_epochs": 40, "max_epochs": 50}
     if below_a_day:
         context = min(28 * default_season(freq), 672)
