@@ -38,7 +38,7 @@ def step(
     Raises:
         NotPositiveDefiniteError: If the predictive covariance of the observation is singular.
     """
-    parts = _parts(transition, emission, prior)
+    parts = _parts(transition, emission, prior, value)
     if parts is None:
         return emission.posterior(transition.marginal(prior), value, observed)
     seen = torch.ones_like(value[..., 0], dtype=torch.bool) if observed is None else observed[..., 0]
@@ -99,7 +99,12 @@ class _Parts(NamedTuple):
         return mean, cov, log_prob, variance
 
 
-def _parts(transition: AbstractLinearGaussian, emission: AbstractLinearGaussian, prior: Gaussian) -> _Parts | None:
+def _parts(
+    transition: AbstractLinearGaussian,
+    emission: AbstractLinearGaussian,
+    prior: Gaussian,
+    value: Tensor | None = None,
+) -> _Parts | None:
     """Return the parts of a step that the program takes; None for all others."""
     if isinstance(transition, ISSMTransition) and isinstance(emission, ISSMEmission):
         inner, rest, reading, beside = transition, None, emission, None
@@ -112,8 +117,11 @@ def _parts(transition: AbstractLinearGaussian, emission: AbstractLinearGaussian,
     else:
         return None
     states = prior.mean.shape[-1]
-    tensors = [prior.mean, prior.cov, inner.noise, inner.diagonal, inner.slope, reading.noise, reading.coefficient]
-    tensors += [] if rest is None or beside is None else [rest.matrix, rest.variance, beside.matrix, beside.variance]
+    # All that goes into the operation: it reads numbers of one type, and no tensor that `vmap` has mapped.
+    tensors = [prior.mean, prior.cov, inner.noise, inner.diagonal, inner.slope, value]
+    tensors += [reading.noise, reading.coefficient, reading.offset]
+    for part in (rest, beside):
+        tensors += [] if part is None else [part.matrix, part.variance, part.offset]
     if not serves(prior.mean.shape[:-1].numel(), (states,), *tensors, largest=structural.LARGEST):
         return None
     size = inner.noise.shape[-1]

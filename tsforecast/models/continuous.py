@@ -14,6 +14,7 @@ from tsforecast.models.parts.switching_dynamics import Particles
 from tsforecast.models.parts.units import Scaling, Units
 from tsforecast.models.records import DataSpec
 
+_PARTICLES = Particles(forecast_particles=50, resampling_gradient="stop-gradient", particle_length=500)
 # Parameters of a dense system that are matrices, with a learning rate of their own.
 TIMED_MATRICES = ("turn", "damping", "noise_factor", "emission", "target_inputs")
 
@@ -88,9 +89,7 @@ class TimedRSGLSISSMForecaster(AbstractForecaster[ParticleInference]):
         data: DataSpec,
         training: SwitchingTraining = SwitchingTraining(network_learning_rate=0.01, linear_epochs=40),
         scaling: Scaling = Scaling(),
-        particles: Particles = Particles(
-            forecast_particles=50, resampling_gradient="stop-gradient", particle_length=500
-        ),
+        particles: Particles = _PARTICLES,
         *,
         components: str = "level+damped_level",
         num_bases: int = 10,
@@ -190,9 +189,7 @@ class TimedSGLSForecaster(AbstractForecaster[ParticleInference]):
             learning_rate=0.1, network_learning_rate=0.03, matrix_learning_rate=3e-3, linear_epochs=40
         ),
         scaling: Scaling = Scaling(),
-        particles: Particles = Particles(
-            forecast_particles=50, resampling_gradient="stop-gradient", particle_length=500
-        ),
+        particles: Particles = _PARTICLES,
         *,
         switch: str = "categorical",
         state_dim: int = 8,

@@ -68,7 +68,9 @@ def test_second_derivatives_are_those_of_dense_matrices(by_torch):
 
     def hessian():
         damping = start.clone().requires_grad_()
-        log_prob = step(ISSMTransition(damping, torch.ones(4).double(), ((0, 1),)), given, prior, torch.zeros(1))[1]
+        log_prob = step(
+            ISSMTransition(damping, torch.ones(4).double(), ((0, 1),)), given, prior, torch.zeros(1).double()
+        )[1]
         first = torch.autograd.grad(log_prob.sum(), damping, create_graph=True)[0]
         return torch.autograd.grad((first * first.detach()).sum(), damping)[0]
 
@@ -83,7 +85,9 @@ def test_a_variance_that_is_not_positive_is_named():
     with pytest.raises(
         NotPositiveDefiniteError, match=r"variance of an observation is not positive .* series 4 \(1 of 9"
     ):
-        step(ISSMTransition(None, torch.ones(4).double(), ()), given, Gaussian(prior.mean, cov), torch.zeros(1))
+        step(
+            ISSMTransition(None, torch.ones(4).double(), ()), given, Gaussian(prior.mean, cov), torch.zeros(1).double()
+        )
 
 
 def test_many_states_and_other_steps_are_left_to_torch(monkeypatch):
@@ -98,3 +102,13 @@ def test_many_states_and_other_steps_are_left_to_torch(monkeypatch):
         DiagonalLinearGaussian(*torch.ones(3, 2, 2).double()[:1], *torch.ones(2, 2)),
     )
     step(dense, dense, prior, torch.zeros(2))
+
+
+def test_numbers_of_another_type_and_mapped_ones_are_left_to_torch(monkeypatch):
+    """Wherever they come in: as values, or as offsets."""
+    monkeypatch.setattr(structural, "step", lambda *_: pytest.fail("the program was asked"))
+    prior, moved = random_gaussian((9,), 4, generator(0)), ISSMTransition(None, torch.ones(4).double(), ())
+    given = lambda offset: ISSMEmission(torch.tensor([0]), offset, torch.ones(1).double(), 4)  # noqa: E731
+    step(moved, given(torch.zeros(1).double()), prior, torch.zeros(1))
+    step(moved, given(torch.zeros(1)), prior, torch.zeros(1).double())
+    torch.func.vmap(lambda x: step(moved, given(x), prior, torch.zeros(1).double())[1])(torch.zeros(2, 1).double())

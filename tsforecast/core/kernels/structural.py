@@ -7,6 +7,7 @@ from torch import Tensor
 
 from tsforecast.core.kernels.calls import anew, call, flat
 from tsforecast.core.kernels.steps import batch_of, keep, run, summed, whole
+from tsforecast.core.linalg import LOG_2PI
 
 LARGEST = 256  # states: with more, a covariance leaves the caches of a core
 _EVENTS = (1, 2, 1, 2, 1, 1, 1, 0, 0, 0)
@@ -55,12 +56,9 @@ def by_torch(
     weight = seen.to(total.dtype)
     scale = weight * total.rsqrt()
     white, error = cross * scale.unsqueeze(-1), torch.where(seen, residual, 0.0) * scale
-    log_prob = -0.5 * (error.square() + weight * (total.log() + _LOG_2PI))
+    log_prob = -0.5 * (error.square() + weight * (total.log() + LOG_2PI))
     given = predicted - white.unsqueeze(-1) * white.unsqueeze(-2)
     return mean + white * error.unsqueeze(-1), given, log_prob, total
-
-
-_LOG_2PI = 1.8378770664093454836
 
 
 class _Step(torch.autograd.Function):

@@ -5,6 +5,7 @@ Sarkka, Bunch and Godsill (2012), Lindsten and Schon (2013); here also for switc
 
 import dataclasses
 import math
+from collections.abc import Iterable
 
 import torch
 from jaxtyping import Bool, Float
@@ -159,11 +160,30 @@ def given_marginals(
         Moments, batch shape (time, sample, series). Where a value is known they do not know it.
     """
     drawn, given = _drawn_given(system, particles, values, observed, num_samples, generator, first, num_particles)
-    states = kalman.smooth(*given).states
+    return emitted_along(system, [path.switch for path in drawn[1:]], kalman.smooth(*given).states, first)
+
+
+def emitted_along(
+    system: AbstractSwitchingSystem,
+    switches: Iterable[Float[Tensor, "*batch switch"]],
+    states: Gaussian,
+    first: int = 0,
+) -> Gaussian:
+    """What the emission emits at every step, given switches and beliefs over the states.
+
+    Args:
+        system: Its steps `first`, `first + 1`, ... are taken.
+        switches: Of each step.
+        states: Of each step, batch shape (time, *batch).
+        first: Index of the first step.
+
+    Returns:
+        Moments, batch shape (time, *batch).
+    """
     found = []
-    for step, path in enumerate(drawn[1:]):
+    for step, switch in enumerate(switches):
         belief = map_tensors(lambda x, at=step: x[at], states)
-        found.append(system.regime(path.switch, first + step).emission.marginal(belief))
+        found.append(system.regime(switch, first + step).emission.marginal(belief))
     return Gaussian(torch.stack([one.mean for one in found]), torch.stack([one.cov for one in found]))
 
 

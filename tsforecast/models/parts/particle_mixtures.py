@@ -4,10 +4,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tsforecast.core import Gaussian, particles
-from tsforecast.core.gaussian import map_tensors
+from tsforecast.core import particles
 from tsforecast.core.particles.filtering import AbstractSwitchingSystem
-from tsforecast.core.particles.smoothing import ParticleSmoothed
+from tsforecast.core.particles.smoothing import ParticleSmoothed, emitted_along
 from tsforecast.models.parts.marginals import Marginals
 from tsforecast.models.parts.monte_carlo import ParticleInference
 from tsforecast.models.parts.units import scaled
@@ -55,9 +54,5 @@ def between(
     Arguments are those of `smoothed_given`.
     """
     system, smoothed = smoothed_given(inference, batch, units, num_paths, generator)
-    emitted = []
-    for time, switch in enumerate(smoothed.switches):
-        state = map_tensors(lambda x, at=time: x[at], smoothed.states.states)
-        emitted.append(system.regime(switch, time).emission.marginal(state))
-    moments = Gaussian(*(torch.stack([getattr(one, name) for one in emitted]) for name in ("mean", "cov")))
+    moments = emitted_along(system, smoothed.switches, smoothed.states.states)
     return Marginals.over_paths(moments, *units, inference.units.transformation, inference.units.clip)
