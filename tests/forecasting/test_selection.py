@@ -82,7 +82,7 @@ def test_halving_keeps_the_better_half_and_the_first():
     count = len(variants)
     assert count > 4
     errors = {name: float(count - place) for place, name in enumerate(variants)}
-    found = select(task(), lambda c, n, _: Shifted(errors[str(c)] / n), models=["issm"])
+    found = select(task(), lambda c, n, _: Shifted(errors[str(c)] / n), compared=candidates(task(), ["issm"]))
     assert names_of(found.trials[:count]) == [(name, ROUNDS[0]) for name in variants]
     left = [variants[0], *variants[count // 2 :]]
     assert names_of(found.trials[count:]) == [(name, ROUNDS[1]) for name in left]

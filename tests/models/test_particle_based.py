@@ -517,8 +517,12 @@ def test_switches_that_change_nothing_leave_the_forecast_of_the_linear_model(kno
         ("sgls-categorical", False),
         ("rsgls", False),
         ("rsgls-issm", False),
+        ("arsgls-targets", False),
+        ("arsgls-skip", False),
+        ("kvae-skip", False),
         ("sgls", True),
         ("rsgls", True),
+        ("kvae-skip", True),
     ],
 )
 def test_paths_are_distributed_as_the_mixture_says(case, known):

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
-import numpy as np
 import torch
 import yaml
 from jsonargparse import ArgumentParser, Namespace
@@ -17,6 +16,15 @@ from lightning.pytorch.callbacks import LambdaCallback, Timer
 
 from tsforecast.cli import irregular, options, parsing, recipes, runs
 from tsforecast.cli.choices import choices, tell
+from tsforecast.cli.chosen import (
+    as_record,
+    choose,
+    options_of_auto,
+    preset_options,
+    structure,
+    with_options,
+    with_time_left,
+)
 from tsforecast.cli.data_options import COLUMNS, add_data
 from tsforecast.cli.epochs import progress, trainer_options
 from tsforecast.cli.run_log import collected_notes, log_file
@@ -26,7 +34,6 @@ from tsforecast.forecasting import presets
 from tsforecast.forecasting.arguments import AUTO, add_options
 from tsforecast.forecasting.estimator import DEFAULT_EPOCHS, StateSpaceEstimator
 from tsforecast.forecasting.predictor import StateSpacePredictor, save_predictor
-from tsforecast.forecasting.selection import Selection
 from tsforecast.models import MODELS, AbstractForecaster
 from tsforecast.plots import plot_learning_curve, save_figure
 from tsforecast.progress import warnings_only
@@ -132,20 +139,9 @@ def parse(command: ArgumentParser, argv: Sequence[str]) -> Namespace:
         place = words.index(first.model) + 1
         words[place:place] = ["--config", str(path)]
     elif any(word.startswith("--print_config") for word in words) and (chosen.dataset or chosen.data):
-        words = _preset_words(words, first.model, chosen, options.task_of(chosen))
+        found = preset_options(words, first.model, chosen, options.task_of(chosen))
+        words = with_options(words, first.model, found)
     return command.parse_args(words)
-
-
-def _preset_words(argv: Sequence[str], model: str, chosen: Namespace, task: ForecastTask) -> list[str]:
-    """Return the arguments with the options of the preset before all others; as they are where others have them all."""
-    if not chosen.get("preset") or chosen.get("recipe") or chosen.get("config"):
-        return list(argv)
-    epochs = chosen.max_epochs if any(word.startswith("--max_epochs") for word in argv) else None
-    target = np.asarray(next(iter(task.entries))["target"])
-    targets = len(target) if target.ndim > 1 else 1
-    found = presets.preset(model, task.freq, task.prediction_length, chosen.preset, epochs, targets)
-    place = list(argv).index(model) + 1
-    return [*argv[:place], *presets.words(found), *argv[place:]]
 
 
 def run(argv: Sequence[str]) -> int:
@@ -190,22 +186,20 @@ def run(argv: Sequence[str]) -> int:
     with collected_notes() as notes:
         task = options.task_of(chosen)
         folder = Path(chosen.output) if chosen.output else runs.default_folder(parsed.model, task.name)
-        if (words := _preset_words(argv, model, chosen, task)) != list(argv):
-            chosen = command.parse_args(words)[model]
-            parsing.check_ranges(chosen)
         if model == AUTO:
             runs.refuse_used(folder)
-            selection = _select(chosen, task)
-            model, chosen = selection.chosen.model, _options_of(command, selection, chosen)
+            selection = choose(chosen, task)
+            model, chosen = selection.chosen.model, options_of_auto(command, selection, chosen)
+        elif found := preset_options(argv, model, chosen, task):
+            runs.refuse_used(folder)
+            selection = structure(argv, model, chosen, task, found)
+            found |= {} if selection is None else selection.chosen.options
+            chosen = command.parse_args(with_options(argv, model, found))[model]
+            parsing.check_ranges(chosen)
+            chosen = chosen if selection is None else with_time_left(chosen, selection)
     record = _record(model, folder, chosen, task, argv)
     if selection is not None:
-        seconds = round(sum(trial.seconds for trial in selection.trials), 1)
-        record["selection"] = {
-            "chosen": str(selection.chosen),
-            "reason": selection.reason,
-            "seconds": seconds,
-            "candidates": selection.rows(),
-        }
+        record["selection"] = as_record(selection)
     with runs.hold(folder):
         runs.create(folder, config(model, chosen), record)
         try:
@@ -229,27 +223,6 @@ def _help(folder: Path) -> int:
         forecaster = estimator(folder, record, chosen, [Timer(verbose=False)])
         forecaster.train(training, validation, ckpt_path=runs.last_checkpoint(folder))
     return 0
-
-
-def _select(chosen: Namespace, task: ForecastTask) -> Selection:
-    """Returns the model that the training part of a task chooses."""
-    if chosen.threads:
-        torch.set_num_threads(chosen.threads)
-    trainer = {"accelerator": chosen.accelerator, "gradient_clip_val": chosen.gradient_clip_val or None}
-    names = {"seed": chosen.seed, "time_budget": chosen.time_budget, "models": chosen.models, "trainer_kwargs": trainer}
-    return StateSpaceEstimator(AUTO, task.freq, task.prediction_length, **names).choose(task.train)
-
-
-def _options_of(command: ArgumentParser, selection: Selection, chosen: Namespace) -> Namespace:
-    """Returns all options of the training of what was chosen: its own, and those of data and run as they were given."""
-    candidate = selection.chosen
-    found = command.parse_args([candidate.model])[candidate.model]
-    for name, value in {**vars(chosen), **candidate.options}.items():
-        if name != "models":
-            found[name] = value
-    if chosen.time_budget is not None:
-        found.time_budget = max(chosen.time_budget - sum(trial.seconds for trial in selection.trials), 0.0)
-    return found
 
 
 def settings(folder: Path, record: dict[str, Any]) -> Namespace:

@@ -65,6 +65,11 @@ def candidates(task: ForecastTask, models: Sequence[str] | None = None) -> list[
     return [*found, Candidate("gls"), *_farther(task, "gls")] if _is_long(task) else found
 
 
+def structures(task: ForecastTask) -> list[Candidate]:
+    """Return the components, and training windows, that a switching model may have: those of the `issm` inside."""
+    return [Candidate("issm"), *(_farther(task, "issm", components=_OF_DAYS) if _is_long(task) else [])]
+
+
 def _length(task: ForecastTask) -> float:
     return float(np.median([entry["target"].shape[-1] for entry in task.entries]))
 

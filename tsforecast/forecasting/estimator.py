@@ -25,7 +25,7 @@ from tsforecast.data.table import read_task
 from tsforecast.data.task import ForecastTask
 from tsforecast.data.transform import Prepare
 from tsforecast.forecasting.arguments import AUTO, recorded
-from tsforecast.forecasting.candidates import Candidate
+from tsforecast.forecasting.candidates import Candidate, candidates
 from tsforecast.forecasting.data_summary import DataSummary, adopt, summarise, varies_only_before
 from tsforecast.forecasting.lengths import context_by_frequency, recent_by_frequency, windows_by_length
 from tsforecast.forecasting.pace import Pace
@@ -245,11 +245,12 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         trainer = fit(module, loader, validation, options, ckpt_path)
         return TrainOutput(transformation, module, trainer, self.create_predictor(transformation, module))
 
-    def choose(self, data: Iterable[dict[str, Any]]) -> Selection:
+    def choose(self, data: Iterable[dict[str, Any]], compared: Sequence[Candidate] | None = None) -> Selection:
         """Return the model and options that the data choose, see `tsforecast.forecasting.selection`.
 
         Args:
             data: GluonTS data entries, all of whose values may be looked at.
+            compared: Candidates, the most likely first; None for those of `models`.
 
         Raises:
             ValueError: If the data cannot be trained on; the message names the series.
@@ -263,9 +264,10 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
 
         entries = data.sample(_CHOSEN_BY, self.seed) if isinstance(data, StreamedEntries) else list(data)
         task = ForecastTask("data", self.freq, self.prediction_length, 0, entries)
-        names = None if self.models is None else self.models.replace(" ", "").split(",")
+        if compared is None:
+            compared = candidates(task, None if self.models is None else self.models.replace(" ", "").split(","))
         budget = None if self.time_budget is None else 0.5 * self.time_budget
-        self.selection = select(task, train, self.seed, budget, names)
+        self.selection = select(task, train, self.seed, budget, compared)
         return self.selection
 
     def _of(self, candidate: Candidate, time_budget: float | None, **trainer: Any) -> "StateSpaceEstimator":

@@ -124,7 +124,7 @@ def select(
     train: Callable[[Candidate, int, Sequence[dict[str, Any]]], Predictor],
     seed: int | None = 0,
     time_budget: float | None = None,
-    models: Sequence[str] | None = None,
+    compared: Sequence[Candidate] | None = None,
 ) -> Selection:
     """Returns the candidate with the best forecasts of windows before the end, by short trainings; the log shows all.
 
@@ -138,15 +138,15 @@ def select(
         train: Trains a candidate for so many epochs on such entries.
         seed: Of the sample of series.
         time_budget: Seconds after which no further training begins; None for no bound.
-        models: See `candidates`.
+        compared: The candidates, the most likely first; None for those of `candidates`.
     """
-    compared = comparison(task, seed)
-    left = candidates(task, models)
-    if compared is None or len(left) == 1:
-        why = "there is no other for several targets" if compared is not None else "the series are too short to compare"
+    left = candidates(task) if compared is None else list(compared)
+    held_out = comparison(task, seed)
+    if held_out is None or len(left) == 1:
+        why = "there is no other" if held_out is not None else "the series are too short to compare"
         return _told(Selection(left[0], (), why))
     trials: list[Trial] = []
-    labels = labels_of(compared)
+    labels = labels_of(held_out)
     began = time.monotonic()
     costly = [candidate for candidate in left if candidate.model not in _CHEAP] or left
     for epochs in ROUNDS[-1:] if len(costly) <= _FEW else ROUNDS:
@@ -154,7 +154,7 @@ def select(
         for candidate in follow(left, f"selection, {epochs} epochs", len(left), "candidates"):
             if trials and time_budget is not None and time.monotonic() - began > time_budget:
                 break
-            done.append(_trial(candidate, epochs, compared, labels, train))
+            done.append(_trial(candidate, epochs, held_out, labels, train))
             trials.append(done[-1])
         if len(done) < len(left):
             break
@@ -170,9 +170,9 @@ def select(
     chosen = next(trial for trial, score in zip(last, scores, strict=True) if score <= min(alone) * (1 + _MARGIN))
     if mixed is not None and scores[-1] <= min(alone) * (1 - _POOLED):
         chosen = mixed
-    count = len(windows_of(compared)[0]) // len(compared.entries)
-    windows = f"{count} windows of {compared.prediction_length} steps before the end"
-    reason = f"CRPS {chosen.crps:.4g} on {windows}, {len(compared.entries)} series"
+    count = len(windows_of(held_out)[0]) // len(held_out.entries)
+    windows = f"{count} windows of {held_out.prediction_length} steps before the end"
+    reason = f"CRPS {chosen.crps:.4g} on {windows}, {len(held_out.entries)} series"
     return _told(Selection(chosen.candidate, tuple(trials), reason))
 
 

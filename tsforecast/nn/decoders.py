@@ -51,6 +51,7 @@ class AbstractDecoder(nn.Module, abc.ABC):
             self.layers = ImageDecoder(auxiliary_dim, self.parameters_of_target, image)
         self.auxiliary_dim = auxiliary_dim
         self.skip = skip
+        self.is_of_frames = image is not None
         if skip:
             assert isinstance(self.layers, nn.Sequential)
             last = shrink_last(self.layers)
@@ -110,9 +111,13 @@ class GaussianDecoder(AbstractDecoder):
 
     def log_prob(self, auxiliary: Tensor, value: Tensor, location: Tensor, scale: Tensor) -> Tensor:
         """Return the log-density of a normal distribution."""
-        mean, raw = self.raw(auxiliary)
-        deviation = _scale(raw)
+        mean, deviation = self.moments(auxiliary)
         return -0.5 * ((value - mean) / deviation).square() - deviation.log() - 0.5 * LOG_2PI
+
+    def moments(self, auxiliary: Float[Tensor, "*batch auxiliary"]) -> tuple[Tensor, Tensor]:
+        """Return mean and standard deviation of every component."""
+        mean, raw = self.raw(auxiliary)
+        return mean, _scale(raw)
 
     def linear(self) -> LinearGaussian:
         """What skips the network, with what the network says at the origin."""
@@ -124,8 +129,8 @@ class GaussianDecoder(AbstractDecoder):
         self, auxiliary: Tensor, location: Tensor, scale: Tensor, generator: torch.Generator | None = None
     ) -> Tensor:
         """Return reparametrised draws."""
-        mean, raw = self.raw(auxiliary)
-        return mean + _scale(raw) * torch.randn(mean.shape, generator=generator, dtype=mean.dtype, device=mean.device)
+        mean, deviation = self.moments(auxiliary)
+        return mean + deviation * torch.randn(mean.shape, generator=generator, dtype=mean.dtype, device=mean.device)
 
     def mean(self, auxiliary: Tensor, location: Tensor, scale: Tensor) -> Tensor:
         """Return the mean, which is the first output."""

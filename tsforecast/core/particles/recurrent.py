@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from tsforecast.core.gaussian import Gaussian
-from tsforecast.core.linear import LinearGaussian
+from tsforecast.core.linear import AbstractLinearGaussian, LinearGaussian
 from tsforecast.core.particles.begun import choose
 from tsforecast.core.particles.filtering import AbstractSwitchingSystem, ParticleState, Regime, initial_particles
 from tsforecast.core.particles.proposals import DiagonalGaussian, Likelihood
@@ -64,26 +64,16 @@ class RecurrentSwitching(AbstractSwitchingSystem):
         generator: torch.Generator | None = None,
     ) -> ParticleState:
         """Memory, state, then z_t from the proposal; all weights move by the same."""
-        assert particles.auxiliary is not None
-        switch = self.memory(particles.switch, particles.auxiliary, time)
-        regime = self.parameters(switch, time)
-        predicted = regime.transition.marginal(particles.state)
-        expected = regime.emission.marginal(predicted).mean
-        moved = dataclasses.replace(
-            particles,
-            switch=switch,
-            state=predicted,
-            auxiliary=expected,
-            begun=torch.ones_like(particles.begun),
-        )
+        moved, emission, _ = self._predicted(particles, time)
         if value is None:
             return moved
         assert self.proposal is not None
         mean, variance = (x[time if x.shape[0] > 1 else 0] for x in (self.proposal.mean, self.proposal.variance))
         proposal = DiagonalGaussian(mean, variance)
-        noise = torch.randn(expected.shape, generator=generator, dtype=mean.dtype, device=mean.device)
+        assert moved.auxiliary is not None
+        noise = torch.randn(moved.auxiliary.shape, generator=generator, dtype=mean.dtype, device=mean.device)
         auxiliary = mean + variance.sqrt() * noise
-        given, log_prior = regime.emission.posterior(predicted, auxiliary)
+        given, log_prior = emission.posterior(moved.state, auxiliary)
         assert self.likelihood is not None, "observations need p(y_t | z_t)"
         gain = self.likelihood.log_prob(auxiliary, value, observed, time) - proposal.log_prob(auxiliary) + log_prior
         seen = torch.ones_like(particles.begun) if observed is None else observed.any(-1)
@@ -91,6 +81,26 @@ class RecurrentSwitching(AbstractSwitchingSystem):
         known = dataclasses.replace(moved, state=given, auxiliary=auxiliary)
         moved = dataclasses.replace(choose(seen, known, moved), log_weight=particles.log_weight + gain)
         return moved if self.active is None else choose(self.active[time], moved, particles)
+
+    def foresee(
+        self, particles: ParticleState, time: int, generator: torch.Generator | None = None
+    ) -> tuple[ParticleState, Gaussian]:
+        """Return the particles one step on, with z_t drawn for the memory, and what it was drawn from."""
+        moved, emission, emitted = self._predicted(particles, time)
+        auxiliary = emitted.sample(generator=generator)
+        given, _ = emission.posterior(moved.state, auxiliary)
+        return dataclasses.replace(moved, state=given, auxiliary=auxiliary), emitted
+
+    def _predicted(self, particles: ParticleState, time: int) -> tuple[ParticleState, AbstractLinearGaussian, Gaussian]:
+        """The particles before z_t is known, which has its mean; its emission; and its distribution."""
+        assert particles.auxiliary is not None
+        switch = self.memory(particles.switch, particles.auxiliary, time)
+        regime = self.parameters(switch, time)
+        predicted = regime.transition.marginal(particles.state)
+        emitted = regime.emission.marginal(predicted)
+        begun = torch.ones_like(particles.begun)
+        moved = dataclasses.replace(particles, switch=switch, state=predicted, auxiliary=emitted.mean, begun=begun)
+        return moved, regime.emission, emitted
 
     def recall(
         self, particles: ParticleState, switch: Float[Tensor, "sample series switch"], time: int

@@ -97,13 +97,11 @@ class GaussianSwitching(AbstractSwitchingSystem):
     def foresee(
         self, particles: ParticleState, time: int, generator: torch.Generator | None = None
     ) -> tuple[ParticleState, Gaussian]:
-        """Return what the base class does, with one look at the step."""
-        if self.auxiliary_dim:
-            return super().foresee(particles, time, generator)
+        """Return what the base class does, with one look at the step: no switch depends on an auxiliary."""
         switch, _, state = self._draw_switch(particles, time, None, None, generator)
         regime = self.parameters(switch, time)
         state, emitted = step_unseen(regime.transition, regime.emission, state)
-        return self._moved(particles, switch, state, regime, 0.0, None), emitted
+        return self._moved(particles, switch, state, regime, 0.0, particles.auxiliary), emitted
 
     def _moved(
         self,

@@ -6,6 +6,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from tsforecast.core import Gaussian
+from tsforecast.core.linalg import cholesky, matvec
 from tsforecast.core.particles.proposals import DiagonalGaussian
 from tsforecast.models.parts.bounds import at_least
 from tsforecast.models.parts.log_scales import LARGEST_LOG_SCALE, diagonal, variance
@@ -13,12 +15,14 @@ from tsforecast.models.parts.optimisation import AuxiliaryTraining
 from tsforecast.models.parts.units import Units
 from tsforecast.models.records import TimeSlice
 from tsforecast.nn import DECODERS, ImageEncoder, ImageSize
-from tsforecast.nn.decoders import AbstractDecoder
+from tsforecast.nn.decoders import AbstractDecoder, GaussianDecoder
 from tsforecast.nn.mlp import resized
 
 # Largest variance of z given a frame, as in the encoder of the Kalman VAE (Fraccaro et al. 2017).
 _LARGEST_GUESS = 0.03
 _COUNTS = ("negative-binomial", "bernoulli")
+# Pairs of draws of an auxiliary, of which each path of switches has its part of a forecast.
+_PAIRS = 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,6 +106,32 @@ class Auxiliary:
         size = mean.shape[-1]
         noise = resized(decoder.log_inverse_scale().clamp(-LARGEST_LOG_SCALE, LARGEST_LOG_SCALE), size)
         return DiagonalGaussian(resized(values, size) + mean * (-noise).exp(), variance(log_inverse + noise))
+
+
+def has_moments(decoder: AbstractDecoder | None) -> bool:
+    """Return whether targets are Gaussian given what is emitted; pixels of frames are drawn all the same."""
+    return decoder is None or (isinstance(decoder, GaussianDecoder) and not decoder.is_of_frames)
+
+
+def decoded(decoder: AbstractDecoder | None, emitted: Gaussian, generator: torch.Generator | None = None) -> Gaussian:
+    """Return the moments of the targets under pairs of opposite draws of each auxiliary, or of what is not decoded.
+
+    Args:
+        decoder: Decoder of the model, Gaussian; None where targets are emitted.
+        emitted: Auxiliaries, batch shape (time, particle, series).
+        generator: Source of random numbers.
+    """
+    if decoder is None:
+        return emitted
+    assert isinstance(decoder, GaussianDecoder)
+    factor = cholesky(emitted.cov, "the covariance of an auxiliary", jitter=True)
+    steps = []
+    for mean, root in zip(emitted.mean.unbind(), factor.unbind(), strict=True):  # of all steps at once it would not fit
+        shape = (_PAIRS, *mean.shape)
+        away = matvec(root, torch.randn(shape, generator=generator, dtype=mean.dtype, device=mean.device))
+        steps.append(decoder.moments(torch.cat([mean + away, mean - away]).flatten(0, 1)))
+    means, deviations = (torch.stack(parts) for parts in zip(*steps, strict=True))
+    return Gaussian(means, torch.diag_embed(deviations.square()))
 
 
 def make_auxiliary(

@@ -40,6 +40,7 @@ class TimedRegimeDynamics(AbstractSwitchingDynamics):
 
     def __init__(self, inside: TimedGLSDynamics, cell: int, regimes: int, persistence: float) -> None:
         super().__init__()
+        self.decoder = None
         at_least(1, cell=cell, switch_dim=regimes)
         if not 0 < persistence < 1:
             raise ValueError(f"expected persistence to be above 0 and below 1, got {persistence}")

@@ -46,6 +46,7 @@ class TimedSwitchingDynamics(AbstractSwitchingDynamics):
         self, inside: TimedISSMDynamics, cell: int, num_bases: int, switch_dim: int, hidden: int, persistence: float
     ) -> None:
         super().__init__()
+        self.decoder = None
         at_least(1, cell=cell, num_bases=num_bases, switch_dim=switch_dim, hidden=hidden)
         if not 0 < persistence < 1:
             raise ValueError(f"expected persistence to be above 0 and below 1, got {persistence}")

@@ -13,6 +13,7 @@ from tsforecast.core.gaussian import map_tensors
 from tsforecast.core.linalg import NotPositiveDefiniteError
 from tsforecast.core.particles.filtering import AbstractSwitchingSystem, ParticleFiltered, ParticleState
 from tsforecast.core.particles.smoothing import ParticleSmoothed, given_marginals, sample_given, smooth
+from tsforecast.models.parts.auxiliary import decoded, has_moments
 from tsforecast.models.parts.inference import emissions
 from tsforecast.models.parts.marginals import Marginals
 from tsforecast.models.parts.objectives import (
@@ -30,6 +31,8 @@ from tsforecast.models.records import Batch, Belief, Series, TimeSlice
 _TRAINING_PATHS, _TRAINING_MIXTURE = 20, 10
 # Paths of switches of which a forecast is a mixture.
 _MIXED_PATHS = 50
+# Paths of values, where what is known of the future bears on what is decoded.
+_DECODED_PATHS = 200
 # Paths that smoothed components are means of.
 _SMOOTHED_PATHS = 20
 
@@ -82,8 +85,13 @@ class ParticleInference(AbstractRegimeInference[AbstractSwitchingDynamics]):
 
     @property
     def has_marginals(self) -> bool:
-        """Return whether the distribution of a horizon is a mixture of Gaussians, given sampled switches."""
-        return self.dynamics.emits_targets
+        """Return whether the distribution of a horizon is a mixture of Gaussians, given what is sampled."""
+        return has_moments(self.dynamics.decoder)
+
+    @property
+    def _emits_targets(self) -> bool:
+        """Return whether no network stands between the emission and the targets."""
+        return self.dynamics.decoder is None
 
     # The filter.
 
@@ -208,14 +216,14 @@ class ParticleInference(AbstractRegimeInference[AbstractSwitchingDynamics]):
         past, series = self.slice_of(batch, "past"), Series.of(batch)
         cut = max(len(past.values) - self.gradient_length, 0) if self.gradient_length else 0
         filtered, filtering, _ = self.run(past, series, location, scale, cut=cut)
-        count = _TRAINING_MIXTURE if self.has_marginals else _TRAINING_PATHS
+        count = _TRAINING_MIXTURE if self._emits_targets else _TRAINING_PATHS
         chosen = particles.draw(filtered.particles, count)
         weight = chosen.log_weight if filtering.weighs else chosen.log_weight.detach()
         ratio = (weight - weight.detach()).exp()
         even = dataclasses.replace(chosen, log_weight=torch.zeros_like(chosen.log_weight))
         belief = Belief(even, location, scale, series)
         future = self.slice_of(batch, "future")
-        if self.has_marginals:
+        if self._emits_targets:
             system = self._ahead(belief, future)
             emitted = particles.marginals(system, belief.particles, len(future.time_feat))
             return crps_of_particles(emitted, ratio, belief, future, batch, self.units)
@@ -239,7 +247,8 @@ class ParticleInference(AbstractRegimeInference[AbstractSwitchingDynamics]):
     def marginals(self, belief: Belief, future: Batch) -> Marginals | None:
         """Return the marginal distributions of the horizon in float64, each a mixture over paths of switches.
 
-        The paths are drawn, and given them all is exact. Where targets are decoded there is None.
+        The paths are drawn, and given them all is exact; an auxiliary is drawn for each step anew. None where targets
+        are not Gaussian given it.
         """
         if not self.has_marginals:
             return None
@@ -248,7 +257,7 @@ class ParticleInference(AbstractRegimeInference[AbstractSwitchingDynamics]):
         if not bool(observed.any()):
             return self.mixture_ahead(belief, time_slice, _MIXED_PATHS)
         system, given = self._given(belief, time_slice, known)
-        emitted = given_marginals(system, belief.particles, given.values, given.observed, _MIXED_PATHS)
+        emitted = self._emitted_given(system, belief, given)
         found = self._over_paths(emitted, belief)
         value, free = self.units.transform(torch.nan_to_num(known.double())).unsqueeze(1), ~observed.unsqueeze(1)
         mean, deviation = torch.where(free, found.mean, value), torch.where(free, found.deviation, 0.0)
@@ -267,7 +276,15 @@ class ParticleInference(AbstractRegimeInference[AbstractSwitchingDynamics]):
         """
         drawn, system = particles.draw(belief.particles, num_paths, generator), self._ahead(belief, time_slice)
         emitted = particles.marginals(system, drawn, len(time_slice.time_feat), generator)
-        return self._over_paths(emitted, belief)
+        return self._over_paths(decoded(self.dynamics.decoder, emitted, generator), belief)
+
+    def _emitted_given(self, system: AbstractSwitchingSystem, belief: Belief, given: TimeSlice) -> Gaussian:
+        """Return the targets along paths given what is known of them, whose values are drawn where they are decoded."""
+        known = (system, belief.particles, given.values, given.observed)
+        if self._emits_targets:
+            return given_marginals(*known, _MIXED_PATHS)
+        paths = sample_given(*known, _DECODED_PATHS)
+        return Gaussian(paths, paths.new_zeros(()).expand(*paths.shape, paths.shape[-1]))
 
     def _over_paths(self, emitted: Gaussian, belief: Belief) -> Marginals:
         return Marginals.over_paths(emitted, belief.location, belief.scale, self.units.transformation, self.units.clip)

@@ -46,8 +46,6 @@ class KVAEDynamics(AbstractFrameDynamics):
         ValueError: If a size is below 1.
     """
 
-    emits_targets = False
-
     def __init__(
         self,
         bases: DenseBases,

@@ -84,7 +84,7 @@ class SwitchingBases(AbstractFrameDynamics):
     ) -> None:
         super().__init__()
         check_switch(switch_dim, hidden, embedding_dim, persistence, recurrence)
-        self.bases, self.emits, self.emits_targets = bases, bases.emits, not bases.emits.size
+        self.bases, self.emits = bases, bases.emits
         self.switch_dim, self.hidden, self.proposal = switch_dim, hidden, proposal
         self.recurrence, self.is_categorical = recurrence, categorical
         self.reconstruction_weight = reconstruction_weight

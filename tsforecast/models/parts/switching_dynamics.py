@@ -12,6 +12,7 @@ from tsforecast.models.parts.bounds import at_least, one_of
 from tsforecast.models.parts.inference import AbstractDynamics, LinearModel
 from tsforecast.models.parts.issm_dynamics import ISSMDynamics
 from tsforecast.models.records import Series, TimeSlice
+from tsforecast.nn.decoders import AbstractDecoder
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,12 +52,12 @@ class AbstractSwitchingDynamics(AbstractDynamics):
     Attributes:
         switch_dim: Size of the switch, or number of categories.
         issm: Parameters of the components of the state; None where it has none.
-        emits_targets: Whether the emission is that of the targets, and not of what is decoded.
+        decoder: Network of the targets given what is emitted; None where that is the targets.
     """
 
     switch_dim: int
     issm: ISSMDynamics | None
-    emits_targets: bool = True
+    decoder: AbstractDecoder | None
 
     @abc.abstractmethod
     def switching(

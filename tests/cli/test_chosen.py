@@ -1,0 +1,86 @@
+"""What `train` lets the data choose for the preset of a switching model."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+from tsforecast.cli import chosen, main
+from tsforecast.cli.train import parser
+from tsforecast.data import Columns, read_task
+from tsforecast.forecasting.candidates import Candidate
+from tsforecast.forecasting.selection import Selection, Trial
+
+OF_DAYS = Candidate("issm", {"components": "damped_level+hour_of_day", "train_horizon": 6})
+SHORT = ["--num_particles=2", "--forecast_particles=0", "--switch_dim=2", "--num_bases=2", "--num_batches_per_epoch=1"]
+
+
+@pytest.fixture(scope="module")
+def hours(tmp_path_factory):
+    time = pd.date_range("2024-01-01", periods=600, freq="h")
+    path = tmp_path_factory.mktemp("hours") / "hours.csv"
+    pd.DataFrame({"item_id": "a", "timestamp": time, "target": np.sin(np.arange(600) / 4)}).to_csv(path, index=False)
+    return path
+
+
+@pytest.fixture
+def compared(monkeypatch):
+    """Candidates that were compared; the second is always better, and takes seven seconds."""
+    seen = []
+
+    def choose(_, task, candidates):
+        seen.append([str(candidate) for candidate in candidates])
+        trial = Trial(candidates[1], 20, np.ones(len(task.entries)), 1.0, 7.0)
+        return Selection(candidates[1], (trial,), "it is better")
+
+    monkeypatch.setattr(chosen, "choose", choose)
+    return seen
+
+
+def test_a_run_has_the_components_that_the_data_choose(hours, compared, tmp_path):
+    run = tmp_path / "run"
+    options = ["--data", str(hours), "--freq=h", "--prediction_length=2", "--windows=1", *SHORT]
+    short = ["--max_epochs=2", "--particle_length=4", "--context_length=24", "--time_budget=100"]
+    assert main(["train", "sgls", *options, *short, "--output", str(run)]) == 0
+    assert compared == [["issm", str(OF_DAYS)]]
+    config, record = yaml.safe_load((run / "config.yaml").read_text()), json.loads((run / "run.json").read_text())
+    assert {name: config[name] for name in OF_DAYS.options} == OF_DAYS.options
+    assert (config["state_dim"], config["time_budget"]) == (4, 93.0)
+    assert (record["selection"]["chosen"], record["selection"]["seconds"]) == (str(OF_DAYS), 7.0)
+
+
+@pytest.mark.parametrize(
+    ("model", "words", "count"),
+    [
+        ("rsgls-issm", (), 1),
+        ("arsgls", ("--preset=best",), 1),
+        ("arsgls", ("--preset=fast",), 0),
+        ("sgls", ("--components", "level"), 0),
+        ("sgls", ("--train_horizon=4",), 0),
+        ("sgls", ("--preset=none",), 0),
+    ],
+)
+def test_nothing_is_compared_where_the_components_are_said(hours, compared, model, words, count):
+    argv = [model, "--data", str(hours), *words]
+    options, task = parser().parse_args(argv)[model], read_task(hours, freq="h", prediction_length=2, windows=1)
+    found = chosen.structure(argv, model, options, task, chosen.preset_options(argv, model, options, task))
+    assert (len(compared), found is not None) == (count, bool(count))
+
+
+def test_nothing_is_compared_where_there_is_one_structure(hours, compared):
+    """Of short series, of days, and of several targets, whose models have no components."""
+    frame = pd.read_csv(hours, parse_dates=["timestamp"])
+    days = frame.assign(timestamp=pd.date_range("2020-01-01", periods=600))
+    two = frame.assign(other=frame["target"] + 1)
+    for table, model, columns in (
+        (frame[:100], "sgls", None),
+        (days, "rsgls-issm", None),
+        (two, "sgls", Columns(target=["target", "other"])),
+    ):
+        task = read_task(table, prediction_length=2, windows=1, columns=columns)
+        argv = [model, "--data", "x.csv"]
+        options = parser().parse_args(argv)[model]
+        assert chosen.structure(argv, model, options, task, chosen.preset_options(argv, model, options, task)) is None
+    assert compared == []
