@@ -306,7 +306,7 @@ def log_likelihood(model: Forecaster, batch: Batch, draw: Draw = draw) -> Tensor
     increments = []
     for time, value in enumerate(book.values):
         log_weight, switch, weights, mean, cov = resample(
-            log_weight, options.resample_below, switch, weights, state.mean, state.cov
+            log_weight, model.inference.threshold, switch, weights, state.mean, state.cov
         )
         state = Normal(mean, cov)
         guess, *auxiliary_guess = book.guesses(time)

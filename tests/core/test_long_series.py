@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tests.oracles import generator
-from tsforecast.core import ISSM, Component, Gaussian, Harmonics, Level, Season, Trend, kalman, map_tensors
+from tsforecast.core import ISSM, Component, Gaussian, Harmonics, Level, Season, Trend, kalman, kernels, map_tensors
 
 WEEKLY = (Level(), Season(7, "day"))
 WEEKLY_TREND = (Trend(), Season(7, "day"))
@@ -58,8 +58,13 @@ def assert_positive_definite(cov: torch.Tensor):
     [(WEEKLY, 100_800), (WEEKLY_TREND, 33_600), (YEARLY, 33_600)],
     ids=["level", "trend", "year"],
 )
-def test_block_form_over_100_000_steps(components, steps):
+@pytest.mark.parametrize("form", ["blocks", "compiled"])
+def test_whole_series_over_100_000_steps(components, steps, form, monkeypatch):
     """The documented bound: the log-likelihood is good to 1e-3, relatively, up to a ratio of 1e4."""
+    if form == "blocks":
+        monkeypatch.setattr(ISSM, "whole", lambda *_: None)
+    elif not kernels.is_ready():
+        pytest.skip("no C++ compiler, or the program is switched off")
     time_slice = 16_800
     system, prior, values = problem(components, steps)
     totals = []

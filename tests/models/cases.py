@@ -1,5 +1,6 @@
 """Models small enough for exact checks in float64, with entries that use all they can."""
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -156,6 +157,12 @@ def make_model(case: str, seed: int = 0, **options: Any) -> AbstractForecaster:
         for module in model.modules():
             if isinstance(module, torch.nn.Embedding):
                 module.weight[module.padding_idx] = 0.0
+    return model
+
+
+def resampling_below(model: AbstractForecaster, threshold: float) -> AbstractForecaster:
+    """The model, whose particles are drawn again below this share of them."""
+    model.inference = dataclasses.replace(model.inference, threshold=threshold)
     return model
 
 

@@ -26,6 +26,7 @@ from tests.models.cases import (
     linear_of,
     make_batch,
     make_model,
+    resampling_below,
     without,
 )
 from tests.models.noise import no_noise, shared_noise
@@ -146,8 +147,9 @@ def test_a_series_alone_equals_itself_in_a_batch(case, monkeypatch):
 @pytest.mark.parametrize("case", SWITCHING)
 def test_particles_of_a_series_alone_are_those_in_a_batch(case, monkeypatch):
     """Weights, ancestors and paths, with the same random numbers for all series."""
-    options = {} if case.startswith("kvae") else {"resample_below": 0.8}  # samples of q are not resampled
-    model, entries = model_and_entries(case, num_particles=6, **options)
+    model, entries = model_and_entries(case, num_particles=6)
+    if not case.startswith("kvae"):  # whose samples of q are not resampled
+        resampling_below(model, 0.8)
     together = make_batch(model, entries, past=4)
     assert not together["past_is_pad"].any()
     shared_noise(monkeypatch, 1)

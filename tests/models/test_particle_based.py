@@ -19,6 +19,7 @@ from tests.models.cases import (
     make_batch,
     make_entries,
     make_model,
+    resampling_below,
 )
 from tsforecast.core import Gaussian, LinearGaussian, LinearSystem, kalman, particles
 from tsforecast.core.linalg import NotPositiveDefiniteError
@@ -348,7 +349,7 @@ def test_the_noise_of_kvae_does_not_switch():
 def test_a_forecast_is_filtering_over_missing_values(case):
     """Two ways of the model's own future: sample paths, and weighted particles to which nothing is shown."""
     steps = 2
-    model = make_model(case, resample_below=0.0)  # so that weights matter
+    model = resampling_below(make_model(case), 0.0)  # so that weights matter
     batch = copies(make_batch(model, entries_of(case, lengths=(9,))), 400)
     parts = [name for name in batch if name.startswith("future_") or name == "known_future"]
     batch |= {name: batch[name][:, :steps] for name in parts}
@@ -632,12 +633,12 @@ def test_the_form_of_the_paper_differs_from_the_second_step_on():
     assert torch.equal(different[1:], observed[1:])
 
 
-@pytest.mark.parametrize(("resample_below", "same"), [(0.0, True), (2.0, False)])
-def test_the_gradient_of_resampling(resample_below, same):
+@pytest.mark.parametrize(("threshold", "same"), [(0.0, True), (2.0, False)])
+def test_the_gradient_of_resampling(threshold, same):
     """The names change the gradient, not the value; without resampling there is nothing to change."""
     losses, gradients = [], []
     for name in ("fivo", "stop-gradient"):
-        model = make_model("rsgls", resampling_gradient=name, resample_below=resample_below)
+        model = resampling_below(make_model("rsgls", resampling_gradient=name), threshold)
         loss = seeded(model.loss, make_batch(model, entries_of("rsgls"))).sum()
         loss.backward()
         losses.append(loss.detach())
@@ -858,7 +859,6 @@ def test_an_outlier_of_a_million_scales(case, dtype):
         ("kvae-image", {"scaling": "series"}, "expected scaling 'none' for frames, got 'series'"),
         ("kvae-image", {"reconstruction_weight": 0.0}, "reconstruction_weight to be above 0, got 0.0"),
         ("arsgls", {"reconstruction_weight": -1.0}, "reconstruction_weight to be above 0, got -1.0"),
-        ("sgls", {"resample_below": -0.5}, "resample_below to be at least 0, got -0.5"),
         ("rsgls-issm", {"linear_epochs": -1}, "linear_epochs to be at least 0, got -1"),
         (
             "arsgls",

@@ -10,19 +10,29 @@ emitted as the level *after* the step: the same forecasts, with noises of level 
 """
 
 import dataclasses
+import functools
 import itertools
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from tsforecast.core.components import Clock, Component, Trend
-from tsforecast.core.gaussian import register_record
+from tsforecast.core.components import Clock, Component, Harmonics, Level, Season, Trend
+from tsforecast.core.gaussian import Gaussian, register_record
 from tsforecast.core.innovation import ISSMEmission, ISSMTransition
+from tsforecast.core.kernels import innovation
+from tsforecast.core.kernels.calls import serves
 from tsforecast.core.linalg import broadcast_shapes
-from tsforecast.core.series.blocks import Blocks
+from tsforecast.core.series.blocks import Blocks, check_terms, flatten_batch
 from tsforecast.core.system import AbstractLinearSystem
 from tsforecast.core.torch_internals import is_transformed
+
+_KINDS = {
+    Level: innovation.LEVEL,
+    Trend: innovation.TREND,
+    Season: innovation.SEASON,
+    Harmonics: innovation.HARMONICS,
+}
 
 
 @register_record
@@ -99,6 +109,46 @@ class ISSM(AbstractLinearSystem):
         positions, coefficients = _entries(emitted, source)
         return transition, ISSMEmission(positions, pick(self.offset), pick(self.emission_noise), first, coefficients)
 
+    def whole(self, prior: Gaussian, values: Tensor, observed: Tensor | None) -> tuple[Gaussian, Tensor, Tensor] | None:
+        """Return what `innovations` says, step by step in the compiled program; None where this serves no such series.
+
+        Series that share a covariance are left to blocks: it is computed once.
+        """
+        steps, active = len(values), self.active
+        parameters = self.state_noise, self.emission_noise, self.damping, prior.mean, prior.cov
+        tensors = values, observed, active, self.index, self.offset, *parameters
+        batch = broadcast_shapes(
+            *(prior.batch_shape, values.shape[1:-1], self.index.shape[1:-1], self.offset.shape[1:]),
+            *(self.state_noise.shape[1:-1], self.emission_noise.shape[1:], self.damping.shape[:-1]),
+            *(x.shape[1 : x.ndim - event] for x, event in ((observed, 1), (active, 0)) if x is not None),
+        )
+        count, sizes = batch.numel(), (self.num_states,)
+        if not serves(count, sizes, *tensors, largest=innovation.LARGEST, fewest=1):
+            return None
+        flat = lambda x, event: flatten_batch(x[:steps], batch, event, 1)  # noqa: E731
+        begun = None if active is None else flat(active, 0)
+        seen = None if observed is None else flat(observed[..., 0], 0)
+        noise, variance, index = flat(self.state_noise, 1), flat(self.emission_noise, 0), flat(self.index, 1)
+        damping, mean, cov = (
+            flat(x.unsqueeze(0), event) for x, event in ((self.damping, 1), (prior.mean, 1), (prior.cov, 2))
+        )
+        own = cov, noise, variance, damping, index, *(x for x in (begun, seen) if x is not None)
+        if count > 1 and all(x.shape[1] == 1 for x in own):
+            return None
+        structure = innovation.Structure(_table(self.components), seen, begun, index, self._basis(index, noise))
+        residual = (flat(values[..., 0], 0) - flat(self.offset, 0)).expand(steps, count)
+        scale, square, mean, cov = innovation.filter_series(structure, residual, noise, variance, damping, mean, cov)
+        failures = torch.zeros((), dtype=torch.int32, device=scale.device).expand(steps, count)
+        check_terms(failures, (scale - square)[..., None, None], 1, 1, 0)
+        belief = Gaussian(mean.reshape(*batch, -1), cov.reshape(*batch, *cov.shape[1:]))
+        return belief, scale.reshape(steps, *batch), square.reshape(steps, *batch)
+
+    def _basis(self, index: Tensor, like: Tensor) -> Tensor:
+        """Return the coefficients of all harmonics at every step, side by side."""
+        seasons = [c for c in self.components if c.is_seasonal]
+        waves = [c.basis(index[..., i], like) for i, c in enumerate(seasons) if isinstance(c, Harmonics)]
+        return torch.cat(waves, -1) if waves else like.new_zeros(1, 1, 0)
+
     def block_shape(self, num_steps: int, num_series: int = 1) -> tuple[int, int]:
         """Twelve to twenty-four steps are about equally fast; blocks are made some megabytes at a time."""
         length = min(num_steps, 12)
@@ -172,6 +222,18 @@ class ISSM(AbstractLinearSystem):
         if is_transformed(index) or is_transformed(values):  # `vmap` refuses to write into what it has not mapped
             return rows.scatter(-1, index, values)
         return rows.scatter_(-1, index, values)
+
+
+@functools.cache
+def _table(components: tuple[Component, ...]) -> Tensor:
+    """Return what `innovation.Structure` says of components."""
+    rows, first, source, season, damped, column = [], 0, 0, 0, 0, 0
+    for c in components:
+        kind = next(kind for name, kind in _KINDS.items() if isinstance(c, name))
+        rows.append([kind, first, c.size, source, season, damped if c.is_damped else -1, column])
+        first, source, season = first + c.size, source + len(c.noises), season + c.is_seasonal
+        damped, column = damped + c.is_damped, column + (c.size if isinstance(c, Harmonics) else 0)
+    return torch.tensor(rows, device="cpu")
 
 
 def _entries(parts: list[tuple[Tensor, Tensor | None]], like: Tensor) -> tuple[Tensor, Tensor | None]:

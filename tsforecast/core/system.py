@@ -101,11 +101,19 @@ class AbstractLinearSystem(abc.ABC):
         belief, (terms, scales) = self._through(prior, values, observed, True)
         return belief, scales, (2 * (scales - terms)).clamp_min(0.0)
 
+    def whole(self, prior: Gaussian, values: Tensor, observed: Tensor | None) -> tuple[Gaussian, Tensor, Tensor] | None:
+        """Return what `innovations` says, by one operation; None where blocks of steps are taken."""
+        return None
+
     def _through(
         self, prior: Gaussian, values: Tensor, observed: Tensor | None, in_parts: bool
     ) -> tuple[Gaussian, list[Tensor]]:
         """Return the belief after a series and what `condition_on_blocks` says of every step."""
         num_steps = values.shape[0]
+        found = self.whole(prior, values, observed) if num_steps else None
+        if found is not None:
+            belief, scale, square = found
+            return belief, [scale - 0.5 * square, *([scale] if in_parts else [])]
         batch = broadcast_shapes(prior.batch_shape, values.shape[1:-1])
         apart = observed is not None or prior.cov.shape[:-2].numel() > 1
         length, at_once = self.block_shape(num_steps, batch.numel() if apart else 1)

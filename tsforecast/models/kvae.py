@@ -73,7 +73,8 @@ def _inference(
     units = Units(dynamics.bases.data, scaling, DECODERS[auxiliary.likelihood].support)
     check_auxiliary(auxiliary, units, training, particles.particle_length)
     advice = "" if dynamics.mixture.stable else ADVICE
-    return ParticleInference(dynamics, units, particles, training.objective, training.gradient_length, bound, advice)
+    chosen = training.objective, training.gradient_length, bound, advice
+    return ParticleInference(dynamics, units, particles, *chosen, threshold=0.0)  # samples of q are not resampled
 
 
 class KVAERBForecaster(AbstractForecaster[ParticleInference]):
@@ -141,7 +142,7 @@ class KVAERBForecaster(AbstractForecaster[ParticleInference]):
             series_scales=series_scales,
             reconstruction_weight=training.reconstruction_weight,
         )
-        particles = Particles(num_particles, resample_below=0.0, particle_length=particle_length)
+        particles = Particles(num_particles, particle_length=particle_length)
         inference = _inference(dynamics, scaling, particles, training, exact_bound)
         begin = None if image_shape is None else begin_at_components
         super().__init__(
@@ -217,7 +218,7 @@ class KVAEMCForecaster(AbstractForecaster[ParticleInference]):
             series_scales=series_scales,
             reconstruction_weight=training.reconstruction_weight,
         )
-        particles = Particles(num_particles, resample_below=0.0, particle_length=particle_length)
+        particles = Particles(num_particles, particle_length=particle_length)
         inference = _inference(dynamics, scaling, particles, training, sampled_bound)
         begin = None if image_shape is None else begin_at_components
         super().__init__(

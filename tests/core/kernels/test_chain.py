@@ -39,6 +39,8 @@ def test_dense_systems(steps, states, targets, missing, by_torch, monkeypatch):
     ],
 )
 def test_innovation_models(components, cycles, begins, by_torch, monkeypatch):
+    """Their blocks, which many states and mapped parameters go through."""
+    monkeypatch.setattr(ISSM, "whole", lambda *_: None)
     rng = generator(1)
     steps, series = torch.arange(STEPS)[:, None], torch.arange(SERIES)
     index = torch.stack([(steps + series) % cycle for cycle in cycles], -1)

@@ -22,7 +22,7 @@ def same(function, inputs, by_torch, monkeypatch):
         return calls_call(name, *args)
 
     calls_call = calls.call
-    for module in ("steps", "chain", "structural"):
+    for module in ("steps", "chain", "structural", "innovation"):
         monkeypatch.setattr(f"tsforecast.core.kernels.{module}.call", noted)
 
     def results():

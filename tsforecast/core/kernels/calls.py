@@ -15,18 +15,26 @@ LARGEST = 64
 # Filters from which on a call pays, and filters for each thread.
 FEWEST = 8
 _FILTERS_PER_THREAD = 32
+# What is said where the adjoint of a whole series is to be differentiated.
+ONCE = (
+    "The whole-series likelihood is once differentiable. For second derivatives, sum the log-likelihoods of "
+    "tsforecast.core.kalman.filter, which is ordinary autograd."
+)
 _NAMES = {torch.float32: "float32", torch.float64: "float64"}
 
 
-def serves(count: int, sizes: tuple[int, ...], *tensors: Tensor | None, largest: int = LARGEST) -> bool:
+def serves(
+    count: int, sizes: tuple[int, ...], *tensors: Tensor | None, largest: int = LARGEST, fewest: int = FEWEST
+) -> bool:
     """Whether so many filters of these sizes go through the program: tensors of one type on the CPU, all plain."""
-    if count < FEWEST or max(sizes) > largest or min(sizes) == 0 or loaded() is None:
+    if count < fewest or max(sizes) > largest or min(sizes) == 0 or loaded() is None:
         return False
     dtype = tensors[0].dtype if tensors[0] is not None else None
     if dtype not in _NAMES:
         return False
     return all(
-        x is None or (x.device.type == "cpu" and (x.dtype is dtype or x.dtype is torch.bool) and not is_transformed(x))
+        x is None
+        or (x.device.type == "cpu" and (x.dtype is dtype or not x.is_floating_point()) and not is_transformed(x))
         for x in tensors
     )
 

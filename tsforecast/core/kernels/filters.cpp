@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "chain.h"
+#include "innovation.h"
 #include "structural.h"
 
 #define BOTH(name) \
@@ -19,3 +20,5 @@ BOTH(chain_forward)
 BOTH(chain_backward)
 BOTH(structural_forward)
 BOTH(structural_backward)
+BOTH(innovation_forward)
+BOTH(innovation_backward)

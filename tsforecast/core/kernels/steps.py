@@ -156,7 +156,7 @@ class _Condition(torch.autograd.Function):
         out, state, count = residual.shape[-1], mean.shape[-1], batch.numel()
         new = mean.new_empty
         given = new(*batch, state), new(*batch, state, state), new(batch)
-        failed = torch.empty(batch, dtype=torch.int32)
+        failed = torch.empty(batch, dtype=torch.int32, device=mean.device)
         call("condition_forward", count, (out, state), mean, cov, residual, cross, among, seen, *given, failed)
         if ctx is not None:
             ctx.mark_non_differentiable(failed)
@@ -194,7 +194,7 @@ class _Propose(torch.autograd.Function):
         out, state, count = expected.shape[-1], mean.shape[-1], batch.numel()
         new = mean.new_empty
         found = new(*batch, out), new(batch), new(*batch, state), new(*batch, state, state)
-        failed = torch.empty(batch, dtype=torch.int32)
+        failed = torch.empty(batch, dtype=torch.int32, device=mean.device)
         call("propose_forward", count, (out, state), *inputs, *found, failed)
         if ctx is not None:
             ctx.mark_non_differentiable(failed)

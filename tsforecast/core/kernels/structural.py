@@ -74,7 +74,7 @@ class _Step(torch.autograd.Function):
         assert mean is not None
         new = mean.new_empty
         found = new(*batch, sizes[0]), new(*batch, sizes[0], sizes[0]), new(batch), new(batch)
-        failed = torch.empty(batch, dtype=torch.int32)
+        failed = torch.empty(batch, dtype=torch.int32, device=mean.device)
         call("structural_forward", batch.numel(), sizes, *inputs[:5], pairs, *inputs[5:], *found, failed)
         if ctx is not None:
             ctx.mark_non_differentiable(failed)
@@ -111,5 +111,5 @@ def _inputs(
     rest = 0 if matrix is None else matrix.shape[-1]
     if inputs[3] is None:
         inputs[3] = mean.new_empty(1)  # of which nothing is read
-    pairs = torch.tensor(slopes, dtype=torch.int64) if slopes else None
+    pairs = torch.tensor(slopes, dtype=torch.int64, device="cpu") if slopes else None
     return inputs, (mean.shape[-1], rest, len(slopes)), pairs

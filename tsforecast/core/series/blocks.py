@@ -79,13 +79,13 @@ def condition_on_blocks(
         *(x.shape[1 : x.ndim - event(name)] for name, x in parts.items() if x is not None),
         *([] if observed is None else [observed.shape[1:-1]]),
     )
-    offset = _flatten(parts.pop("offset"), batch, 1, 1)
-    flat = {name: None if x is None else _flatten(x, batch, event(name), 1) for name, x in parts.items()}
+    offset = flatten_batch(parts.pop("offset"), batch, 1, 1)
+    flat = {name: None if x is None else flatten_batch(x, batch, event(name), 1) for name, x in parts.items()}
     size = batch.numel()
     num_steps, num_targets = values.shape[0], values.shape[-1]
     length = blocks.matrix.shape[-2] // num_targets
     count = num_steps // length
-    cov = _flatten(prior.cov, batch, 2, 0)
+    cov = flatten_batch(prior.cov, batch, 2, 0)
     mean = prior.mean.expand(*batch, prior.mean.shape[-1]).reshape(size, -1)
     rows = _in_blocks(values, batch, length) - offset
     mask = None if observed is None else _in_blocks(observed, batch, length).unsqueeze(-1)
@@ -107,7 +107,7 @@ def condition_on_blocks(
     moments = keep and _may_be_learnt(flat["matrix"], flat["transition"])
     parameters = *(flat[name] for name in ("matrix", "noise", "cross", "transition")), drift, flat["state_noise"]
     terms, mean, cov, info, *_ = Chain.apply(keep, moments, rows, mask, mean, cov, *parameters)  # pyright: ignore
-    _check(info, terms, length, num_targets, first_step)
+    check_terms(info, terms, length, num_targets, first_step)
     if in_parts:
         mean = mean[..., :columns]
     if shared:
@@ -138,7 +138,7 @@ def _in_blocks(x: Tensor, batch: torch.Size, length: int) -> Tensor:
     return x.transpose(1, 2).reshape(count, size, length * num_targets)
 
 
-def _flatten(x: Tensor, batch: torch.Size, event_ndim: int, lead: int) -> Tensor:
+def flatten_batch(x: Tensor, batch: torch.Size, event_ndim: int, lead: int) -> Tensor:
     """(lead..., *batch, event...) with its batch as one dimension: of size 1 where the parameter is shared."""
     given, event = x.shape[lead : x.ndim - event_ndim], x.shape[x.ndim - event_ndim :]
     if given.numel() == 1:
@@ -148,7 +148,7 @@ def _flatten(x: Tensor, batch: torch.Size, event_ndim: int, lead: int) -> Tensor
     return x.expand(*x.shape[:lead], *batch, *event).reshape(*x.shape[:lead], batch.numel(), *event)
 
 
-def _check(info: Tensor, terms: Tensor, length: int, num_targets: int, first_step: int) -> None:
+def check_terms(info: Tensor, terms: Tensor, length: int, num_targets: int, first_step: int) -> None:
     """Names step and series of the first failure; `info` (block, group) is the row at which a factorisation broke."""
     if is_transformed(info):
         return

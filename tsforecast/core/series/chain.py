@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from tsforecast.core.kernels import chain as compiled
+from tsforecast.core.kernels.calls import ONCE
 from tsforecast.core.series import elementwise
 from tsforecast.core.series.chain_adjoint import chain_cotangents
 from tsforecast.core.series.chain_steps import filter_chain
@@ -82,10 +83,7 @@ class _ChainBackward(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *_: Any) -> Any:
-        raise RuntimeError(
-            "The whole-series likelihood is once differentiable. For second derivatives, sum the log-likelihoods of "
-            "tsforecast.core.kalman.filter, which is ordinary autograd."
-        )
+        raise RuntimeError(ONCE)
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple, *args: Any) -> tuple:  # pyright: ignore[reportIncompatibleMethodOverride]

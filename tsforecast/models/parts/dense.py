@@ -151,6 +151,7 @@ class DenseBases:
 
 
 DenseStep = tuple[DiagonalLinearGaussian, DiagonalLinearGaussian]
+_COMPONENTS_LEARNING_RATE = 0.1  # that of `issm`
 
 
 def dense_groups(
@@ -173,7 +174,7 @@ def dense_groups(
         linear_epochs=training.linear_epochs,
         linear_share=training.linear_share,
         components=("issm.",),
-        components_learning_rate=training.components_learning_rate,
+        components_learning_rate=_COMPONENTS_LEARNING_RATE,
     )
 
 

@@ -72,6 +72,8 @@ class ParticleInference(AbstractRegimeInference[AbstractSwitchingDynamics]):
         likelihood: The loss for the objective "likelihood"; None for the Monte Carlo objective.
         advice: What a user may do where filtering fails.
         linear_objective: That of the linear model inside while it is trained alone: "crps" or "likelihood".
+        threshold: A series is resampled where its effective sample size is below this share of its particles, as in the
+            papers. With 0 it never is, which is importance weighting of whole paths (IWAE).
     """
 
     dynamics: AbstractSwitchingDynamics
@@ -82,6 +84,7 @@ class ParticleInference(AbstractRegimeInference[AbstractSwitchingDynamics]):
     likelihood: Callable[["ParticleInference", Batch], Float[Tensor, " series"]] | None = None
     advice: str = ""
     linear_objective: str = "crps"
+    threshold: float = 0.5
 
     @property
     def has_marginals(self) -> bool:
@@ -139,7 +142,7 @@ class ParticleInference(AbstractRegimeInference[AbstractSwitchingDynamics]):
             if start is None:
                 start = system.begin(num_particles or self.particles.num_particles, prior or own)
             values, observed = scaled(time_slice, location, scale)
-            chosen = {"threshold": self.particles.resample_below, "gradient": self.particles.resampling_gradient}
+            chosen = {"threshold": self.threshold, "gradient": self.particles.resampling_gradient}
             options = {**chosen, **options}
             if cut:
                 parts = (values[:cut], None if observed is None else observed[:cut])

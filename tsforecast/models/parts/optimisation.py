@@ -145,7 +145,6 @@ class DenseTraining:
         learning_rate: Learning rate of scales and prior. It falls to a hundredth over the training.
         network_learning_rate: Learning rate of networks.
         matrix_learning_rate: Learning rate of base matrices; None for `learning_rate`.
-        components_learning_rate: Learning rate of the components beside the dense part, in models that have them.
         gradient_length: With the objective "crps", steps at the end of a window's past through which gradients go back;
             0 for all. This truncated backpropagation through time is faster, takes less memory, and is blind to what
             takes longer.
@@ -164,7 +163,6 @@ class DenseTraining:
     learning_rate: float = 5e-3
     network_learning_rate: float = 5e-3
     matrix_learning_rate: float | None = None
-    components_learning_rate: float = 0.1
     gradient_length: int = 0
     linear_epochs: int = 0
     linear_share: float = 0.3
@@ -183,7 +181,6 @@ class AuxiliaryTraining:
         learning_rate: Learning rate of scales and prior. It falls to a hundredth over the training.
         network_learning_rate: Learning rate of networks.
         matrix_learning_rate: Learning rate of base matrices; None for `learning_rate`.
-        components_learning_rate: Learning rate of the components beside the dense part, in models that have them.
         reconstruction_weight: Weight of log p(y_t | z_t). Frames have so many pixels that at 1 the dynamics hardly
             count, and the model only learns to draw.
         gradient_length: With the objective "crps", steps at the end of a window's past through which gradients go back;
@@ -203,7 +200,6 @@ class AuxiliaryTraining:
     learning_rate: float = 5e-3
     network_learning_rate: float = 5e-3
     matrix_learning_rate: float | None = None
-    components_learning_rate: float = 0.1
     reconstruction_weight: float = 1.0
     gradient_length: int = 0
     linear_epochs: int = 0

@@ -23,8 +23,6 @@ class Particles:
         num_particles: Number of particles of a series.
         forecast_particles: Number when a series is filtered to be forecast; 0 for as many as in training. This costs
             less than training, and more particles make it more precise.
-        resample_below: A series is resampled where its effective sample size is below this share of its particles. With
-            0 it never is, which is importance weighting of whole paths (IWAE).
         resampling_gradient: "fivo" drops the gradient of the ancestors, as the paper does; "stop-gradient" keeps it.
         particle_length: Steps at the end of a history that are filtered with particles; 0 for all. The linear model
             inside filters those before.
@@ -35,15 +33,13 @@ class Particles:
 
     num_particles: int = 10
     forecast_particles: int = 0
-    resample_below: float = 0.5
     resampling_gradient: str = "fivo"
     particle_length: int = 0
 
     def __post_init__(self) -> None:
         one_of(GRADIENTS, resampling_gradient=self.resampling_gradient)
         at_least(1, num_particles=self.num_particles)
-        at_least(0, forecast_particles=self.forecast_particles, resample_below=self.resample_below)
-        at_least(0, particle_length=self.particle_length)
+        at_least(0, forecast_particles=self.forecast_particles, particle_length=self.particle_length)
 
 
 class AbstractSwitchingDynamics(AbstractDynamics):

@@ -1,0 +1,94 @@
+"""Whole series by the compiled program beside the blocks of `core.series`, in float64."""
+
+import pytest
+import torch
+
+from tests.core.kernels.test_steps import same, symmetric
+from tests.core.test_structural import CASES, STEPS, SUMS, problem, random_issm, rebuild
+from tests.oracles import generator, random_gaussian
+from tsforecast.core import Gaussian, Level, NotPositiveDefiniteError, Season, Trend, map_tensors
+from tsforecast.core.kernels import innovation
+from tsforecast.core.structural import ISSM
+
+pytestmark = pytest.mark.usefixtures("program")
+BOTH = {"innovation_forward", "innovation_backward"}
+# Every sum once, in turn with parameters of series, of steps, and of series that have not begun; states that fill one
+# row of vectors, two, and more.
+WIDE = (Trend(damped=True), Season(24), Level(damped=True), Season(7))
+PROBLEMS = [(s, CASES[1 + i % 3], i % 2 == 0, i % 4 < 2) for i, s in enumerate([*SUMS, WIDE, (*WIDE, Season(40))])]
+
+
+@pytest.mark.parametrize(("components", "case", "missing", "in_parts"), PROBLEMS)
+def test_values_and_gradients(components, case, missing, in_parts, by_torch, monkeypatch):
+    system, prior, values, observed = problem(components, case)
+
+    def filtered(*leaves):
+        model, start, y = rebuild(system, leaves)
+        form = ISSM.innovations if in_parts else ISSM.posterior
+        belief, *terms = form(model, start, y, observed if missing else None)
+        return belief.mean + 0 * leaves[2].sum(), symmetric(belief.cov), *terms
+
+    parameters = system.state_noise, system.emission_noise, system.damping, system.offset
+    assert same(filtered, (*parameters, prior.mean, prior.cov, values), by_torch, monkeypatch) >= BOTH
+
+
+def test_one_series_a_prior_of_particles_and_shared_parameters(by_torch):
+    """Batches that broadcast, with a mask; and one series without any."""
+    system, _, values, observed = problem(WIDE, CASES[0])
+    for prior, mask in (
+        (random_gaussian((2, 3), 34, generator(1)), observed),
+        (random_gaussian((), 34, generator(1)), None),
+    ):
+        y = values if mask is not None else values[:, 0]
+        found, expected = system.posterior(prior, y, mask), by_torch(system.posterior, prior, y, mask)
+        torch.testing.assert_close(found[1], expected[1].expand(found[1].shape), rtol=1e-10, atol=1e-10)
+        torch.testing.assert_close(found[0].cov, expected[0].cov, rtol=1e-10, atol=1e-10)
+
+
+def test_what_the_program_does_not_serve(monkeypatch):
+    """A covariance that all series share, mapped parameters, many states, several types."""
+    monkeypatch.setattr(innovation, "call", lambda *_: pytest.fail("the program was asked"))
+    system, prior, values, _ = problem((Level(), Season(3)), CASES[0])
+    system.posterior(prior, values)
+    torch.func.vmap(lambda y: system.log_likelihood(prior, y.unsqueeze(-1)))(values[..., 0].T)
+    many, wide, y, _ = problem((Level(), Season(innovation.LARGEST)), CASES[1])
+    many.posterior(wide, y)
+    assert system.whole(prior, values.float(), None) is None
+
+
+def test_a_variance_that_is_not_positive_is_named_with_its_step():
+    system, prior, values, observed = problem((Level(), Season(3)), CASES[2])
+    system.state_noise[17, 1] = float("nan")
+    system.emission_noise[20, 0] = -50.0
+    for leaf in (False, True):
+        prior.mean.requires_grad_(leaf)
+        with pytest.raises(NotPositiveDefiniteError, match=r"at step 17, series 1 \(2 series failed\)"):
+            system.posterior(prior, values, observed)
+
+
+def test_a_position_beyond_its_cycle_is_refused():
+    system = random_issm((Level(), Season(3)), CASES[1], 2, generator(0))
+    for position in (3, -1):
+        system.index[5, 1, 0] = position
+        with pytest.raises(IndexError, match="a position in its cycle"):
+            system.posterior(random_gaussian((2,), 4, generator(1)), torch.zeros(STEPS, 2, 1).double())
+
+
+def test_second_derivatives_are_refused():
+    system, prior, values, _ = problem((Level(),), CASES[1])
+    y = values.clone().requires_grad_()
+    gradient = torch.autograd.grad(system.log_likelihood(prior, y).sum(), y, create_graph=True)[0]
+    with pytest.raises(RuntimeError, match="once differentiable"):
+        torch.autograd.grad(gradient.sum(), y)
+
+
+def test_filtering_on_equals_filtering_at_once_bit_for_bit():
+    """Wherever the series is cut."""
+    system, prior, values, observed = problem(WIDE, CASES[1])
+    before, terms = system.posterior(prior, values[:7], observed[:7])
+    later = map_tensors(lambda x: x[7:] if x.shape[0] == STEPS else x, system)
+    belief, more = later.posterior(before, values[7:], observed[7:])
+    end, whole = system.posterior(prior, values, observed)
+    assert torch.equal(torch.cat([terms, more]), whole)
+    assert torch.equal(belief.cov, end.cov)
+    assert isinstance(belief, Gaussian)
