@@ -1,7 +1,7 @@
 """Models in continuous time beside a regular grid with missing values, a Gaussian process, and GRU-D.
 
     python runs/irregular.py --data FOLDER          # ten minutes on one core; FOLDER has solar/ and nab/
-    python runs/irregular.py --data FOLDER --only regimes exchange --methods continuous switching --seeds 0 1 2
+    python runs/irregular.py --data FOLDER --only exchange regimes --methods continuous rsgls-issm sgls --seeds 0 1 2
     python runs/irregular.py --draw                 # results/irregular.png, docs/images/irregular.png
 
 Data: power of four photovoltaic sites, whose times are irregular by themselves; three series of the Numenta benchmark,
@@ -50,7 +50,7 @@ EXAMPLES = {"pendulum-0.3-continuous": "angle of a pendulum"}
 MOST_ASKED = 150  # values between observations that are asked for, of a series
 ENDING = 0.05  # share of the time of a series that is extrapolated
 MINUTE = 60 * 10**9
-METHODS = ("continuous", "gp", "gru-d", "grid", "switching")
+METHODS = ("continuous", "gp", "gru-d", "grid", "rsgls-issm", "sgls")
 QUESTIONS = ("interpolation", "extrapolation")
 FIELDS = (
     "data", "rate", "method", "question", "crps", "mse", "coverage_80", "coverage_95", "values", "observations",
@@ -194,7 +194,8 @@ Answers = dict[str, dict[str, NDArray[np.float64]]]  # by question and item, qua
 
 def continuous(found: Problem, seed: int, model: str = "issm") -> Answers:
     """The model in continuous time."""
-    own: dict[str, Any] = {"components": "oscillation+damped_level"} if found.model == "oscillation" else {}
+    has_cycle = found.model == "oscillation" and model != "sgls"
+    own: dict[str, Any] = {"components": "oscillation+damped_level"} if has_cycle else {}
     task = IrregularTask("data", median_gap(found.entries), 1, 0, found.entries)
     trainer = {"enable_progress_bar": False}
     predictor = IrregularEstimator(model, _horizon(found), seed=seed, trainer_kwargs=trainer, **own).train(task)
@@ -205,9 +206,14 @@ def continuous(found: Problem, seed: int, model: str = "issm") -> Answers:
     return answers
 
 
-def switching(found: Problem, seed: int) -> Answers:
+def rsgls_issm(found: Problem, seed: int) -> Answers:
     """The same with a switch that sets its noises."""
     return continuous(found, seed, "rsgls-issm")
+
+
+def sgls(found: Problem, seed: int) -> Answers:
+    """Dense systems between which a Markov chain jumps."""
+    return continuous(found, seed, "sgls")
 
 
 def _horizon(found: Problem) -> int:
@@ -284,7 +290,7 @@ def gru_d(found: Problem, seed: int) -> Answers:
 
 
 ANSWER: dict[str, Callable[[Problem, int], Answers]] = dict(
-    zip(METHODS, (continuous, gp, gru_d, grid, switching), strict=True)
+    zip(METHODS, (continuous, gp, gru_d, grid, rsgls_issm, sgls), strict=True)
 )
 
 
@@ -329,7 +335,7 @@ def run(name: str, rate: float, method: str, seed: int, folder: pathlib.Path, ou
                 "data": name, "rate": rate, "method": method, "question": question, **scores(found, answers, question),
                 "observations": sum(len(entry["times"]) for entry in found.entries), "seconds": round(seconds, 1),
                 "threads": torch.get_num_threads(), "seed": seed, "commit": runs.commit(),
-                "command": "python runs/irregular.py",
+                "command": f"python runs/irregular.py --data FOLDER --only {name} --methods {method} --seeds {seed}",
             }
         )  # fmt: skip
     if seed == 0:
