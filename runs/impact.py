@@ -1,10 +1,11 @@
 """Placebo interventions on real series, a line for each set: results/impact.csv.
 
-    python runs/impact.py            # a quarter of an hour on one core
+    python runs/impact.py            # five minutes on one core
 
 Nothing happened at dates that are drawn at random, so that 95 % intervals of what would have been without an
 intervention must cover what was in 95 of 100 cases. Every date has series of its own, drawn anew. Series of one date
-share what happened in the world: standard errors are those of the means of dates.
+share what happened in the world: standard errors are those of the means of dates. Calibration knows the time before a
+date alone.
 """
 
 import argparse
@@ -27,10 +28,10 @@ from tsforecast.cli.runs import commit
 SETS = {"eia-2020": (672, 24, 6), "electricity": (504, 24, 8), "wiki": (200, 14, 40)}
 MEASURES = ("pointwise", "average", "cumulative")
 COLUMNS = [
-    "set", "transformation", "before", "horizon", "dates", "series", "seed",
+    "set", "transformation", "calibrated", "before", "horizon", "dates", "series", "seed",
     *[name + end for name in MEASURES for end in ("", "_se")], "cpu_s", "commit", "command",
 ]  # fmt: skip
-Job = tuple[str, int, int]  # set, dates, seed
+Job = tuple[str, bool, int, int]  # set, whether calibrated, dates, seed
 
 
 def main() -> None:
@@ -43,20 +44,23 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     jobs = [
-        (name, options.dates, options.seed)
+        (name, calibrated, options.dates, options.seed)
+        for calibrated in (False, True)
         for name in options.sets
-        if not has_row(options.output, {"set": name, "dates": options.dates, "seed": options.seed})
+        if not has_row(
+            options.output, {"set": name, "calibrated": calibrated, "dates": options.dates, "seed": options.seed}
+        )
     ]
     fill(options.output, COLUMNS, jobs, run, lambda table: table.read_text())
 
 
 def run(job: Job) -> list[dict[str, Any]]:
     """Estimates effects that are none."""
-    name, dates, seed = job
+    name, calibrated, dates, seed = job
     before, horizon, series = SETS[name]
     task, rng = load_task(name), np.random.default_rng(seed)
     began, covered = time.process_time(), []
-    options = Options(transformation="log1p", num_samples=500, seed=seed)
+    options = Options(transformation="log1p", calibrated=calibrated, num_samples=500, seed=seed)
     for _ in range(dates):
         first = int(rng.integers(0, len(task.entries[0]["target"]) - before - horizon + 1))
         chosen = rng.choice(len(task.entries), series, replace=False)
@@ -81,6 +85,7 @@ def run(job: Job) -> list[dict[str, Any]]:
         {
             "set": name,
             "transformation": "log1p",
+            "calibrated": calibrated,
             "before": before,
             "horizon": horizon,
             "dates": dates,

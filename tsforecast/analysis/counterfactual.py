@@ -13,12 +13,14 @@ models") where `level_sd` is given, and weak where it is not.
 import dataclasses
 import itertools
 import math
+from collections.abc import Iterator, Sequence
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from tsforecast.analysis.controls import Draws, RegressionPrior, Whitened, draw
+from tsforecast.analysis.placebos import Placebos, Window, calibrated
 from tsforecast.core import Gaussian, LinearGaussian, LinearSystem
 from tsforecast.core.components import Component, Level
 from tsforecast.core.composed import ComposedSystem, compose
@@ -35,6 +37,7 @@ _TELLING = 40.0
 # Steps of a damped level, its dampings, and steps of the level in units of its; steps of seasons.
 _WANDERING = ((0.3, 3.0, 30.0, 300.0), (0.6, 0.9, 0.98), (1e-5, 1e-3, 1e-1))
 _SEASONS = (1e-9, 1e-3, 1e-1, 1.0)
+_PLACEBO_PATHS = 100  # of a window, whose mean and deviations they tell
 _CELLS = 50_000_000  # numbers of paths at a time
 
 
@@ -143,7 +146,12 @@ class Past:
 
 
 def paths(
-    model: StructuralModel, past: Past, horizon: int, num_samples: int, generator: torch.Generator | None = None
+    model: StructuralModel,
+    past: Past,
+    horizon: int,
+    num_samples: int,
+    generator: torch.Generator | None = None,
+    placebos: Placebos | None = None,
 ) -> Float[Tensor, "series sample horizon"]:
     """Return joint paths of the steps behind the past, as they would have been.
 
@@ -153,9 +161,10 @@ def paths(
         horizon: Steps behind the past.
         num_samples: Paths of each series.
         generator: Source of random numbers.
+        placebos: Windows of the past whose errors say how wide the paths are; None for what the model says.
     """
     grid = model.grid()
-    steps, (series, states) = len(past.values), (past.values.shape[1], _num_states(model, past))
+    series, states = past.values.shape[1], _num_states(model, past)
     together = max(1, _CELLS // max(len(grid.level) * (1 + past.controls.shape[-1]) * states, num_samples * horizon))
     found = []
     for part in torch.arange(series).split(together):
@@ -166,13 +175,33 @@ def paths(
             observed=past.observed[:, part],
             controls=past.controls[:, part] if wide else past.controls,
         )
-        whitened, ends = _whiten(model, grid, own)
-        static = past.controls[..., :0] if model.moves else own.controls
-        seen = static[:steps] * own.observed.unsqueeze(-1)
-        prior = model.prior(grid, seen, whitened.count)
-        draws = draw(whitened, prior, num_samples, generator)
-        found.append(_simulate(model, grid, own, ends, draws, horizon, generator))
+        chosen = placebos and Placebos(placebos.starts, placebos.used[:, part])
+        found.append(_paths(model, grid, own, horizon, num_samples, generator, chosen))
     return torch.cat(found)
+
+
+def _paths(
+    model: StructuralModel,
+    grid: Grid,
+    past: Past,
+    horizon: int,
+    num_samples: int,
+    generator: torch.Generator | None,
+    placebos: Placebos | None,
+) -> Float[Tensor, "series sample horizon"]:
+    """Return paths of series that fit into memory together."""
+    steps, windows = len(past.values), []
+    static = past.controls[..., :0] if model.moves else past.controls
+    for end, whitened, ends in _whiten(model, grid, past, [*(placebos.starts if placebos else ()), steps]):
+        prior = model.prior(grid, static[:end] * past.observed[:end].unsqueeze(-1), whitened.count)
+        count = num_samples if end == steps else min(num_samples, _PLACEBO_PATHS)
+        draws = draw(whitened, prior, count, generator)
+        ahead = _simulate(model, grid, past, end, ends, draws, horizon, generator)
+        if end == steps:
+            return ahead if placebos is None else calibrated(ahead, windows, placebos.used, generator)
+        came = slice(end, end + horizon)
+        windows.append(Window.of(ahead, past.values[came].T, past.observed[came].T))
+    raise AssertionError("the last end is that of the past")
 
 
 def _num_states(model: StructuralModel, past: Past) -> int:
@@ -222,8 +251,10 @@ def _system(
     return compose(structure, rest)
 
 
-def _whiten(model: StructuralModel, grid: Grid, past: Past) -> tuple[Whitened, Gaussian]:
-    """Return series and controls after the filters of all points, and the beliefs over the last state.
+def _whiten(
+    model: StructuralModel, grid: Grid, past: Past, ends: Sequence[int]
+) -> Iterator[tuple[int, Whitened, Gaussian]]:
+    """Yields, at each of some ends, series and controls after the filters of all points, and beliefs over the state.
 
     The filter is linear: it treats a control as a series, whose missing values are those of the series.
     """
@@ -254,7 +285,8 @@ def _whiten(model: StructuralModel, grid: Grid, past: Past) -> tuple[Whitened, G
         belief = Gaussian(belief.mean + gain * white.unsqueeze(-1), cov)
         gram = torch.addcmul(gram, white.unsqueeze(-1), white.unsqueeze(-2))
         log_det = log_det + torch.where(mask, variance.log(), 0.0)[..., 0]
-    return Whitened(gram, log_det, past.observed.sum(0).to(gram.dtype)), belief
+        if time + 1 in ends:
+            yield time + 1, Whitened(gram, log_det, past.observed[: time + 1].sum(0).to(gram.dtype)), belief
 
 
 def _start(model: StructuralModel, grid: Grid, states: int, past: Past) -> Float[Tensor, "point state"]:
@@ -271,12 +303,13 @@ def _simulate(
     model: StructuralModel,
     grid: Grid,
     past: Past,
+    steps: int,
     ends: Gaussian,
     draws: Draws,
     horizon: int,
     generator: torch.Generator | None,
 ) -> Float[Tensor, "series sample horizon"]:
-    """Return paths from the states behind the past, one for each draw."""
+    """Return paths from the states after some steps, one for each draw."""
     series = torch.arange(len(draws.point)).unsqueeze(-1)
     means = ends.mean[draws.point, series]  # (series, sample, column, state)
     mean = means[..., 0, :] - (draws.coefficients.unsqueeze(-1) * means[..., 1:, :]).sum(-2)
@@ -285,7 +318,6 @@ def _simulate(
     drawn = torch.randn(mean.shape, generator=generator, dtype=mean.dtype)
     state = mean + draws.variance.sqrt().unsqueeze(-1) * (own @ drawn.unsqueeze(-1)).squeeze(-1)
     chosen = Grid(*(getattr(grid, field.name)[draws.point].float() for field in dataclasses.fields(Grid)))
-    steps = len(past.values)
     later = past.controls[steps : steps + horizon]
     system = _system(model, chosen, past.index[steps : steps + horizon], later.float(), draws.variance.float())
     at, emitted, state = system.by_step(), [], state.float()

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from tsforecast.analysis.counterfactual import Past, StructuralModel, paths
+from tsforecast.analysis.placebos import Placebos
 from tsforecast.data.dataframes import columns_of
 from tsforecast.data.frequency import expected_alias_warnings
 from tsforecast.data.roles import Columns
@@ -37,6 +38,8 @@ class Options:
         level_sd: See `StructuralModel`; 0.01 is the prior of the R package CausalImpact.
         model_size: Controls expected to matter; the others come with a coefficient of 0.
         dynamic: Whether the coefficients of controls move.
+        calibrated: Whether errors of placebo interventions say how wide intervals are, see
+            `tsforecast.analysis.placebos`; a past with no place for six keeps those of the model.
         level: Of the intervals.
         num_samples: Joint paths of each series.
         seed: Of the paths.
@@ -50,6 +53,7 @@ class Options:
     level_sd: float | None = None
     model_size: float = 3.0
     dynamic: bool = False
+    calibrated: bool = True
     level: float = 0.95
     num_samples: int = 1000
     seed: int = 0
@@ -73,7 +77,8 @@ class Impact:
             but the first have columns `_lower` and `_upper`.
         summary: A row for each series, intervention and `measure`, "average" over its steps or "cumulative": the same,
             standard deviations `_sd`, and `relative`, the effect in shares of what would have been. `tail` is the
-            posterior probability that the series would have been as far on that side without the intervention.
+            posterior probability that the series would have been as far on that side without the intervention;
+            `windows` counts the placebo interventions by which intervals were calibrated.
         past: The last steps before each intervention, with `actual`, for pictures.
     """
 
@@ -294,14 +299,17 @@ def _estimate(
         torch.from_numpy((controls - middle) / spread),
         index,
     )
-    drawn = paths(model, past, horizon, options.num_samples, generator)
+    placebos = Placebos.of(past.observed, horizon) if options.calibrated else None
+    windows = np.zeros(len(cases), int) if placebos is None else placebos.used.sum(0).numpy()
+    drawn = paths(model, past, horizon, options.num_samples, generator, placebos)
     unit, shift = (torch.from_numpy(x).float()[:, None, None] for x in (scale, centre))
     would = restored(drawn * unit + shift, options.transformation).numpy().astype(np.float64)
     shown = min(before, 3 * horizon + _SHOWN)
     with expected_alias_warnings():
         stamps = pd.period_range(start + (before - shown), periods=shown).to_timestamp()
     last = _labelled(cases, stamps) | {"actual": actual[before - shown : before].T.ravel()}
-    return *_tables(cases, actual[before:].T, would, options.level), pd.DataFrame(last)
+    frame, summary = _tables(cases, actual[before:].T, would, options.level)
+    return frame, summary.assign(windows=np.repeat(windows, 2)), pd.DataFrame(last)
 
 
 def _labelled(cases: Sequence[_Case], stamps: pd.DatetimeIndex) -> dict[str, Any]:

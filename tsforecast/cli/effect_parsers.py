@@ -40,6 +40,7 @@ def impact() -> ArgumentParser:
     command.add_argument("--level_sd", type=float, help="prior of CausalImpact, 0.01; default: any size")
     command.add_argument("--model_size", type=float, default=3.0, help="controls expected to matter")
     command.add_argument("--dynamic", action="store_true", help="coefficients of controls move")
+    command.add_argument("--uncalibrated", action="store_true", help="intervals of the model, not of past errors")
     command.add_argument("--level", type=float, default=0.95, help="of the intervals")
     command.add_argument("--num_samples", type=int, default=1000, help="joint paths of each series")
     command.add_argument("--seed", type=int, default=0, help="of the paths")

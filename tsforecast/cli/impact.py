@@ -36,6 +36,7 @@ def run(argv: Sequence[str]) -> int:
         chosen.level_sd,
         chosen.model_size,
         chosen.dynamic,
+        not chosen.uncalibrated,
         chosen.level,
         chosen.num_samples,
         chosen.seed,
