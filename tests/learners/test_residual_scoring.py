@@ -9,8 +9,16 @@ import torch
 from scipy.optimize import minimize
 from torch import nn
 
-from tsforecast.learners import BernoulliLikelihood, Diagonal, GaussianLikelihood, Independent
+from tsforecast.learners import (
+    BernoulliLikelihood,
+    CategoricalLikelihood,
+    Diagonal,
+    GaussianLikelihood,
+    Independent,
+    variational_fit,
+)
 from tsforecast.learners.evidence import Model, Points
+from tsforecast.learners.gauss_newton import conjugate_gradients
 from tsforecast.learners.layer_chain import as_network
 from tsforecast.learners.residual_scoring import Factors, corrected, factors_of, residuals, scores, without
 from tsforecast.learners.variational_fit import AdamFit, LinearisedFit, Problem
@@ -214,6 +222,35 @@ def test_gauss_newton_steps_do_not_overshoot():
         assert density(mean) >= last
         last = density(mean)
     assert torch.func.grad(density)(mean).abs().max() < 1e-4
+
+
+def test_steps_by_products_are_those_of_the_jacobian(monkeypatch):
+    """Three classes, points that count as they like, and one whose class is missing; in parts of four points."""
+    generator = torch.Generator().manual_seed(2)
+    inputs = torch.randn(11, 2, generator=generator)
+    target = torch.arange(11.0).remainder(3).unsqueeze(-1)
+    observed = (torch.arange(11) != 4).unsqueeze(-1)
+    network = as_network(nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 3)))
+    points = Points.of(inputs, target, observed, 0.5 + torch.rand(11, generator=generator))
+    size = 27
+    prior = Independent(torch.randn(size, generator=generator), 0.2 + torch.rand(size, generator=generator))
+    asked = Problem(Model(network, CategoricalLikelihood(), Diagonal()), prior, prior, points, torch.tensor(True))
+    whole = LinearisedFit(40, 0.0).with_terms(asked)
+    monkeypatch.setattr(variational_fit, "_LARGE", 4 * 3 * size)
+    parts = LinearisedFit(40, 0.0).with_terms(asked)
+    for one, other in ((parts.belief, whole.belief), (LinearisedFit(40, 0.0)(asked), whole.belief)):
+        torch.testing.assert_close(one.mean, other.mean, rtol=1e-6, atol=1e-6)
+        torch.testing.assert_close(one.variance, other.variance, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(parts.gradient, whole.gradient, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(parts.curvature, whole.curvature, rtol=1e-5, atol=1e-6)
+
+
+def test_conjugate_gradients_solve():
+    root = torch.randn(6, 6, generator=torch.Generator().manual_seed(1))
+    matrix, right = root @ root.T + torch.eye(6), torch.arange(6.0)
+    found = conjugate_gradients(lambda x: matrix @ x, right, torch.zeros(6))
+    torch.testing.assert_close(found, torch.linalg.solve(matrix, right), rtol=0.01, atol=0.02)
+    torch.testing.assert_close(conjugate_gradients(lambda x: matrix @ x, 0 * right, 0 * right), 0 * right)
 
 
 def test_adam_comes_to_the_optimum_and_its_terms_are_unbiased():

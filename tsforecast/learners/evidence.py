@@ -38,8 +38,11 @@ class Points:
         return Points(inputs, target if observed is None else torch.where(observed, target, 0.0), observed, counts)
 
     def only(self, place: int) -> "Points":
-        """Return the evidence of one of the points."""
-        part = slice(place, place + 1)
+        """Return one of the points."""
+        return self.part(slice(place, place + 1))
+
+    def part(self, part: slice) -> "Points":
+        """Return some of the points."""
         observed, counts = (None if x is None else x[part] for x in (self.observed, self.counts))
         return Points(self.inputs[part], self.target[part], observed, counts)
 

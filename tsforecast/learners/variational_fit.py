@@ -13,12 +13,15 @@ from tsforecast.core.torch_internals import is_transformed
 from tsforecast.learners.diagonal import Diagonal, Independent
 from tsforecast.learners.evidence import Model, Points
 from tsforecast.learners.evidence_estimators import whitened
+from tsforecast.learners.gauss_newton import step_by_products
 from tsforecast.learners.weight import Unweighted
 
 # Parts of a Gauss-Newton step of which the best is taken; 0 stays where it is.
 _STEPS = (1.0, 0.5, 0.2, 0.05, 0.0)
 # Numbers that are drawn at a time.
 _CHUNK = 1 << 20
+# Numbers of a Jacobian that is held at once.
+_LARGE = 1 << 24
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,7 +76,8 @@ class LinearisedFit(AbstractFit):
 
     For a network that is linear in its weights and a Gaussian likelihood one pass is the exact variational optimum. The
     step goes as far as the posterior density says is best, of full to no length. The search ends where a step gains
-    nothing; a compiled loop, or one of many learners, makes all steps.
+    nothing; a compiled loop, or one of many learners, makes all steps. Where the Jacobian of all points would be large,
+    steps come from products with it, and what points add from some of them at a time.
 
     Attributes:
         passes: Number of steps at most. The factors of a memory are those of an optimum: too few steps do harm.
@@ -90,15 +94,24 @@ class LinearisedFit(AbstractFit):
 
     def __call__(self, problem: Problem, generator: torch.Generator | None = None) -> Independent:
         """Return the mode, with the diagonal of the Gauss-Newton precision."""
-        return self.with_terms(problem, generator).belief
+        mean = self._mode(problem)
+        curvature = torch.zeros_like(mean)
+        for points in _parts(problem.model, mean, problem.points):
+            matrix, _ = whitened(problem.model, _around(mean), points, Unweighted(), None)
+            curvature = curvature + matrix.square().sum((0, 1))
+        return Independent(mean, 1 / (1 / problem.prior.variance + curvature))
 
     def with_terms(self, problem: Problem, generator: torch.Generator | None = None) -> Fitted:
         """Return the fit, and the gradient and Gauss-Newton curvature of each point at its mean."""
         mean = self._mode(problem)
-        matrix, residual = whitened(problem.model, _around(mean), problem.points, Unweighted(), None)
-        curvature = matrix.square().sum(1)
+        gradients, curvatures = [], []
+        for points in _parts(problem.model, mean, problem.points):
+            matrix, residual = whitened(problem.model, _around(mean), points, Unweighted(), None)
+            gradients.append(torch.bmm(residual.unsqueeze(1), matrix).squeeze(1))
+            curvatures.append(matrix.square().sum(1))
+        curvature = torch.cat(curvatures)
         belief = Independent(mean, 1 / (1 / problem.prior.variance + curvature.sum(0)))
-        return Fitted(belief, torch.bmm(residual.unsqueeze(1), matrix).squeeze(1), -curvature)
+        return Fitted(belief, torch.cat(gradients), -curvature)
 
     def _mode(self, problem: Problem) -> Tensor:
         model, prior, points, mean = problem.model, problem.prior, problem.points, problem.start.mean
@@ -108,12 +121,17 @@ class LinearisedFit(AbstractFit):
         def density(weights: Tensor) -> Tensor:
             return model.log_prob(weights, points) - 0.5 * ((weights - prior.mean).square() / prior.variance).sum()
 
-        fixed = is_transformed(mean) or torch.compiler.is_compiling()
-        for _ in range(self.passes):
+        def newton(mean: Tensor) -> Tensor:
+            if is_large:
+                return step_by_products(model, prior, points, mean)
             matrix, residual = whitened(model, _around(mean), points, Unweighted(), None)
             matrix = matrix.flatten(0, 1)
-            residual = residual.flatten() + matrix @ (mean - prior.mean)
-            move = family.condition(prior, matrix, residual).mean - mean
+            return family.condition(prior, matrix, residual.flatten() + matrix @ (mean - prior.mean)).mean
+
+        fixed = _is_fixed(mean)
+        is_large = len(_parts(model, mean, points)) > 1
+        for _ in range(self.passes):
+            move = newton(mean) - mean
             places = mean + steps.unsqueeze(-1) * move
             found = torch.func.vmap(density, randomness="same")(places)  # where a network draws, steps are comparable
             found = found.nan_to_num(nan=-torch.inf)
@@ -121,6 +139,20 @@ class LinearisedFit(AbstractFit):
             if not fixed and bool(found.max() - found[-1] <= self.settled):
                 break
         return mean
+
+
+def _is_fixed(mean: Tensor) -> bool:
+    """Return whether no decision may depend on numbers: in a compiled loop, or one of many learners."""
+    return is_transformed(mean) or torch.compiler.is_compiling()
+
+
+def _parts(model: Model, mean: Tensor, points: Points) -> list[Points]:
+    """Return the points in parts whose Jacobian is not large."""
+    if _is_fixed(mean) or not len(points.inputs):
+        return [points]
+    outputs = model.network(mean, points.inputs[:1]).shape[-1]
+    count = max(1, _LARGE // (outputs * len(mean)))
+    return [points.part(slice(k, k + count)) for k in range(0, len(points.inputs), count)]
 
 
 def _around(mean: Tensor) -> Independent:
