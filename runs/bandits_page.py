@@ -39,7 +39,7 @@ SAID = """\
 - Of the published rewards only LiM2's on shuttle is near the best ones here: `neural-linear` and `neural-ts` earn as
   much. `lim2` itself is above the published one on adult and covertype, and below on shuttle, within its standard
   deviation.
-- On the 784 pixels of MNIST networks earn more than twice what a linear agent does. These are single runs.
+- On the 784 pixels of MNIST networks earn up to a quarter more than the best linear agent does.
 - A memory of the last hundred rounds costs much (`neural-linear-limited`).
 - Where arms change half-way, forgetting is worth most to agents that would not forget: `linear` and `neural-linear`. A
   linear agent that forgets earns more than one with a window. `lofi` and `vd-ekf` recover without a drift, and gain

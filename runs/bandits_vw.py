@@ -27,7 +27,7 @@ from tsforecast.decisions.tables import MADE, make_environment, read_table
 from tsforecast.learners.statistics import Statistics
 
 WAYS = ("--epsilon 0.05", "--bag 5", "--squarecb")
-SETS = ("adult", "covertype", "shuttle", "mushroom", "wheel")
+SETS = ("adult", "covertype", "shuttle", "mushroom", "wheel", "mnist")
 
 
 def run(rounds: Environment, way: str, seed: int) -> dict[str, object]:
