@@ -81,6 +81,9 @@ def test_what_cannot_be_answered_is_refused(known):
     predictor, entries, _ = known
     with pytest.raises(ValueError, match="ISSMForecaster has none"):
         regimes(trained("issm", entries, components="level"), entries)
+    few = {"state_dim": 2, "hidden": 3, "embedding_dim": 2, "num_particles": 3, "context_length": 10}
+    with pytest.raises(ValueError, match="at least two regimes, got 1"):
+        regimes(trained("sgls", entries, switch="categorical", switch_dim=1, **few), entries, num_samples=2)
     with pytest.raises(ValueError, match=r"between 0 and 1, got 0\.0"):
         change_points(predictor, entries, level=0.0)
     with pytest.raises(ValueError, match="at least one series"):

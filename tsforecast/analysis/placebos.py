@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-PRIOR_WINDOWS = 2.0
+PRIOR_WINDOWS = 4.0
 LEAST_WINDOWS, MOST_WINDOWS = 6, 24
 LEAST_KNOWN = 8  # observed steps before a window
 

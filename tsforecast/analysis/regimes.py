@@ -51,7 +51,7 @@ def regimes(
         seed: Of these paths.
 
     Raises:
-        ValueError: If the model has no regimes, or an entry is not as expected; the message names the series.
+        ValueError: If the model has no two regimes, or an entry is not as expected; the message names the series.
     """
     return regime_report(predictor, data, num_samples=num_samples, seed=seed).regimes
 
@@ -158,6 +158,12 @@ def _with_regimes(predictor: StateSpacePredictor) -> tuple[Histories, AbstractRe
     return histories, inference
 
 
+def refuse_one_regime(regimes: int) -> None:
+    """Raises a ValueError where a model has no two regimes that can be told apart."""
+    if regimes < 2:
+        raise ValueError(f"expected a model with at least two regimes, got {regimes}: there is nothing to tell apart")
+
+
 def _batches(
     histories: Histories, data: Iterable[dict[str, Any]], num_samples: int, future: int = 0
 ) -> Iterator[list[dict[str, Any]]]:
@@ -227,6 +233,7 @@ def _table(
 ) -> pd.DataFrame:
     """Return the rows of a series: of its last steps, or of so many steps behind them."""
     steps, regimes = probabilities.shape
+    refuse_one_regime(regimes)
     with expected_alias_warnings():
         end = entry["start"] + (np.shape(entry["target"])[-1] + ahead - 1)
         stamps = pd.period_range(end=end, periods=steps, freq=entry["start"].freq).to_timestamp()

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import torch
 
+from tsforecast.analysis.regimes import refuse_one_regime
 from tsforecast.core.regimes.changes import find_changes
 from tsforecast.data.roles import Columns
 from tsforecast.forecasting.irregular_predictor import IrregularPredictor
@@ -38,7 +39,7 @@ def timed_regimes(
         `tsforecast.analysis.regimes.RegimeReport`.
 
     Raises:
-        ValueError: If the model has no regimes, the level is not between 0 and 1, or data are not as expected.
+        ValueError: If the model has no two regimes, the level is not between 0 and 1, or data are not as expected.
     """
     net = predictor.net
     if not isinstance(net.inference, ParticleInference):
@@ -48,6 +49,7 @@ def timed_regimes(
         batch = predictor.clock.past([entry])
         with torch.no_grad():
             weights = smoothed_regimes(net, batch, num_samples)[:, :, 0]  # (moment, path, regime)
+            refuse_one_regime(weights.shape[-1])
             scales = net.inference.regime_scales()
             assert scales is not None
             scale = (weights @ scales.log()).exp().mean(1).numpy()
