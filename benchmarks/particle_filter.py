@@ -134,11 +134,11 @@ def jobs(options: argparse.Namespace) -> list[dict[str, Any]]:
     common = {name: getattr(options, name) for name in ("rounds", "budget", "threads", "device")}
     sizes = {name: getattr(options, name) for name in SIZES}
     made = [
-        {**common, **sizes, "model": model, "contender": contender, "beside": ["textbook"], "modes": MODES}
+        {**common, **sizes, "model": model, "contender": contender, "beside": ["textbook"], "modes": options.modes}
         for model in options.models
         for contender in options.contenders
     ]
-    alone = {"contender": "tsforecast", "beside": [], "modes": MODES[:2]}
+    alone = {"contender": "tsforecast", "beside": [], "modes": [mode for mode in options.modes if mode != "forecast"]}
     for model in options.models:
         for name in options.growth:
             made += [
@@ -153,6 +153,7 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", default=MODELS, choices=MODELS)
     parser.add_argument("--contenders", nargs="*", default=CONTENDERS, choices=CONTENDERS)
     parser.add_argument("--growth", nargs="*", default=list(SIZES), choices=list(SIZES), help="of the library alone")
+    parser.add_argument("--modes", nargs="+", default=MODES, choices=MODES)
     for name, size in SIZES.items():
         parser.add_argument(f"--{name}", type=int, default=size, help=f"default {size}")
     parser.add_argument("--rounds", type=int, default=5, help="of all modes (default 5)")

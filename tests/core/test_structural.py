@@ -150,6 +150,23 @@ def test_step_form_and_block_form_equal_the_dense_system(components, case):
     same(system.predictive(prior, STEPS), dense.predictive(prior, STEPS))
 
 
+@pytest.mark.parametrize("components", SUMS, ids=lambda c: "+".join(type(x).__name__ for x in c))
+def test_all_steps_at_once_are_those_one_by_one(components):
+    """Also where only some parameters are those of each series."""
+    systems = [problem(components, case)[0] for case in CASES]
+    systems.append(dataclasses.replace(systems[2], index=systems[0].index, damping=systems[0].damping))
+    for system in systems:
+        steps = system.steps()
+        for t in (0, 9, STEPS - 1):
+            for found, expected in zip(steps(t), system.at(t), strict=True):
+                for name in ("matrix", "noise", "offset"):
+                    one, two = (getattr(x.dense(), name) for x in (found, expected))
+                    assert torch.equal(*torch.broadcast_tensors(one, two))
+            noise = system.state_noise[t if len(system.state_noise) > 1 else 0] @ system.sources()
+            moved = steps(t)[0].noise
+            assert torch.equal(*torch.broadcast_tensors(moved, torch.where(moved > 0, noise, 0.0)))
+
+
 @settings(max_examples=15, deadline=None)
 @given(st.lists(st.sampled_from(PARTS), min_size=1, max_size=4), st.sampled_from(CASES), st.integers(0, 2**31))
 def test_any_sum_of_components_equals_the_dense_system(components, case, seed):

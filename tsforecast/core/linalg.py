@@ -27,18 +27,19 @@ def broadcast_shapes(*shapes: tuple[int, ...]) -> torch.Size:
     return torch.broadcast_shapes(*shapes)
 
 
-def check_factor(info: Int[Tensor, "*index"], names: tuple[str, ...], what: str) -> None:
+def check_factor(info: Int[Tensor, "*index"] | None, names: tuple[str, ...], what: str) -> None:
     """Raise an error if any factorisation failed.
 
     Args:
-        info: Zero where the factorisation went well (as `torch.linalg.cholesky_ex` returns it).
+        info: Zero where the factorisation went well (as `torch.linalg.cholesky_ex` returns it); None if it did
+            everywhere.
         names: What the last dimensions of `info` count, for example `("step", "series")`.
         what: Which covariance was factorised, for the message.
 
     Raises:
         NotPositiveDefiniteError: Naming the first index at which the factorisation failed.
     """
-    if is_transformed(info):
+    if info is None or is_transformed(info):
         return
     if not bool(info.any() if info.ndim else info):  # of one matrix, `any` would take as long as to factorise it
         return

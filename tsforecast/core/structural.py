@@ -12,13 +12,14 @@ emitted as the level *after* the step: the same forecasts, with noises of level 
 import dataclasses
 import functools
 import itertools
+from collections.abc import Callable
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from tsforecast.core.components import Clock, Component, Harmonics, Level, Season, Trend
-from tsforecast.core.gaussian import Gaussian, register_record
+from tsforecast.core.components import Clock, Component, Harmonics, Level, Season, Trend, one_hot
+from tsforecast.core.gaussian import Gaussian, register_record, unbind
 from tsforecast.core.innovation import ISSMEmission, ISSMTransition
 from tsforecast.core.kernels import innovation
 from tsforecast.core.kernels.calls import serves
@@ -77,7 +78,45 @@ class ISSM(AbstractLinearSystem):
     def at(self, time: int) -> tuple[ISSMTransition, ISSMEmission]:
         """Return the transition into and the emission from step `time`."""
         pick = lambda x: x[time if x.shape[0] > 1 else 0]  # noqa: E731
-        source, index = pick(self.state_noise), pick(self.index)
+        begun = None if self.active is None else self.active[time]
+        parameters = pick(self.offset), pick(self.emission_noise)
+        return self._conditionals(pick(self.state_noise), pick(self.index), self.damping, begun, *parameters)
+
+    def steps(self) -> Callable[[int], tuple[ISSMTransition, ISSMEmission]]:
+        """Return what `at` does, made for all steps at once: fast for loops, and as large as all steps are."""
+        ndim = self._batch_ndim()
+        lead = lambda x, event: x.reshape(len(x), *[1] * (ndim + 1 + event - x.ndim), *x.shape[1:])  # noqa: E731
+        parts = lead(self.state_noise, 1), lead(self.index, 1), lead(self.damping.unsqueeze(0), 1)
+        begun = None if self.active is None else lead(self.active, 0)
+        transition, emission = self._conditionals(*parts, begun, lead(self.offset, 0), lead(self.emission_noise, 0))
+        coefficient = None if emission.coefficient is None else _lead(emission.coefficient, 1, ndim + 1)
+        emission = dataclasses.replace(emission, index=_lead(emission.index, 1, ndim + 1), coefficient=coefficient)
+        return unbind((transition, emission))
+
+    def sources(self) -> Float[Tensor, "source state"]:
+        """Return ones where a noise source moves a state, and zeros elsewhere."""
+        found, used = [], 0
+        for c in self.components:
+            found += range(used, used + c.size) if len(c.noises) == c.size else [used] * c.size
+            used += len(c.noises)
+        index = torch.tensor(found, device=self.state_noise.device)
+        return one_hot(index, used, self.state_noise).mT
+
+    def _batch_ndim(self) -> int:
+        """Return the number of batch dimensions."""
+        ndim = max(self.state_noise.ndim - 2, self.emission_noise.ndim - 1, self.index.ndim - 2, self.offset.ndim - 1)
+        return max(ndim, self.damping.ndim - 1, 0 if self.active is None else self.active.ndim - 1)
+
+    def _conditionals(
+        self,
+        source: Tensor,
+        index: Tensor,
+        damping: Tensor,
+        begun: Tensor | None,
+        offset: Tensor,
+        emission_noise: Tensor,
+    ) -> tuple[ISSMTransition, ISSMEmission]:
+        """Return transition and emission, of a step or with a leading dimension of time."""
         noises, diagonal, emitted, slopes = [], [], [], []
         first = season = damped = used = 0
         for component in self.components:
@@ -88,9 +127,9 @@ class ISSM(AbstractLinearSystem):
             variance = component.spread(variance, here)
             noises.append(variance)
             season += component.is_seasonal
-            ones = variance.new_ones(*(self.damping.shape[:-1]), component.size)
+            ones = variance.new_ones(*(damping.shape[:-1]), component.size)
             if component.is_damped:
-                ones = torch.cat([ones[..., 1:], self.damping[..., damped : damped + 1]], -1)
+                ones = torch.cat([ones[..., 1:], damping[..., damped : damped + 1]], -1)
                 damped += 1
             if isinstance(component, Trend):
                 slopes.append((first, first + 1))
@@ -100,14 +139,13 @@ class ISSM(AbstractLinearSystem):
         batch = broadcast_shapes(*(x.shape[:-1] for x in noises))
         noise = torch.cat([x.expand(*batch, -1) for x in noises], -1)
         slope = None
-        begun = None if self.active is None else self.active[time]
         if begun is not None and (is_transformed(begun) or not bool(begun.all())):
             moving = begun.unsqueeze(-1)
             noise, slope = torch.where(moving, noise, 0.0), moving.to(noise.dtype)
             diagonal = [torch.where(moving, x, 1.0) for x in diagonal]
         transition = ISSMTransition(torch.cat(diagonal, -1) if damped else None, noise, tuple(slopes), slope)
         positions, coefficients = _entries(emitted, source)
-        return transition, ISSMEmission(positions, pick(self.offset), pick(self.emission_noise), first, coefficients)
+        return transition, ISSMEmission(positions, offset, emission_noise, first, coefficients)
 
     def whole(self, prior: Gaussian, values: Tensor, observed: Tensor | None) -> tuple[Gaussian, Tensor, Tensor] | None:
         """Return what `innovations` says, step by step in the compiled program; None where this serves no such series.
@@ -156,8 +194,7 @@ class ISSM(AbstractLinearSystem):
 
     def blocks(self, first: int, length: int, count: int) -> Blocks:
         """Return all blocks at once, made by structure."""
-        ndim = max(self.state_noise.ndim - 2, self.emission_noise.ndim - 1, self.index.ndim - 2, self.offset.ndim - 1)
-        ndim = max(ndim, self.damping.ndim - 1, 0 if self.active is None else self.active.ndim - 1)
+        ndim = self._batch_ndim()
 
         def fold(x: Tensor, event_ndim: int) -> Tensor:
             """(time, *batch, event) to (block, *batch, step, event), constants broadcast over steps."""

@@ -44,8 +44,8 @@ def push(
 
 def condition(
     reference: Reference, mean: Tensor, cov: Tensor, residual: Tensor, cross: Tensor, among: Tensor, seen: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return mean and covariance of the state given an observation, its log-density, and what failed (int, not 0).
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """Return mean and covariance of the state given an observation, its log-density, and what failed (not 0), if any.
 
     Args:
         reference: See the head of this file.
@@ -59,8 +59,8 @@ def condition(
     return run(_Condition, reference, mean, cov, residual, cross, among, seen)
 
 
-def propose(reference: Reference, *tensors: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Return sample, log-ratio, mean and covariance given the sample, and which factorisation failed (1, 2 or 0).
+def propose(reference: Reference, *tensors: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]:
+    """Return sample, log-ratio, moments given the sample, and which factorisation failed (1, 2 or 0), if any did.
 
     Args:
         reference: See the head of this file.
@@ -157,11 +157,10 @@ class _Condition(torch.autograd.Function):
         new = mean.new_empty
         given = new(*batch, state), new(*batch, state, state), new(batch)
         failed = torch.empty(batch, dtype=torch.int32, device=mean.device)
-        call("condition_forward", count, (out, state), mean, cov, residual, cross, among, seen, *given, failed)
+        bad = call("condition_forward", count, (out, state), mean, cov, residual, cross, among, seen, *given, failed)
         if ctx is not None:
-            ctx.mark_non_differentiable(failed)
             keep(ctx, tensors, (), reference, batch, (out, state))
-        return *given, failed
+        return *given, failed if bad else None
 
     @staticmethod
     def backward(ctx: Any, *bars: Tensor | None) -> tuple:
@@ -195,11 +194,10 @@ class _Propose(torch.autograd.Function):
         new = mean.new_empty
         found = new(*batch, out), new(batch), new(*batch, state), new(*batch, state, state)
         failed = torch.empty(batch, dtype=torch.int32, device=mean.device)
-        call("propose_forward", count, (out, state), *inputs, *found, failed)
+        bad = call("propose_forward", count, (out, state), *inputs, *found, failed)
         if ctx is not None:
-            ctx.mark_non_differentiable(failed)
             keep(ctx, tensors, (found[0],), reference, batch, (out, state))
-        return *found, failed
+        return *found, failed if bad else None
 
     @staticmethod
     def backward(ctx: Any, *bars: Tensor | None) -> tuple:

@@ -13,8 +13,10 @@ LARGEST = 256  # states: with more, a covariance leaves the caches of a core
 _EVENTS = (1, 2, 1, 2, 1, 1, 1, 0, 0, 0)
 
 
-def step(slopes: tuple[tuple[int, int], ...], *tensors: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Return mean and covariance after a step, log-density, predictive variance, and what failed (int, not 0).
+def step(
+    slopes: tuple[tuple[int, int], ...], *tensors: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]:
+    """Return mean and covariance after a step, log-density, predictive variance, and what failed (not 0), if any did.
 
     Args:
         slopes: (level, slope) positions of every trend.
@@ -75,11 +77,10 @@ class _Step(torch.autograd.Function):
         new = mean.new_empty
         found = new(*batch, sizes[0]), new(*batch, sizes[0], sizes[0]), new(batch), new(batch)
         failed = torch.empty(batch, dtype=torch.int32, device=mean.device)
-        call("structural_forward", batch.numel(), sizes, *inputs[:5], pairs, *inputs[5:], *found, failed)
+        bad = call("structural_forward", batch.numel(), sizes, *inputs[:5], pairs, *inputs[5:], *found, failed)
         if ctx is not None:
-            ctx.mark_non_differentiable(failed)
             keep(ctx, tensors, (), slopes, batch)
-        return *found, failed
+        return *found, failed if bad else None
 
     @staticmethod
     def backward(ctx: Any, *bars: Tensor | None) -> tuple:

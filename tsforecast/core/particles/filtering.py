@@ -47,8 +47,8 @@ class ParticleState:
 
     @property
     def effective_sample_size(self) -> Float[Tensor, " series"]:
-        """1 / sum of the squared weights: from 1 to the number of particles."""
-        return (-torch.logsumexp(2 * self.log_weight, 0)).exp()
+        """1 / sum of the squared weights, without a gradient: from 1 to the number of particles."""
+        return (-torch.logsumexp(2 * self.log_weight.detach(), 0)).exp()
 
     @property
     def marginal(self) -> GaussianMixture:
@@ -236,7 +236,7 @@ def filter(
         increment = torch.logsumexp(particles.log_weight, 0)
         particles = dataclasses.replace(particles, log_weight=particles.log_weight - increment)
         kept = particles if keep_history else None
-        return particles, (increment, particles.effective_sample_size.detach(), kept)
+        return particles, (increment, particles.effective_sample_size, kept)
 
     times = range(first, first + values.shape[0])
     particles, (increments, sizes, history) = scan(step, particles, (times, values, observed), first=first)
@@ -263,7 +263,7 @@ def resample(
     count, num_series = particles.log_weight.shape
     detached = particles.log_weight.detach()
     uniform = torch.rand(num_series, generator=generator, dtype=detached.dtype, device=detached.device)
-    chosen = particles.effective_sample_size.detach() < threshold * count
+    chosen = particles.effective_sample_size < threshold * count
     if not is_transformed(chosen) and not bool(chosen.any()):
         return particles
     stay = torch.arange(count, device=detached.device).unsqueeze(-1)

@@ -87,8 +87,9 @@ def propose(
     count = cov.shape[:-2].numel()
     if count == prior.cov.shape[:-2].numel() and serves(count, cross.shape[-2:], *tensors):
         sample, log_ratio, state, state_cov, failed = kernels.propose(_propose, *tensors)
-        check_factor((failed == 1).int(), ("series",), _PREDICTED)
-        check_factor(failed, ("series",), _PROPOSED)
+        if failed is not None:
+            check_factor((failed == 1).int(), ("series",), _PREDICTED)
+            check_factor(failed, ("series",), _PROPOSED)
         return sample, log_ratio, Gaussian(state, state_cov)
     sample, log_ratio, state, state_cov = _propose(*tensors)
     return sample, log_ratio, Gaussian(state, state_cov)

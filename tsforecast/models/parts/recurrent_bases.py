@@ -103,6 +103,7 @@ class KVAEDynamics(AbstractFrameDynamics):
         features = self.inputs(self.step_inputs.read(time_slice, series), series.index)
         state_noise, emission_noise = self.noises(series)
         inside = None if self.issm is None else self.issm.linear(time_slice, series)
+        structural = None if inside is None else issm_of(inside.system).steps()
         bases = self.mixture.joined()
         steps = features.unbind()  # see `gaussian.unbind`
 
@@ -118,7 +119,7 @@ class KVAEDynamics(AbstractFrameDynamics):
                 DiagonalLinearGaussian(mixed["transition"], offset.new_zeros(self.bases.state_dim), state_noise),
                 DiagonalLinearGaussian(mixed["emission"], offset, emission_noise),
             )
-            return Regime(*compose_steps(None if inside is None else issm_of(inside.system).at(time), rest))
+            return Regime(*compose_steps(None if structural is None else structural(time), rest))
 
         assert self.decoder is not None
         weight = self.reconstruction_weight if self.training else 1.0

@@ -188,12 +188,13 @@ class SwitchingBases(AbstractFrameDynamics):
         bases = self.mixture.joined()
         rest = self._dense_steps(features, series) if self.bases.state_dim else None
         inside = None if self.issm is None else self.issm.linear(time_slice, series)
+        structural = None if inside is None else _structural_steps(inside.system)
 
         def parameters(switch: Tensor, time: int) -> Regime:
             weights = self.mixture.mix(switch)
             mixed = self.mixture.split(weights @ bases)
             transition, emission = compose_steps(
-                None if inside is None else _structural_step(inside.system, mixed["factor"], time),
+                None if structural is None else structural(mixed["factor"], time),
                 None if rest is None else rest(weights, mixed, time),
             )
             noise = variance(mixed["switch_noise"]) if "switch_noise" in mixed else None
@@ -287,10 +288,15 @@ class SwitchingBases(AbstractFrameDynamics):
         )
 
 
-def _structural_step(system: AbstractLinearSystem, factor: Tensor, time: int) -> tuple[ISSMTransition, ISSMEmission]:
-    """Return a step of the components, whose scales of noises have logarithms of factors."""
-    issm = issm_of(system)
-    of_variance = (2 * factor.clamp(-_LARGEST_FACTOR, _LARGEST_FACTOR)).exp()
-    noise = (issm.state_noise[0] * of_variance[..., :-1]).unsqueeze(0)
-    emission_noise = (issm.emission_noise[0] * of_variance[..., -1]).unsqueeze(0)
-    return dataclasses.replace(issm, state_noise=noise, emission_noise=emission_noise).at(time)
+def _structural_steps(system: AbstractLinearSystem) -> Callable[[Tensor, int], tuple[ISSMTransition, ISSMEmission]]:
+    """Return a function of logarithms of factors of the components' scales of noises, and of time, to a step."""
+    steps, sources = issm_of(system).steps(), issm_of(system).sources()
+
+    def step(factor: Tensor, time: int) -> tuple[ISSMTransition, ISSMEmission]:
+        transition, emission = steps(time)
+        of_variance = (2 * factor.clamp(-_LARGEST_FACTOR, _LARGEST_FACTOR)).exp()
+        noise = transition.noise * (of_variance[..., :-1] @ sources)
+        of_emission = emission.noise * of_variance[..., -1]
+        return dataclasses.replace(transition, noise=noise), dataclasses.replace(emission, noise=of_emission)
+
+    return step
