@@ -1,13 +1,14 @@
 """Linear steps chosen by a memory of what was emitted before: the system of the Kalman variational auto-encoder."""
 
 import dataclasses
+import functools
 from collections.abc import Callable
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from tsforecast.core.gaussian import Gaussian
+from tsforecast.core.gaussian import Gaussian, unbind
 from tsforecast.core.linear import AbstractLinearGaussian, LinearGaussian
 from tsforecast.core.particles.begun import choose
 from tsforecast.core.particles.filtering import AbstractSwitchingSystem, ParticleState, Regime, initial_particles
@@ -51,6 +52,11 @@ class RecurrentSwitching(AbstractSwitchingSystem):
     has_one_past = True
     weighs = False
 
+    @functools.cached_property
+    def _proposals(self) -> Callable[[int], DiagonalGaussian]:
+        assert self.proposal is not None
+        return unbind(self.proposal)
+
     def begin(self, num_particles: int, prior: Gaussian) -> ParticleState:
         """Return particles before the first step, all alike; what was emitted before it is zero."""
         return initial_particles(num_particles, prior, self.switch_dim, self.auxiliary_dim)
@@ -67,9 +73,8 @@ class RecurrentSwitching(AbstractSwitchingSystem):
         moved, emission, _ = self._predicted(particles, time)
         if value is None:
             return moved
-        assert self.proposal is not None
-        mean, variance = (x[time if x.shape[0] > 1 else 0] for x in (self.proposal.mean, self.proposal.variance))
-        proposal = DiagonalGaussian(mean, variance)
+        proposal = self._proposals(time)
+        mean, variance = proposal.mean, proposal.variance
         assert moved.auxiliary is not None
         noise = torch.randn(moved.auxiliary.shape, generator=generator, dtype=mean.dtype, device=mean.device)
         auxiliary = mean + variance.sqrt() * noise

@@ -1,13 +1,14 @@
 """Switching linear-Gaussian systems, with Gaussian or categorical switches, as the particle filter wants them."""
 
 import dataclasses
+import functools
 from collections.abc import Callable
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from tsforecast.core.gaussian import Gaussian, map_tensors
+from tsforecast.core.gaussian import Gaussian, map_tensors, unbind
 from tsforecast.core.linalg import matvec
 from tsforecast.core.linear import DiagonalLinearGaussian, LinearGaussian
 from tsforecast.core.particles.begun import choose
@@ -54,6 +55,14 @@ class GaussianSwitching(AbstractSwitchingSystem):
     auxiliary_dim: int = 0
     spread: Float[Tensor, "time #series switch"] | None = None
 
+    @functools.cached_property
+    def _proposal(self) -> Callable[[int], DiagonalGaussian] | None:
+        return None if self.proposal is None else unbind(self.proposal)
+
+    @functools.cached_property
+    def _auxiliary_proposal(self) -> Callable[[int], DiagonalGaussian] | None:
+        return None if self.auxiliary_proposal is None else unbind(self.auxiliary_proposal)
+
     def begin(self, num_particles: int, prior: Gaussian) -> ParticleState:
         """Return particles before the first step, all alike."""
         switches = self.initial.mean.shape[-1]
@@ -70,7 +79,7 @@ class GaussianSwitching(AbstractSwitchingSystem):
     ) -> ParticleState:
         """Switch, then state, then observation or auxiliary; see `propose`."""
         seen = None if observed is None else observed.any(-1)
-        proposal = None if value is None else _at(self.proposal, time)
+        proposal = None if value is None or self._proposal is None else self._proposal(time)
         switch, log_ratio, state = self._draw_switch(particles, time, proposal, seen, generator)
         regime = self.parameters(switch, time)
         auxiliary = None
@@ -81,7 +90,7 @@ class GaussianSwitching(AbstractSwitchingSystem):
             if value is None and self.auxiliary_dim:
                 auxiliary = propose(regime.emission, state, generator=generator)[0]
             elif value is not None and self.likelihood is not None:
-                proposal = _at(self.auxiliary_proposal, time)
+                proposal = None if self._auxiliary_proposal is None else self._auxiliary_proposal(time)
                 auxiliary, gain, given = propose(regime.emission, state, proposal, seen, generator)
                 gain = gain + self.likelihood.log_prob(auxiliary, value, observed, time)
                 if seen is None:
@@ -190,10 +199,6 @@ class GaussianSwitching(AbstractSwitchingSystem):
     ) -> Float[Tensor, "particle series target"]:
         """Draw through the likelihood where there is one."""
         return emitted if self.likelihood is None else self.likelihood.sample(emitted, time, generator)
-
-
-def _at(proposal: DiagonalGaussian | None, time: int) -> DiagonalGaussian | None:
-    return None if proposal is None else map_tensors(lambda x: x[time if x.shape[0] > 1 else 0], proposal)
 
 
 def _expand(x: Tensor | None, like: Tensor) -> Tensor | None:
