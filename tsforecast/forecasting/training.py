@@ -69,7 +69,7 @@ def fit(
 def _build_kernels(trainer: pl.Trainer, module: AbstractForecaster) -> None:
     """Builds what makes an iteration several times faster on a CPU, once on a machine, for models that use it."""
     if not isinstance(module, MarkovForecaster) and trainer.strategy.root_device.type == "cpu" and kernels.can_build():
-        log.info("compiling the steps of filters for this processor, once: some seconds")
+        log.info("compiling the steps of filters for this processor, once: a quarter of a minute")
         kernels.build()
 
 
