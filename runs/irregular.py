@@ -384,7 +384,7 @@ def draw(output: pathlib.Path) -> None:
     for axis, question in zip(axes, QUESTIONS, strict=True):
         for number, method in enumerate(METHODS):
             rows = table[(table["question"] == question) & (table["method"] == method)]
-            place = [cases.index(case) + 0.12 * (number - 2) for case in rows["case"]]
+            place = [cases.index(case) + 0.12 * (number - (len(METHODS) - 1) / 2) for case in rows["case"]]
             axis.plot(rows["crps"], place, "o", color=COLOURS[number], label=method, markersize=5)
         axis.set_xscale("log")
         axis.set_xlabel(f"CRPS of {question}")
@@ -394,7 +394,7 @@ def draw(output: pathlib.Path) -> None:
     axes[0].set_yticks(range(len(cases)), cases, fontsize=8)
     axes[0].invert_yaxis()
     handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=5, frameon=False, fontsize=9)
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(METHODS), frameon=False, fontsize=9)
     save_figure(figure, output.with_suffix(".png"))
 
 
