@@ -1,6 +1,6 @@
 """Placebo interventions on real series, a line for each set: results/impact.csv.
 
-    python runs/impact.py            # five minutes on one core
+    python runs/impact.py            # three minutes on one core
 
 Nothing happened at dates that are drawn at random, so that 95 % intervals of what would have been without an
 intervention must cover what was in 95 of 100 cases. Every date has series of its own, drawn anew. Series of one date

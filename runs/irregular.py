@@ -1,6 +1,6 @@
 """Models in continuous time beside a regular grid with missing values, a Gaussian process, and GRU-D.
 
-    python runs/irregular.py --data FOLDER          # ten minutes on one core; FOLDER has solar/ and nab/
+    python runs/irregular.py --data FOLDER          # a quarter of an hour on one core; FOLDER has solar/ and nab/
     python runs/irregular.py --data FOLDER --only exchange regimes --methods continuous rsgls-issm sgls --seeds 0 1 2
     python runs/irregular.py --draw                 # results/irregular.png, docs/images/irregular.png
 
