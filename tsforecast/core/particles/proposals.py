@@ -1,13 +1,14 @@
 """Proposals of switches and auxiliaries: samples of a prior times what stands for a likelihood."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from tsforecast.core.gaussian import Gaussian, register_record
+from tsforecast.core.gaussian import Gaussian, register_record, unbind
 from tsforecast.core.kernels import steps as kernels
 from tsforecast.core.kernels.calls import serves
 from tsforecast.core.linalg import LOG_2PI, add_diagonal, check_factor, cholesky, log_det, matvec, whiten
@@ -49,6 +50,12 @@ class Likelihood(Protocol):
     def sample(self, auxiliary: Tensor, time: int, generator: torch.Generator | None) -> Tensor:
         """Return observations given auxiliaries."""
         ...
+
+
+def unbound(proposal: DiagonalGaussian) -> Callable[[int], DiagonalGaussian]:
+    """Return a proposal step by step, see `gaussian.unbind`: with gradients also where the first steps have none."""
+    with torch.enable_grad():
+        return unbind(proposal)
 
 
 def propose(

@@ -8,11 +8,11 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from tsforecast.core.gaussian import Gaussian, unbind
+from tsforecast.core.gaussian import Gaussian
 from tsforecast.core.linear import AbstractLinearGaussian, LinearGaussian
 from tsforecast.core.particles.begun import choose
 from tsforecast.core.particles.filtering import AbstractSwitchingSystem, ParticleState, Regime, initial_particles
-from tsforecast.core.particles.proposals import DiagonalGaussian, Likelihood
+from tsforecast.core.particles.proposals import DiagonalGaussian, Likelihood, unbound
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,7 +55,7 @@ class RecurrentSwitching(AbstractSwitchingSystem):
     @functools.cached_property
     def _proposals(self) -> Callable[[int], DiagonalGaussian]:
         assert self.proposal is not None
-        return unbind(self.proposal)
+        return unbound(self.proposal)
 
     def begin(self, num_particles: int, prior: Gaussian) -> ParticleState:
         """Return particles before the first step, all alike; what was emitted before it is zero."""

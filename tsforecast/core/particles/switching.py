@@ -8,12 +8,19 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from tsforecast.core.gaussian import Gaussian, map_tensors, unbind
+from tsforecast.core.gaussian import Gaussian, map_tensors
 from tsforecast.core.linalg import matvec
 from tsforecast.core.linear import DiagonalLinearGaussian, LinearGaussian
 from tsforecast.core.particles.begun import choose
 from tsforecast.core.particles.filtering import AbstractSwitchingSystem, ParticleState, Regime, initial_particles
-from tsforecast.core.particles.proposals import DiagonalGaussian, Likelihood, propose, propose_diagonal, standard_noise
+from tsforecast.core.particles.proposals import (
+    DiagonalGaussian,
+    Likelihood,
+    propose,
+    propose_diagonal,
+    standard_noise,
+    unbound,
+)
 from tsforecast.core.stepping import step, step_unseen
 from tsforecast.core.torch_internals import is_transformed
 
@@ -57,11 +64,11 @@ class GaussianSwitching(AbstractSwitchingSystem):
 
     @functools.cached_property
     def _proposal(self) -> Callable[[int], DiagonalGaussian] | None:
-        return None if self.proposal is None else unbind(self.proposal)
+        return None if self.proposal is None else unbound(self.proposal)
 
     @functools.cached_property
     def _auxiliary_proposal(self) -> Callable[[int], DiagonalGaussian] | None:
-        return None if self.auxiliary_proposal is None else unbind(self.auxiliary_proposal)
+        return None if self.auxiliary_proposal is None else unbound(self.auxiliary_proposal)
 
     def begin(self, num_particles: int, prior: Gaussian) -> ParticleState:
         """Return particles before the first step, all alike."""
