@@ -39,7 +39,7 @@ SAID = """\
 - Of the published rewards only LiM2's on shuttle is near the best ones here: `neural-linear` and `neural-ts` earn as
   much. `lim2` itself is above the published one on adult and covertype, and below on shuttle, within its standard
   deviation.
-- On the 784 pixels of MNIST networks earn up to a quarter more than the best linear agent does.
+- On the 784 pixels of MNIST the best network earns 23 % more than the best linear agent, which is Vowpal Wabbit.
 - A memory of the last hundred rounds costs much (`neural-linear-limited`).
 - Where arms change half-way, forgetting is worth most to agents that would not forget: `linear` and `neural-linear`. A
   linear agent that forgets earns more than one with a window. `lofi` and `vd-ekf` recover without a drift, and gain
@@ -56,8 +56,8 @@ not pulled. All agents of a run see the same rounds. [The guide](bandits.md) say
 
 One setting of each agent serves all sets. Prior variance and noise of the learners were chosen with `lofi` on runs 0
 and 1 of adult, covertype and shuttle, the steps of a training and the prior of `neural-linear` on run 0 of the same
-sets. [Below](#runs-that-chose-nothing) the other runs stand alone. The prior of the logistic agents and the steps of
-`lim2` were chosen on runs that are not in the table.
+sets. [Below](#runs-that-chose-nothing) the other runs stand alone. The prior of the logistic agents and of
+`stein`, and the steps of `lim2`, were chosen on runs that are not in the table.
 
 ## What they say
 

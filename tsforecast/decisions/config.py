@@ -254,7 +254,8 @@ def _tangent(config: AgentConfig, settings: dict[str, Any]) -> AbstractRewards[A
 
 def _stein(config: AgentConfig, settings: dict[str, Any]) -> AbstractRewards[Any]:
     network, _, encoding = config.encoded()
-    own = {"steps": 2, "learning_rate": 0.01, **settings}
+    # A precision that is learnt from few rewards pulls all weights to zero, and no context matters any more.
+    own = {"steps": 2, "learning_rate": 0.01, "variance": 1.0, **settings}
     warm_up = {name: own.pop(name) for name in ("warm_up_steps",) if name in own}
     learner = s2vgd(
         network,
