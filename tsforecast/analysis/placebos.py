@@ -103,9 +103,8 @@ def calibrated(
         ]
     )
     drawn = torch.randn(*paths.shape[:2], len(windows), generator=generator, dtype=paths.dtype)
-    rng = np.random.default_rng(
-        int(torch.randint(2**62, (1,), generator=generator))
-    )  # torch draws none from generators
+    # One call of NumPy draws them all; torch's own distribution takes no generator.
+    rng = np.random.default_rng(int(torch.randint(2**62, (1,), generator=generator)))
     degrees = PRIOR_WINDOWS + used.sum(0)
     chi2 = torch.from_numpy(rng.chisquare(degrees.numpy(), (paths.shape[1], len(paths))).T).to(paths.dtype)
     wide = (paths - mean).mul_(PRIOR_WINDOWS**0.5) + torch.einsum("snw,wsh->snh", drawn, errors)
