@@ -95,6 +95,8 @@ def test_every_model_trains_two_steps_and_is_scored(model, csv, tmp_path, capsys
     options = TINY if "num_particles" in options_of(MODELS[model]) else []
     if model.startswith("kvae"):  # its switch is the memory of a network
         options = [option.replace("--switch_dim", "--memory_dim") for option in options]
+    if model == "kvae-rb":  # components beside regimes whose noise is the same
+        options += ["--components", "level"]
     assert main(["train", model, *data(csv), *SHORT, *options, "--output", str(run), "--validation"]) == 0
     metrics = pd.read_csv(run / "metrics.csv")
     assert metrics["epoch"].tolist() == [0, 1]
@@ -107,7 +109,7 @@ def test_every_model_trains_two_steps_and_is_scored(model, csv, tmp_path, capsys
     assert record["seed"] == 0
     assert record["split"] == {"freq": "D", "prediction_length": 7, "windows": 2}
     assert "`tsforecast evaluate" in capsys.readouterr().err
-    drawn = model == "rsgls-issm"  # which has components and regimes
+    drawn = model in ("rsgls-issm", "kvae-rb")  # which have components and regimes
     evaluation = ["--baselines", "none", "--num_samples", "4", "--plot_series", str(int(drawn))]
     assert main(["evaluate", str(run), *evaluation]) == 0
     scores = json.loads((run / "scores.json").read_text())

@@ -308,7 +308,7 @@ def _draw_insights(
                 observed,
                 weights.cpu().numpy(),
                 scales=None if scales is None else scales.cpu().numpy(),
-                ordered=structure is not None,  # regimes of others differ in more than their noise
+                ordered=structure is not None and scales is not None,  # else they differ in more than their noise
                 marks=marks,
                 label=label,
                 title=f"{shortened(entry['item_id'])}: inferred regimes{scale}",

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+from collections.abc import Sequence
 
 import torch
 from jaxtyping import Float
@@ -23,6 +24,23 @@ def standard_gamma(shape: Float[Tensor, "*batch"], generator: torch.Generator | 
         generator: Of random numbers.
     """
     return torch._standard_gamma(shape, generator=generator)  # pyright: ignore[reportPrivateImportUsage]
+
+
+def normal(shape: Sequence[int], like: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    """Standard normal numbers, the same on every device: they are drawn where the generator is.
+
+    Args:
+        shape: Of what is returned.
+        like: A tensor of its precision and device.
+        generator: Of random numbers, on any device; None for that of the device of `like`.
+    """
+    where = device_of(generator, like)
+    return torch.randn(tuple(shape), generator=generator, dtype=like.dtype, device=where).to(like.device)
+
+
+def device_of(generator: torch.Generator | None, like: Tensor) -> torch.device:
+    """Return where random numbers are drawn that go beside a tensor: where the generator is, if there is one."""
+    return like.device if generator is None else generator.device
 
 
 def extensions_folder() -> pathlib.Path:

@@ -10,7 +10,7 @@ from torch.distributions import Distribution, Independent, StudentT
 
 from tsforecast.core.gaussian import register_record
 from tsforecast.core.linalg import cholesky, matvec, symmetrise
-from tsforecast.core.torch_internals import standard_gamma
+from tsforecast.core.torch_internals import normal, standard_gamma
 from tsforecast.learners.loop import AbstractLearner, Expectation, Prediction
 
 
@@ -147,9 +147,7 @@ class ConjugateRegression(AbstractLearner[NormalInverseGamma]):
         """Draw s2 from the inverse gamma, then the weights."""
         gammas = standard_gamma(belief.shape.expand(num_samples), generator)
         factor = cholesky(belief.cov, "the covariance of regression weights", jitter=True)
-        noise = torch.randn(
-            num_samples, len(belief.mean), generator=generator, dtype=factor.dtype, device=factor.device
-        )
+        noise = normal((num_samples, len(belief.mean)), factor, generator)
         return belief.mean + (belief.rate / gammas).sqrt().unsqueeze(-1) * (noise @ factor.mT)
 
     def step(

@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from tsforecast.core.torch_internals import normal
 from tsforecast.learners.diagonal import Independent
 from tsforecast.learners.drift import AbstractDrift, NoDrift
 from tsforecast.learners.layer_chain import LayerChain, network_and_weights
@@ -52,7 +53,7 @@ def random_start(variance: Float[Tensor, " weight"], generator: torch.Generator 
     Means are N(0, beta v) and log standard deviations N(log((1 - beta) v exp(-2 alpha^2)) / 2, alpha^2), for a prior
     variance v (Kurle et al. 2020, appendix I).
     """
-    noise = torch.randn((2, *variance.shape), generator=generator, dtype=variance.dtype, device=variance.device)
+    noise = normal((2, *variance.shape), variance, generator)
     log_sd = 0.5 * (variance * (1 - _BETA)).log() - _ALPHA**2 + _ALPHA * noise[1]
     return Independent((_BETA * variance).sqrt() * noise[0], (2 * log_sd).exp())
 

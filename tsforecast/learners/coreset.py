@@ -8,6 +8,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from tsforecast.core.gaussian import register_record
+from tsforecast.core.torch_internals import device_of
 from tsforecast.learners.evidence import Points
 
 
@@ -115,7 +116,8 @@ def best(scores: Float[Tensor, " place"], valid: Bool[Tensor, " place"], size: i
 def at_random(memory: Memory, size: int, generator: torch.Generator | None = None) -> Bool[Tensor, " place"]:
     """Return places that are drawn without replacement, all as likely."""
     like = memory.power
-    return best(torch.rand(len(memory), generator=generator, dtype=like.dtype, device=like.device), memory.valid, size)
+    scores = torch.rand(len(memory), generator=generator, dtype=like.dtype, device=device_of(generator, like))
+    return best(scores.to(like.device), memory.valid, size)
 
 
 def k_centre(memory: Memory, size: int) -> Bool[Tensor, " place"]:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from tsforecast.core.gaussian import register_record
 from tsforecast.core.linalg import cholesky, matvec, solve_lower, symmetrise, whiten
+from tsforecast.core.torch_internals import normal
 from tsforecast.learners.family import AbstractFactorFamily, AbstractFamily, damped_factor, damped_solve
 from tsforecast.learners.full import embed
 
@@ -131,7 +132,7 @@ class Diagonal(AbstractFactorFamily[Independent]):
         self, belief: Independent, num_samples: int, generator: torch.Generator | None = None
     ) -> Float[Tensor, "sample weight"]:
         """Draw each weight on its own."""
-        return belief.mean + belief.variance.sqrt() * _normal((num_samples, len(belief.mean)), belief.mean, generator)
+        return belief.mean + belief.variance.sqrt() * normal((num_samples, len(belief.mean)), belief.mean, generator)
 
     def embed(self, belief: Independent, prior: Independent, places: Int[Tensor, " weight"]) -> Independent:
         """Put the mean and the variance of each weight in its place."""
@@ -283,7 +284,7 @@ class BlockDiagonal(AbstractFamily[Blocked]):
         self, belief: Blocked, num_samples: int, generator: torch.Generator | None = None
     ) -> Float[Tensor, "sample weight"]:
         """Draw each block on its own, by its Cholesky factor."""
-        noise = _normal((num_samples, len(belief.mean)), belief.mean, generator).split(self.sizes, -1)
+        noise = normal((num_samples, len(belief.mean)), belief.mean, generator).split(self.sizes, -1)
         factors = [cholesky(cov, "a block of a covariance", jitter=True) for cov in belief.covs]
         return belief.mean + torch.cat([x @ factor.mT for x, factor in zip(noise, factors, strict=True)], -1)
 
@@ -293,7 +294,3 @@ class BlockDiagonal(AbstractFamily[Blocked]):
         parts = zip(belief.covs, prior.covs, places.split([len(cov) for cov in belief.covs]), starts, strict=False)
         covs = tuple(embed(cov, its_prior, own - start) for cov, its_prior, own, start in parts)
         return Blocked(prior.mean.index_copy(0, places, belief.mean), covs)
-
-
-def _normal(shape: tuple[int, ...], like: Tensor, generator: torch.Generator | None) -> Tensor:
-    return torch.randn(shape, generator=generator, dtype=like.dtype, device=like.device)

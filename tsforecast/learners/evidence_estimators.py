@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from tsforecast.core.torch_internals import device_of
 from tsforecast.learners.evidence import AbstractEvidence, Curvature, Model, Points, PseudoObservation
 from tsforecast.learners.family import AbstractFactorFamily, AbstractFamily
 from tsforecast.learners.weight import AbstractWeight, Unweighted
@@ -149,7 +150,10 @@ class MonteCarloHessian(AbstractEvidenceEstimator):
             hessian = torch.func.vmap(torch.func.hessian(model.log_prob), (0, None))(draws, points).mean(0)
             hessian = hessian if is_matrix else hessian.diagonal()
         else:
-            signs = torch.randint(0, 2, draws.shape, generator=generator, device=draws.device).to(draws) * 2 - 1
+            signs = (
+                torch.randint(0, 2, draws.shape, generator=generator, device=device_of(generator, draws)).to(draws) * 2
+                - 1
+            )
 
             def product(theta: Tensor, sign: Tensor) -> Tensor:
                 return torch.func.jvp(lambda t: gradient_of(t, points), (theta,), (sign,))[1] * sign

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from tsforecast.core.torch_internals import is_transformed
+from tsforecast.core.torch_internals import is_transformed, normal
 from tsforecast.learners.network import AbstractNetwork, ModuleNetwork, places_within, weights_of
 
 # Activations whose slope is a function of what they return.
@@ -115,7 +115,7 @@ class LayerChain(AbstractNetwork):
             centre, square = x @ matrix.mT, x.square() @ spread.mT
             if bias is not None and bias_spread is not None:
                 centre, square = centre + bias.unsqueeze(-2), square + bias_spread.unsqueeze(-2)
-            noise = torch.randn(centre.shape, generator=generator, dtype=mean.dtype, device=mean.device)
+            noise = normal(centre.shape, mean, generator)
             x = centre + square.clamp_min(torch.finfo(square.dtype).tiny).sqrt() * noise
             x = _SLOPES[activation][0](x) if activation in _SLOPES else x
         return x

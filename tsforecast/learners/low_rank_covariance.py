@@ -8,6 +8,7 @@ from torch import Tensor
 
 from tsforecast.core.gaussian import register_record
 from tsforecast.core.linalg import cholesky, matvec
+from tsforecast.core.torch_internals import normal
 from tsforecast.learners.family import AbstractFamily
 
 
@@ -144,9 +145,8 @@ class LRKF(AbstractFamily[LowRankCovariance]):
         self, belief: LowRankCovariance, num_samples: int, generator: torch.Generator | None = None
     ) -> Float[Tensor, "sample weight"]:
         """Draw along the rows, and add independent noise."""
-        like = {"dtype": belief.mean.dtype, "device": belief.mean.device}
-        along = torch.randn(num_samples, len(belief.factor), generator=generator, **like) @ belief.factor
-        noise = torch.randn(num_samples, len(belief.mean), generator=generator, **like) * belief.noise.sqrt()
+        along = normal((num_samples, len(belief.factor)), belief.mean, generator) @ belief.factor
+        noise = normal((num_samples, len(belief.mean)), belief.mean, generator) * belief.noise.sqrt()
         return belief.mean + along + noise
 
     def embed(

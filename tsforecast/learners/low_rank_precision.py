@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tsforecast.core.gaussian import register_record
 from tsforecast.core.linalg import cholesky
-from tsforecast.core.torch_internals import is_transformed
+from tsforecast.core.torch_internals import is_transformed, normal
 from tsforecast.learners.family import AbstractFamily, damped_factor
 
 # Weights at a time where a temporary of the size of the factor would be made: what is read of them stays in the cache.
@@ -192,10 +192,9 @@ class LOFI(AbstractFamily[LowRankPrecision]):
     ) -> Float[Tensor, "sample weight"]:
         """Exact: z1 / sqrt(U) - U^{-1} W M^{-1} (W' z1 / sqrt(U) - z2), with M = I + W' U^{-1} W."""
         size, rank = belief.factor.shape
-        like = {"dtype": belief.mean.dtype, "device": belief.mean.device}
-        white = torch.randn(num_samples, size, generator=generator, **like) / belief.diagonal.sqrt()
+        white = normal((num_samples, size), belief.mean, generator) / belief.diagonal.sqrt()
         if rank:
-            seen = white @ belief.factor - torch.randn(num_samples, rank, generator=generator, **like)
+            seen = white @ belief.factor - normal((num_samples, rank), belief.mean, generator)
             white = white - torch.cholesky_solve(seen.T, _inner(belief)).T @ belief.factor.T / belief.diagonal
         return belief.mean + white
 

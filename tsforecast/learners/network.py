@@ -8,6 +8,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from tsforecast.core.torch_internals import normal
+
 
 class AbstractNetwork(abc.ABC):
     """f(x; theta): inputs of a number of points to outputs, given all weights as one vector."""
@@ -55,7 +57,7 @@ class AbstractNetwork(abc.ABC):
             generator: Of random numbers.
         """
         shape = (*inputs.shape[:2], mean.shape[-1])
-        noise = torch.randn(shape, generator=generator, dtype=mean.dtype, device=mean.device)
+        noise = normal(shape, mean, generator)
         weights = mean.unsqueeze(1) + variance.sqrt().unsqueeze(1) * noise
 
         def one(theta: Tensor, x: Tensor) -> Tensor:

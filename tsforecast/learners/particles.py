@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.distributions import Categorical, Distribution, Independent, MixtureSameFamily, Normal
 
 from tsforecast.core.gaussian import map_tensors, register_record
+from tsforecast.core.torch_internals import device_of
 from tsforecast.learners.classes import CategoricalLikelihood
 from tsforecast.learners.evidence import Points
 from tsforecast.learners.likelihood import AbstractLikelihood
@@ -192,7 +193,7 @@ class SteinLearner(AbstractNetworkLearner[Particles]):
         total = len(belief.counts)
         rows: Tensor | slice = slice(None)
         if total > self.batch:
-            rows = torch.randint(total, (self.batch,), generator=generator)
+            rows = torch.randint(total, (self.batch,), generator=generator, device=device_of(generator, belief.counts))
         part = (x[rows] for x in (belief.inputs, belief.target, belief.observed, belief.counts))
         return Points(*part), max(total / self.batch, 1.0)
 
@@ -240,7 +241,8 @@ class SteinLearner(AbstractNetworkLearner[Particles]):
         self, belief: Particles, num_samples: int, generator: torch.Generator | None = None
     ) -> Float[Tensor, "sample weight"]:
         """Return the weights of particles that are drawn with replacement."""
-        chosen = torch.randint(len(belief.values), (num_samples,), generator=generator)
+        where = device_of(generator, belief.values)
+        chosen = torch.randint(len(belief.values), (num_samples,), generator=generator, device=where)
         return torch.func.vmap(self.posterior.weights)(belief.values[chosen])
 
     def step(

@@ -8,6 +8,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from tsforecast.core.torch_internals import normal
+
 # Added to the squared length of a reflection's vector, which is undefined for v = 0.
 _TINY = 1e-12
 
@@ -98,7 +100,7 @@ class Structure:
         num_particles: int,
         generator: torch.Generator | None = None,
         weights: Float[Tensor, " weight"] | None = None,
-        dtype: torch.dtype | None = None,
+        like: Tensor | None = None,
     ) -> Float[Tensor, "particle variable"]:
         """Return random variables to begin with.
 
@@ -109,15 +111,16 @@ class Structure:
             num_particles: How many.
             generator: Of random numbers.
             weights: That C of all particles is drawn around; None for zeros.
-            dtype: Of the variables; None for the default.
+            like: A tensor of the precision and device of the variables; None for the defaults.
         """
+        like = torch.zeros(0) if like is None else like
         parts, deviation = [], 1.0
         for shape, size in zip(self.shapes, self._sizes, strict=True):
             if len(shape) > 1:  # a bias is that of the matrix before it
                 deviation = (math.prod(shape[1:]) + 1) ** -0.5
-            parts.append(torch.full((size,), deviation, dtype=dtype))
+            parts.append(like.new_full((size,), deviation))
         free, entries, scales = self.lengths
-        noise = torch.cat(parts) * torch.randn(num_particles, free, generator=generator, dtype=dtype)
+        noise = torch.cat(parts) * normal((num_particles, free), like, generator)
         drawn = noise if weights is None else weights + 0.1 * noise
-        vectors = torch.randn(num_particles, entries, generator=generator, dtype=dtype)
-        return torch.cat([drawn, vectors, torch.ones(num_particles, scales, dtype=dtype)], -1)
+        vectors = normal((num_particles, entries), like, generator)
+        return torch.cat([drawn, vectors, like.new_ones(num_particles, scales)], -1)

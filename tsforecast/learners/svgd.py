@@ -97,7 +97,7 @@ def s2vgd(
     structure = Structure(network.shapes, reflections, scales)
     posterior = WeightPosterior(network, likelihood, structure, variance, learns_noise)
     like = weights_of(model) if isinstance(model, nn.Module) else mean
-    drawn = structure.start(num_particles, generator, mean, None if like is None else like.dtype)
+    drawn = structure.start(num_particles, generator, mean, like)
     logs = drawn.new_zeros(num_particles, posterior.num_precisions)
     if learns_noise:
         noise = likelihood.noise if isinstance(likelihood, GaussianLikelihood) else 1.0
