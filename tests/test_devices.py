@@ -61,5 +61,5 @@ def test_a_learner_learns_on_a_gpu_what_it_learns_on_a_cpu(name, float64):
     other = moved(learner)
     found, prediction = run(other, other.init(), *(x.cuda() for x in data), generator=generator(0))
     torch.testing.assert_close(prediction.log_prob.cpu(), predicted.log_prob, rtol=1e-6, atol=1e-6)
-    draws = other.sample(found, 3, generator(1)).cpu()
-    torch.testing.assert_close(draws, learner.sample(expected, 3, generator(1)), rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(other.variances(found).cpu(), learner.variances(expected), rtol=1e-6, atol=1e-9)
+    assert other.sample(found, 3, generator(1)).isfinite().all()  # factors differ in their signs

@@ -19,6 +19,7 @@ from tsforecast.core.linalg import (
     solve_lower,
     symmetrise,
 )
+from tsforecast.core.torch_internals import normal
 
 Record = TypeVar("Record")
 
@@ -109,7 +110,7 @@ class Gaussian:
         """Reparametrised samples of shape (*sample_shape, *batch, dim); the covariance may be singular."""
         factor = cholesky(self.cov, "the covariance of a Gaussian to sample from", jitter=True)
         shape = (*sample_shape, *self.batch_shape, self.mean.shape[-1])
-        noise = torch.randn(shape, generator=generator, dtype=self.mean.dtype, device=self.mean.device)
+        noise = normal(shape, self.mean, generator)
         # Samples are columns beside one factor: it is not repeated for each of them.
         columns = noise.flatten(0, len(sample_shape) - 1).movedim(0, -1) if sample_shape else noise.unsqueeze(-1)
         moved = (factor @ columns).movedim(-1, 0).reshape(shape)

@@ -11,6 +11,7 @@ from tsforecast.core.components import one_hot
 from tsforecast.core.gaussian import Gaussian, register_record
 from tsforecast.core.linalg import add_diagonal, broadcast_shapes, symmetrise
 from tsforecast.core.linear import AbstractLinearGaussian, LinearGaussian, condition_scalar, with_noise
+from tsforecast.core.torch_internals import normal
 
 
 @register_record
@@ -144,7 +145,7 @@ class ISSMEmission(AbstractLinearGaussian):
         """Return the sum of the active states, with noise."""
         mean = self.read(value.unsqueeze(-1)).squeeze(-1) + self.offset
         mean = mean.expand(broadcast_shapes(mean.shape, self.noise.shape))
-        noise = torch.randn(mean.shape, generator=generator, dtype=mean.dtype, device=mean.device)
+        noise = normal(mean.shape, mean, generator)
         return (mean + self.noise.sqrt() * noise).unsqueeze(-1)
 
     def dense(self) -> LinearGaussian:

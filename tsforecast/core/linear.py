@@ -23,6 +23,7 @@ from tsforecast.core.linalg import (
     symmetrise,
     whiten,
 )
+from tsforecast.core.torch_internals import normal
 
 _PREDICTED = "the predictive covariance of an observation"
 PREDICTED_VARIANCE = "the predictive variance of an observation"
@@ -112,7 +113,7 @@ class LinearGaussian(AbstractLinearGaussian):
         mean = matvec(self.matrix, value) + self.offset
         factor = cholesky(self.noise, "the noise of a conditional to sample from", jitter=True)
         mean = mean.expand(broadcast_shapes(mean.shape, factor.shape[:-1]))
-        return mean + matvec(factor, torch.randn(mean.shape, generator=generator, dtype=mean.dtype, device=mean.device))
+        return mean + matvec(factor, normal(mean.shape, mean, generator))
 
     def dense(self) -> "LinearGaussian":
         """Return the system itself, which is dense already."""
@@ -171,7 +172,7 @@ def with_noise(
     mean = mean.expand(broadcast_shapes(mean.shape, variance.shape))
     positive = variance > 0  # the derivative of a root at zero is infinite
     deviation = torch.where(positive, variance, 1.0).sqrt() * positive
-    return mean + deviation * torch.randn(mean.shape, generator=generator, dtype=mean.dtype, device=mean.device)
+    return mean + deviation * normal(mean.shape, mean, generator)
 
 
 def _push(

@@ -17,13 +17,14 @@ def is_transformed(x: Tensor) -> bool:
 
 
 def standard_gamma(shape: Float[Tensor, "*batch"], generator: torch.Generator | None = None) -> Float[Tensor, "*batch"]:
-    """Gamma numbers of unit rate, reparametrised; `torch.distributions` takes no generator.
+    """Gamma numbers of unit rate, reparametrised; `torch.distributions` takes no generator. See `normal` for devices.
 
     Args:
         shape: Parameter of the distribution, positive.
         generator: Of random numbers.
     """
-    return torch._standard_gamma(shape, generator=generator)  # pyright: ignore[reportPrivateImportUsage]
+    drawn = torch._standard_gamma(shape.to(device_of(generator, shape)), generator=generator)  # pyright: ignore[reportPrivateImportUsage]
+    return drawn.to(shape.device)
 
 
 def normal(shape: Sequence[int], like: Tensor, generator: torch.Generator | None = None) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from tsforecast.core.linalg import LOG_2PI
 from tsforecast.core.linear import LinearGaussian
-from tsforecast.core.torch_internals import standard_gamma
+from tsforecast.core.torch_internals import normal, standard_gamma
 from tsforecast.nn.image import ImageDecoder, ImageSize
 from tsforecast.nn.mlp import mlp, resized, shrink_last
 
@@ -130,7 +130,7 @@ class GaussianDecoder(AbstractDecoder):
     ) -> Tensor:
         """Return reparametrised draws."""
         mean, deviation = self.moments(auxiliary)
-        return mean + deviation * torch.randn(mean.shape, generator=generator, dtype=mean.dtype, device=mean.device)
+        return mean + deviation * normal(mean.shape, mean, generator)
 
     def mean(self, auxiliary: Tensor, location: Tensor, scale: Tensor) -> Tensor:
         """Return the mean, which is the first output."""
@@ -158,7 +158,7 @@ class StudentTDecoder(AbstractDecoder):
         mean, raw, freedom = self.raw(auxiliary)
         freedom = _freedom(freedom)
         gamma = standard_gamma(0.5 * freedom, generator) / (0.5 * freedom)
-        noise = torch.randn(mean.shape, generator=generator, dtype=mean.dtype, device=mean.device)
+        noise = normal(mean.shape, mean, generator)
         return mean + _scale(raw) * noise * gamma.clamp_min(1e-6).rsqrt()
 
     def mean(self, auxiliary: Tensor, location: Tensor, scale: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from tsforecast.core.linalg import LOG_2PI
+from tsforecast.core.torch_internals import normal
 
 BOUNDS = ("ind", "moe", "poe", "hybrid")
 
@@ -93,7 +94,7 @@ def _weighed(
 ) -> Tensor:
     """Return log 1/K sum_k p(x, z_k) / q(z_k) for z_k ~ N(mean, variance)."""
     shape = (num_samples, *mean.shape)
-    z = mean + variance.sqrt() * torch.randn(shape, generator=generator, dtype=mean.dtype, device=mean.device)
+    z = mean + variance.sqrt() * normal(shape, mean, generator)
     return (log_joint(z) - log_proposal(z)).logsumexp(0) - math.log(num_samples)
 
 

@@ -11,6 +11,7 @@ from tsforecast.core.linalg import cholesky, matvec
 from tsforecast.core.loop.scan import scan
 from tsforecast.core.mixture import GaussianMixture
 from tsforecast.core.particles.filtering import AbstractSwitchingSystem, ParticleState, systematic_ancestors, take
+from tsforecast.core.torch_internals import normal
 
 
 def draw(particles: ParticleState, num_samples: int, generator: torch.Generator | None = None) -> ParticleState:
@@ -126,7 +127,7 @@ def _draw_states(
         dataclasses.replace(particles, state=Gaussian(particles.state.mean, factor)), num_samples, generator
     )
     mean, factor = particles.state.mean, particles.state.cov
-    noise = torch.randn(mean.shape, generator=generator, dtype=mean.dtype, device=mean.device)
+    noise = normal(mean.shape, mean, generator)
     state = mean + matvec(factor, noise)
     known = Gaussian(state, state.new_zeros(()).expand(factor.shape))
     return dataclasses.replace(particles, state=known), state

@@ -13,6 +13,7 @@ from tsforecast.core.kernels import steps as kernels
 from tsforecast.core.kernels.calls import serves
 from tsforecast.core.linalg import LOG_2PI, add_diagonal, check_factor, cholesky, log_det, matvec, whiten
 from tsforecast.core.linear import AbstractLinearGaussian
+from tsforecast.core.torch_internals import normal
 
 _PREDICTED = "the predictive covariance of a switch or auxiliary"
 _PROPOSED = "the covariance of a proposal"
@@ -168,4 +169,4 @@ def propose_diagonal(
 
 def standard_noise(like: Tensor, generator: torch.Generator | None) -> Tensor:
     """Return standard normal numbers of the same shape, type and device."""
-    return torch.randn(like.shape, generator=generator, dtype=like.dtype, device=like.device)
+    return normal(like.shape, like, generator)

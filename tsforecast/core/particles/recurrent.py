@@ -13,6 +13,7 @@ from tsforecast.core.linear import AbstractLinearGaussian, LinearGaussian
 from tsforecast.core.particles.begun import choose
 from tsforecast.core.particles.filtering import AbstractSwitchingSystem, ParticleState, Regime, initial_particles
 from tsforecast.core.particles.proposals import DiagonalGaussian, Likelihood, unbound
+from tsforecast.core.torch_internals import normal
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,7 +77,7 @@ class RecurrentSwitching(AbstractSwitchingSystem):
         proposal = self._proposals(time)
         mean, variance = proposal.mean, proposal.variance
         assert moved.auxiliary is not None
-        noise = torch.randn(moved.auxiliary.shape, generator=generator, dtype=mean.dtype, device=mean.device)
+        noise = normal(moved.auxiliary.shape, mean, generator)
         auxiliary = mean + variance.sqrt() * noise
         given, log_prior = emission.posterior(moved.state, auxiliary)
         assert self.likelihood is not None, "observations need p(y_t | z_t)"
