@@ -2,11 +2,15 @@
 
 import dataclasses
 
+import numpy as np
+import pandas as pd
 import pytest
 import torch
 
-from tests.models.cases import entries_of, issm_inside, linear_of, make_batch, make_model
+from tests.models.cases import HORIZON, entries_of, issm_inside, linear_of, make_batch, make_model
 from tsforecast.core import kalman
+from tsforecast.models import MODELS
+from tsforecast.models import make_model as build
 from tsforecast.models.parts.units import scaled
 
 EXACT = {"rtol": 1e-10, "atol": 1e-10}
@@ -150,3 +154,35 @@ def test_components_behind_a_network_have_no_parts():
     model = make_model("arsgls-components-decoded")
     with pytest.raises(ValueError, match="has no components with names"):
         model.inference.decompose(make_batch(model, entries_of("arsgls-components-decoded")))
+
+
+@pytest.mark.parametrize("name", ["rsgls", "arsgls"])
+def test_switches_that_are_drawn_say_nothing_of_components_at_first(name):
+    """With seasons of any size the model begins as without recurrence: the same particles see the same likelihoods."""
+    torch.manual_seed(0)
+    options = {"auxiliary_dim": 1, "skip": True} if name == "arsgls" else {"linear_epochs": 1}
+    model = build(
+        MODELS[name], freq="h", prediction_length=HORIZON, season=24, num_series=3, transformation="none", clip="none",
+        num_time_features=4, persistence=0.95, components="level+hour_of_day", state_dim=2,
+        num_bases=3, switch_dim=2, objective="likelihood", **options,
+    ).double()  # fmt: skip
+    with torch.no_grad():
+        model.dynamics.issm.season_means.copy_(5 * torch.randn(24))
+    profile = model.dynamics.issm.season_means.detach().numpy()
+    rng = np.random.default_rng(0)
+    entries = [
+        {
+            "item_id": f"s{k}",
+            "start": pd.Period("2024-01-01", "h"),
+            "target": np.tile(profile, 8) + rng.normal(size=192),
+        }
+        for k in range(3)
+    ]
+    batch = make_batch(model, entries)
+    found = []
+    for factor in (1.0, 0.0):
+        with torch.no_grad():
+            model.dynamics.mixture.bases["recurrence"].mul_(factor)
+            torch.manual_seed(1)
+            found.append(model.filter(batch)[1].mean(0))
+    torch.testing.assert_close(*found, atol=0.1, rtol=0)

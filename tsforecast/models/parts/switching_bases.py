@@ -147,12 +147,10 @@ class SwitchingBases(AbstractFrameDynamics):
         if not self.is_categorical:
             initial["switch_noise"] = switch_scale + 0.1 * torch.randn(count, switch)
         if self.recurrence != "none":
-            initial["recurrence"] = torch.randn(count, switch, states)
-            if self.issm is not None:
-                initial["recurrence"] = 0.1 * initial["recurrence"]
-            else:  # where states may be large, random switches must be no evidence of them
-                scale = (0.01 if bases.begins_linear else 1.0) / math.sqrt(states)
-                initial["recurrence"] = scale * initial["recurrence"]
+            # Where states may be large, random switches must be no evidence of them: of components least of all, whose
+            # sum alone is small.
+            scale = 0.01 if bases.begins_linear else 0.1 * math.sqrt(states) if self.issm is not None else 1.0
+            initial["recurrence"] = scale * torch.randn(count, switch, states) / math.sqrt(states)
         return initial
 
     @property
