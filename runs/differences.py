@@ -2,8 +2,9 @@
 
 Of the folders which `runs/table1.sh` leaves: on each data set and by each protocol, the row of the recipe `best` with
 the lowest CRPS in results/table1.csv minus every other row, over the same series and windows, with a 95 % interval
-(`paired_difference`). The scores of a row's seeds are averaged first, so an interval speaks of series and windows, and
-the deviation over seeds in docs/results.md of the rest. A line of results/differences.csv is replaced by a newer one
+(`paired_difference`); and every switching model without options minus the `issm` without any. The scores of a row's
+seeds are averaged first, so an interval speaks of series and windows, and the deviation over seeds in docs/results.md
+of the rest. A line of results/differences.csv is replaced by a newer one
 of the same row; those whose folders are gone stay.
 """
 
@@ -19,10 +20,11 @@ from tqdm import tqdm
 
 from tsforecast.data.files import replace_file
 from tsforecast.evaluation import paired_difference
+from tsforecast.forecasting.presets import SWITCHING
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 OURS = ("auto", "issm", "gls", "deepstate", "sgls", "rsgls", "rsgls-issm", "arsgls", "kvae-rb", "kvae-mc")
-KEYS = ["dataset", "protocol", "other_model", "other_recipe"]
+KEYS = ["dataset", "protocol", "model", "recipe", "other_model", "other_recipe"]
 
 
 class Row(NamedTuple):
@@ -30,6 +32,9 @@ class Row(NamedTuple):
 
     model: str
     recipe: str
+
+
+PLAIN = Row("issm", "default")
 
 
 def main() -> None:
@@ -59,16 +64,16 @@ def compared(table: pd.DataFrame, dataset: str, runs: pathlib.Path) -> list[dict
     lines = []
     for protocol in ("rolling", "long_term"):
         best = best_of(part, protocol)
-        of_best = None if best is None else scores[best]
-        if best is None or of_best is None:
-            continue
-        for row, other in scores.items():
-            if row == best or other is None:
+        pairs = [(best, row) for row in scores if row != best] if best is not None else []
+        pairs += [(row, PLAIN) for row in scores if row.recipe == PLAIN.recipe and row.model in SWITCHING]
+        for row, other in pairs:
+            of_row, of_other = scores.get(row), scores.get(other)
+            if of_row is None or of_other is None:
                 continue
-            found = paired_difference(of_best.loc[protocol], other.loc[protocol])
+            found = paired_difference(of_row.loc[protocol], of_other.loc[protocol])
             lines.append(
                 {"dataset": dataset, "protocol": protocol}
-                | {"model": best.model, "recipe": best.recipe, "other_model": row.model, "other_recipe": row.recipe}
+                | {"model": row.model, "recipe": row.recipe, "other_model": other.model, "other_recipe": other.recipe}
                 | {"difference": found.estimate}
                 | ({"low": found.low, "high": found.high} if found.has_interval else {"low": np.nan, "high": np.nan})
             )

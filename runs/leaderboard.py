@@ -12,7 +12,7 @@ import re
 
 import numpy as np
 import pandas as pd
-from differences import OURS, Row, best_of
+from differences import OURS, PLAIN, Row, best_of
 
 from tsforecast.data.files import replace_file
 
@@ -150,19 +150,38 @@ def paired(rows: pd.DataFrame, dataset: str) -> list[str]:
     if not DIFFERENCES.exists():
         return []
     known = pd.read_csv(DIFFERENCES)
+    known = known.loc[known["dataset"] == dataset]
     best = {protocol: best_of(rows.loc[rows["dataset"] == dataset], protocol) for protocol in PROTOCOLS}
     digits = 5 if dataset == "exchange" else 4
     cells: dict[Row, dict[str, str]] = {}
-    for line in known.loc[known["dataset"] == dataset].to_dict("records"):
-        if best[line["protocol"]] == Row(line["model"], line["recipe"]):
-            text = f"{line['difference']:+.{digits}f}"
-            if not np.isnan(line["low"]):  # without an interval where there were too few series and windows
-                text += f" [{line['low']:+.{digits}f}, {line['high']:+.{digits}f}]"
-            cells.setdefault(Row(line["other_model"], line["other_recipe"]), {})[line["protocol"]] = text
+    without: dict[Row, dict[str, str]] = {}
+    for line in known.to_dict("records"):
+        text = f"{line['difference']:+.{digits}f}"
+        if not np.isnan(line["low"]):  # without an interval where there were too few series and windows
+            text += f" [{line['low']:+.{digits}f}, {line['high']:+.{digits}f}]"
+        row, other = Row(line["model"], line["recipe"]), Row(line["other_model"], line["other_recipe"])
+        if best[line["protocol"]] == row:
+            cells.setdefault(other, {})[line["protocol"]] = text
+        if other == PLAIN and row.recipe == PLAIN.recipe:
+            without.setdefault(row, {})[line["protocol"]] = text
+    found = []
+    if without:
+        found = [
+            "Switching models without options minus the `issm` without any, likewise:",
+            "",
+            "| model | rolling | long-term |",
+            "| --- | --- | --- |",
+            *(
+                f"| `{row.model}` | {' | '.join(texts.get(p, '') for p in PROTOCOLS)} |"
+                for row, texts in without.items()
+            ),
+            "",
+        ]
     if not cells:
-        return []
+        return found
     names = [f"{protocol.replace('_', '-')}, `{row.model}`" for protocol, row in best.items() if row]
     return [
+        *found,
         "The best minus others, paired over series and windows, with 95 % intervals (less than 0: the best is ahead):",
         "",
         f"| minus | recipe | {' | '.join(names)} |",
