@@ -4,8 +4,8 @@ Of the folders which `runs/table1.sh` leaves: on each data set and by each proto
 the lowest CRPS in results/table1.csv minus every other row, over the same series and windows, with a 95 % interval
 (`paired_difference`); and every switching model without options minus the `issm` without any. The scores of a row's
 seeds are averaged first, so an interval speaks of series and windows, and the deviation over seeds in docs/results.md
-of the rest. A line of results/differences.csv is replaced by a newer one
-of the same row; those whose folders are gone stay.
+of the rest. A line of results/differences.csv is replaced by a newer one of the same two rows; those whose folders are
+gone stay.
 """
 
 import argparse
@@ -34,7 +34,7 @@ class Row(NamedTuple):
     recipe: str
 
 
-PLAIN = Row("issm", "default")
+LINEAR = Row("issm", "default")  # what switching models without options are compared with
 
 
 def main() -> None:
@@ -65,7 +65,7 @@ def compared(table: pd.DataFrame, dataset: str, runs: pathlib.Path) -> list[dict
     for protocol in ("rolling", "long_term"):
         best = best_of(part, protocol)
         pairs = [(best, row) for row in scores if row != best] if best is not None else []
-        pairs += [(row, PLAIN) for row in scores if row.recipe == PLAIN.recipe and row.model in SWITCHING]
+        pairs += [(row, LINEAR) for row in scores if row.recipe == LINEAR.recipe and row.model in SWITCHING]
         for row, other in pairs:
             of_row, of_other = scores.get(row), scores.get(other)
             if of_row is None or of_other is None:

@@ -12,7 +12,7 @@ import re
 
 import numpy as np
 import pandas as pd
-from differences import OURS, PLAIN, Row, best_of
+from differences import LINEAR, OURS, Row, best_of
 
 from tsforecast.data.files import replace_file
 
@@ -162,7 +162,7 @@ def paired(rows: pd.DataFrame, dataset: str) -> list[str]:
         row, other = Row(line["model"], line["recipe"]), Row(line["other_model"], line["other_recipe"])
         if best[line["protocol"]] == row:
             cells.setdefault(other, {})[line["protocol"]] = text
-        if other == PLAIN and row.recipe == PLAIN.recipe:
+        if other == LINEAR and row.recipe == LINEAR.recipe:
             without.setdefault(row, {})[line["protocol"]] = text
     found = []
     if without:

@@ -34,7 +34,7 @@ TRAINED = ("deepar",)  # among the baselines: the others are the same for every 
 DEFAULT = "default"  # the recipe of what has no option but data and seed
 
 # Models of ours without options; particles over hundreds of series take too long to be scored.
-PLAIN: dict[str, list[str]] = {
+WITHOUT_OPTIONS: dict[str, list[str]] = {
     "auto": DATASETS,
     "issm": DATASETS,
     "gls": DATASETS,
@@ -47,7 +47,7 @@ PLAIN: dict[str, list[str]] = {
 # Our models: the files of tsforecast/recipes, whose README says what the recipes are; and what the data choose.
 ROWS = [
     *recipes.published(),
-    *(recipes.RecipeFile(d, model, DEFAULT) for model, sets in PLAIN.items() for d in sets),
+    *(recipes.RecipeFile(d, model, DEFAULT) for model, sets in WITHOUT_OPTIONS.items() for d in sets),
     *(recipes.RecipeFile(d, model, "baseline") for model, sets in BASELINE.items() for d in sets),
 ]
 RECIPES = list(dict.fromkeys(row.name for row in ROWS))

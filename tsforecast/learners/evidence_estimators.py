@@ -150,10 +150,8 @@ class MonteCarloHessian(AbstractEvidenceEstimator):
             hessian = torch.func.vmap(torch.func.hessian(model.log_prob), (0, None))(draws, points).mean(0)
             hessian = hessian if is_matrix else hessian.diagonal()
         else:
-            signs = (
-                torch.randint(0, 2, draws.shape, generator=generator, device=device_of(generator, draws)).to(draws) * 2
-                - 1
-            )
+            coins = torch.randint(0, 2, draws.shape, generator=generator, device=device_of(generator, draws))
+            signs = 2 * coins.to(draws) - 1
 
             def product(theta: Tensor, sign: Tensor) -> Tensor:
                 return torch.func.jvp(lambda t: gradient_of(t, points), (theta,), (sign,))[1] * sign

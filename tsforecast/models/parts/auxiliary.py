@@ -9,6 +9,7 @@ from torch import Tensor
 from tsforecast.core import Gaussian
 from tsforecast.core.linalg import cholesky, matvec
 from tsforecast.core.particles.proposals import DiagonalGaussian
+from tsforecast.core.torch_internals import normal
 from tsforecast.models.parts.bounds import at_least
 from tsforecast.models.parts.log_scales import LARGEST_LOG_SCALE, diagonal, variance
 from tsforecast.models.parts.optimisation import AuxiliaryTraining
@@ -128,7 +129,7 @@ def decoded(decoder: AbstractDecoder | None, emitted: Gaussian, generator: torch
     steps = []
     for mean, root in zip(emitted.mean.unbind(), factor.unbind(), strict=True):  # of all steps at once it would not fit
         shape = (_PAIRS, *mean.shape)
-        away = matvec(root, torch.randn(shape, generator=generator, dtype=mean.dtype, device=mean.device))
+        away = matvec(root, normal(shape, mean, generator))
         steps.append(decoder.moments(torch.cat([mean + away, mean - away]).flatten(0, 1)))
     means, deviations = (torch.stack(parts) for parts in zip(*steps, strict=True))
     return Gaussian(means, torch.diag_embed(deviations.square()))

@@ -149,8 +149,11 @@ class SwitchingBases(AbstractFrameDynamics):
         if self.recurrence != "none":
             # Where states may be large, random switches must be no evidence of them: of components least of all, whose
             # sum alone is small.
-            scale = 0.01 if bases.begins_linear else 0.1 * math.sqrt(states) if self.issm is not None else 1.0
-            initial["recurrence"] = scale * torch.randn(count, switch, states) / math.sqrt(states)
+            if bases.begins_linear:
+                scale = 0.01 / math.sqrt(states)
+            else:
+                scale = 0.1 if self.issm is not None else 1 / math.sqrt(states)
+            initial["recurrence"] = scale * torch.randn(count, switch, states)
         return initial
 
     @property
