@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from tsforecast.core.gaussian import Gaussian, register_record
-from tsforecast.core.innovation import ISSMEmission, ISSMTransition
+from tsforecast.core.innovation import ISSMEmission, ISSMTransition, Move
 from tsforecast.core.linalg import broadcast_shapes, matvec
 from tsforecast.core.linear import (
     AbstractLinearGaussian,
@@ -44,10 +44,23 @@ class ComposedTransition(AbstractLinearGaussian):
 
     def marginal(self, prior: Gaussian) -> Gaussian:
         """Return the predicted belief, block by block."""
+        moved = self.moved(prior)
+        if moved is not None and moved.is_served():
+            return moved.belief()
         size = self.structure.noise.shape[-1]
         first, rest = self.structure.marginal(prior.marginal(slice(size))), self.rest.marginal(_behind(prior, size))
         cross = self.structure.push(prior.cov[..., :size, size:]) @ self.rest.matrix.mT
         return Gaussian(_cat([first.mean, rest.mean], -1, 1), _in_blocks(first.cov, cross, rest.cov))
+
+    def moved(self, prior: Gaussian) -> Move | None:
+        """Return the transition as the program takes it; None where noises of the dense states are correlated."""
+        if not isinstance(self.rest, DiagonalLinearGaussian):
+            return None
+        size, matrix = self.structure.noise.shape[-1], self.rest.matrix
+        first, rest = self.structure.moved(prior.marginal(slice(size))), matvec(matrix, prior.mean[..., size:])
+        mean = _cat([first.mean, rest + self.rest.offset], -1, 1)
+        noise = _cat([first.noise, self.rest.variance], -1, 1)
+        return first._replace(mean=mean, cov=prior.cov, matrix=matrix, noise=noise)
 
     def posterior(
         self, prior: Gaussian, value: Float[Tensor, "*#batch out"], observed: Bool[Tensor, "*#batch out"] | None = None

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -9,9 +10,43 @@ from torch import Tensor
 
 from tsforecast.core.components import one_hot
 from tsforecast.core.gaussian import Gaussian, register_record
+from tsforecast.core.kernels import structural
+from tsforecast.core.kernels.calls import serves
 from tsforecast.core.linalg import add_diagonal, broadcast_shapes, symmetrise
 from tsforecast.core.linear import AbstractLinearGaussian, LinearGaussian, condition_scalar, with_noise
 from tsforecast.core.torch_internals import normal
+
+
+class Move(NamedTuple):
+    """A transition by its structure, as the compiled operation takes it.
+
+    Attributes:
+        slopes: (level, slope) positions.
+        mean: Predicted mean of the state.
+        cov: Covariance before it.
+        diagonal: Dampings; None for ones.
+        matrix: Of dense states behind those of the components; None without.
+        noise: Variances.
+        share: Whether slopes are added; None if they are.
+    """
+
+    slopes: tuple[tuple[int, int], ...]
+    mean: Tensor
+    cov: Tensor
+    diagonal: Tensor | None
+    matrix: Tensor | None
+    noise: Tensor
+    share: Tensor | None
+
+    def is_served(self, *others: Tensor | None) -> bool:
+        """Return whether the program takes it, together with other tensors of the same step."""
+        # A covariance that many share is moved once, by torch.
+        count, states = self.cov.shape[:-2].numel(), self.mean.shape[-1]
+        return self.mean.shape[:-1].numel() == count and serves(count, (states,), *self[1:], *others)
+
+    def belief(self) -> Gaussian:
+        """Return the predicted belief."""
+        return Gaussian(*structural.move(*self))
 
 
 @register_record
@@ -33,13 +68,20 @@ class ISSMTransition(AbstractLinearGaussian):
 
     def marginal(self, prior: Gaussian) -> Gaussian:
         """Return the predicted belief, in O(n^2) for n states."""
-        mean = self.push(prior.mean.unsqueeze(-1)).squeeze(-1)
-        cov = prior.cov
+        moved = self.moved(prior)
+        if moved.is_served():
+            return moved.belief()
+        mean, cov = moved.mean, prior.cov
         if self.slopes:
             cov = symmetrise(self.push(self.push(cov).mT))
         elif self.diagonal is not None:
             cov = cov * (self.diagonal.unsqueeze(-1) * self.diagonal.unsqueeze(-2))
         return Gaussian(mean, add_diagonal(cov, self.noise, in_place=cov is not prior.cov))
+
+    def moved(self, prior: Gaussian) -> Move:
+        """Return the transition as the program takes it."""
+        mean = self.push(prior.mean.unsqueeze(-1)).squeeze(-1)
+        return Move(self.slopes, mean, prior.cov, self.diagonal, None, self.noise, self.slope)
 
     def push(self, x: Float[Tensor, "*#batch state column"]) -> Float[Tensor, "*#batch state column"]:
         """Return the product of the matrix and some columns."""

@@ -12,10 +12,9 @@ from torch import Tensor
 
 from tsforecast.core.composed import ComposedEmission, ComposedTransition
 from tsforecast.core.gaussian import Gaussian
-from tsforecast.core.innovation import ISSMEmission, ISSMTransition
+from tsforecast.core.innovation import ISSMEmission, ISSMTransition, Move
 from tsforecast.core.kernels import structural
-from tsforecast.core.kernels.calls import serves
-from tsforecast.core.linalg import broadcast_shapes, check_factor, matvec
+from tsforecast.core.linalg import broadcast_shapes, check_factor
 from tsforecast.core.linear import PREDICTED_VARIANCE, AbstractLinearGaussian, DiagonalLinearGaussian
 
 
@@ -42,7 +41,7 @@ def step(
     if parts is None:
         return emission.posterior(transition.marginal(prior), value, observed)
     seen = torch.ones_like(value[..., 0], dtype=torch.bool) if observed is None else observed[..., 0]
-    mean, cov, log_prob, _ = parts.run(prior, value[..., 0] - parts.expected, seen)
+    mean, cov, log_prob, _ = parts.run(value[..., 0] - parts.expected, seen)
     return Gaussian(mean, cov), log_prob
 
 
@@ -61,7 +60,7 @@ def step_unseen(
         belief = transition.marginal(prior)
         return belief, emission.marginal(belief)
     nothing = torch.zeros_like(parts.expected)
-    mean, cov, _, variance = parts.run(prior, nothing, torch.zeros_like(nothing, dtype=torch.bool))
+    mean, cov, _, variance = parts.run(nothing, torch.zeros_like(nothing, dtype=torch.bool))
     return Gaussian(mean, cov), Gaussian(parts.expected.unsqueeze(-1), variance[..., None, None])
 
 
@@ -69,31 +68,20 @@ class _Parts(NamedTuple):
     """A step by its structure, as the compiled operation takes it.
 
     Attributes:
-        slopes: (level, slope) positions.
-        mean: Predicted mean of the state.
-        diagonal: Dampings.
-        matrix: Of the dense part.
-        noise: Variances.
-        share: Whether slopes are added.
+        moved: The transition.
         row: Of the observation.
         expected: Of the observation.
         variance: Of its noise.
     """
 
-    slopes: tuple[tuple[int, int], ...]
-    mean: Tensor
-    diagonal: Tensor | None
-    matrix: Tensor | None
-    noise: Tensor
-    share: Tensor | None
+    moved: Move
     row: Tensor
     expected: Tensor
     variance: Tensor
 
-    def run(self, prior: Gaussian, residual: Tensor, seen: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def run(self, residual: Tensor, seen: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return moments, log-density and predictive variance; refuses variances that are not positive."""
-        given = self.mean, prior.cov, self.diagonal, self.matrix, self.noise, self.share, self.row
-        *found, failed = structural.step(self.slopes, *given, residual, self.variance, seen)
+        *found, failed = structural.step(*self.moved, self.row, residual, self.variance, seen)
         check_factor(failed, ("series",), PREDICTED_VARIANCE)
         mean, cov, log_prob, variance = found
         return mean, cov, log_prob, variance
@@ -107,33 +95,20 @@ def _parts(
 ) -> _Parts | None:
     """Return the parts of a step that the program takes; None for all others."""
     if isinstance(transition, ISSMTransition) and isinstance(emission, ISSMEmission):
-        inner, rest, reading, beside = transition, None, emission, None
+        reading, row, variance, offset = emission, emission.row(), emission.noise, emission.offset
     elif isinstance(transition, ComposedTransition) and isinstance(emission, ComposedEmission):
-        inner, rest, reading, beside = transition.structure, transition.rest, emission.structure, emission.rest
-        if not isinstance(rest, DiagonalLinearGaussian) or not isinstance(beside, DiagonalLinearGaussian):
+        reading, beside = emission.structure, emission.rest
+        if not isinstance(beside, DiagonalLinearGaussian) or beside.offset.shape[-1] != 1:
             return None
-        if beside.offset.shape[-1] != 1:
-            return None
+        row = _beside(reading.row(), beside.matrix[..., 0, :])
+        variance, offset = reading.noise + beside.variance[..., 0], reading.offset + beside.offset[..., 0]
     else:
         return None
-    states = prior.mean.shape[-1]
+    moved = transition.moved(prior)
     # All that goes into the operation: it reads numbers of one type, and no tensor that `vmap` has mapped.
-    tensors = [prior.mean, prior.cov, inner.noise, inner.diagonal, inner.slope, value]
-    tensors += [reading.noise, reading.coefficient, reading.offset]
-    for part in (rest, beside):
-        tensors += [] if part is None else [part.matrix, part.variance, part.offset]
-    if not serves(prior.mean.shape[:-1].numel(), (states,), *tensors, largest=structural.LARGEST):
+    if moved is None or not moved.is_served(row, variance, offset, value):
         return None
-    size = inner.noise.shape[-1]
-    mean = inner.push(prior.mean[..., :size].unsqueeze(-1)).squeeze(-1)
-    noise, matrix, row, variance, offset = inner.noise, None, reading.row(), reading.noise, reading.offset
-    if rest is not None and beside is not None:
-        matrix = rest.matrix
-        mean = _beside(mean, matvec(matrix, prior.mean[..., size:]) + rest.offset)
-        noise, row = _beside(noise, rest.variance), _beside(row, beside.matrix[..., 0, :])
-        variance, offset = variance + beside.variance[..., 0], offset + beside.offset[..., 0]
-    expected = (row * mean).sum(-1) + offset
-    return _Parts(inner.slopes, mean, inner.diagonal, matrix, noise, inner.slope, row, expected, variance)
+    return _Parts(moved, row, (row * moved.mean).sum(-1) + offset, variance)
 
 
 def _beside(first: Tensor, rest: Tensor) -> Tensor:

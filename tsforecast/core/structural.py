@@ -161,7 +161,7 @@ class ISSM(AbstractLinearSystem):
             *(x.shape[1 : x.ndim - event] for x, event in ((observed, 1), (active, 0)) if x is not None),
         )
         count, sizes = batch.numel(), (self.num_states,)
-        if not serves(count, sizes, *tensors, largest=innovation.LARGEST, fewest=1):
+        if not serves(count, sizes, *tensors, fewest=1):
             return None
         flat = lambda x, event: flatten_batch(x[:steps], batch, event, 1)  # noqa: E731
         begun = None if active is None else flat(active, 0)

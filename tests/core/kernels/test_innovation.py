@@ -7,7 +7,7 @@ from tests.core.kernels.test_steps import same, symmetric
 from tests.core.test_structural import CASES, STEPS, SUMS, problem, random_issm, rebuild
 from tests.oracles import generator, random_gaussian
 from tsforecast.core import Gaussian, Level, NotPositiveDefiniteError, Season, Trend, map_tensors
-from tsforecast.core.kernels import innovation
+from tsforecast.core.kernels import calls, innovation
 from tsforecast.core.structural import ISSM
 
 pytestmark = pytest.mark.usefixtures("program")
@@ -51,7 +51,7 @@ def test_what_the_program_does_not_serve(monkeypatch):
     system, prior, values, _ = problem((Level(), Season(3)), CASES[0])
     system.posterior(prior, values)
     torch.func.vmap(lambda y: system.log_likelihood(prior, y.unsqueeze(-1)))(values[..., 0].T)
-    many, wide, y, _ = problem((Level(), Season(innovation.LARGEST)), CASES[1])
+    many, wide, y, _ = problem((Level(), Season(calls.LARGEST)), CASES[1])
     many.posterior(wide, y)
     assert system.whole(prior, values.float(), None) is None
 

@@ -8,7 +8,7 @@ from tests.oracles import generator, random_gaussian
 from tsforecast.core import DiagonalLinearGaussian, Gaussian, NotPositiveDefiniteError
 from tsforecast.core.composed import ComposedEmission, ComposedTransition
 from tsforecast.core.innovation import ISSMEmission, ISSMTransition
-from tsforecast.core.kernels import structural
+from tsforecast.core.kernels import calls, structural
 from tsforecast.core.stepping import step, step_unseen
 
 SHAPE = (3, 4)
@@ -35,7 +35,7 @@ def conditionals(slopes, dense, damped, noise, damping, share, matrix, emitted):
     ("states", "dense", "slopes", "damped"),
     [(5, 0, (), True), (16, 0, (), False), (6, 3, (), True), (5, 16, ((0, 1),), True), (7, 0, ((0, 1), (2, 4)), False)],
 )
-@pytest.mark.parametrize("seen", ["all", "some", "none"])
+@pytest.mark.parametrize("seen", ["all", "some", "none", "transition alone"])
 def test_step(states, dense, slopes, damped, seen, by_torch, monkeypatch):
     rng = generator(states)
     draw = lambda *shape: torch.randn(*shape, generator=rng).double()  # noqa: E731
@@ -51,6 +51,8 @@ def test_step(states, dense, slopes, damped, seen, by_torch, monkeypatch):
         if seen == "none":
             belief, expected = step_unseen(*parts, before)
             rest = expected.mean, expected.cov
+        elif seen == "transition alone":
+            belief, rest = parts[0].marginal(before), ()
         else:
             belief, log_prob = step(*parts, before, value, observed)
             rest = (log_prob,)
@@ -93,7 +95,7 @@ def test_a_variance_that_is_not_positive_is_named():
 def test_many_states_and_other_steps_are_left_to_torch(monkeypatch):
     monkeypatch.setattr(structural, "step", lambda *_: pytest.fail("the program was asked"))
     rng = generator(0)
-    for states, count in ((structural.LARGEST + 1, 8), (4, 7)):
+    for states, count in ((calls.LARGEST + 1, 8), (4, 7)):
         prior = random_gaussian((count,), states, rng)
         given = ISSMEmission(torch.tensor([0]), *torch.ones(2, 1).double(), states)
         step(ISSMTransition(None, torch.ones(states).double(), ()), given, prior, torch.zeros(1).double())

@@ -10,8 +10,8 @@ from torch import Tensor
 from tsforecast.core.kernels.building import loaded
 from tsforecast.core.torch_internals import is_transformed
 
-# The largest state or observation; of larger ones torch's own products are as fast.
-LARGEST = 64
+# The largest state or observation: of larger ones a covariance leaves the caches of a core.
+LARGEST = 256
 # Filters from which on a call pays, and filters for each thread.
 FEWEST = 8
 _FILTERS_PER_THREAD = 32

@@ -4,16 +4,20 @@ import torch
 from torch import Tensor
 
 from tsforecast.core.kernels.building import is_ready
-from tsforecast.core.kernels.calls import FEWEST, LARGEST, call, serves
+from tsforecast.core.kernels.calls import FEWEST, call, serves
 
 # More columns are many series beside one covariance, for which torch's products are large.
 _MOST_COLUMNS = 2
+# States: with more, torch's products are as fast.
+LARGEST = 64
 
 
 def serves_chain(rows: Tensor, mask: Tensor | None, mean: Tensor, cov: Tensor, *parameters: Tensor | None) -> bool:
     """Whether the program filters through these blocks; the arguments are those of `filter_chain`."""
     sizes = rows.shape[-2], cov.shape[-1]
-    return rows.shape[-1] <= _MOST_COLUMNS and serves(len(cov), sizes, rows, mask, mean, cov, *parameters)
+    return rows.shape[-1] <= _MOST_COLUMNS and serves(
+        len(cov), sizes, rows, mask, mean, cov, *parameters, largest=LARGEST
+    )
 
 
 def suits(num_series: int, num_states: int, device: torch.device) -> bool:

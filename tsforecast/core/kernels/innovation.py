@@ -10,7 +10,6 @@ from torch import Tensor
 from tsforecast.core.kernels.calls import ONCE, call
 from tsforecast.core.linalg import LOG_2PI
 
-LARGEST = 256  # states: with more, a covariance leaves the caches of a core, and blocks are faster
 LEVEL, TREND, SEASON, HARMONICS = range(4)  # kinds of components
 
 

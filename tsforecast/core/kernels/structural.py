@@ -9,7 +9,6 @@ from tsforecast.core.kernels.calls import anew, call, flat
 from tsforecast.core.kernels.steps import batch_of, keep, run, summed, whole
 from tsforecast.core.linalg import LOG_2PI
 
-LARGEST = 256  # states: with more, a covariance leaves the caches of a core
 _EVENTS = (1, 2, 1, 2, 1, 1, 1, 0, 0, 0)
 
 
@@ -25,6 +24,20 @@ def step(
             are; row of the observation; its residual; the variance of its noise; and where it is seen.
     """
     return run(_Step, slopes, *tensors)
+
+
+def move(slopes: tuple[tuple[int, int], ...], *tensors: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Return mean and covariance after a transition of which nothing is observed.
+
+    Args:
+        slopes: (level, slope) positions of every trend.
+        tensors: The first six of `step`.
+    """
+    mean = tensors[0]
+    assert mean is not None
+    nothing = mean.new_zeros(mean.shape[:-1])
+    given = torch.zeros_like(mean), nothing, nothing + 1, torch.zeros_like(nothing, dtype=torch.bool)
+    return run(_Step, slopes, *tensors, *given)[:2]
 
 
 def by_torch(
