@@ -20,6 +20,7 @@ from tsforecast.cli import main
 from tsforecast.cli.memory import keep_freed_memory
 from tsforecast.data import quantiles as forecasts
 from tsforecast.models import DATA_DECIDED, MODELS, options_of
+from tsforecast.plots import plot_regimes
 
 ROOT = Path(__file__).parents[2]
 # Of models with particles, whose steps are slow.
@@ -90,12 +91,12 @@ def refused(capsys, *arguments: object) -> str:
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_every_model_trains_two_steps_and_is_scored(model, csv, tmp_path, capsys):
+def test_every_model_trains_two_steps_and_is_scored(model, csv, tmp_path, capsys, monkeypatch):
     run = tmp_path / "run"
     options = TINY if "num_particles" in options_of(MODELS[model]) else []
     if model.startswith("kvae"):  # its switch is the memory of a network
         options = [option.replace("--switch_dim", "--memory_dim") for option in options]
-    if model == "kvae-rb":  # components beside regimes whose noise is the same
+    if model in ("sgls", "kvae-rb"):  # beside regimes that differ in more than their noise, or whose noise is the same
         options += ["--components", "level"]
     assert main(["train", model, *data(csv), *SHORT, *options, "--output", str(run), "--validation"]) == 0
     metrics = pd.read_csv(run / "metrics.csv")
@@ -109,13 +110,16 @@ def test_every_model_trains_two_steps_and_is_scored(model, csv, tmp_path, capsys
     assert record["seed"] == 0
     assert record["split"] == {"freq": "D", "prediction_length": 7, "windows": 2}
     assert "`tsforecast evaluate" in capsys.readouterr().err
-    drawn = model in ("rsgls-issm", "kvae-rb")  # which have components and regimes
+    drawn, ordered = model in ("rsgls-issm", "sgls", "kvae-rb"), []  # which have components and regimes
+    draw = lambda *args, **options: ordered.append(options["ordered"]) or plot_regimes(*args, **options)  # noqa: E731
+    monkeypatch.setattr("tsforecast.cli.evaluate.plot_regimes", draw)
     evaluation = ["--baselines", "none", "--num_samples", "4", "--plot_series", str(int(drawn))]
     assert main(["evaluate", str(run), *evaluation]) == 0
     scores = json.loads((run / "scores.json").read_text())
     assert all(np.isfinite(scores[protocol]["crps"]) for protocol in ("rolling", "long_term"))
     if drawn:
         assert {path.name for path in (run / "plots").iterdir()} >= {"regimes.png", "decomposition.png"}
+        assert ordered == [model == "rsgls-issm"]
 
 
 def test_run_folder_is_below_outputs_by_default(csv, tmp_path, monkeypatch):

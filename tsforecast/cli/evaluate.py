@@ -288,6 +288,7 @@ def _draw_insights(
     scale = "" if net.units.transformation == "none" else f", {net.units.transformation} of the data"
     target = next(iter(task.targets), "")
     label = f"{net.units.transformation} of {target or 'the data'}" if scale else measured(target, task.unit)
+    components: dict[str, Any] = {}
     with torch.no_grad():
         if structure is not None:
             shown = max(200, 20 * task.season)
@@ -308,7 +309,8 @@ def _draw_insights(
                 observed,
                 weights.cpu().numpy(),
                 scales=None if scales is None else scales.cpu().numpy(),
-                ordered=structure is not None and scales is not None,  # else they differ in more than their noise
+                # Where there is a dense part beside the components, regimes differ in more than their noise.
+                ordered=bool(components) and "rest" not in components and scales is not None,
                 marks=marks,
                 label=label,
                 title=f"{shortened(entry['item_id'])}: inferred regimes{scale}",
