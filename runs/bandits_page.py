@@ -30,10 +30,10 @@ SHORT = 500  # rounds of what is too slow for more
 SAID = """\
 - Beliefs over all weights of a network (`lofi`, `vd-ekf`) earn more than linear ones on all sets of labels, at about a
   millisecond a round.
-- Twenty particles (`stein`) earn more than `lofi` on covertype and shuttle, and less on adult, in fifteen times the time of
-  a round: three runs of each. Without their structure (`stein-svgd`) they earn less on covertype and adult. Filters with
-  full covariances (`ekf`, `iterated-ekf`, `wolf-ekf`) take minutes a run off shuttle and wheel: on covertype they have a
-  few runs, level with `lofi`, and elsewhere none.
+- Twenty particles (`stein`) earn more than `lofi` on covertype and shuttle, and less on adult, in fifteen times the
+  time of a round: three runs of each. Without their structure (`stein-svgd`) they earn less on covertype and adult.
+- Filters with full covariances (`ekf`, `iterated-ekf`, `wolf-ekf`) take minutes a run off shuttle and wheel: on
+  covertype they have two or three runs, level with `lofi`, and elsewhere none.
 - `ucb` explores less than `thompson`, and earned more: with `lofi` and with linear agents, on each of these sets and on
   the mushrooms. There a bad choice costs 35, and it matters most.
 - Networks that are trained again (`neural-greedy`, `neural-linear`) are best on shuttle, and behind `lofi` on adult and
