@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from tsforecast.core.gaussian import Gaussian, register_record
-from tsforecast.core.innovation import ISSMEmission, ISSMTransition, Move
+from tsforecast.core.innovation import ISSMEmission, ISSMTransition, Move, is_served
 from tsforecast.core.linalg import broadcast_shapes, matvec
 from tsforecast.core.linear import (
     AbstractLinearGaussian,
@@ -53,14 +53,14 @@ class ComposedTransition(AbstractLinearGaussian):
         return Gaussian(_cat([first.mean, rest.mean], -1, 1), _in_blocks(first.cov, cross, rest.cov))
 
     def moved(self, prior: Gaussian) -> Move | None:
-        """Return the transition as the program takes it; None where noises of the dense states are correlated."""
-        if not isinstance(self.rest, DiagonalLinearGaussian):
+        """Return the transition as the program takes it; None where it does not take it, or such a belief."""
+        if not isinstance(self.rest, DiagonalLinearGaussian) or not is_served(prior):
             return None
-        size, matrix = self.structure.noise.shape[-1], self.rest.matrix
-        first, rest = self.structure.moved(prior.marginal(slice(size))), matvec(matrix, prior.mean[..., size:])
-        mean = _cat([first.mean, rest + self.rest.offset], -1, 1)
-        noise = _cat([first.noise, self.rest.variance], -1, 1)
-        return first._replace(mean=mean, cov=prior.cov, matrix=matrix, noise=noise)
+        own, matrix, size = self.structure, self.rest.matrix, self.structure.noise.shape[-1]
+        first = own.push(prior.mean[..., :size].unsqueeze(-1)).squeeze(-1)
+        mean = _cat([first, matvec(matrix, prior.mean[..., size:]) + self.rest.offset], -1, 1)
+        noise = _cat([own.noise, self.rest.variance], -1, 1)
+        return Move(own.slopes, mean, prior.cov, own.diagonal, matrix, noise, own.slope)
 
     def posterior(
         self, prior: Gaussian, value: Float[Tensor, "*#batch out"], observed: Bool[Tensor, "*#batch out"] | None = None

@@ -40,13 +40,18 @@ class Move(NamedTuple):
 
     def is_served(self, *others: Tensor | None) -> bool:
         """Return whether the program takes it, together with other tensors of the same step."""
-        # A covariance that many share is moved once, by torch.
-        count, states = self.cov.shape[:-2].numel(), self.mean.shape[-1]
-        return self.mean.shape[:-1].numel() == count and serves(count, (states,), *self[1:], *others)
+        return is_served(Gaussian(self.mean, self.cov), *self[3:], *others)
 
     def belief(self) -> Gaussian:
         """Return the predicted belief."""
         return Gaussian(*structural.move(*self))
+
+
+def is_served(prior: Gaussian, *others: Tensor | None) -> bool:
+    """Return whether the program moves a belief, together with other tensors of the same step."""
+    # A covariance that many share is moved once, by torch.
+    count, states = prior.cov.shape[:-2].numel(), prior.mean.shape[-1]
+    return prior.mean.shape[:-1].numel() == count and serves(count, (states,), prior.mean, prior.cov, *others)
 
 
 @register_record
@@ -69,17 +74,19 @@ class ISSMTransition(AbstractLinearGaussian):
     def marginal(self, prior: Gaussian) -> Gaussian:
         """Return the predicted belief, in O(n^2) for n states."""
         moved = self.moved(prior)
-        if moved.is_served():
+        if moved is not None and moved.is_served():
             return moved.belief()
-        mean, cov = moved.mean, prior.cov
+        mean, cov = self.push(prior.mean.unsqueeze(-1)).squeeze(-1), prior.cov
         if self.slopes:
             cov = symmetrise(self.push(self.push(cov).mT))
         elif self.diagonal is not None:
             cov = cov * (self.diagonal.unsqueeze(-1) * self.diagonal.unsqueeze(-2))
         return Gaussian(mean, add_diagonal(cov, self.noise, in_place=cov is not prior.cov))
 
-    def moved(self, prior: Gaussian) -> Move:
-        """Return the transition as the program takes it."""
+    def moved(self, prior: Gaussian) -> Move | None:
+        """Return the transition as the program takes it; None where it does not take such a belief."""
+        if not is_served(prior):
+            return None
         mean = self.push(prior.mean.unsqueeze(-1)).squeeze(-1)
         return Move(self.slopes, mean, prior.cov, self.diagonal, None, self.noise, self.slope)
 

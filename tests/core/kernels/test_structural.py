@@ -93,7 +93,7 @@ def test_a_variance_that_is_not_positive_is_named():
 
 
 def test_many_states_and_other_steps_are_left_to_torch(monkeypatch):
-    monkeypatch.setattr(structural, "step", lambda *_: pytest.fail("the program was asked"))
+    monkeypatch.setattr(structural, "call", lambda *_: pytest.fail("the program was asked"))
     rng = generator(0)
     for states, count in ((calls.LARGEST + 1, 8), (4, 7)):
         prior = random_gaussian((count,), states, rng)

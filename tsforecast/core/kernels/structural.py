@@ -1,4 +1,4 @@
-"""A step of structural filters as one operation with its adjoint: transition by blocks, and one observed number."""
+"""A step of structural filters as one operation with its adjoint: transition by blocks, one observed number or none."""
 
 from typing import Any
 
