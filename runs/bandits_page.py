@@ -36,8 +36,8 @@ SAID = """\
   covertype they have two or three runs, level with `lofi`, and elsewhere none.
 - `ucb` explores less than `thompson`, and earned more: with `lofi` and with linear agents, on each of these sets and on
   the mushrooms. There a bad choice costs 35, and it matters most.
-- Networks that are trained again (`neural-greedy`, `neural-linear`) are best on shuttle, and behind `lofi` on adult and
-  covertype.
+- Networks that are trained again (`neural-greedy`, `neural-linear`) are ahead of `lofi` on shuttle, and behind it on
+  adult and covertype.
 - Logistic agents (`adf`, `ep`, `fab-cost`, `laplace`) are ahead of linear ones on adult and shuttle, and behind on
   covertype. `adf`, which never looks back, earns as much as `ep`.
 - Of the published rewards only LiM2's on shuttle is near the best ones here: `neural-linear` and `neural-ts` earn as
