@@ -4,13 +4,14 @@
     python runs/bandits.py --data adult shuttle --agents lofi linear --seeds 0 1
     python runs/bandits.py --changes --data shuttle                  # labels change half-way
     python runs/bandits.py --all_arms                                # the published protocol of the warm-up
+    python runs/bandits.py --agents ekf wolf-ekf iterated-ekf --device cuda
     python runs/bandits.py --steps 500 --agents neural-ts-published lofi --seeds 0
 
 Sets are those that `datasets/bandits.py` and `datasets/streams.py mnist --part test` prepared, and the wheel. All
 agents of a seed see the same rounds. Without `--all_arms` nothing is fitted to rewards of arms that were not pulled.
-Milliseconds are of the CPU, and of a round; megabytes are those of all tensors an agent keeps in the end. Settings in
-the table are all that differ from the library's defaults. Finished runs are not computed again, and seeds are the outer
-loop: a table that was stopped early has fewer seeds of all.
+Milliseconds are of the CPU, and of a round; pages have those of runs without a GPU alone. Megabytes are those of all
+tensors an agent keeps in the end. Settings in the table are all that differ from the library's defaults. Finished runs
+are not computed again, and seeds are the outer loop: a table that was stopped early has fewer seeds of all.
 """
 
 import argparse
@@ -22,7 +23,7 @@ import time
 from typing import Any
 
 import torch
-from tables import ROOT, has_row
+from tables import ROOT, has_row, widen
 from torch.utils import _pytree as pytree
 from tqdm import tqdm
 
@@ -91,7 +92,7 @@ DRIFTING: dict[str, dict[str, Any]] = {
 }
 COLUMNS = [
     "data", "changes", "row", "agent", "settings", "warm_up", "seed", "rounds", "reward", "regret", "milliseconds",
-    "megabytes", "commit", "command",
+    "megabytes", "device", "commit", "command",
 ]  # fmt: skip
 KEY = ("data", "changes", "row", "settings", "warm_up", "seed", "rounds")
 
@@ -99,10 +100,11 @@ KEY = ("data", "changes", "row", "settings", "warm_up", "seed", "rounds")
 def run(data: str | Table, agent: str, settings: dict[str, Any], options: argparse.Namespace, seed: int) -> dict:
     """Return the scores of an agent on the rounds of a seed."""
     environment = make_environment(data, options.steps, seed, options.changes)
-    config = AgentConfig(agent, environment.arms, environment.features, seed=seed, **settings)
+    settings = settings | {"seed": seed, "device": options.device}
+    config = AgentConfig(agent, environment.arms, environment.features, **settings)
     if options.all_arms:  # as many rewards of each arm as there are rounds in the warm-up
         settings = {**settings, "warm_up": config.warm_up * environment.arms}
-        config = AgentConfig(agent, environment.arms, environment.features, seed=seed, **settings)
+        config = AgentConfig(agent, environment.arms, environment.features, **settings)
     bandit = Bandit(config)
     began = time.process_time()
     played = list(play(bandit, environment, options.all_arms))
@@ -128,11 +130,16 @@ def main() -> None:
     parser.add_argument("--changes", action="store_true", help="the best arms change half-way")
     parser.add_argument("--all_arms", action="store_true", help="warm up on the rewards of all arms (published code)")
     parser.add_argument("--settings", type=json.loads, default={}, help="for all agents, as JSON")
+    parser.add_argument("--device", default="cpu", help="of learners and particles, which it is refused for others")
     parser.add_argument("--output", type=pathlib.Path, default=ROOT / "results" / "bandits.csv")
     options = parser.parse_args()
     torch.set_num_threads(1)
     rows = DRIFTING if options.changes else ROWS
-    facts = {"commit": commit() or "", "command": shlex.join(["python", "runs/bandits.py", *sys.argv[1:]])}
+    facts = {
+        "device": options.device,
+        "commit": commit() or "",
+        "command": shlex.join(["python", "runs/bandits.py", *sys.argv[1:]]),
+    }
     sets = {name: name if name in MADE else read_table(name) for name in options.data}
     jobs = [(seed, name, row) for seed in options.seeds for row in options.agents or rows for name in sets]
     for seed, name, row in tqdm(jobs, mininterval=10, smoothing=0, disable=None):
@@ -151,6 +158,7 @@ def main() -> None:
         except (ValueError, RuntimeError) as error:
             tqdm.write(f"{name} {row} {seed}: {error}", file=sys.stderr)
             continue
+        widen(options.output, COLUMNS)
         append_rows(options.output, COLUMNS, [{**key, "agent": agent, **found, **facts}])
         tqdm.write(f"{name} {row} {seed}: {found}")
 

@@ -4,6 +4,7 @@ python runs/bandits_page.py
 """
 
 import argparse
+import math
 import pathlib
 from collections.abc import Collection
 
@@ -203,7 +204,8 @@ def costs(frame: pd.DataFrame) -> str:
         for name in names:
             own = frame.loc[(frame["row"] == row) & (frame["data"] == name), ["milliseconds", "megabytes"]]
             time, memory = np.asarray(own).T if len(own) else ([], [])
-            cells.append(f"{np.mean(time):.1f} ms, {np.mean(memory):.2g} MB" if len(own) else "-")
+            taken = f"{np.nanmean(time):.1f} ms" if np.isfinite(time).any() else "on a GPU"
+            cells.append(f"{taken}, {np.mean(memory):.2g} MB" if len(own) else "-")
         if {*cells} != {"-"}:
             lines.append(f"| `{row}` | {' | '.join(cells)} |")
     return "\n".join(lines)
@@ -250,6 +252,7 @@ def main() -> None:
     parser.add_argument("--page", type=pathlib.Path, default=ROOT / "docs" / "bandits-results.md")
     options = parser.parse_args()
     every = pd.read_csv(options.table)
+    every.loc[every["device"] != "cpu", "milliseconds"] = math.nan  # which are those of another machine
     rounds = int(every["rounds"].max())
     frame = every.loc[(every["rounds"] == rounds) & (every["warm_up"] == "pulled arms")]
     still, drifting = frame.loc[~frame["changes"]], frame.loc[frame["changes"]]

@@ -71,7 +71,11 @@ def main() -> None:
     parser.add_argument("--output", type=pathlib.Path, default=ROOT / "results" / "bandits.csv")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    facts = {"commit": commit() or "", "command": shlex.join(["python", "runs/bandits_vw.py", *sys.argv[1:]])}
+    facts = {
+        "device": "cpu",
+        "commit": commit() or "",
+        "command": shlex.join(["python", "runs/bandits_vw.py", *sys.argv[1:]]),
+    }
     for name in options.data:
         data = name if name in MADE else read_table(name)
         for seed in options.seeds:

@@ -3,6 +3,7 @@
     python runs/memory.py                                     # the table, linearised; hours on one core
     python runs/memory.py --data yacht --memories grs --seeds 0 1
     python runs/memory.py --fit adam --data concrete yacht    # by Adam, with far fewer steps than published
+    python runs/memory.py --data mnist --device cuda
     python runs/memory.py --sizes                             # error against the size of the memory
 
 The protocol of Kurle et al. (2020, section 6.1): a fifth of a set is held out at random, the rest comes in blocks, the
@@ -32,7 +33,7 @@ import time
 from typing import Any
 
 import torch
-from tables import ROOT, has_row
+from tables import ROOT, has_row, widen
 from torch import Tensor, nn
 from tqdm import tqdm
 
@@ -113,7 +114,7 @@ ROWS = 100  # that a network is linearised at together
 DRAWS = 200  # of the outputs, for a marginal likelihood without closed form
 COLUMNS = [
     "data", "fit", "steps", "memory", "memory_size", "noise", "seed", "blocks", "lml", "error", "curve",
-    "milliseconds_per_block", "commit", "command",
+    "milliseconds_per_block", "device", "commit", "command",
 ]  # fmt: skip
 KEY = ("data", "fit", "steps", "memory", "memory_size", "noise", "seed")
 
@@ -146,7 +147,7 @@ def split(inputs: Tensor, target: Tensor, seed: int, numbers: bool) -> tuple[Ten
     return inputs[train], target[train], inputs[test], target[test]
 
 
-def make(job: Job, widths: tuple[int, int]) -> MemoryLearner:
+def make(job: Job, widths: tuple[int, int], device: torch.device) -> MemoryLearner:
     """Return the learner, with the prior and the initial values of the paper."""
     generator = torch.Generator().manual_seed(job.seed)
     pairs = itertools.pairwise((widths[0], *SETS[job.data].hidden, widths[1]))
@@ -156,7 +157,7 @@ def make(job: Job, widths: tuple[int, int]) -> MemoryLearner:
     else:
         likelihood = learners.BernoulliLikelihood() if widths[1] == 1 else learners.CategoricalLikelihood()
     return learners.vb(
-        nn.Sequential(*layers), likelihood, 1.0, memory_size=job.size, fit=FITS[job.fit], prior="layers",
+        nn.Sequential(*layers).to(device), likelihood, 1.0, memory_size=job.size, fit=FITS[job.fit], prior="layers",
         generator=generator, **MEMORIES[job.row],
     )  # fmt: skip
 
@@ -187,8 +188,8 @@ def log_marginal(
         if isinstance(likelihood, learners.GaussianLikelihood):
             found = likelihood.predict(outputs, cov, target, None)
             return found.log_prob.mean().item(), (found.mean - target).square().mean().sqrt().item()
-        root = torch.linalg.cholesky(cov + 1e-9 * torch.eye(cov.shape[-1]))
-        noise = torch.randn(DRAWS, *outputs.shape, generator=generator)
+        root = torch.linalg.cholesky(cov + 1e-9 * torch.eye(cov.shape[-1]).to(cov))
+        noise = torch.randn(DRAWS, *outputs.shape, generator=generator).to(outputs)
         draws = outputs + torch.einsum("noi,kni->kno", root, noise)
     log_prob = torch.stack([likelihood.log_prob(f, target, None) for f in draws])
     lml = (torch.logsumexp(log_prob, 0) - math.log(len(draws))).mean().item()
@@ -203,7 +204,7 @@ def run(data: tuple[Tensor, Tensor], job: Job) -> dict[str, Any]:
     """Return the scores of one pass over the blocks of a set."""
     inputs, target, test_inputs, test_target = split(*data, job.seed, job.noise is not None)
     outputs = 1 if job.noise is not None else int(data[1].max()) + 1
-    learner = make(job, (inputs.shape[-1], 1 if outputs == 2 else outputs))
+    learner = make(job, (inputs.shape[-1], 1 if outputs == 2 else outputs), inputs.device)
     generator, setting = torch.Generator().manual_seed(job.seed), SETS[job.data]
     blocks = [setting.first] + [setting.block] * ((len(inputs) - setting.first) // setting.block)
     belief, last, curve, seconds = learner.init(), [], [], 0.0
@@ -244,12 +245,18 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="+", type=int, default=list(range(8)))
     parser.add_argument("--sizes", action="store_true", help="all sizes of a memory, instead of that of the table")
     parser.add_argument("--tune", action="store_true", help="all noises")
+    parser.add_argument("--device", default="cpu", help="of the learner")
     parser.add_argument("--output", type=pathlib.Path, default=ROOT / "results" / "memory.csv")
     options = parser.parse_args()
     torch.set_num_threads(1)
     torch.set_default_dtype(torch.float64)
-    facts = {"commit": commit() or "", "command": shlex.join(["python", "runs/memory.py", *sys.argv[1:]])}
-    sets = {name: load(name, SETS[name].noise is not None) for name in options.data}
+    facts = {
+        "device": options.device,
+        "commit": commit() or "",
+        "command": shlex.join(["python", "runs/memory.py", *sys.argv[1:]]),
+    }
+    loaded = {name: load(name, SETS[name].noise is not None) for name in options.data}
+    sets = {name: (x.to(options.device), y.to(options.device)) for name, (x, y) in loaded.items()}
     fit = FITS[options.fit]
     steps = f"{fit.first}, {fit.iterations}" if isinstance(fit, learners.AdamFit) else str(fit.passes)
     for job in tqdm(jobs_of(options), mininterval=10, smoothing=0, disable=None):
@@ -259,6 +266,7 @@ def main() -> None:
             continue
         with torch.no_grad():
             found = run(sets[job.data], job)
+        widen(options.output, COLUMNS)
         append_rows(options.output, COLUMNS, [{**key, **found, **facts}])
         tqdm.write(json.dumps(key | found))
 

@@ -36,7 +36,7 @@ import pandas as pd
 import torch
 from matplotlib.figure import Figure
 from memory import load, log_marginal
-from tables import ROOT, has_row
+from tables import ROOT, has_row, widen
 from torch import Tensor, nn
 from tqdm import tqdm
 
@@ -80,7 +80,7 @@ ADAPTATIONS: dict[str, dict[str, Any]] = {
 STEPS, POINTS, TURN = 720, 20, 5.0
 COLUMNS = [
     "data", "adaptation", "rate", "memory_size", "seed", "blocks", "lml", "error", "curve", "milliseconds_per_block",
-    "commit", "command",
+    "device", "commit", "command",
 ]  # fmt: skip
 KEY = ("data", "adaptation", "rate", "memory_size", "seed", "blocks")
 
@@ -111,7 +111,7 @@ def network_of(stream: Stream, features: int, classes: int) -> nn.Sequential:
     return nn.Sequential(*[layer for pair in pairs for layer in (nn.Linear(*pair), nn.Tanh())][:-1])
 
 
-def make(key: dict[str, Any], features: int, classes: int) -> MemoryLearner:
+def make(key: dict[str, Any], features: int, classes: int, device: torch.device) -> MemoryLearner:
     """Return the learner of a run."""
     chosen = dict(ADAPTATIONS[key["adaptation"]])
     if drift := chosen.pop("drift", None):
@@ -120,10 +120,10 @@ def make(key: dict[str, Any], features: int, classes: int) -> MemoryLearner:
         chosen["memory_size"] = key["memory_size"]
     torch.manual_seed(key["seed"])
     if key["data"] == "toy":
-        layer = nn.Linear(features, 1, bias=False)
+        layer = nn.Linear(features, 1, bias=False, device=device)
         nn.init.zeros_(layer.weight)
         return learners.vb(layer, learners.BernoulliLikelihood(), 100.0, **chosen)
-    network = network_of(STREAMS[key["data"]], features, classes)
+    network = network_of(STREAMS[key["data"]], features, classes).to(device)
     likelihood = learners.BernoulliLikelihood() if classes == 2 else learners.CategoricalLikelihood()
     generator = torch.Generator().manual_seed(key["seed"])
     return learners.vb(network, likelihood, 1.0, prior="layers", generator=generator, **chosen)
@@ -132,7 +132,9 @@ def make(key: dict[str, Any], features: int, classes: int) -> MemoryLearner:
 def run(key: dict[str, Any], blocks: list[tuple[Tensor, Tensor]]) -> dict[str, Any]:
     """Return the scores of one pass."""
     classes = int(max(target.max() for _, target in blocks)) + 1
-    learner, generator = make(key, blocks[0][0].shape[-1], classes), torch.Generator().manual_seed(key["seed"])
+    first = blocks[0][0]
+    learner = make(key, first.shape[-1], classes, first.device)
+    generator = torch.Generator().manual_seed(key["seed"])
     belief, found, began = learner.init(), [], time.process_time()
     for inputs, target in blocks:
         belief = learner.drift(belief, 1.0)
@@ -199,6 +201,7 @@ def main() -> None:
     parser.add_argument("--rates", nargs="+", type=float, help="of the adaptation; default: those of the table")
     parser.add_argument("--size", type=int, default=25, help="observations that a memory keeps")
     parser.add_argument("--blocks", type=int, help="of a stream at most; default: all")
+    parser.add_argument("--device", default="cpu", help="of the learner")
     parser.add_argument("--output", type=pathlib.Path, default=ROOT / "results" / "memory_drift.csv")
     parser.add_argument("--draw", action="store_true", help="draw the table, and run nothing")
     parser.add_argument("--image", type=pathlib.Path, default=ROOT / "docs" / "images" / "memory_drift.png")
@@ -208,15 +211,21 @@ def main() -> None:
         return
     torch.set_num_threads(1)
     torch.set_default_dtype(torch.float64)
-    facts = {"commit": commit() or "", "command": shlex.join(["python", "runs/memory_drift.py", *sys.argv[1:]])}
+    facts = {
+        "device": options.device,
+        "commit": commit() or "",
+        "command": shlex.join(["python", "runs/memory_drift.py", *sys.argv[1:]]),
+    }
     read = {name: list(blocks_of(STREAMS[name]))[: options.blocks] for name in options.data if name != "toy"}
     counts = {"toy": min(STEPS, options.blocks or STEPS), **{name: len(blocks) for name, blocks in read.items()}}
     for key in tqdm(list(keys_of(options, counts)), mininterval=10, smoothing=0, disable=None):
         if has_row(options.output, key):
             continue
         blocks = list(toy(key["seed"], key["blocks"])) if key["data"] == "toy" else read[key["data"]]
+        blocks = [(x.to(options.device), y.to(options.device)) for x, y in blocks]
         with torch.no_grad():
             found = run(key, blocks)
+        widen(options.output, COLUMNS)
         append_rows(options.output, COLUMNS, [{**key, **found, **facts}])
         tqdm.write(str(key | found))
 

@@ -6,10 +6,12 @@ from typing import Any
 import pytest
 import torch
 
+from tests.decisions.test_bandit import config, environment
 from tests.learners.test_network import NAMES, learners, streams
 from tests.models.cases import CASES, LINEAR, entries_of, make_batch, make_model
 from tests.oracles import generator
 from tsforecast.core.torch_internals import normal
+from tsforecast.decisions import Bandit, load_bandit, save_bandit
 from tsforecast.learners.loop import run
 
 on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
@@ -63,3 +65,23 @@ def test_a_learner_learns_on_a_gpu_what_it_learns_on_a_cpu(name, float64):
     torch.testing.assert_close(prediction.log_prob.cpu(), predicted.log_prob, rtol=1e-6, atol=1e-6)
     torch.testing.assert_close(other.variances(found).cpu(), learner.variances(expected), rtol=1e-6, atol=1e-9)
     assert other.sample(found, 3, generator(1)).isfinite().all()  # factors differ in their signs
+
+
+@on_gpu
+@pytest.mark.parametrize("agent", ["ekf", "iterated-ekf", "lofi", "stein"])
+def test_an_agent_learns_on_a_gpu_what_it_learns_on_a_cpu_and_goes_on_there(agent, tmp_path):
+    agents = [Bandit(config(agent, device=device)) for device in ("cpu", "cuda")]
+    rounds = environment()
+    for t, context in enumerate(rounds.contexts):
+        for bandit in agents:
+            assert bandit.choose(context) in range(3)
+            bandit.learn(context, t % 3, rounds.rewards[t, t % 3].item())
+    save_bandit(agents[1], tmp_path / "agent.pt")
+    expected, found, loaded = (
+        bandit.model.expect(bandit.standing.state, torch.ones(2))
+        for bandit in (*agents, load_bandit(tmp_path / "agent.pt"))
+    )
+    assert (found.mean.device.type, loaded.mean.device.type) == ("cuda", "cpu")
+    torch.testing.assert_close(found.mean.cpu(), expected.mean, rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(loaded.mean, found.mean.cpu(), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(loaded.sd, found.sd.cpu(), rtol=1e-3, atol=1e-4)

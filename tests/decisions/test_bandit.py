@@ -49,6 +49,14 @@ def test_every_agent_plays_goes_on_from_a_file_and_repeats_itself(agent, tmp_pat
     assert list(play(loaded, late)) == list(play(first, late))
 
 
+def test_devices_are_those_of_the_machine_and_only_weights_go_there():
+    assert config("ekf", device="auto").build()[0].init(torch.Generator()).origin.isfinite().all()
+    with pytest.raises(ValueError, match="no device 'nowhere' here"):
+        config("ekf", device="nowhere").build()
+    with pytest.raises(ValueError, match="expected device cpu for agent 'linear', got 'cuda'"):
+        config("linear", device="cuda")
+
+
 @pytest.mark.parametrize(
     "agent",
     ["linear", "adf", "lofi", "subspace-random", "neural-linear", "lim2", "neural-ts", "bootstrap", "dropout", "stein"],

@@ -112,6 +112,7 @@ def _setup(chosen: Namespace) -> tuple[str | Table, AgentConfig]:
         scales_rewards=not chosen.raw_rewards,
         seed=chosen.seed,
         settings=chosen.settings,
+        device=chosen.device,
     )
     config.build()
     return data, config

@@ -193,6 +193,9 @@ def bandit() -> ArgumentParser:
     group.add_argument("--drift", type=str, default="none", help=", ".join(names.DRIFTS))
     group.add_argument("--rate", type=float, default=1e-3, help="of the drift, in a round")
     group = command.add_argument_group("run")
+    group.add_argument(
+        "--device", type=str, default="cpu", help="of a learner's weights, or particles: cpu, cuda, auto"
+    )
     group.add_argument("--output", metavar="RUN", type=str, help="run folder; default: outputs/AGENT-DATA-TIME")
     group.add_argument("--resume", metavar="RUN", type=str, help="go on with runs that were stopped")
     return command

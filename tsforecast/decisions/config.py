@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from tsforecast.core.devices import find_device
 from tsforecast.decisions.encoding import AbstractEncoding, ArmOutput, BlockFeatures, Concatenated, OutputPerArm
 from tsforecast.decisions.ensembles import BootstrapRewards, DropoutRewards
 from tsforecast.decisions.fitting import Descent
@@ -78,6 +79,8 @@ class AgentConfig:
         seed: Of initial weights, and of all that is drawn.
         settings: What else the agent's model takes, by name; of networks that are fitted also `steps`, `learning_rate`
             and `batch`.
+        device: Of the weights of a learner or of particles: "cpu", "cuda" or "auto". A GPU is faster where a belief has
+            all covariances of thousands of weights. Other agents compute on the CPU alone.
 
     Raises:
         ValueError: If a name is unknown, a number outside of its range, or the agent does not take it.
@@ -100,6 +103,7 @@ class AgentConfig:
     scales_rewards: bool = True
     seed: int = 0
     settings: Mapping[str, Any] | None = None
+    device: str = "cpu"
 
     def __post_init__(self) -> None:
         tables = {
@@ -117,6 +121,11 @@ class AgentConfig:
                 raise ValueError(f"expected {name} to be positive and finite, got {getattr(self, name)!r}")
         if any(width < 1 for width in self.hidden):
             raise ValueError(f"expected hidden layers of at least one unit, got {self.hidden}")
+        if self.device != "cpu" and AGENTS[self.agent][0] not in (_learnt, _stein):
+            raise ValueError(
+                f"expected device cpu for agent {self.agent!r}, got {self.device!r}: only learners and particles have "
+                "weights elsewhere"
+            )
 
     def build(self) -> tuple[AbstractRewards[Any], AbstractRule]:
         """Return the model of rewards, and the rule.
@@ -187,6 +196,7 @@ def _logistic(config: AgentConfig, settings: dict[str, Any], **own: Any) -> Abst
 
 def _learnt(config: AgentConfig, settings: dict[str, Any]) -> AbstractRewards[Any]:
     network, mean, encoding = config.encoded()
+    mean = mean.to(find_device(config.device))
     descent = _descent(settings)
     learner = LearnerConfig(
         config.agent,
@@ -266,6 +276,7 @@ def _stein(config: AgentConfig, settings: dict[str, Any]) -> AbstractRewards[Any
         forgetting=config.forgetting,
         **own,
     )
+    learner = dataclasses.replace(learner, start=learner.start.to(find_device(config.device)))
     return SteinRewards(config.arms, config.features, learner, encoding, **warm_up)
 
 

@@ -134,5 +134,5 @@ class ArmOutput(AbstractNetwork):
         """Return the row of the arm."""
         outputs, jacobian = self.network.linearise(weights, inputs[:, :-1])
         arms = inputs[:, -1].long()
-        points = torch.arange(len(arms))
+        points = torch.arange(len(arms), device=arms.device)
         return outputs[points, arms].unsqueeze(-1), jacobian[points, arms].unsqueeze(1)

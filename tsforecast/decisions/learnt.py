@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tsforecast.core.gaussian import register_record
+from tsforecast.core.torch_internals import normal
 from tsforecast.decisions.encoding import AbstractEncoding
 from tsforecast.decisions.fitting import Descent, Fit
 from tsforecast.decisions.rewards import AbstractRewards, ArmRewards, Interactions, learn_in_turn
@@ -34,7 +35,8 @@ class LearntRewards(AbstractRewards[Centred]):
     """The output of a network for a context and an arm, with the belief of a learner over its weights.
 
     After the warm-up the prior is put around weights fitted to it, and its rewards are learnt from once more, as in
-    algorithm 2 of "Efficient Online Bayesian Inference for Neural Bandits".
+    algorithm 2 of "Efficient Online Bayesian Inference for Neural Bandits". Contexts and rewards go to the
+    device of the weights.
 
     Attributes:
         arms: How many there are.
@@ -60,8 +62,9 @@ class LearntRewards(AbstractRewards[Centred]):
 
     def warm_up(self, state: Centred, seen: Interactions, generator: torch.Generator) -> Centred:
         """Fit the network, put the prior around it, and learn from the rewards in turn."""
-        inputs = self.encoding.pulled(seen.contexts, seen.arms)
-        origin = self.descent.fit(Fit(self.learner.network, inputs, seen.rewards), state.origin, generator)
+        inputs = self.encoding.pulled(seen.contexts, seen.arms).to(state.origin.device)
+        fit = Fit(self.learner.network, inputs, seen.rewards.to(inputs.device))
+        origin = self.descent.fit(fit, state.origin, generator)
         return learn_in_turn(self, Centred(origin, around(self.learner, origin).init()), seen, generator)
 
     def learn(
@@ -73,20 +76,21 @@ class LearntRewards(AbstractRewards[Centred]):
         generator: torch.Generator,
     ) -> Centred:
         """Drift and update of the learner."""
-        inputs = self.encoding.pulled(context.unsqueeze(0), torch.tensor([arm]))
+        where = state.origin.device
+        inputs = self.encoding.pulled(context.unsqueeze(0), torch.tensor([arm])).to(where)
         learner = around(self.learner, state.origin)
         belief = learner.drift(state.belief, 1.0)
-        return Centred(state.origin, learner.update(belief, inputs, reward.view(1, 1), None, generator))
+        return Centred(state.origin, learner.update(belief, inputs, reward.view(1, 1).to(where), None, generator))
 
     def expect(self, state: Centred, context: Float[Tensor, " feature"], spread: bool = True) -> ArmRewards:
         """Return the outputs, and their standard deviations in the linearised network."""
-        return expect_rewards(self.learner, state.belief, self.encoding.each(context), spread)
+        return expect_rewards(self.learner, state.belief, self.encoding.each(context).to(state.origin.device), spread)
 
     def draw(
         self, state: Centred, context: Float[Tensor, " feature"], generator: torch.Generator
     ) -> Float[Tensor, " arm"]:
         """Return the outputs of a network whose weights are drawn, or drawn outputs of the linearised one."""
-        inputs = self.encoding.each(context)
+        inputs = self.encoding.each(context).to(state.origin.device)
         return draw_rewards(self.learner, state.belief, inputs, generator, self.draws_outputs)
 
 
@@ -130,5 +134,5 @@ def draw_rewards(
     outputs, jacobian = learner.network.linearise(learner.weights(belief), inputs)
     cov = learner.family.covariance(belief, jacobian[:, 0])
     values, vectors = torch.linalg.eigh(cov)  # arms may be equal, and the covariance singular
-    noise = torch.randn(len(values), generator=generator, dtype=values.dtype)
+    noise = normal(values.shape, values, generator)
     return outputs[:, 0] + vectors @ (values.clamp_min(0).sqrt() * noise)

@@ -24,14 +24,23 @@ def save_bandit(bandit: Bandit, path: str | Path) -> None:
         OSError: If the file can not be written.
     """
     config, standing = dataclasses.asdict(bandit.config), bandit.standing
+    del config["device"]  # one may go on elsewhere
     payload: dict[str, Any] = {"format": FORMAT, "config": {**config, "hidden": list(config["hidden"])}}
     payload |= {name: getattr(standing, name) for name in _PLAIN}
-    payload |= {"leaves": _leaves(standing), "waiting": standing.waiting, "generator": bandit.generator_state()}
+    payload |= {
+        "leaves": [leaf.cpu() for leaf in _leaves(standing)],
+        "waiting": standing.waiting,
+        "generator": bandit.generator_state(),
+    }
     save_tensors(payload, path)
 
 
-def load_bandit(path: str | Path) -> Bandit:
+def load_bandit(path: str | Path, device: str = "cpu") -> Bandit:
     """Return the agent that `save_bandit` has written: it chooses as the saved one would.
+
+    Args:
+        path: Of the file.
+        device: Where it shall compute, wherever the saved one did; see `AgentConfig`.
 
     Raises:
         ValueError: If the file is damaged, or of another program or format.
@@ -43,11 +52,13 @@ def load_bandit(path: str | Path) -> Bandit:
             raise ValueError(f"it has format {payload['format']}, this version of tsforecast reads {FORMAT}")
         given = payload["config"]
         like = dataclasses.asdict(AgentConfig())
+        del like["device"]
         if given.keys() != like.keys():
             raise ValueError(f"expected a configuration of {', '.join(like)}")
-        bandit = Bandit(AgentConfig(**{**given, "hidden": tuple(given["hidden"])}))
-        leaves = payload["leaves"]
-        _check(leaves, _leaves(bandit.standing))
+        bandit = Bandit(AgentConfig(**{**given, "hidden": tuple(given["hidden"])}, device=device))
+        leaves, fresh = payload["leaves"], _leaves(bandit.standing)
+        _check(leaves, [leaf.cpu() for leaf in fresh])
+        leaves = [leaf.to(like.device) for leaf, like in zip(leaves, fresh, strict=True)]
         expect_like({name: payload[name] for name in _PLAIN}, {"chosen": 0, "learnt": 0}, "its counts")
         waiting = payload["waiting"]
         for row, arm in waiting.values():

@@ -40,14 +40,12 @@ class SteinRewards(AbstractRewards[Particles]):
 
     def init(self, generator: torch.Generator) -> Particles:
         """Return the particles to begin with, and no rounds."""
-        none = torch.zeros(0, self.features)
-        inputs = self.encoding.pulled(none, torch.zeros(0, dtype=torch.int64))
-        return self.learner.keep(self.learner.init(), inputs, torch.zeros(0, 1))
+        none = Interactions(torch.zeros(0, self.features), torch.zeros(0, dtype=torch.int64), torch.zeros(0))
+        return self.learner.keep(self.learner.init(), *self._points(none))
 
     def warm_up(self, state: Particles, seen: Interactions, generator: torch.Generator) -> Particles:
         """Move the particles towards the posterior of what the pulled arms paid."""
-        inputs = self.encoding.pulled(seen.contexts, seen.arms)
-        kept = self.learner.keep(state, inputs, seen.rewards.unsqueeze(-1))
+        kept = self.learner.keep(state, *self._points(seen))
         return self.learner.fit(kept, self.warm_up_steps, generator)
 
     def learn(
@@ -59,12 +57,12 @@ class SteinRewards(AbstractRewards[Particles]):
         generator: torch.Generator,
     ) -> Particles:
         """Keep the round, and take a few steps on all so far."""
-        inputs = self.encoding.pulled(context.unsqueeze(0), torch.tensor([arm]))
-        return self.learner.update(self.learner.drift(state, 1.0), inputs, reward.view(1, 1), None, generator)
+        points = self._points(Interactions(context.unsqueeze(0), torch.tensor([arm]), reward.unsqueeze(0)))
+        return self.learner.update(self.learner.drift(state, 1.0), *points, None, generator)
 
     def expect(self, state: Particles, context: Float[Tensor, " feature"], spread: bool = True) -> ArmRewards:
         """Return mean and standard deviation of the outputs of all particles."""
-        outputs = self.learner.outputs(state, self.encoding.each(context))[..., 0]
+        outputs = self.learner.outputs(state, self._each(context))[..., 0]
         return ArmRewards(outputs.mean(0), outputs.std(0, correction=0))
 
     def draw(
@@ -72,4 +70,14 @@ class SteinRewards(AbstractRewards[Particles]):
     ) -> Float[Tensor, " arm"]:
         """Return the outputs of one particle."""
         weights = self.learner.sample(state, 1, generator)[0]
-        return self.learner.network(weights, self.encoding.each(context))[:, 0]
+        return self.learner.network(weights, self._each(context))[:, 0]
+
+    def _points(self, seen: Interactions) -> tuple[Tensor, Tensor]:
+        """Return inputs and targets of rounds, where the particles are."""
+        where = self.learner.start.device
+        inputs = self.encoding.pulled(seen.contexts, seen.arms)
+        return inputs.to(where), seen.rewards.unsqueeze(-1).to(where)
+
+    def _each(self, context: Tensor) -> Tensor:
+        """Return the inputs of all arms, where the particles are."""
+        return self.encoding.each(context).to(self.learner.start.device)

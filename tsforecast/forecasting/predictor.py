@@ -13,6 +13,7 @@ from gluonts.model.predictor import Predictor
 from gluonts.torch.model.predictor import PyTorchPredictor
 from gluonts.transform import Transformation
 
+from tsforecast.core.devices import find_device
 from tsforecast.data.checks import refuse_frame
 from tsforecast.data.dataframes import columns_of
 from tsforecast.data.files import replace_folder
@@ -21,7 +22,6 @@ from tsforecast.data.roles import Columns
 from tsforecast.data.table import read_task
 from tsforecast.data.transform import Prepare
 from tsforecast.forecasting.beliefs import LiveBelief
-from tsforecast.forecasting.devices import find_device
 from tsforecast.forecasting.histories import Histories
 from tsforecast.forecasting.serialization import NOT_SAVED, declared, read_parts, write_parts
 from tsforecast.forecasting.updates import forecasts_from, updated

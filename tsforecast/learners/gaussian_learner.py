@@ -64,6 +64,8 @@ class GaussianLearner(AbstractNetworkLearner[Any]):
 
     def drift(self, belief: Any, dt: Float[Tensor, ""] | float) -> Any:
         """Move the belief by the drift of the weights."""
+        if isinstance(self.weight_drift, NoDrift):
+            return belief  # without the prior, which may be a matrix as large as the belief
         return self.weight_drift(self.family, belief, self.prior, dt)
 
     @functools.cached_property
