@@ -13,8 +13,9 @@ from tsforecast.core.gaussian import Gaussian, map_tensors, register_record
 from tsforecast.models.parts.transformation import restored, transformed
 
 _ROUNDS = 60  # of the search for a quantile, at most; seven are usual
-_STRAIGHT = 8  # of them take no halves of the interval
 _NODES, _REACH = 64, 9.0  # of a quadrature: nodes, and standard deviations on either side
+_ROWS, _SAMPLE = (8, 64), 512  # of a table that brackets quantiles, and of the sample it is made of
+_CHUNK = 2048  # points at which a mixture is evaluated together: more do not fit into the cache
 _EXACT = 1e-7  # distance from the level at which a search ends, in standard deviations
 
 
@@ -103,12 +104,9 @@ class Marginals:
             levels: Between 0 and 1.
         """
         normal = torch.special.ndtri(levels.to(self.mean))
-        aim = normal[:, None, None, None]
-        parts = (self.mean.unbind(1), self.deviation.unbind(1), self.size.unsqueeze(2).unbind(1), self.transformations)
-        found = [
-            restored(m + torch.where(s > 0, s * aim, 0.0), name) * size for m, s, size, name in zip(*parts, strict=True)
-        ]
-        return self._clipped(found[0] if len(found) == 1 else self._between(torch.stack(found), normal))
+        if len(self.transformations) == 1:
+            return self._clipped(self._of_components(normal)[0])
+        return self._clipped(self._between(normal))
 
     def cdf(self, values: Float[Tensor, "series horizon target"]) -> Float[Tensor, "series horizon target"]:
         """Return the probability of at most the given values, which are in the units of the data."""
@@ -152,6 +150,14 @@ class Marginals:
         mean, deviation = (x[..., target : target + 1] for x in (self.mean, self.deviation))
         return dataclasses.replace(self, mean=mean, deviation=deviation, size=self.size[..., target : target + 1])
 
+    def _of_components(self, normal: Float[Tensor, " level"]) -> list[Float[Tensor, "level series horizon target"]]:
+        """Return the quantiles of each component, given those of the standard normal distribution."""
+        aim = normal[:, None, None, None]
+        parts = (self.mean.unbind(1), self.deviation.unbind(1), self.size.unsqueeze(2).unbind(1), self.transformations)
+        return [
+            restored(m + torch.where(s > 0, s * aim, 0.0), name) * size for m, s, size, name in zip(*parts, strict=True)
+        ]
+
     def _clipped(self, values: Tensor) -> Tensor:
         return values if self.clip == "none" else values.clamp_min(0.0)
 
@@ -172,29 +178,63 @@ class Marginals:
             found.append(_Group(name, weight, mean, deviation, size, bool((deviation == 0).any())))
         return found
 
-    def _between(
-        self, ends: Float[Tensor, "component level series horizon target"], normal: Float[Tensor, " level"]
-    ) -> Float[Tensor, "level series horizon target"]:
+    def _between(self, normal: Float[Tensor, " level"]) -> Float[Tensor, "level series horizon target"]:
         """Return the quantiles of the mixture, which lie between those of its components.
 
+        A coarse table of the distribution function brackets each of them.
+
         Args:
-            ends: Quantiles of the components.
             normal: Standard normal quantiles of the levels.
         """
         groups = self._groups
         unit = torch.stack([group.size.amax(1) for group in groups]).amax(0)
-        count, aim = len(unit), normal.repeat_interleave(len(unit))
-
-        def away(point: Tensor, index: Tensor) -> Tensor:
-            cell = index % count
-            below = _cdf(torch.sinh(point) * unit[cell], [group.of(cell) for group in groups])
-            return torch.special.ndtri(below.clamp(torch.finfo(below.dtype).tiny, 1 - 1e-16)) - aim[index]
+        count = len(unit)
 
         # In units of asinh tails of all transformations are tame, and in standard deviations the distribution function
         # is nearly straight.
-        units = unit.repeat(len(normal))
-        low, high = (torch.asinh(x.flatten() / units) for x in (ends.amin(0), ends.amax(0)))
-        return (torch.sinh(_rising_root(away, low, high)) * units).reshape(ends.shape[1:])
+        def score(point: Tensor, cell: Tensor) -> Tensor:
+            parts = zip(point.split(_CHUNK), cell.split(_CHUNK), strict=True)
+            below = [_cdf(torch.sinh(x) * unit[k], [group.of(k) for group in groups]) for x, k in parts]
+            below = torch.cat(below)
+            return torch.special.ndtri(below.clamp(torch.finfo(below.dtype).tiny, 1 - 1e-16))
+
+        table = self._table(normal, unit)
+        every = torch.arange(count, device=unit.device)
+        known = score(table.flatten(), every.repeat_interleave(table.shape[1])).view(table.shape).cummax(-1)[0]
+
+        aim = normal.expand(count, -1).contiguous()
+        right = torch.searchsorted(known, aim).clamp(1, table.shape[1] - 1)
+        beyond = torch.where(right + 1 < table.shape[1], right + 1, right - 2)
+        places = (right - 1, right, beyond)
+        cells, aim = every.repeat_interleave(len(normal)), aim.flatten()
+        points = [table.gather(1, k).flatten() for k in places]
+        values = [known.gather(1, k).flatten() - aim for k in places]
+        found = _rising_root(lambda x, k: score(x, cells[k]) - aim[k], points, values)
+        values = torch.sinh(found) * unit[cells]
+        return values.view(count, -1).T.reshape(len(normal), *self.mean.shape[:1], *self.mean.shape[2:])
+
+    def _table(self, normal: Float[Tensor, " level"], unit: Float[Tensor, " cell"]) -> Float[Tensor, "cell row"]:
+        """Return rising points between the smallest and the largest quantile, in units of asinh.
+
+        Quantiles of the components, all together, are nearly a sample of the mixture.
+
+        Args:
+            normal: As for `_between`.
+            unit: What values of each cell are divided by.
+        """
+        each = -(-_SAMPLE // len(self.transformations))
+        middles = torch.special.ndtri((torch.arange(each).to(normal) + 0.5) / each)
+        found = torch.stack(self._of_components(torch.cat([normal.amin()[None], middles, normal.amax()[None]])), 1)
+        found = torch.asinh(found.flatten(2) / unit)  # level, component, cell
+        sample, order = found[1:-1].flatten(0, 1).T.sort(-1)
+        weight = torch.cat([group.weight for group in self._groups], 1)
+        share = weight.repeat(1, each).gather(1, order).cumsum(-1) / each
+        rows = min(max(len(normal), _ROWS[0]), _ROWS[1])
+        scores = torch.linspace(0, 1, rows).to(normal) * (normal.amax() - normal.amin()) + normal.amin()
+        places = torch.searchsorted(share, torch.special.ndtr(scores).expand(len(unit), -1).contiguous())
+        inner = sample.gather(1, places.clamp_max(sample.shape[1] - 1))
+        low, high = found[0].amin(0).unsqueeze(1), found[-1].amax(0).unsqueeze(1)
+        return torch.cat([low, inner.clamp(low, high), high], 1)
 
     # Means of the transformed Gaussian z ~ N(m, s^2), of its positive part where clipped: the transformations are
     # sums of exp(a z), and E[exp(a z); z > 0] = exp(a m + a^2 s^2 / 2) Phi((m + a s^2) / s).
@@ -299,37 +339,54 @@ def _cdf(values: Float[Tensor, " cell"], groups: Sequence[_Group], upper: bool =
 
 
 def _rising_root(
-    function: Callable[[Tensor, Tensor], Tensor], low: Float[Tensor, " cell"], high: Float[Tensor, " cell"]
+    function: Callable[[Tensor, Tensor], Tensor],
+    points: Sequence[Float[Tensor, " cell"]],
+    values: Sequence[Float[Tensor, " cell"]],
 ) -> Float[Tensor, " cell"]:
-    """Return where a rising function of each cell is 0, or jumps over it.
+    """Return where a rising function of each cell is 0, or jumps over it (Chandrupatla 1997).
 
-    False position with the rule of Illinois; later rounds also halve the interval, so that jumps are found.
+    Steps go through three points where that is safe, and else halve the interval, so that jumps are found.
 
     Args:
         function: Of points and the cells that they belong to.
-        low: Where it is at most 0.
-        high: Where it is at least 0.
+        points: One where it is at most 0, one where it is at least 0, and any third.
+        values: What it is there.
     """
-    index = torch.arange(len(low), device=low.device)
-    found, before = high.clone(), torch.zeros_like(low)
-    below, above = function(low, index), function(high, index)
-    for step in range(_ROUNDS):
-        wide = high - low > 4 * torch.finfo(low.dtype).eps * (low.abs() + high.abs())
-        done = ~wide | (above.abs() < _EXACT)
-        hit = below.abs() < _EXACT
-        found[index] = torch.where(hit, low, high)
-        left = torch.nonzero(~(done | hit)).squeeze(-1)
+    # The interval has the ends `here`, the newest point, and `there`; `gone` is the point that was left last.
+    there, here, gone = points
+    at_there, at_here, at_gone = values
+    index = torch.arange(len(here), device=here.device)
+    found = torch.where(at_here.abs() < at_there.abs(), here, there)
+    done = (torch.minimum(at_here.abs(), at_there.abs()) < _EXACT) | ~_is_wide(here, there)
+    for _ in range(_ROUNDS):
+        left = torch.nonzero(~done).squeeze(-1)
         if not len(left):
             break
-        index, low, high, below, above, before = (x[left] for x in (index, low, high, below, above, before))
-        share = below / (below - above)
-        usable = torch.isfinite(share) & (share > 0) & (share < 1) & (step < _STRAIGHT or step % 3 < 2)
-        point = low + torch.where(usable, share, 0.5) * (high - low)
+        index, here, there, gone, at_here, at_there, at_gone = (
+            x[left] for x in (index, here, there, gone, at_here, at_there, at_gone)
+        )
+        point = here + _share(here, there, gone, at_here, at_there, at_gone) * (there - here)
         value = function(point, index)
-        side = value.sign()
-        # An end that stays twice counts half: else false position would approach from the other side for ever.
-        stays = torch.where(side == before, 0.5, 1.0)
-        low, below = torch.where(side < 0, point, low), torch.where(side < 0, value, below * stays)
-        high, above = torch.where(side < 0, high, point), torch.where(side < 0, above * stays, value)
-        before = side
+        same = value.sign() == at_here.sign()
+        gone, at_gone = torch.where(same, here, there), torch.where(same, at_here, at_there)
+        there, at_there = torch.where(same, there, here), torch.where(same, at_there, at_here)
+        here, at_here = point, value
+        found[index] = torch.where(at_here.abs() < at_there.abs(), here, there)
+        done = (at_here.abs() < _EXACT) | ~_is_wide(here, there)
     return found
+
+
+def _share(here: Tensor, there: Tensor, gone: Tensor, at_here: Tensor, at_there: Tensor, at_gone: Tensor) -> Tensor:
+    """Return how far from `here` to `there` the root is, by the quadratic of the inverse function; a half if unsure."""
+    place, level = (here - there) / (gone - there), (at_here - at_there) / (at_gone - at_there)
+    safe = (level.square() < place) & ((1 - level).square() < 1 - place)
+    along, across = at_here / (at_there - at_here), at_here / (at_gone - at_here)
+    share = along * at_gone / (at_there - at_gone) + (gone - here) / (there - here) * across * at_there / (
+        at_gone - at_there
+    )
+    return torch.where(safe & (share > 0) & (share < 1), share, 0.5)
+
+
+def _is_wide(one: Tensor, other: Tensor) -> Tensor:
+    """Return whether there are numbers between the ends of intervals that matter."""
+    return (one - other).abs() > 4 * torch.finfo(one.dtype).eps * (one.abs() + other.abs())
