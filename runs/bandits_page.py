@@ -205,10 +205,14 @@ def costs(frame: pd.DataFrame) -> str:
             own = frame.loc[(frame["row"] == row) & (frame["data"] == name), ["milliseconds", "megabytes"]]
             time, memory = np.asarray(own).T if len(own) else ([], [])
             taken = f"{np.nanmean(time):.1f} ms" if np.isfinite(time).any() else "on a GPU"
-            cells.append(f"{taken}, {np.mean(memory):.2g} MB" if len(own) else "-")
+            cells.append(f"{taken}, {_size(float(np.mean(memory)))} MB" if len(own) else "-")
         if {*cells} != {"-"}:
             lines.append(f"| `{row}` | {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def _size(megabytes: float) -> str:
+    return f"{megabytes:.0f}" if megabytes >= 100 else f"{megabytes:.2g}"
 
 
 def untouched(frame: pd.DataFrame) -> str:

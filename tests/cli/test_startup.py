@@ -59,6 +59,15 @@ def test_help_and_errors_of_usage_import_no_torch():
     assert done.returncode == 0, done.stderr
 
 
+def test_commands_of_learners_import_nothing_that_trains_forecasters():
+    script = (
+        "import sys, tsforecast.cli.bandit, tsforecast.cli.optimise, tsforecast.cli.policy, tsforecast.cli.stream\n"
+        "assert not {'lightning', 'gluonts.torch', 'statsforecast'} & {*sys.modules}"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize(
     ("named", "table"),
     [

@@ -36,6 +36,7 @@ def environment(steps=20, seed=0, agent="lofi"):
     return linear(steps, generator, arms=3, features=2)
 
 
+@pytest.mark.usefixtures("unchecked_types")
 @pytest.mark.parametrize("agent", AGENTS)
 def test_every_agent_plays_goes_on_from_a_file_and_repeats_itself(agent, tmp_path):
     first, again = Bandit(config(agent)), Bandit(config(agent))

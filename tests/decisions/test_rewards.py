@@ -190,6 +190,7 @@ def test_concatenated_inputs_are_context_and_arm():
     assert encoding.width(2) == 4
 
 
+@pytest.mark.usefixtures("unchecked_types")
 def test_outputs_are_drawn_as_weights_are():
     """Of a linear network: moments of both kinds of draws, within 4 standard errors."""
     learner = ekf(ArmOutput(linear_network((2, 3))), GaussianLikelihood(0.1), 1.0, mean=torch.zeros(6))

@@ -876,6 +876,7 @@ def test_bad_options(case, options, message):
         make_model(case, **options)
 
 
+@pytest.mark.usefixtures("unchecked_types")
 def test_transitions_that_expand_are_named_where_the_filter_fails():
     """As models do that were trained a little on short windows, over thousands of steps."""
     batches = {}

@@ -41,6 +41,7 @@ def test_of_one_exact_source_all_bounds_are_the_evidence(kind):
     assert_same(evidence_bound(kind, mean, variance, log_joint), log_evidence())
 
 
+@pytest.mark.usefixtures("unchecked_types")
 def test_bounds_are_below_the_evidence_and_rise_with_samples():
     mean, variance, log_joint, log_evidence = linear(2)
     for kind in ("ind", "moe", "hybrid"):

@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 
 from tsforecast.data.frequency import expected_alias_warnings
+from tsforecast.data.quantiles import INTERVALS, forecast_quantiles
 from tsforecast.data.wording import shortened
-from tsforecast.evaluation import INTERVALS, forecast_quantiles
 from tsforecast.plots.style import (
     COLOURS,
     DASHES,
