@@ -27,6 +27,7 @@ from tables import ROOT, has_row, widen
 from torch.utils import _pytree as pytree
 from tqdm import tqdm
 
+from tsforecast.cli.memory import keep_freed_memory
 from tsforecast.cli.runs import commit
 from tsforecast.data.files import append_rows
 from tsforecast.decisions.bandit import Bandit
@@ -134,6 +135,7 @@ def main() -> None:
     parser.add_argument("--output", type=pathlib.Path, default=ROOT / "results" / "bandits.csv")
     options = parser.parse_args()
     torch.set_num_threads(1)
+    keep_freed_memory()  # as `tsforecast bandit` does
     rows = DRIFTING if options.changes else ROWS
     facts = {
         "device": options.device,
