@@ -121,7 +121,7 @@ def picture(frame: pd.DataFrame, names: list[str], path: pathlib.Path) -> None:
     for axis in axes.flat[len(names) :]:
         axis.set_visible(False)
     axes[0, 0].legend(fontsize=7, frameon=False)
-    for axis in axes[-1]:
+    for axis in axes.flat[max(len(names) - columns, 0) : len(names)]:
         axis.set_xlabel("tenths of the blocks")
     for axis in axes[:, 0]:
         axis.set_ylabel("log marginal likelihood of test rows")
