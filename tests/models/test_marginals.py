@@ -8,6 +8,7 @@ import pytest
 import torch
 from scipy import integrate, special, stats
 
+from tsforecast.models.parts import marginals
 from tsforecast.models.parts.marginals import Marginals
 from tsforecast.models.parts.transformation import OF_SIZE_ONE, TRANSFORMATIONS, restored, transformed
 
@@ -155,3 +156,23 @@ def test_wide_tails_stay_finite(name):
     found = Marginals.single(*(torch.full((1, 1, 1), 500.0, dtype=torch.float64) for _ in range(2)), name)
     assert torch.isfinite(found.quantile(torch.tensor([0.001, 0.999]))).all()
     assert torch.isfinite(found.expectation()).all()
+
+
+def test_a_hundred_quantiles_take_few_looks_at_the_distribution_and_end_exactly(monkeypatch):
+    """Of components that are narrow beside their distances, of unequal weights, and of two transformations in turn."""
+    rng = torch.Generator().manual_seed(0)
+    mean, deviation = (f(3, 40, 5, 1, generator=rng, dtype=torch.float64) for f in (torch.randn, torch.rand))
+    log_weight = torch.randn(3, 40, generator=rng, dtype=torch.float64).log_softmax(1)
+    size = torch.ones(3, 40, 1, dtype=torch.float64)
+    mixture = Marginals(log_weight, mean, 0.02 + 0.2 * deviation, size, ("none", "asinh") * 20)
+    levels, looks, cdf = torch.linspace(0.005, 0.995, 100, dtype=torch.float64), [], marginals._cdf
+
+    def counted(values, *others):
+        looks.append(len(values))
+        return cdf(values, *others)
+
+    monkeypatch.setattr(marginals, "_cdf", counted)
+    found = mixture.quantile(levels)
+    assert sum(looks) < 5.5 * found.numel()
+    for level, values in zip(levels, found, strict=True):
+        torch.testing.assert_close(mixture.cdf(values), level.expand_as(values), rtol=0, atol=1e-7)

@@ -12,7 +12,7 @@ from torch import Tensor
 from tsforecast.core.gaussian import Gaussian, map_tensors, register_record
 from tsforecast.models.parts.transformation import restored, transformed
 
-_ROUNDS = 60  # of the search for a quantile, at most; seven are usual
+_ROUNDS = 60  # of the search for a quantile, at most; three are usual
 _NODES, _REACH = 64, 9.0  # of a quadrature: nodes, and standard deviations on either side
 _ROWS, _SAMPLE = (8, 64), 512  # of a table that brackets quantiles, and of the sample it is made of
 _CHUNK = 2048  # points at which a mixture is evaluated together: more do not fit into the cache
@@ -162,16 +162,21 @@ class Marginals:
         return values if self.clip == "none" else values.clamp_min(0.0)
 
     @property
+    def _weight(self) -> Float[Tensor, "cell component"]:
+        """Return the weights of the components, a row for each series, step and target."""
+        weight = self.log_weight.exp()
+        if weight.ndim == 3:  # of each step
+            weight = weight.transpose(1, 2).flatten(0, 1)
+        return weight.repeat_interleave(self.mean[:, 0].numel() // len(weight), 0)
+
+    @property
     def _groups(self) -> list["_Group"]:
         """Return the components of every transformation, a row for each series, step and target."""
-        found = []
+        found, weights = [], self._weight
         for name in dict.fromkeys(self.transformations):
             own = [k for k, other in enumerate(self.transformations) if other == name]
             mean, deviation = (x[:, own].flatten(2).transpose(1, 2).flatten(0, 1) for x in (self.mean, self.deviation))
-            weight = self.log_weight[:, own].exp()
-            if weight.ndim == 3:  # of each step
-                weight = weight.transpose(1, 2).flatten(0, 1)
-            weight = weight.repeat_interleave(len(mean) // len(weight), 0)
+            weight = weights[:, own]
             size = self.size[:, own]
             size = size[:, :1] if bool((size == size[:, :1]).all()) else size
             size = size.unsqueeze(2).expand(-1, -1, self.mean.shape[2], -1).flatten(2).transpose(1, 2).flatten(0, 1)
@@ -194,8 +199,7 @@ class Marginals:
         # is nearly straight.
         def score(point: Tensor, cell: Tensor) -> Tensor:
             parts = zip(point.split(_CHUNK), cell.split(_CHUNK), strict=True)
-            below = [_cdf(torch.sinh(x) * unit[k], [group.of(k) for group in groups]) for x, k in parts]
-            below = torch.cat(below)
+            below = torch.cat([_cdf(torch.sinh(x) * unit[k], [group.of(k) for group in groups]) for x, k in parts])
             return torch.special.ndtri(below.clamp(torch.finfo(below.dtype).tiny, 1 - 1e-16))
 
         table = self._table(normal, unit)
@@ -227,8 +231,7 @@ class Marginals:
         found = torch.stack(self._of_components(torch.cat([normal.amin()[None], middles, normal.amax()[None]])), 1)
         found = torch.asinh(found.flatten(2) / unit)  # level, component, cell
         sample, order = found[1:-1].flatten(0, 1).T.sort(-1)
-        weight = torch.cat([group.weight for group in self._groups], 1)
-        share = weight.repeat(1, each).gather(1, order).cumsum(-1) / each
+        share = self._weight.repeat(1, each).gather(1, order).cumsum(-1) / each
         rows = min(max(len(normal), _ROWS[0]), _ROWS[1])
         scores = torch.linspace(0, 1, rows).to(normal) * (normal.amax() - normal.amin()) + normal.amin()
         places = torch.searchsorted(share, torch.special.ndtr(scores).expand(len(unit), -1).contiguous())
