@@ -23,8 +23,9 @@ def keep_freed_memory() -> bool:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):
         return False
-    # Particles of many states have covariances of 50 MB together; before version 2.35 no more than 32 is taken.
-    kept = any(mallopt(_MMAP_THRESHOLD, size << 20) for size in (128, 32))
+    # Covariances of 6000 weights have 144 MB, those of particles of many states 50; before version 2.35 no more than
+    # 32 is taken.
+    kept = any(mallopt(_MMAP_THRESHOLD, size << 20) for size in (256, 32))
     return kept and bool(mallopt(_TRIM_THRESHOLD, 1 << 30))
 
 
