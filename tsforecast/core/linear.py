@@ -252,8 +252,9 @@ def _condition(
     white = solve_lower(factor, residual)
     log_diag = factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
     log_prob = -0.5 * (white.square().sum(-1) + count * LOG_2PI) - log_diag
-    if gain.ndim == cov.ndim == 2:  # large covariances are read and written once
-        cov = torch.addmm(cov, gain.mT, gain, alpha=-1)
+    if gain.ndim == cov.ndim == 2:  # of large covariances no further matrix of their size is made
+        one = len(gain) == 1  # elementwise they are read and written once, and a product would copy them first
+        cov = torch.addcmul(cov, gain.mT, gain, value=-1) if one else torch.addmm(cov, gain.mT, gain, alpha=-1)
     else:
         cov = cov - gain.mT @ gain
     return mean + matvec(gain.mT, white), cov, log_prob
