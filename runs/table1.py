@@ -41,7 +41,7 @@ WITHOUT_OPTIONS: dict[str, list[str]] = {
     "rsgls-issm": DATASETS,
     "sgls": DATASETS,
     "arsgls": [name for name in DATASETS if name != "traffic"],
-    "kvae-rb": ["exchange", "electricity-18dec", "solar"],
+    "kvae-rb": [name for name in DATASETS if name != "traffic"],
 }
 
 # Our models: the files of tsforecast/recipes, whose README says what the recipes are; and what the data choose.
