@@ -165,6 +165,21 @@ def test_a_chain_is_the_module_that_it_was_made_of(name):
         assert_same(one, two)
 
 
+@pytest.mark.parametrize("name", [*CHAINS, *OTHERS])
+def test_products_with_a_jacobian_are_those_of_the_module(name):
+    """Of rows for each point, and their squares; oracle as above."""
+    torch.manual_seed(0)
+    module = {**CHAINS, **OTHERS}[name]()
+    network = as_network(module)
+    weights, inputs = randn(network.size, seed=1), randn(5, 3, seed=2)
+    jacobian = jacobian_of(module, weights, inputs)
+    rows = randn(5, 3, jacobian.shape[1], seed=3)
+    expected = torch.einsum("pro,pow->prw", rows, jacobian)
+    assert_same(network.products(weights, inputs, rows), expected)
+    assert_same(network.squares(weights, inputs, rows), expected.square().sum(1))
+    assert_same(network.squares(weights, inputs, rows, total=True), expected.square().sum((0, 1)))
+
+
 @pytest.mark.parametrize("name", CHAINS)
 def test_the_jacobian_of_many_weights_is_that_of_few(name, monkeypatch):
     """Written in place, but not where that is transformed or recorded."""

@@ -33,11 +33,7 @@ def step_by_products(
         return model.network(weights, points.inputs)
 
     outputs, back, *_ = torch.func.vjp(network, mean)
-    each = torch.eye(outputs.shape[-1], dtype=outputs.dtype, device=outputs.device).expand(len(outputs), -1, -1)
-    root, residual = model.likelihood.whiten(outputs, each, points.target, points.observed)
-    if points.counts is not None:
-        power = points.counts.sqrt().unsqueeze(-1)
-        root, residual = root * power.unsqueeze(-1), residual * power
+    root, residual = whitened_outputs(model, outputs, points)
 
     def seen(move: Tensor) -> Tensor:
         return torch.einsum("nro,no->nr", root, torch.func.jvp(network, (mean,), (move,))[1])
@@ -49,6 +45,18 @@ def step_by_products(
         lambda x: x + scale * pulled(seen(scale * x)), scale * pulled(residual + seen(begun)), begun / scale
     )
     return prior.mean + scale * found
+
+
+def whitened_outputs(
+    model: Model, outputs: Float[Tensor, "point output"], points: Points
+) -> tuple[Float[Tensor, "point row output"], Float[Tensor, "point row"]]:
+    """Return R and e of each point: its evidence about outputs z near these is e = R (z - outputs) + v, v ~ N(0, I)."""
+    each = torch.eye(outputs.shape[-1], dtype=outputs.dtype, device=outputs.device).expand(len(outputs), -1, -1)
+    root, residual = model.likelihood.whiten(outputs, each, points.target, points.observed)
+    if points.counts is None:
+        return root, residual
+    power = points.counts.sqrt().unsqueeze(-1)
+    return root * power.unsqueeze(-1), residual * power
 
 
 def conjugate_gradients(

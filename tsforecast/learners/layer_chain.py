@@ -83,10 +83,51 @@ class LayerChain(AbstractNetwork):
         """Go from the last layer to the first, with all outputs at once."""
         layers = self._layers(weights)
         values = self._forward(layers, inputs)
+        return values[-1], _jacobian(self._factors(layers, values), weights)
+
+    def products(
+        self,
+        weights: Float[Tensor, " weight"],
+        inputs: Float[Tensor, "point *feature"],
+        rows: Float[Tensor, "point row output"],
+    ) -> Float[Tensor, "point row weight"]:
+        """Go from the last layer to the first, with the rows."""
+        layers = self._layers(weights)
+        return _jacobian(self._factors(layers, self._forward(layers, inputs), rows), weights)
+
+    def squares(
+        self,
+        weights: Float[Tensor, " weight"],
+        inputs: Float[Tensor, "point *feature"],
+        rows: Float[Tensor, "point row output"],
+        total: bool = False,
+    ) -> Float[Tensor, "*point weight"]:
+        """Multiply squares of what enters a layer with those of what goes back through it: there is no Jacobian."""
+        layers = self._layers(weights)
+        factors = self._factors(layers, self._forward(layers, inputs), rows)
+        pairs = [(delta.square().sum(1), None if value is None else value.square()) for delta, value in factors]
+        if total:
+            return torch.cat([d.sum(0) if v is None else (d.mT @ v).flatten() for d, v in pairs])
+        return torch.cat([d if v is None else (d.unsqueeze(-1) * v.unsqueeze(1)).flatten(1) for d, v in pairs], -1)
+
+    def _factors(
+        self, layers: list[tuple[Tensor, Tensor | None]], values: list[Tensor], rows: Tensor | None = None
+    ) -> list[tuple[Tensor, Tensor | None]]:
+        """Return what products with a Jacobian are made of, in the order of the weights.
+
+        Args:
+            layers: Matrices and biases.
+            values: Inputs and outputs of all layers.
+            rows: What the Jacobian of each point is multiplied with; None for the Jacobian itself.
+
+        Returns:
+            Of a bias one factor (point, row, fan-out), of a matrix that and what enters there (point, fan-in).
+        """
         count, outputs = values[-1].shape
         last = len(layers) - 1
-        delta = torch.eye(outputs, dtype=weights.dtype, device=weights.device).expand(count, outputs, outputs)
-        factors: list[tuple[Tensor, Tensor | None]] = []  # of a bias one, of a matrix that and what enters there
+        eye = torch.eye(outputs, dtype=values[-1].dtype, device=values[-1].device)
+        delta = eye.expand(count, outputs, outputs) if rows is None else rows
+        factors: list[tuple[Tensor, Tensor | None]] = []
         for k in range(last, -1, -1):
             matrix, bias = layers[k]
             slope = _SLOPES[self.activations[k]][1] if self.activations[k] in _SLOPES else None
@@ -95,11 +136,11 @@ class LayerChain(AbstractNetwork):
             if bias is not None:
                 factors.append((delta, None))
             factors.append((delta, values[k]))
-            if k == last and slope is None:  # delta is the identity: a product with it costs as much as any other
+            if k == last and slope is None and rows is None:  # the identity: a product with it costs as much as any
                 delta = matrix.expand(count, *matrix.shape)
             elif k:
                 delta = delta @ matrix
-        return values[-1], _jacobian(factors[::-1], weights)
+        return factors[::-1]
 
     def draw(
         self,

@@ -13,7 +13,7 @@ from tsforecast.core.torch_internals import is_transformed
 from tsforecast.learners.diagonal import Diagonal, Independent
 from tsforecast.learners.evidence import Model, Points
 from tsforecast.learners.evidence_estimators import whitened
-from tsforecast.learners.gauss_newton import step_by_products
+from tsforecast.learners.gauss_newton import step_by_products, whitened_outputs
 from tsforecast.learners.weight import Unweighted
 
 # Parts of a Gauss-Newton step of which the best is taken; 0 stays where it is.
@@ -97,8 +97,8 @@ class LinearisedFit(AbstractFit):
         mean = self._mode(problem)
         curvature = torch.zeros_like(mean)
         for points in _parts(problem.model, mean, problem.points):
-            matrix, _ = whitened(problem.model, _around(mean), points, Unweighted(), None)
-            curvature = curvature + matrix.square().sum((0, 1))
+            rows, _ = _rows(problem.model, mean, points)
+            curvature = curvature + problem.model.network.squares(mean, points.inputs, rows, total=True)
         return Independent(mean, 1 / (1 / problem.prior.variance + curvature))
 
     def with_terms(self, problem: Problem, generator: torch.Generator | None = None) -> Fitted:
@@ -106,9 +106,10 @@ class LinearisedFit(AbstractFit):
         mean = self._mode(problem)
         gradients, curvatures = [], []
         for points in _parts(problem.model, mean, problem.points):
-            matrix, residual = whitened(problem.model, _around(mean), points, Unweighted(), None)
-            gradients.append(torch.bmm(residual.unsqueeze(1), matrix).squeeze(1))
-            curvatures.append(matrix.square().sum(1))
+            rows, residual = _rows(problem.model, mean, points)
+            pulled = torch.bmm(residual.unsqueeze(1), rows)
+            gradients.append(problem.model.network.products(mean, points.inputs, pulled).squeeze(1))
+            curvatures.append(problem.model.network.squares(mean, points.inputs, rows))
         curvature = torch.cat(curvatures)
         belief = Independent(mean, 1 / (1 / problem.prior.variance + curvature.sum(0)))
         return Fitted(belief, torch.cat(gradients), -curvature)
@@ -153,6 +154,11 @@ def _parts(model: Model, mean: Tensor, points: Points) -> list[Points]:
     outputs = model.network(mean, points.inputs[:1]).shape[-1]
     count = max(1, _LARGE // (outputs * len(mean)))
     return [points.part(slice(k, k + count)) for k in range(0, len(points.inputs), count)]
+
+
+def _rows(model: Model, mean: Tensor, points: Points) -> tuple[Tensor, Tensor]:
+    """Return what the points say of the outputs at the mean, see `whitened_outputs`."""
+    return whitened_outputs(model, model.network(mean, points.inputs), points)
 
 
 def _around(mean: Tensor) -> Independent:
