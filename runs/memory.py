@@ -110,7 +110,6 @@ FITS: dict[str, learners.AdamFit | learners.LinearisedFit] = {
     "adam": learners.AdamFit(iterations=300, first=3000, draws=8, term_draws=1000),
 }
 NOISES = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001)
-ROWS = 100  # that a network is linearised at together
 DRAWS = 200  # of the outputs, for a marginal likelihood without closed form
 COLUMNS = [
     "data", "fit", "steps", "memory", "memory_size", "noise", "seed", "blocks", "lml", "error", "curve",
@@ -162,14 +161,6 @@ def make(job: Job, widths: tuple[int, int], device: torch.device) -> MemoryLearn
     )  # fmt: skip
 
 
-def linearised(
-    network: learners.AbstractNetwork, fitted: learners.Independent, inputs: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Return the outputs at the mean, and their covariance."""
-    outputs, jacobian = network.linearise(fitted.mean, inputs)
-    return outputs, learners.Diagonal().covariance(fitted, jacobian)
-
-
 def log_marginal(
     learner: MemoryLearner, belief: Remembered, inputs: Tensor, target: Tensor, generator: torch.Generator
 ) -> tuple[float, float]:
@@ -183,8 +174,7 @@ def log_marginal(
         parts = [network.draw(*moments, inputs.unsqueeze(0), generator)[0] for _ in range(DRAWS)]
         draws = torch.stack(parts)
     else:
-        outputs, cov = zip(*(linearised(network, belief.fitted, rows) for rows in inputs.split(ROWS)), strict=True)
-        outputs, cov = torch.cat(outputs), torch.cat(cov)
+        outputs, cov = learners.Diagonal().outputs(belief.fitted, network, inputs)
         if isinstance(likelihood, learners.GaussianLikelihood):
             found = likelihood.predict(outputs, cov, target, None)
             return found.log_prob.mean().item(), (found.mean - target).square().mean().sqrt().item()

@@ -167,7 +167,7 @@ def test_a_chain_is_the_module_that_it_was_made_of(name):
 
 @pytest.mark.parametrize("name", [*CHAINS, *OTHERS])
 def test_products_with_a_jacobian_are_those_of_the_module(name):
-    """Of rows for each point, and their squares; oracle as above."""
+    """Of rows for each point, their squares, and of independent weights; oracle as above."""
     torch.manual_seed(0)
     module = {**CHAINS, **OTHERS}[name]()
     network = as_network(module)
@@ -178,6 +178,10 @@ def test_products_with_a_jacobian_are_those_of_the_module(name):
     assert_same(network.products(weights, inputs, rows), expected)
     assert_same(network.squares(weights, inputs, rows), expected.square().sum(1))
     assert_same(network.squares(weights, inputs, rows, total=True), expected.square().sum((0, 1)))
+    variance = randn(network.size, seed=4).square()
+    outputs, cov = network.spread(weights, variance, inputs)
+    assert_same(outputs, outputs_of(module, weights, inputs))
+    assert_same(cov, torch.einsum("pow,w,pqw->poq", jacobian, variance, jacobian))
 
 
 @pytest.mark.parametrize("name", CHAINS)

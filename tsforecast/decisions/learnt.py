@@ -107,9 +107,8 @@ def expect_rewards(
     if not (spread and isinstance(learner, GaussianLearner)):
         mean = learner.network(learner.weights(belief), inputs)[:, 0]
         return ArmRewards(mean, torch.zeros_like(mean))
-    outputs, jacobian = learner.network.linearise(learner.weights(belief), inputs)
-    variance = learner.family.covariance(belief, jacobian)[:, 0, 0]
-    return ArmRewards(outputs[:, 0], variance.clamp_min(0).sqrt())
+    outputs, cov = learner.family.outputs(belief, learner.network, inputs)
+    return ArmRewards(outputs[:, 0], cov[:, 0, 0].clamp_min(0).sqrt())
 
 
 def draw_rewards(

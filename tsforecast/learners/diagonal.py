@@ -12,6 +12,7 @@ from tsforecast.core.linalg import cholesky, matvec, solve_lower, symmetrise, wh
 from tsforecast.core.torch_internals import normal
 from tsforecast.learners.family import AbstractFactorFamily, AbstractFamily, damped_factor, damped_solve
 from tsforecast.learners.full import embed
+from tsforecast.learners.network import AbstractNetwork
 
 PROJECTIONS = ("precision", "covariance")
 GAINS = ("unprojected", "projected")
@@ -91,6 +92,12 @@ class Diagonal(AbstractFactorFamily[Independent]):
     ) -> Float[Tensor, "*batch row row"]:
         """Return H diag(v) H' for the rows H of the matrix."""
         return (matrix * belief.variance) @ matrix.mT
+
+    def outputs(
+        self, belief: Independent, network: AbstractNetwork, inputs: Float[Tensor, "point *feature"]
+    ) -> tuple[Float[Tensor, "point output"], Float[Tensor, "point output output"]]:
+        """Ask the network, which may not need its Jacobian."""
+        return network.spread(belief.mean, belief.variance, inputs)
 
     def push(
         self,

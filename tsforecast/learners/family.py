@@ -8,6 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from tsforecast.core.linalg import check_factor
+from tsforecast.learners.network import AbstractNetwork
 
 Belief = TypeVar("Belief")
 
@@ -34,6 +35,13 @@ class AbstractFamily(abc.ABC, Generic[Belief]):
     @abc.abstractmethod
     def covariance(self, belief: Belief, matrix: Float[Tensor, "*batch row weight"]) -> Float[Tensor, "*batch row row"]:
         """Return H S H' for the rows H of the matrix."""
+
+    def outputs(
+        self, belief: Belief, network: AbstractNetwork, inputs: Float[Tensor, "point *feature"]
+    ) -> tuple[Float[Tensor, "point output"], Float[Tensor, "point output output"]]:
+        """Return the outputs of a network at the mean, and their covariance in the network linearised there."""
+        outputs, jacobian = network.linearise(self.mean(belief), inputs)
+        return outputs, self.covariance(belief, jacobian)
 
     @abc.abstractmethod
     def push(

@@ -76,16 +76,13 @@ class GaussianLearner(AbstractNetworkLearner[Any]):
 
     def predict(self, belief: Any, inputs: Float[Tensor, "point *feature"]) -> Distribution:
         """Return the distribution of the target, by the linearised network."""
-        outputs, jacobian = self.network.linearise(self.family.mean(belief), inputs)
-        return self.likelihood.predictive(outputs, self.family.covariance(belief, jacobian))
+        return self.likelihood.predictive(*self.family.outputs(belief, self.network, inputs))
 
     def expect(self, belief: Any, inputs: Float[Tensor, "point *feature"], spread: bool = True) -> Expectation:
         """Linearise the network where the covariance of its outputs matters; else take the network alone."""
-        mean = self.family.mean(belief)
         if spread or self.likelihood.moderated:
-            outputs, jacobian = self.network.linearise(mean, inputs)
-            return self.likelihood.expect(outputs, self.family.covariance(belief, jacobian))
-        outputs = self.network(mean, inputs)
+            return self.likelihood.expect(*self.family.outputs(belief, self.network, inputs))
+        outputs = self.network(self.family.mean(belief), inputs)
         return self.likelihood.expect(outputs, outputs.new_zeros(*outputs.shape, outputs.shape[-1]))
 
     def update(

@@ -110,6 +110,22 @@ class LayerChain(AbstractNetwork):
             return torch.cat([d.sum(0) if v is None else (d.mT @ v).flatten() for d, v in pairs])
         return torch.cat([d if v is None else (d.unsqueeze(-1) * v.unsqueeze(1)).flatten(1) for d, v in pairs], -1)
 
+    def spread(
+        self,
+        weights: Float[Tensor, " weight"],
+        variance: Float[Tensor, " weight"],
+        inputs: Float[Tensor, "point *feature"],
+    ) -> tuple[Float[Tensor, "point output"], Float[Tensor, "point output output"]]:
+        """Add up what each layer spreads, from the variances of what enters its units: there is no Jacobian."""
+        layers = self._layers(weights)
+        values = self._forward(layers, inputs)
+        parts = [part for pair in self._layers(variance) for part in pair if part is not None]
+        cov = torch.zeros((), dtype=weights.dtype, device=weights.device)
+        for (delta, value), part in zip(self._factors(layers, values), parts, strict=True):
+            entering = part if value is None else (value.square() @ part.mT).unsqueeze(1)
+            cov = cov + (delta * entering) @ delta.mT
+        return values[-1], cov
+
     def _factors(
         self, layers: list[tuple[Tensor, Tensor | None]], values: list[Tensor], rows: Tensor | None = None
     ) -> list[tuple[Tensor, Tensor | None]]:

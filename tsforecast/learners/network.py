@@ -60,6 +60,16 @@ class AbstractNetwork(abc.ABC):
         """Return the squares of R J, added up over rows, and in total over points: the diagonal of J' R' R J."""
         return self.products(weights, inputs, rows).square().sum((0, 1) if total else 1)
 
+    def spread(
+        self,
+        weights: Float[Tensor, " weight"],
+        variance: Float[Tensor, " weight"],
+        inputs: Float[Tensor, "point *feature"],
+    ) -> tuple[Float[Tensor, "point output"], Float[Tensor, "point output output"]]:
+        """Return the outputs, and J diag(v) J' of each point: their covariance where weights are independent."""
+        outputs, jacobian = self.linearise(weights, inputs)
+        return outputs, (jacobian * variance) @ jacobian.mT
+
     def draw(
         self,
         mean: Float[Tensor, "group weight"],
