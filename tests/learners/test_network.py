@@ -167,17 +167,18 @@ def test_a_chain_is_the_module_that_it_was_made_of(name):
 
 @pytest.mark.parametrize("name", [*CHAINS, *OTHERS])
 def test_products_with_a_jacobian_are_those_of_the_module(name):
-    """Of rows for each point, their squares, and of independent weights; oracle as above."""
+    """By rows of each point, their squares, and the spread of independent weights; oracle as above."""
     torch.manual_seed(0)
     module = {**CHAINS, **OTHERS}[name]()
     network = as_network(module)
     weights, inputs = randn(network.size, seed=1), randn(5, 3, seed=2)
     jacobian = jacobian_of(module, weights, inputs)
-    rows = randn(5, 3, jacobian.shape[1], seed=3)
+    rows, residual = randn(5, 3, jacobian.shape[1], seed=3), randn(5, 3, seed=5)
     expected = torch.einsum("pro,pow->prw", rows, jacobian)
-    assert_same(network.products(weights, inputs, rows), expected)
-    assert_same(network.squares(weights, inputs, rows), expected.square().sum(1))
-    assert_same(network.squares(weights, inputs, rows, total=True), expected.square().sum((0, 1)))
+    gradient, square = network.terms(weights, inputs, rows, residual)
+    assert_same(gradient, torch.einsum("pr,prw->pw", residual, expected))
+    assert_same(square, expected.square().sum(1))
+    assert_same(network.squares(weights, inputs, rows), expected.square().sum((0, 1)))
     variance = randn(network.size, seed=4).square()
     outputs, cov = network.spread(weights, variance, inputs)
     assert_same(outputs, outputs_of(module, weights, inputs))

@@ -85,30 +85,35 @@ class LayerChain(AbstractNetwork):
         values = self._forward(layers, inputs)
         return values[-1], _jacobian(self._factors(layers, values), weights)
 
-    def products(
-        self,
-        weights: Float[Tensor, " weight"],
-        inputs: Float[Tensor, "point *feature"],
-        rows: Float[Tensor, "point row output"],
-    ) -> Float[Tensor, "point row weight"]:
-        """Go from the last layer to the first, with the rows."""
-        layers = self._layers(weights)
-        return _jacobian(self._factors(layers, self._forward(layers, inputs), rows), weights)
-
     def squares(
         self,
         weights: Float[Tensor, " weight"],
         inputs: Float[Tensor, "point *feature"],
         rows: Float[Tensor, "point row output"],
-        total: bool = False,
-    ) -> Float[Tensor, "*point weight"]:
+    ) -> Float[Tensor, " weight"]:
         """Multiply squares of what enters a layer with those of what goes back through it: there is no Jacobian."""
         layers = self._layers(weights)
         factors = self._factors(layers, self._forward(layers, inputs), rows)
         pairs = [(delta.square().sum(1), None if value is None else value.square()) for delta, value in factors]
-        if total:
-            return torch.cat([d.sum(0) if v is None else (d.mT @ v).flatten() for d, v in pairs])
-        return torch.cat([d if v is None else (d.unsqueeze(-1) * v.unsqueeze(1)).flatten(1) for d, v in pairs], -1)
+        return torch.cat([delta.sum(0) if value is None else (delta.mT @ value).flatten() for delta, value in pairs])
+
+    def terms(
+        self,
+        weights: Float[Tensor, " weight"],
+        inputs: Float[Tensor, "point *feature"],
+        rows: Float[Tensor, "point row output"],
+        residual: Float[Tensor, "point row"],
+    ) -> tuple[Float[Tensor, "point weight"], Float[Tensor, "point weight"]]:
+        """Add up the rows, by the residual or as squares, before they meet what enters a layer."""
+        layers = self._layers(weights)
+        factors = self._factors(layers, self._forward(layers, inputs), rows)
+        pulled = [(torch.einsum("nr,nro->no", residual, delta), value) for delta, value in factors]
+        squared = [(delta.square().sum(1), None if value is None else value.square()) for delta, value in factors]
+        first, second = (
+            torch.cat([d if v is None else (d.unsqueeze(-1) * v.unsqueeze(1)).flatten(1) for d, v in pairs], -1)
+            for pairs in (pulled, squared)
+        )
+        return first, second
 
     def spread(
         self,

@@ -189,8 +189,7 @@ class MemoryLearner(AbstractNetworkLearner[Remembered]):
         """Predict, score, update."""
         belief = self.drift(belief, dt)
         known = target if observed is None else torch.where(observed, target, 0.0)
-        outputs, jacobian = self.network.linearise(belief.fitted.mean, inputs)
-        cov = Diagonal().covariance(belief.fitted, jacobian)
+        outputs, cov = Diagonal().outputs(belief.fitted, self.network, inputs)
         prediction = self.likelihood.predict(outputs, cov, known, observed)
         return self.update(belief, inputs, target, observed, generator), prediction
 

@@ -41,24 +41,25 @@ class AbstractNetwork(abc.ABC):
     ) -> tuple[Float[Tensor, "point output"], Float[Tensor, "point output weight"]]:
         """Return the outputs, and their Jacobian with respect to the weights."""
 
-    def products(
-        self,
-        weights: Float[Tensor, " weight"],
-        inputs: Float[Tensor, "point *feature"],
-        rows: Float[Tensor, "point row output"],
-    ) -> Float[Tensor, "point row weight"]:
-        """Return R J of each point, for its rows R and the Jacobian J of its outputs."""
-        return torch.bmm(rows, self.linearise(weights, inputs)[1])
-
     def squares(
         self,
         weights: Float[Tensor, " weight"],
         inputs: Float[Tensor, "point *feature"],
         rows: Float[Tensor, "point row output"],
-        total: bool = False,
-    ) -> Float[Tensor, "*point weight"]:
-        """Return the squares of R J, added up over rows, and in total over points: the diagonal of J' R' R J."""
-        return self.products(weights, inputs, rows).square().sum((0, 1) if total else 1)
+    ) -> Float[Tensor, " weight"]:
+        """Return the diagonal of the sum of J' R' R J over points, for the rows R and the Jacobian J of each."""
+        return torch.bmm(rows, self.linearise(weights, inputs)[1]).square().sum((0, 1))
+
+    def terms(
+        self,
+        weights: Float[Tensor, " weight"],
+        inputs: Float[Tensor, "point *feature"],
+        rows: Float[Tensor, "point row output"],
+        residual: Float[Tensor, "point row"],
+    ) -> tuple[Float[Tensor, "point weight"], Float[Tensor, "point weight"]]:
+        """Return J' R' e and the diagonal of J' R' R J of each point, for its rows R and its residual e."""
+        matrix = torch.bmm(rows, self.linearise(weights, inputs)[1])
+        return torch.bmm(residual.unsqueeze(1), matrix).squeeze(1), matrix.square().sum(1)
 
     def spread(
         self,

@@ -196,8 +196,7 @@ class RefittedLearner(AbstractNetworkLearner[Refitted]):
         generator: torch.Generator | None = None,
     ) -> tuple[Refitted, Prediction]:
         """Predict, score, update."""
-        outputs, jacobian = self.network.linearise(belief.belief.mean, inputs)
-        cov = Full().covariance(belief.belief, jacobian)
+        outputs, cov = Full().outputs(belief.belief, self.network, inputs)
         prediction = self.likelihood.predict(outputs, cov, target, observed)
         return self.update(belief, inputs, target, observed), prediction
 

@@ -98,7 +98,7 @@ class LinearisedFit(AbstractFit):
         curvature = torch.zeros_like(mean)
         for points in _parts(problem.model, mean, problem.points):
             rows, _ = _rows(problem.model, mean, points)
-            curvature = curvature + problem.model.network.squares(mean, points.inputs, rows, total=True)
+            curvature = curvature + problem.model.network.squares(mean, points.inputs, rows)
         return Independent(mean, 1 / (1 / problem.prior.variance + curvature))
 
     def with_terms(self, problem: Problem, generator: torch.Generator | None = None) -> Fitted:
@@ -107,9 +107,9 @@ class LinearisedFit(AbstractFit):
         gradients, curvatures = [], []
         for points in _parts(problem.model, mean, problem.points):
             rows, residual = _rows(problem.model, mean, points)
-            pulled = torch.bmm(residual.unsqueeze(1), rows)
-            gradients.append(problem.model.network.products(mean, points.inputs, pulled).squeeze(1))
-            curvatures.append(problem.model.network.squares(mean, points.inputs, rows))
+            gradient, square = problem.model.network.terms(mean, points.inputs, rows, residual)
+            gradients.append(gradient)
+            curvatures.append(square)
         curvature = torch.cat(curvatures)
         belief = Independent(mean, 1 / (1 / problem.prior.variance + curvature.sum(0)))
         return Fitted(belief, torch.cat(gradients), -curvature)
