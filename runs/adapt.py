@@ -51,7 +51,7 @@ COMMON = "sgd-1e-3"
 RATES = ("1e-4", "3e-4", "1e-3", "3e-3", "1e-2", "3e-2", "1e-1", "3e-1")
 MEMORIES: dict[str, dict[str, Any]] = {
     "random": {"memory": "random"},
-    "grs": {"memory": "grs"},
+    "grs": {"memory": "grs", "settings": {"score": "grs"}},
     "grs-variance": {"memory": "grs", "settings": {"score": "residual_variance"}},
 }
 LEARNERS: dict[str, dict[str, Any] | None] = {
@@ -73,7 +73,7 @@ LEARNERS: dict[str, dict[str, Any] | None] = {
     "vb-wiener": {"learner": "vb", "drift": "wiener"},
     **{f"vb-wiener-{name}": {"learner": "vb", "drift": "wiener"} | settings for name, settings in MEMORIES.items()},
     "vb-forgetting": {"learner": "vb", "drift": "forgetting"},
-    "vb-forgetting-grs": {"learner": "vb", "drift": "forgetting", "memory": "grs"},
+    "vb-forgetting-grs": {"learner": "vb", "drift": "forgetting"} | MEMORIES["grs"],
     **{f"sgd-{rate}": {"learner": "ogd", "drift": "none", "settings": {"rate": float(rate)}} for rate in RATES},
 }
 COLUMNS = [

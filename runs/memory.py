@@ -101,7 +101,7 @@ MEMORIES: dict[str, dict[str, Any]] = {
     "none": {"memory": "none"},
     "random": {"memory": "random"},
     "k-center": {"memory": "k-center"},
-    "grs": {"memory": "grs"},
+    "grs": {"memory": "grs", "score": "grs"},
     "grs-centred": {"memory": "grs", "score": "centred"},
     "grs-variance": {"memory": "grs", "score": "residual_variance"},
 }

@@ -75,7 +75,7 @@ ADAPTATIONS: dict[str, dict[str, Any]] = {
     "none": {},
     "ou": {"drift": learners.OrnsteinUhlenbeck},
     "bf": {"drift": learners.BayesianForgetting},
-    "bf-grs": {"drift": learners.BayesianForgetting, "memory": "grs"},
+    "bf-grs": {"drift": learners.BayesianForgetting, "memory": "grs", "score": "grs"},
 }
 STEPS, POINTS, TURN = 720, 20, 5.0
 COLUMNS = [

@@ -40,7 +40,7 @@ from tsforecast.data.files import append_rows
 OURS: dict[str, dict[str, Any]] = {
     "vb": {},
     "vb-random": {"memory": "random"},
-    "vb-grs": {"memory": "grs"},
+    "vb-grs": {"memory": "grs", "score": "grs"},
     "vb-grs-centred": {"memory": "grs", "score": "centred"},
 }
 # Strengths of the penalty of "ewc"; the others have none.

@@ -75,7 +75,7 @@ def at_optimum():
     prior = Independent(torch.tensor([0.3, -0.2]), torch.tensor([2.0, 0.7]))
     fitted, bound = optimum(prior, rows)
     jacobian = torch.func.jacrev(lambda p: expected(p, rows))(torch.cat([fitted.mean, fitted.variance]))
-    return rows, prior, fitted, bound, factors_of(jacobian[:, :2], 2 * jacobian[:, 2:], fitted.mean)
+    return rows, prior, fitted, bound, factors_of(jacobian[:, :2], -2 * jacobian[:, 2:], fitted.mean)
 
 
 def natural(belief):
@@ -120,7 +120,7 @@ def test_gaussian_likelihoods_have_a_centred_score_and_a_variance_of_zero(place)
     inputs, target = torch.randn(5, 2, generator=generator), torch.randn(5, generator=generator)
     mean, variance = torch.tensor([0.4, -1.0]) + place, torch.tensor([0.3, 0.1])
     residual = target - inputs @ mean
-    factors = factors_of(residual[:, None] * inputs, -inputs.square(), mean)
+    factors = factors_of(residual[:, None] * inputs, inputs.square(), mean)
     draws, share = grid(mean, variance)
 
     def log_prob(weights):
@@ -138,7 +138,7 @@ def test_gaussian_likelihoods_have_a_centred_score_and_a_variance_of_zero(place)
 def test_a_likelihood_of_one_weight_is_what_it_is_at_zero():
     """The published score of a Gaussian term is log p(y | w = 0), wherever q lies."""
     target, mean, variance = torch.tensor([1.0, -3.0]), torch.tensor([0.7]), torch.tensor([0.2])
-    factors = factors_of((target - mean)[:, None], -torch.ones(2, 1), mean)
+    factors = factors_of((target - mean)[:, None], torch.ones(2, 1), mean)
     draws = mean + variance.sqrt() * NODES[:, None]
     log_prob = -0.5 * (target - draws).square()
     found = scores("grs", factors, mean, draws, log_prob, log_prob[0], SHARES)
@@ -203,7 +203,7 @@ def test_a_linearised_fit_of_a_linear_model_is_the_variational_optimum():
     torch.testing.assert_close(fitted.mean, torch.linalg.solve(precision, linear), rtol=1e-8, atol=1e-8)
     torch.testing.assert_close(fitted.variance, 1 / precision.diagonal(), rtol=1e-8, atol=1e-8)
     terms = fit.with_terms(Problem(model, prior, prior, points, torch.tensor(True)))
-    factors = factors_of(terms.gradient, terms.curvature, fitted.mean)
+    factors = factors_of(terms.gradient, terms.precision, fitted.mean)
     change = natural(fitted)[0] - natural(prior)[0]
     torch.testing.assert_close(factors.linear.sum(0), change, rtol=1e-8, atol=1e-8)
 
@@ -242,7 +242,7 @@ def test_steps_by_products_are_those_of_the_jacobian(monkeypatch):
         torch.testing.assert_close(one.mean, other.mean, rtol=1e-6, atol=1e-6)
         torch.testing.assert_close(one.variance, other.variance, rtol=1e-6, atol=1e-6)
     torch.testing.assert_close(parts.gradient, whole.gradient, rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(parts.curvature, whole.curvature, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(parts.precision, whole.precision, rtol=1e-5, atol=1e-6)
 
 
 def test_conjugate_gradients_solve():
@@ -265,5 +265,5 @@ def test_adam_comes_to_the_optimum_and_its_terms_are_unbiased():
     assert (fitted.variance / best.variance).log().abs().max() < 0.06
     found = torch.stack([torch.stack(fit.terms(model, best, points, generator)) for _ in range(10)])
     error = found.std(0) / math.sqrt(10)
-    gradient, curvature = exact.linear - exact.precision * best.mean, -exact.precision
-    assert ((found.mean(0) - torch.stack([gradient, curvature])).abs() < 5 * error).all()
+    gradient = exact.linear - exact.precision * best.mean
+    assert ((found.mean(0) - torch.stack([gradient, exact.precision])).abs() < 5 * error).all()

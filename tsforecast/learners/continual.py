@@ -65,7 +65,7 @@ def vb(
     *,
     memory: str = "none",
     memory_size: int = 25,
-    score: str = "grs",
+    score: str = "residual_variance",
     fit: str | AbstractFit = "linearised",
     passes: int | None = None,
     prior: str = "weights",
@@ -82,7 +82,7 @@ def vb(
         variance: Of the prior: one number, or one for each layer.
         memory: "none"; "random" or "k-center", which are coresets; or "grs", what a Gaussian describes worst.
         memory_size: Number of observations that are kept; not read without a memory.
-        score: Of "grs": "grs" as published, "centred" or "residual_variance".
+        score: Of "grs": "residual_variance", "centred", or "grs" as published; see `residual_scoring.scores`.
         fit: "linearised" (fast, without random numbers), "adam" (as published), or settings of one of these.
         passes: Steps of the linearised fit at most; None for as many as are needed. One alone bounds how far a block
             moves the weights, as a filter does.

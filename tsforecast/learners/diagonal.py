@@ -139,7 +139,8 @@ class Diagonal(AbstractFactorFamily[Independent]):
         self, belief: Independent, num_samples: int, generator: torch.Generator | None = None
     ) -> Float[Tensor, "sample weight"]:
         """Draw each weight on its own."""
-        return belief.mean + belief.variance.sqrt() * normal((num_samples, len(belief.mean)), belief.mean, generator)
+        noise = normal((num_samples, len(belief.mean)), belief.mean, generator)
+        return torch.addcmul(belief.mean, belief.variance.sqrt(), noise)
 
     def embed(self, belief: Independent, prior: Independent, places: Int[Tensor, " weight"]) -> Independent:
         """Put the mean and the variance of each weight in its place."""

@@ -19,7 +19,7 @@ _SLOPES: dict[type[nn.Module], tuple[Callable[[Tensor], Tensor], Callable[[Tenso
     nn.Sigmoid: (torch.sigmoid, lambda a: a * (1 - a)),
 }
 
-# Weights from which on a Jacobian is written into one piece of memory.
+# Numbers from which on a Jacobian is written into one piece of memory.
 _MANY = 1 << 15
 
 
@@ -107,12 +107,9 @@ class LayerChain(AbstractNetwork):
         """Add up the rows, by the residual or as squares, before they meet what enters a layer."""
         layers = self._layers(weights)
         factors = self._factors(layers, self._forward(layers, inputs), rows)
-        pulled = [(torch.einsum("nr,nro->no", residual, delta), value) for delta, value in factors]
-        squared = [(delta.square().sum(1), None if value is None else value.square()) for delta, value in factors]
-        first, second = (
-            torch.cat([d if v is None else (d.unsqueeze(-1) * v.unsqueeze(1)).flatten(1) for d, v in pairs], -1)
-            for pairs in (pulled, squared)
-        )
+        pulled = [(residual.unsqueeze(1) @ delta, value) for delta, value in factors]
+        squared = [(delta.square().sum(1, True), None if value is None else value.square()) for delta, value in factors]
+        first, second = (_jacobian(pairs, weights).squeeze(1) for pairs in (pulled, squared))
         return first, second
 
     def spread(
@@ -198,12 +195,13 @@ class LayerChain(AbstractNetwork):
 def _jacobian(factors: list[tuple[Tensor, Tensor | None]], weights: Tensor) -> Tensor:
     """(point, output, weight): of a bias a factor (point, output, fan-out), of a matrix its product with what enters.
 
-    Of many weights each is written where it belongs, since new memory takes longer than the products.
+    Of many numbers each is written where it belongs, since new memory takes longer than the products.
     """
-    tensors = (x for pair in factors for x in pair if x is not None)
-    if len(weights) < _MANY or any(x.requires_grad or is_transformed(x) for x in tensors):
-        return torch.cat([delta if value is None else _outer(delta, value) for delta, value in factors], -1)
     count, outputs = factors[0][0].shape[:2]
+    tensors = (x for pair in factors for x in pair if x is not None)
+    is_small = count * outputs * len(weights) < _MANY
+    if is_small or torch.compiler.is_compiling() or any(x.requires_grad or is_transformed(x) for x in tensors):
+        return torch.cat([delta if value is None else _outer(delta, value) for delta, value in factors], -1)
     jacobian = weights.new_empty(count, outputs, len(weights))
     widths = [delta.shape[-1] * (1 if value is None else value.shape[-1]) for delta, value in factors]
     for (delta, value), place in zip(factors, jacobian.split(widths, -1), strict=True):

@@ -134,7 +134,7 @@ class ResidualMemory(AbstractMemoryUpdate):
     """
 
     size: int
-    score: str = "grs"
+    score: str = "residual_variance"
     draws: int = _DRAWS
     floor: float = _FLOOR
 
@@ -153,7 +153,7 @@ class ResidualMemory(AbstractMemoryUpdate):
         problem = Problem(block.model, block.before, block.start, points, block.is_first)
         fit = block.fit.with_terms(problem, generator)
         fitted = fit.belief
-        factors = corrected(factors_of(fit.gradient, fit.curvature, fitted.mean), block.before, fitted, found.valid)
+        factors = corrected(factors_of(fit.gradient, fit.precision, fitted.mean), block.before, fitted, found.valid)
         kept = best(self.scored(block.model, factors, fitted, points, generator), found.valid, self.size)
         floor = self.floor / block.prior.variance
         gaussian = without(kept, factors, block.before, fitted, block.new <= self.size, floor)

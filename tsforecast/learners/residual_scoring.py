@@ -33,16 +33,17 @@ class Factors:
 
 
 def factors_of(
-    gradient: Float[Tensor, "point weight"], curvature: Float[Tensor, "point weight"], mean: Float[Tensor, " weight"]
+    gradient: Float[Tensor, "point weight"], precision: Float[Tensor, "point weight"], mean: Float[Tensor, " weight"]
 ) -> Factors:
-    """Return Lambda_n = -h_n and eta_n = g_n + Lambda_n mean (equation 5).
+    """Return Lambda_n and eta_n = g_n + Lambda_n mean (equation 5).
 
     Args:
         gradient: Of E_q[log p_n] by the mean of q: g_n.
-        curvature: Twice its gradient by the variance of q, which is the diagonal of the expected Hessian: h_n.
+        precision: Minus twice its gradient by the variance of q, which is minus the diagonal of the expected Hessian:
+            Lambda_n.
         mean: Of q.
     """
-    return Factors(gradient - curvature * mean, -curvature)
+    return Factors(torch.addcmul(gradient, precision, mean), precision)
 
 
 def corrected(
@@ -61,7 +62,7 @@ def corrected(
     share = counting.to(factors.linear) / counting.sum().clamp_min(1)
 
     def spread(parts: Tensor, whole: Tensor) -> Tensor:
-        return parts + share.unsqueeze(-1) * (whole - parts.sum(0))
+        return torch.addcmul(parts, share.unsqueeze(-1), whole - parts.sum(0))
 
     precision = 1 / fitted.variance - 1 / before.variance
     linear = fitted.mean / fitted.variance - before.mean / before.variance

@@ -50,12 +50,12 @@ class Fitted:
     Attributes:
         belief: The fit q.
         gradient: g_n of each point, as `factors_of` takes it.
-        curvature: h_n.
+        precision: Lambda_n.
     """
 
     belief: Independent
     gradient: Float[Tensor, "point weight"]
-    curvature: Float[Tensor, "point weight"]
+    precision: Float[Tensor, "point weight"]
 
 
 class AbstractFit(abc.ABC):
@@ -102,17 +102,17 @@ class LinearisedFit(AbstractFit):
         return Independent(mean, 1 / (1 / problem.prior.variance + curvature))
 
     def with_terms(self, problem: Problem, generator: torch.Generator | None = None) -> Fitted:
-        """Return the fit, and the gradient and Gauss-Newton curvature of each point at its mean."""
+        """Return the fit, and the gradient and Gauss-Newton precision of each point at its mean."""
         mean = self._mode(problem)
-        gradients, curvatures = [], []
+        gradients, precisions = [], []
         for points in _parts(problem.model, mean, problem.points):
             rows, residual = _rows(problem.model, mean, points)
             gradient, square = problem.model.network.terms(mean, points.inputs, rows, residual)
             gradients.append(gradient)
-            curvatures.append(square)
-        curvature = torch.cat(curvatures)
-        belief = Independent(mean, 1 / (1 / problem.prior.variance + curvature.sum(0)))
-        return Fitted(belief, torch.cat(gradients), -curvature)
+            precisions.append(square)
+        gradient, precision = (x[0] if len(x) == 1 else torch.cat(x) for x in (gradients, precisions))
+        belief = Independent(mean, 1 / (1 / problem.prior.variance + precision.sum(0)))
+        return Fitted(belief, gradient, precision)
 
     def _mode(self, problem: Problem) -> Tensor:
         model, prior, points, mean = problem.model, problem.prior, problem.points, problem.start.mean
@@ -224,7 +224,7 @@ class AdamFit(AbstractFit):
     def terms(
         self, model: Model, fitted: Independent, points: Points, generator: torch.Generator | None
     ) -> tuple[Float[Tensor, "point weight"], Float[Tensor, "point weight"]]:
-        """Return gradients by the means and twice those by the variances, from the same draws."""
+        """Return gradients by the means and minus twice those by the variances, from the same draws."""
         count, size = points.inputs.shape[0], fitted.mean.shape[0]
         at_once = max(1, min(self.term_draws, _CHUNK // max(1, count)))
         parts = [at_once] * (self.term_draws // at_once)
@@ -240,7 +240,7 @@ class AdamFit(AbstractFit):
                 log_prob = _log_prob(model, outputs, points, draws).sum() / self.term_draws
                 found = torch.autograd.grad(log_prob, (mean, variance), allow_unused=True)
                 total = [a if b is None else a + b for a, b in zip(total, found, strict=True)]
-        return total[0], 2 * total[1]
+        return total[0], -2 * total[1]
 
 
 def _ordinary(points: Points) -> Points:
