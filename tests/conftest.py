@@ -6,6 +6,13 @@ import lightning.pytorch  # noqa: F401 its log keeps the stderr of its import, w
 import pytest
 import torch
 
+from tests import first_calls
+
+
+def pytest_runtest_setup() -> None:
+    """Looks at types anew in every test."""
+    first_calls.another_test()
+
 
 @pytest.fixture
 def float64():
@@ -30,12 +37,12 @@ def _compiled_steps() -> None:
     kernels.build()
 
 
-# To look at every type takes as long as the work. For tests with tens of thousands of steps, and for modules which run
+# To look at types takes time even where `first_calls` looks no longer. For tests with tens of thousands of steps, and for modules which run
 # whole programs.
 unchecked_types = pytest.fixture(_unchecked, name="unchecked_types")
 unchecked_module = pytest.fixture(_unchecked, scope="module", name="unchecked_module")
 
-# Tests here run commands and whole models, whose parts other tests call with every type looked at.
+# Tests here run commands and whole models, whose parts other tests call with types looked at.
 WHOLE_PROGRAMS = [Path(__file__).parent / folder for folder in ("", "cli", "online", "forecasting")]
 
 
