@@ -47,7 +47,7 @@ FINDINGS = """\
   all are above the published ones, and `k-center` is behind.
 - On the 10 000 images of MNIST's test part all have about a tenth of errors. Less that of no memory on the same splits
   the likelihood of `random` is -.005 ± .002, of `k-center` -.012 ± .001, of `grs` -.023 ± .003 and of `grs-centred`
-  -.042 ± .005 by eight runs. `grs-variance` is level with it, +.001 ± .003 by six. Published figures are those of
+  -.042 ± .005 by eight runs. `grs-variance` is level with no memory, +.000 ± .002. Published figures are those of
   more images. A block takes 4 to 14 s on a core, most of it for the fit; even seeds ran on an H100, where it
   takes 1 to 3 s beside fourteen other processes (`--device cuda`).
 - Fits by Adam were not run for this page."""

@@ -37,8 +37,8 @@ def _compiled_steps() -> None:
     kernels.build()
 
 
-# To look at types takes time even where `first_calls` looks no longer. For tests with tens of thousands of steps, and for modules which run
-# whole programs.
+# To look at types takes time even where `first_calls` looks no longer. For tests with tens of thousands of steps, and
+# for modules which run whole programs.
 unchecked_types = pytest.fixture(_unchecked, name="unchecked_types")
 unchecked_module = pytest.fixture(_unchecked, scope="module", name="unchecked_module")
 

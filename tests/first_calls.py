@@ -17,7 +17,7 @@ def another_test() -> None:
 
 
 def checked(function: Callable[..., Any]) -> Callable[..., None]:
-    """Return a function that looks at the types of arguments in the first calls: what `jaxtyping` takes for a checker."""
+    """Return a function that looks at the types of its arguments in the first calls: a checker for `jaxtyping`."""
     look = beartype(function)
     test, calls = 0, 0
 
