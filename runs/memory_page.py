@@ -115,7 +115,7 @@ def picture(frame: pd.DataFrame, names: list[str], path: pathlib.Path) -> None:
     rows = -(-len(names) // columns)
     figure, axes = plt.subplots(rows, columns, figsize=(3.6 * columns, 2.8 * rows), squeeze=False)
     for axis, name in zip(axes.flat, names, strict=False):
-        for colour, row in zip(COLOURS, ("none", "random", "k-center", "grs"), strict=False):
+        for colour, row in zip(COLOURS, ("none", "random", "k-center", "grs", "grs-variance"), strict=False):
             own = frame.loc[(frame["data"] == name) & (frame["memory"] == row), "curve"]
             if len(own):
                 values = own.str.split(" ", expand=True).astype(float).median()
@@ -123,7 +123,8 @@ def picture(frame: pd.DataFrame, names: list[str], path: pathlib.Path) -> None:
         style(axis, name)
     for axis in axes.flat[len(names) :]:
         axis.set_visible(False)
-    axes[0, 0].legend(fontsize=7, frameon=False)
+    lines, labels = axes[0, 0].get_legend_handles_labels()
+    figure.legend(lines, labels, loc="lower right", bbox_to_anchor=(0.98, 0.02), fontsize=8, frameon=False)
     for axis in axes.flat[max(len(names) - columns, 0) : len(names)]:
         axis.set_xlabel("tenths of the blocks")
     for axis in axes[:, 0]:
