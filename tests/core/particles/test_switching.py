@@ -54,7 +54,7 @@ EXACT = {"rtol": 1e-8, "atol": 1e-8}
 def given_noise(monkeypatch, noises: list[torch.Tensor]) -> None:
     """What is drawn next, in place of random numbers."""
     left = list(noises)
-    monkeypatch.setattr(proposals, "standard_noise", lambda like, generator: left.pop(0).expand(like.shape))
+    monkeypatch.setattr(proposals, "normal", lambda shape, like, generator: left.pop(0).expand(shape))
 
 
 @pytest.mark.parametrize("weight", [None, torch.tensor([True, False, True])])
@@ -412,7 +412,7 @@ def test_a_padded_series_is_the_series_bit_for_bit(kind):
 @pytest.mark.parametrize("proposed", [False, True])
 def test_a_series_that_begins_later_beside_others_is_as_if_alone(recurrent, proposed, monkeypatch):
     """With noise of zero, so that nothing depends on how many numbers were drawn before."""
-    monkeypatch.setattr(proposals, "standard_noise", lambda like, generator: torch.zeros_like(like))
+    monkeypatch.setattr(proposals, "normal", lambda shape, like, generator: like.new_zeros(shape))
     begins = torch.tensor([0, 2, 4])
     model = Mixed(7, 2, recurrent)
     # Each series has a first switch of its own at every step, of which that of its begin must be read.

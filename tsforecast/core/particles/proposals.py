@@ -87,10 +87,10 @@ def propose(
     """
     mean, cross, cov = conditional.joint(prior)
     mean = mean.expand(cov.shape[:-1])
-    noise = standard_noise(mean, generator)
+    noise = normal(mean.shape, mean, generator)
     guess = None, None, None, None
     if proposal is not None:
-        guess = proposal.mean, proposal.variance, standard_noise(mean, generator), weight
+        guess = proposal.mean, proposal.variance, normal(mean.shape, mean, generator), weight
     tensors = prior.mean, prior.cov, mean, cross, cov, noise, *guess
     count = cov.shape[:-2].numel()
     if count == prior.cov.shape[:-2].numel() and serves(count, cross.shape[-2:], *tensors):
@@ -160,13 +160,8 @@ def propose_diagonal(
         if weight is not None:
             gain, rest = torch.where(weight.unsqueeze(-1), gain, 0.0), torch.where(weight.unsqueeze(-1), rest, 1.0)
         product = DiagonalGaussian(prior.mean + gain * (proposal.mean - prior.mean), prior.variance * rest)
-    sample = product.mean + product.variance.sqrt() * standard_noise(product.mean, generator)
+    sample = product.mean + product.variance.sqrt() * normal(product.mean.shape, product.mean, generator)
     if proposal is None:
         return sample, torch.zeros_like(sample[..., 0])
     log_ratio = prior.log_prob(sample) - product.log_prob(sample)
     return sample, log_ratio if weight is None else torch.where(weight, log_ratio, 0.0)
-
-
-def standard_noise(like: Tensor, generator: torch.Generator | None) -> Tensor:
-    """Return standard normal numbers of the same shape, type and device."""
-    return normal(like.shape, like, generator)

@@ -13,16 +13,9 @@ from tsforecast.core.linalg import matvec
 from tsforecast.core.linear import DiagonalLinearGaussian, LinearGaussian
 from tsforecast.core.particles.begun import choose
 from tsforecast.core.particles.filtering import AbstractSwitchingSystem, ParticleState, Regime, initial_particles
-from tsforecast.core.particles.proposals import (
-    DiagonalGaussian,
-    Likelihood,
-    propose,
-    propose_diagonal,
-    standard_noise,
-    unbound,
-)
+from tsforecast.core.particles.proposals import DiagonalGaussian, Likelihood, propose, propose_diagonal, unbound
 from tsforecast.core.stepping import step, step_unseen
-from tsforecast.core.torch_internals import is_transformed
+from tsforecast.core.torch_internals import is_transformed, normal
 
 
 @dataclasses.dataclass(frozen=True)
@@ -199,7 +192,7 @@ class GaussianSwitching(AbstractSwitchingSystem):
         matrix, mean, variance = self._conditional(particles, time)
         if matrix is not None:
             mean = mean + matvec(matrix, state)
-        return mean + variance.sqrt() * standard_noise(mean, generator)
+        return mean + variance.sqrt() * normal(mean.shape, mean, generator)
 
     def simulate_value(
         self, emitted: Float[Tensor, "particle series emitted"], time: int, generator: torch.Generator | None = None
