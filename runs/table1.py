@@ -34,20 +34,12 @@ TRAINED = ("deepar",)  # among the baselines: the others are the same for every 
 DEFAULT = "default"  # the recipe of what has no option but data and seed
 
 # Models of ours without options; particles with a decoder over a thousand series of hours take an hour to be scored.
-WITHOUT_OPTIONS: dict[str, list[str]] = {
-    "auto": DATASETS,
-    "issm": DATASETS,
-    "gls": DATASETS,
-    "rsgls-issm": DATASETS,
-    "sgls": DATASETS,
-    "arsgls": [name for name in DATASETS if name != "traffic"],
-    "kvae-rb": [name for name in DATASETS if name != "traffic"],
-}
+WITHOUT_OPTIONS = ("auto", "issm", "gls", "rsgls-issm", "sgls", "arsgls", "kvae-rb")
 
 # Our models: the files of tsforecast/recipes, whose README says what the recipes are; and what the data choose.
 ROWS = [
     *recipes.published(),
-    *(recipes.RecipeFile(d, model, DEFAULT) for model, sets in WITHOUT_OPTIONS.items() for d in sets),
+    *(recipes.RecipeFile(d, model, DEFAULT) for model in WITHOUT_OPTIONS for d in DATASETS),
     *(recipes.RecipeFile(d, model, "baseline") for model, sets in BASELINE.items() for d in sets),
 ]
 RECIPES = list(dict.fromkeys(row.name for row in ROWS))
