@@ -42,6 +42,7 @@ OURS: dict[str, dict[str, Any]] = {
     "vb-random": {"memory": "random"},
     "vb-grs": {"memory": "grs", "score": "grs"},
     "vb-grs-centred": {"memory": "grs", "score": "centred"},
+    "vb-grs-variance": {"memory": "grs"},
 }
 # Strengths of the penalty of "ewc"; the others have none.
 PEERS: dict[str, tuple[float, ...]] = {"naive": (0.0,), "replay": (0.0,), "ewc": (1.0, 100.0)}
