@@ -186,17 +186,21 @@ def test_products_with_a_jacobian_are_those_of_the_module(name):
 
 
 @pytest.mark.parametrize("name", CHAINS)
-def test_the_jacobian_of_many_weights_is_that_of_few(name, monkeypatch):
-    """Written in place, but not where that is transformed or recorded."""
+def test_a_jacobian_of_many_numbers_is_that_of_few(name, monkeypatch):
+    """Written in place, but not where that is transformed or recorded; and so what points add to a fit."""
     chain = as_network(CHAINS[name]())
     assert isinstance(chain, LayerChain)
     weights, inputs = randn(chain.size, seed=1), randn(4, 3, seed=2)
     read = lambda weights: chain.linearise(weights, inputs)[1]  # noqa: E731
     expected = read(weights)
     sensitivity = torch.func.jacrev(read)(weights)
+    rows, residual = randn(4, 2, expected.shape[1], seed=3), randn(4, 2, seed=4)
+    terms = chain.terms(weights, inputs, rows, residual)
     with monkeypatch.context() as patch:
         patch.setattr(layer_chain, "_MANY", 1)
         assert_same(read(weights), expected)
+        for one, two in zip(chain.terms(weights, inputs, rows, residual), terms, strict=True):
+            assert_same(one, two)
         each = torch.func.vmap(lambda x: chain.linearise(weights, x.unsqueeze(0))[1][0])(inputs)
         assert_same(each, expected)
         assert_same(torch.func.jacrev(read)(weights), sensitivity)

@@ -109,8 +109,7 @@ class LayerChain(AbstractNetwork):
         factors = self._factors(layers, self._forward(layers, inputs), rows)
         pulled = [(residual.unsqueeze(1) @ delta, value) for delta, value in factors]
         squared = [(delta.square().sum(1, True), None if value is None else value.square()) for delta, value in factors]
-        first, second = (_jacobian(pairs, weights).squeeze(1) for pairs in (pulled, squared))
-        return first, second
+        return _jacobian(pulled, weights).squeeze(1), _jacobian(squared, weights).squeeze(1)
 
     def spread(
         self,
