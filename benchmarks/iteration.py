@@ -22,6 +22,7 @@ from torch import Tensor
 from tsforecast.core.kernels import building
 from tsforecast.models import MODELS, Batch
 from tsforecast.models import make_model as build
+from tsforecast.models.parts.captured import CapturedLoss
 
 HORIZON = 24
 PATHS = 100
@@ -91,7 +92,16 @@ def make_ours(job: dict[str, Any]) -> Functions:
     model, batch = make_model(job), make_batch(job)
     with torch.no_grad():
         belief, _ = model.filter(batch)
-    return _modes(model, lambda: model.loss(batch), lambda: model.forecast(belief, batch, PATHS))
+    loss = model.loss if job["device"] == "cpu" else _captured(model, batch)
+    return _modes(model, lambda: loss(batch), lambda: model.forecast(belief, batch, PATHS))
+
+
+def _captured(model: textbook.Forecaster, batch: Batch) -> Callable[[Batch], Tensor]:
+    """The loss as a training on a GPU takes it, when batches of this shape have come before."""
+    captured = CapturedLoss(model, model.loss)
+    for _ in range(3):
+        captured.prepare(batch)
+    return captured.prepare(batch)
 
 
 def make_by_torch(job: dict[str, Any]) -> Functions:

@@ -14,7 +14,7 @@ from tsforecast.core.kernels import structural
 from tsforecast.core.kernels.calls import serves
 from tsforecast.core.linalg import add_diagonal, broadcast_shapes, symmetrise
 from tsforecast.core.linear import AbstractLinearGaussian, LinearGaussian, condition_scalar, with_noise
-from tsforecast.core.torch_internals import normal
+from tsforecast.core.torch_internals import constant, normal
 
 
 class Move(NamedTuple):
@@ -103,7 +103,7 @@ class ISSMTransition(AbstractLinearGaussian):
         moved = x if self.diagonal is None else x * self.diagonal.unsqueeze(-1)
         if not moves:
             return moved
-        source, place = (torch.tensor(positions, device=x.device) for positions in zip(*moves, strict=True))
+        source, place = (constant(positions, x) for positions in zip(*moves, strict=True))
         added = x if self.slope is None else x * self.slope.unsqueeze(-1)
         batch = broadcast_shapes(moved.shape, added.shape)
         return moved.expand(batch).index_add(-2, place, added.expand(batch).index_select(-2, source))

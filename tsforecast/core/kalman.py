@@ -29,6 +29,7 @@ from tsforecast.core.linalg import (
 from tsforecast.core.linear import LinearGaussian
 from tsforecast.core.loop.scan import scan
 from tsforecast.core.system import AbstractLinearSystem
+from tsforecast.core.torch_internals import is_transformed
 
 
 @register_record
@@ -354,7 +355,7 @@ def sampled_evidence(
         known = transition.noise.diagonal(dim1=-2, dim2=-1) <= 0  # given the state before
         moving = (~known).any(-1).expand(total.shape)
         step = predicted[time]
-        if time and bool(begun.any()):
+        if time and (is_transformed(begun) or bool(begun.any())):
             # What is known adds -log sqrt(2 pi) to the density of a unit variance, and log sqrt(2 pi e) to its entropy.
             noise = Gaussian(transition.offset, transition.noise + torch.diag_embed(known.to(path.dtype)))
             residual = torch.where(known, transition.offset, states[time] - matvec(transition.matrix, states[time - 1]))

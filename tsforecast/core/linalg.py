@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from tsforecast.core.torch_internals import is_transformed
+from tsforecast.core.torch_internals import is_branchless, is_transformed
 
 LOG_2PI = math.log(2 * math.pi)
 ADVICE = (
@@ -187,4 +187,21 @@ def log_det(factor: Float[Tensor, "*batch dim dim"]) -> Float[Tensor, "*batch"]:
 
 def contracted(matrix: Float[Tensor, "*batch dim dim"]) -> Float[Tensor, "*batch dim dim"]:
     """Matrices divided by their largest singular value where that exceeds 1."""
-    return matrix / torch.linalg.matrix_norm(matrix, ord=2, keepdim=True).clamp_min(1.0)
+    norm = _largest_singular_value(matrix) if is_branchless() else torch.linalg.matrix_norm(matrix, ord=2, keepdim=True)
+    return matrix / norm.clamp_min(1.0)
+
+
+def _largest_singular_value(matrix: Float[Tensor, "*batch dim dim"]) -> Float[Tensor, "*batch 1 1"]:
+    """Return it by powers of A'A: unlike a decomposition, they do not make a GPU wait for whether they converged."""
+    with torch.no_grad():
+        power = matrix.mT @ matrix
+        for _ in range(_SQUARINGS):
+            power = power @ power
+            power = power / power.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None].clamp_min(1e-30)
+        vector = (power @ power.diagonal(dim1=-2, dim2=-1).unsqueeze(-1)).mT  # not orthogonal to the leading one
+        vector = vector / vector.norm(dim=-1, keepdim=True).clamp_min(1e-30)
+    return (vector @ matrix.mT).norm(dim=-1, keepdim=True)
+
+
+# After which a singular value that is smaller by a part in a million is gone.
+_SQUARINGS = 20

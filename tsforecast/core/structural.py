@@ -26,7 +26,7 @@ from tsforecast.core.kernels.calls import serves
 from tsforecast.core.linalg import broadcast_shapes
 from tsforecast.core.series.blocks import Blocks, check_terms, flatten_batch
 from tsforecast.core.system import AbstractLinearSystem
-from tsforecast.core.torch_internals import is_transformed
+from tsforecast.core.torch_internals import constant, is_transformed
 
 _KINDS = {
     Level: innovation.LEVEL,
@@ -99,7 +99,7 @@ class ISSM(AbstractLinearSystem):
         for c in self.components:
             found += range(used, used + c.size) if len(c.noises) == c.size else [used] * c.size
             used += len(c.noises)
-        index = torch.tensor(found, device=self.state_noise.device)
+        index = constant(found, self.state_noise)
         return one_hot(index, used, self.state_noise).mT
 
     def _batch_ndim(self) -> int:

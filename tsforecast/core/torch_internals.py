@@ -1,8 +1,11 @@
 """Private parts of torch for which it has no public way; those of its compiler are in `core.loop.compiled`."""
 
+import functools
 import os
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -10,10 +13,46 @@ from torch import Tensor
 
 
 def is_transformed(x: Tensor) -> bool:
-    """Whether it is inside `torch.func.vmap` or `grad` or of a trace, so that its values cannot steer control flow."""
+    """Whether its values cannot steer control flow: inside `vmap`, `grad`, a trace, or `branchless`."""
     inside = torch._C._functorch.is_functorch_wrapped_tensor(x)  # pyright: ignore[reportAttributeAccessIssue]
     tracing = torch._C._TorchDispatchModeKey.PROXY  # pyright: ignore[reportAttributeAccessIssue]
-    return inside or torch._C._get_dispatch_mode(tracing) is not None  # pyright: ignore[reportAttributeAccessIssue]
+    mode = torch._C._get_dispatch_mode(tracing)  # pyright: ignore[reportAttributeAccessIssue]
+    return inside or _BRANCHLESS[0] or mode is not None
+
+
+@contextmanager
+def branchless() -> Iterator[None]:
+    """Within it no value steers control flow, so that a GPU is never waited for and a CUDA graph can be captured.
+
+    What fails to factorise gives NaN instead of an error. It holds for all threads: backward passes have their own.
+    """
+    before, _BRANCHLESS[0] = _BRANCHLESS[0], True
+    try:
+        yield
+    finally:
+        _BRANCHLESS[0] = before
+
+
+def is_branchless() -> bool:
+    """Whether `branchless` holds."""
+    return _BRANCHLESS[0]
+
+
+def constant(values: Sequence[Any], like: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    """Return plain numbers as a tensor on the device of another, for reading only.
+
+    In `branchless` it is remembered: the device would wait for the copy, and none can be captured.
+    """
+    make = _remembered if is_branchless() else _remembered.__wrapped__
+    return make(tuple(values), dtype or torch.int64, like.device)
+
+
+@functools.lru_cache(maxsize=1024)
+def _remembered(values: tuple[Any, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    return torch.tensor(values, dtype=dtype, device=device)
+
+
+_BRANCHLESS = [False]
 
 
 def standard_gamma(shape: Float[Tensor, "*batch"], generator: torch.Generator | None = None) -> Float[Tensor, "*batch"]:

@@ -12,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tsforecast.models.options import make_model
+from tsforecast.models.parts.captured import CapturedLoss
 from tsforecast.models.parts.inference import AbstractInference
 from tsforecast.models.parts.parameter_groups import ParameterGroups, PoolGroups
 from tsforecast.models.records import Batch, Belief, DataSpec
@@ -58,6 +59,7 @@ class AbstractForecaster(pl.LightningModule, Generic[SomeInference]):
         self.units = inference.units
         self.groups = groups
         self.begin = begin
+        self.captured: CapturedLoss | None = None  # of a training on a GPU
 
     @property
     def hyperparameters(self) -> dict[str, Any]:
@@ -71,8 +73,12 @@ class AbstractForecaster(pl.LightningModule, Generic[SomeInference]):
 
     def loss(self, batch: Batch) -> Float[Tensor, " series"]:
         """Return what training lowers, per observed value: a negative log-likelihood in scaled units, or a CRPS."""
-        epoch = self.current_epoch + self.epochs_ahead
-        return self.inference.loss(batch, self.training and epoch < self.groups.linear_epochs)
+        return self.inference.loss(batch, self._is_linear)
+
+    @property
+    def _is_linear(self) -> bool:
+        """Whether the loss is that of the linear model that a switching model begins as."""
+        return self.training and self.current_epoch + self.epochs_ahead < self.groups.linear_epochs
 
     def filter(self, batch: Batch, belief: Belief | None = None) -> tuple[Belief, Float[Tensor, "time series"]]:
         """Return the belief after the batch's past, and the log-likelihood of each of its steps in scaled units.
@@ -183,11 +189,17 @@ class AbstractForecaster(pl.LightningModule, Generic[SomeInference]):
     def _step(self, batch: Batch, name: str, *stream: int) -> Tensor:
         devices = [self.device] if self.device.type == "cuda" else []
         seed = self.training_options.seed
+        entropy = None if seed is None else int(np.random.SeedSequence([seed % 2**63, *stream]).generate_state(1)[0])
         with torch.random.fork_rng(devices, enabled=seed is not None):
-            if seed is not None:
-                entropy = np.random.SeedSequence([seed % 2**63, *stream])
-                torch.manual_seed(int(entropy.generate_state(1)[0]))
-            loss = self.loss(batch).mean()
+            attempts = [self.loss]  # says what failed
+            if self.captured is not None and self.training:
+                attempts.insert(0, self.captured.prepare(batch, self._is_linear))
+            for attempt in attempts:
+                if entropy is not None:
+                    torch.manual_seed(entropy)
+                loss = attempt(batch).mean()
+                if torch.isfinite(loss):
+                    break
         if not torch.isfinite(loss):
             raise FloatingPointError(
                 f"the training loss became {loss.item()} at step {self.global_step}: lower learning_rate, clip the "

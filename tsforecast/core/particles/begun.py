@@ -24,7 +24,7 @@ def choose(mask: Tensor, new: ParticleState, old: ParticleState) -> ParticleStat
 
 def stand_still(transition: LinearGaussian, begun: Bool[Tensor, " series"]) -> LinearGaussian:
     """The transition where a series has begun; before, its state stands still."""
-    if bool(begun.all()):
+    if not is_transformed(begun) and bool(begun.all()):
         return transition
     matrix = torch.eye(transition.matrix.shape[-1], dtype=transition.matrix.dtype, device=begun.device)
     return LinearGaussian(

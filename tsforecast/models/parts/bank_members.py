@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tsforecast.core import AbstractLinearSystem, Gaussian
+from tsforecast.core.torch_internals import constant
 from tsforecast.models.parts.exact import AbstractLinearDynamics
 from tsforecast.models.parts.inference import AbstractDynamics, LinearModel
 from tsforecast.models.parts.transformation import log_slope, transformed
@@ -158,8 +159,9 @@ class Members:
         every = Series(series.index.repeat(count), categories, series.static_real.repeat(count, 1))
         found = []
         for member in self.dynamics.structures:
-            columns = [self.dynamics.season_names.index(name) for name in member.season_names]
-            own = dataclasses.replace(wide, season_index=wide.season_index[..., columns])
+            names = [self.dynamics.season_names.index(name) for name in member.season_names]
+            columns = constant(names, wide.season_index)
+            own = dataclasses.replace(wide, season_index=wide.season_index.index_select(-1, columns))
             found.append(member.linear(own, every))
         return found
 

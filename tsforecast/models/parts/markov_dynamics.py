@@ -12,6 +12,7 @@ from tsforecast.core.gaussian import map_tensors
 from tsforecast.core.particles.switching import CategoricalSwitching
 from tsforecast.core.regimes.autoregression import SwitchingAutoregression
 from tsforecast.core.regimes.chain import stationary
+from tsforecast.core.torch_internals import constant
 from tsforecast.models.parts.bounds import at_least, one_of
 from tsforecast.models.parts.inference import AbstractDynamics
 from tsforecast.models.records import DataSpec, Series, TimeSlice
@@ -157,7 +158,7 @@ class MarkovDynamics(AbstractDynamics):
         size = max(self.num_lags, 1)
         cov = torch.eye(size, dtype=row.dtype, device=row.device)
         if self.lags:
-            places = torch.tensor(self.lags, device=row.device) - 1
+            places = constant(self.lags, row) - 1
             row = row.index_copy(2, places, self.coefficients.expand(1, self.regimes, -1))
             level, deep = (2 * self.log_prior_scales.clamp(LOWEST, HIGHEST)).exp().unbind()
             cov = cov * deep + level

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from tsforecast.core.torch_internals import constant
 from tsforecast.models.parts.inference import AbstractDynamics, AbstractInference
 from tsforecast.models.parts.marginals import Marginals
 from tsforecast.models.parts.transformation import log_slope
@@ -140,7 +141,8 @@ class PoolInference(AbstractInference[PoolDynamics]):
 
     def _own(self, batch: Batch, member: AbstractInference[Any]) -> Batch:
         columns = [self.dynamics.season_names.index(name) for name in member.dynamics.season_names]
-        return {**batch, **{name: batch[name][..., columns] for name in _SEASONS if name in batch}}
+        own = lambda x: x.index_select(-1, constant(columns, x))  # noqa: E731
+        return {**batch, **{name: own(batch[name]) for name in _SEASONS if name in batch}}
 
     def _drawn(
         self,

@@ -10,6 +10,7 @@ from torch import Tensor
 from tsforecast.core import Gaussian, LinearGaussian
 from tsforecast.core.components import Component
 from tsforecast.core.structural import ISSM
+from tsforecast.core.torch_internals import constant
 from tsforecast.models.parts.component_names import component_names, parse_component, steps_in_cycle
 from tsforecast.models.records import DataSpec, TimeSlice
 
@@ -117,7 +118,7 @@ class Structure:
         system = ISSM(
             self.components,
             time_slice.season_index,
-            variance[..., :-1] * torch.tensor(self._shares, dtype=variance.dtype, device=variance.device),
+            variance[..., :-1] * constant(self._shares, variance, variance.dtype),
             variance[..., -1] + _FLOOR * largest.sum(-1),
             torch.sigmoid(damping),
             offset,

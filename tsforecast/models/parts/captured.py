@@ -1,0 +1,88 @@
+"""Losses as CUDA graphs: a GPU is told once what a training step is, not operation by operation."""
+
+import logging
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from tsforecast.core.torch_internals import branchless
+from tsforecast.models.records import Batch
+
+log = logging.getLogger(__name__)
+
+_EAGER = 2  # batches of a shape before it is captured: a capture takes as long as four steps
+_MOST_GRAPHS = 4  # each holds the memory of a step
+
+
+class CapturedLoss:
+    """The loss of a module on a GPU, with its gradients one CUDA graph for each shape of batch that comes repeatedly.
+
+    A switching model's step is thousands of small operations, and launching one takes longer than to compute it. A
+    graph is launched at once. It repeats what was done when it was captured, so no value may steer the program (see
+    `branchless`): where a covariance is not positive definite the loss is NaN, and the caller finds out why.
+
+    Args:
+        module: With its parameters, which may change but must stay where they are.
+        loss: The loss of the module, of a batch.
+    """
+
+    def __init__(self, module: torch.nn.Module, loss: Callable[[Batch], Float[Tensor, " series"]]) -> None:
+        self.module, self.loss = module, loss
+        self._seen: Counter[Any] = Counter()
+        self._graphs: dict[Any, Callable[..., Tensor]] = {}
+        self._captures = True
+
+    def prepare(self, batch: Batch, *phase: Any) -> Callable[[Batch], Float[Tensor, " series"]]:
+        """Return what computes the loss of this batch; random numbers are drawn where a graph is captured for it.
+
+        Args:
+            batch: Only its tensors are read.
+            phase: What the loss depends on beside the batch, such as a phase of the training.
+        """
+        names = sorted(name for name, x in batch.items() if isinstance(x, Tensor))
+        key = (*phase, *((name, batch[name].shape, batch[name].dtype) for name in names))
+        if key not in self._graphs and self._captures and len(self._graphs) < _MOST_GRAPHS:
+            self._seen[key] += 1
+            if self._seen[key] > _EAGER:
+                self._capture(key, {name: batch[name] for name in names})
+        if key not in self._graphs:
+            return self._eager
+        graph = self._graphs[key]
+        return lambda batch: graph(*(batch[name] for name in names))
+
+    def _eager(self, batch: Batch) -> Float[Tensor, " series"]:
+        with branchless():
+            return self.loss(batch)
+
+    def _capture(self, key: Any, batch: Batch) -> None:
+        """Capture the loss and its gradients, or give up capturing for good, with a warning."""
+        names = sorted(batch)
+        try:
+            with branchless(), torch.enable_grad():
+                step = _Step(self.module, self.loss, names)
+                inputs = tuple(batch[name].clone() for name in names)
+                # Seasons that no window has, inputs that are not there: some parameters have no gradient.
+                graph = torch.cuda.make_graphed_callables(step, inputs, allow_unused_input=True)
+        except RuntimeError as error:  # too little memory, or an operation that cannot be captured
+            torch.cuda.synchronize()
+            self._captures = False
+            log.warning("training goes on without CUDA graphs, more slowly: %s", str(error).partition("\n")[0])
+        else:
+            self._graphs[key] = graph  # pyright: ignore[reportArgumentType]
+
+
+class _Step(torch.nn.Module):
+    """A loss of tensors in the order of names, as a module with the parameters that it depends on."""
+
+    def __init__(
+        self, module: torch.nn.Module, loss: Callable[[Batch], Float[Tensor, " series"]], names: list[str]
+    ) -> None:
+        super().__init__()
+        self.module, self.loss, self.names = module, loss, names
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        return self.loss(dict(zip(self.names, inputs, strict=True)))
