@@ -1,0 +1,87 @@
+"""Training steps as CUDA graphs: no value steers a loss, and a graph gives what the loss gives."""
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from tests.models.cases import CASES, entries_of, make_batch, make_model
+from tests.test_devices import moved, on_gpu
+from tsforecast.core.linalg import contracted
+from tsforecast.core.torch_internals import branchless, is_branchless
+from tsforecast.models.parts.captured import CapturedLoss
+
+# What makes a processor wait for a GPU, or copies to it, so that no graph can be captured.
+_WAITING = ("_local_scalar_dense", "is_nonzero", "nonzero", "masked_select", "unique", "bincount", "lift_fresh")
+# Without a recurrence, eager code draws no random numbers that branchless code does not draw.
+RECURRENT = ("rsgls", "rsgls-paper", "rsgls-issm", "rsgls-issm-crps")
+
+
+class NothingWaits(TorchDispatchMode):
+    """Refuses operations that a CUDA graph cannot have."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        name = func.overloadpacket.__name__
+        assert name not in _WAITING, name
+        if name in ("index", "index_put_", "index_put"):
+            assert not any(x is not None and x.dtype == torch.bool for x in args[1]), "a mask as an index"
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_no_value_steers_a_loss_or_its_gradients(case):
+    model = make_model(case)
+    batch = make_batch(model, entries_of(case))
+    torch.manual_seed(0)
+    expected = model.loss(batch).detach()
+    with branchless():
+        model.loss(batch)  # makes the constants, as the steps before a capture do
+        torch.manual_seed(0)
+        with NothingWaits():
+            loss = model.loss(batch)
+            loss.mean().backward()
+    assert not is_branchless()
+    if case not in RECURRENT and not case.startswith("arsgls") and not case.startswith("rsgls"):
+        torch.testing.assert_close(loss.detach(), expected, rtol=1e-9, atol=1e-9)
+    assert loss.isfinite().all()
+    assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
+
+
+def test_bases_are_kept_from_expanding_without_a_decomposition(float64):
+    torch.manual_seed(0)
+    matrix = torch.cat([0.3 * torch.randn(50, 6, 6), 1.5 * torch.eye(6).expand(1, 6, 6), torch.zeros(1, 6, 6)])
+    matrix.requires_grad_()
+    cotangent = torch.randn_like(matrix)
+    expected = contracted(matrix)
+    (bar,) = torch.autograd.grad(expected, matrix, cotangent)
+    with branchless(), NothingWaits():
+        found = contracted(matrix)
+        (found_bar,) = torch.autograd.grad(found, matrix, cotangent)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(found_bar[:50], bar[:50])  # of equal singular values the gradient is not unique
+    assert found_bar.isfinite().all()
+
+
+@on_gpu
+@pytest.mark.parametrize("case", ["issm", "gls", "rsgls-issm", "arsgls", "arsgls-components", "arsgls-skip", "kvae-rb"])
+def test_a_graph_gives_the_loss_and_its_gradients(case):
+    model = make_model(case).cuda()
+    batch = moved_batch(case)
+    captured = CapturedLoss(model, model.loss)
+    steps = [captured.prepare(batch) for _ in range(3)]
+    assert captured._graphs
+    found = []
+    for step in (steps[0], steps[-1]):
+        torch.manual_seed(1)
+        model.zero_grad()
+        loss = step(batch)
+        loss.mean().backward()
+        found.append((loss.detach().clone(), [p.grad.clone() for p in model.parameters() if p.grad is not None]))
+    torch.testing.assert_close(*found, rtol=1e-7, atol=1e-9)
+    torch.manual_seed(2)
+    if case not in ("issm", "gls"):
+        assert not torch.equal(steps[-1](batch), found[0][0])
+
+
+def moved_batch(case):
+    """The batch of a case on the GPU."""
+    return {name: moved(x) for name, x in make_batch(make_model(case), entries_of(case)).items()}
