@@ -32,11 +32,12 @@ SAID = """\
 - Beliefs over all weights of a network (`lofi`, `vd-ekf`) earn more than linear ones on all sets of labels, at about a
   millisecond a round.
 - Twenty particles (`stein`) earn more than `lofi` on covertype and shuttle, and less on adult, in fifteen times the
-  time of a round: three runs of each. Without their structure (`stein-svgd`) they earn less on covertype and adult.
-- Filters with full covariances (`ekf`, `iterated-ekf`, `wolf-ekf`) take minutes a run off shuttle and wheel, so that
-  adult and covertype have two to five runs of each, most of those of adult on a GPU (`--device cuda`). `ekf` has two on
-  the mushrooms, ahead of `lofi` in both. It is level with `lofi` on covertype. On adult it is ahead by 20 in the
-  same four runs, with a standard error of 7. `iterated-ekf` is behind on adult and covertype.
+  time of a round: five runs of each. Without their structure (`stein-svgd`) they earn less on covertype and adult.
+- Filters with full covariances (`ekf`, `iterated-ekf`, `wolf-ekf`) take minutes a run off shuttle and wheel on a
+  core,  and half a minute on a GPU (`--device cuda`), where most of those runs were made. Over ten runs `ekf` is
+  ahead of `lofi`  by 1420 on the mushrooms, with a standard error of 235, and by 27 (4) on shuttle. It is level with
+  it on adult, 7 (6),  and covertype, 19 (12). `wolf-ekf` is level on adult, and behind on shuttle. `iterated-ekf` is
+  ahead on shuttle, and  behind on adult and covertype.
 - `ucb` explores less than `thompson`, and earned more: with `lofi` and with linear agents, on each of these sets and on
   the mushrooms. There a bad choice costs 35, and it matters most.
 - Networks that are trained again (`neural-greedy`, `neural-linear`) are ahead of `lofi` on shuttle, and behind it on
@@ -48,8 +49,9 @@ SAID = """\
   deviation.
 - On the 784 pixels of MNIST the best network earns 23 % more than the best linear agent, which is Vowpal Wabbit.
   Trained networks (`neural-greedy`, `neural-linear`, `neural-ts`, `neural-ucb`) are between `lofi` and `lofi-ucb`.
-  Logistic agents are ahead of `linucb` and behind `linear-greedy`, but for `laplace`, which earns 930 less than `adf`
-  on the same seven runs. `ogd` diverges at its rate of .01, and has no row there.
+  Logistic agents are ahead of `linucb` and behind `linear-greedy`, but for `laplace`, which earns 930 less than `adf`.
+  Networks in a subspace earn as much as `linear-greedy` (`subspace-svd`) or less. `ogd` diverges at its rate of .01,
+  and has no row there.
 - A memory of the last hundred rounds costs much (`neural-linear-limited`).
 - Where arms change half-way, forgetting is worth most to agents that would not forget: `linear` and `neural-linear`. A
   linear agent that forgets earns more than one with a window. `lofi` and `vd-ekf` recover without a drift, and gain

@@ -1,13 +1,17 @@
 """Training steps as CUDA graphs: no value steers a loss, and a graph gives what the loss gives."""
 
+import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.models.cases import CASES, entries_of, make_batch, make_model
 from tests.test_devices import moved, on_gpu
+from tsforecast import StateSpaceEstimator
 from tsforecast.core.linalg import contracted
 from tsforecast.core.torch_internals import branchless, is_branchless
+from tsforecast.forecasting.cuda_graphs import CudaGraphs
 from tsforecast.models.parts.captured import CapturedLoss
 
 # What makes a processor wait for a GPU, or copies to it, so that no graph can be captured.
@@ -59,6 +63,44 @@ def test_bases_are_kept_from_expanding_without_a_decomposition(float64):
     torch.testing.assert_close(found, expected)
     torch.testing.assert_close(found_bar[:50], bar[:50])  # of equal singular values the gradient is not unique
     assert found_bar.isfinite().all()
+
+
+class OnCpu(CudaGraphs):
+    """Without the check of the device."""
+
+    def on_train_start(self, trainer, pl_module):
+        pl_module.captured = self.captured = CapturedLoss(pl_module, pl_module.loss)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_training_repeats_steps_and_asks_eager_code_where_they_fail(fails, monkeypatch):
+    """Of graphs there is here only what a training does with them: without random numbers it gives the same weights."""
+    captures = []
+
+    def capture(step, inputs, allow_unused_input):
+        captures.append(step)
+        return (lambda *inputs: step(*inputs) * torch.nan) if fails else step
+
+    monkeypatch.setattr(torch.cuda, "make_graphed_callables", capture)
+    values = np.random.default_rng(0).normal(size=60).cumsum()
+    data = [{"start": pd.Period("2024-01-01", "D"), "target": values, "item_id": "a"}]
+    states = []
+    for callbacks in ([], [OnCpu()]):
+        options = {"max_epochs": 2, "accelerator": "cpu", "callbacks": callbacks}
+        estimator = StateSpaceEstimator(
+            "gls", "D", 4, seed=0, state_dim=2, context_length=20, num_batches_per_epoch=4, trainer_kwargs=options
+        )
+        states.append(estimator.train_model(data).trained_net.state_dict())
+    assert len(captures) == 1
+    assert callbacks[0].captured._graphs
+    torch.testing.assert_close(*states)
+
+
+def test_graphs_need_one_gpu():
+    options = {"max_epochs": 1, "accelerator": "cpu", "callbacks": [CudaGraphs()]}
+    data = [{"start": pd.Period("2024-01-01", "D"), "target": np.arange(60.0), "item_id": "a"}]
+    with pytest.raises(ValueError, match="expected a training on one GPU for CUDA graphs, got 1 x cpu"):
+        StateSpaceEstimator("gls", "D", 4, seed=0, trainer_kwargs=options).train(data)
 
 
 @on_gpu

@@ -22,7 +22,6 @@ from tsforecast.data.tensors import load_tensors
 from tsforecast.forecasting.checkpoint import CheckOptimizers, check_callbacks
 from tsforecast.models import FORMAT, AbstractForecaster
 from tsforecast.models.markov import MarkovForecaster
-from tsforecast.models.parts.captured import CapturedLoss
 
 log = logging.getLogger(__name__)
 
@@ -57,12 +56,7 @@ def fit(
         if isinstance(loader, EpochLoader):
             loader.place = _Place(trainer)
         _build_kernels(trainer, module)
-        if trainer.strategy.root_device.type == "cuda" and trainer.world_size == trainer.accumulate_grad_batches == 1:
-            module.captured = CapturedLoss(module, module.loss)
-        try:
-            _run(trainer, module, loader, validation, checkpoint)
-        finally:
-            module.captured = None
+        _run(trainer, module, loader, validation, checkpoint)
         best = next((c for c in trainer.checkpoint_callbacks if getattr(c, "monitor", None) == "val_loss"), None)
         if isinstance(best, ModelCheckpoint) and best.best_model_path:
             weights = torch.load(best.best_model_path, map_location="cpu", weights_only=True)

@@ -59,7 +59,7 @@ class AbstractForecaster(pl.LightningModule, Generic[SomeInference]):
         self.units = inference.units
         self.groups = groups
         self.begin = begin
-        self.captured: CapturedLoss | None = None  # of a training on a GPU
+        self.captured: CapturedLoss | None = None  # of a training by CUDA graphs
 
     @property
     def hyperparameters(self) -> dict[str, Any]:
@@ -191,15 +191,11 @@ class AbstractForecaster(pl.LightningModule, Generic[SomeInference]):
         seed = self.training_options.seed
         entropy = None if seed is None else int(np.random.SeedSequence([seed % 2**63, *stream]).generate_state(1)[0])
         with torch.random.fork_rng(devices, enabled=seed is not None):
-            attempts = [self.loss]  # says what failed
-            if self.captured is not None and self.training:
-                attempts.insert(0, self.captured.prepare(batch, self._is_linear))
-            for attempt in attempts:
-                if entropy is not None:
-                    torch.manual_seed(entropy)
-                loss = attempt(batch).mean()
-                if torch.isfinite(loss):
-                    break
+            captured = self.captured if self.training else None
+            compute = self.loss if captured is None else captured.prepare(batch, self._is_linear)
+            loss = _drawn(compute, batch, entropy).mean()
+            if captured is not None and not torch.isfinite(loss):  # graphs do not say what failed
+                loss = _drawn(self.loss, batch, entropy).mean()
         if not torch.isfinite(loss):
             raise FloatingPointError(
                 f"the training loss became {loss.item()} at step {self.global_step}: lower learning_rate, clip the "
@@ -271,3 +267,10 @@ class AbstractForecaster(pl.LightningModule, Generic[SomeInference]):
     @property
     def __init_args__(self) -> dict[str, Any]:
         return self.hyperparameters
+
+
+def _drawn(loss: Callable[[Batch], Tensor], batch: Batch, entropy: int | None) -> Tensor:
+    """Return the loss of a batch with the random numbers that follow from the entropy, if there is any."""
+    if entropy is not None:
+        torch.manual_seed(entropy)
+    return loss(batch)

@@ -1,6 +1,5 @@
 """Losses as CUDA graphs: a GPU is told once what a training step is, not operation by operation."""
 
-import logging
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -11,8 +10,6 @@ from torch import Tensor
 
 from tsforecast.core.torch_internals import branchless
 from tsforecast.models.records import Batch
-
-log = logging.getLogger(__name__)
 
 _EAGER = 2  # batches of a shape before it is captured: a capture takes as long as four steps
 _MOST_GRAPHS = 4  # each holds the memory of a step
@@ -34,7 +31,6 @@ class CapturedLoss:
         self.module, self.loss = module, loss
         self._seen: Counter[Any] = Counter()
         self._graphs: dict[Any, Callable[..., Tensor]] = {}
-        self._captures = True
 
     def prepare(self, batch: Batch, *phase: Any) -> Callable[[Batch], Float[Tensor, " series"]]:
         """Return what computes the loss of this batch; random numbers are drawn where a graph is captured for it.
@@ -42,10 +38,13 @@ class CapturedLoss:
         Args:
             batch: Only its tensors are read.
             phase: What the loss depends on beside the batch, such as a phase of the training.
+
+        Raises:
+            RuntimeError: If the step cannot be captured: an operation does not allow it, or memory is too small.
         """
         names = sorted(name for name, x in batch.items() if isinstance(x, Tensor))
         key = (*phase, *((name, batch[name].shape, batch[name].dtype) for name in names))
-        if key not in self._graphs and self._captures and len(self._graphs) < _MOST_GRAPHS:
+        if key not in self._graphs and len(self._graphs) < _MOST_GRAPHS:
             self._seen[key] += 1
             if self._seen[key] > _EAGER:
                 self._capture(key, {name: batch[name] for name in names})
@@ -59,7 +58,7 @@ class CapturedLoss:
             return self.loss(batch)
 
     def _capture(self, key: Any, batch: Batch) -> None:
-        """Capture the loss and its gradients, or give up capturing for good, with a warning."""
+        """Capture the loss and its gradients."""
         names = sorted(batch)
         try:
             with branchless(), torch.enable_grad():
@@ -67,12 +66,13 @@ class CapturedLoss:
                 inputs = tuple(batch[name].clone() for name in names)
                 # Seasons that no window has, inputs that are not there: some parameters have no gradient.
                 graph = torch.cuda.make_graphed_callables(step, inputs, allow_unused_input=True)
-        except RuntimeError as error:  # too little memory, or an operation that cannot be captured
-            torch.cuda.synchronize()
-            self._captures = False
-            log.warning("training goes on without CUDA graphs, more slowly: %s", str(error).partition("\n")[0])
-        else:
-            self._graphs[key] = graph  # pyright: ignore[reportArgumentType]
+        except RuntimeError as error:  # torch leaves its random numbers and its memory as they were in the capture
+            reason = str(error.__context__ or error).partition("\n")[0]
+            raise RuntimeError(
+                f"a training step could not be captured as a CUDA graph ({reason}); train without CUDA graphs, in a "
+                "new process"
+            ) from error
+        self._graphs[key] = graph  # pyright: ignore[reportArgumentType]
 
 
 class _Step(torch.nn.Module):
