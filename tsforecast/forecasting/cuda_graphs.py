@@ -14,7 +14,8 @@ class CudaGraphs(pl.Callback):
     An iteration of a switching model takes a tenth of the time. The steps draw other random numbers than those without
     graphs, and each shape of batch holds the memory of a step. Validation and forecasts are as before.
 
-    Not every loss can be captured: that of an `issm` on hourly data was refused. An error then ends the training.
+    Not every loss can be captured: that of an `issm` on hourly data was refused, which by their presets switching
+    models begin as there. An error then ends the training.
 
     Raises:
         ValueError: When the training begins, if it is not on one GPU, or accumulates gradients of several batches.
