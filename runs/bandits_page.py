@@ -32,12 +32,12 @@ SAID = """\
 - Beliefs over all weights of a network (`lofi`, `vd-ekf`) earn more than linear ones on all sets of labels, at about a
   millisecond a round.
 - Twenty particles (`stein`) earn more than `lofi` on covertype and shuttle, and less on adult, in fifteen times the
-  time of a round: five runs of each. Without their structure (`stein-svgd`) they earn less on covertype and adult.
+  time of a round: six runs of each. Without their structure (`stein-svgd`) they earn less on covertype and adult.
 - Filters with full covariances (`ekf`, `iterated-ekf`, `wolf-ekf`) take minutes a run off shuttle and wheel on a
-  core,  and half a minute on a GPU (`--device cuda`), where most of those runs were made. Over ten runs `ekf` is
-  ahead of `lofi`  by 1420 on the mushrooms, with a standard error of 235, and by 27 (4) on shuttle. It is level with
-  it on adult, 7 (6),  and covertype, 19 (12). `wolf-ekf` is level on adult, and behind on shuttle. `iterated-ekf` is
-  ahead on shuttle, and  behind on adult and covertype.
+  core, and half a minute on a GPU (`--device cuda`), where most of those runs were made. Over ten runs `ekf` is ahead
+  of `lofi` by 1420 on the mushrooms, with a standard error of 235, and by 27 (4) on shuttle. It is level with it on
+  adult, 7 (6), and covertype, 19 (12). `wolf-ekf` is level on adult, and behind on covertype and shuttle.
+  `iterated-ekf` is ahead on shuttle, and behind on adult and covertype.
 - `ucb` explores less than `thompson`, and earned more: with `lofi` and with linear agents, on each of these sets and on
   the mushrooms. There a bad choice costs 35, and it matters most.
 - Networks that are trained again (`neural-greedy`, `neural-linear`) are ahead of `lofi` on shuttle, and behind it on
