@@ -49,9 +49,10 @@ SAID = """\
   deviation.
 - On the 784 pixels of MNIST the best network earns 23 % more than the best linear agent, which is Vowpal Wabbit.
   Trained networks (`neural-greedy`, `neural-linear`, `neural-ts`, `neural-ucb`) are between `lofi` and `lofi-ucb`.
-  Logistic agents are ahead of `linucb` and behind `linear-greedy`, but for `laplace`, which earns 930 less than `adf`.
-  Networks in a subspace earn as much as `linear-greedy` (`subspace-svd`) or less. `ogd` diverges at its rate of .01,
-  and has no row there.
+  Logistic agents are ahead of `linucb` and behind `linear-greedy`, but for `laplace`, which earns 930 less than `adf`:
+  [its mode](approximations.md#more-weights-than-points) is no mean where weights outnumber rewards. Networks in a
+  subspace earn as much as `linear-greedy` (`subspace-svd`) or less. `ogd` diverges at its rate of .01, and has no row
+  there.
 - A memory of the last hundred rounds costs much (`neural-linear-limited`).
 - Where arms change half-way, forgetting is worth most to agents that would not forget: `linear` and `neural-linear`. A
   linear agent that forgets earns more than one with a window. `lofi` and `vd-ekf` recover without a drift, and gain

@@ -9,6 +9,9 @@ Logistic regression with a standard normal prior and inputs; weights are drawn f
 - `rates`: two weights and T points; errors of means and standard deviations against integration over a grid.
 - `sampling`: ten weights; against importance sampling from the result of EP, whose own error stands beside it.
 - `seconds`: fifteen weights; CPU seconds of each.
+- `digits`: is it a nought? 785 weights and fewer digits (`datasets/streams.py mnist --part test`), standardised.
+  `margin`: by how much the mean logit of other noughts exceeds that of other digits, in the median standard deviation
+  of a logit. `ranked`: share of such pairs that one draw of each logit puts in order.
 - `clicks`: a pool of adverts with fifteen covariates (as in McKenzie et al. 2020, section IV-E), about 2 % of which are
   clicked on. The advert with the largest logit by one draw from the belief is shown, and leaves the pool. `fab-cost`
   filters, and fits by EP after 100 and 10 000 adverts. `ep` and `laplace` fit all data every 100 adverts, every 10 up
@@ -35,6 +38,8 @@ from tables import ROOT, fill, has_row
 from torch import Tensor
 
 from tsforecast.core import Gaussian
+from tsforecast.decisions.linear import with_one
+from tsforecast.decisions.tables import read_table
 from tsforecast.learners import (
     ADF,
     EP,
@@ -49,8 +54,14 @@ from tsforecast.learners.expectation_propagation import visit_once
 from tsforecast.plots import COLOURS, save_figure
 from tsforecast.plots.style import style_axis
 
-COLUMNS = ["part", "size", "method", "seed", "mean_error", "sd_error", "seconds", "clicks", "curve", "command"]
-SIZES = {"rates": [16 * 2**k for k in range(10)], "sampling": [50, 500], "seconds": [1000, 10_000]}
+COLUMNS = ["part", "size", "method", "seed", "mean_error", "sd_error", "seconds", "margin", "ranked", "clicks", "curve"]
+COLUMNS += ["command"]
+SIZES = {
+    "rates": [16 * 2**k for k in range(10)],
+    "sampling": [50, 500],
+    "seconds": [1000, 10_000],
+    "digits": [100, 400],
+}
 DIMS = {"rates": 2, "sampling": 10, "seconds": 15}
 POLICIES = ("random", "laplace-twice", "laplace", "adf", "fab-cost", "ep")
 SWITCHES = (100, 10_000)
@@ -83,6 +94,7 @@ TIMED: dict[str, AbstractBatchPosterior] = {
     "ep, sequential, 4 sweeps": EP(sweeps=4, tolerance=0.0),
     "ep, parallel, to 1e-4": EP(schedule="parallel", tolerance=1e-4),
 }
+DIGITS = {"laplace": Laplace(), "adf": ADF(), "ep": EP(schedule="parallel", tolerance=1e-4)}
 
 
 def data(size: int, dim: int, seed: int) -> tuple[Gaussian, Tensor, Tensor]:
@@ -163,6 +175,27 @@ def clock(size: int, seed: int) -> list[Row]:
     return rows
 
 
+def digits(size: int, seed: int) -> list[Row]:
+    """Margin and order of logits of digits that were not learnt from."""
+    table = read_table("mnist")
+    assert table.labels is not None
+    order = torch.randperm(len(table.contexts), generator=torch.Generator().manual_seed(seed))
+    contexts, label = table.contexts[order].double(), (table.labels[order] == 0).double()
+    scale, mean = torch.std_mean(contexts[:size], 0)
+    inputs = with_one((contexts - mean) / torch.where(scale > 0, scale, 1.0))
+    prior = Gaussian(torch.zeros(inputs.shape[1]), torch.eye(inputs.shape[1]))
+    other, nought = inputs[size : size + 4000], label[size : size + 4000].bool()
+    rows: list[Row] = []
+    for name in ("laplace", "adf", "ep"):
+        belief = DIGITS[name].fit(prior, inputs[:size], label[:size, None]).belief
+        logit, sd = other @ belief.mean, ((other @ belief.cov) * other).sum(-1).sqrt()
+        drawn = logit + sd * torch.randn(len(sd), generator=torch.Generator().manual_seed(seed + 1))
+        margin = (logit[nought].mean() - logit[~nought].mean()) / sd.median()
+        ranked = (drawn[nought].unsqueeze(-1) > drawn[~nought]).double().mean()
+        rows.append({"method": name, "margin": f"{margin:.3f}", "ranked": f"{ranked:.4f}"})
+    return rows
+
+
 def show(policy: str, pool: int, steps: int, seed: int) -> list[Row]:
     """Clicks of a policy, as a curve with a hundred places."""
     rng = torch.Generator().manual_seed(seed)
@@ -219,6 +252,7 @@ def _laplace_twice(prior: Gaussian, belief: Gaussian, rows: Tensor, labels: Tens
     return Laplace().fit(belief, rows, labels).belief if _is_due(len(rows)) else belief
 
 
+ALONE: dict[str, Callable[[int, int], list[Row]]] = {"seconds": clock, "digits": digits}
 LEARN: dict[str, Callable[[Gaussian, Gaussian, Tensor, Tensor], Gaussian]] = {
     "random": lambda prior, belief, rows, labels: belief,
     "laplace-twice": _laplace_twice,
@@ -249,7 +283,7 @@ def slopes(table: pd.DataFrame) -> str:
 def summarise(path: pathlib.Path) -> str:
     """Return means over seeds with standard errors, and the exponents."""
     table = pd.read_csv(path)
-    groups = table.groupby(["part", "size", "method"], sort=False)[["mean_error", "sd_error", "seconds", "clicks"]]
+    groups = table.groupby(["part", "size", "method"], sort=False)[COLUMNS[4:10]]
     found = groups.agg(["mean", "sem"]).dropna(axis=1, how="all")
     return f"{found.map('{:.3g}'.format).to_string()}\n\n{slopes(table)}"
 
@@ -309,7 +343,7 @@ def draw_clicks(table: pd.DataFrame, steps: int) -> Figure:
 def main() -> None:
     """Runs what is not in the table yet, and draws it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parts = ("rates", "sampling", "seconds", "clicks")
+    parts = (*SIZES, "clicks")
     parser.add_argument("--parts", nargs="+", default=list(parts), choices=parts)
     parser.add_argument("--seeds", nargs="+", type=int, default=list(range(5)))
     parser.add_argument("--policies", nargs="+", default=list(POLICIES), choices=POLICIES)
@@ -327,7 +361,7 @@ def main() -> None:
         if part == "clicks":
             rows = show(method, options.pool, options.steps, seed)
         else:
-            rows = clock(size, seed) if part == "seconds" else compare(part, size, seed)
+            rows = ALONE[part](size, seed) if part in ALONE else compare(part, size, seed)
         facts = {"part": part, "size": size, "seed": seed, "command": command}
         return [facts | row for row in rows]
 
