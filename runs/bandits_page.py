@@ -32,7 +32,8 @@ SAID = """\
 - Beliefs over all weights of a network (`lofi`, `vd-ekf`) earn more than linear ones on all sets of labels, at about a
   millisecond a round.
 - Twenty particles (`stein`) earn more than `lofi` on covertype and shuttle, and less on adult, in fifteen times the
-  time of a round: eight runs of each. Without their structure (`stein-svgd`) they earn less on covertype and adult.
+  time of a round: eight runs of each or more. Without their structure (`stein-svgd`) they earn less on covertype and
+  adult.
 - Filters with full covariances (`ekf`, `iterated-ekf`, `wolf-ekf`) take minutes a run off shuttle and wheel on a core,
   and half a minute on a GPU (`--device cuda`), where some of those runs were made. Over ten runs `ekf` is ahead of
   `lofi` by 1420 on the mushrooms, with a standard error of 235, and by 27 (4) on shuttle. It is level with it on adult,
