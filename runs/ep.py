@@ -1,7 +1,7 @@
 """Expectation propagation beside assumed density filtering, Laplace and FAB-COST: results/ep.csv, docs/images/ep*.png.
 
-    python runs/ep.py                             # everything; half an hour on one core
-    python runs/ep.py --parts rates seconds
+    python runs/ep.py                             # all but the digits; half an hour on one core
+    python runs/ep.py --parts digits              # which `datasets/streams.py mnist` has to prepare
     python runs/ep.py --parts clicks --pool 678446 --steps 31000 --seeds 0
 
 Logistic regression with a standard normal prior and inputs; weights are drawn from the prior.
@@ -9,9 +9,9 @@ Logistic regression with a standard normal prior and inputs; weights are drawn f
 - `rates`: two weights and T points; errors of means and standard deviations against integration over a grid.
 - `sampling`: ten weights; against importance sampling from the result of EP, whose own error stands beside it.
 - `seconds`: fifteen weights; CPU seconds of each.
-- `digits`: is it a nought? 785 weights and fewer digits (`datasets/streams.py mnist --part test`), standardised.
-  `margin`: by how much the mean logit of other noughts exceeds that of other digits, in the median standard deviation
-  of a logit. `ranked`: share of such pairs that one draw of each logit puts in order.
+- `digits`: is it a nought? 785 weights and fewer digits of the test part, standardised. `margin`: by how much the mean
+  logit of other noughts exceeds that of other digits, in the median standard deviation of a logit. `ranked`: share of
+  such pairs that one draw of each logit puts in order.
 - `clicks`: a pool of adverts with fifteen covariates (as in McKenzie et al. 2020, section IV-E), about 2 % of which are
   clicked on. The advert with the largest logit by one draw from the belief is shown, and leaves the pool. `fab-cost`
   filters, and fits by EP after 100 and 10 000 adverts. `ep` and `laplace` fit all data every 100 adverts, every 10 up
@@ -54,8 +54,8 @@ from tsforecast.learners.expectation_propagation import visit_once
 from tsforecast.plots import COLOURS, save_figure
 from tsforecast.plots.style import style_axis
 
-COLUMNS = ["part", "size", "method", "seed", "mean_error", "sd_error", "seconds", "margin", "ranked", "clicks", "curve"]
-COLUMNS += ["command"]
+FOUND = ["mean_error", "sd_error", "seconds", "margin", "ranked", "clicks"]
+COLUMNS = ["part", "size", "method", "seed", *FOUND, "curve", "command"]
 SIZES = {
     "rates": [16 * 2**k for k in range(10)],
     "sampling": [50, 500],
@@ -94,7 +94,11 @@ TIMED: dict[str, AbstractBatchPosterior] = {
     "ep, sequential, 4 sweeps": EP(sweeps=4, tolerance=0.0),
     "ep, parallel, to 1e-4": EP(schedule="parallel", tolerance=1e-4),
 }
-DIGITS = {"laplace": Laplace(), "adf": ADF(), "ep": EP(schedule="parallel", tolerance=1e-4)}
+DIGITS: dict[str, AbstractBatchPosterior] = {
+    "laplace": METHODS["laplace"],
+    "adf": METHODS["adf"],
+    "ep": TIMED["ep, parallel, to 1e-4"],
+}
 
 
 def data(size: int, dim: int, seed: int) -> tuple[Gaussian, Tensor, Tensor]:
@@ -186,8 +190,8 @@ def digits(size: int, seed: int) -> list[Row]:
     prior = Gaussian(torch.zeros(inputs.shape[1]), torch.eye(inputs.shape[1]))
     other, nought = inputs[size : size + 4000], label[size : size + 4000].bool()
     rows: list[Row] = []
-    for name in ("laplace", "adf", "ep"):
-        belief = DIGITS[name].fit(prior, inputs[:size], label[:size, None]).belief
+    for name, method in DIGITS.items():
+        belief = method.fit(prior, inputs[:size], label[:size, None]).belief
         logit, sd = other @ belief.mean, ((other @ belief.cov) * other).sum(-1).sqrt()
         drawn = logit + sd * torch.randn(len(sd), generator=torch.Generator().manual_seed(seed + 1))
         margin = (logit[nought].mean() - logit[~nought].mean()) / sd.median()
@@ -283,7 +287,7 @@ def slopes(table: pd.DataFrame) -> str:
 def summarise(path: pathlib.Path) -> str:
     """Return means over seeds with standard errors, and the exponents."""
     table = pd.read_csv(path)
-    groups = table.groupby(["part", "size", "method"], sort=False)[COLUMNS[4:10]]
+    groups = table.groupby(["part", "size", "method"], sort=False)[FOUND]
     found = groups.agg(["mean", "sem"]).dropna(axis=1, how="all")
     return f"{found.map('{:.3g}'.format).to_string()}\n\n{slopes(table)}"
 
@@ -344,7 +348,7 @@ def main() -> None:
     """Runs what is not in the table yet, and draws it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parts = (*SIZES, "clicks")
-    parser.add_argument("--parts", nargs="+", default=list(parts), choices=parts)
+    parser.add_argument("--parts", nargs="+", default=[one for one in parts if one != "digits"], choices=parts)
     parser.add_argument("--seeds", nargs="+", type=int, default=list(range(5)))
     parser.add_argument("--policies", nargs="+", default=list(POLICIES), choices=POLICIES)
     parser.add_argument("--pool", type=int, default=60_000, help="adverts")
