@@ -259,10 +259,11 @@ def parser_of(command: str, arguments: Sequence[str] = names.TRAINED) -> PlainPa
 
     Args:
         command: Its name.
-        arguments: Of the command. If they name a model, `train` has the options of all models, and torch is imported.
+        arguments: Of the command. If they name models, `train` has the options of these, and torch is imported.
     """
     if command == "train" and not {*names.TRAINED}.isdisjoint(arguments):
-        return import_module("tsforecast.cli.train").parser()
+        train = import_module("tsforecast.cli.train")
+        return train.parser(train.named(arguments))
     if command == "live":
         return own_parser(arguments)[0]
     return PARSERS[command]()

@@ -3,7 +3,7 @@
 import logging
 import shlex
 import shutil
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import yaml
 from jsonargparse import ArgumentParser, Namespace
 from lightning.pytorch.callbacks import LambdaCallback, Timer
 
-from tsforecast.cli import irregular, options, parsing, recipes, runs
+from tsforecast.cli import irregular, names, options, parsing, recipes, runs
 from tsforecast.cli.choices import choices, tell
 from tsforecast.cli.chosen import (
     as_record,
@@ -60,42 +60,57 @@ _DATA = (
 )  # fmt: skip
 
 
-def parser() -> ArgumentParser:
-    """The options: one subcommand per model, its hyperparameters as its constructor declares them."""
+def parser(models: Collection[str] = names.TRAINED) -> ArgumentParser:
+    """The options: one subcommand per model, its hyperparameters as its constructor declares them.
+
+    Args:
+        models: Those that get their options, which takes time. The others have their name and summary alone.
+    """
     train = parsing.command_parser("train", "Train a model.")
     train.add_argument("--resume", metavar="RUN", type=str, help="go on with a run that was stopped")
-    models = train.add_subcommands(required=False, dest="model", metavar="MODEL")
+    commands = train.add_subcommands(required=False, dest="model", metavar="MODEL")
     command = parsing.command_parser(f"train {AUTO}", "A model and options that the data choose.")
-    add_data(command)
-    _add_run(command)
-    command.add_argument("--time_budget", type=float, help="seconds for choosing (half of them) and training")
-    command.add_argument("--models", type=str, help="models to compare with all their variants, such as issm,gls")
-    models.add_subcommand(AUTO, command)
+    if AUTO in models:
+        add_data(command)
+        _add_run(command)
+        command.add_argument("--time_budget", type=float, help="seconds for choosing (half of them) and training")
+        command.add_argument("--models", type=str, help="models to compare with all their variants, such as issm,gls")
+    commands.add_subcommand(AUTO, command)
     for name, model in MODELS.items():
         summary = (model.__doc__ or "").strip().split("\n")[0]
         command = parsing.command_parser(f"train {name}", summary)
-        command.add_argument(
-            "--config", action=parsing.ConfigFile, help="YAML file of options, such as the config.yaml of a run"
-        )
-        command.add_argument(
-            "--recipe", metavar="NAME", type=str, help="options of a published row of --dataset, such as best or paper"
-        )
-        if name in presets.SWITCHING:
-            command.add_argument(
-                "--preset",
-                choices=presets.PRESETS,
-                default=presets.PRESETS[0],
-                help="settings by frequency: best, fast, those of the papers, or none; all other options win",
-            )
-        add_data(command)
-        _add_run(command)
-        skip: set[str | int] = {
-            "model", "freq", "prediction_length", "seed", "trainer_kwargs", "num_samples", "models",
-        }  # fmt: skip
-        command.add_class_arguments(StateSpaceEstimator, skip=skip)
-        add_options(command, model)
-        models.add_subcommand(name, command)
+        if name in models:
+            _add_model(command, name, model)
+        commands.add_subcommand(name, command)
     return train
+
+
+def named(argv: Collection[str]) -> list[str]:
+    """Models that arguments name: those whose options are needed to read them."""
+    return [name for name in names.TRAINED if name in argv]
+
+
+def _add_model(command: ArgumentParser, name: str, model: type[AbstractForecaster]) -> None:
+    command.add_argument(
+        "--config", action=parsing.ConfigFile, help="YAML file of options, such as the config.yaml of a run"
+    )
+    command.add_argument(
+        "--recipe", metavar="NAME", type=str, help="options of a published row of --dataset, such as best or paper"
+    )
+    if name in presets.SWITCHING:
+        command.add_argument(
+            "--preset",
+            choices=presets.PRESETS,
+            default=presets.PRESETS[0],
+            help="settings by frequency: best, fast, those of the papers, or none; all other options win",
+        )
+    add_data(command)
+    _add_run(command)
+    skip: set[str | int] = {
+        "model", "freq", "prediction_length", "seed", "trainer_kwargs", "num_samples", "models",
+    }  # fmt: skip
+    command.add_class_arguments(StateSpaceEstimator, skip=skip)
+    add_options(command, model)
 
 
 def _add_run(command: ArgumentParser) -> None:
@@ -160,7 +175,7 @@ def run(argv: Sequence[str]) -> int:
     """
     if (helped := runs.helped()) is not None:
         return _help(helped)
-    command = parser()
+    command = parser(named(argv))
     parsed = parse(command, argv)
     chosen = parsed[parsed.model] if parsed.model else Namespace()
     parsing.check_ranges(chosen)
@@ -189,7 +204,7 @@ def run(argv: Sequence[str]) -> int:
         if model == AUTO:
             runs.refuse_used(folder)
             selection = choose(chosen, task)
-            model, chosen = selection.chosen.model, options_of_auto(command, selection, chosen)
+            model, chosen = selection.chosen.model, options_of_auto(parser([selection.chosen.model]), selection, chosen)
         elif found := preset_options(argv, model, chosen, task):
             runs.refuse_used(folder)
             selection = structure(argv, model, chosen, task, found)
@@ -233,7 +248,7 @@ def settings(folder: Path, record: dict[str, Any]) -> Namespace:
     model = record["model"]
     if model not in MODELS:
         raise ValueError(f"{folder}: there is no model {model!r}; expected one of {', '.join(MODELS)}")
-    return parser().parse_args([model, "--config", str(path)])[model]
+    return parser([model]).parse_args([model, "--config", str(path)])[model]
 
 
 def _refuse_changes(command: ArgumentParser, parsed: Namespace, model: str) -> None:

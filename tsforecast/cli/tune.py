@@ -59,7 +59,7 @@ def run(argv: Sequence[str]) -> int:
         ImportError: If Optuna is not installed.
     """
     own, rest = parsers.tune().parse_known_args(list(argv))
-    parsed = train.parse(train.parser(), [own.model, *rest])
+    parsed = train.parse(train.parser([own.model]), [own.model, *rest])
     chosen = parsed[own.model]
     if chosen.resume or chosen.output:
         raise ValueError("expected neither --resume nor --output: a study has a folder of its own, see --study")
