@@ -90,6 +90,10 @@ DRIFTING: dict[str, dict[str, Any]] = {
     "vd-ekf-forgetting": {"agent": "vd-ekf", "drift": "forgetting", "rate": 2e-3},
     "neural-linear": {},
     "neural-linear-forgetting": {"agent": "neural-linear", "drift": "forgetting", "rate": 2e-3},
+    "adf": {},
+    "adf-forgetting": {"agent": "adf", "drift": "forgetting", "rate": 2e-3},
+    "ep": {},
+    "ep-forgetting": {"agent": "ep", "drift": "forgetting", "rate": 2e-3},
 }
 COLUMNS = [
     "data", "changes", "row", "agent", "settings", "warm_up", "seed", "rounds", "reward", "regret", "milliseconds",

@@ -75,10 +75,18 @@ class Switched(AbstractBatchPosterior):
     after: int = 100
     site: AbstractSite = dataclasses.field(default_factory=LogisticSite)
 
-    def fit(self, prior: Gaussian, inputs: Tensor, target: Tensor, start: Sites | None = None) -> BatchPosterior:
+    def fit(
+        self,
+        prior: Gaussian,
+        inputs: Tensor,
+        target: Tensor,
+        start: Sites | None = None,
+        counts: Tensor | None = None,
+    ) -> BatchPosterior:
         """Return the posterior."""
-        first = EP().fit(prior, inputs[: self.after], target[: self.after])
-        return ADF().fit(prior, inputs, target, first.sites)
+        early = None if counts is None else counts[: self.after]
+        first = EP().fit(prior, inputs[: self.after], target[: self.after], start, early)
+        return ADF().fit(prior, inputs, target, first.sites, counts)
 
 
 METHODS: dict[str, AbstractBatchPosterior] = {

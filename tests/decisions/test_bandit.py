@@ -230,7 +230,7 @@ def test_agent_and_environment_must_fit():
         ({"agent": "neural-linear", "drift": "ou"}, "none or forgetting"),
         ({"agent": "lrkf", "drift": "forgetting"}, "a drift that agent 'lrkf' takes"),
         ({"agent": "linear-window", "drift": "ou"}, "none for a window"),
-        ({"agent": "fab-cost", "drift": "ou"}, "weights that do not drift"),
+        ({"agent": "fab-cost", "drift": "ou"}, "Bayesian forgetting or no drift"),
         ({"agent": "ep", "settings": {"variance": 0.0}}, "variance to be positive"),
         ({"agent": "neural-linear", "hidden": ()}, "hidden layer"),
         ({"settings": {"colour": 1}}, "settings and a drift that agent 'lofi' takes|what learner 'lofi' takes"),

@@ -1,6 +1,7 @@
 """Posteriors of all data at once: sites, expectation propagation, assumed density filtering, Laplace, FAB-COST."""
 
 import dataclasses
+import itertools
 import math
 
 import numpy as np
@@ -15,6 +16,7 @@ from tsforecast.core import Gaussian
 from tsforecast.learners import (
     ADF,
     EP,
+    BayesianForgetting,
     Laplace,
     LogisticSite,
     PoissonSite,
@@ -71,9 +73,10 @@ def tilted(name: str, mean: float, variance: float, target: float):
     return lambda f: LOG_LINKS[name](f, target) - 0.5 * (f - mean) ** 2 / variance
 
 
-def exact_moments(name: str, prior: Gaussian, inputs: torch.Tensor, target: torch.Tensor, size: int = 500):
+def exact_moments(name: str, prior: Gaussian, inputs: torch.Tensor, target: torch.Tensor, counts=None, size: int = 500):
     """Mean and covariance of the posterior over two weights, on a grid around the mode."""
-    found = Laplace(SITES[name]).fit(prior, inputs, target).belief
+    counts = torch.ones(len(inputs)) if counts is None else counts
+    found = Laplace(SITES[name]).fit(prior, inputs, target, counts=counts).belief
     root = torch.linalg.cholesky(found.cov).numpy()
     axis = np.linspace(-12, 12, size)
     place = np.stack(np.meshgrid(axis, axis), -1).reshape(-1, 2)
@@ -81,8 +84,8 @@ def exact_moments(name: str, prior: Gaussian, inputs: torch.Tensor, target: torc
     gap = theta - prior.mean.numpy()
     log_density = -0.5 * (gap @ np.linalg.inv(prior.cov.numpy()) * gap).sum(-1)
     with np.errstate(over="ignore"):
-        for x, y in zip(inputs.numpy(), target[:, 0].numpy(), strict=True):
-            log_density += LOG_LINKS[name](theta @ x, y)
+        for x, y, share in zip(inputs.numpy(), target[:, 0].numpy(), counts.tolist(), strict=True):
+            log_density += share * LOG_LINKS[name](theta @ x, y)
     mass = np.exp(log_density - log_density.max())
     mass /= mass.sum()
     mean = mass @ theta
@@ -194,32 +197,77 @@ def test_one_point_is_exact(name):
     torch.testing.assert_close(found.cov, cov, atol=1e-6, rtol=0)
 
 
+@pytest.mark.parametrize("counts", [None, torch.linspace(0.1, 1, 20).double()], ids=["whole", "parts"])
 @pytest.mark.parametrize("name", EXACT)
-def test_against_integration_over_two_weights_ep_errs_least(name):
+def test_against_integration_over_two_weights_ep_errs_least(name, counts):
     """Mean errors in standard deviations, averaged over five data sets of 20 points."""
     errors = {"ep": [], "adf": [], "laplace": []}
     methods = {"ep": EP(SITES[name]), "adf": ADF(SITES[name]), "laplace": Laplace(SITES[name])}
     for seed in range(5):
         prior, inputs, target = data(name, seed=seed, scale=9.0)
-        mean, cov = exact_moments(name, prior, inputs, target)
+        mean, cov = exact_moments(name, prior, inputs, target, counts)
         for method, posterior in methods.items():
-            found = posterior.fit(prior, inputs, target).belief
+            found = posterior.fit(prior, inputs, target, counts=counts).belief
             errors[method].append(((found.mean - mean) / cov.diagonal().sqrt()).norm().item())
     ep, others = np.mean(errors["ep"]), [np.mean(errors[name]) for name in ("adf", "laplace")]
     assert ep < 0.25 * min(others)
     assert ep < 0.02
 
 
+@pytest.mark.parametrize("name", EXACT)
+@pytest.mark.parametrize("schedule", ["sequential", "parallel"])
+def test_a_point_that_counts_for_nothing_is_as_if_it_were_not_there(name, schedule):
+    prior, inputs, target = data(name, points=24, scale=9.0)
+    fit = EP(SITES[name], schedule=schedule, sweeps=200)
+    counts = torch.cat([torch.ones(20), torch.zeros(4)])
+    found, expected = fit.fit(prior, inputs, target, counts=counts), fit.fit(prior, inputs[:20], target[:20])
+    assert found.converged
+    torch.testing.assert_close(found.belief.mean, expected.belief.mean, atol=1e-5, rtol=0)
+    torch.testing.assert_close(found.belief.cov, expected.belief.cov, atol=1e-5, rtol=0)
+    assert (found.sites.precision[20:] < 1e-8).all()
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_moments_of_powers_are_those_of_quadrature(name):
+    for mean, variance, count in itertools.product((-3.0, 0.4, 25.0), (1e-3, 0.5, 300.0), (0.01, 0.2, 1.0)):
+        for target in (0.0, 1.0) if name != "poisson" else (0.0, 3.0, 400.0):
+            parts = (torch.tensor([x]) for x in (mean, variance, target, count))
+            ours = [x.item() for x in SITES[name].powered_moments(*parts)]
+
+            def density(f, target=target, mean=mean, variance=variance, count=count):
+                return count * LOG_LINKS[name](f, target) - 0.5 * (f - mean) ** 2 / variance
+
+            first, second = grid_moments(density, ours[0], 60 * math.sqrt(ours[1]))
+            assert abs(ours[0] - first) < 1e-6 * math.sqrt(second)
+            assert abs(ours[1] / second - 1) < 1e-6
+
+
+def test_a_pass_takes_points_by_what_they_count_for():
+    """As the first sweep does, and where some points have sites from which to go on."""
+    prior, inputs, target = data("logistic")
+    counts = torch.linspace(0.2, 1, len(inputs))
+    first = EP(sweeps=1).fit(prior, inputs, target, counts=counts)
+    pass_ = ADF().fit(prior, inputs, target, counts=counts)
+    assert_same(first.belief.mean, pass_.belief.mean)
+    half = ADF().fit(prior, inputs[:7], target[:7], counts=counts[:7])
+    rest = ADF().fit(prior, inputs, target, half.sites, counts)
+    assert_same(rest.belief.mean, pass_.belief.mean)
+    precision = torch.linalg.inv(prior.cov) + inputs.T @ (pass_.sites.precision[:, None] * inputs)
+    assert_same(pass_.belief.cov, torch.linalg.inv(precision))
+
+
+@pytest.mark.parametrize("share", [1.0, 0.4])
 @EVERY
-def test_the_laplace_approximation_is_the_mode_and_its_curvature(name):
+def test_the_laplace_approximation_is_the_mode_and_its_curvature(name, share):
     prior, inputs, target = data(name, dim=3)
+    counts = share ** torch.arange(float(len(inputs)))
 
     def log_joint(weights):
-        likelihood = SITES[name].log_prob(inputs @ weights, target[:, 0]).sum()
+        likelihood = (counts * SITES[name].log_prob(inputs @ weights, target[:, 0])).sum()
         normal = torch.distributions.MultivariateNormal(prior.mean, prior.cov, validate_args=False)
         return likelihood + normal.log_prob(weights)
 
-    found = Laplace(SITES[name]).fit(prior, inputs, target)
+    found = Laplace(SITES[name]).fit(prior, inputs, target, counts=counts)
     assert found.converged
     assert_same(torch.func.grad(log_joint)(found.belief.mean), torch.zeros(3))
     assert_same(torch.linalg.inv(found.belief.cov), -torch.func.hessian(log_joint)(found.belief.mean))
@@ -353,6 +401,38 @@ def test_points_that_leave_the_memory_keep_their_sites():
     assert left == 8
 
 
+@pytest.mark.parametrize("batch", [EP(), Laplace()], ids=["ep", "laplace"])
+def test_points_of_a_fit_count_for_less_the_older_they_are(batch):
+    """Also those whose sites are in the prior; at a fit nothing else is known of what came before."""
+    _, inputs, target = data("logistic", points=16, dim=2)
+    learner = fab_cost(nn.Linear(2, 1), at=(), every=4, memory=5, batch=batch)
+    learner = dataclasses.replace(learner, weight_drift=BayesianForgetting(0.1))
+    belief, rows = learner.init(), torch.cat([inputs, torch.ones(16, 1)], 1)
+    first = torch.linalg.inv(belief.prior.cov)
+    for k in range(16):
+        belief = learner.drift(belief, 1.0)
+        before = belief
+        belief = learner.update(belief, inputs[k : k + 1], target[k : k + 1])
+        kept = len(belief.rows)
+        assert_same(belief.counts, 0.9 ** torch.arange(kept - 1.0, -1, -1))
+        scaled = belief.rows.T @ (belief.precision[:, None] * belief.rows)
+        sites = torch.linalg.inv(belief.belief.cov) - torch.linalg.inv(belief.prior.cov)
+        torch.testing.assert_close(sites, scaled, atol=1e-8, rtol=0)  # the belief is the prior times what is left
+        if kept < len(before.rows) + 1:
+            gone = len(before.rows) + 1 - kept
+            x, tau = before.rows[:gone], before.precision[:gone]
+            expected = torch.linalg.inv(before.prior.cov) + x.T @ (tau[:, None] * x)
+            torch.testing.assert_close(torch.linalg.inv(belief.prior.cov), expected, atol=1e-8, rtol=0)
+        if k % 4 == 3:
+            old = rows[k + 1 - kept : k + 1], target[k + 1 - kept : k + 1]
+            again = batch.fit(belief.prior, *old, counts=0.9 ** torch.arange(kept - 1.0, -1, -1)).belief
+            torch.testing.assert_close(belief.belief.mean, again.mean, atol=1e-5, rtol=0)
+    absorbed = torch.linalg.inv(belief.prior.cov) - first
+    left = learner.forget(belief, 0.5)
+    torch.testing.assert_close(torch.linalg.inv(left.prior.cov) - first, 0.5 * absorbed, atol=1e-8, rtol=0)
+    torch.testing.assert_close(left.counts, 0.5 * belief.counts)
+
+
 def test_what_fab_cost_cannot_do_says_so():
     learner = fab_cost(nn.Linear(3, 1))
     belief = learner.init()
@@ -360,10 +440,8 @@ def test_what_fab_cost_cannot_do_says_so():
         fab_cost(nn.Sequential(nn.Linear(3, 2), nn.Tanh(), nn.Linear(2, 1)))
     with pytest.raises(ValueError, match=r"expected positive steps, got at=\(0,\), every=0 and memory=0"):
         fab_cost(nn.Linear(3, 1), at=(0,))
-    with pytest.raises(ValueError, match=r"weights that do not drift, .* got Wiener"):
+    with pytest.raises(ValueError, match=r"Bayesian forgetting or no drift, .* got Wiener"):
         dataclasses.replace(learner, weight_drift=Wiener(0.1))
-    with pytest.raises(ValueError, match="a learner that forgets"):
-        learner.forget(belief, 0.5)
     with pytest.raises(ValueError, match="a learner that can grow"):
         learner.adopt(learner, belief)
     with pytest.raises(ValueError, match="points that count once"):

@@ -33,7 +33,7 @@ class LogisticRewards(AbstractRewards[tuple[Refitted, ...]]):
         at: Numbers of rewards of an arm after which they are.
         every: Further, all so many; 0 for never.
         memory: Rewards of an arm that a fit revises at least; those before keep their influence. 0 for all.
-        weight_drift: Of the weights of all arms in each round, where nothing is fitted again.
+        weight_drift: Of the weights of all arms in each round; Bayesian forgetting where rewards are fitted again.
     """
 
     binary: ClassVar[bool] = True

@@ -1,7 +1,8 @@
 """Gaussian posteriors of all data at once, for likelihoods of x' theta: expectation propagation, ADF and Laplace.
 
 All three are the prior times one Gaussian site exp(linear f - precision f^2 / 2) of f = x' theta for each point, and
-give a belief of the family `Full`.
+give a belief of the family `Full`. A point that counts for less, as old ones do where evidence is forgotten, has its
+likelihood to the power of its count.
 """
 
 import abc
@@ -27,6 +28,10 @@ class Sites:
 
     precision: Float[Tensor, " point"]
     linear: Float[Tensor, " point"]
+
+    def times(self, counts: Float[Tensor, " point"] | float) -> "Sites":
+        """Return the sites to the powers of counts."""
+        return Sites(self.precision * counts, self.linear * counts)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,6 +71,7 @@ class AbstractBatchPosterior(abc.ABC):
         inputs: Float[Tensor, "point weight"],
         target: Float[Tensor, "label 1"],
         start: Sites | None = None,
+        counts: Float[Tensor, " point"] | None = None,
     ) -> BatchPosterior:
         """Return the posterior.
 
@@ -74,6 +80,7 @@ class AbstractBatchPosterior(abc.ABC):
             inputs: Finite; of a model with an intercept one of them is 1. There may be no point.
             target: As the site takes it.
             start: Sites of an earlier fit to the first of these points, from which to go on.
+            counts: How much each point counts, from 0 to 1; None for once each.
 
         Raises:
             ValueError: If inputs or targets are not finite, do not fit each other, or cannot come from the likelihood.

@@ -103,7 +103,11 @@ class BayesianForgetting(AbstractDrift):
 
     def __call__(self, family: AbstractFamily, belief: Any, prior: Any, dt: Float[Tensor, ""] | float) -> Any:
         """Return the belief after the time dt; the result is exact for every dt."""
-        return family.temper(belief, (1 - self.rate) ** (dt / self.typical), prior)
+        return family.temper(belief, self.kept(dt), prior)
+
+    def kept(self, dt: Float[Tensor, ""] | float) -> Float[Tensor, ""] | float:
+        """Return what evidence counts for after the time dt, of what it did."""
+        return (1 - self.rate) ** (dt / self.typical)
 
 
 @dataclasses.dataclass(frozen=True)

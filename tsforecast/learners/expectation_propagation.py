@@ -67,36 +67,43 @@ class EP(AbstractBatchPosterior):
         inputs: Float[Tensor, "point weight"],
         target: Float[Tensor, "label 1"],
         start: Sites | None = None,
+        counts: Float[Tensor, " point"] | None = None,
     ) -> BatchPosterior:
         """Sweep until nothing changes."""
         check(self.site, prior, inputs, target)
         with torch.no_grad():
-            return self._fit(prior, inputs, target[:, 0], started(inputs, start))
+            return self._fit(prior, inputs, target[:, 0], started(inputs, start), counts)
 
-    def _fit(self, prior: Gaussian, inputs: Tensor, target: Tensor, sites: Sites) -> BatchPosterior:
+    def _fit(
+        self, prior: Gaussian, inputs: Tensor, target: Tensor, sites: Sites, counts: Tensor | None
+    ) -> BatchPosterior:
         natural = Natural.of(prior)
         belief = prior if not bool(sites.precision.any()) else natural.times(inputs, sites)
         sweep = self._sequential if self.schedule == "sequential" else self._parallel
         change, skipped, count = math.inf, 0, 0
         while count < self.sweeps and change > self.tolerance:
             before = belief
-            sites, skipped = sweep(belief, inputs, target, sites)
+            sites, skipped = sweep(belief, inputs, target, sites, counts)
             belief = natural.times(inputs, sites)
             change, count = change_between(before, belief), count + 1
         return BatchPosterior(belief, sites, count, change, skipped, change <= self.tolerance)
 
-    def _sequential(self, belief: Gaussian, inputs: Tensor, target: Tensor, sites: Sites) -> tuple[Sites, int]:
+    def _sequential(
+        self, belief: Gaussian, inputs: Tensor, target: Tensor, sites: Sites, counts: Tensor | None
+    ) -> tuple[Sites, int]:
         """One site after the other, each at the belief that the one before left."""
-        _, sites, skipped = _visits(self.site, belief, inputs, target, sites, self.damping)
+        _, sites, skipped = _visits(self.site, belief, inputs, target, sites, self.damping, counts)
         return sites, skipped
 
-    def _parallel(self, belief: Gaussian, inputs: Tensor, target: Tensor, sites: Sites) -> tuple[Sites, int]:
+    def _parallel(
+        self, belief: Gaussian, inputs: Tensor, target: Tensor, sites: Sites, counts: Tensor | None
+    ) -> tuple[Sites, int]:
         """All sites at the same belief."""
         a, s2 = inputs @ belief.mean, ((inputs @ belief.cov) * inputs).sum(-1)
         rest = 1 - s2 * sites.precision
         proper = (rest > 0) & (s2 > 0)
         rest, width = torch.where(proper, rest, 1.0), torch.where(proper, s2, 1.0)
-        found = _site(self.site, (a - s2 * sites.linear) / rest, width / rest, target)
+        found = _site(self.site, (a - s2 * sites.linear) / rest, width / rest, target, counts)
         keep = max(self.damping, _LEAST_KEPT if bool(sites.precision.any()) else 0.0)
         pairs = zip(found, parts(sites), strict=True)
         mixed = (torch.where(proper, (1 - keep) * new + keep * old, old) for new, old in pairs)
@@ -122,6 +129,7 @@ class ADF(AbstractBatchPosterior):
         inputs: Float[Tensor, "point weight"],
         target: Float[Tensor, "label 1"],
         start: Sites | None = None,
+        counts: Float[Tensor, " point"] | None = None,
     ) -> BatchPosterior:
         """Take in the points that are new."""
         check(self.site, prior, inputs, target)
@@ -129,14 +137,20 @@ class ADF(AbstractBatchPosterior):
         sites = started(inputs, start)
         with torch.no_grad():
             belief = Natural.of(prior).times(inputs, sites) if old else prior
-            belief, new, skipped = visit_once(self.site, belief, inputs[old:], target[old:, 0])
+            new_counts = None if counts is None else counts[old:]
+            belief, new, skipped = visit_once(self.site, belief, inputs[old:], target[old:, 0], new_counts)
             joined = (torch.cat([x[:old], y]) for x, y in zip(parts(sites), parts(new), strict=True))
             return BatchPosterior(belief, Sites(*joined), 1, math.nan, skipped, True)
 
 
-def _site(site: AbstractSite, mean: Tensor, variance: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+def _site(
+    site: AbstractSite, mean: Tensor, variance: Tensor, target: Tensor, counts: Tensor | None
+) -> tuple[Tensor, Tensor]:
     """The site that gives a cavity the moments of the exact factor, never with a negative precision."""
-    matched, left = site.moments(mean, variance, target)
+    if counts is None:
+        matched, left = site.moments(mean, variance, target)
+    else:
+        matched, left = site.powered_moments(mean, variance, target, counts)
     precision = ((variance - left) / (variance * left)).clamp_min(0)
     # m1 / v1 - a / s2 = tau m1 + (m1 - a) / s2
     return precision, precision * matched + (matched - mean) / variance
@@ -147,14 +161,21 @@ def visit_once(
     belief: Gaussian,
     inputs: Float[Tensor, "point weight"],
     target: Float[Tensor, " point"],
+    counts: Float[Tensor, " point"] | None = None,
 ) -> tuple[Gaussian, Sites, int]:
     """Return the belief after new points, one after the other; their sites; and how many were skipped."""
     with torch.no_grad():
-        return _visits(site, belief, inputs, target, started(inputs, None), 0.0)
+        return _visits(site, belief, inputs, target, started(inputs, None), 0.0, counts)
 
 
 def _visits(
-    site: AbstractSite, belief: Gaussian, inputs: Tensor, target: Tensor, sites: Sites, damping: float
+    site: AbstractSite,
+    belief: Gaussian,
+    inputs: Tensor,
+    target: Tensor,
+    sites: Sites,
+    damping: float,
+    counts: Tensor | None,
 ) -> tuple[Gaussian, Sites, int]:
     """Visit each site at the belief that the one before left: O(D^2) by S+ = S - S x x' S dtau / (1 + dtau s2)."""
     mean, cov = belief.mean.clone(), belief.cov.clone()
@@ -168,7 +189,8 @@ def _visits(
             skipped += 1
             continue
         cavity = inputs.new_tensor([[(a - s2 * nu) / rest], [s2 / rest]])
-        new, push = (z.item() for z in _site(site, cavity[0], cavity[1], target[k : k + 1]))
+        count = None if counts is None else counts[k : k + 1]
+        new, push = (z.item() for z in _site(site, cavity[0], cavity[1], target[k : k + 1], count))
         new, push = (1 - damping) * new + damping * tau, (1 - damping) * push + damping * nu
         grown = 1 + (new - tau) * s2  # positive: so is the cavity's precision, and that of the site
         precision[k], linear[k] = new, push

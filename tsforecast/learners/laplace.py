@@ -22,7 +22,7 @@ from tsforecast.learners.sites import AbstractSite, LogisticSite
 
 @dataclasses.dataclass(frozen=True)
 class Laplace(AbstractBatchPosterior):
-    """A Gaussian at the mode, with the curvature there: Lambda = S0^{-1} + X' diag(-l'') X.
+    """A Gaussian at the mode, with the curvature there: Lambda = S0^{-1} + X' diag(-l'') X, of counts times l.
 
     Its prior is the prior: FAB-COST's published baseline gives the last posterior's precision to a fit of all data,
     which counts them twice.
@@ -43,25 +43,30 @@ class Laplace(AbstractBatchPosterior):
         inputs: Float[Tensor, "point weight"],
         target: Float[Tensor, "label 1"],
         start: Sites | None = None,
+        counts: Float[Tensor, " point"] | None = None,
     ) -> BatchPosterior:
         """Newton's method, with steps halved until the density rises."""
         check(self.site, prior, inputs, target)
         with torch.no_grad():
-            return self._fit(prior, inputs, target[:, 0], started(inputs, start))
+            return self._fit(prior, inputs, target[:, 0], started(inputs, start), counts)
 
-    def _fit(self, prior: Gaussian, inputs: Tensor, target: Tensor, sites: Sites) -> BatchPosterior:
+    def _fit(
+        self, prior: Gaussian, inputs: Tensor, target: Tensor, sites: Sites, counts: Tensor | None
+    ) -> BatchPosterior:
         natural = Natural.of(prior)
         belief = prior if not bool(sites.precision.any()) else natural.times(inputs, sites)
         mean = belief.mean
 
         def log_density(weights: Tensor) -> float:
             gap = weights - prior.mean
-            return (self.site.log_prob(inputs @ weights, target).sum() - 0.5 * gap @ natural.precision @ gap).item()
+            terms = self.site.log_prob(inputs @ weights, target)
+            total = terms.sum() if counts is None else counts @ terms
+            return (total - 0.5 * gap @ natural.precision @ gap).item()
 
         change, count = math.inf, 0
         height = log_density(mean)
         while count < self.steps and change > self.tolerance:
-            sites = _expanded(self.site, inputs @ mean, target)
+            sites = _expanded(self.site, inputs @ mean, target, counts)
             belief = natural.times(inputs, sites)
             step, length = belief.mean - mean, 1.0
             while not (moved := log_density(mean + length * step)) >= height and length > 1e-10:
@@ -70,12 +75,13 @@ class Laplace(AbstractBatchPosterior):
             if length <= 1e-10:  # rounding: no step rises
                 break
             mean, height, count = mean + length * step, moved, count + 1
-        sites = _expanded(self.site, inputs @ mean, target)
+        sites = _expanded(self.site, inputs @ mean, target, counts)
         belief = Gaussian(mean, natural.times(inputs, sites).cov)
         return BatchPosterior(belief, sites, count, change, 0, change <= max(self.tolerance, 1e-6))
 
 
-def _expanded(site: AbstractSite, f: Tensor, target: Tensor) -> Sites:
+def _expanded(site: AbstractSite, f: Tensor, target: Tensor, counts: Tensor | None) -> Sites:
     """Expand the log-likelihoods to second order at f."""
     slope, bend = site.derivatives(f, target)
-    return Sites(bend, slope + bend * f)
+    sites = Sites(bend, slope + bend * f)
+    return sites if counts is None else sites.times(counts)

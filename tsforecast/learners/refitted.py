@@ -12,7 +12,7 @@ from torch.distributions import Distribution
 from tsforecast.core.gaussian import Gaussian, register_record
 from tsforecast.learners.batch import AbstractBatchPosterior, Natural, Sites, check
 from tsforecast.learners.classes import BernoulliLikelihood
-from tsforecast.learners.drift import AbstractDrift, NoDrift
+from tsforecast.learners.drift import AbstractDrift, BayesianForgetting, NoDrift
 from tsforecast.learners.expectation_propagation import EP, visit_once
 from tsforecast.learners.full import Full
 from tsforecast.learners.gaussian_learner import GaussianLearner
@@ -26,7 +26,7 @@ from tsforecast.learners.over_network import AbstractNetworkLearner
 @register_record
 @dataclasses.dataclass(frozen=True)
 class Refitted:
-    """A belief, and the data that it will be fitted to again.
+    """A belief, and the data that it will be fitted to again: the prior times the sites of these data.
 
     Attributes:
         belief: Over the weights.
@@ -36,6 +36,7 @@ class Refitted:
         target: Theirs.
         precision: Of their sites.
         linear: Of their sites.
+        counts: What they count for still: once, less what was forgotten.
     """
 
     belief: Gaussian
@@ -45,6 +46,7 @@ class Refitted:
     target: Float[Tensor, "point 1"]
     precision: Float[Tensor, " point"]
     linear: Float[Tensor, " point"]
+    counts: Float[Tensor, " point"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,10 +66,11 @@ class RefittedLearner(AbstractNetworkLearner[Refitted]):
         at: Numbers of points after which they are.
         every: Further, all so many points; 0 for never.
         memory: Points that a fit revises at least, and twice as many at most; 0 for all.
-        weight_drift: Of the weights between points, where nothing is fitted again.
+        weight_drift: Of the weights between points. Where they are fitted again it is Bayesian forgetting or none: fits
+            take points for less the older they are, and know of no movement between them.
 
     Raises:
-        ValueError: If the network is not linear, a number is outside of its range, or weights drift between fits.
+        ValueError: If the network is not linear, a number is outside of its range, or weights drift otherwise.
     """
 
     network: AbstractNetwork
@@ -85,9 +88,9 @@ class RefittedLearner(AbstractNetworkLearner[Refitted]):
             raise ValueError(f"expected a linear network with one output, got {self.network}")
         if min(self.at, default=1) < 1 or self.every < 0 or self.memory < 0:
             raise ValueError(f"expected positive steps, got at={self.at}, every={self.every} and memory={self.memory}")
-        if (self.at or self.every) and not isinstance(self.weight_drift, NoDrift):
+        if (self.at or self.every) and not isinstance(self.weight_drift, (NoDrift, BayesianForgetting)):
             raise ValueError(
-                "expected weights that do not drift, as fits take all points for equally old, got "
+                "expected Bayesian forgetting or no drift, as points of a fit count for less at most, got "
                 f"{type(self.weight_drift).__name__}"
             )
 
@@ -107,13 +110,31 @@ class RefittedLearner(AbstractNetworkLearner[Refitted]):
         count = torch.zeros((), dtype=torch.int64, device=self.mean.device)
         rows = self.mean.new_zeros(0, len(self.mean))
         prior = self._plain.init()
-        return Refitted(prior, prior, count, rows, self.mean.new_zeros(0, 1), none, none)
+        return Refitted(prior, prior, count, rows, self.mean.new_zeros(0, 1), none, none, none)
 
     def drift(self, belief: Refitted, dt: Float[Tensor, ""] | float) -> Refitted:
         """Return the belief after the drift; as it is where there is none."""
-        if isinstance(self.weight_drift, NoDrift):
+        drift = self.weight_drift
+        if isinstance(drift, NoDrift):
             return belief
-        return dataclasses.replace(belief, belief=self.weight_drift(Full(), belief.belief, belief.prior, dt))
+        if isinstance(drift, BayesianForgetting):
+            return self._forgotten(belief, drift, dt)
+        return dataclasses.replace(belief, belief=drift(Full(), belief.belief, self._plain.init(), dt))
+
+    def _forgotten(self, belief: Refitted, forgetting: BayesianForgetting, dt: Float[Tensor, ""] | float) -> Refitted:
+        """Return what is left of the belief, of the sites in its prior, and of what points count for."""
+        prior = self._plain.init()
+        left = int(belief.count) > len(belief.rows)  # points whose sites are in the prior
+        kept = forgetting.kept(dt)
+        sites = Sites(belief.precision, belief.linear).times(kept)
+        return dataclasses.replace(
+            belief,
+            belief=forgetting(Full(), belief.belief, prior, dt),
+            prior=forgetting(Full(), belief.prior, prior, dt) if left else belief.prior,
+            precision=sites.precision,
+            linear=sites.linear,
+            counts=belief.counts * kept,
+        )
 
     def predict(self, belief: Refitted, inputs: Float[Tensor, "point *feature"]) -> Distribution:
         """Return the distribution of the target."""
@@ -153,9 +174,12 @@ class RefittedLearner(AbstractNetworkLearner[Refitted]):
             torch.cat([belief.target, target]),
             torch.cat([belief.precision, new.precision]),
             torch.cat([belief.linear, new.linear]),
+            torch.cat([belief.counts, torch.ones_like(new.linear)]),
         )
         if self._is_due(before, before + len(rows)):
-            fitted = self.batch.fit(found.prior, found.rows, found.target, Sites(found.precision, found.linear))
+            sites, counts = Sites(found.precision, found.linear), found.counts
+            less = bool((counts != 1).any())
+            fitted = self.batch.fit(found.prior, found.rows, found.target, sites, counts if less else None)
             sites = fitted.sites
             found = dataclasses.replace(found, belief=fitted.belief, precision=sites.precision, linear=sites.linear)
         if not self.every and before + len(rows) >= max(self.at, default=0):  # no fit lies ahead
@@ -165,8 +189,8 @@ class RefittedLearner(AbstractNetworkLearner[Refitted]):
         return found
 
     def forget(self, belief: Refitted, rate: float) -> Refitted:
-        """Refuse: the next fit would find everything again."""
-        raise ValueError("expected a learner that forgets, got one that is fitted to all data again")
+        """Let points count for less, in the belief and in the next fit."""
+        return self._forgotten(belief, BayesianForgetting(rate), 1.0)
 
     def adopt(self, smaller: AbstractNetworkLearner[Any], belief: Any) -> tuple["RefittedLearner", Refitted]:
         """Refuse: the data that are kept have the old size."""
@@ -203,7 +227,7 @@ class RefittedLearner(AbstractNetworkLearner[Refitted]):
 
 def _without(belief: Refitted, points: int) -> Refitted:
     """Return what is left without the oldest points."""
-    names = ("rows", "target", "precision", "linear")
+    names = ("rows", "target", "precision", "linear", "counts")
     return dataclasses.replace(belief, **{name: getattr(belief, name)[points:] for name in names})
 
 

@@ -30,6 +30,7 @@ _LEAST = 5e-2  # probability from which on the mixture is exact enough; quadratu
 _NODES = 401
 _CHUNK = 4096  # points whose grids are in memory together
 _DROP = 40.0  # nats below the mode where the grid of a quadrature ends
+_HALVINGS = 100  # of the interval that has a mode; a rate exp(f) may make it very wide
 
 
 class AbstractSite(abc.ABC):
@@ -58,6 +59,25 @@ class AbstractSite(abc.ABC):
         self, mean: Float[Tensor, "*batch"], variance: Float[Tensor, "*batch"], target: Float[Tensor, "*batch"]
     ) -> tuple[Float[Tensor, "*batch"], Float[Tensor, "*batch"]]:
         """Return mean and variance of the tilted density N(f; mean, variance) p(target | f)."""
+
+    def powered_moments(
+        self,
+        mean: Float[Tensor, " point"],
+        variance: Float[Tensor, " point"],
+        target: Float[Tensor, " point"],
+        counts: Float[Tensor, " point"],
+    ) -> tuple[Float[Tensor, " point"], Float[Tensor, " point"]]:
+        """Return those of N(f; mean, variance) p(target | f)^counts, by quadrature around the mode."""
+        counts = counts.clamp_min(torch.finfo(counts.dtype).tiny)  # 0 times infinity is no number
+        # As the slope of the logarithm falls, the mode is between the mean and where the slope there would lead.
+        far = mean + variance * counts * self.derivatives(mean, target)[0]
+        low, high = torch.minimum(mean, far), torch.maximum(mean, far)
+        for _ in range(_HALVINGS):
+            middle = 0.5 * (low + high)
+            above = middle - mean > variance * counts * self.derivatives(middle, target)[0]
+            low, high = torch.where(above, low, middle), torch.where(above, middle, high)
+        mode = 0.5 * (low + high)
+        return _in_chunks(functools.partial(_quadrature, self), mode, mean, variance, target, counts)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -174,19 +194,20 @@ class PoissonSite(AbstractSite):
 
 
 def _quadrature(
-    site: AbstractSite, mode: Tensor, mean: Tensor, variance: Tensor, target: Tensor
+    site: AbstractSite, mode: Tensor, mean: Tensor, variance: Tensor, target: Tensor, counts: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """Moments of a tilted density with a known mode, on a grid that is equidistant in asinh of the distance from it.
 
     A log-concave likelihood leaves the curvature at least 1 / variance, so the grid's ends are below e^-40.
     """
-    width = (1 / variance + site.derivatives(mode, target)[1]).rsqrt()
+    counts = torch.ones_like(mean) if counts is None else counts
+    width = (1 / variance + counts * site.derivatives(mode, target)[1]).rsqrt()
     reach = ((2 * _DROP * variance).sqrt() / width).asinh()
     share = torch.linspace(-1, 1, _NODES, dtype=mean.dtype, device=mean.device)
     place = share * reach.unsqueeze(-1)
     offset = width.unsqueeze(-1) * place.sinh()
     grid = mode.unsqueeze(-1) + offset
-    log_density = site.log_prob(grid, target.unsqueeze(-1).expand_as(grid))
+    log_density = counts.unsqueeze(-1) * site.log_prob(grid, target.unsqueeze(-1).expand_as(grid))
     log_density = log_density - 0.5 * (grid - mean.unsqueeze(-1)).square() / variance.unsqueeze(-1)
     mass = (log_density + place.cosh().log()).softmax(-1)  # d grid / d place
     shift = (mass * offset).sum(-1)
