@@ -319,6 +319,11 @@ def test_bad_data_are_refused(method):
         method().fit(prior, inputs[:, :1], target)
     with pytest.raises(ValueError, match="at most 20 sites, one for each point, got 21"):
         method().fit(prior, inputs, target, Sites(torch.zeros(21), torch.zeros(21)))
+    with pytest.raises(ValueError, match=r"a count for each of 20 points, got \(19,\)"):
+        method().fit(prior, inputs, target, counts=torch.ones(19))
+    for wrong in (-0.5, 1.5, math.nan):
+        with pytest.raises(ValueError, match=f"counts from 0 to 1, got {wrong:g}"):
+            method().fit(prior, inputs, target, counts=torch.full((20,), wrong))
 
 
 def test_bad_settings_are_refused():

@@ -71,7 +71,7 @@ class AbstractBatchPosterior(abc.ABC):
         inputs: Float[Tensor, "point weight"],
         target: Float[Tensor, "label 1"],
         start: Sites | None = None,
-        counts: Float[Tensor, " point"] | None = None,
+        counts: Float[Tensor, " count"] | None = None,
     ) -> BatchPosterior:
         """Return the posterior.
 
@@ -83,11 +83,12 @@ class AbstractBatchPosterior(abc.ABC):
             counts: How much each point counts, from 0 to 1; None for once each.
 
         Raises:
-            ValueError: If inputs or targets are not finite, do not fit each other, or cannot come from the likelihood.
+            ValueError: If inputs or targets are not finite, do not fit each other, or cannot come from the likelihood;
+                or if a count is outside of its range.
         """
 
 
-def check(site: AbstractSite, prior: Gaussian, inputs: Tensor, target: Tensor) -> None:
+def check(site: AbstractSite, prior: Gaussian, inputs: Tensor, target: Tensor, counts: Tensor | None = None) -> None:
     """Refuses data that no posterior can be of.
 
     Raises:
@@ -102,6 +103,12 @@ def check(site: AbstractSite, prior: Gaussian, inputs: Tensor, target: Tensor) -
             where = (~values.isfinite()).nonzero()[0].tolist()
             raise ValueError(f"expected finite {name}, got {values[tuple(where)].item():g} at index {where}")
     site.check(target[:, 0])
+    if counts is not None:
+        if counts.shape != target[:, 0].shape:
+            raise ValueError(f"expected a count for each of {len(inputs)} points, got {tuple(counts.shape)}")
+        wrong = ~((counts >= 0) & (counts <= 1))
+        if bool(wrong.any()):
+            raise ValueError(f"expected counts from 0 to 1, got {counts[wrong][0].item():g}")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -67,10 +67,10 @@ class EP(AbstractBatchPosterior):
         inputs: Float[Tensor, "point weight"],
         target: Float[Tensor, "label 1"],
         start: Sites | None = None,
-        counts: Float[Tensor, " point"] | None = None,
+        counts: Float[Tensor, " count"] | None = None,
     ) -> BatchPosterior:
         """Sweep until nothing changes."""
-        check(self.site, prior, inputs, target)
+        check(self.site, prior, inputs, target, counts)
         with torch.no_grad():
             return self._fit(prior, inputs, target[:, 0], started(inputs, start), counts)
 
@@ -129,10 +129,10 @@ class ADF(AbstractBatchPosterior):
         inputs: Float[Tensor, "point weight"],
         target: Float[Tensor, "label 1"],
         start: Sites | None = None,
-        counts: Float[Tensor, " point"] | None = None,
+        counts: Float[Tensor, " count"] | None = None,
     ) -> BatchPosterior:
         """Take in the points that are new."""
-        check(self.site, prior, inputs, target)
+        check(self.site, prior, inputs, target, counts)
         old = 0 if start is None else len(start.precision)
         sites = started(inputs, start)
         with torch.no_grad():

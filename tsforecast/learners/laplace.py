@@ -43,10 +43,10 @@ class Laplace(AbstractBatchPosterior):
         inputs: Float[Tensor, "point weight"],
         target: Float[Tensor, "label 1"],
         start: Sites | None = None,
-        counts: Float[Tensor, " point"] | None = None,
+        counts: Float[Tensor, " count"] | None = None,
     ) -> BatchPosterior:
         """Newton's method, with steps halved until the density rises."""
-        check(self.site, prior, inputs, target)
+        check(self.site, prior, inputs, target, counts)
         with torch.no_grad():
             return self._fit(prior, inputs, target[:, 0], started(inputs, start), counts)
 
