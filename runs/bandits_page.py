@@ -60,7 +60,8 @@ SAID = """\
 - A memory of the last hundred rounds costs much (`neural-linear-limited`).
 - Where arms change half-way, forgetting is worth most to agents that would not forget: `linear` and `neural-linear`. A
   linear agent that forgets earns more than one with a window. `lofi` and `vd-ekf` recover without a drift, and gain
-  nothing from one.
+  nothing from one. On shuttle `ep`, which fits all rewards again, earns 4117 with it and 3339 without; on covertype
+  logistic agents gain nothing.
 - In runs that no setting was chosen by the same agents are ahead of linear ones. They earn less than in the two others,
   by about 2 % at most.
 - A cell without a number was not run: logistic agents learn 0 and 1 alone, a covariance of all weights takes 6 GB on
