@@ -60,7 +60,7 @@ SAID = """\
 - A memory of the last hundred rounds costs much (`neural-linear-limited`).
 - Where arms change half-way, forgetting is worth most to agents that would not forget: `linear` and `neural-linear`. A
   linear agent that forgets earns more than one with a window. `lofi` and `vd-ekf` recover without a drift, and gain
-  nothing from one. On shuttle `ep`, which fits all rewards again, earns 4117 with it and 3339 without; on covertype
+  nothing from one. On shuttle `ep`, which fits all rewards again, earns 4117 with it and 3372 without; on covertype
   logistic agents gain nothing.
 - In runs that no setting was chosen by the same agents are ahead of linear ones. They earn less than in the two others,
   by about 2 % at most.
