@@ -124,7 +124,7 @@ class RefittedLearner(AbstractNetworkLearner[Refitted]):
     def _forgotten(self, belief: Refitted, forgetting: BayesianForgetting, dt: Float[Tensor, ""] | float) -> Refitted:
         """Return what is left of the belief, of the sites in its prior, and of what points count for."""
         prior = self._plain.init()
-        left = int(belief.count) > len(belief.rows)  # points whose sites are in the prior
+        left = 0 < len(belief.rows) < int(belief.count)  # a fit lies ahead, and sites of points are in its prior
         kept = forgetting.kept(dt)
         sites = Sites(belief.precision, belief.linear).times(kept)
         return dataclasses.replace(
