@@ -1,3 +1,4 @@
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -35,6 +36,7 @@ def _compiled_steps() -> None:
     from tsforecast.core import kernels  # types are looked at from here on
 
     kernels.build()
+    gc.freeze()  # half a million objects of the libraries stay: to look through them takes a third of a second
 
 
 # To look at types takes time even where `first_calls` looks no longer. For tests with tens of thousands of steps, and
