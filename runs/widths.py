@@ -1,0 +1,119 @@
+"""Whether intervals that are made to fit the windows before the test part fit the test part: results/widths.csv.
+
+    python runs/widths.py
+
+The model is trained without the last windows of the training part, and scored on them. Normal scores of the levels are
+then stretched, so that the interval of 80 % holds 80 % there. The model that is trained on the whole training part is
+scored on the test part, as it is and so stretched. Nothing has an option.
+"""
+
+import argparse
+import pathlib
+import shlex
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from gluonts.model import Forecast, Predictor, QuantileForecast
+from scipy.stats import norm
+from table1 import DATASETS
+from tables import ROOT, fill, has_row
+from zeroshot_before import before
+
+from tsforecast import StateSpaceEstimator, load_task
+from tsforecast.cli.runs import commit
+from tsforecast.data import ForecastTask
+from tsforecast.evaluation import Scores, score
+from tsforecast.evaluation.metrics import LEVELS, flat
+from tsforecast.forecasting.presets import SWITCHING, preset
+
+WINDOWS = {"exchange": 5, "wiki": 5}  # before the test part, as many as in it; elsewhere a week of days
+NAMES = ("crps", "coverage_50", "coverage_80", "coverage_95")
+KINDS = ("before", "test", "stretched")
+COLUMNS = [
+    "dataset", "model", "seed", "windows", "factor",
+    *(f"{kind}_{name}" for kind in KINDS for name in NAMES), "commit", "command",
+]  # fmt: skip
+Job = tuple[str, str, int]  # data set, model, seed
+
+
+def main() -> None:
+    """Runs what is not in the table yet."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--datasets", nargs="+", default=DATASETS, choices=DATASETS)
+    parser.add_argument("--models", nargs="+", default=["issm"], choices=["issm", "gls", *SWITCHING])
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
+    parser.add_argument("--output", type=pathlib.Path, default=ROOT / "results" / "widths.csv")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    jobs = [
+        (dataset, model, seed)
+        for seed in options.seeds
+        for dataset in options.datasets
+        for model in options.models
+        if not has_row(options.output, {"dataset": dataset, "model": model, "seed": seed})
+    ]
+    fill(options.output, COLUMNS, jobs, run, lambda table: table.read_text())
+
+
+def run(job: Job) -> list[dict[str, Any]]:
+    """Trains twice and scores."""
+    name, model, seed = job
+    task = load_task(name)
+    earlier = before(task, WINDOWS.get(name, 7))
+    held_out = scored(trained(earlier, model, seed), earlier)
+    factor = stretch(held_out)
+    predictor = trained(task, model, seed)
+    found = {
+        "before": held_out,
+        "test": scored(predictor, task),
+        "stretched": scored(predictor, task, factor),
+    }
+    row: dict[str, Any] = {
+        "dataset": name, "model": model, "seed": seed, "windows": earlier.windows, "factor": factor,
+        "commit": commit(), "command": shlex.join(["python", "runs/widths.py", *sys.argv[1:]]),
+    }  # fmt: skip
+    for kind, scores in found.items():
+        values = flat(scores.overall)
+        row |= {f"{kind}_{column}": values[column] for column in NAMES}
+    return [row]
+
+
+def trained(task: ForecastTask, model: str, seed: int) -> Predictor:
+    """Train on the training part, a switching model by its preset."""
+    options = preset(model, task.freq, task.prediction_length) if model in SWITCHING else {}
+    trainer = {key: options.pop(key) for key in ("max_epochs", "gradient_clip_val") if key in options}
+    trainer["enable_progress_bar"] = False
+    estimator = StateSpaceEstimator(
+        model, task.freq, task.prediction_length, seed=seed, trainer_kwargs=trainer, **options
+    )
+    return estimator.train(task.train)
+
+
+def scored(predictor: Predictor, task: ForecastTask, factor: float = 1.0) -> Scores:
+    """Score rolling forecasts whose normal scores are stretched."""
+    test = task.test()
+    torch.manual_seed(0)
+    return score(stretched(predictor.predict(test.input), factor), test, season=task.season)
+
+
+def stretched(forecasts: Iterator[Forecast], factor: float) -> Iterator[Forecast]:
+    """Yield forecasts whose level p is that of another, at the probability of `factor` times the normal score of p."""
+    levels = norm.cdf(factor * norm.ppf(LEVELS))
+    for forecast in forecasts:
+        array = np.stack([forecast.quantile(float(level)) for level in levels])
+        yield QuantileForecast(array, forecast.start_date, [str(p) for p in LEVELS], item_id=forecast.item_id)
+
+
+def stretch(scores: Scores, share: float = 0.8) -> float:
+    """Return by how much the normal scores of the interval that holds a share lie apart, beside what it should be."""
+    coverage = scores.calibration["coverage"].dropna()
+    width = np.interp(share, np.maximum.accumulate(coverage), coverage.index)
+    # At most the widest interval that is scored.
+    return float(norm.ppf(0.5 + min(width, 0.98) / 2) / norm.ppf(0.5 + share / 2))
+
+
+if __name__ == "__main__":
+    main()
