@@ -58,7 +58,7 @@ of others](models/baselines.md), and the rest are `best` with something changed.
 Settings of `best` were chosen while looking at these windows. Seconds are wall time of training, in part of runs that
 shared two cores with three others, and above the budget where those were busy. Paired differences are of `python
 runs/differences.py` (`results/differences.csv`): scores of a row's seeds are averaged first, so their intervals speak
-of series and windows.
+of series and windows. Those of rows without options are of seed 0, on wiki `arsgls` and `kvae-rb` of three.
 """
 
 
