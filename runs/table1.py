@@ -57,8 +57,14 @@ REDUCED = {
     "likelihood-t": {"wiki": 1},
     "negative-binomial": {"wiki": 1},
 }
-# Seeds of rows without options, three elsewhere: hours of hundreds of series take an hour a row.
-OF_DEFAULTS = {("electricity-18dec", ""): 1, ("traffic", ""): 1, ("wiki", "rsgls-issm"): 2, ("solar", "kvae-rb"): 2}
+# Seeds of rows without options, three elsewhere: one of `auto`, which trains many models, and where hours would go by.
+OF_DEFAULTS = {
+    **{(dataset, "auto"): 1 for dataset in DATASETS},
+    **{("electricity-18dec", model): 1 for model in ("rsgls-issm", "sgls", "arsgls", "kvae-rb")},
+    **{("traffic", model): 1 for model in WITHOUT_OPTIONS},
+    ("wiki", "rsgls-issm"): 2,
+    ("solar", "kvae-rb"): 2,
+}
 Job = tuple[str, str, str, int]  # data set, model, recipe, seed
 COLUMNS = [
     "dataset", "protocol", "model", "recipe", "budget_s", "train_s", "iterations", "seed",
@@ -96,9 +102,9 @@ def jobs_of(options: argparse.Namespace) -> list[Job]:
 
 
 def seeds_of(dataset: str, model: str, recipe: str) -> int:
-    """How many runs a row has; one of `auto` trains many models."""
+    """How many runs a row has."""
     if recipe == DEFAULT:
-        return 1 if model == "auto" else OF_DEFAULTS.get((dataset, model), OF_DEFAULTS.get((dataset, ""), 3))
+        return OF_DEFAULTS.get((dataset, model), 3)
     most = SEEDS.get(dataset, 2)
     return min(REDUCED.get(name, {}).get(dataset, most) for name in (model, recipe))
 
