@@ -242,6 +242,26 @@ def test_moments_of_powers_are_those_of_quadrature(name):
             assert abs(ours[1] / second - 1) < 1e-6
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", EXACT)
+def test_the_mode_of_a_power_is_found_in_few_steps_however_far_its_bounds(name, dtype):
+    """Poisson with mean 60 and variance 300: the slope at the mean leads to -1e28."""
+    looked = []
+
+    class Counted(type(SITES[name])):
+        def derivatives(self, f, target):
+            looked.append(f)
+            return super().derivatives(f, target)
+
+    targets = (0.0, 1.0) if name != "poisson" else (0.0, 3.0, 400.0)
+    for values in itertools.product((-30.0, 0.4, 25.0, 60.0), (1e-3, 0.5, 300.0), targets, (1e-12, 0.2, 1.0)):
+        looked.clear()
+        first, second = Counted().powered_moments(*(torch.tensor([x], dtype=dtype) for x in values))
+        assert len(looked) <= 42, values  # halving alone takes a hundred
+        assert first.isfinite()
+        assert second > 0
+
+
 def test_a_pass_takes_points_by_what_they_count_for():
     """As the first sweep does, and where some points have sites from which to go on."""
     prior, inputs, target = data("logistic")

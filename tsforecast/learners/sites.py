@@ -30,7 +30,8 @@ _LEAST = 5e-2  # probability from which on the mixture is exact enough; quadratu
 _NODES = 401
 _CHUNK = 4096  # points whose grids are in memory together
 _DROP = 40.0  # nats below the mode where the grid of a quadrature ends
-_HALVINGS = 100  # of the interval that has a mode; a rate exp(f) may make it very wide
+_STEPS = 100  # to a mode, at most; a rate exp(f) may make its bounds very wide
+_NEAR = 1e-3  # of the width of a density, within which its mode is found
 
 
 class AbstractSite(abc.ABC):
@@ -69,15 +70,16 @@ class AbstractSite(abc.ABC):
     ) -> tuple[Float[Tensor, " point"], Float[Tensor, " point"]]:
         """Return those of N(f; mean, variance) p(target | f)^counts, by quadrature around the mode."""
         counts = counts.clamp_min(torch.finfo(counts.dtype).tiny)  # 0 times infinity is no number
-        # As the slope of the logarithm falls, the mode is between the mean and where the slope there would lead.
-        far = mean + variance * counts * self.derivatives(mean, target)[0]
-        low, high = torch.minimum(mean, far), torch.maximum(mean, far)
-        for _ in range(_HALVINGS):
-            middle = 0.5 * (low + high)
-            above = middle - mean > variance * counts * self.derivatives(middle, target)[0]
-            low, high = torch.where(above, low, middle), torch.where(above, middle, high)
-        mode = 0.5 * (low + high)
+        mode = _mode(self, mean, variance, target, counts)
         return _in_chunks(functools.partial(_quadrature, self), mode, mean, variance, target, counts)
+
+    def bounds(self, mean: Tensor, variance: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        """Return what the mode of N(f; mean, variance) p(target | f) is between.
+
+        As the slope of the logarithm falls, that is the mean and where the slope there would lead.
+        """
+        far = mean + variance * self.derivatives(mean, target)[0]
+        return torch.minimum(mean, far), torch.maximum(mean, far)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -178,19 +180,39 @@ class PoissonSite(AbstractSite):
     def moments(
         self, mean: Float[Tensor, "*batch"], variance: Float[Tensor, "*batch"], target: Float[Tensor, "*batch"]
     ) -> tuple[Float[Tensor, "*batch"], Float[Tensor, "*batch"]]:
-        """By quadrature around the mode, where f + variance exp f = mean + variance y: bisected between bounds."""
-        centre = mean + variance * target
-        low = centre.clamp_max(0) - torch.log1p(variance)
-        tiny = torch.finfo(centre.dtype).tiny
-        high = torch.minimum(centre, (centre.clamp_min(tiny) / variance).log().clamp_min(0))
-        for _ in range(60):
-            middle = 0.5 * (low + high)
-            above = middle + variance * middle.exp() > centre
-            low, high = torch.where(above, low, middle), torch.where(above, middle, high)
-        mode = 0.5 * (low + high)
+        """By quadrature around the mode."""
+        mode = _mode(self, mean, variance, target, torch.ones_like(mean))
         if mode.ndim != 1:
             return _quadrature(self, mode, mean, variance, target)
         return _in_chunks(functools.partial(_quadrature, self), mode, mean, variance, target)
+
+    def bounds(self, mean: Tensor, variance: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        """Return bounds that are finite where the rate at the mean is not: f + variance exp f = mean + variance y."""
+        centre = mean + variance * target
+        tiny = torch.finfo(centre.dtype).tiny
+        high = torch.minimum(centre, (centre.clamp_min(tiny) / variance).log().clamp_min(0))
+        return centre.clamp_max(0) - torch.log1p(variance), high
+
+
+def _mode(site: AbstractSite, mean: Tensor, variance: Tensor, target: Tensor, counts: Tensor) -> Tensor:
+    """The mode of N(f; mean, variance) p(target | f)^counts, where f = mean + variance counts slope(f).
+
+    Newton's steps, within bounds that every step narrows, and halves where a step leaves them or gains little. A
+    thousandth of the width of the density is near enough for a grid around it.
+    """
+    share = variance * counts
+    low, high = site.bounds(mean, share, target)
+    found, before = 0.5 * (low + high), torch.full_like(low, torch.inf)
+    for _ in range(_STEPS):
+        slope, bend = site.derivatives(found, target)
+        error, growth = found - mean - share * slope, 1 + share * bend
+        low, high = torch.where(error > 0, low, found), torch.where(error > 0, found, high)
+        guess, size = found - error / growth, error.abs()
+        good = (guess >= low) & (guess <= high) & (size <= 0.5 * before)
+        found, before = torch.where(good, guess, 0.5 * (low + high)), size
+        if bool((good & (size <= _NEAR * (variance * growth).sqrt())).all()):
+            break
+    return found
 
 
 def _quadrature(
