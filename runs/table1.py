@@ -60,10 +60,8 @@ REDUCED = {
 # Seeds of rows without options, three elsewhere: one of `auto`, which trains many models, and where hours would go by.
 OF_DEFAULTS = {
     **{(dataset, "auto"): 1 for dataset in DATASETS},
-    **{("electricity-18dec", model): 1 for model in ("rsgls-issm", "sgls", "arsgls", "kvae-rb")},
-    **{("traffic", model): 1 for model in WITHOUT_OPTIONS},
-    ("wiki", "rsgls-issm"): 2,
-    ("solar", "kvae-rb"): 2,
+    **{("electricity-18dec", model): 2 for model in ("arsgls", "kvae-rb")},
+    **{("traffic", model): 1 for model in ("rsgls-issm", "sgls", "arsgls", "kvae-rb")},
 }
 Job = tuple[str, str, str, int]  # data set, model, recipe, seed
 COLUMNS = [
