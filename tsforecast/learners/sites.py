@@ -73,7 +73,9 @@ class AbstractSite(abc.ABC):
         mode = _mode(self, mean, variance, target, counts)
         return _in_chunks(functools.partial(_quadrature, self), mode, mean, variance, target, counts)
 
-    def bounds(self, mean: Tensor, variance: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    def bounds(
+        self, mean: Float[Tensor, "*batch"], variance: Float[Tensor, "*batch"], target: Float[Tensor, "*batch"]
+    ) -> tuple[Float[Tensor, "*batch"], Float[Tensor, "*batch"]]:
         """Return what the mode of N(f; mean, variance) p(target | f) is between.
 
         As the slope of the logarithm falls, that is the mean and where the slope there would lead.
@@ -186,7 +188,9 @@ class PoissonSite(AbstractSite):
             return _quadrature(self, mode, mean, variance, target)
         return _in_chunks(functools.partial(_quadrature, self), mode, mean, variance, target)
 
-    def bounds(self, mean: Tensor, variance: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    def bounds(
+        self, mean: Float[Tensor, "*batch"], variance: Float[Tensor, "*batch"], target: Float[Tensor, "*batch"]
+    ) -> tuple[Float[Tensor, "*batch"], Float[Tensor, "*batch"]]:
         """Return bounds that are finite where the rate at the mean is not: f + variance exp f = mean + variance y."""
         centre = mean + variance * target
         tiny = torch.finfo(centre.dtype).tiny
