@@ -262,6 +262,16 @@ def test_the_mode_of_a_power_is_found_in_few_steps_however_far_its_bounds(name, 
         assert second > 0
 
 
+def test_moments_of_many_learners_are_those_of_each():
+    """Under `vmap` no value ends the search for a mode."""
+    mean, variance, target = torch.randn(3, 4), torch.rand(3, 4) + 0.1, torch.ones(3, 4)
+    together = torch.func.vmap(SITES["poisson"].moments)(mean, variance, target)
+    for k in range(3):
+        first, second = SITES["poisson"].moments(mean[k], variance[k], target[k])
+        torch.testing.assert_close(together[0][k], first)
+        torch.testing.assert_close(together[1][k], second)
+
+
 def test_a_pass_takes_points_by_what_they_count_for():
     """As the first sweep does, and where some points have sites from which to go on."""
     prior, inputs, target = data("logistic")

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from tsforecast.core.torch_internals import is_transformed
 from tsforecast.learners.likelihood import check_that
 from tsforecast.learners.moment_matching import logistic_moments, mackay_moments, probit_moments
 
@@ -214,7 +215,8 @@ def _mode(site: AbstractSite, mean: Tensor, variance: Tensor, target: Tensor, co
         guess, size = found - error / growth, error.abs()
         good = (guess >= low) & (guess <= high) & (size <= 0.5 * before)
         found, before = torch.where(good, guess, 0.5 * (low + high)), size
-        if bool((good & (size <= _NEAR * (variance * growth).sqrt())).all()):
+        near = good & (size <= _NEAR * (variance * growth).sqrt())
+        if not is_transformed(near) and bool(near.all()):
             break
     return found
 
