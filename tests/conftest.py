@@ -6,7 +6,6 @@ import jaxtyping
 import lightning.pytorch  # noqa: F401 its log keeps the stderr of its import, which must not be that of a test
 import pytest
 import torch
-from matplotlib.figure import Figure
 
 from tests import first_calls
 
@@ -54,12 +53,3 @@ def _unchecked_programs(request: pytest.FixtureRequest) -> None:
     """Looks at no type in modules that run whole programs."""
     if request.path.parent in WHOLE_PROGRAMS:
         request.getfixturevalue("unchecked_module")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _pictures_as_they_come(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Lays pictures out in tests/test_plots.py alone: it takes two thirds of the time of a picture."""
-    with pytest.MonkeyPatch.context() as patch:
-        if request.path.name != "test_plots.py":
-            patch.setattr(Figure, "get_layout_engine", lambda _: None)
-        yield
