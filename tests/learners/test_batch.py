@@ -244,8 +244,8 @@ def test_moments_of_powers_are_those_of_quadrature(name):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("name", EXACT)
-def test_the_mode_of_a_power_is_found_in_few_steps_however_far_its_bounds(name, dtype):
-    """Poisson with mean 60 and variance 300: the slope at the mean leads to -1e28."""
+def test_the_mode_of_a_power_is_found_in_few_steps(name, dtype):
+    """Also far from the mean: a Poisson rate there may be 1e26."""
     looked = []
 
     class Counted(type(SITES[name])):
@@ -264,7 +264,9 @@ def test_the_mode_of_a_power_is_found_in_few_steps_however_far_its_bounds(name, 
 
 def test_moments_of_many_learners_are_those_of_each():
     """Under `vmap` no value ends the search for a mode."""
-    mean, variance, target = torch.randn(3, 4), torch.rand(3, 4) + 0.1, torch.ones(3, 4)
+    rng = generator(0)
+    mean, variance = torch.randn(3, 4, generator=rng), torch.rand(3, 4, generator=rng) + 0.1
+    target = torch.ones(3, 4)
     together = torch.func.vmap(SITES["poisson"].moments)(mean, variance, target)
     for k in range(3):
         first, second = SITES["poisson"].moments(mean[k], variance[k], target[k])

@@ -200,7 +200,7 @@ class PoissonSite(AbstractSite):
 
 
 def _mode(site: AbstractSite, mean: Tensor, variance: Tensor, target: Tensor, counts: Tensor) -> Tensor:
-    """The mode of N(f; mean, variance) p(target | f)^counts, where f = mean + variance counts slope(f).
+    """The mode of N(f; mean, variance) p(target | f)^counts, where f = mean + variance counts slope(f), for each point.
 
     Newton's steps, within bounds that every step narrows, and halves where a step leaves them or gains little. A
     thousandth of the width of the density is near enough for a grid around it.
