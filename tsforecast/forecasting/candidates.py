@@ -70,8 +70,12 @@ def structures(task: ForecastTask) -> list[Candidate]:
     return [Candidate("issm"), *(_farther(task, "issm", components=_OF_DAYS) if _is_long(task) else [])]
 
 
+def _lengths(task: ForecastTask) -> list[int]:
+    return [entry["target"].shape[-1] for entry in task.entries]
+
+
 def _length(task: ForecastTask) -> float:
-    return float(np.median([entry["target"].shape[-1] for entry in task.entries]))
+    return float(np.median(_lengths(task)))
 
 
 def _is_long(task: ForecastTask) -> bool:
@@ -100,10 +104,14 @@ def _banks(task: ForecastTask) -> list[Candidate]:
 
 
 def _farther(task: ForecastTask, model: str, **options: Any) -> list[Candidate]:
-    """Return a model whose training windows have several horizons; nothing for steps of a day or more."""
-    if calendar_unit(task.freq)[1] not in ("h", "min"):
+    """Return a model whose training windows have several horizons.
+
+    Nothing for steps of a day or more, and where a series has no such window.
+    """
+    horizon = _FAR * task.prediction_length
+    if calendar_unit(task.freq)[1] not in ("h", "min") or min(_lengths(task)) <= horizon:
         return []
-    return [Candidate(model, {**options, "train_horizon": _FAR * task.prediction_length})]
+    return [Candidate(model, {**options, "train_horizon": horizon})]
 
 
 def _issms(task: ForecastTask) -> list[Candidate]:
