@@ -170,6 +170,10 @@ def test_candidates():
     assert of_days in [str(c) for c in candidates(ForecastTask("toy", "h", 24, 0, hours))]
     assert of_days in [str(c) for c in candidates(ForecastTask("toy", "h", 24, 0, hours), ["issm"])]
     assert not any(c.is_of_model for c in candidates(ForecastTask("toy", "h", 24, 0, hours)) if str(c) == of_days)
+    uneven = [*hours, *hours, {**hours[0], "target": hours[0]["target"][:72]}]  # too short for windows of 72 steps
+    assert not any("train_horizon" in str(c) for c in candidates(ForecastTask("toy", "h", 24, 0, uneven)))
+    two = [{**entry, "target": np.stack([entry["target"]] * 2)} for entry in hours]
+    assert [str(c) for c in candidates(ForecastTask("toy", "h", 24, 0, two))] == ["gls train_horizon=72"]
     shares = [{**entry, "target": np.clip(entry["target"] / 100, 0, 1)} for entry in entries()]
     assert "issm transformation=logit" in [str(c) for c in candidates(ForecastTask("toy", "M", 4, 0, shares))]
     daily = ForecastTask("toy", "D", 4, 0, entries(lengths=(800,), freq="D"))
@@ -253,6 +257,39 @@ def test_all_series_count_alike():
     scores = relative_scores([better, worse, failed])
     assert scores[:2] == pytest.approx([(1000 / 950 + 0.5 / 0.75 + 1) / 3, (900 / 950 + 1 / 0.75 + 1) / 3])
     assert scores[2] > 1e9
+
+
+def test_windows_of_all_candidates_score_as_much_unless_they_say(monkeypatch):
+    """A pool trains its members on the same windows: a gls among them is not trained farther by itself."""
+    trained = []
+
+    def train(self, data, *args, **kwargs):
+        found = original(self, data, *args, **kwargs)
+        trained.append((self.model, self.train_horizon))
+        return found
+
+    original = StateSpaceEstimator.train_model
+    monkeypatch.setattr(StateSpaceEstimator, "train_model", train)
+    hours = [entry | {"start": pd.Period("2020-01-01 00:00", "h")} for entry in entries(lengths=(600, 600))]
+    options = {"context_length": 30, "num_batches_per_epoch": 1, "trainer_kwargs": {"max_epochs": 1}}
+    estimator = StateSpaceEstimator("auto", "h", 4, seed=0, **options)
+    estimator.choose(hours, [Candidate("gls"), Candidate("gls", {"train_horizon": 12})])
+    assert set(trained) == {("gls", 4), ("gls", 12)}
+    StateSpaceEstimator("gls", "h", 4, seed=0, **options).train(hours)
+    assert trained[-1] == ("gls", 12)
+
+
+def test_windows_fit_into_what_is_left_of_the_shortest_series():
+    """Of its 36 steps three windows of four are held out."""
+    seen = []
+
+    def train(candidate, epochs, trained):
+        seen.append((str(candidate), min(entry["target"].shape[-1] for entry in trained)))
+        return Shifted(1.0)
+
+    compared = [Candidate("gls", {"train_horizon": horizon}) for horizon in (4, 23, 24)]
+    select(ForecastTask("toy", "M", 4, 0, entries(lengths=(60, 60, 36))), train, compared=compared)
+    assert seen == [("gls train_horizon=4", 24), ("gls train_horizon=23", 24)]
 
 
 def test_an_estimator_trains_what_was_chosen(monkeypatch):

@@ -145,6 +145,7 @@ def select(
     if held_out is None or len(left) == 1:
         why = "there is no other" if held_out is not None else "the series are too short to compare"
         return _told(Selection(left[0], (), why))
+    left = _that_fit(left, held_out.train)
     trials: list[Trial] = []
     labels = labels_of(held_out)
     began = time.monotonic()
@@ -174,6 +175,12 @@ def select(
     windows = f"{count} windows of {held_out.prediction_length} steps before the end"
     reason = f"CRPS {chosen.crps:.4g} on {windows}, {len(held_out.entries)} series"
     return _told(Selection(chosen.candidate, tuple(trials), reason))
+
+
+def _that_fit(compared: Sequence[Candidate], entries: Sequence[dict[str, Any]]) -> list[Candidate]:
+    """Return the candidates whose training windows score no more steps than the shortest series has."""
+    shortest = min(entry["target"].shape[-1] for entry in entries)
+    return [candidate for candidate in compared if candidate.options.get("train_horizon", 0) < shortest]
 
 
 def _told(selection: Selection) -> Selection:
