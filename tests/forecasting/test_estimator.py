@@ -76,6 +76,9 @@ def test_a_model_without_a_calendar_is_trained_farther_ahead(model, freq, length
     estimator = make_estimator(model, 1, freq, **options)
     start = pd.Period("2024-01-01", freq)
     entries = [{"item_id": f"s{n}", "start": start, "target": np.arange(n) % 24.0} for n in lengths]
+    if model == "gls" and not options:
+        estimator.train([{**entry, "target": np.stack([entry["target"]] * 2)} for entry in entries])
+        assert estimator.train_horizon == HORIZON  # of several targets
     estimator.train(entries)
     assert estimator.train_horizon == expected
     if "train_horizon" not in options:

@@ -172,8 +172,6 @@ def test_candidates():
     assert not any(c.is_of_model for c in candidates(ForecastTask("toy", "h", 24, 0, hours)) if str(c) == of_days)
     uneven = [*hours, *hours, {**hours[0], "target": hours[0]["target"][:72]}]  # too short for windows of 72 steps
     assert not any("train_horizon" in str(c) for c in candidates(ForecastTask("toy", "h", 24, 0, uneven)))
-    two = [{**entry, "target": np.stack([entry["target"]] * 2)} for entry in hours]
-    assert [str(c) for c in candidates(ForecastTask("toy", "h", 24, 0, two))] == ["gls train_horizon=72"]
     shares = [{**entry, "target": np.clip(entry["target"] / 100, 0, 1)} for entry in entries()]
     assert "issm transformation=logit" in [str(c) for c in candidates(ForecastTask("toy", "M", 4, 0, shares))]
     daily = ForecastTask("toy", "D", 4, 0, entries(lengths=(800,), freq="D"))

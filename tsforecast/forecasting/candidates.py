@@ -54,7 +54,7 @@ def candidates(task: ForecastTask, models: Sequence[str] | None = None) -> list[
     if unknown := [name for name in models or () if name not in FAMILIES]:
         raise ValueError(f"expected models among {', '.join(FAMILIES)}, got {', '.join(unknown)}")
     if any(np.ndim(entry["target"]) > 1 for entry in task.entries):
-        return (_farther(task, "gls") if _is_long(task) else []) or [Candidate("gls")]
+        return [Candidate("gls")]
     if models:
         return [candidate for name in models for candidate in FAMILIES[name](task)]
     bank, *others = _banks(task)

@@ -77,7 +77,7 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
             and everything if the cycle of a smooth season would not fit in twice, or a covariate varies only before.
         train_horizon: Steps of the future that a training window scores. More of them help where seasons are all there
             is to learn, and cost windows where series are short. None for `prediction_length`; and for three times as
-            many in a `gls` without seasonal components, where steps are hours or minutes and series are long.
+            many in a `gls` of one target without seasonal components, where steps are hours or minutes and series long.
         history_length: Steps of the history that a prediction filters, at most; None for all.
         batch_size: Number of windows in a batch, at most.
         num_batches_per_epoch: Batches in an epoch; None for one pass over the data, and at least four batches. At most
@@ -466,11 +466,11 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         """Return the summary of the training data, which are checked; it fits the predictor to start from."""
         _refuse_endless(data)
         self._check(data, self.prediction_length if self._far else self.train_horizon)
+        found = summarise(data, self.use_feat_static_cat)
         if self._far:
             lengths = lengths_of(data)
-            has_room = are_long(lengths, self.freq) and min(lengths) > self._far
-            self.train_horizon = self._far if has_room else self.prediction_length
-        found = summarise(data, self.use_feat_static_cat)
+            fits = found.num_targets == 1 and are_long(lengths, self.freq) and min(lengths) > self._far
+            self.train_horizon = self._far if fits else self.prediction_length
         if self._recent:
             self.train_length = 0 if varies_only_before(data, self._recent) else self._recent
         if self.hyperparameters.get("transformation") == "log1p" and found.lowest <= -1:
