@@ -2,21 +2,19 @@
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from tsforecast.core.gaussian import Gaussian, map_tensors, register_record
+from tsforecast.models.parts.roots import rising_root
 from tsforecast.models.parts.transformation import restored, transformed
+from tsforecast.models.parts.transformed_means import transformed_mean
 
-_ROUNDS = 60  # of the search for a quantile, at most; three are usual
-_NODES, _REACH = 64, 9.0  # of a quadrature: nodes, and standard deviations on either side
 _ROWS, _SAMPLE = (8, 64), 512  # of a table that brackets quantiles, and of the sample it is made of
 _CHUNK = 2048  # points at which a mixture is evaluated together: more do not fit into the cache
-_EXACT = 1e-7  # distance from the level at which a search ends, in standard deviations
 
 
 @register_record
@@ -128,17 +126,8 @@ class Marginals:
 
     def component_means(self) -> Float[Tensor, "series component horizon target"]:
         """Return the mean of each component in the units of the data, after clipping."""
-        powers = {
-            "none": self._linear,
-            "log1p": self._log1p,
-            "asinh": self._asinh,
-            "symlog": self._symlog,
-            "logit": self._logit,
-            "sqrt": self._sqrt,
-            "symsqrt": self._symsqrt,
-        }
         parts = zip(self.mean.unbind(1), self.deviation.unbind(1), self.transformations, strict=True)
-        means = torch.stack([powers[name](mean, deviation) for mean, deviation, name in parts], 1)
+        means = torch.stack([transformed_mean(mean, deviation, name, self.clip) for mean, deviation, name in parts], 1)
         return means * self.size.unsqueeze(2)
 
     def of(self, series: slice) -> "Marginals":
@@ -213,7 +202,7 @@ class Marginals:
         cells, aim = every.repeat_interleave(len(normal)), aim.flatten()
         points = [table.gather(1, k).flatten() for k in places]
         values = [known.gather(1, k).flatten() - aim for k in places]
-        found = _rising_root(lambda x, k: score(x, cells[k]) - aim[k], points, values)
+        found = rising_root(lambda x, k: score(x, cells[k]) - aim[k], points, values)
         values = torch.sinh(found) * unit[cells]
         return values.view(count, -1).T.reshape(len(normal), *self.mean.shape[:1], *self.mean.shape[2:])
 
@@ -238,58 +227,6 @@ class Marginals:
         inner = sample.gather(1, places.clamp_max(sample.shape[1] - 1))
         low, high = found[0].amin(0).unsqueeze(1), found[-1].amax(0).unsqueeze(1)
         return torch.cat([low, inner.clamp(low, high), high], 1)
-
-    # Means of the transformed Gaussian z ~ N(m, s^2), of its positive part where clipped: the transformations are
-    # sums of exp(a z), and E[exp(a z); z > 0] = exp(a m + a^2 s^2 / 2) Phi((m + a s^2) / s).
-
-    def _linear(self, mean: Tensor, deviation: Tensor) -> Tensor:
-        if self.clip == "none":
-            return mean
-        ratio = mean / deviation.clamp_min(torch.finfo(mean.dtype).tiny)
-        density = torch.exp(-0.5 * ratio.square()) / math.sqrt(2 * math.pi)
-        return mean * torch.special.ndtr(ratio) + deviation * density
-
-    def _log1p(self, mean: Tensor, deviation: Tensor) -> Tensor:
-        return self._power(1, mean, deviation) - self._power(0, mean, deviation)
-
-    def _asinh(self, mean: Tensor, deviation: Tensor) -> Tensor:
-        return 0.5 * (self._power(1, mean, deviation) - self._power(-1, mean, deviation))
-
-    def _symlog(self, mean: Tensor, deviation: Tensor) -> Tensor:
-        return restored(torch.asinh(self._asinh(mean, deviation)), "symlog")
-
-    def _sqrt(self, mean: Tensor, deviation: Tensor) -> Tensor:
-        """Return E[z (1 + |z| / 4)]."""
-        spread = deviation.clamp_min(torch.finfo(mean.dtype).tiny)
-        below, density = torch.special.ndtr(mean / spread), torch.exp(-0.5 * (mean / spread).square())
-        square, product = mean.square() + deviation.square(), mean * deviation * density / math.sqrt(2 * math.pi)
-        quarter = square * below + product if self.clip != "none" else square * (2 * below - 1) + 2 * product
-        return self._linear(mean, deviation) + 0.25 * quarter
-
-    def _symsqrt(self, mean: Tensor, deviation: Tensor) -> Tensor:
-        return restored(transformed(self._sqrt(mean, deviation), "sqrt"), "symsqrt")
-
-    def _logit(self, mean: Tensor, deviation: Tensor) -> Tensor:
-        """Return the mean by quadrature between the places of 0 and 1, and what lies behind that of 1."""
-        spread = deviation.clamp_min(torch.finfo(mean.dtype).tiny)
-        places = (transformed(torch.tensor(end, dtype=mean.dtype), "logit").to(mean) for end in (0.0, 1.0))
-        low, high = ((place - mean) / spread for place in places)
-        above = torch.special.ndtr(-high)
-        low, high = low.clamp(-_REACH, _REACH).unsqueeze(-1), high.clamp(-_REACH, _REACH).unsqueeze(-1)
-        nodes, weights = (torch.from_numpy(x).to(mean) for x in np.polynomial.legendre.leggauss(_NODES))
-        points = 0.5 * (low + high + (high - low) * nodes)
-        values = restored(mean.unsqueeze(-1) + deviation.unsqueeze(-1) * points, "logit")
-        density = torch.exp(-0.5 * points.square()) / math.sqrt(2 * math.pi)
-        between = 0.5 * ((high - low) * density * values * weights).sum(-1)
-        return torch.where(deviation > 0, between + above, restored(mean, "logit"))
-
-    def _power(self, factor: int, mean: Tensor, deviation: Tensor) -> Tensor:
-        """Return E[exp(factor z)], where clipped of z > 0 alone."""
-        log = factor * mean + 0.5 * factor**2 * deviation.square()
-        if self.clip != "none":
-            shifted = mean + factor * deviation.square()
-            log = log + torch.special.log_ndtr(shifted / deviation.clamp_min(torch.finfo(mean.dtype).tiny))
-        return log.clamp_max(math.log(torch.finfo(mean.dtype).max) - 1).exp()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -339,57 +276,3 @@ def _cdf(values: Float[Tensor, " cell"], groups: Sequence[_Group], upper: bool =
             share = torch.where(group.deviation == 0, ((distance >= 0) != upper).to(share), share)
         total = total + (group.weight * share).sum(1)
     return total
-
-
-def _rising_root(
-    function: Callable[[Tensor, Tensor], Tensor],
-    points: Sequence[Float[Tensor, " cell"]],
-    values: Sequence[Float[Tensor, " cell"]],
-) -> Float[Tensor, " cell"]:
-    """Return where a rising function of each cell is 0, or jumps over it (Chandrupatla 1997).
-
-    Steps go through three points where that is safe, and else halve the interval, so that jumps are found.
-
-    Args:
-        function: Of points and the cells that they belong to.
-        points: One where it is at most 0, one where it is at least 0, and any third.
-        values: What it is there.
-    """
-    # The interval has the ends `here`, the newest point, and `there`; `gone` is the point that was left last.
-    there, here, gone = points
-    at_there, at_here, at_gone = values
-    index = torch.arange(len(here), device=here.device)
-    found = torch.where(at_here.abs() < at_there.abs(), here, there)
-    done = (torch.minimum(at_here.abs(), at_there.abs()) < _EXACT) | ~_is_wide(here, there)
-    for _ in range(_ROUNDS):
-        left = torch.nonzero(~done).squeeze(-1)
-        if not len(left):
-            break
-        index, here, there, gone, at_here, at_there, at_gone = (
-            x[left] for x in (index, here, there, gone, at_here, at_there, at_gone)
-        )
-        point = here + _share(here, there, gone, at_here, at_there, at_gone) * (there - here)
-        value = function(point, index)
-        same = value.sign() == at_here.sign()
-        gone, at_gone = torch.where(same, here, there), torch.where(same, at_here, at_there)
-        there, at_there = torch.where(same, there, here), torch.where(same, at_there, at_here)
-        here, at_here = point, value
-        found[index] = torch.where(at_here.abs() < at_there.abs(), here, there)
-        done = (at_here.abs() < _EXACT) | ~_is_wide(here, there)
-    return found
-
-
-def _share(here: Tensor, there: Tensor, gone: Tensor, at_here: Tensor, at_there: Tensor, at_gone: Tensor) -> Tensor:
-    """Return how far from `here` to `there` the root is, by the quadratic of the inverse function; a half if unsure."""
-    place, level = (here - there) / (gone - there), (at_here - at_there) / (at_gone - at_there)
-    safe = (level.square() < place) & ((1 - level).square() < 1 - place)
-    along, across = at_here / (at_there - at_here), at_here / (at_gone - at_here)
-    share = along * at_gone / (at_there - at_gone) + (gone - here) / (there - here) * across * at_there / (
-        at_gone - at_there
-    )
-    return torch.where(safe & (share > 0) & (share < 1), share, 0.5)
-
-
-def _is_wide(one: Tensor, other: Tensor) -> Tensor:
-    """Return whether there are numbers between the ends of intervals that matter."""
-    return (one - other).abs() > 4 * torch.finfo(one.dtype).eps * (one.abs() + other.abs())
