@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from tsforecast.cli import chosen, main
+from tsforecast.cli import chosen, main, train
 from tsforecast.cli.train import parser
 from tsforecast.data import Columns, read_task
 from tsforecast.forecasting.candidates import Candidate
@@ -67,6 +67,18 @@ def test_nothing_is_compared_where_the_components_are_said(hours, compared, mode
     options, task = parser().parse_args(argv)[model], read_task(hours, freq="h", prediction_length=2, windows=1)
     found = chosen.structure(argv, model, options, task, chosen.preset_options(argv, model, options, task))
     assert (len(compared), found is not None) == (count, bool(count))
+
+
+@pytest.mark.parametrize(("options", "expected"), [({}, 2), ({"train_horizon": 6}, 6)])
+def test_auto_trains_on_the_windows_that_it_compared(hours, monkeypatch, tmp_path, options, expected):
+    """A `gls` of the user's own is trained farther, and says so."""
+    monkeypatch.setattr(train, "choose", lambda *_: Selection(Candidate("gls", options), (), "it is better"))
+    words = ["--data", str(hours), "--freq=h", "--prediction_length=2", "--windows=1", "--max_epochs=1"]
+    assert main(["train", "auto", *words, "--output", str(tmp_path / "auto")]) == 0
+    assert yaml.safe_load((tmp_path / "auto" / "config.yaml").read_text())["train_horizon"] == expected
+    assert main(["train", "gls", *words, "--context_length=24", "--output", str(tmp_path / "gls")]) == 0
+    found = json.loads((tmp_path / "gls" / "run.json").read_text())["chosen"]["train_horizon"]
+    assert found == {"value": 6, "reason": "three forecasts, since the model has no calendar"}
 
 
 def test_nothing_is_compared_where_there_is_one_structure(hours, compared):

@@ -59,6 +59,33 @@ SMALL = {
 }
 
 
+@pytest.mark.parametrize(
+    ("model", "freq", "lengths", "options", "expected"),
+    [
+        ("gls", "h", (480, 500), {}, 3 * HORIZON),
+        ("gls", "h", (500, 400, 3 * HORIZON + 1, 600, 700), {}, 3 * HORIZON),  # a short one among long ones
+        ("gls", "h", (500, 500, 3 * HORIZON), {}, HORIZON),  # there is no window of three horizons
+        ("gls", "h", (479, 479), {}, HORIZON),
+        ("gls", "h", (500, 500), {"components": "level+hour_of_day"}, HORIZON),
+        ("gls", "h", (500, 500), {"train_horizon": 7}, 7),
+        ("gls", "D", (500, 500), {}, HORIZON),
+        ("issm", "h", (500, 500), {}, HORIZON),
+    ],
+)
+def test_a_model_without_a_calendar_is_trained_farther_ahead(model, freq, lengths, options, expected):
+    estimator = make_estimator(model, 1, freq, **options)
+    start = pd.Period("2024-01-01", freq)
+    entries = [{"item_id": f"s{n}", "start": start, "target": np.arange(n) % 24.0} for n in lengths]
+    if model == "gls" and not options:
+        estimator.train([{**entry, "target": np.stack([entry["target"]] * 2)} for entry in entries])
+        assert estimator.train_horizon == HORIZON  # of several targets
+    estimator.train(entries)
+    assert estimator.train_horizon == expected
+    if "train_horizon" not in options:
+        estimator.train([{**entry, "target": entry["target"][: HORIZON + 2]} for entry in entries])
+        assert estimator.train_horizon == HORIZON
+
+
 def make_estimator(model="issm", epochs=2, freq="D", **options):
     trainer = {**QUIET, "max_epochs": epochs, **options.pop("trainer_kwargs", {})}
     small = {"num_batches_per_epoch": 2, "batch_size": 3, "num_samples": 10, "seed": 0, "context_length": 21}

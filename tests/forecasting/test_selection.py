@@ -257,6 +257,26 @@ def test_all_series_count_alike():
     assert scores[2] > 1e9
 
 
+def test_windows_of_all_candidates_score_as_much_unless_they_say(monkeypatch):
+    """A pool trains its members on the same windows: a gls among them is not trained farther by itself."""
+    trained = []
+
+    def train(self, data, *args, **kwargs):
+        found = original(self, data, *args, **kwargs)
+        trained.append((self.model, self.train_horizon))
+        return found
+
+    original = StateSpaceEstimator.train_model
+    monkeypatch.setattr(StateSpaceEstimator, "train_model", train)
+    hours = [entry | {"start": pd.Period("2020-01-01 00:00", "h")} for entry in entries(lengths=(600, 600))]
+    options = {"context_length": 30, "num_batches_per_epoch": 1, "trainer_kwargs": {"max_epochs": 1}}
+    estimator = StateSpaceEstimator("auto", "h", 4, seed=0, **options)
+    estimator.choose(hours, [Candidate("gls"), Candidate("gls", {"train_horizon": 12})])
+    assert set(trained) == {("gls", 4), ("gls", 12)}
+    StateSpaceEstimator("gls", "h", 4, seed=0, **options).train(hours)
+    assert trained[-1] == ("gls", 12)
+
+
 def test_windows_fit_into_what_is_left_of_the_shortest_series():
     """Of its 36 steps three windows of four are held out."""
     seen = []

@@ -47,7 +47,9 @@ def choices(
     if options.get("train_length") is None and estimator.is_lengthened:
         found["train_length"] = ("all", "a covariate varies in early steps alone")
     if options.get("train_horizon") is None:
-        found["train_horizon"] = (estimator.train_horizon, "that of a forecast")
+        far = estimator.train_horizon > estimator.prediction_length
+        why = "three forecasts, since the model has no calendar" if far else "that of a forecast"
+        found["train_horizon"] = (estimator.train_horizon, why)
     found["scaling_length"] = (estimator.context_length or "all", "that of the context")
     return {name: {"value": value, "reason": reason} for name, (value, reason) in found.items()}
 

@@ -31,11 +31,20 @@ def choose(chosen: Namespace, task: ForecastTask, compared: Sequence[Candidate] 
     return estimator.choose(task.train, compared)
 
 
-def options_of_auto(command: ArgumentParser, selection: Selection, chosen: Namespace) -> Namespace:
-    """Return all options of the training of what was chosen: its own, and those of data and run as they were given."""
+def options_of_auto(
+    command: ArgumentParser, selection: Selection, chosen: Namespace, prediction_length: int
+) -> Namespace:
+    """Return all options of the training of what was chosen: its own, and those of data and run as they were given.
+
+    Args:
+        command: The parser of the training.
+        selection: Of a model.
+        chosen: Options of the run.
+        prediction_length: What windows of training score, as in the comparison, where the candidate says no other.
+    """
     candidate = selection.chosen
     found = command.parse_args([candidate.model])[candidate.model]
-    for name, value in {**vars(chosen), **candidate.options}.items():
+    for name, value in {**vars(chosen), "train_horizon": prediction_length, **candidate.options}.items():
         if name != "models":
             found[name] = value
     return with_time_left(found, selection)

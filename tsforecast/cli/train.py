@@ -204,7 +204,8 @@ def run(argv: Sequence[str]) -> int:
         if model == AUTO:
             runs.refuse_used(folder)
             selection = choose(chosen, task)
-            model, chosen = selection.chosen.model, options_of_auto(parser([selection.chosen.model]), selection, chosen)
+            model = selection.chosen.model
+            chosen = options_of_auto(parser([model]), selection, chosen, task.prediction_length)
         elif found := preset_options(argv, model, chosen, task):
             runs.refuse_used(folder)
             selection = structure(argv, model, chosen, task, found)

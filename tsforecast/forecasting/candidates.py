@@ -6,18 +6,17 @@ from typing import Any
 
 import numpy as np
 
-from tsforecast.data.frequency import calendar_unit, default_season
+from tsforecast.data.frequency import calendar_unit
 from tsforecast.data.task import ForecastTask
+from tsforecast.forecasting.lengths import are_long, far_by_frequency
 from tsforecast.models.parts.component_names import component_names, structures_of
 
 WINDOWS = 3  # cut points at the end of the data that candidates are compared on, at most
 _YEAR = {"D": 366, "B": 262, "W": 53}  # steps of a year; two of them show a season
-_LONG = 20  # seasons from which parameters of each series may pay
 _MANY = 20  # series from which a network over them may pay
 _FEW_WINDOWS = 20  # horizons at the end that may be enough to train on
 _LINEAR_EPOCHS = 4  # of a model with particles, before these
 _OF_WINDOWS = frozenset({"train_length", "train_horizon"})
-_FAR = 3  # horizons of hours that models without weekdays are trained on: from one alone they drift in later days
 _OF_DAYS = "damped_level+hour_of_day"  # fits the sun and the weather, which know no weekdays
 
 
@@ -79,8 +78,7 @@ def _length(task: ForecastTask) -> float:
 
 
 def _is_long(task: ForecastTask) -> bool:
-    """Return whether parameters of each series may pay."""
-    return _length(task) >= _LONG * max(default_season(task.freq), 10)
+    return are_long(_lengths(task), task.freq)
 
 
 def _are_shares(task: ForecastTask) -> bool:
@@ -104,14 +102,10 @@ def _banks(task: ForecastTask) -> list[Candidate]:
 
 
 def _farther(task: ForecastTask, model: str, **options: Any) -> list[Candidate]:
-    """Return a model whose training windows have several horizons.
-
-    Nothing for steps of a day or more, and where a series has no such window.
-    """
-    horizon = _FAR * task.prediction_length
-    if calendar_unit(task.freq)[1] not in ("h", "min") or min(_lengths(task)) <= horizon:
-        return []
-    return [Candidate(model, {**options, "train_horizon": horizon})]
+    """Return a model whose training windows have several horizons; nothing where a series has no such window."""
+    horizon = far_by_frequency(task.freq, task.prediction_length)
+    fits = task.prediction_length < horizon < min(_lengths(task))
+    return [Candidate(model, {**options, "train_horizon": horizon})] if fits else []
 
 
 def _issms(task: ForecastTask) -> list[Candidate]:

@@ -109,6 +109,11 @@ def _own(items: list[str]) -> list[str]:
     return []
 
 
+def lengths_of(data: Iterable[dict[str, Any]]) -> list[int]:
+    """Return the number of steps of each series."""
+    return [np.shape(entry[FieldName.TARGET])[-1] for entry in data]
+
+
 def varies_only_before(data: Iterable[dict[str, Any]], recent: int) -> bool:
     """Return whether a covariate is constant in the last steps of every series, but not before.
 

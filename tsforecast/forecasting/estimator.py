@@ -26,8 +26,14 @@ from tsforecast.data.task import ForecastTask
 from tsforecast.data.transform import Prepare
 from tsforecast.forecasting.arguments import AUTO, recorded
 from tsforecast.forecasting.candidates import Candidate, candidates
-from tsforecast.forecasting.data_summary import DataSummary, adopt, summarise, varies_only_before
-from tsforecast.forecasting.lengths import context_by_frequency, recent_by_frequency, windows_by_length
+from tsforecast.forecasting.data_summary import DataSummary, adopt, lengths_of, summarise, varies_only_before
+from tsforecast.forecasting.lengths import (
+    are_long,
+    context_by_frequency,
+    far_by_frequency,
+    recent_by_frequency,
+    windows_by_length,
+)
 from tsforecast.forecasting.pace import Pace
 from tsforecast.forecasting.predictor import StateSpacePredictor
 from tsforecast.forecasting.selection import Selection, select
@@ -69,8 +75,9 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         train_length: Steps at the end of each series that are trained on, at most, since noises of long ago may
             mislead; 0 for everything. None chooses by frequency: eight weeks of hours or minutes, otherwise everything;
             and everything if the cycle of a smooth season would not fit in twice, or a covariate varies only before.
-        train_horizon: Steps of the future that a training window scores; None for `prediction_length`. More of them
-            help where seasons are all there is to learn, and cost windows where series are short.
+        train_horizon: Steps of the future that a training window scores. More of them help where seasons are all there
+            is to learn, and cost windows where series are short. None for `prediction_length`; and for three times as
+            many in a `gls` of one target without seasonal components, where steps are hours or minutes and series long.
         history_length: Steps of the history that a prediction filters, at most; None for all.
         batch_size: Number of windows in a batch, at most.
         num_batches_per_epoch: Batches in an epoch; None for one pass over the data, and at least four batches. At most
@@ -144,6 +151,9 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         self.context_length = context_by_frequency(self.freq, cycle) if context_length is None else context_length
         self.train_length = recent_by_frequency(self.freq, cycle) if train_length is None else train_length
         self._recent = self.train_length if train_length is None else 0  # which covariates may want more of
+        # No calendar tells a `gls` which day it is, so it is trained farther ahead where the data have room.
+        farther = model == "gls" and not net.dynamics.season_names and train_horizon is None
+        self._far = far_by_frequency(self.freq, prediction_length) if farther else 0
 
     def __repr__(self) -> str:
         arguments = ", ".join(f"{name}={value!r}" for name, value in self.__init_args__.items())
@@ -272,7 +282,8 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
 
     def _of(self, candidate: Candidate, time_budget: float | None, **trainer: Any) -> "StateSpaceEstimator":
         """Return the estimator of a candidate, with a time for its training and other options of the trainer."""
-        arguments = {**self.__init_args__, "model": candidate.model, "time_budget": time_budget, **candidate.options}
+        given = {"model": candidate.model, "time_budget": time_budget, "train_horizon": self.train_horizon}
+        arguments = {**self.__init_args__, **given, **candidate.options}
         return StateSpaceEstimator(**{**arguments, "trainer_kwargs": {**self.trainer_kwargs, **trainer}})
 
     def _entries(
@@ -454,8 +465,12 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
     def _look_at(self, data: Any, from_predictor: PyTorchPredictor | None) -> DataSummary:
         """Return the summary of the training data, which are checked; it fits the predictor to start from."""
         _refuse_endless(data)
-        self._check(data, self.train_horizon)
+        self._check(data, self.prediction_length if self._far else self.train_horizon)
         found = summarise(data, self.use_feat_static_cat)
+        if self._far:
+            lengths = lengths_of(data)
+            fits = found.num_targets == 1 and are_long(lengths, self.freq) and min(lengths) > self._far
+            self.train_horizon = self._far if fits else self.prediction_length
         if self._recent:
             self.train_length = 0 if varies_only_before(data, self._recent) else self._recent
         if self.hyperparameters.get("transformation") == "log1p" and found.lowest <= -1:

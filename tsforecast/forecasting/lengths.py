@@ -1,4 +1,8 @@
-"""How much of the past is trained on where nobody says: by the frequency, and by the cycle of a smooth season."""
+"""How much is trained on where nobody says: by the frequency, and by the cycle of a smooth season."""
+
+from collections.abc import Sequence
+
+import numpy as np
 
 from tsforecast.data.frequency import calendar_unit, default_season
 
@@ -6,6 +10,8 @@ from tsforecast.data.frequency import calendar_unit, default_season
 _LONGEST_CONTEXT = 2000
 _WINDOWS, _LEAST_WINDOWS = 64, 8  # in a batch
 _USUAL_LENGTH = 700  # steps of windows, of which a batch has all windows: four weeks of hours
+_LONG = 20  # seasons of a series that is long
+_FAR = 3  # horizons of hours that a model without a calendar is trained on: from one alone it drifts in later days
 
 
 def context_by_frequency(freq: str, cycle: int) -> int:
@@ -22,6 +28,16 @@ def recent_by_frequency(freq: str, cycle: int) -> int:
     """Return the number of steps of eight weeks where a day is the main season, else or for longer cycles 0."""
     per_day = default_season(freq) if calendar_unit(freq)[1] in ("h", "min") else 0
     return 56 * per_day if 2 * cycle <= 56 * per_day else 0
+
+
+def far_by_frequency(freq: str, prediction_length: int) -> int:
+    """Return the steps of the future that windows of a model without a calendar score: of hours three horizons."""
+    return (_FAR if calendar_unit(freq)[1] in ("h", "min") else 1) * prediction_length
+
+
+def are_long(lengths: Sequence[int], freq: str) -> bool:
+    """Return whether series of so many steps are long: parameters of each may pay, and so may long windows."""
+    return bool(np.median(lengths) >= _LONG * max(default_season(freq), 10))
 
 
 def windows_by_length(length: int) -> int:
