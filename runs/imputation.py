@@ -51,7 +51,7 @@ _LINEAR_START = {
 }
 MODELS: dict[str, dict[str, Any]] = {
     "issm": {},
-    "gls": {},
+    "gls": {"train_horizon": 24},  # what is hidden are days
     "deepstate": {},
     "kvae-rb": _LINEAR_START,
     "arsgls": {**_LINEAR_START, "resampling_gradient": "stop-gradient", "persistence": 0.95},
