@@ -39,6 +39,10 @@ def options(table1, tmp_path, **changed):
     return argparse.Namespace(**asked | {"output": tmp_path / "table.csv"} | changed)
 
 
+# Rows from before windows of `gls` scored three horizons by default: its recipes say what the default was.
+WINDOWS_OF_THEN = {(dataset, "gls"): ["--train_horizon", "24"] for dataset in ("electricity-18dec", "traffic")}
+
+
 def test_recipes_are_what_the_published_rows_were_trained_with():
     """The commands in the table have all options; where one comes twice, the last counts."""
     command = train.parser()
@@ -50,6 +54,7 @@ def test_recipes_are_what_the_published_rows_were_trained_with():
         recipe = recipes.RecipeFile(*key)
         _, script, model, *words = shlex.split(recorded)
         assert (script, model) == ("train.py", recipe.model)
+        words += WINDOWS_OF_THEN.get((recipe.dataset, recipe.model), [])
         given = dict(zip(words[::2], words[1::2], strict=True))
         seed, threads = given.pop("--seed"), given.pop("--threads")
         assert yaml.safe_load(recipe.path.read_text()).keys() == {name.removeprefix("--") for name in given}
