@@ -467,7 +467,7 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         _refuse_endless(data)
         self._check(data, self.prediction_length if self._far else self.train_horizon)
         found = summarise(data, self.use_feat_static_cat)
-        if self._far:
+        if self._far > self.prediction_length:
             lengths = lengths_of(data)
             fits = found.num_targets == 1 and are_long(lengths, self.freq) and min(lengths) > self._far
             self.train_horizon = self._far if fits else self.prediction_length
