@@ -7,10 +7,10 @@
 
 Models: arsgls (state 16, auxiliary 10, switch 10, 20 bases, layers of 64, ladder), rsgls-issm (level, hour of the day,
 day of the week: 32 states), and arsgls+components, whose state is both (48 states), with 10 particles, 50 series and
-168 steps, in float32. Contenders: this library, with its compiled steps and without (tsforecast-torch); the textbook's
-formulas in a plain loop over the same model's parameters (`textbook.py`); GluonTS' DeepAR (2 layers of 40, a context of
-the same number of steps and 24 more). Modes: the loss ("value"), the loss and its gradients, and a forecast of 100
-paths of 24 steps from a belief that is there already.
+168 steps, in float32. Contenders: this library, with its compiled steps, on a GPU with CUDA graphs, and without either
+(tsforecast-torch); the textbook's formulas in a plain loop over the same model's parameters (`textbook.py`); GluonTS'
+DeepAR (2 layers of 40, a context of the same number of steps and 24 more). Modes: the loss ("value"), the loss and its
+gradients, and a forecast of 100 paths of 24 steps from a belief that is there already.
 
 Every contender runs in a process of its own with the textbook form beside it: compare ratios, never times between
 contenders. The textbook form must agree with the library in float64, with the same random numbers: losses, gradients

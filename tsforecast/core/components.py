@@ -115,8 +115,8 @@ class Clock:
         if damping is None:
             powers = like.new_ones(steps + 1)
         else:
-            damping = damping.unsqueeze(-1)
-            powers = torch.cat([torch.ones_like(damping), damping.expand(*damping.shape[:-1], steps).cumprod(-1)], -1)
+            # A cumulative product would look for zeros in its gradient, and make a GPU wait.
+            powers = damping.unsqueeze(-1).pow(torch.arange(steps + 1, device=damping.device))
         return powers, self.look(powers, self.taken), self.look(powers, self.lag), self.look(powers, self.left)
 
     @property

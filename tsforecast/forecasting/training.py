@@ -1,6 +1,7 @@
 """Training by Lightning: the best weights, checkpoints to go on from, interrupts that are interrupts."""
 
 import logging
+import os
 import re
 import signal
 import tempfile
@@ -22,6 +23,7 @@ from tsforecast.data.tensors import load_tensors
 from tsforecast.forecasting.checkpoint import CheckOptimizers, check_callbacks
 from tsforecast.models import FORMAT, AbstractForecaster
 from tsforecast.models.markov import MarkovForecaster
+from tsforecast.models.parts.captured import SWITCH, CapturedLoss
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +58,11 @@ def fit(
         if isinstance(loader, EpochLoader):
             loader.place = _Place(trainer)
         _build_kernels(trainer, module)
-        _run(trainer, module, loader, validation, checkpoint)
+        module.captured = CapturedLoss(module, module.loss) if _has_graphs(trainer) else None
+        try:
+            _run(trainer, module, loader, validation, checkpoint)
+        finally:
+            module.captured = None  # releases the memory of the graphs
         best = next((c for c in trainer.checkpoint_callbacks if getattr(c, "monitor", None) == "val_loss"), None)
         if isinstance(best, ModelCheckpoint) and best.best_model_path:
             weights = torch.load(best.best_model_path, map_location="cpu", weights_only=True)
@@ -71,6 +77,13 @@ def _build_kernels(trainer: pl.Trainer, module: AbstractForecaster) -> None:
     if not isinstance(module, MarkovForecaster) and trainer.strategy.root_device.type == "cpu" and kernels.can_build():
         log.info("compiling the steps of filters for this processor, once: a quarter of a minute")
         kernels.build()
+
+
+def _has_graphs(trainer: pl.Trainer) -> bool:
+    """Whether training steps are CUDA graphs: if asked for, on one GPU, with own gradients of each step, in full."""
+    alone = trainer.strategy.root_device.type == "cuda" and trainer.world_size == 1
+    whole = trainer.accumulate_grad_batches == 1 and trainer.precision in ("32-true", "64-true")
+    return alone and whole and os.environ.get(SWITCH) == "1"
 
 
 @dataclass(frozen=True)
