@@ -60,8 +60,7 @@ REDUCED = {
 # Seeds of rows without options, three elsewhere: one of `auto`, which trains many models, and where hours would go by.
 OF_DEFAULTS = {
     **{(dataset, "auto"): 1 for dataset in DATASETS},
-    ("electricity-18dec", "arsgls"): 2,
-    **{("traffic", model): 2 for model in ("rsgls-issm", "sgls", "arsgls")},
+    ("traffic", "arsgls"): 2,
     ("traffic", "kvae-rb"): 1,
 }
 Job = tuple[str, str, str, int]  # data set, model, recipe, seed
