@@ -145,15 +145,18 @@ def test_what_cannot_be_captured_says_what_to_do(monkeypatch):
         ("cuda", {"precision": "bf16-mixed"}),
     ],
 )
-def test_graphs_are_for_one_gpu_and_whole_steps(device, options, monkeypatch):
+def test_graphs_are_for_one_gpu_and_whole_steps(device, options, monkeypatch, caplog):
     def has_graphs(device, options):
         trainer = pl.Trainer(accelerator="cpu", logger=False, enable_checkpointing=False, **options)
         monkeypatch.setattr(type(trainer.strategy), "root_device", torch.device(device))
         return training._has_graphs(trainer)
 
     monkeypatch.setenv(SWITCH, "1")
+    caplog.set_level("INFO", "tsforecast")
     assert has_graphs("cuda", {})
+    assert "graphs" not in caplog.text
     assert not has_graphs(device, options)
+    assert "training without CUDA graphs: they need one GPU" in caplog.text
     monkeypatch.delenv(SWITCH)
     assert not has_graphs("cuda", {})
 

@@ -81,9 +81,13 @@ def _build_kernels(trainer: pl.Trainer, module: AbstractForecaster) -> None:
 
 def _has_graphs(trainer: pl.Trainer) -> bool:
     """Whether training steps are CUDA graphs: if asked for, on one GPU, with own gradients of each step, in full."""
+    if os.environ.get(SWITCH) != "1":
+        return False
     alone = trainer.strategy.root_device.type == "cuda" and trainer.world_size == 1
     whole = trainer.accumulate_grad_batches == 1 and trainer.precision in ("32-true", "64-true")
-    return alone and whole and os.environ.get(SWITCH) == "1"
+    if not (alone and whole):
+        log.info("training without CUDA graphs: they need one GPU, full precision and a step for each batch")
+    return alone and whole
 
 
 @dataclass(frozen=True)
