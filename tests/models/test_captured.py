@@ -20,7 +20,8 @@ from tsforecast.models.parts import captured
 from tsforecast.models.parts.captured import SWITCH, CapturedLoss
 
 # What makes a processor wait for a GPU, or copies to it, so that no graph can be captured.
-_WAITING = {f"aten::{name}" for name in ("item", "is_nonzero", "nonzero", "masked_select", "_unique2", "lift_fresh")}
+_NAMES = ("item", "is_nonzero", "nonzero", "masked_select", "_unique2", "bincount", "lift_fresh")
+_WAITING = {f"aten::{name}" for name in _NAMES}
 
 
 @contextlib.contextmanager
@@ -45,6 +46,7 @@ def _reads_a_value(x):
         lambda x: x[x > 0].sum(),
         lambda x: (x * torch.tensor([1.0, 2.0])).sum(),
         lambda x: x.cumprod(0).sum(),  # its gradient looks for zeros
+        lambda x: x.sum() * torch.bincount(x.detach().long()).sum(),
     ],
 )
 def test_what_waits_is_found(steered):
