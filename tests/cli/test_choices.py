@@ -34,8 +34,8 @@ def test_what_was_chosen(tmp_path, capsys, values, transformation, clip):
     assert main(["train", "issm", "--data", str(data), "--output", str(run), *FAST]) == 0
     said, log = capsys.readouterr().err, (run / "train.log").read_text()
     chosen = json.loads((run / "run.json").read_text())["chosen"]
-    assert chosen["prediction_length"] == {"value": 6, "reason": "the shortest series has 30 values"}
-    assert chosen["windows"] == {"value": 1, "reason": "the shortest series has 30 values"}
+    assert chosen["prediction_length"] == {"value": 6, "reason": "the series has 30 values"}
+    assert chosen["windows"] == {"value": 1, "reason": "the series has 30 values"}
     assert chosen["freq"]["value"] == "M"
     assert chosen["components"] == {"value": "damped_trend+month_of_year", "reason": "by the frequency M"}
     for name, (value, reason) in (("transformation", transformation), ("clip", clip)):
@@ -43,7 +43,7 @@ def test_what_was_chosen(tmp_path, capsys, values, transformation, clip):
         assert reason in chosen[name]["reason"]
     assert (chosen["context_length"]["value"], chosen["train_length"]["value"]) == (120, "all")
     for line in (
-        "prediction length 6 by default: the shortest series has 30 values",
+        "prediction length 6 by default: the series has 30 values",
         "1 test windows by default",
         "frequency M, inferred",
         "columns not used: 'note'",

@@ -461,16 +461,34 @@ def test_predict_goes_on_where_a_series_has_no_value(trained, csv, tmp_path, cap
     assert abs(median["shop 0"] - 53) < 10
     assert abs(median["shop 2"] - 93) < 10
     assert np.isfinite(median["shop 1"])
-    assert main(["predict", *options, "--drop_unusable"]) == 0
-    assert pd.read_csv(out)["item_id"].unique().tolist() == ["shop 0", "shop 2"]
-    assert "'shop 1'" in refused(capsys, "train", "issm", *data(dead), *SHORT, "--output", tmp_path / "run")
-    assert not (tmp_path / "run").exists()
 
     rows = ['{"start": "2024-01-01", "item_id": "new", "target": [null, null, null]}']
     (tmp_path / "dead.jsonl").write_text("\n".join(rows) + "\n")
     assert main(["predict", str(trained), "--data", str(tmp_path / "dead.jsonl"), "--out", str(out)]) == 0
     assert "of 1 series ('new')" in capsys.readouterr().err
     assert pd.read_csv(out)["timestamp"].tolist() == [f"2024-01-{day:02}" for day in range(4, 11)]
+
+
+def test_a_series_that_has_just_begun_neither_shortens_forecasts_nor_lacks_one(csv, tmp_path, capsys):
+    """Of five days it is in no score. Of thirty it is trained on whole, as it has no window to be held out."""
+    table, run, out = pd.read_csv(csv), tmp_path / "run", tmp_path / "out.csv"
+    later = table[table["item_id"] == "shop 0"]
+    parts = [later.tail(n).assign(item_id=f"new {n}") for n in (5, 30)]
+    pd.concat([table, *parts]).to_csv(tmp_path / "all.csv", index=False)
+    options = ["--prediction_length", "14", "--windows", "2", "--target", "sales", *SHORT, "--validation"]
+    assert main(["train", "issm", "--data", str(tmp_path / "all.csv"), *options, "--output", str(run)]) == 0
+    assert (
+        "1 series with no more than the 28 steps of the test windows are left out: 'new 5'" in capsys.readouterr().err
+    )
+    assert main(["evaluate", str(run), "--baselines", "none", "--plot_series", "0"]) == 0
+    assert json.loads((run / "scores.json").read_text())["rolling"]
+    assert main(["predict", str(run), "--out", str(out)]) == 0
+    assert pd.read_csv(out).groupby("item_id").size().to_dict() == {
+        name: 14 for name in ("shop 0", "shop 1", "shop 2", "new 5", "new 30")
+    }
+    long = ["--prediction_length", "46", "--windows", "1", *options[4:]]
+    told = refused(capsys, "train", "issm", "--data", tmp_path / "all.csv", *long, "--output", tmp_path / "x")
+    assert "the longest series has 44 steps before the test part" in told
 
 
 def test_predict_other_horizon(trained, csv, tmp_path):

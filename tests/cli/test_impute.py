@@ -91,7 +91,10 @@ def test_what_is_wrong_is_said_in_a_line(made, tmp_path, capsys):
             ["--data", table, "--out", str(tmp_path / "f.csv"), "--num_samples", "0"],
             "--num_samples: expected at least 1",
         ),
-        (["--data", str(empty), "--out", str(tmp_path / "f.csv"), "--target", "sales"], "all its values are missing"),
+        (
+            ["--data", str(empty), "--out", str(tmp_path / "f.csv"), "--target", "sales"],
+            "1 of 1 series can not be used: 'a'",
+        ),
     ):
         assert main(["impute", run, *arguments]) == 2, arguments
         told = capsys.readouterr().err.strip().split("\n")[-1]

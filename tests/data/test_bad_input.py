@@ -216,16 +216,19 @@ def test_empty_item(tmp_path):
     refused(tmp_path, HEADER + rows(5) + ",2024-01-06,6\n", "line 7, column 'item': the item is empty")
 
 
-def test_series_without_values(tmp_path):
-    void = "".join(f"b,2024-01-{day:02d},\n" for day in range(1, 31))
-    refused(
-        tmp_path,
-        HEADER + rows() + void,
-        r"line 61: series 'b' ends here.*all its values are missing; delete the series",
+def test_series_without_values(tmp_path, caplog):
+    void, late = (
+        "".join(f"{item},2024-01-{day:02d},{'' if day <= last else 5}\n" for day in range(1, 31))
+        for item, last in (("b", 30), ("c", 20))
     )
-    late = "".join(f"b,2024-01-{day:02d},{'' if day <= 20 else 5}\n" for day in range(1, 31))
-    options = {"prediction_length": 5, "windows": 2}
-    refused(tmp_path, HEADER + rows() + late, "'b'.*values before the test windows are missing", **options)
+    path, options = tmp_path / "mine.csv", {"prediction_length": 5, "windows": 2}
+    path.write_text(HEADER + rows() + rows(item="d") + void + late)
+    assert [entry["item_id"] for entry in read_task(path, **options).entries] == ["a", "d"]
+    assert "1 series with no value are left out: 'b'" in caplog.text
+    assert "1 series with no value before the 10 steps of the test windows are left out: 'c'" in caplog.text
+    assert [entry["item_id"] for entry in read_task(path, windows=0).entries] == ["a", "d", "c"]
+    told = "mine.csv, line 31: 1 of 1 series can not be used: 'b', which ends here, has no value; delete such series"
+    refused(tmp_path, HEADER + void, told)
 
 
 def test_series_without_values_beyond_the_end(tmp_path, caplog):
@@ -236,21 +239,27 @@ def test_series_without_values_beyond_the_end(tmp_path, caplog):
     assert [entry["item_id"] for entry in entries] == ["a", "b"]
     np.testing.assert_array_equal(entries[1]["target"], np.full(20, np.nan))
     assert "'b' is constant" not in caplog.text
-    assert [entry["item_id"] for entry in read_task(path, beyond=True, drop_unusable=True).entries] == ["a"]
     head = "item,timestamp,target,price\n"
     known = rows().replace("\n", ",1\n") + "".join(f"a,2024-02-0{day},,1\n" for day in range(1, 4))
     options = {"columns": Columns(covariates=["price"]), "beyond": True, "prediction_length": 3}
-    refused(tmp_path, head + known + void.replace("\n", ",1\n"), "'b' ends here.*all its values are missing", **options)
+    path.write_text(head + known + void.replace("\n", ",1\n"))
+    assert [entry["item_id"] for entry in read_task(path, **options).entries] == ["a"]
+    assert "1 series with no value are left out: 'b'" in caplog.text
 
 
-def test_series_too_short(tmp_path):
-    text = HEADER + rows() + rows(10, item="b")
+def test_series_too_short(tmp_path, caplog):
     options = {"prediction_length": 5, "windows": 2}
-    refused(tmp_path, text, "line 41: series 'b'.*10 steps are too few for 10 steps of test windows", **options)
     path = tmp_path / "mine.csv"
+    path.write_text(HEADER + rows() + rows(10, item="b"))
+    assert [entry["item_id"] for entry in read_task(path, **options).entries] == ["a"]
+    assert "1 series with no more than the 10 steps of the test windows are left out: 'b'" in caplog.text
     path.write_text(HEADER + rows() + rows(11, item="b"))
     assert len(read_task(path, **options).train[1]["target"]) == 1
-    refused(tmp_path, HEADER + rows(5), "no series can be used", prediction_length=5, drop_unusable=True)
+    told = (
+        "line 41: 2 of 3 series can not be used: 'b', which ends here, has no more than the 10 steps of the test "
+        "windows; give a shorter prediction_length or fewer windows, or delete such series"
+    )
+    refused(tmp_path, HEADER + rows() + rows(10, item="b") + rows(9, item="c"), told, **options)
 
 
 @pytest.mark.parametrize(

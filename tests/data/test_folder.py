@@ -116,8 +116,6 @@ def test_multivariate_and_missing_values(tmp_path):
         ("[1, 2]", "line 2: expected an object"),
         ('{"start": "x", "target": [1]}', "line 2: start 'x' is not a time stamp"),
         ('{"start": "2024-01-01", "target": [1, "b"]}', "line 2, field target: expected numbers"),
-        ('{"start": "2024-01-01", "target": []}', "target is empty"),
-        ('{"start": "2024-01-01", "target": [null]}', "missing"),
         ('{"start": "2024', "line 2: not readable"),
     ],
 )
@@ -126,6 +124,16 @@ def test_faults_name_the_line(tmp_path, row, message):
     with pytest.raises(ValueError, match=message) as error:
         read_folder(tmp_path / "a.json", freq="D")
     assert "a.json" in str(error.value)
+
+
+def test_series_without_values_are_left_out(tmp_path, caplog):
+    rows = [json.dumps({"start": "2024-01-01", "target": target}) for target in ([1, 2, 3], [4, 5, 6], [], [None])]
+    (tmp_path / "a.json").write_text("\n".join(rows) + "\n")
+    assert [entry["item_id"] for entry in read_folder(tmp_path / "a.json", freq="D").entries] == ["0", "1"]
+    assert "a.json: 2 series with no value are left out: '2', '3'" in caplog.text
+    (tmp_path / "a.json").write_text("\n".join(rows[1:]) + "\n")
+    with pytest.raises(ValueError, match="2 of 3 series can not be used: '1', which"):
+        read_folder(tmp_path / "a.json", freq="D")
 
 
 def test_parts_which_do_not_fit(tmp_path):

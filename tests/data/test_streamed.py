@@ -136,7 +136,7 @@ def folder(tmp_path_factory):
 
 @pytest.mark.parametrize("windows", [0, 2])
 def test_a_large_folder_has_the_series_of_a_small_one(folder, monkeypatch, windows):
-    options = {"prediction_length": 5, "windows": windows, "drop_unusable": True}
+    options = {"prediction_length": 5, "windows": windows}
     kept = read_task(folder, **options)
     monkeypatch.setattr(table, "MOST_KEPT", 10)
     read = read_task(folder, **options)
@@ -150,10 +150,14 @@ def test_a_large_folder_has_the_series_of_a_small_one(folder, monkeypatch, windo
     assert (read.freq, read.columns, read.targets) == (kept.freq, kept.columns, kept.targets)
 
 
-def test_defaults_follow_from_what_the_folder_says(folder, monkeypatch):
-    kept = read_task(folder, drop_unusable=True)
+def test_defaults_follow_from_what_the_folder_says(folder, monkeypatch, caplog):
+    kept = read_task(folder)
     monkeypatch.setattr(table, "MOST_KEPT", 10)
-    read = read_task(folder, drop_unusable=True)
+    read = read_task(folder)
     assert (read.prediction_length, read.windows, read.reasons) == (kept.prediction_length, kept.windows, kept.reasons)
-    with pytest.raises(ValueError, match="series 'short' ends here and can not be used"):
-        list(read_task(folder, prediction_length=5, windows=2).entries)
+    caplog.clear()
+    entries = read_task(folder, prediction_length=5, windows=2).entries
+    assert "'short'" not in [entry["item_id"] for _ in range(2) for entry in entries]
+    assert [message.endswith("are left out: 'short'") for message in caplog.messages] == [True]
+    with pytest.raises(ValueError, match="13 of 13 series can not be used"):
+        read_task(folder, prediction_length=40, windows=1)

@@ -272,16 +272,27 @@ def test_constant_series_are_fine(tmp_path, caplog):
     assert "series 'a' is constant" in caplog.text
 
 
-def test_short_series_are_left_out_on_demand(tmp_path, caplog):
+def test_a_short_series_does_not_shorten_the_forecasts_of_others(tmp_path, caplog):
+    """Horizon by the median series; windows by what nine in ten series have that are longer than the horizon."""
     frame = pd.concat(
-        [long_frame(), long_frame(items=("short",), length=4), long_frame(items=("void",)).assign(target=np.nan)]
+        [long_frame(length=800), long_frame(("short",), 20), long_frame(("void",), 800).assign(target=np.nan)]
     )
     path = write(frame, tmp_path / "a.csv")
-    task = read_task(path, prediction_length=10, drop_unusable=True)
+    task = read_task(path)
+    assert (task.prediction_length, task.windows) == (30, 5)
+    assert task.reasons == {"freq": "of most time stamps"} | dict.fromkeys(
+        ("prediction_length", "windows"), "the custom at frequency D"
+    )
     assert [entry["item_id"] for entry in task.entries] == ["a", "b"]
-    assert "series 'short'" in caplog.text
-    assert "series 'void'" in caplog.text
-    assert [entry["item_id"] for entry in read_task(path, drop_unusable=True).entries] == ["a", "b"]
+    assert "are left out: 'short'" in caplog.text
+    assert "are left out: 'void'" in caplog.text
+    assert [entry["item_id"] for entry in read_task(path, windows=0).entries] == ["a", "b", "short"]
+    some = pd.concat([long_frame([f"s{k}" for k in range(17)], 800), long_frame(("x", "y", "z"), 320)])
+    task = read_task(write(some, path))
+    assert (task.prediction_length, task.windows, len(task.entries)) == (30, 2, 20)
+    assert task.reasons["windows"] == "nine in ten series have 320 or more"
+    task = read_task(write(long_frame(length=60), path))
+    assert (task.prediction_length, task.reasons["prediction_length"]) == (12, "the median series has 60 values")
 
 
 def test_numbers_too_small_for_float32_stay_what_they_are(tmp_path):

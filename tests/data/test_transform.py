@@ -38,6 +38,37 @@ def test_the_calendar_reaches_over_the_horizon_at_prediction(is_train, length):
     assert abs(out["time_feat"]).max() <= 0.5
 
 
+@pytest.mark.parametrize(("steps", "past"), [(1, 1), (2, 1), (6, 4), (7, 4)])
+def test_a_series_too_short_for_a_window_goes_on_with_missing_values(steps, past):
+    covariates = np.arange(2.0 * steps).reshape(2, steps)
+    units = [[0.0, 1.0], [0.0, 1.0]]
+    shorter = prepare(seasons=["day_of_week"], dynamic_units=units).for_windows(7)
+    out = shorter.map_transform(entry(steps, feat_dynamic_real=covariates), True)
+    assert out["observed"][:, 0].tolist() == [True] * steps + [False] * (past + 7 - steps)
+    assert out["target"][:steps, 0].tolist() == list(range(steps))
+    assert out["season_index"][:, 0].tolist() == [(2 + step) % 7 for step in range(past + 7)]
+    assert len(out["time_feat"]) == past + 7
+    np.testing.assert_array_equal(out["dynamic_real"][:steps].T, covariates)
+    assert (out["dynamic_real"][steps:] == covariates[:, -1]).all()
+
+
+def test_other_series_stay_as_they_are():
+    for length, is_train, scored in ((8, True, 7), (7, False, 7), (7, True, 0)):
+        found = prepare().for_windows(scored).map_transform(entry(length), is_train)
+        assert len(found["target"]) == length
+
+
+def test_windows_of_a_short_series_have_a_past_and_a_future():
+    data = prepare().for_windows(7).apply([entry(6, item_id="a"), entry(20)], is_train=True)
+    seen = set()
+    for batch in EpochLoader(data, 5, 7, 2, 40, 0):
+        steps = torch.stack([batch[f"{part}_observed"].sum((1, 2)) for part in ("past", "future")], 1).tolist()
+        seen |= {tuple(pair) for pair, item in zip(steps, batch["item_id"], strict=True) if item == "a"}
+    assert seen == {(2, 2), (2, 3), (2, 4)}
+    (last,) = EpochLoader(prepare().apply([entry(7), entry(20)], is_train=True), 5, 7, 2, None, 0, at_end=True)
+    assert last["future_target"][:, :, 0].tolist() == [list(range(13, 20))]  # none of the short one
+
+
 def test_a_smooth_cycle_counts_as_that_of_factors_does():
     index = prepare(seasons=["cycle_of_5", "cycle_of_5_with_2_harmonics"]).map_transform(entry(), True)["season_index"]
     assert index[:, 0].tolist() == index[:, 1].tolist()

@@ -64,7 +64,7 @@ SMALL = {
     [
         ("gls", "h", (480, 500), {}, 3 * HORIZON),
         ("gls", "h", (500, 400, 3 * HORIZON + 1, 600, 700), {}, 3 * HORIZON),  # a short one among long ones
-        ("gls", "h", (500, 500, 3 * HORIZON), {}, HORIZON),  # there is no window of three horizons
+        ("gls", "h", (500, 500, HORIZON), {}, 3 * HORIZON),
         ("gls", "h", (479, 479), {}, HORIZON),
         ("gls", "h", (500, 500), {"components": "level+hour_of_day"}, HORIZON),
         ("gls", "h", (500, 500), {"train_horizon": 7}, 7),
@@ -888,6 +888,19 @@ def with_field(**fields):
 def test_bad_training_data(change, message):
     with pytest.raises(ValueError, match=message):
         make_estimator().train(change(make_entries(missing=False)))
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_series_of_any_length_are_trained_on(model):
+    """Those that are too short for a window go on with missing values: in the loss there is what they have."""
+    whole = make_entries(HORIZON, missing=False)
+    entries = make_entries(2) + [
+        {**e, "item_id": f"short {n}", "target": e["target"][:n]} for n, e in enumerate(whole, 1)
+    ]
+    predictor = make_estimator(model, 1, batch_size=len(entries)).train(entries, entries)
+    for forecast in seeded(predictor, entries):
+        assert np.isfinite(forecast.quantile(0.9)).all()
+    assert "short 1" in predictor.input_transform.index
 
 
 def test_bad_validation_data():

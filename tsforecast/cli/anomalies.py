@@ -66,7 +66,7 @@ def _read(chosen: Namespace) -> tuple[ForecastTask, StateSpacePredictor | None]:
                 "expected a run, or data: `tsforecast anomalies RUN` or `tsforecast anomalies --data FILE`"
             )
         columns = options.columns(chosen)
-        task = read_task(chosen.data, chosen.freq, 1, 0, columns=columns, drop_unusable=chosen.drop_unusable)
+        task = read_task(chosen.data, chosen.freq, 1, 0, columns=columns)
         return task, None
     if chosen.freq is not None:
         raise ValueError(f"--freq goes with --data FILE alone: the model of {chosen.run} has its own")

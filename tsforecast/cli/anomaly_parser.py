@@ -33,6 +33,5 @@ def anomalies() -> ArgumentParser:
     command.add_argument("--device", type=str, default="auto", help="auto, cpu, cuda, ..; of a run")
     command.add_argument("--seed", type=int, default=0, help="of the training of an issm, and of sample paths")
     command.add_argument("--freq", type=str, help="frequency of --data without a run, such as h; default: inferred")
-    command.add_argument("--drop_unusable", action="store_true", help="leave out series without a value")
     add_columns(command)
     return command

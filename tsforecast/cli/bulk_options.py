@@ -92,7 +92,6 @@ def buckets_of(chosen: Namespace, record: dict[str, Any], trained: Namespace) ->
         "freq": record["split"]["freq"],
         "columns": columns,
         "categories": {name: list(values) for name, values in categories.items()},
-        "drop_unusable": chosen.drop_unusable or trained.drop_unusable,
         "device": chosen.device,
     }
 

@@ -1,5 +1,6 @@
 """Options that commands share: of data, of their columns, and of forecasts. Nothing here imports torch."""
 
+import argparse
 from typing import Any
 
 from jsonargparse import ArgumentParser
@@ -65,7 +66,8 @@ def add_data(parser: ArgumentParser) -> None:
     group.add_argument("--horizon", type=str, help="time of a forecast with --irregular, such as 6h; default: a share")
     group.add_argument("--windows", type=int, help="test windows, 0 for none; default: 5 or 7, or what fits")
     group.add_argument("--unit", type=str, help="in which the target of --data is measured, for pictures")
-    group.add_argument("--drop_unusable", action="store_true", help="leave out series of --data that are too short")
+    # Of version 0.2: what it asked for is the default now. Files of options have it.
+    group.add_argument("--drop_unusable", action="store_true", help=argparse.SUPPRESS)
     add_columns(parser)
 
 

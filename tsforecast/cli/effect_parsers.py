@@ -58,5 +58,4 @@ def _add_rest(command: ArgumentParser) -> None:
     command.add_argument("--prediction_length", type=int, help="steps of a forecast; default: as in training")
     command.add_argument("--plot_series", type=int, default=4, help="series to draw; 0: no pictures")
     command.add_argument("--device", type=str, default="auto", help="auto, cpu, cuda, ..")
-    command.add_argument("--drop_unusable", action="store_true", help="leave out series without a value")
     add_columns(command, "columns of the files (see docs/data.md)")

@@ -99,5 +99,4 @@ def _add_bulk(command: ArgumentParser) -> None:
     group.add_argument("--workers", type=int, default=1, help="processes, of one thread each")
     add_engines(group)
     add_forecast(command)
-    command.add_argument("--drop_unusable", action="store_true", help="leave out series without a value")
     add_columns(command)

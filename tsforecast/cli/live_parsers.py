@@ -37,7 +37,6 @@ def init() -> ArgumentParser:
     )
     command.add_argument("--seed", type=int, default=0, help="of what is drawn")
     command.add_argument("--device", type=str, default="auto", help="auto, cpu, cuda, ..")
-    command.add_argument("--drop_unusable", action="store_true", help="leave out series without a value")
     add_learning(command, "let the model learn from every period as long as a forecast")
     add_columns(command)
     return command

@@ -11,6 +11,7 @@ from tsforecast.cli import parsing, runs
 from tsforecast.cli.data_options import COLUMNS
 from tsforecast.data import CATALOG, Columns, ForecastTask, load_task, read_task
 from tsforecast.data.public_holidays import with_holidays
+from tsforecast.data.streamed import StreamedEntries, shortened
 from tsforecast.data.task import ended, with_windows
 from tsforecast.forecasting.adaptation import Adaptation
 
@@ -75,7 +76,7 @@ def task_of(options: Namespace, split: Mapping[str, Any] | None = None, found: C
     if roles.holidays and found is not None:
         roles = replace(roles, holidays=found.holidays)
     if options.dataset is not None:
-        for name in ("freq", "prediction_length", "unit", "drop_unusable", *COLUMNS):
+        for name in ("freq", "prediction_length", "unit", *COLUMNS):
             if name != "holidays" and not (options[name] is None or options[name] is False):  # 0 is neither
                 raise ValueError(f"--{name} goes with --data FILE; the data set {options.dataset!r} has its own")
         task = load_task(options.dataset)
@@ -88,7 +89,6 @@ def task_of(options: Namespace, split: Mapping[str, Any] | None = None, found: C
         split.get("prediction_length") if options.prediction_length is None else options.prediction_length,
         split.get("windows") if options.windows is None else options.windows,
         columns=roles,
-        drop_unusable=options.drop_unusable,
     )
     return replace(task, unit=options.unit or "")
 
@@ -115,7 +115,6 @@ def whole_series(chosen: Namespace, record: Mapping[str, Any], trained: Namespac
         0,
         columns=found,
         categories=record["categories"] or None,
-        drop_unusable=chosen.drop_unusable or trained.drop_unusable,
     )
 
 
@@ -152,7 +151,6 @@ def task_beyond(
         columns=found,
         beyond=True,
         categories=record["categories"] or None,
-        drop_unusable=chosen.drop_unusable or trained.drop_unusable,
     )
 
 
@@ -163,18 +161,21 @@ def training_parts(
 
     Args:
         task: Of a run.
-        validation: Whether there are such; else None.
+        validation: Whether there are such; else None. Of series that are too short to be divided all is trained on.
 
     Raises:
-        ValueError: If a series is too short to be divided.
+        ValueError: If all series are too short; or one, of which one bucket at a time is read.
     """
-    train = task.train
+    train, length = task.train, task.prediction_length
     if not validation:
         return train, None
-    shortest = min(entry["target"].shape[-1] for entry in train)
-    if shortest <= task.prediction_length:
+    streamed = isinstance(train, StreamedEntries)
+    steps = (min if streamed else max)(entry["target"].shape[-1] for entry in train)
+    if steps <= length:
         raise ValueError(
-            f"the shortest series has {shortest} steps before the test part, too few for a validation window of "
-            f"{task.prediction_length}; leave out --validation, or give a shorter --prediction_length"
+            f"the {'shortest' if streamed else 'longest'} series has {steps} steps before the test part, too few for a "
+            f"validation window of {length}; leave out --validation, or give a shorter --prediction_length"
         )
-    return ended(train, task.prediction_length), train
+    if streamed:
+        return ended(train, length), train
+    return [shortened(entry, length) if entry["target"].shape[-1] > length else entry for entry in train], train

@@ -269,7 +269,7 @@ def config(model: str, chosen: Namespace) -> str:
     kept = {
         name: value
         for name, value in vars(chosen).items()
-        if name not in ("config", "recipe", "preset", "output", "resume")
+        if name not in ("config", "recipe", "preset", "output", "resume", "drop_unusable")
     }
     if chosen.data is not None:
         kept["data"] = str(Path(chosen.data).resolve())

@@ -15,6 +15,7 @@ def check_entries(
     freq: str,
     *,
     min_length: int = 1,
+    min_longest: int = 1,
     future: int = 0,
     all_missing: bool = False,
     support: str = "real",
@@ -31,6 +32,7 @@ def check_entries(
         entries: GluonTS data entries.
         freq: Frequency which they should have, in any of its names.
         min_length: Least number of steps of every target.
+        min_longest: Least number of steps of the longest target.
         future: Steps beyond the target that `feat_dynamic_real` must cover: 0 for training, the prediction length for
             prediction. Longer covariates are not refused.
         all_missing: Whether a target may be missing altogether: there is nothing to learn from it, but a trained model
@@ -44,6 +46,7 @@ def check_entries(
     alias = period_alias(freq)
     refuse_frame(entries)
     first: dict[str, tuple[int, ...]] | None = None
+    longest = 0
     for index, entry in enumerate(entries):
         if not isinstance(entry, Mapping):
             raise ValueError(
@@ -57,13 +60,18 @@ def check_entries(
             known = as_numbers(entry["known_future"], f"{place}, known_future")
             check_values(known, support, largest, f"{place}: known_future")
         form = {"target": target.shape[:-1], **_check_features(entry, target.shape[-1], future, place)}
-        first = first or form
+        first, longest = first or form, max(longest, target.shape[-1])
         if form != first:
             raise ValueError(
                 f"{place}: expected the same fields as in the first series, {_describe(first)}, got {_describe(form)}"
             )
     if first is None:
         raise ValueError("the data set is empty: expected at least one series")
+    if longest < min_longest:
+        raise ValueError(
+            f"all series are too short: the longest has {longest} steps, at least {min_longest} are needed; take a "
+            "shorter prediction length, or fewer test windows"
+        )
 
 
 def refuse_frame(data: Any) -> None:

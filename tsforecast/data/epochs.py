@@ -43,7 +43,8 @@ class EpochLoader:
         num_batches: Batches in an epoch, passing over the data as often as needed; None for one pass.
         seed: None for an order that is not reproducible.
         recent: Steps at the end of each series from which windows are taken; None for all.
-        at_end: Take the last window of every series, in order, instead of random ones (validation).
+        at_end: Take the last window of every series, in order, instead of random ones (validation); none of series
+            that are no longer than the future.
         buffer: Windows among which the order is shuffled.
         scaling_length: Of a model to which the unit of the data does not matter, see `find_exponents`; None for others.
         count: Number of entries. Where an epoch has fewer windows, a sample of them is drawn for it; None for a walk
@@ -158,6 +159,8 @@ class EpochLoader:
             for entry in data:
                 length = len(entry["target"])
                 last = length - self.future
+                if last < 1 and self.at_end:
+                    continue
                 begin = min(first_value(entry["observed"]), last - 1)
                 if self.recent is not None:
                     begin = max(begin, length - max(self.recent, self.future + 1))

@@ -24,6 +24,7 @@ from tsforecast.data.frequency import default_horizon, expected_alias_warnings, 
 from tsforecast.data.magnitude import compact, too_large
 from tsforecast.data.reading import MOST_TEXT, check_packed, fits, read_json
 from tsforecast.data.task import ForecastTask
+from tsforecast.data.usable import tell, unusable, without
 from tsforecast.data.wording import option
 from tsforecast.progress import is_watched
 
@@ -107,6 +108,9 @@ def read_folder(
     else:
         entries, horizon = train, horizon or default_horizon(alias)
         windows = int(meta.get("windows", 0)) if windows is None else windows
+    left_out = unusable([(path, entry) for entry in entries], windows * horizon, all_missing)
+    tell(path, left_out, len(entries))
+    entries = without(entries, left_out)
     try:
         check_entries(entries, alias, min_length=windows * horizon + 1, all_missing=all_missing)
     except ValueError as error:

@@ -8,6 +8,7 @@ import logging
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -134,14 +135,20 @@ def _with_windows(task: IrregularTask, horizon: str | int | None, windows: int |
     else:
         length = horizon if isinstance(horizon, int) else nanoseconds(horizon, "horizon")
     task = replace(task, horizon=length, windows=windows)
-    short = [str(entry["item_id"]) for entry in task.entries if windows and entry["times"][0] > task.origins(entry)[0]]
-    if short:
+    if not windows:
+        return task
+    have = [entry["times"][0] <= task.origins(entry)[0] for entry in task.entries]
+    kept = list(compress(task.entries, have))
+    short = [str(entry["item_id"]) for entry, has in zip(task.entries, have, strict=True) if not has]
+    what = f"no past before {windows} test windows of {in_words(length)}"
+    if len(short) > len(kept):
         raise ValueError(
-            f"{task.name}: {len(short)} series have no past before {windows} test windows of "
-            f"{in_words(length)} ({listed(short, 5)}): give a shorter {option('horizon')} or fewer "
-            f"{option('windows')}, or delete these series"
+            f"{task.name}: {len(short)} of {len(task.entries)} series have {what} ({listed(short, 5)}): give a shorter "
+            f"{option('horizon')} or fewer {option('windows')}, or delete these series"
         )
-    return task
+    if short:
+        log.warning("%s: %d series with %s are left out: %s", task.name, len(short), what, listed(short, 10))
+    return replace(task, entries=kept)
 
 
 def nanoseconds(text: str, name: str) -> int:

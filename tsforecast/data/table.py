@@ -15,15 +15,16 @@
 | a file that is missing, empty, or lacks a column | error |
 | other text, infinity or more than 3.4e38 in a column of numbers; an empty covariate, item or time stamp | error |
 | a static column that changes within a series, a category which `categories` lacks | error |
-| a series without a value before its test windows, or not longer than these | error, or `drop_unusable` |
+| a series without a value before its test windows, or not longer than these | left out with a warning; an error where
+these are more than half |
 | with `beyond`: covariates that end before the forecast does | error |
-| with `beyond`: a series without a value | kept, left out by `drop_unusable`; an error if it has covariates, since
-nothing tells where its forecast begins |
+| with `beyond`: a series without a value | kept; left out if it has covariates, since nothing tells where its forecast
+begins |
 """
 
 import hashlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -51,12 +52,14 @@ from tsforecast.data.roles import Columns
 from tsforecast.data.series import End, TableSeries, series_of
 from tsforecast.data.streamed import StreamedEntries
 from tsforecast.data.task import ForecastTask
+from tsforecast.data.usable import tell, unusable, without
 from tsforecast.data.wording import option
 from tsforecast.progress import follow, warnings_only
 
 log = logging.getLogger(__name__)
 
 MOST_KEPT = 20_000_000  # rows of buckets that are kept in memory; of more, one bucket is
+_SHORT = 0.1  # share of the series that may have less than five times the test windows
 _FOLDER_SUFFIXES = (".json", ".jsonl", ".json.gz", ".jsonl.gz")
 
 
@@ -69,7 +72,6 @@ def read_task(
     columns: Columns | None = None,
     beyond: bool = False,
     categories: Mapping[str, Sequence[str]] | None = None,
-    drop_unusable: bool = False,
 ) -> ForecastTask:
     """Reads a user's series: a table with one row for each item and time stamp, or a folder in GluonTS' layout.
 
@@ -80,14 +82,13 @@ def read_task(
             or .json(l) file; or a DataFrame.
         freq: Frequency in any of its names; inferred and logged where None.
         prediction_length: Steps of a forecast. None: what is customary (`default_horizon`), at most a fifth of the
-            shortest series.
+            median series.
         windows: Number of test windows; 0 keeps everything for training. None: 7 below a day and 5 from there, as far
-            as they take at most a fifth of the shortest series, but at least 1.
+            as they take at most a fifth of nine in ten of the series that have room for one, but at least 1.
         columns: What the columns are; found by their names where left open. Of GluonTS folders only `holidays`.
         beyond: The task is a forecast beyond the end of the data: no test windows, and covariates must cover it.
         categories: Values of the static categories that a model was trained with (`ForecastTask.categories`), so that
             codes stay the same. None: those of the file.
-        drop_unusable: Leave out, and log, series which are too short or have no value.
 
     Returns:
         The task. Static categories are coded by their place in `ForecastTask.categories`.
@@ -109,12 +110,12 @@ def read_task(
         if is_buckets(source) and (survey := read_survey(source)).rows > MOST_KEPT:
             if columns is None or not columns.holidays:
                 split = alias, prediction_length, windows
-                return _streamed(source, survey, *split, columns or Columns(), categories, beyond, drop_unusable)
+                return _streamed(source, survey, *split, columns or Columns(), categories, beyond)
             log.info("%s: holidays of all series are found together: %d rows are kept in memory", source, survey.rows)
     series = _series_in(source, alias, columns or Columns(), categories, beyond)
     steps = [entry["target"].shape[-1] for _, entry in series.entries]
-    lengths = _split_lengths(series.path, series.freq, steps, prediction_length, windows, drop_unusable)
-    task = _task_of(series, *lengths, beyond, drop_unusable)
+    lengths = _split_lengths(series.path, series.freq, steps, prediction_length, windows)
+    task = _task_of(series, *lengths, beyond)
     if columns is not None and columns.holidays:
         task = with_holidays(task, columns.holidays)
     return task if freq is not None else replace(task, reasons=task.reasons | {"freq": "of most time stamps"})
@@ -130,7 +131,6 @@ def bucket_task(
     windows: int = 0,
     categories: Mapping[str, Sequence[str]],
     end: pd.Period | None = None,
-    drop_unusable: bool = False,
 ) -> ForecastTask:
     """Reads the series of one bucket: for forecasts beyond their end, or within them, or to fill in missing values.
 
@@ -143,7 +143,9 @@ def bucket_task(
         windows: Number of test windows at the end of each series; with 0, a forecast is beyond the end.
         categories: Values of the static categories that a model was trained with.
         end: The last step of all series, which are prolonged up to there; None for as they are.
-        drop_unusable: Leave out series that can not be used; there may be none left.
+
+    Returns:
+        The task of the series that can be used, of which there may be none.
 
     Raises:
         FileNotFoundError: If there is no such bucket.
@@ -151,7 +153,7 @@ def bucket_task(
     """
     series = series_of(bucket_table(folder, bucket, columns), freq, categories)
     beyond = windows == 0 and prediction_length > 0
-    task = _task_of(series, prediction_length, windows, {}, beyond, drop_unusable, least=0)
+    task = _task_of(series, prediction_length, windows, {}, beyond, part=True)
     task = task if end is None else task.ending_together(end)
     return with_holidays(task, columns.holidays) if columns.holidays and task.entries else task
 
@@ -165,9 +167,12 @@ def _streamed(
     given: Columns,
     categories: Mapping[str, Sequence[str]] | None,
     beyond: bool,
-    drop: bool,
 ) -> ForecastTask:
-    """The task of buckets that are read again in every walk through its entries."""
+    """The task of buckets that are read again in every walk through its entries.
+
+    Raises:
+        ValueError: If more than half of the series can not be used, among others.
+    """
     columns = selected(folder, survey, given, only=beyond)
     refuse_other_frequency(folder, survey, freq)
     known = categories_of(survey, columns, categories)
@@ -175,20 +180,27 @@ def _streamed(
     def series(number: int) -> TableSeries:
         return series_of(bucket_table(folder, survey.buckets[number], columns), survey.freq, known)
 
+    def walk() -> Iterator[TableSeries]:
+        numbers = range(len(survey.buckets))
+        for number in follow(numbers, f"reading {folder.name}", len(numbers), "buckets"):
+            with warnings_only("tsforecast.data"):
+                yield series(number)
+
     lengths = [survey.shortest, survey.longest]
-    if drop and (prediction_length is None or windows is None):
-        numbers = follow(range(len(survey.buckets)), f"reading {folder.name}", len(survey.buckets), "buckets")
-        lengths = [entry["target"].shape[-1] for number in numbers for _, entry in series(number).entries]
-    horizon, windows, reasons = _split_lengths(folder, survey.freq, lengths, prediction_length, windows, drop)
+    if prediction_length is None or windows is None:
+        lengths = [entry["target"].shape[-1] for part in walk() for _, entry in part.entries]
+    horizon, windows, reasons = _split_lengths(folder, survey.freq, lengths, prediction_length, windows)
 
     def read(number: int) -> list[dict[str, Any]]:
-        with warnings_only("tsforecast.data"):
-            return list(_task_of(series(number), horizon, windows, {}, beyond, drop, least=0).entries)
+        with warnings_only("tsforecast.data", logging.ERROR):  # what is left out is said once
+            return list(_task_of(series(number), horizon, windows, {}, beyond, part=True).entries)
 
     counts = [bucket.series for bucket in survey.buckets]
-    if drop:
-        counts = [len(read(number)) for number in range(len(counts))]
-    split = f"{survey.freq} {horizon} {windows} {columns.targets} {drop}"
+    if not beyond or columns.covariates:
+        left_out = [unusable(part.entries, windows * horizon, beyond) for part in walk()]
+        tell(folder, [one for part in left_out for one in part], sum(counts))
+        counts = [count - len(part) for count, part in zip(counts, left_out, strict=True)]
+    split = f"{survey.freq} {horizon} {windows} {columns.targets}"
     sums = "".join(bucket.sha256 for bucket in survey.buckets)
     identity = hashlib.sha256(f"{split} {sums}".encode()).hexdigest()
     log.info("%s: %d rows are read bucket by bucket, again in every pass", folder, survey.rows)
@@ -219,25 +231,25 @@ def _series_in(
 
 
 def _task_of(
-    series: TableSeries,
-    horizon: int,
-    windows: int,
-    reasons: dict[str, str],
-    beyond: bool,
-    drop_unusable: bool,
-    least: int = 1,
+    series: TableSeries, horizon: int, windows: int, reasons: dict[str, str], beyond: bool, part: bool = False
 ) -> ForecastTask:
-    """The task of the series that can be used.
+    """The task of the series that can be used; a warning names the others.
+
+    Args:
+        series: That were read.
+        horizon: Steps of a forecast.
+        windows: Number of test windows.
+        reasons: Why they are so many.
+        beyond: As `read_task` has it.
+        part: Whether these are a part of all series, of which none needs to be left.
 
     Raises:
-        ValueError: If one can not be used, and is not to be dropped; or fewer than `least` can.
+        ValueError: If more than half can not be used, unless they are a part; or none of them all.
     """
     path = series.path
-    kept = _usable(series, windows * horizon, beyond, drop_unusable)
-    if len(kept) < least:
-        raise ValueError(
-            f"{path}: no series can be used; give a shorter {option('prediction_length')} or fewer {option('windows')}"
-        )
+    left_out = unusable(series.entries, windows * horizon, beyond)
+    tell(path, left_out, None if part else len(series.entries))
+    kept = without(series.entries, left_out)
     for end, entry in kept:
         if beyond and "feat_dynamic_real" in entry:
             _check_future(series, end, entry, horizon)
@@ -260,55 +272,30 @@ def _task_of(
 
 
 def _split_lengths(
-    path: Path, freq: str, lengths: Sequence[int], horizon: int | None, windows: int | None, drop: bool
+    path: Path, freq: str, lengths: Sequence[int], horizon: int | None, windows: int | None
 ) -> tuple[int, int, dict[str, str]]:
     """Prediction length and windows, by the rule of `read_task` where they are None, and why."""
     reasons = {}
-    least = (horizon or default_horizon(freq)) * (1 if windows is None else windows) + 1 if drop else 1
-    shortest = min((length for length in lengths if length >= least), default=max(lengths))
     if horizon is None:
+        median, which = int(np.median(lengths)), "series" if len(lengths) == 1 else "median series"
         horizon = default_horizon(freq)
         reasons["prediction_length"] = f"the custom at frequency {freq}"
-        if windows != 0 and shortest // 5 < horizon:
-            horizon = max(1, shortest // 5)
-            reasons["prediction_length"] = f"the shortest series has {shortest} values"
-        told = path, horizon, reasons["prediction_length"]
-        log.info("%s: prediction length %d by default: %s", *told)
+        if windows != 0 and median // 5 < horizon:
+            horizon = max(1, median // 5)
+            reasons["prediction_length"] = f"the {which} has {median} values"
+        log.info("%s: prediction length %d by default: %s", path, horizon, reasons["prediction_length"])
     if windows is None:
+        # Those without room for one window are left out whatever the number of windows.
+        most = [length for length in lengths if length > horizon] or [max(lengths)]
+        short = int(np.quantile(most, _SHORT, method="lower"))
         windows = default_windows(freq)
         reasons["windows"] = f"the custom at frequency {freq}"
-        if shortest // 5 // horizon < windows:
-            windows = max(1, shortest // 5 // horizon)
-            reasons["windows"] = f"the shortest series has {shortest} values"
+        if short // 5 // horizon < windows:
+            windows = max(1, short // 5 // horizon)
+            one = len(lengths) == 1
+            reasons["windows"] = f"the series has {short} values" if one else f"nine in ten series have {short} or more"
         log.info("%s: %d test windows by default: %s", path, windows, reasons["windows"])
     return horizon, windows, reasons
-
-
-def _usable(series: TableSeries, test_length: int, beyond: bool, drop: bool) -> list[tuple[End, dict[str, Any]]]:
-    """The entries which have a value before their test part; raises for others, or leaves them out.
-
-    With `beyond` those without a value are kept: a trained model can answer with its prior.
-    """
-    kept = []
-    for end, entry in series.entries:
-        target, fault = entry["target"], None
-        if np.isnan(target).all():
-            fault = None if beyond and not drop and target.shape[-1] else "all its values are missing"
-        elif target.shape[-1] <= test_length:
-            fault = f"its {target.shape[-1]} steps are too few for {test_length} steps of test windows and one before"
-        elif np.isnan(target[..., : target.shape[-1] - test_length]).all():
-            fault = "all its values before the test windows are missing"
-        if fault is None:
-            kept.append((end, entry))
-        elif drop:
-            log.warning("series %r (to %s) is left out: %s", entry["item_id"], end, fault)
-        else:
-            raise ValueError(
-                f"{end}: series {entry['item_id']!r} ends here and can not be used: {fault}; "
-                f"delete the series, give {option('drop_unusable', True)}, a shorter {option('prediction_length')} or "
-                f"fewer {option('windows')}"
-            )
-    return kept
 
 
 def _check_future(series: TableSeries, end: End, entry: dict[str, Any], horizon: int) -> None:

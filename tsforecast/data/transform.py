@@ -1,5 +1,6 @@
 """From GluonTS data entries to arrays with calendar, masks and covariates."""
 
+import copy
 import logging
 from functools import lru_cache
 from typing import Any
@@ -84,11 +85,25 @@ class Prepare(MapTransformation):
         self.dynamic_units = np.asarray(dynamic_units or [], dtype=np.float64).reshape(-1, 2)
         self.num_targets = num_targets
         self._said_unknown = False
+        self._scored = 0
+
+    def for_windows(self, future: int) -> "Prepare":
+        """A copy that lengthens training entries of no more than so many steps, which a window scores.
+
+        They go on with missing values, and with the last of their covariates, so that two thirds of their steps are a
+        past that a window can have.
+        """
+        found = copy.copy(self)
+        found._scored = future
+        return found
 
     def map_transform(self, data: dict[str, Any], is_train: bool) -> dict[str, Any]:
         """The prepared entry, its targets in float64; identity fields of the original are kept."""
         target = np.atleast_2d(as_numbers(data[FieldName.TARGET]).astype(np.float64)).T
         self._expect(data, "the target", target.shape[1], self.num_targets)
+        if is_train and len(target) <= self._scored:
+            beyond = max(2 * len(target) // 3, 1) + self._scored - len(target)
+            target = np.pad(target, ((0, beyond), (0, 0)), constant_values=np.nan)
         length = len(target) + (0 if is_train else self.prediction_length)
         features, seasons = _calendar(data[FieldName.START], length, self.seasons)
         entry: dict[str, Any] = {
@@ -105,7 +120,10 @@ class Prepare(MapTransformation):
         if len(self.dynamic_units):
             covariates = as_numbers(data.get(FieldName.FEAT_DYNAMIC_REAL, np.zeros((0, length)))).astype(np.float64)
             self._expect(data, FieldName.FEAT_DYNAMIC_REAL, len(covariates), len(self.dynamic_units))
-            entry["dynamic_real"] = standardised(covariates.T[:length], self.dynamic_units).astype(np.float32)
+            rows = covariates.T[:length]
+            if is_train and 0 < len(rows) < length:
+                rows = np.pad(rows, ((0, length - len(rows)), (0, 0)), mode="edge")
+            entry["dynamic_real"] = standardised(rows, self.dynamic_units).astype(np.float32)
         known = np.full((self.prediction_length, target.shape[1]), np.nan)
         if not is_train and data.get("known_future") is not None:
             given = np.atleast_2d(as_numbers(data["known_future"]).astype(np.float64)).T[: self.prediction_length]

@@ -102,9 +102,9 @@ def _banks(task: ForecastTask) -> list[Candidate]:
 
 
 def _farther(task: ForecastTask, model: str, **options: Any) -> list[Candidate]:
-    """Return a model whose training windows have several horizons; nothing where a series has no such window."""
+    """Return a model whose training windows have several horizons; nothing where series are no longer."""
     horizon = far_by_frequency(task.freq, task.prediction_length)
-    fits = task.prediction_length < horizon < min(_lengths(task))
+    fits = task.prediction_length < horizon < _length(task)
     return [Candidate(model, {**options, "train_horizon": horizon})] if fits else []
 
 

@@ -237,13 +237,13 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         transformation = self.create_transformation()
         module = self._initial(from_predictor)
 
-        def prepare(data: Any) -> Any:
-            prepared = transformation.apply(data, is_train=True)
+        def prepare(data: Any, least: int = 0) -> Any:
+            prepared = transformation.for_windows(least).apply(data, is_train=True)
             return Cached(prepared) if cache_data else prepared  # pyright: ignore[reportArgumentType]
 
-        loader = self.create_training_data_loader(
-            prepare(training_data), module, shuffle_buffer_length, num_workers=num_workers, num_prefetch=num_prefetch
-        )
+        prepared = prepare(training_data, self.train_horizon)
+        workers = {"num_workers": num_workers, "num_prefetch": num_prefetch}
+        loader = self.create_training_data_loader(prepared, module, shuffle_buffer_length, **workers)
         validation = None
         if validation_data is not None:
             validation = self.create_validation_data_loader(prepare(validation_data), module)
@@ -366,7 +366,7 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         """Return whether all steps are trained on since a covariate varies in early ones alone."""
         return self._recent > 0 and self.train_length == 0
 
-    def create_transformation(self) -> Transformation:
+    def create_transformation(self) -> Prepare:
         """Return the transformation from entries to arrays."""
         found = self.training_summary
         with torch.random.fork_rng(devices=[]):  # the weights of this model are not used
@@ -430,7 +430,7 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         return min(found, _MOST_POOLED if module.dynamics.is_pooled else _MOST)
 
     def create_validation_data_loader(self, data: Any, module: Any, **kwargs: Any) -> Iterable:
-        """Return a loader of the last window of each series."""
+        """Return a loader of the last window of each series that has one."""
         return EpochLoader(
             data,
             self.context_length or None,
@@ -456,11 +456,14 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         )
 
     def _check(self, data: Any, future: int) -> None:
-        """Refuses data with which the model could not be trained, or validated, on so many steps of the future."""
+        """Refuses data with which the model could not be trained, or validated, on so many steps of the future.
+
+        One series that is longer is enough.
+        """
         likelihood = DECODERS.get(self.hyperparameters.get("likelihood", ""))
         support = "real" if likelihood is None else likelihood.support
         largest = largest_value(self.hyperparameters.get("transformation", "none"), support)
-        check_entries(data, self.freq, min_length=future + 1, support=support, largest=largest)
+        check_entries(data, self.freq, min_longest=future + 1, support=support, largest=largest)
 
     def _look_at(self, data: Any, from_predictor: PyTorchPredictor | None) -> DataSummary:
         """Return the summary of the training data, which are checked; it fits the predictor to start from."""
@@ -468,8 +471,7 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         self._check(data, self.prediction_length if self._far else self.train_horizon)
         found = summarise(data, self.use_feat_static_cat)
         if self._far > self.prediction_length:
-            lengths = lengths_of(data)
-            fits = found.num_targets == 1 and are_long(lengths, self.freq) and min(lengths) > self._far
+            fits = found.num_targets == 1 and are_long(lengths_of(data), self.freq)
             self.train_horizon = self._far if fits else self.prediction_length
         if self._recent:
             self.train_length = 0 if varies_only_before(data, self._recent) else self._recent

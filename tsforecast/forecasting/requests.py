@@ -32,7 +32,6 @@ class Request(ABC):
         categories: Values of the static categories that the model was trained with.
         num_samples: Sample paths; 0 for none, where quantiles are exact.
         seed: Of the sample paths. Each bucket has a seed of its own.
-        drop_unusable: Whether series that can not be used are left out.
         device: Where to compute.
     """
 
@@ -41,7 +40,6 @@ class Request(ABC):
     categories: dict[str, list[str]]
     num_samples: int
     seed: int
-    drop_unusable: bool
     device: str
 
     @abstractmethod
@@ -75,7 +73,6 @@ class Request(ABC):
             windows=windows,
             categories=self.categories,
             end=end,
-            drop_unusable=self.drop_unusable,
         )
 
 

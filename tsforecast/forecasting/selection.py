@@ -142,8 +142,6 @@ def select(
     """
     left = candidates(task) if compared is None else list(compared)
     held_out = comparison(task, seed)
-    if held_out is not None:
-        left = _that_fit(left, held_out.train)
     if held_out is None or len(left) == 1:
         why = "there is no other" if held_out is not None else "the series are too short to compare"
         return _told(Selection(left[0], (), why))
@@ -176,13 +174,6 @@ def select(
     windows = f"{count} windows of {held_out.prediction_length} steps before the end"
     reason = f"CRPS {chosen.crps:.4g} on {windows}, {len(held_out.entries)} series"
     return _told(Selection(chosen.candidate, tuple(trials), reason))
-
-
-def _that_fit(compared: Sequence[Candidate], entries: Sequence[dict[str, Any]]) -> list[Candidate]:
-    """Return the candidates whose training windows score fewer steps than the shortest series has."""
-    shortest = min(entry["target"].shape[-1] for entry in entries)
-    found = [candidate for candidate in compared if candidate.options.get("train_horizon", 0) < shortest]
-    return found or [compared[0]]  # whose training says what is too short
 
 
 def _told(selection: Selection) -> Selection:
