@@ -903,6 +903,23 @@ def test_series_of_any_length_are_trained_on(model):
     assert "short 1" in predictor.input_transform.index
 
 
+@pytest.mark.parametrize("model", ["bank", "issm"])
+def test_forecasts_of_series_without_a_change_stay_near_it(model):
+    """Of a single value, or of equal ones: they change by as much of their size as others do."""
+    rng = np.random.default_rng(0)
+    start = pd.Period("2024-01-01", "D")
+    entries = [{"item_id": f"s{k}", "start": start, "target": rng.poisson(40, 60).astype(np.float32)} for k in range(6)]
+    options = {"structures": "trend,level"} if model == "bank" else {"components": "damped_trend"}
+    trainer = {**QUIET, "max_epochs": 5}
+    predictor = StateSpaceEstimator(model, "D", 30, seed=0, trainer_kwargs=trainer, **options).train(entries)
+    assert 0.1 < predictor.network.data.typical_change < 0.3
+    for values in ([30], [3000], [30, 30, 30]):
+        (forecast,) = predictor.predict([{"start": start, "target": np.array(values, np.float32)}])
+        assert (abs(forecast.quantile(0.5) / values[-1] - 1) < 0.3).all()
+        assert (forecast.quantile(0.1)[:7] > 0.2 * values[-1]).all()
+        assert (forecast.quantile(0.9)[:7] < 4 * values[-1]).all()
+
+
 def test_bad_validation_data():
     entries = make_entries(missing=False)
     with pytest.raises(ValueError, match="'s1': all values of the target are missing"):

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from tsforecast.models import AbstractForecaster
 log = logging.getLogger(__name__)
 
 MOST_ITEMS = 100_000  # series that have parameters of their own
+_TELLING = 1000  # series that tell what changes are like
 _CATEGORIES = 10_000  # values of a static category, at most, unless there are more series
 
 
@@ -112,6 +114,27 @@ def _own(items: list[str]) -> list[str]:
 def lengths_of(data: Iterable[dict[str, Any]]) -> list[int]:
     """Return the number of steps of each series."""
     return [np.shape(entry[FieldName.TARGET])[-1] for entry in data]
+
+
+def typical_change(data: Iterable[dict[str, Any]], season: int) -> float:
+    """Return the median over series of the mean absolute change, by the mean absolute value; at most 1.
+
+    Changes are those since the season before, where there is a whole season of them, else since the value before. The
+    first thousand series tell, as if none of their values were missing.
+
+    Args:
+        data: GluonTS data entries.
+        season: Main season in steps.
+    """
+    found = []
+    for entry in islice(data, _TELLING):
+        for row in np.atleast_2d(as_numbers(entry[FieldName.TARGET]).astype(np.float64)):
+            values = row[np.isfinite(row)] / max(np.abs(row[np.isfinite(row)]).max(initial=0.0), 1e-300)
+            lag = season if len(values) >= 2 * season else 1
+            change = np.abs(values[lag:] - values[:-lag])
+            if change.any():
+                found.append(change.mean() / np.abs(values).mean())
+    return min(float(np.median(found)), 1.0) if found else 1.0
 
 
 def varies_only_before(data: Iterable[dict[str, Any]], recent: int) -> bool:

@@ -26,7 +26,14 @@ from tsforecast.data.task import ForecastTask
 from tsforecast.data.transform import Prepare
 from tsforecast.forecasting.arguments import AUTO, recorded
 from tsforecast.forecasting.candidates import Candidate, candidates
-from tsforecast.forecasting.data_summary import DataSummary, adopt, lengths_of, summarise, varies_only_before
+from tsforecast.forecasting.data_summary import (
+    DataSummary,
+    adopt,
+    lengths_of,
+    summarise,
+    typical_change,
+    varies_only_before,
+)
 from tsforecast.forecasting.lengths import (
     are_long,
     context_by_frequency,
@@ -104,6 +111,7 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
     _categories: dict[str, list[str]] | None = None  # values of its static categories
     __init_args__: dict[str, Any]  # set by `recorded`
     _summary: DataSummary | None = None  # of the training data, once a training has begun
+    _change = 1.0  # of them, see `typical_change`
     selection: Selection | None = None  # of a model, once "auto" has made it
 
     @recorded
@@ -390,6 +398,7 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
             "prediction_length": self.prediction_length,
             "scaling_length": self.context_length,  # a long history is scaled like a training window
             "season": default_season(self.freq),
+            "typical_change": self._change,
             **{
                 name: value
                 for name, value in found.auto.items()
@@ -470,6 +479,7 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         _refuse_endless(data)
         self._check(data, self.prediction_length if self._far else self.train_horizon)
         found = summarise(data, self.use_feat_static_cat)
+        self._change = typical_change(data, default_season(self.freq))
         if self._far > self.prediction_length:
             fits = found.num_targets == 1 and are_long(lengths_of(data), self.freq)
             self.train_horizon = self._far if fits else self.prediction_length

@@ -31,6 +31,8 @@ class DataSpec:
         num_samples: Sample paths of a forecast if the caller does not say.
         scaling_length: Steps at the end of the past from which the scaling is taken; 0 for all.
         season: Main season in steps, for the scaling.
+        typical_change: Changes of a series from value to value by its size, as they are in the training data: the scale
+            of a series that has shown none.
         num_series: Series in the training data.
         num_targets: Components of the target.
         cardinality: Number of values of each static category.
@@ -47,6 +49,7 @@ class DataSpec:
     num_samples: int = 100
     scaling_length: int = 0
     season: int = 1
+    typical_change: float = 1.0
     num_series: int = 0
     num_targets: int = 1
     cardinality: list[int] = dataclasses.field(default_factory=list)
@@ -59,7 +62,7 @@ class DataSpec:
         at_least(1, num_targets=self.num_targets)
         at_least(0, scaling_length=self.scaling_length, num_series=self.num_series)
         at_least(0, num_static_real=self.num_static_real, num_dynamic_real=self.num_dynamic_real)
-        at_least(0, num_time_features=self.num_time_features)
+        at_least(0, num_time_features=self.num_time_features, typical_change=self.typical_change)
 
 
 @register_record

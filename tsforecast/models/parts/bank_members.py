@@ -11,7 +11,7 @@ from tsforecast.core import AbstractLinearSystem, Gaussian
 from tsforecast.core.torch_internals import constant
 from tsforecast.models.parts.exact import AbstractLinearDynamics
 from tsforecast.models.parts.inference import AbstractDynamics, LinearModel
-from tsforecast.models.parts.transformation import log_slope, transformed
+from tsforecast.models.parts.transformation import log_slope, own_change, transformed
 from tsforecast.models.parts.units import location_and_scale, masked_mean, recent, scaled
 from tsforecast.models.parts.volatility import InverseGamma
 from tsforecast.models.records import BankState, DataSpec, Series, TimeSlice
@@ -97,7 +97,9 @@ class Members:
         size = masked_mean(values.abs(), seen)
         size = torch.where(size > 0, size, 1.0)
         wide = self.wide(past, size)
-        location, scale = location_and_scale(wide.values, seen.repeat(1, self.num_transformations, 1), self.data)
+        apart = zip(wide.values.chunk(self.num_transformations, 1), self.dynamics.transformations, strict=True)
+        own = self.data.typical_change * torch.cat([own_change(values, name) for values, name in apart], 1)
+        location, scale = location_and_scale(wide.values, own, seen.repeat(1, self.num_transformations, 1), self.data)
         location, scale = (x.reshape(self.num_transformations, -1).T for x in (location, scale))
         states = tuple(_by_series(model.prior, self.num_transformations) for model in self.models(wide, series))
         shape = (len(size), len(self.dynamics.structures), self.num_transformations)

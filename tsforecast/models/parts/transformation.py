@@ -59,6 +59,25 @@ def log_slope(values: Float[Tensor, "*shape"], name: str) -> Float[Tensor, "*sha
     return math.log(steepness) - 0.5 * torch.log1p((steepness * values).square())
 
 
+def own_change(values: Float[Tensor, "*shape"], name: str) -> Float[Tensor, "*shape"]:
+    """Return what a change of a value by its own size is in transformed units, by the slope there.
+
+    That is at most 1 of a logarithm, and 1 of a logit.
+
+    Args:
+        values: Values in transformed units.
+        name: One of `TRANSFORMATIONS` or `OF_SIZE_ONE`.
+    """
+    size = values.abs()
+    if name == "logit":
+        return torch.ones_like(size)
+    if name == "log1p":
+        return -torch.expm1(-size)
+    if name in ("asinh", "symlog"):
+        return size.tanh()
+    return size * (1 + 0.25 * size) / (1 + 0.5 * size) if name in ("sqrt", "symsqrt") else size
+
+
 def restored(
     values: Float[Tensor, "*shape"], name: str, size: Float[Tensor, "*#shape"] | None = None
 ) -> Float[Tensor, "*shape"]:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from tsforecast.core.torch_internals import is_transformed
 from tsforecast.models.parts.bounds import one_of
-from tsforecast.models.parts.transformation import TRANSFORMATIONS, restored, transformed
+from tsforecast.models.parts.transformation import TRANSFORMATIONS, own_change, restored, transformed
 from tsforecast.models.records import Batch, Belief, DataSpec, TimeSlice
 
 # An observation further from the centre than so many scales counts as missing. Next to it float32 does not tell values
@@ -125,9 +125,9 @@ class Units:
         Both come from the last `scaling_length` observed values, or from all if that is 0. The location is the mean of
         the first season. The scale is the mean absolute difference from the season before, where a whole season of
         differences is observed. Otherwise it is that from the value before, or without any difference the mean absolute
-        distance from the location. A constant series is scaled by its mean absolute value, and one without any
-        observation by 1. With `scaling="none"` location and scale are 0 and 1. Steps in `past_is_tick` of a batch
-        stand for no observation and do not count.
+        distance from the location. A constant series, or one of a single value, is scaled by `typical_change` of what a
+        change by its own size is (`own_change`), and one without any observation by 1. With `scaling="none"` location
+        and scale are 0 and 1. Steps in `past_is_tick` of a batch stand for no observation and do not count.
         """
         if self.options.scaling == "none":
             location = batch["past_target"].new_zeros(len(batch["past_target"]), self.data.num_targets, dtype=dtype)
@@ -137,7 +137,8 @@ class Units:
         if "past_is_tick" in batch:  # moments between observations would break the differences of these
             order = batch["past_is_tick"].T.int().argsort(dim=0, descending=True, stable=True).unsqueeze(-1)
             values, observed = (x.gather(0, order.expand(x.shape)) for x in (values, observed))
-        return location_and_scale(values, recent(observed, self.data.scaling_length), self.data)
+        own = self.data.typical_change * own_change(values, self.transformation)
+        return location_and_scale(values, own, recent(observed, self.data.scaling_length), self.data)
 
     def time_slice(self, batch: Batch, part: str, dtype: torch.dtype) -> TimeSlice:
         """Return the `past` or the `future` of a batch, or `both` one after the other, time first."""
@@ -210,9 +211,19 @@ def recent(observed: Bool[Tensor, "time series target"], length: int) -> Bool[Te
 
 
 def location_and_scale(
-    values: Float[Tensor, "time series target"], seen: Bool[Tensor, "time series target"], data: DataSpec
+    values: Float[Tensor, "time series target"],
+    own: Float[Tensor, "time series target"],
+    seen: Bool[Tensor, "time series target"],
+    data: DataSpec,
 ) -> tuple[Float[Tensor, "series target"], Float[Tensor, "series target"]]:
-    """Return location and scale of every series from what is seen of it; see `Units.of_past`."""
+    """Return location and scale of every series from what is seen of it; see `Units.of_past`.
+
+    Args:
+        values: In transformed units.
+        own: The scales of values of series that have not changed.
+        seen: Which values count.
+        data: What is known of the data.
+    """
     first = seen & (seen.cumsum(0) <= max(data.season, 1))
     location = masked_mean(values, first)
     spread = masked_mean((values - location).abs(), seen)
@@ -223,7 +234,7 @@ def location_and_scale(
         change = torch.where(both.sum(0) >= lag, difference, change)
     size = masked_mean(values.abs(), seen)
     scale = torch.maximum(change, 1e-2 * spread)
-    scale = torch.where(scale > 1e-6 * size, scale, size)
+    scale = torch.where(scale > 1e-6 * size, scale, masked_mean(own, seen))
     return location, torch.where(scale > 0, scale, 1.0)
 
 
