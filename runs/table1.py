@@ -57,12 +57,8 @@ REDUCED = {
     "likelihood-t": {"wiki": 1},
     "negative-binomial": {"wiki": 1},
 }
-# Seeds of rows without options, three elsewhere: one of `auto`, which trains many models, and where hours would go by.
-OF_DEFAULTS = {
-    **{(dataset, "auto"): 1 for dataset in DATASETS},
-    ("traffic", "arsgls"): 2,
-    ("traffic", "kvae-rb"): 1,
-}
+# Seeds of rows without options, three elsewhere: one of `auto`, which trains many models.
+OF_DEFAULTS = {(dataset, "auto"): 1 for dataset in DATASETS}
 Job = tuple[str, str, str, int]  # data set, model, recipe, seed
 COLUMNS = [
     "dataset", "protocol", "model", "recipe", "budget_s", "train_s", "iterations", "seed",

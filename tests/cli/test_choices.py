@@ -44,7 +44,7 @@ def test_what_was_chosen(tmp_path, capsys, values, transformation, clip):
     assert (chosen["context_length"]["value"], chosen["train_length"]["value"]) == (120, "all")
     for line in (
         "prediction length 6 by default: the series has 30 values",
-        "1 test windows by default",
+        "1 test window by default",
         "frequency M, inferred",
         "columns not used: 'note'",
         "one series: time 'Month', target 'Sales'",

@@ -294,7 +294,8 @@ def _split_lengths(
             windows = max(1, short // 5 // horizon)
             one = len(lengths) == 1
             reasons["windows"] = f"the series has {short} values" if one else f"nine in ten series have {short} or more"
-        log.info("%s: %d test windows by default: %s", path, windows, reasons["windows"])
+        windows_of = "test window" if windows == 1 else "test windows"
+        log.info("%s: %d %s by default: %s", path, windows, windows_of, reasons["windows"])
     return horizon, windows, reasons
 
 
