@@ -294,8 +294,7 @@ def _split_lengths(
             windows = max(1, short // 5 // horizon)
             one = len(lengths) == 1
             reasons["windows"] = f"the series has {short} values" if one else f"nine in ten series have {short} or more"
-        windows_of = "test window" if windows == 1 else "test windows"
-        log.info("%s: %d %s by default: %s", path, windows, windows_of, reasons["windows"])
+        log.info("%s: %d test window%s by default: %s", path, windows, "" if windows == 1 else "s", reasons["windows"])
     return horizon, windows, reasons
 
 
