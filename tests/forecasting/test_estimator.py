@@ -915,9 +915,14 @@ def test_forecasts_of_series_without_a_change_stay_near_it(model):
     assert 0.1 < predictor.network.data.typical_change < 0.3
     for values in ([30], [3000], [30, 30, 30]):
         (forecast,) = predictor.predict([{"start": start, "target": np.array(values, np.float32)}])
-        assert (abs(forecast.quantile(0.5) / values[-1] - 1) < 0.3).all()
+        for number in (forecast.quantile(0.5), forecast.mean):
+            assert (abs(number / values[-1] - 1) < 0.3).all()
         assert (forecast.quantile(0.1)[:7] > 0.2 * values[-1]).all()
         assert (forecast.quantile(0.9)[:7] < 4 * values[-1]).all()
+    if model == "bank":
+        for values in ([0], [0, 0, 0], [np.nan]):
+            (forecast,) = predictor.predict([{"start": start, "target": np.array(values, np.float32)}])
+            assert (forecast.mean < 1).all()
 
 
 def test_bad_validation_data():

@@ -4,17 +4,21 @@ import abc
 import dataclasses
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from tsforecast.core import AbstractLinearSystem, Gaussian
+from tsforecast.core.components import Trend
 from tsforecast.core.torch_internals import constant
 from tsforecast.models.parts.exact import AbstractLinearDynamics
 from tsforecast.models.parts.inference import AbstractDynamics, LinearModel
+from tsforecast.models.parts.structure import Structure
 from tsforecast.models.parts.transformation import log_slope, own_change, transformed
 from tsforecast.models.parts.units import location_and_scale, masked_mean, recent, scaled
 from tsforecast.models.parts.volatility import InverseGamma
 from tsforecast.models.records import BankState, DataSpec, Series, TimeSlice
+
+_SLOPE = 0.01  # prior deviation of slopes of series that stand still, as a share of what it is for others
 
 
 class AbstractBankDynamics(AbstractDynamics):
@@ -95,13 +99,21 @@ class Members:
         """Return the state before the first step of series that begin with a slice, which gives their scaling."""
         values, seen = past.values, recent(past.observed, self.data.scaling_length)
         size = masked_mean(values.abs(), seen)
+        low, high = (torch.where(seen, values, end).squeeze(-1) for end in (torch.inf, -torch.inf))
+        still = (high.amax(0) <= low.amin(0)) & (seen.sum((0, 2)) <= self.data.season)  # a few equal values, or none
+        nothing_but_zeros = still.unsqueeze(-1) & (size == 0)
         size = torch.where(size > 0, size, 1.0)
         wide = self.wide(past, size)
         apart = zip(wide.values.chunk(self.num_transformations, 1), self.dynamics.transformations, strict=True)
         own = self.data.typical_change * torch.cat([own_change(values, name) for values, name in apart], 1)
         location, scale = location_and_scale(wide.values, own, seen.repeat(1, self.num_transformations, 1), self.data)
         location, scale = (x.reshape(self.num_transformations, -1).T for x in (location, scale))
-        states = tuple(_by_series(model.prior, self.num_transformations) for model in self.models(wide, series))
+        scale = torch.where(nothing_but_zeros, self.data.typical_change, scale)
+        pairs = zip(self.models(wide, series), self.dynamics.structures, strict=True)
+        states = tuple(
+            _without_slopes(_by_series(model.prior, self.num_transformations), still, member.structure)
+            for model, member in pairs
+        )
         shape = (len(size), len(self.dynamics.structures), self.num_transformations)
         nothing = size.new_zeros(shape)
         return BankState(states, location, scale, size, nothing, size.new_zeros(len(size)), nothing)
@@ -176,6 +188,20 @@ def stacked(values: Float[Tensor, "series transformation"]) -> Float[Tensor, "st
 def _flat(state: Gaussian) -> Gaussian:
     """Return states (series, transformation) as one batch, transformations outermost."""
     return Gaussian(state.mean.transpose(0, 1).flatten(0, 1), state.cov.transpose(0, 1).flatten(0, 1))
+
+
+def _without_slopes(state: Gaussian, still: Bool[Tensor, " series"], structure: Structure | None) -> Gaussian:
+    """Return states (series, transformation) in which slopes of series that stand still are nearly 0.
+
+    The prior of a slope is as wide as that of its level, since series of any length soon tell. A few equal values do
+    not, and behind a logarithm such a prior has astronomic means some steps ahead.
+    """
+    if structure is None:
+        return state
+    slopes = [isinstance(one, Trend) and place == 1 for one in structure.components for place in range(one.size)]
+    share = torch.where(still.unsqueeze(-1) & constant(slopes, still, torch.bool), _SLOPE, 1.0).to(state.mean)
+    share = share.unsqueeze(1)
+    return Gaussian(state.mean, state.cov * share.unsqueeze(-1) * share.unsqueeze(-2))
 
 
 def _by_series(state: Gaussian, count: int) -> Gaussian:
