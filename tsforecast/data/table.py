@@ -192,7 +192,8 @@ def _streamed(
     horizon, windows, reasons = _split_lengths(folder, survey.freq, lengths, prediction_length, windows)
 
     def read(number: int) -> list[dict[str, Any]]:
-        with warnings_only("tsforecast.data", logging.ERROR):  # what is left out is said once
+        said_before = warnings_only("tsforecast.data.usable", logging.ERROR)  # what is left out
+        with warnings_only("tsforecast.data"), said_before:
             return list(_task_of(series(number), horizon, windows, {}, beyond, part=True).entries)
 
     counts = [bucket.series for bucket in survey.buckets]
