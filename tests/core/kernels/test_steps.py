@@ -5,7 +5,8 @@ import torch
 
 from tests.oracles import generator, random_conditional, random_covariance, random_gaussian
 from tsforecast.core import DiagonalLinearGaussian, Gaussian, NotPositiveDefiniteError
-from tsforecast.core.kernels import calls
+from tsforecast.core.kernels import calls, steps
+from tsforecast.core.particles import proposals
 from tsforecast.core.particles.proposals import DiagonalGaussian, propose
 
 SHAPE = (3, 4)
@@ -81,6 +82,29 @@ def test_propose(proposed, by_torch, monkeypatch):
     inputs = conditional.matrix, conditional.offset, prior.mean, prior.cov, guess, variance
     names = same(sample, inputs, by_torch, monkeypatch)
     assert {"propose_forward", "propose_backward"} <= names
+
+
+@pytest.mark.parametrize("states", [1, 2])
+def test_a_proposal_of_many_outputs_in_float32_rounds_no_more_than_torch(states):
+    """In the gradient of the matrix nearly all of Cov(b, a) and of the covariance of b cancels."""
+    rng, out, count = generator(states), 64, 50
+    matrix, cov = torch.randn(count, out, states, generator=rng), random_covariance((count,), states, rng).float()
+    mean, noise, guess, more = (torch.randn(count, out, generator=rng) for _ in range(4))
+    variance, weights = 0.3 + torch.rand(count, out, generator=rng), torch.randn(count, out, generator=rng)
+
+    def gradient(propose, dtype):
+        c, p, *rest = (x.to(dtype) for x in (matrix, cov, mean, noise, guess, variance, more, weights))
+        c.requires_grad_()
+        among = c @ p @ c.mT + torch.eye(out, dtype=dtype)
+        tensors = c.new_zeros(count, states), p, rest[0], c @ p, among, *rest[1:-1], None
+        sample, log_ratio, state, state_cov = propose(*tensors)[:4]
+        total = (sample * rest[-1]).sum() + log_ratio.sum() + state.sum() + state_cov.sum()
+        return torch.autograd.grad(total, c)[0].double()
+
+    exact = gradient(proposals._propose, torch.float64)
+    by_torch = gradient(proposals._propose, torch.float32) - exact
+    found = gradient(lambda *tensors: steps.propose(proposals._propose, *tensors), torch.float32) - exact
+    assert found.norm() < 2 * by_torch.norm()
 
 
 def test_second_derivatives_are_those_of_torch(by_torch):

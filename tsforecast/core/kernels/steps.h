@@ -230,14 +230,23 @@ template <class T> static int64_t condition_backward(const int64_t* sizes, void*
   return 0;
 }
 
-// Proposing from p(b) q(b): what forward and backward have in common, for M = S + D.
+// Proposing from p(b) q(b): what forward and backward have in common, for M = S + D = L L'.
 template <class T> struct Proposal {
   const int k, kp;
-  T *total, *inverse, *precision, *noisy, *gap, *u, *v, *a, *shift, *rows;
-  static size_t numbers(int k) { return (size_t)4 * k * padded<T>(k) + 6 * padded<T>(k); }
+  T *total, *inverse, *transposed, *precision, *noisy, *gap, *white, *u, *v, *a, *shift, *rows;
+  static size_t numbers(int k) { return (size_t)5 * k * padded<T>(k) + 7 * padded<T>(k); }
   Proposal(Scratch<T>& scratch, int k) : k(k), kp(padded<T>(k)) {
-    for (T** x : {&total, &inverse, &precision, &rows}) *x = scratch.take(k * kp);
-    for (T** x : {&noisy, &gap, &u, &v, &a, &shift}) *x = scratch.take(kp);
+    for (T** x : {&total, &inverse, &transposed, &precision, &rows}) *x = scratch.take(k * kp);
+    for (T** x : {&noisy, &gap, &white, &u, &v, &a, &shift}) *x = scratch.take(kp);
+  }
+  // to = M^{-1} x; returns x'M^{-1}x. By L^{-1} and then L^{-T}: the product of the two would round so much that in
+  // float32 the gradients of S and of Cov(b, a), which nearly cancel in that of a matrix C, leave noise.
+  T solve(const T* x, T* to) {
+    T square = 0;
+    apply_lower(k, inverse, transposed, kp, x, white);
+    for (int i = 0; i < k; ++i) square += white[i] * white[i];
+    apply_transposed(k, k, inverse, kp, white, to);
+    return square;
   }
   // In `a` a sample of p(b), then u = M^{-1} (c + sqrt(D) e - a) and v = M^{-1} (c - mu).
   bool factor(const T* S, const T* mu, const T* c, const T* D, const T* e, T& square) {
@@ -248,11 +257,8 @@ template <class T> struct Proposal {
       gap[i] = c[i] - mu[i];
     }
     if (factorise(k, total, inverse, kp)) return false;
-    product<T, true>(k, k, k, 1, inverse, kp, inverse, kp, precision, kp, false);
-    apply_transposed(k, k, precision, kp, noisy, u);
-    apply_transposed(k, k, precision, kp, gap, v);
-    square = 0;
-    for (int i = 0; i < k; ++i) square += gap[i] * v[i];
+    solve(noisy, u);
+    square = solve(gap, v);
     apply_transposed(k, k, rows, kp, u, shift);
     return true;
   }
@@ -339,6 +345,7 @@ template <class T> static int64_t propose_backward(const int64_t* sizes, void** 
         const T *cb = c + b * k, *Db = D + b * k, bar = ratio_bar ? ratio_bar[b] : 0;
         T square;
         q.factor(S, mu + b * k, cb, Db, e2 + b * k, square);
+        product<T, true>(k, k, k, 1, q.inverse, kp, q.inverse, kp, q.precision, kp, false);
         for (int i = 0; i < k; ++i) {
           const T gap = (sample[b * k + i] - cb[i]) / Db[i];
           h[i] += bar * gap;
@@ -346,7 +353,7 @@ template <class T> static int64_t propose_backward(const int64_t* sizes, void** 
           if (D_bar) D_bar[b * k + i] -= bar * T(0.5) * (gap * gap - 1 / Db[i]);
         }
         apply_transposed(k, k, q.rows, kp, h, x);
-        apply_transposed(k, k, q.precision, kp, x, noisy_bar);
+        q.solve(x, noisy_bar);
         for (int i = 0; i < k; ++i) {
           for (int j = 0; j < k; ++j)
             S_bar[i * k + j] = T(0.5) * (bar * (q.v[i] * q.v[j] - q.precision[i * kp + j]) - noisy_bar[i] * q.u[j] - q.u[i] * noisy_bar[j]);
