@@ -8,7 +8,6 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from tsforecast.core.components import one_hot
 from tsforecast.core.gaussian import Gaussian, register_record
 from tsforecast.core.kernels import structural
 from tsforecast.core.kernels.calls import serves
@@ -38,20 +37,21 @@ class Move(NamedTuple):
     noise: Tensor
     share: Tensor | None
 
-    def is_served(self, *others: Tensor | None) -> bool:
+    def is_served(self, *others: Tensor | None, observed: Tensor | None = None) -> bool:
         """Return whether the program takes it, together with other tensors of the same step."""
-        return is_served(Gaussian(self.mean, self.cov), *self[3:], *others)
+        return is_served(Gaussian(self.mean, self.cov), *self[3:], *others, observed=observed)
 
     def belief(self) -> Gaussian:
         """Return the predicted belief."""
         return Gaussian(*structural.move(*self))
 
 
-def is_served(prior: Gaussian, *others: Tensor | None) -> bool:
+def is_served(prior: Gaussian, *others: Tensor | None, observed: Tensor | None = None) -> bool:
     """Return whether the program moves a belief, together with other tensors of the same step."""
     # A covariance that many share is moved once, by torch.
     count, states = prior.cov.shape[:-2].numel(), prior.mean.shape[-1]
-    return prior.mean.shape[:-1].numel() == count and serves(count, (states,), prior.mean, prior.cov, *others)
+    numbers = prior.mean, prior.cov, *others
+    return prior.mean.shape[:-1].numel() == count and serves(count, (states,), *numbers, masks=(observed,))
 
 
 @register_record
@@ -203,5 +203,8 @@ class ISSMEmission(AbstractLinearGaussian):
 
     def row(self) -> Float[Tensor, "*#batch state"]:
         """Return the coefficients of all states."""
-        entries = one_hot(self.index, self.num_states, self.noise)
-        return (entries if self.coefficient is None else entries * self.coefficient.unsqueeze(-1)).sum(-2)
+        coefficient = (
+            torch.ones_like(self.index, dtype=self.noise.dtype) if self.coefficient is None else self.coefficient
+        )
+        index, entries = torch.broadcast_tensors(self.index, coefficient)
+        return entries.new_zeros(*index.shape[:-1], self.num_states).scatter_add(-1, index, entries)

@@ -230,7 +230,7 @@ def condition(
     """
     tensors = prior.mean, prior.cov, residual, cross, among, observed
     count = among.shape[:-2].numel()
-    if count == prior.cov.shape[:-2].numel() and serves(count, cross.shape[-2:], *tensors):
+    if count == prior.cov.shape[:-2].numel() and serves(count, cross.shape[-2:], *tensors[:-1], masks=(observed,)):
         mean, cov, log_prob, failed = kernels.condition(_condition, *tensors)
         check_factor(failed, ("series",), _PREDICTED)
         return Gaussian(mean, cov), log_prob

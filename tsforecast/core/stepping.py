@@ -37,7 +37,7 @@ def step(
     Raises:
         NotPositiveDefiniteError: If the predictive covariance of the observation is singular.
     """
-    parts = _parts(transition, emission, prior, value)
+    parts = _parts(transition, emission, prior, value, observed)
     if parts is None:
         return emission.posterior(transition.marginal(prior), value, observed)
     seen = torch.ones_like(value[..., 0], dtype=torch.bool) if observed is None else observed[..., 0]
@@ -92,6 +92,7 @@ def _parts(
     emission: AbstractLinearGaussian,
     prior: Gaussian,
     value: Tensor | None = None,
+    observed: Tensor | None = None,
 ) -> _Parts | None:
     """Return the parts of a step that the program takes; None for all others."""
     if isinstance(transition, ISSMTransition) and isinstance(emission, ISSMEmission):
@@ -106,7 +107,7 @@ def _parts(
         return None
     moved = transition.moved(prior)
     # All that goes into the operation: it reads numbers of one type, and no tensor that `vmap` has mapped.
-    if moved is None or not moved.is_served(row, variance, offset, value):
+    if moved is None or not moved.is_served(row, variance, offset, value, observed=observed):
         return None
     return _Parts(moved, row, (row * moved.mean).sum(-1) + offset, variance)
 

@@ -22,7 +22,7 @@ from tsforecast.core.components import Clock, Component, Harmonics, Level, Seaso
 from tsforecast.core.gaussian import Gaussian, register_record, unbind
 from tsforecast.core.innovation import ISSMEmission, ISSMTransition
 from tsforecast.core.kernels import innovation
-from tsforecast.core.kernels.calls import serves
+from tsforecast.core.kernels.calls import fits, serves
 from tsforecast.core.linalg import broadcast_shapes
 from tsforecast.core.series.blocks import Blocks, check_terms, flatten_batch
 from tsforecast.core.system import AbstractLinearSystem
@@ -154,14 +154,16 @@ class ISSM(AbstractLinearSystem):
         """
         steps, active = len(values), self.active
         parameters = self.state_noise, self.emission_noise, self.damping, prior.mean, prior.cov
-        tensors = values, observed, active, self.index, self.offset, *parameters
         batch = broadcast_shapes(
             *(prior.batch_shape, values.shape[1:-1], self.index.shape[1:-1], self.offset.shape[1:]),
             *(self.state_noise.shape[1:-1], self.emission_noise.shape[1:], self.damping.shape[:-1]),
             *(x.shape[1 : x.ndim - event] for x, event in ((observed, 1), (active, 0)) if x is not None),
         )
-        count, sizes = batch.numel(), (self.num_states,)
-        if not serves(count, sizes, *tensors, fewest=1):
+        count, states = batch.numel(), self.num_states
+        numbers, masks = (values, self.offset, *parameters), (observed, active)
+        if not serves(count, (states,), *numbers, masks=masks, fewest=1):
+            return None
+        if self.index.is_floating_point() or is_transformed(self.index):
             return None
         flat = lambda x, event: flatten_batch(x[:steps], batch, event, 1)  # noqa: E731
         begun = None if active is None else flat(active, 0)
@@ -170,10 +172,14 @@ class ISSM(AbstractLinearSystem):
         damping, mean, cov = (
             flat(x.unsqueeze(0), event) for x, event in ((self.damping, 1), (prior.mean, 1), (prior.cov, 2))
         )
-        own = cov, noise, variance, damping, index, *(x for x in (begun, seen) if x is not None)
-        if count > 1 and all(x.shape[1] == 1 for x in own):
+        own = cov, noise, variance, damping, index, begun, seen
+        if count > 1 and all(x is None or x.shape[1] == 1 for x in own):
             return None
-        structure = innovation.Structure(_table(self.components), seen, begun, index, self._basis(index, noise))
+        table, (sources, seasons, damped) = _table(self.components)
+        events = (states, states), (sources,), (), (damped,), (seasons,), (), (), (states,)
+        if not all([fits(x, (steps, count), *event) for x, event in zip((*own, mean), events, strict=True)]):
+            return None
+        structure = innovation.Structure(table, seen, begun, index, self._basis(index, noise))
         residual = (flat(values[..., 0], 0) - flat(self.offset, 0)).expand(steps, count)
         scale, square, mean, cov = innovation.filter_series(structure, residual, noise, variance, damping, mean, cov)
         failures = torch.zeros((), dtype=torch.int32, device=scale.device).expand(steps, count)
@@ -262,15 +268,15 @@ class ISSM(AbstractLinearSystem):
 
 
 @functools.cache
-def _table(components: tuple[Component, ...]) -> Tensor:
-    """Return what `innovation.Structure` says of components."""
+def _table(components: tuple[Component, ...]) -> tuple[Tensor, tuple[int, int, int]]:
+    """Return what `innovation.Structure` says of components; and how many sources, seasons and dampings they have."""
     rows, first, source, season, damped, column = [], 0, 0, 0, 0, 0
     for c in components:
         kind = next(kind for name, kind in _KINDS.items() if isinstance(c, name))
         rows.append([kind, first, c.size, source, season, damped if c.is_damped else -1, column])
         first, source, season = first + c.size, source + len(c.noises), season + c.is_seasonal
         damped, column = damped + c.is_damped, column + (c.size if isinstance(c, Harmonics) else 0)
-    return torch.tensor(rows, device="cpu")
+    return torch.tensor(rows, device="cpu"), (source, season, damped)
 
 
 def _entries(parts: list[tuple[Tensor, Tensor | None]], like: Tensor) -> tuple[Tensor, Tensor | None]:

@@ -10,14 +10,34 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.autograd import forward_ad
 
 
 def is_transformed(x: Tensor) -> bool:
     """Whether its values cannot steer control flow: inside `vmap`, `grad`, a trace, or `branchless`."""
-    inside = torch._C._functorch.is_functorch_wrapped_tensor(x)  # pyright: ignore[reportAttributeAccessIssue]
+    return is_wrapped(x) or is_recorded()
+
+
+def is_wrapped(x: Tensor) -> bool:
+    """Whether it stands for another tensor or for many: inside `vmap` and `grad`."""
+    return torch._C._functorch.is_functorch_wrapped_tensor(x)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def is_recorded() -> bool:
+    """Whether operations are recorded to be run later: inside a trace, or `branchless`."""
     tracing = torch._C._TorchDispatchModeKey.PROXY  # pyright: ignore[reportAttributeAccessIssue]
-    mode = torch._C._get_dispatch_mode(tracing)  # pyright: ignore[reportAttributeAccessIssue]
-    return inside or _BRANCHLESS[0] or mode is not None
+    return _BRANCHLESS[0] or torch._C._get_dispatch_mode(tracing) is not None  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def may_transform() -> bool:
+    """Whether some tensors may be wrapped or have tangents: inside a transformation, or in forward mode."""
+    stack = torch._C._functorch.peek_interpreter_stack()  # pyright: ignore[reportAttributeAccessIssue]
+    return stack is not None or forward_ad._current_level >= 0
+
+
+def has_tangent(x: Tensor) -> bool:
+    """Whether it carries a derivative in forward mode."""
+    return forward_ad._current_level >= 0 and forward_ad.unpack_dual(x).tangent is not None
 
 
 @contextmanager

@@ -1,14 +1,15 @@
 """Calls of the compiled program: which tensors it takes, and how they are handed over."""
 
 import ctypes
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from tsforecast.core.kernels.building import loaded
-from tsforecast.core.torch_internals import is_transformed
+from tsforecast.core.kernels.building import SWITCH, loaded
+from tsforecast.core.torch_internals import has_tangent, is_recorded, is_wrapped, may_transform
 
 # The largest state or observation: of larger ones a covariance leaves the caches of a core.
 LARGEST = 256
@@ -21,22 +22,65 @@ ONCE = (
     "tsforecast.core.kalman.filter, which is ordinary autograd."
 )
 _NAMES = {torch.float32: "float32", torch.float64: "float64"}
+# What the pointers of every function point at: n numbers, m a mask, i integers, f which filters failed.
+_POINTERS = {
+    "push_forward": "nnnnn nnn",
+    "push_backward": "nnn nnn nnnn",
+    "condition_forward": "nnnnnm nnnf",
+    "condition_backward": "nnnm nnn nnn",
+    "propose_forward": "nnnnnnnnnm nnnnf",
+    "propose_backward": "nnnnnnnm nnnnn nnnnn",
+    "chain_forward": "nmnn nnnnnn nnnfn",
+    "chain_backward": "nmnn nnnnnn nnnn nnn nnnnnn",
+    "structural_forward": "nnnnninnnnm nnnnf",
+    "structural_backward": "nnnninnnnm nnnn nnnnnnn",
+    "innovation_forward": "inmminnnnnn nnnnn",
+    "innovation_backward": "inmminnnnnn nnnnn nnnnnn",
+}
+_TYPES = {"m": torch.bool, "i": torch.int64, "f": torch.int32}
 
 
 def serves(
-    count: int, sizes: tuple[int, ...], *tensors: Tensor | None, largest: int = LARGEST, fewest: int = FEWEST
+    count: int,
+    sizes: tuple[int, ...],
+    *numbers: Tensor | None,
+    masks: tuple[Tensor | None, ...] = (),
+    largest: int = LARGEST,
+    fewest: int = FEWEST,
 ) -> bool:
-    """Whether so many filters of these sizes go through the program: tensors of one type on the CPU, all plain."""
-    if count < fewest or max(sizes) > largest or min(sizes) == 0 or loaded() is None:
+    """Whether so many filters of these sizes go through the program. All else is left to torch.
+
+    Args:
+        count: Number of filters.
+        sizes: Of states and observations.
+        numbers: All of one type, float32 or float64.
+        masks: Of booleans.
+        largest: The largest of the sizes.
+        fewest: The least number of filters.
+    """
+    if count < fewest or max(sizes) > largest or min(sizes) == 0 or loaded() is None or is_recorded():
         return False
-    dtype = tensors[0].dtype if tensors[0] is not None else None
+    dtype = numbers[0].dtype if numbers[0] is not None else None
     if dtype not in _NAMES:
         return False
-    return all(
-        x is None
-        or (x.device.type == "cpu" and (x.dtype is dtype or not x.is_floating_point()) and not is_transformed(x))
-        for x in tensors
-    )
+    transforms = may_transform()
+    for given, expected in ((numbers, dtype), (masks, torch.bool)):
+        for x in given:
+            if x is None:
+                continue
+            if x.dtype is not expected or not x.is_cpu or x.is_neg():
+                return False
+            if transforms and (is_wrapped(x) or has_tangent(x)):
+                return False
+    return True
+
+
+def fits(x: Tensor | None, lead: tuple[int, int], *event: int) -> bool:
+    """Whether a tensor has two leading dimensions, of these sizes or 1, and then exactly these."""
+    if x is None:
+        return True
+    first, second, *rest = x.shape
+    return first in (1, lead[0]) and second in (1, lead[1]) and (*rest,) == event
 
 
 def call(name: str, count: int, sizes: tuple[int, ...], *tensors: Tensor | None) -> int:
@@ -47,24 +91,42 @@ def call(name: str, count: int, sizes: tuple[int, ...], *tensors: Tensor | None)
         count: Number of filters.
         sizes: Of observation and state.
         tensors: In the order of the function, contiguous; None for a null pointer.
+
+    Raises:
+        TypeError: If the memory of a tensor is not what the function reads.
     """
-    program = loaded()
-    assert program is not None
     dtype = next(x.dtype for x in tensors if x is not None and x.dtype in _NAMES)
-    function = getattr(program, f"{name}_{_NAMES[dtype]}")
-    function.restype = ctypes.c_int64
+    function, types = _function(loaded(), name, dtype)
+    transforms, pointers = may_transform(), []
+    for x, expected in zip(tensors, types, strict=True):
+        if x is None:
+            pointers.append(None)
+            continue
+        if x.dtype is not expected or not x.is_contiguous() or not x.is_cpu or (transforms and has_tangent(x)):
+            raise TypeError(
+                f"{name} reads contiguous {expected} on the CPU without derivatives in forward mode. Tensor "
+                f"{len(pointers)} is {x.dtype} on {x.device}. {SWITCH}=0 leaves all to torch."
+            )
+        pointers.append(x.data_ptr())
     threads = max(1, min(torch.get_num_threads(), count // _FILTERS_PER_THREAD))
     numbers = (count, *sizes[:2], threads, *sizes[2:])
-    pointers = [None if x is None else x.data_ptr() for x in tensors]
     return function((ctypes.c_int64 * len(numbers))(*numbers), (ctypes.c_void_p * len(pointers))(*pointers))
 
 
-def flat(x: Tensor | None, batch: torch.Size, event: int) -> Tensor | None:
-    """Return a tensor with one of it for every filter, in one piece."""
+@functools.cache
+def _function(program: ctypes.CDLL, name: str, dtype: torch.dtype) -> tuple[Any, list[torch.dtype]]:
+    """Return a function of the program, and what its pointers point at."""
+    function = getattr(program, f"{name}_{_NAMES[dtype]}")
+    function.restype = ctypes.c_int64
+    return function, [_TYPES.get(letter, dtype) for letter in _POINTERS[name].replace(" ", "")]
+
+
+def flat(x: Tensor | None, batch: torch.Size, *event: int) -> Tensor | None:
+    """Return a tensor with one of it for every filter, in one piece: of these sizes behind those of the batch."""
     if x is None:
         return None
-    shape = x.shape[x.ndim - event :] if event else ()
-    return (x if x.shape == (*batch, *shape) else x.expand(*batch, *shape)).contiguous()
+    shape = (*batch, *event)
+    return (x if x.shape == shape else x.expand(shape)).contiguous()
 
 
 def anew(

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from tsforecast.core.kernels.building import is_ready
-from tsforecast.core.kernels.calls import FEWEST, call, serves
+from tsforecast.core.kernels.calls import FEWEST, call, fits, serves
 
 # More columns are many series beside one covariance, for which torch's products are large.
 _MOST_COLUMNS = 2
@@ -14,9 +14,22 @@ LARGEST = 64
 
 def serves_chain(rows: Tensor, mask: Tensor | None, mean: Tensor, cov: Tensor, *parameters: Tensor | None) -> bool:
     """Whether the program filters through these blocks; the arguments are those of `filter_chain`."""
-    sizes = rows.shape[-2], cov.shape[-1]
-    return rows.shape[-1] <= _MOST_COLUMNS and serves(
-        len(cov), sizes, rows, mask, mean, cov, *parameters, largest=LARGEST
+    (count, group, obs, columns), state = rows.shape, cov.shape[-1]
+    if columns > _MOST_COLUMNS or not serves(
+        group, (obs, state), rows, mean, cov, *parameters, masks=(mask,), largest=LARGEST
+    ):
+        return False
+    transition, drift, noise = (1 if x is None else x.shape[-1] for x in parameters[3:])
+    square = state, state
+    events = (
+        *((obs, state), (obs, obs), (obs, state), square if transition > 1 else (state, 1)),
+        *((state, columns if drift > 1 else 1), square if noise > 1 else (state, 1)),
+    )
+    return (
+        (mask is None or mask.shape == (count, group, obs, 1))
+        and mean.shape == (group, state, columns)
+        and cov.shape == (group, state, state)
+        and all([fits(x, (count, group), *event) for x, event in zip(parameters, events, strict=True)])
     )
 
 

@@ -87,16 +87,16 @@ class _Series(torch.autograd.Function):
             scale.mul_(structure.seen)
         if ctx is not None:
             ctx.set_materialize_grads(False)
-            ctx.structure = structure
-            ctx.save_for_backward(*inputs, tape)
+            ctx.save_for_backward(*inputs, *structure, tape)
             ctx.mark_non_differentiable(tape)
         return scale, square, mean, cov, *(() if tape is None else (tape,))
 
     @staticmethod
     def backward(ctx: Any, *bars: Tensor | None) -> tuple[Tensor | None, ...]:
-        *inputs, tape = ctx.saved_tensors
+        *saved, tape = ctx.saved_tensors
         whole = [None if x is None else x.contiguous() for x in bars[:4]]
-        grads = _Cotangents.apply(ctx.structure, tuple(ctx.needs_input_grad[2:]), tape, *inputs, *whole)
+        needs = tuple(ctx.needs_input_grad[2:])
+        grads = _Cotangents.apply(Structure(*saved[6:]), needs, tape, *saved[:6], *whole)
         return None, None, *grads  # pyright: ignore
 
 
@@ -130,5 +130,6 @@ def _arguments(structure: Structure, inputs: Sequence[Tensor | None]) -> tuple[A
         shared = (True, True) if x is None else (x.shape[0] == 1, x.shape[1] == 1)
         strides += [0 if shared[0] or x is None else x.shape[1] * each, 0 if shared[1] else each]
     sizes = values.shape[0], mean.shape[-1], len(structure.table), damping.shape[-1], *strides, noise.shape[-1]
-    tensors = [x if x is None else x.contiguous() for x in (structure.table, values, *parameters)]
-    return sizes, *tensors
+    position = structure.position.to(torch.int64)
+    tensors = structure.table, values, *structure[1:3], position, structure.basis, noise, variance, damping, mean, cov
+    return sizes, *(x if x is None else x.contiguous() for x in tensors)

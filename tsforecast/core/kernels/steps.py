@@ -4,7 +4,7 @@ Each is a torch function around two calls of the program. A second derivative go
 reference, a function of the same tensors that the caller hands over.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -14,6 +14,7 @@ from tsforecast.core.kernels.calls import anew, call, flat
 from tsforecast.core.linalg import broadcast_shapes
 
 Reference = Callable[..., tuple[Tensor, ...]]
+Events = tuple[tuple[int, ...], ...]  # sizes of the last dimensions of every tensor
 
 
 def push(
@@ -77,11 +78,16 @@ def run(function: Any, *args: Any) -> Any:
     return function.forward(None, *args)[: function.outputs]
 
 
-def batch_of(tensors: tuple[Tensor | None, ...], events: tuple[int, ...]) -> torch.Size:
+def batch_of(tensors: tuple[Tensor | None, ...], events: Events) -> torch.Size:
     """Return the batch to which all tensors broadcast, whose last dimensions are no batch."""
     return broadcast_shapes(
-        *(x.shape[: x.ndim - event] for x, event in zip(tensors, events, strict=True) if x is not None)
+        *(x.shape[: x.ndim - len(event)] for x, event in zip(tensors, events, strict=True) if x is not None)
     )
+
+
+def flat_all(tensors: Sequence[Tensor | None], batch: torch.Size, events: Events) -> list[Tensor | None]:
+    """Return all tensors with one of each for every filter, in one piece; see `flat`."""
+    return [flat(x, batch, *event) for x, event in zip(tensors, events, strict=True)]
 
 
 def keep(ctx: Any, inputs: tuple[Tensor | None, ...], kept: tuple[Tensor, ...], *settings: Any) -> None:
@@ -109,9 +115,10 @@ class _Push(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, reference: Reference, with_cross: bool, diagonal: bool, *tensors: Tensor) -> tuple:
-        events = (2, 2, 1, 1, 1 if diagonal else 2)
-        (out, state), batch = tensors[0].shape[-2:], batch_of(tensors, events)
-        inputs = [flat(x, batch, event) for x, event in zip(tensors, events, strict=True)]
+        out, state = tensors[0].shape[-2:]
+        events = (out, state), (state, state), (state,), (out,), (out,) if diagonal else (out, out)
+        batch = batch_of(tensors, events)
+        inputs = flat_all(tensors, batch, events)
         new = tensors[0].new_empty
         moved, among = new(*batch, out), new(*batch, out, out)
         cross = new(*batch, out, state) if with_cross else None
@@ -126,14 +133,13 @@ class _Push(torch.autograd.Function):
         if torch.is_grad_enabled():
             return None, None, None, *anew(reference, tensors, needs, bars)
         mean_bar, cross_bar, among_bar = whole(*bars)
-        noise = tensors[4]
-        (out, state), new = tensors[0].shape[-2:], tensors[0].new_empty
-        shapes = ((out, state), (state, state), (state,), noise.shape[noise.ndim - events[4] :])
+        (out, state), new = events[0], tensors[0].new_empty
+        shapes = (*events[:3], events[4])
         grads = [
             new(*batch, *shape) if need else None for shape, need in zip(shapes, (*needs[:3], needs[4]), strict=True)
         ]
-        inputs = [flat(x, batch, event) for x, event in zip(tensors[:3], events, strict=False)]
-        sizes = (out, state, events[4] == 2)
+        inputs = flat_all(tensors[:3], batch, events[:3])
+        sizes = (out, state, len(events[4]) == 2)
         call("push_backward", batch.numel(), sizes, *inputs, mean_bar, cross_bar, among_bar, *grads)
         return None, None, None, *summed([*grads[:3], mean_bar, grads[3]], tensors, needs)
 
@@ -142,38 +148,34 @@ class _Condition(torch.autograd.Function):
     """See `condition`."""
 
     outputs = 4
-    events = (1, 2, 1, 2, 2, 1)
 
     @staticmethod
     def forward(ctx: Any, reference: Reference, *tensors: Tensor | None) -> tuple:
-        batch = batch_of(tensors, _Condition.events)
-        mean, cov, residual, cross, among, seen = (
-            flat(x, batch, event) for x, event in zip(tensors, _Condition.events, strict=True)
-        )
-        assert mean is not None
-        assert cov is not None
-        assert residual is not None
-        out, state, count = residual.shape[-1], mean.shape[-1], batch.numel()
-        new = mean.new_empty
+        cross = tensors[3]
+        assert cross is not None
+        out, state = cross.shape[-2:]
+        events = (state,), (state, state), (out,), (out, state), (out, out), (out,)
+        batch = batch_of(tensors, events)
+        inputs, count = flat_all(tensors, batch, events), batch.numel()
+        new = cross.new_empty
         given = new(*batch, state), new(*batch, state, state), new(batch)
-        failed = torch.empty(batch, dtype=torch.int32, device=mean.device)
-        bad = call("condition_forward", count, (out, state), mean, cov, residual, cross, among, seen, *given, failed)
+        failed = torch.empty(batch, dtype=torch.int32, device=cross.device)
+        bad = call("condition_forward", count, (out, state), *inputs, *given, failed)
         if ctx is not None:
-            keep(ctx, tensors, (), reference, batch, (out, state))
+            keep(ctx, tensors, (), reference, batch, events)
         return *given, failed if bad else None
 
     @staticmethod
     def backward(ctx: Any, *bars: Tensor | None) -> tuple:
-        (reference, batch, sizes), needs = ctx.settings, ctx.needs_input_grad[1:]
+        (reference, batch, events), needs = ctx.settings, ctx.needs_input_grad[1:]
         tensors = ctx.saved_tensors
         if torch.is_grad_enabled():
             return None, *anew(reference, tensors, needs, bars)
         mean_bar, cov_bar, log_bar, _ = whole(*bars)
-        out, state = sizes
         new = tensors[0].new_empty
-        grads = new(*batch, out), new(*batch, out, state), new(*batch, out, out)
-        inputs = [flat(x, batch, e) for x, e in zip(tensors[2:], _Condition.events[2:], strict=True)]
-        call("condition_backward", batch.numel(), sizes, *inputs, mean_bar, cov_bar, log_bar, *grads)
+        grads = [new(*batch, *event) for event in events[2:5]]
+        inputs = flat_all(tensors[2:], batch, events[2:])
+        call("condition_backward", batch.numel(), events[3], *inputs, mean_bar, cov_bar, log_bar, *grads)
         return None, *summed([mean_bar, cov_bar, *grads, None], tensors, needs)
 
 
@@ -181,37 +183,35 @@ class _Propose(torch.autograd.Function):
     """See `propose`."""
 
     outputs = 5
-    events = (1, 2, 1, 2, 2, 1, 1, 1, 1, 0)
 
     @staticmethod
     def forward(ctx: Any, reference: Reference, *tensors: Tensor | None) -> tuple:
-        batch = batch_of(tensors, _Propose.events)
-        inputs = [flat(x, batch, event) for x, event in zip(tensors, _Propose.events, strict=True)]
-        mean, expected = inputs[0], inputs[2]
-        assert mean is not None
-        assert expected is not None
-        out, state, count = expected.shape[-1], mean.shape[-1], batch.numel()
-        new = mean.new_empty
+        cross = tensors[3]
+        assert cross is not None
+        out, state = cross.shape[-2:]
+        events = (state,), (state, state), (out,), (out, state), (out, out), (out,), (out,), (out,), (out,), ()
+        batch = batch_of(tensors, events)
+        inputs, count = flat_all(tensors, batch, events), batch.numel()
+        new = cross.new_empty
         found = new(*batch, out), new(batch), new(*batch, state), new(*batch, state, state)
-        failed = torch.empty(batch, dtype=torch.int32, device=mean.device)
+        failed = torch.empty(batch, dtype=torch.int32, device=cross.device)
         bad = call("propose_forward", count, (out, state), *inputs, *found, failed)
         if ctx is not None:
-            keep(ctx, tensors, (found[0],), reference, batch, (out, state))
+            keep(ctx, tensors, (found[0],), reference, batch, events)
         return *found, failed if bad else None
 
     @staticmethod
     def backward(ctx: Any, *bars: Tensor | None) -> tuple:
-        (reference, batch, sizes), needs = ctx.settings, ctx.needs_input_grad[1:]
+        (reference, batch, events), needs = ctx.settings, ctx.needs_input_grad[1:]
         *tensors, sample = ctx.saved_tensors
         if torch.is_grad_enabled():
             return None, *anew(reference, tuple(tensors), needs, bars)
         sample_bar, ratio_bar, mean_bar, cov_bar, _ = whole(*bars)
-        out, state = sizes
         new = sample.new_empty
-        grads = new(*batch, out), new(*batch, out, state), new(*batch, out, out)
-        guess = [new(*batch, out) if need else None for need in needs[6:8]]
-        inputs = [flat(x, batch, e) for x, e in zip(tensors[2:], _Propose.events[2:], strict=True)]
+        grads = [new(*batch, *event) for event in events[2:5]]
+        guess = [torch.empty_like(sample) if need else None for need in needs[6:8]]
+        inputs = flat_all(tensors[2:], batch, events[2:])
         bars = sample_bar, ratio_bar, mean_bar, cov_bar
-        call("propose_backward", batch.numel(), sizes, *inputs, sample, *bars, *grads, *guess)
+        call("propose_backward", batch.numel(), events[3], *inputs, sample, *bars, *grads, *guess)
         found = [mean_bar, cov_bar, *grads, None, *guess, None, None]
         return None, *summed(found, tuple(tensors), needs)

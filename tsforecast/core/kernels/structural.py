@@ -5,11 +5,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tsforecast.core.kernels.calls import anew, call, flat
-from tsforecast.core.kernels.steps import batch_of, keep, run, summed, whole
+from tsforecast.core.kernels.calls import anew, call
+from tsforecast.core.kernels.steps import batch_of, flat_all, keep, run, summed, whole
 from tsforecast.core.linalg import LOG_2PI
-
-_EVENTS = (1, 2, 1, 2, 1, 1, 1, 0, 0, 0)
 
 
 def step(
@@ -83,8 +81,7 @@ class _Step(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, slopes: tuple[tuple[int, int], ...], *tensors: Tensor | None) -> tuple:
-        batch = batch_of(tensors, _EVENTS)
-        inputs, sizes, pairs = _inputs(slopes, tensors, batch)
+        batch, inputs, sizes, pairs = _inputs(slopes, tensors)
         mean = inputs[0]
         assert mean is not None
         new = mean.new_empty
@@ -92,16 +89,16 @@ class _Step(torch.autograd.Function):
         failed = torch.empty(batch, dtype=torch.int32, device=mean.device)
         bad = call("structural_forward", batch.numel(), sizes, *inputs[:5], pairs, *inputs[5:], *found, failed)
         if ctx is not None:
-            keep(ctx, tensors, (), slopes, batch)
+            keep(ctx, tensors, (), slopes)
         return *found, failed if bad else None
 
     @staticmethod
     def backward(ctx: Any, *bars: Tensor | None) -> tuple:
-        (slopes, batch), tensors, needs = ctx.settings, ctx.saved_tensors, ctx.needs_input_grad[1:]
+        (slopes,), tensors, needs = ctx.settings, ctx.saved_tensors, ctx.needs_input_grad[1:]
         if torch.is_grad_enabled():
             return None, *anew(lambda *x: by_torch(slopes, *x), tensors, needs, bars)
         mean_bar, cov_bar, log_bar, variance_bar = whole(*bars[:4])
-        inputs, sizes, pairs = _inputs(slopes, tensors, batch)
+        batch, inputs, sizes, pairs = _inputs(slopes, tensors)
         states, rest = sizes[:2]
         new = tensors[0].new_empty
         cov = new(*batch, states, states) if needs[1] else None
@@ -116,14 +113,19 @@ class _Step(torch.autograd.Function):
 
 
 def _inputs(
-    slopes: tuple[tuple[int, int], ...], tensors: tuple[Tensor | None, ...], batch: torch.Size
-) -> tuple[list[Tensor | None], tuple[int, int, int], Tensor | None]:
-    """Return the tensors in one piece, the sizes, and the positions of trends as the program reads them."""
-    inputs = [flat(x, batch, event) for x, event in zip(tensors, _EVENTS, strict=True)]
+    slopes: tuple[tuple[int, int], ...], tensors: tuple[Tensor | None, ...]
+) -> tuple[torch.Size, list[Tensor | None], tuple[int, int, int], Tensor | None]:
+    """Return the batch, the tensors in one piece, the sizes, and the positions of trends as the program reads them."""
     mean, matrix = tensors[0], tensors[3]
     assert mean is not None
-    rest = 0 if matrix is None else matrix.shape[-1]
+    states, rest = mean.shape[-1], 0 if matrix is None else matrix.shape[-1]
+    if not all(0 <= place < states - rest for pair in slopes for place in pair):
+        raise IndexError(f"expected positions of levels and slopes among {states - rest} states, got {slopes}")
+    n = (states,)
+    events = n, (states, states), (states - rest,), (rest, rest), n, (1,), n, (), (), ()
+    batch = batch_of(tensors, events)
+    inputs = flat_all(tensors, batch, events)
     if inputs[3] is None:
         inputs[3] = mean.new_empty(1)  # of which nothing is read
     pairs = torch.tensor(slopes, dtype=torch.int64, device="cpu") if slopes else None
-    return inputs, (mean.shape[-1], rest, len(slopes)), pairs
+    return batch, inputs, (states, rest, len(slopes)), pairs

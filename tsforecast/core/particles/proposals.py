@@ -93,7 +93,7 @@ def propose(
         guess = proposal.mean, proposal.variance, normal(mean.shape, mean, generator), weight
     tensors = prior.mean, prior.cov, mean, cross, cov, noise, *guess
     count = cov.shape[:-2].numel()
-    if count == prior.cov.shape[:-2].numel() and serves(count, cross.shape[-2:], *tensors):
+    if count == prior.cov.shape[:-2].numel() and serves(count, cross.shape[-2:], *tensors[:-1], masks=tensors[-1:]):
         sample, log_ratio, state, state_cov, failed = kernels.propose(_propose, *tensors)
         if failed is not None:
             check_factor((failed == 1).int(), ("series",), _PREDICTED)
