@@ -104,7 +104,17 @@ def device_of(generator: torch.Generator | None, like: Tensor) -> torch.device:
 
 
 def extensions_folder() -> pathlib.Path:
-    """Return where torch keeps the extensions that it compiles; importing its own function for that takes a second."""
+    """Return where torch keeps the extensions that it compiles; importing its own function for that takes a second.
+
+    Raises:
+        ValueError: If a variable of the environment names a relative path: anybody's folder may be the working one.
+    """
     from torch._appdirs import user_cache_dir
 
-    return pathlib.Path(os.environ.get("TORCH_EXTENSIONS_DIR") or user_cache_dir(appname="torch_extensions"))
+    cache = user_cache_dir(appname="torch_extensions")
+    if os.environ.get("XDG_CACHE_HOME") == "":  # counts as unset, which torch overlooks
+        cache = pathlib.Path.home() / ".cache" / "torch_extensions"
+    folder = pathlib.Path(os.environ.get("TORCH_EXTENSIONS_DIR") or cache)
+    if not folder.is_absolute():
+        raise ValueError(f"expected TORCH_EXTENSIONS_DIR and XDG_CACHE_HOME to be absolute paths, got {str(folder)!r}")
+    return folder

@@ -1,9 +1,12 @@
 """Builds the C++ of this folder, keeps the program in torch's cache of extensions, and loads it.
 
 The source includes no header of torch, so that it compiles within seconds and no version of torch is in the program.
+The name of the file ends with a digest of what it holds. It is loaded only if it is whole, and if this user alone can
+write it and its folder.
 The environment variable TSFORECAST_KERNELS set to 0 leaves all to torch.
 """
 
+import contextlib
 import ctypes
 import functools
 import hashlib
@@ -12,9 +15,11 @@ import pathlib
 import platform
 import shlex
 import shutil
+import stat
 import subprocess
 import tempfile
 import warnings
+from collections.abc import Iterator
 
 import torch
 
@@ -52,20 +57,27 @@ def build() -> bool:
     if is_ready():
         return True
     command = compiler()
-    if os.environ.get(SWITCH) == "0" or command is None or _FAILED:
+    if _is_off() or command is None or _FAILED:
         return False
     try:
-        _compile(command, _program())
+        _compile(command)
     except (OSError, subprocess.SubprocessError) as error:
-        _fail(f"{shlex.join(command)} cannot compile it: {getattr(error, 'stderr', None) or error}")
+        _FAILED.append(f"{shlex.join(command)} cannot compile it: {getattr(error, 'stderr', None) or error}")
+        _warn(_FAILED[0])
         return False
     loaded.cache_clear()
+    if not is_ready():
+        _FAILED.append("what was built cannot be loaded")
     return is_ready()
 
 
 def can_build() -> bool:
     """Whether `build` has anything to do."""
-    return not is_ready() and os.environ.get(SWITCH) != "0" and compiler() is not None and not _FAILED
+    return not is_ready() and not _is_off() and compiler() is not None and not _FAILED
+
+
+def _is_off() -> bool:
+    return os.environ.get(SWITCH) == "0" or platform.system() == "Windows"
 
 
 def compiler() -> list[str] | None:
@@ -80,38 +92,72 @@ def compiler() -> list[str] | None:
 
 @functools.cache
 def loaded() -> ctypes.CDLL | None:
-    """Return the program, loaded; None where it was not built or is switched off."""
-    if os.environ.get(SWITCH) == "0" or platform.system() == "Windows":
+    """Return the program, loaded; None where it was not built or is switched off.
+
+    Warns:
+        RuntimeWarning: If there is one that cannot be loaded, or must not be. `build` makes it anew.
+    """
+    if _is_off():
         return None
-    program = _program()
     try:
-        # What another user could have put there is not run.
-        if not program.is_file() or program.stat().st_uid != os.getuid():
-            return None
-        return ctypes.CDLL(str(program))
-    except OSError as error:
-        _fail(f"{program} cannot be loaded: {error}")
+        programs, refused = _built(), None
+    except ValueError as error:
+        _FAILED.append(str(error))
+        _warn(_FAILED[0])
         return None
+    for program in programs:
+        try:
+            refused = _refusal(program)
+            if refused is None:
+                return ctypes.CDLL(str(program))
+        except OSError as error:
+            refused = f"{program} cannot be loaded: {error}"
+    if refused is not None:
+        _warn(refused)
+    return None
 
 
-def _program() -> pathlib.Path:
-    """Return where the program is: its name tells sources, options and kind of processor."""
+def _built() -> list[pathlib.Path]:
+    """Return the files that hold the program: more than one where compilers differed, or a file is damaged."""
+    return sorted((extensions_folder() / "tsforecast").glob(f"filters-{_key()}-*.so"))
+
+
+def _refusal(program: pathlib.Path) -> str | None:
+    """Return why a file is not loaded, or None: others could have written it, or it is not what was built."""
+    for path, is_right in ((program.parent, stat.S_ISDIR), (program, stat.S_ISREG)):
+        status = path.lstat()
+        writers = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+        if not is_right(status.st_mode) or status.st_uid != os.getuid() or writers:
+            return f"{path} is not loaded: others than its owner, who must be you, can write it"
+    if _digest(program) != program.stem.rpartition("-")[2]:
+        return f"{program} is not loaded: it is damaged"
+    return None
+
+
+def _digest(program: pathlib.Path) -> str:
+    return hashlib.sha256(program.read_bytes()).hexdigest()[:32]
+
+
+def _key() -> str:
+    """Return what tells sources, options and kind of processor."""
     words = [*_FLAGS, *_MATHS, *_vectors(), platform.system(), platform.machine()]
     digest = hashlib.sha256("\0".join(words).encode())
     for name in _SOURCES:
         digest.update((_HERE / name).read_bytes())
-    return extensions_folder() / "tsforecast" / f"filters-{digest.hexdigest()[:16]}.so"
+    return digest.hexdigest()[:16]
 
 
 def _vectors() -> tuple[str, ...]:
     return _VECTORS.get(torch.backends.cpu.get_cpu_capability(), ())
 
 
-def _compile(command: list[str], program: pathlib.Path) -> None:
+def _compile(command: list[str]) -> None:
     """Compile to a file of our own, then move it to its place; with several threads where the compiler knows how."""
-    program.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=program.parent) as folder:
-        made = pathlib.Path(folder) / program.name
+    folder = extensions_folder() / "tsforecast"
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(0o700)
+    with _workspace(folder) as workspace:
+        made = workspace / "filters.so"
         words = [*command, *_FLAGS, *_MATHS, *_vectors(), str(_HERE / "filters.cpp"), "-o", str(made)]
         run = functools.partial(
             subprocess.run,
@@ -120,19 +166,48 @@ def _compile(command: list[str], program: pathlib.Path) -> None:
             text=True,
             timeout=_TIMEOUT_SECONDS,
             stdin=subprocess.DEVNULL,
+            env={**os.environ, "TMPDIR": str(workspace)},
         )
         try:
             run([*words, "-fopenmp"])
         except subprocess.CalledProcessError:
             run(words)
-        os.replace(made, program)
+        made.chmod(0o700)
+        for program in _built():
+            if _refusal(program) is not None:
+                program.unlink()
+        os.replace(made, folder / f"filters-{_key()}-{_digest(made)}.so")
 
 
-def _fail(reason: str) -> None:
-    if not _FAILED:
-        _FAILED.append(reason)
+@contextlib.contextmanager
+def _workspace(folder: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Make an empty folder beside the program; builds that were killed leave theirs, which the next one removes.
+
+    A lock that builds share tells whether any is running: it ends with its process.
+    """
+    import fcntl
+
+    lock = os.open(folder, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):  # others build, or there are no locks here
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            for left in folder.glob("building-*/"):
+                shutil.rmtree(left, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            fcntl.flock(lock, fcntl.LOCK_SH)
+        with tempfile.TemporaryDirectory(prefix="building-", dir=folder) as workspace:
+            yield pathlib.Path(workspace)
+    finally:
+        os.close(lock)
+
+
+def _warn(reason: str) -> None:
+    """Say it once in a process."""
+    if reason not in _WARNED:
+        _WARNED.add(reason)
         warnings.warn(f"Steps of filters are left to torch, which takes longer: {reason[:2000]}", RuntimeWarning, 4)
 
 
-# Why it could not be built or loaded in this process.
+# Why it could not be built in this process, and what was said.
 _FAILED: list[str] = []
+_WARNED: set[str] = set()
