@@ -5,7 +5,7 @@ import torch
 
 from tests.core.kernels.test_steps import same, symmetric
 from tests.oracles import generator, random_gaussian, random_system
-from tsforecast.core import Gaussian, LinearGaussian, LinearSystem
+from tsforecast.core import Gaussian, LinearGaussian, LinearSystem, kalman
 from tsforecast.core.components import Harmonics, Level, Season, Trend
 from tsforecast.core.structural import ISSM
 
@@ -70,7 +70,7 @@ def test_long_series_in_float32_stay_positive_definite(by_torch):
     emission = LinearGaussian(torch.ones(1, SERIES, 1, 3), torch.zeros(1, SERIES, 1), 0.1 * torch.ones(1, SERIES, 1, 1))
     damped = LinearGaussian(0.9 * transition.matrix, transition.offset, transition.noise)
     system, prior = LinearSystem(damped, emission), Gaussian(torch.zeros(SERIES, 3), 100 * eye[0])
-    values = torch.randn(3000, SERIES, 1, generator=generator(0))
+    values = torch.randn(3003, SERIES, 1, generator=generator(0))  # the last steps are no whole round of eight
     with torch.no_grad():
         belief, terms = system.posterior(prior, values)
         expected, _ = by_torch(system.posterior, prior, values)
@@ -78,6 +78,18 @@ def test_long_series_in_float32_stay_positive_definite(by_torch):
     assert torch.linalg.eigvalsh(belief.cov).min() > 0
     torch.testing.assert_close(belief.cov, belief.cov.mT, rtol=0, atol=0)
     torch.testing.assert_close(belief.cov, expected.cov, rtol=2e-3, atol=1e-6)
+
+
+def test_rounding_does_not_grow_in_a_system_that_explodes():
+    """What is added to a covariance beside its symmetric part is never taken off by an observation."""
+    rng = generator(6)
+    system, prior = random_system((1, SERIES), 3, 3, rng), random_gaussian((SERIES,), 3, rng)
+    turn = torch.linalg.qr(torch.randn(3, 3, generator=rng).double())[0]
+    transition = LinearGaussian((1.3 * turn).expand(1, SERIES, 3, 3), system.transition.offset, system.transition.noise)
+    terms = LinearSystem(transition, system.emission).log_likelihood(prior, torch.zeros(500, SERIES, 3).double())
+    torch.testing.assert_close(terms[-1], terms[-8], rtol=1e-8, atol=0)  # it has long been stationary
+    before = kalman.filter(LinearSystem(transition, system.emission), prior, torch.zeros(500, SERIES, 3).double())
+    torch.testing.assert_close(terms, before.log_likelihood, rtol=1e-8, atol=1e-8)
 
 
 def test_many_cotangents_at_once_are_those_one_by_one():

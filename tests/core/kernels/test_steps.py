@@ -1,11 +1,14 @@
 """Steps of the compiled program beside torch's operations, in float64."""
 
+import math
+
 import pytest
 import torch
 
 from tests.oracles import generator, random_conditional, random_covariance, random_gaussian
 from tsforecast.core import DiagonalLinearGaussian, Gaussian, NotPositiveDefiniteError
 from tsforecast.core.kernels import calls, steps
+from tsforecast.core.linear import condition
 from tsforecast.core.particles import proposals
 from tsforecast.core.particles.proposals import DiagonalGaussian, propose
 
@@ -129,6 +132,54 @@ def test_a_singular_covariance_is_named():
     cov[4] = -100 * cov[4]
     with pytest.raises(NotPositiveDefiniteError, match=r"observation is not positive definite at series 4 \(1 of 9"):
         conditional.posterior(Gaussian(prior.mean, cov), torch.zeros(9, 2).double())
+
+
+@pytest.mark.parametrize("row", [0, 1, 8])
+@pytest.mark.parametrize("pivot", [0.0, -1.0, math.nan, math.inf])
+def test_a_pivot_that_is_not_positive_is_named(row, pivot):
+    """Wherever it stands, within the first vector of a row or behind it."""
+    among = torch.eye(9).double().repeat(9, 1, 1)
+    among[4, row, row] = pivot
+    prior, cross = Gaussian(torch.zeros(9, 2).double(), torch.eye(2).double().repeat(9, 1, 1)), torch.zeros(9, 9, 2)
+    with pytest.raises(NotPositiveDefiniteError, match=r"at series 4 \(1 of 9"):
+        condition(prior, torch.zeros(9, 9).double(), cross.double(), among, None)
+
+
+def test_a_proposal_names_what_is_singular():
+    """The covariance of what is proposed, or its sum with the variance of the proposal."""
+    rng = generator(1)
+    prior, given = random_gaussian((9,), 3, rng), random_conditional((9,), 2, 3, rng)
+    guess = DiagonalGaussian(torch.zeros(9, 2).double(), torch.ones(9, 2).double())
+    cov, variance = prior.cov.clone(), guess.variance.clone()
+    cov[4] = -100 * cov[4]
+    variance[7] = -1e6
+    for bad, proposal, where in (
+        (Gaussian(prior.mean, cov), None, "covariance of a switch or auxiliary is not positive definite at series 4"),
+        (Gaussian(prior.mean, cov), guess, "covariance of a switch or auxiliary is not positive definite at series 4"),
+        (
+            prior,
+            DiagonalGaussian(guess.mean, variance),
+            "covariance of a proposal is not positive definite at series 7",
+        ),
+    ):
+        with pytest.raises(NotPositiveDefiniteError, match=rf"{where} \(1 of 9"):
+            propose(given, bad, proposal)
+
+
+@pytest.mark.parametrize(("dtype", "variance"), [(torch.float32, 1e37), (torch.float64, 1e150)])
+def test_products_of_huge_variances_do_not_overflow(dtype, variance):
+    """Logarithms are taken of several at once; behind them is one matrix after the other."""
+    among = variance * torch.eye(13, dtype=dtype).repeat(8, 1, 1)
+    prior = Gaussian(torch.zeros(8, 2, dtype=dtype), torch.eye(2, dtype=dtype).repeat(8, 1, 1))
+    cross = torch.zeros(8, 13, 2, dtype=dtype)
+    log_prob = condition(prior, torch.zeros(8, 13, dtype=dtype), cross, among, None)[1]
+    expected = torch.full_like(log_prob, -6.5 * (math.log(variance) + math.log(2 * math.pi)))
+    torch.testing.assert_close(log_prob, expected)
+    guess = torch.zeros(13, dtype=dtype), torch.full((13,), variance, dtype=dtype)
+    given = DiagonalLinearGaussian(cross, guess[0], torch.ones(13, dtype=dtype))
+    log_ratio = propose(given, prior, DiagonalGaussian(*guess), None, generator(1))[1]
+    # Nothing is learnt from it: the sample is that of the model, and both densities are 1 / sqrt(2 pi D).
+    torch.testing.assert_close(log_ratio, torch.zeros_like(log_ratio), rtol=0, atol=13 * 200 * torch.finfo(dtype).eps)
 
 
 def test_few_and_mapped_filters_are_left_to_torch():

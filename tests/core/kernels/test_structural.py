@@ -92,6 +92,18 @@ def test_a_variance_that_is_not_positive_is_named():
         )
 
 
+@pytest.mark.parametrize("variance", [0.0, -1.0, float("nan")])
+def test_a_variance_of_zero_is_named_too(variance):
+    """Nothing is known of what is observed exactly, and observed again."""
+    prior, noise = Gaussian(torch.zeros(9, 4).double(), torch.zeros(9, 4, 4).double()), torch.ones(9).double()
+    noise[3] = variance
+    given = ISSMEmission(torch.tensor([0]), torch.zeros(1).double(), noise, 4)
+    with pytest.raises(
+        NotPositiveDefiniteError, match=r"variance of an observation is not positive .* series 3 \(1 of 9"
+    ):
+        step(ISSMTransition(None, torch.zeros(4).double(), ()), given, prior, torch.zeros(1).double())
+
+
 def test_many_states_and_other_steps_are_left_to_torch(monkeypatch):
     monkeypatch.setattr(structural, "call", lambda *_: pytest.fail("the program was asked"))
     rng = generator(0)
