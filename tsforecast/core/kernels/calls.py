@@ -95,8 +95,10 @@ def call(name: str, count: int, sizes: tuple[int, ...], *tensors: Tensor | None)
     Raises:
         TypeError: If the memory of a tensor is not what the function reads.
     """
+    program = loaded()
+    assert program is not None
     dtype = next(x.dtype for x in tensors if x is not None and x.dtype in _NAMES)
-    function, types = _function(loaded(), name, dtype)
+    function, types = _function(program, name, dtype)
     transforms, pointers = may_transform(), []
     for x, expected in zip(tensors, types, strict=True):
         if x is None:
