@@ -255,5 +255,6 @@ def test_a_limited_memory_forgets_and_age_fades():
     for k in range(5):
         state = limited.learn(state, seen.contexts[k], 0, seen.rewards[k], numbers())
     assert torch.equal(state.history.seen.rewards, torch.cat([seen.rewards[-3:], seen.rewards[:5]]))
-    torch.testing.assert_close(fading(3, 0.5), torch.tensor([0.25, 0.5, 1.0]))
-    assert fading(3, 0.0) is None
+    ages = torch.tensor([4, 1, 0])
+    torch.testing.assert_close(fading(ages, 0.5), torch.tensor([0.0625, 0.5, 1.0]))
+    assert fading(ages, 0.0) is None
