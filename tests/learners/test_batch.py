@@ -187,6 +187,26 @@ def test_order_schedule_damping_and_start_do_not_change_the_fixed_point(name):
     assert again.sweeps < found.sweeps
 
 
+@pytest.mark.parametrize("damping", [0.0, 0.8])
+def test_a_parallel_sweep_keeps_half_of_every_old_site_at_least(damping):
+    """Of one weight, so that cavities are written out: sites are as found in the first sweep, and then mixed."""
+    prior, inputs, target = data("logistic", points=6, dim=1, scale=4.0)
+    start = Sites(torch.linspace(0.1, 0.6, 6), torch.linspace(-0.5, 0.5, 6))
+    one = EP(schedule="parallel", sweeps=1, damping=damping)
+    for sites, keep in ((None, damping), (start, max(damping, 0.5))):
+        old = Sites(torch.zeros(6), torch.zeros(6)) if sites is None else sites
+        x = inputs[:, 0]
+        precision = 1 / prior.cov[0, 0] + (old.precision * x.square()).sum()
+        linear = prior.mean[0] / prior.cov[0, 0] + (old.linear * x).sum()
+        without = precision - old.precision * x.square()
+        mean, variance = (linear - old.linear * x) / without * x, x.square() / without
+        matched, left = LogisticSite().moments(mean, variance, target[:, 0])
+        new = 1 / left - 1 / variance, matched / left - mean / variance
+        found = one.fit(prior, inputs, target, sites).sites
+        assert_same(found.precision, (1 - keep) * new[0] + keep * old.precision)
+        assert_same(found.linear, (1 - keep) * new[1] + keep * old.linear)
+
+
 @pytest.mark.parametrize("name", EXACT)
 def test_one_point_is_exact(name):
     """Its only cavity is the prior."""

@@ -15,6 +15,7 @@ from tsforecast.learners import (
     BernoulliLikelihood,
     CategoricalLikelihood,
     Diagonal,
+    ExponentialForgetting,
     GaussianLikelihood,
     LinearisedFit,
     ModuleNetwork,
@@ -105,6 +106,27 @@ def test_forgetting_tempers_what_is_kept_as_it_does_the_gaussian(memory):
         torch.testing.assert_close((fitted.mean, fitted.variance), (mean, variance), rtol=1e-8, atol=1e-8)
     kept = belief.memory
     torch.testing.assert_close(kept.power[kept.valid], 0.7 ** (kept.age[kept.valid] / 2))
+
+
+@pytest.mark.parametrize("memory", MEMORIES)
+def test_a_forgetting_factor_tempers_what_is_kept_as_it_does_the_gaussian(memory):
+    """Oracle: prior and likelihoods to the power factor^age, over unequal times."""
+    inputs, target = one_hot()
+    learner = linear(memory, drift=ExponentialForgetting(0.8, floor=0.0))
+    dt = torch.tensor([1.0, 0.5, 2.0, 1.0, 0.0, 3.0])
+    belief, _ = run(learner, learner.init(), inputs, target, dt=dt, generator=rng())
+    belief = learner.drift(belief, 1.5)
+    age = 1.5 + dt.sum() - dt.cumsum(0)
+    power, first = (0.8**age)[:, None, None], 0.8 ** (1.5 + dt.sum())
+    precision = first / 2.0 + (power * inputs.square()).sum((0, 1)) / 0.5
+    mean = (first * 0.3 / 2.0 + (power * inputs * target).sum((0, 1)) / 0.5) / precision
+    torch.testing.assert_close(
+        (belief.fitted.mean, belief.fitted.variance), (mean, 1 / precision), rtol=1e-8, atol=1e-8
+    )
+    kept = belief.memory
+    torch.testing.assert_close(kept.power[kept.valid], 0.8 ** kept.age[kept.valid])
+    found = learner.update(belief, inputs[0, :1], target[0, :1], counts=torch.full((1,), 1e-12), generator=rng())
+    torch.testing.assert_close((found.fitted.mean, found.fitted.variance), (mean, 1 / precision), rtol=1e-8, atol=1e-8)
 
 
 def test_other_drifts_leave_the_memory_as_it_is_but_older():
