@@ -210,7 +210,7 @@ def _told(
     for bound in bounds:
         number = _number(bound.name, row[bound.name])
         if not bound.low <= number <= bound.high:
-            raise ValueError(f"expected {bound.name} from {bound.low:g} to {bound.high:g}, got {row[bound.name]}")
+            raise ValueError(f"expected {bound.name} from {bound.low:.15g} to {bound.high:.15g}, got {row[bound.name]}")
         point.append(bound.place(number))
     value = _number(VALUE, row[VALUE])
     told = optimiser.tell(known, torch.tensor(point, dtype=torch.float64), -value if maximise else value)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from tsforecast.decisions.buffer import Buffer
 from tsforecast.decisions.config import AgentConfig
+from tsforecast.decisions.rewards import ArmRewards
 from tsforecast.learners.statistics import Statistics
 
 log = logging.getLogger(__name__)
@@ -165,6 +166,23 @@ class Bandit:
         waiting = dict(self.standing.waiting)
         row, arm = waiting.pop(id)
         self._learn(row, arm, self._reward(reward), self.standing.statistics, waiting)
+
+    def expect(self, context: Sequence[float] | Tensor) -> ArmRewards:
+        """Return what each arm is expected to pay in a context, and how far that may be wrong, in units of rewards.
+
+        Of agents that learn 0 and 1 these are logits of the probability of 1. Nothing is counted or learnt.
+
+        Args:
+            context: A number for each feature; NaN where it is missing.
+
+        Raises:
+            ValueError: If the context has another length or is infinite.
+        """
+        row = self._standardised(self._read(context))[1]
+        with torch.no_grad():
+            found = self.model.expect(self.standing.state, row)
+        shift, scale = self.standing.units.tolist()
+        return ArmRewards(found.mean * scale + shift, found.sd * scale)
 
     def _learn(
         self, row: Tensor, arm: int, reward: float, statistics: Statistics, waiting: dict[Hashable, tuple[Tensor, int]]
