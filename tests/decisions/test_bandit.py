@@ -206,6 +206,27 @@ def test_published_warm_up_is_told_all_arms():
     assert sum(reward for _, reward in played[6:]) > 0.8 * 54
 
 
+def test_a_context_counts_once_whether_it_was_chosen_for_or_taught():
+    bandit = Bandit(config("linear"))
+    for t in range(4):
+        bandit.learn([float(t), math.nan], bandit.choose([float(t), math.nan]), 1.0)
+    assert bandit.standing.statistics.count.tolist() == [4, 0]
+    assert bandit.standing.statistics.mean[0] == 1.5
+    bandit.learn([9.0, 1.0], 0, 1.0)
+    bandit.learn([9.0, 1.0], 0, 1.0)
+    assert bandit.standing.statistics.count.tolist() == [6, 2]
+
+
+def test_epsilon_greedy_explores_as_often_as_it_says():
+    """Within four standard errors of epsilon (1 - 1 / arms) of the choices."""
+    bandit = Bandit(config("linear", rule="epsilon", amount=0.3))
+    for t in range(12):
+        bandit.learn([0.0, 0.0], t % 3, float(t % 3 == 1))
+    chosen = [bandit.choose([0.0, 0.0]) for _ in range(600)]
+    share = sum(arm != 1 for arm in chosen) / 600
+    assert abs(share - 0.2) < 4 * math.sqrt(0.2 * 0.8 / 600)
+
+
 def test_a_log_teaches_what_it_knows_alone():
     rounds = of_log(torch.randn(8, 2).double(), torch.arange(8) % 3, torch.ones(8).double(), 3, 8)
     bandit = Bandit(config("linear"))

@@ -1,5 +1,6 @@
 """Optimisation by draws of a network: functions, the climb, the trust region, the next point, the command."""
 
+import itertools
 import json
 import math
 
@@ -49,6 +50,24 @@ def test_the_climb_finds_the_top_inside_and_on_the_border():
         Ascent()(lambda x: x.sum(-1) * torch.nan, low, high, low[None])
     with pytest.raises(ValueError, match="starts from 1"):
         Ascent(starts=0)
+
+
+def test_steps_of_the_climb_become_shorter():
+    """On a slope that is the same everywhere Adam moves by its rate: length (1 - k / steps) of the width in step k."""
+    seen = []
+
+    def slope(places):
+        if places.requires_grad:
+            seen.append(places.detach().clone())
+        return places.sum(-1)
+
+    low, high = torch.zeros(2).double(), torch.tensor([2.0, 4.0]).double()
+    Ascent(starts=1000, steps=4, length=0.1)(slope, low, high, low[None], generator())
+    inside = (seen[-1] < 0.99 * high).all(-1)
+    assert inside.sum() > 100
+    for k, (before, after) in enumerate(itertools.pairwise(seen)):
+        moved = ((after - before) / (high - low))[inside]
+        torch.testing.assert_close(moved, torch.full_like(moved, 0.1 * (1 - k / 4)), rtol=1e-4, atol=0)
 
 
 def test_the_trust_region_follows_successes_and_failures():

@@ -1,9 +1,19 @@
-"""Networks that are trained again: how old rounds count, and the priors of LiM2."""
+"""Networks that are trained again: how old rounds count, the priors of LiM2, and what ensembles drop and repeat."""
 
+import math
+
+import pytest
 import torch
 
 from tests.decisions.cases import numbers, rounds
-from tsforecast.decisions import Descent, Interactions, MatchedRewards, NeuralLinearRewards
+from tsforecast.decisions import (
+    BootstrapRewards,
+    Descent,
+    DropoutRewards,
+    Interactions,
+    MatchedRewards,
+    NeuralLinearRewards,
+)
 from tsforecast.decisions.linear import fit_heads, regression
 from tsforecast.decisions.matching import match
 from tsforecast.decisions.neural_linear import hidden
@@ -86,3 +96,51 @@ def test_heads_forget_between_trainings():
     prior = (regression(5, model.variance, model.shape, model.rate).init(),) * 2
     importance = (1 - FORGETTING) ** torch.arange(23.0, -1, -1)
     assert_heads(state.heads, fit_heads(prior, features, seen, importance))
+
+
+@pytest.mark.parametrize("kind", [NeuralLinearRewards, BootstrapRewards, DropoutRewards])
+def test_a_training_that_forgets_fits_the_last_rounds(kind):
+    """Of halves that pay -1 and 1 it comes nearer to the later one than to their mean."""
+    contexts = torch.randn(40, 2, generator=numbers(1))
+    seen = Interactions(contexts, torch.zeros(40, dtype=torch.int64), torch.tensor([-1.0, 1.0]).repeat_interleave(20))
+    found = []
+    for forgetting in (0.0, 0.5):
+        own = {"descent": Descent(steps=80, rate=0.05), "forgetting": forgetting}
+        own |= {"head": "network"} if kind is NeuralLinearRewards else {}
+        own |= {"probability": 0.0} if kind is DropoutRewards else {}
+        model = kind(2, 2, NETWORK, weights(), **own)
+        state = model.warm_up(model.init(numbers()), seen, numbers())
+        found.append(float(torch.stack([model.expect(state, x).mean[0] for x in contexts[:10]]).mean()))
+    assert abs(found[0]) < 0.5 < found[1]
+
+
+def test_heads_that_are_fitted_again_forget_as_well():
+    seen = uneven()
+    model = NeuralLinearRewards(2, 2, NETWORK, weights(), descent=Descent(steps=0), forgetting=FORGETTING)
+    state = model.warm_up(model.init(numbers()), seen, numbers())
+    features = hidden(NETWORK, state.weights, seen.contexts)
+    prior = (regression(5, model.variance, model.shape, model.rate).init(),) * 2
+    assert_heads(state.heads, fit_heads(prior, features, seen, (1 - FORGETTING) ** torch.arange(23.0, -1, -1)))
+
+
+def test_rounds_of_a_bootstrap_count_as_often_as_a_poisson_number_says():
+    """Mean and variance of the counts are 1, within four standard errors."""
+    model = BootstrapRewards(2, 2, NETWORK, weights(), members=50, descent=Descent(steps=0))
+    counts = model.warm_up(model.init(numbers()), uneven(200), numbers()).counts.flatten()
+    assert abs(counts.mean() - 1) < 4 / math.sqrt(len(counts))
+    squares = (counts - 1).square()
+    assert abs(squares.mean() - 1) < 4 * squares.std() / math.sqrt(len(counts))
+
+
+def test_dropped_units_leave_the_mean_of_what_others_give():
+    """Of a network that is linear in its hidden units: draws have its outputs as mean, within four standard errors."""
+    model = DropoutRewards(2, 2, NETWORK, weights(), probability=0.4, descent=Descent(steps=0))
+    state, generator = model.init(numbers()), numbers(1)
+    x = torch.tensor([0.5, -1.0])
+    draws = torch.stack([model.draw(state, x, generator) for _ in range(4000)])
+    expected = NETWORK(state.weights, x[None])[0]
+    assert ((draws.mean(0) - expected).abs() < 4 * draws.std(0) / math.sqrt(4000)).all()
+    units = torch.tanh(x @ weights()[:8].view(4, 2).T + weights()[8:12])
+    spread = (units * weights()[12:20].view(2, 4)).square().sum(-1) * 0.4 / 0.6
+    errors = (draws - expected).square()
+    assert ((errors.mean(0) - spread).abs() < 4 * errors.std(0) / math.sqrt(4000)).all()

@@ -26,6 +26,7 @@ from tsforecast.learners import (
     adf,
     fab_cost,
 )
+from tsforecast.learners.batch import change_between
 from tsforecast.learners.loop import run
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -205,6 +206,33 @@ def test_a_parallel_sweep_keeps_half_of_every_old_site_at_least(damping):
         found = one.fit(prior, inputs, target, sites).sites
         assert_same(found.precision, (1 - keep) * new[0] + keep * old.precision)
         assert_same(found.linear, (1 - keep) * new[1] + keep * old.linear)
+
+
+def test_a_sequential_sweep_keeps_as_much_of_a_site_as_damping_says():
+    prior, inputs, target = data("logistic", points=1)
+    whole = EP(sweeps=1).fit(prior, inputs, target).sites
+    damped = EP(sweeps=1, damping=0.4).fit(prior, inputs, target).sites
+    assert_same(damped.precision, 0.6 * whole.precision)
+    assert_same(damped.linear, 0.6 * whole.linear)
+
+
+def test_a_change_is_that_of_means_or_of_standard_deviations():
+    before = Gaussian(torch.zeros(2), torch.diag(torch.tensor([1.0, 4.0])))
+    moved = Gaussian(torch.tensor([0.0, 3.0]), torch.diag(torch.tensor([1.0, 4.0])))
+    wider = Gaussian(torch.zeros(2), torch.diag(torch.tensor([1.0, 1.0])))
+    assert change_between(before, before) == 0
+    assert change_between(before, moved) == 1.5
+    assert change_between(before, wider) == 1.0
+
+
+def test_laplace_finds_the_mode_where_full_steps_leave_it():
+    """From a rate of 1 to a count of 300 Newton's step is 299 in the logarithm."""
+    prior = Gaussian(torch.zeros(1), torch.full((1, 1), 100.0))
+    found = Laplace(PoissonSite()).fit(prior, torch.ones(1, 1), torch.full((1, 1), 300.0))
+    assert found.converged
+    mode = found.belief.mean[0]
+    assert abs(300 - mode.exp() - mode / 100) < 1e-6
+    assert_same(found.belief.cov[0, 0], 1 / (mode.exp() + 0.01))
 
 
 @pytest.mark.parametrize("name", EXACT)

@@ -158,6 +158,11 @@ def test_an_empty_block_changes_nothing_and_one_that_is_not_observed_takes_no_pl
     assert kept <= {tuple(row.tolist()) for row in inputs[0]}
 
 
+def test_points_that_count_for_nothing_take_no_place():
+    found = Memory.of(Points.of(torch.ones(3, 2), torch.ones(3, 1), None, torch.tensor([1.0, 0.0, 0.5])))
+    assert found.valid.tolist() == [True, False, True]
+
+
 @pytest.mark.parametrize("memory", KINDS)
 def test_a_memory_larger_than_the_data_keeps_all_and_the_gaussian_stays_the_prior(memory):
     inputs, target = curve(2, 3)
