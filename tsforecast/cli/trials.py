@@ -139,9 +139,9 @@ def _report(
     def at(number: int) -> str:
         return ", ".join(f"{name}={rows[number][name]}" for name in names)
 
-    best, chosen = known.values.nan_to_num(nan=math.inf).argmin(), optimiser.recommend(known)
+    best, chosen = int(known.values.nan_to_num(nan=math.inf).argmin()), optimiser.recommend(known)
     kind, sign = ("largest", -1) if maximise else ("least", 1)
-    sys.stdout.write(f"{kind} value of {len(rows)}: {rows[best][VALUE].strip()} at {at(int(best))}\n")
+    sys.stdout.write(f"{kind} value of {len(rows)}: {rows[best][VALUE].strip()} at {at(best)}\n")
     sys.stdout.write(
         f"recommended, should values be noisy: {at(chosen.number)}, where the surrogate expects "
         f"{sign * chosen.mean:.6g} (sd {chosen.sd:.2g})\n"
