@@ -22,7 +22,9 @@ from tsforecast.plots import (
     plot_differences,
     plot_forecasts,
     plot_learning_curve,
+    plot_optimisation,
     plot_regimes,
+    plot_regret,
     plot_returns,
     plot_scores_by_horizon,
     save_figure,
@@ -399,3 +401,18 @@ def test_returns_of_policies_are_drawn_with_their_mean_and_the_best():
     assert [line.get_label() for line in axis.lines] == ["the policy"]
     with pytest.raises(ValueError, match="there is no returned"):
         plot_returns(table.drop(columns="returned"))
+
+
+def test_dashed_lines_of_regret_are_in_the_legend():
+    evaluations = pd.DataFrame({"evaluation": [1, 2, 3], "value": [3.0, 1.0, 2.0], "regret": [2.5, 0.5, 0.5]})
+    rounds = pd.DataFrame({"run": 0, "round": range(4), "regret": [0.0, 1.0, 1.5, 1.5]})
+    for figure, said in (
+        (plot_optimisation(evaluations, 2), "end of the initial points"),
+        (plot_regret({"lofi": rounds}, change=2), "best arms change"),
+    ):
+        axis = figure.axes[0]
+        (line,) = [line for line in axis.lines if line.get_linestyle() == "--"]
+        assert line.get_label() == said
+        legend = axis.get_legend()
+        assert legend is not None
+        assert said in [text.get_text() for text in legend.get_texts()]

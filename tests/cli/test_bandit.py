@@ -56,7 +56,12 @@ def test_rewards_of_all_arms_and_logs_are_played(tmp_path, capsys):
     assert 10 < found["rounds_counted"][0] < 50
     assert 0 < found["reward_per_round"] < 1
     assert not (tmp_path / "log" / "regret.png").exists()
-    capsys.readouterr()
+    assert "the warm-up has not ended" not in capsys.readouterr().err
+    frame.loc[:2, "shown"] = "rare"
+    frame.to_csv(tmp_path / "log.csv", index=False)
+    assert main(["bandit", "linear", "--data", str(tmp_path / "log.csv"), "--arm", "shown", "--reward", "click",
+                 *QUICK, "--warm_up", "9", "--output", str(tmp_path / "rare")]) == 0  # fmt: skip
+    assert "the warm-up has not ended" in capsys.readouterr().err
 
 
 def test_scores_of_one_run():

@@ -48,6 +48,32 @@ def test_a_table_leads_to_the_least_value(tmp_path, capsys):
     assert "least value of 9: " in capsys.readouterr().out
 
 
+NARROW = """hertz,value
+2400055542,0.1135
+2400011860,0.4062
+2400047805,0.4609
+2400051998,0.0890
+2400021209,nan
+2400008794,0.1088
+"""
+
+
+@pytest.mark.parametrize("kind", ["", ":log", ":whole"])
+def test_bounds_that_are_narrow_beside_their_numbers_have_points_of_their_own(kind, tmp_path, capsys):
+    path = tmp_path / "narrow.csv"
+    path.write_text(NARROW)
+    bounds = ["--bounds", "hertz:2400000000:2400100000" + kind]
+    assert main(["optimise", "--trials", str(path), *bounds, "--initial", "4", "--hidden", "10", "--points", "5"]) == 0
+    new = [float(row["hertz"]) for row in rows_of(path)[6:]]
+    assert len({*new}) == 5
+    assert all(2400000000 <= x <= 2400100000 for x in new)
+    said = capsys.readouterr().out.splitlines()
+    assert said[5] == "least value of 6: 0.0890 at hertz=2400051998"
+    rows = [row["hertz"] for row in rows_of(path)[:6]]
+    assert said[6].split("hertz=")[1].split(",")[0] in rows
+    assert "where the surrogate expects" in said[6]
+
+
 def test_points_that_await_their_values_are_not_asked_for_again(tmp_path, capsys):
     path, other = tmp_path / "trials.csv", tmp_path / "other.csv"
     assert main(["optimise", "--trials", str(path), *QUICK, "--points", "3"]) == 0
@@ -75,6 +101,12 @@ def test_large_values_may_be_wanted_and_failures_are_told(tmp_path, capsys):
 
 
 def test_values_of_places_stay_within_the_bounds():
+    for low, high in ((0.0, 1.0), (-5e-9, 5e-9), (2.4e9, 2.4001e9), (-1e300, 1e300)):
+        bound = Bound("x", low, high)
+        for share in (0.0, 0.123456789, 0.5, 1.0):
+            place = low + share * (high - low)
+            assert abs(float(bound.value(place)) - place) <= 0.5e-6 * (high - low)
+    assert Bound("x", 0.0, 1.0).value(0.123456789) == "0.123457"
     low, high = (bound.corners() for bound in (Bound("n", 1.0, 3.0, whole=True), Bound("x", 0.1, 1 / 3, log=True)))
     assert low == (0.5, 3.5)
     assert Bound("n", 1.0, 3.0, whole=True).value(3.5) == "3"

@@ -206,11 +206,58 @@ def test_published_warm_up_is_told_all_arms():
     assert sum(reward for _, reward in played[6:]) > 0.8 * 54
 
 
+def test_a_context_counts_once_whether_it_was_chosen_for_or_taught():
+    bandit = Bandit(config("linear"))
+    for t in range(4):
+        bandit.learn([float(t), math.nan], bandit.choose([float(t), math.nan]), 1.0)
+    assert bandit.standing.statistics.count.tolist() == [4, 0]
+    assert bandit.standing.statistics.mean[0] == 1.5
+    bandit.learn([9.0, 1.0], 0, 1.0)
+    bandit.learn([9.0, 1.0], 0, 1.0)
+    assert bandit.standing.statistics.count.tolist() == [6, 2]
+
+
+def test_epsilon_greedy_explores_as_often_as_it_says():
+    """Within four standard errors of epsilon (1 - 1 / arms) of the choices."""
+    bandit = Bandit(config("linear", rule="epsilon", amount=0.3))
+    for t in range(12):
+        bandit.learn([0.0, 0.0], t % 3, float(t % 3 == 1))
+    chosen = [bandit.choose([0.0, 0.0]) for _ in range(600)]
+    share = sum(arm != 1 for arm in chosen) / 600
+    assert abs(share - 0.2) < 4 * math.sqrt(0.2 * 0.8 / 600)
+
+
 def test_a_log_teaches_what_it_knows_alone():
     rounds = of_log(torch.randn(8, 2).double(), torch.arange(8) % 3, torch.ones(8).double(), 3, 8)
     bandit = Bandit(config("linear"))
     played = list(play(bandit, rounds))
     assert bandit.standing.learnt == sum(not math.isnan(reward) for _, reward in played)
+
+
+def test_what_is_expected_after_a_log_is_the_regression_on_it():
+    """Oracle: ridge regression on standardised contexts and rewards, back in units of the rewards."""
+    contexts = torch.randn(40, 2, generator=torch.Generator().manual_seed(0)).double()
+    rewards = 100 + 30 * contexts[:, 0] - 7 * contexts[:, 1].cos()
+    bandit, rows = Bandit(config("linear", arms=2, warm_up=20)), []
+    for t, context in enumerate(contexts):
+        rows.append(bandit.standing.statistics.standardise(context)[1].float().double())
+        bandit.learn(context, t % 2, float(rewards[t]))
+    before = bandit.standing
+    found = bandit.expect([0.5, -1.0])
+    assert bandit.standing is before
+    x = torch.cat([torch.stack(rows), torch.ones(40, 1)], -1)
+    y = (rewards - rewards.mean()) / rewards.std(correction=0)
+    new = before.statistics.standardise(torch.tensor([0.5, -1.0]).double())[1]
+    new = torch.cat([new, torch.ones(1).double()])
+    for arm in range(2):
+        own, mine = x[arm::2], y[arm::2]
+        precision = own.T @ own + torch.eye(3).double() / 4
+        mean = torch.linalg.solve(precision, own.T @ mine)
+        rate = 6 + 0.5 * (mine @ mine - mean @ precision @ mean)
+        sd = (rate / 16 * (new @ torch.linalg.solve(precision, new))).sqrt()
+        scale = rewards.std(correction=0)
+        torch.testing.assert_close(found.mean[arm], new @ mean * scale + rewards.mean(), rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(found.sd[arm], sd * scale, rtol=1e-5, atol=1e-5)
 
 
 def test_agent_and_environment_must_fit():

@@ -1,14 +1,16 @@
 """Optimisation by draws of a network: functions, the climb, the trust region, the next point, the command."""
 
+import itertools
 import json
 import math
 
 import pandas as pd
 import pytest
 import torch
+from scipy.stats import multivariate_normal
 
 from tsforecast.cli import main
-from tsforecast.decisions import FUNCTIONS, Evaluations, Surrogate, ThompsonOptimiser, TrustRegion
+from tsforecast.decisions import FUNCTIONS, Evaluations, Recommendation, Surrogate, ThompsonOptimiser, TrustRegion
 from tsforecast.decisions.ascent import Ascent
 from tsforecast.learners import LEARNERS, GaussianLikelihood, LearnerConfig, as_network
 
@@ -50,6 +52,24 @@ def test_the_climb_finds_the_top_inside_and_on_the_border():
         Ascent(starts=0)
 
 
+def test_steps_of_the_climb_become_shorter():
+    """On a slope that is the same everywhere Adam moves by its rate: length (1 - k / steps) of the width in step k."""
+    seen = []
+
+    def slope(places):
+        if places.requires_grad:
+            seen.append(places.detach().clone())
+        return places.sum(-1)
+
+    low, high = torch.zeros(2).double(), torch.tensor([2.0, 4.0]).double()
+    Ascent(starts=1000, steps=4, length=0.1)(slope, low, high, low[None], generator())
+    inside = (seen[-1] < 0.99 * high).all(-1)
+    assert inside.sum() > 100
+    for k, (before, after) in enumerate(itertools.pairwise(seen)):
+        moved = ((after - before) / (high - low))[inside]
+        torch.testing.assert_close(moved, torch.full_like(moved, 0.1 * (1 - k / 4)), rtol=1e-4, atol=0)
+
+
 def test_the_trust_region_follows_successes_and_failures():
     region = TrustRegion(side=0.8, least=0.15, successes=2, patience=3)
     start = [5.0, 4.0]
@@ -63,6 +83,9 @@ def test_the_trust_region_follows_successes_and_failures():
         ([3.0, 2.0, 1.0, 0.0], 0.8),  # never larger than at the beginning
     ):
         assert region.side_after(torch.tensor(start + rest), 2) == pytest.approx(side), rest
+    # Points that the optimiser did not choose are no failures of it.
+    values = torch.tensor([1.0, 9.0, 9.0, 9.0, 9.0])
+    assert [region.side_after(values, initial) for initial in (1, 2, 4, 5)] == pytest.approx([0.4, 0.4, 0.8, 0.8])
     for settings in ({"side": 3.0}, {"least": 1.0}, {"patience": 0}, {"neighbours": 1}):
         with pytest.raises(ValueError, match="expected"):
             TrustRegion(**settings)
@@ -114,6 +137,52 @@ def test_it_comes_nearer_than_random_points():
     low, high = (torch.tensor(x, dtype=torch.float64) for x in (function.low, function.high))
     places = low + (high - low) * torch.rand(1000, 40, 2, generator=generator(), dtype=torch.float64)
     assert max(found) - function.least < function(places).amin(1).median() - function.least
+
+
+def test_the_smoothed_values_are_those_of_the_likeliest_gaussian_process():
+    """Oracle: densities and conditional moments of the values, written out for each noise."""
+    surrogate = Surrogate(LearnerConfig("vd-ekf", variance=0.2), hidden=(30,))
+    x = 2 * torch.rand(15, 2, generator=generator(), dtype=torch.float64) - 1
+    y = (3 * x[:, 0]).sin() + 0.3 * torch.randn(15, generator=generator(1), dtype=torch.float64)
+    laws = {}
+    phi = surrogate._features(2, 7)(x)
+    function = 0.2 * (phi @ phi.T + 1)
+    for noise in [10 ** (k / 2) for k in range(-8, 3)]:
+        cov = function + noise * torch.eye(15).double()
+        gain = function @ torch.linalg.inv(cov)
+        moments = gain @ y, (function - gain @ function).diagonal().sqrt()
+        laws[multivariate_normal(cov=cov.numpy()).logpdf(y.numpy())] = moments
+    found = surrogate.smooth(x, y, 7)
+    torch.testing.assert_close(found, laws[max(laws)], rtol=0, atol=1e-8)
+
+
+def test_a_recommendation_is_better_than_the_luckiest_draw():
+    """Of a noisy parabola over forty runs: the gain is four standard errors from 0, and means are honest."""
+    gains, errors = [], []
+    for seed in range(40):
+        optimiser = ThompsonOptimiser((0.0,), (10.0,), Surrogate(hidden=(50,)), seed=seed)
+        points = 10 * torch.rand(40, 1, generator=generator(seed), dtype=torch.float64)
+        true = 100 + (points[:, 0] - 3).square()
+        values = true + 3 * torch.randn(40, generator=generator(99 + seed), dtype=torch.float64)
+        values[5] = math.nan
+        known = Evaluations(points, values)
+        found = optimiser.recommend(known)
+        gains.append(true[values.nan_to_num(nan=math.inf).argmin()] - true[found.number])
+        errors.append((found.mean - true[found.number]) / found.sd)
+    gain, error = torch.stack(gains), torch.stack(errors)
+    assert gain.mean() > 4 * gain.std() / math.sqrt(40) > 0
+    assert error.square().mean() < 4
+
+
+def test_a_recommendation_without_noise_is_the_best_point():
+    optimiser = ThompsonOptimiser((0.0,), (1.0,), initial=4)
+    points = torch.linspace(0, 1, 12, dtype=torch.float64)[:, None]
+    found = optimiser.recommend(Evaluations(points, (points[:, 0] - 0.4).square()))
+    assert found.number == 4
+    assert abs(found.mean - (4 / 11 - 0.4) ** 2) < 0.01
+    assert optimiser.recommend(Evaluations(points, torch.full((12,), 7.0).double())) == Recommendation(0, 7.0, 0.0)
+    with pytest.raises(ValueError, match="an evaluation that succeeded, got 0"):
+        optimiser.recommend(optimiser.init())
 
 
 def test_evaluations_that_fail_are_not_learnt_from():

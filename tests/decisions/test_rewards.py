@@ -142,6 +142,18 @@ def test_features_that_stay_leave_the_matched_covariance():
     torch.testing.assert_close(match(cov, features, features, steps=5), cov, rtol=0, atol=1e-10)
 
 
+def test_a_step_of_matching_is_its_gradient_by_the_length_that_does_not_overshoot():
+    """A = S - 2 sum_j (phi' S phi - s^2) phi phi' / (2 sum_j |phi|^4), where nothing is clipped."""
+    old, noise = (torch.randn(30, 3, generator=numbers(k), dtype=torch.float64) for k in range(2))
+    new, cov = old + 0.1 * noise, 2 * torch.eye(3, dtype=torch.float64)
+    expected = cov.clone()
+    for before, phi in zip(old, new, strict=True):
+        excess = phi @ cov @ phi - before @ cov @ before
+        expected -= 2 * excess * torch.outer(phi, phi) / (2 * new.square().sum(-1).square().sum())
+    assert (expected - cov).abs().max() > 1e-3
+    torch.testing.assert_close(match(cov, old, new), expected, rtol=0, atol=1e-10)
+
+
 def test_rotated_features_rotate_the_matched_covariance():
     generator = numbers()
     root, other = (torch.randn(3, 3, generator=generator, dtype=torch.float64) for _ in range(2))
@@ -255,5 +267,6 @@ def test_a_limited_memory_forgets_and_age_fades():
     for k in range(5):
         state = limited.learn(state, seen.contexts[k], 0, seen.rewards[k], numbers())
     assert torch.equal(state.history.seen.rewards, torch.cat([seen.rewards[-3:], seen.rewards[:5]]))
-    torch.testing.assert_close(fading(3, 0.5), torch.tensor([0.25, 0.5, 1.0]))
-    assert fading(3, 0.0) is None
+    ages = torch.tensor([4, 1, 0])
+    torch.testing.assert_close(fading(ages, 0.5), torch.tensor([0.0625, 0.5, 1.0]))
+    assert fading(ages, 0.0) is None

@@ -30,6 +30,26 @@ def test_neural_ts_on_a_linear_model_is_linear_thompson_sampling(full):
 
 
 @pytest.mark.parametrize("full", [True, False])
+def test_a_width_divides_the_design_and_multiplies_the_decay(full):
+    """Z = lam I + sum g g' / m, sigma^2 = lam g' Z^-1 g / m, and m lam |theta|^2 / 2 beside the squares; m = 4."""
+    lam, network = 0.3, linear_network((6, 1))
+    zeros, encoding = torch.zeros(6, dtype=torch.float64), BlockFeatures(torch.eye(2))
+    descent = Descent(steps=500, rate=0.05)
+    model = TangentRewards(2, 3, network, zeros, encoding, 4, lam, nu=0.5, full=full, descent=descent)
+    seen = rounds(9, 3, 2, numbers())
+    state = model.warm_up(model.init(numbers()), seen, numbers())
+    x = encoding.pulled(seen.contexts, seen.arms)
+    design = lam * torch.eye(6, dtype=torch.float64) + x.T @ x / 4
+    design = design if full else design.diagonal().diag()
+    each = encoding.each(seen.contexts[0])
+    found = model.expect(state, seen.contexts[0])
+    expected = 0.25 * lam * (each @ torch.linalg.inv(design) * each).sum(-1) / 4
+    torch.testing.assert_close(found.sd.square(), expected, rtol=0, atol=1e-8)
+    mean = torch.linalg.solve(x.T @ x + 4 * lam * torch.eye(6).double(), x.T @ seen.rewards)
+    torch.testing.assert_close(found.mean, each @ mean, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("full", [True, False])
 def test_neural_ts_that_forgets_has_the_faded_design(full):
     """Z_t = (1 - f) Z_{t-1} + f lam I + g_t g_t' / m, written as a sum over ages; f = 0.2, m = 1."""
     lam, network = 0.3, linear_network((6, 1))

@@ -26,6 +26,7 @@ from tsforecast.learners import (
     adf,
     fab_cost,
 )
+from tsforecast.learners.batch import change_between
 from tsforecast.learners.loop import run
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -185,6 +186,53 @@ def test_order_schedule_damping_and_start_do_not_change_the_fixed_point(name):
     again = EP(SITES[name], **settings).fit(prior, inputs, target, found.sites)
     assert again.sweeps == 1
     assert again.sweeps < found.sweeps
+
+
+@pytest.mark.parametrize("damping", [0.0, 0.8])
+def test_a_parallel_sweep_keeps_half_of_every_old_site_at_least(damping):
+    """Of one weight, so that cavities are written out: sites are as found in the first sweep, and then mixed."""
+    prior, inputs, target = data("logistic", points=6, dim=1, scale=4.0)
+    start = Sites(torch.linspace(0.1, 0.6, 6), torch.linspace(-0.5, 0.5, 6))
+    one = EP(schedule="parallel", sweeps=1, damping=damping)
+    for sites, keep in ((None, damping), (start, max(damping, 0.5))):
+        old = Sites(torch.zeros(6), torch.zeros(6)) if sites is None else sites
+        x = inputs[:, 0]
+        precision = 1 / prior.cov[0, 0] + (old.precision * x.square()).sum()
+        linear = prior.mean[0] / prior.cov[0, 0] + (old.linear * x).sum()
+        without = precision - old.precision * x.square()
+        mean, variance = (linear - old.linear * x) / without * x, x.square() / without
+        matched, left = LogisticSite().moments(mean, variance, target[:, 0])
+        new = 1 / left - 1 / variance, matched / left - mean / variance
+        found = one.fit(prior, inputs, target, sites).sites
+        assert_same(found.precision, (1 - keep) * new[0] + keep * old.precision)
+        assert_same(found.linear, (1 - keep) * new[1] + keep * old.linear)
+
+
+def test_a_sequential_sweep_keeps_as_much_of_a_site_as_damping_says():
+    prior, inputs, target = data("logistic", points=1)
+    whole = EP(sweeps=1).fit(prior, inputs, target).sites
+    damped = EP(sweeps=1, damping=0.4).fit(prior, inputs, target).sites
+    assert_same(damped.precision, 0.6 * whole.precision)
+    assert_same(damped.linear, 0.6 * whole.linear)
+
+
+def test_a_change_is_that_of_means_or_of_standard_deviations():
+    before = Gaussian(torch.zeros(2), torch.diag(torch.tensor([1.0, 4.0])))
+    moved = Gaussian(torch.tensor([0.0, 3.0]), torch.diag(torch.tensor([1.0, 4.0])))
+    wider = Gaussian(torch.zeros(2), torch.diag(torch.tensor([1.0, 1.0])))
+    assert change_between(before, before) == 0
+    assert change_between(before, moved) == 1.5
+    assert change_between(before, wider) == 1.0
+
+
+def test_laplace_finds_the_mode_where_full_steps_leave_it():
+    """From a rate of 1 to a count of 300 Newton's step is 299 in the logarithm."""
+    prior = Gaussian(torch.zeros(1), torch.full((1, 1), 100.0))
+    found = Laplace(PoissonSite()).fit(prior, torch.ones(1, 1), torch.full((1, 1), 300.0))
+    assert found.converged
+    mode = found.belief.mean[0]
+    assert abs(300 - mode.exp() - mode / 100) < 1e-6
+    assert_same(found.belief.cov[0, 0], 1 / (mode.exp() + 0.01))
 
 
 @pytest.mark.parametrize("name", EXACT)

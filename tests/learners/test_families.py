@@ -529,3 +529,13 @@ def test_the_published_gain_of_a_diagonal_family_is_that_of_its_new_precision():
     assert not torch.allclose(found.mean, Diagonal().condition(prior, matrix, residual).mean)
     with pytest.raises(ValueError, match="gain to be one of unprojected, projected, got 'own'"):
         Diagonal(gain="own")
+
+
+def test_plain_steps_without_evidence_lead_to_their_anchor():
+    """The gradient of the divergence alone, by mean and by standard deviation."""
+    anchor = Independent(torch.tensor([1.0, -2.0]), torch.tensor([0.5, 3.0]))
+    belief, none = Independent(torch.zeros(2), torch.tensor([2.0, 0.1])), torch.zeros(2)
+    for _ in range(400):
+        belief = Diagonal().descend(belief, none, none, 0.1, anchor, None)
+    torch.testing.assert_close(belief.mean, anchor.mean, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(belief.variance, anchor.variance, rtol=1e-4, atol=1e-4)

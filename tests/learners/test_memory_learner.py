@@ -15,6 +15,7 @@ from tsforecast.learners import (
     BernoulliLikelihood,
     CategoricalLikelihood,
     Diagonal,
+    ExponentialForgetting,
     GaussianLikelihood,
     LinearisedFit,
     ModuleNetwork,
@@ -107,6 +108,27 @@ def test_forgetting_tempers_what_is_kept_as_it_does_the_gaussian(memory):
     torch.testing.assert_close(kept.power[kept.valid], 0.7 ** (kept.age[kept.valid] / 2))
 
 
+@pytest.mark.parametrize("memory", MEMORIES)
+def test_a_forgetting_factor_tempers_what_is_kept_as_it_does_the_gaussian(memory):
+    """Oracle: prior and likelihoods to the power factor^age, over unequal times."""
+    inputs, target = one_hot()
+    learner = linear(memory, drift=ExponentialForgetting(0.8, floor=0.0))
+    dt = torch.tensor([1.0, 0.5, 2.0, 1.0, 0.0, 3.0])
+    belief, _ = run(learner, learner.init(), inputs, target, dt=dt, generator=rng())
+    belief = learner.drift(belief, 1.5)
+    age = 1.5 + dt.sum() - dt.cumsum(0)
+    power, first = (0.8**age)[:, None, None], 0.8 ** (1.5 + dt.sum())
+    precision = first / 2.0 + (power * inputs.square()).sum((0, 1)) / 0.5
+    mean = (first * 0.3 / 2.0 + (power * inputs * target).sum((0, 1)) / 0.5) / precision
+    torch.testing.assert_close(
+        (belief.fitted.mean, belief.fitted.variance), (mean, 1 / precision), rtol=1e-8, atol=1e-8
+    )
+    kept = belief.memory
+    torch.testing.assert_close(kept.power[kept.valid], 0.8 ** kept.age[kept.valid])
+    found = learner.update(belief, inputs[0, :1], target[0, :1], counts=torch.full((1,), 1e-12), generator=rng())
+    torch.testing.assert_close((found.fitted.mean, found.fitted.variance), (mean, 1 / precision), rtol=1e-8, atol=1e-8)
+
+
 def test_other_drifts_leave_the_memory_as_it_is_but_older():
     learner = linear("grs", drift=OrnsteinUhlenbeck(0.5))
     inputs, target = one_hot()
@@ -134,6 +156,11 @@ def test_an_empty_block_changes_nothing_and_one_that_is_not_observed_takes_no_pl
     assert missing.memory.valid.sum() == belief.memory.valid.sum()
     kept = {tuple(row.tolist()) for row in missing.memory.inputs[missing.memory.valid]}
     assert kept <= {tuple(row.tolist()) for row in inputs[0]}
+
+
+def test_points_that_count_for_nothing_take_no_place():
+    found = Memory.of(Points.of(torch.ones(3, 2), torch.ones(3, 1), None, torch.tensor([1.0, 0.0, 0.5])))
+    assert found.valid.tolist() == [True, False, True]
 
 
 @pytest.mark.parametrize("memory", KINDS)

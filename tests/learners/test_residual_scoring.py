@@ -267,3 +267,15 @@ def test_adam_comes_to_the_optimum_and_its_terms_are_unbiased():
     error = found.std(0) / math.sqrt(10)
     gradient = exact.linear - exact.precision * best.mean
     assert ((found.mean(0) - torch.stack([gradient, exact.precision])).abs() < 5 * error).all()
+
+
+@pytest.mark.parametrize("adding", [True, False])
+def test_a_weight_that_is_known_by_the_memory_alone_gets_the_floor_and_the_mean_of_the_fit(adding):
+    """Of two weights, whose precisions without the memory are .3 and .001; the floor is .01."""
+    before = Independent(torch.tensor([1.0, 1.0]), torch.tensor([10.0, 10.0]))
+    factors = Factors(torch.tensor([[0.5, -3.0], [2.0, 6.0]]), torch.tensor([[0.2, -0.099], [4.0, 5.0]]))
+    precision = 0.1 + factors.precision.sum(0)
+    fitted = Independent((0.1 + factors.linear.sum(0)) / precision, 1 / precision)
+    found = without(torch.tensor([False, True]), factors, before, fitted, adding, torch.full((2,), 0.01))
+    torch.testing.assert_close(found.variance, torch.tensor([1 / 0.3, 100.0]))
+    torch.testing.assert_close(found.mean, torch.stack([torch.tensor(0.6 / 0.3), fitted.mean[1]]))

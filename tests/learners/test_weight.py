@@ -309,3 +309,19 @@ def test_a_weighted_update_is_that_of_more_noise():
     expected = bayes(torch.zeros(3), cov, row[None], torch.tensor([[0.6 / w]]), torch.tensor([4.0]))
     assert_same(shift, expected[0])
     assert_same(belief.cov, expected[1])
+
+
+def test_an_outlier_that_counts_twice_has_twice_its_weight():
+    """Of one linear weight: precision 1 / v + c w x^2 / noise, with w = (1 + e^2 / (noise threshold^2))^-1."""
+    learner = ekf(
+        nn.Linear(1, 1, bias=False), GaussianLikelihood(0.5), 2.0, mean=torch.zeros(1).double(),
+        weight=InverseMultiquadric(2.0),
+    )  # fmt: skip
+    x, y = torch.tensor([[1.5]]).double(), torch.tensor([[4.0]]).double()
+    weight = 1 / (1 + 16 / (0.5 * 4))
+    for count in (2.0, 0.5):
+        found = learner.update(learner.init(), x, y, counts=torch.tensor([count]).double())
+        precision = 1 / 2.0 + count * weight * 1.5**2 / 0.5
+        torch.testing.assert_close(found.cov[0, 0], torch.tensor(1 / precision).double(), rtol=1e-6, atol=0)
+        mean = torch.tensor(count * weight * 1.5 * 4 / 0.5 / precision).double()
+        torch.testing.assert_close(found.mean[0], mean, rtol=1e-6, atol=0)

@@ -5,6 +5,7 @@ import pickle
 
 import pytest
 import torch
+from scipy.integrate import quad
 from scipy.stats import gamma, multivariate_normal, multivariate_t
 
 from tests.models.cases import entries_of, make_batch, make_model
@@ -200,6 +201,46 @@ def test_steps_are_weighed_by_what_came_before(monkeypatch):
             torch.testing.assert_close(found, expected, **EXACT)
             evidence = torch.where(seen[..., None], once * evidence + told, evidence)
     torch.testing.assert_close(whole.bank.evidence, evidence, **EXACT)
+
+
+def test_values_that_are_supposed_say_of_the_models_what_the_same_values_say_when_they_come():
+    """Weights and widths of a what-if are those of an update, also behind a gap; older evidence fades in both."""
+    bank = make_model("bank")
+    with torch.no_grad():
+        bank.dynamics.log_memory.fill_(1.0)
+        bank.dynamics.log_volatility_memory.fill_(1.0)
+    batch = make_batch(bank, entries_of("bank"), train=False)
+    batch["known_future"][:, :, 0] = torch.tensor([math.nan, 1.7, 0.4, math.nan])
+    with torch.no_grad():
+        belief = bank.filter(batch)[0]
+        supposed = bank.inference._joints(belief, batch)[0]
+        came = {**batch, "past_target": batch["known_future"]}
+        came |= {f"past_{name}": batch[f"future_{name}"] for name in ("time_feat", "season_index", "dynamic_real")}
+        came["past_observed"] = ~came["past_target"].isnan()
+        came["past_is_pad"] = torch.zeros_like(came["past_observed"][..., 0])
+        updated = bank.filter(came, belief)[0].bank
+    assert (updated.evidence - belief.bank.evidence).abs().max() > 0.1
+    for name in ("evidence", "seen", "squares"):
+        torch.testing.assert_close(getattr(supposed, name), getattr(updated, name), **EXACT)
+    for mine, its in zip(bank.inference._weighted(supposed), bank.inference._weighted(updated), strict=True):
+        torch.testing.assert_close(mine, its, **EXACT)
+
+
+def test_widths_settle_over_the_horizon():
+    """Of what a series adds to the variance of all, the mean of exp(-t / 2) over 0 .. h is left h steps ahead."""
+    bank = make_model("bank")
+    batch = make_batch(bank, entries_of("bank"), train=False)
+    with torch.no_grad():
+        bank.dynamics.log_volatility_memory.fill_(math.log(2.0))
+        belief = bank.filter(batch)[0]
+        found = bank.inference.marginals(belief, batch).deviation.squeeze(-1)
+        widths = bank.inference._weighted(belief.bank)[1].flatten(1).unsqueeze(-1)
+        bank.dynamics.lasting = torch.zeros_like
+        plain = bank.inference.marginals(belief, batch).deviation.squeeze(-1)
+    lasting = [quad(lambda t: math.exp(-t / 2), 0, ahead)[0] / ahead for ahead in range(1, found.shape[-1] + 1)]
+    expected = plain * (1 + (widths.square() - 1) * torch.tensor(lasting, dtype=plain.dtype)).sqrt()
+    assert (widths - 1).abs().max() > 0.1
+    torch.testing.assert_close(found, expected, **EXACT)
 
 
 def test_changes_over_gaps_do_not_count():

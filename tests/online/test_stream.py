@@ -72,6 +72,12 @@ def test_a_class_is_scored_before_it_is_learnt_from():
     assert found["accuracy"] == pytest.approx(1 - scored["error"].mean())
     assert found["accuracy"] > 0.9
     assert sum(row["count"] for row in found["calibration"]) == 198
+    for number, (count, confidence, right) in enumerate(progress.bins.tolist()):
+        inside = scored[(scored["probability"] * 10).clip(upper=9.999) // 1 == number]
+        assert count == len(inside)
+        assert confidence == pytest.approx(inside["probability"].sum())
+        assert right == (1 - inside["error"]).sum()
+    assert (progress.bins[:, 0] > 0).sum() > 1
     assert found["classes"] == list(dict.fromkeys(item.target for item in items))
 
 

@@ -156,6 +156,13 @@ def _one_run(bandit: Bandit, rounds: Environment, all_arms: bool, number: int, r
     name = f"run {number + 1} of {runs_}"
     played = list(progress.follow(play(bandit, rounds, all_arms), name, len(rounds), "rounds"))
     seconds = time.perf_counter() - began
+    if bandit.is_warming_up:
+        paid = bandit.standing.paid.tolist()
+        log.warning(
+            "%s: the warm-up has not ended, so that arms were pulled in turn to the last round: arm %d has had %d "
+            "rewards of %d; take more rounds, or a smaller --warm_up",
+            name, paid.index(min(paid)), min(paid), bandit.config.warm_up,
+        )  # fmt: skip
     regret = rounds.regret(torch.tensor([arm for arm, _ in played])).cumsum(0).tolist()
     kept = [leaf for leaf in pytree.tree_leaves(bandit.standing.state) if isinstance(leaf, torch.Tensor)]
     megabytes = sum(leaf.numel() * leaf.element_size() for leaf in kept) / 2**20

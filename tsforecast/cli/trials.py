@@ -18,6 +18,7 @@ from tsforecast.data.files import replace_file
 from tsforecast.decisions.optimisation import Evaluations, ThompsonOptimiser
 
 VALUE = "value"
+_FINE = 1e-6  # part of the bounds' width to which values are rounded
 _DRAWS = 10  # for a point that is not awaited yet, at most
 _KINDS = ("log", "whole")
 _FORM = "NAME:LOW:HIGH, with :log or :whole behind it where it is of that kind"
@@ -51,10 +52,12 @@ class Bound:
         return self.place(self.low) - wide, self.place(self.high) + wide
 
     def value(self, place: float) -> str:
-        """Return the value of a place as a table has it, within the bounds."""
+        """Return the value of a place as a table has it, within the bounds: to a millionth of their width, or finer."""
         number = math.exp(place) if self.log else place
-        number = min(max(round(number) if self.whole else float(f"{number:.6g}"), self.low), self.high)
-        return f"{int(number)}" if self.whole else repr(number)
+        step = _FINE * (self.place(self.high) - self.place(self.low)) * (abs(number) if self.log else 1.0)
+        digits = 0 if self.whole else -math.floor(math.log10(step))
+        number = min(max(round(number, digits), self.low), self.high)
+        return f"{int(number)}" if self.whole else repr(float(number))
 
 
 def read_bounds(texts: Sequence[str]) -> list[Bound]:
@@ -106,6 +109,7 @@ def propose(
     names = [bound.name for bound in bounds]
     columns, rows = _read(path, [*names, VALUE])
     known, waiting = optimiser.init(), 0
+    evaluated = [row for row in rows if row[VALUE].strip()]
     for line, row in enumerate(rows, 2):
         try:
             known, waiting = _told(known, waiting, row, bounds, optimiser, maximise)
@@ -119,13 +123,29 @@ def propose(
     for row in new:
         sys.stdout.write(" ".join(f"{name}={value}" for name, value in row.items()) + "\n")
     if bool(known.values.isfinite().any()):
-        value, best = known.best[1], known.best[0].tolist()
-        found = ", ".join(f"{b.name}={b.value(x)}" for b, x in zip(bounds, best, strict=True))
-        sys.stdout.write(
-            f"{'largest' if maximise else 'least'} value of {len(known.values)}: {-value if maximise else value:.6g} "
-            f"at {found}\n"
-        )
+        _report(known, evaluated, names, optimiser, maximise)
     return 0
+
+
+def _report(
+    known: Evaluations,
+    rows: Sequence[dict[str, str]],
+    names: Sequence[str],
+    optimiser: ThompsonOptimiser,
+    maximise: bool,
+) -> None:
+    """Prints the best row, and the one that the surrogate recommends."""
+
+    def at(number: int) -> str:
+        return ", ".join(f"{name}={rows[number][name]}" for name in names)
+
+    best, chosen = int(known.values.nan_to_num(nan=math.inf).argmin()), optimiser.recommend(known)
+    kind, sign = ("largest", -1) if maximise else ("least", 1)
+    sys.stdout.write(f"{kind} value of {len(rows)}: {rows[best][VALUE].strip()} at {at(best)}\n")
+    sys.stdout.write(
+        f"recommended, should values be noisy: {at(chosen.number)}, where the surrogate expects "
+        f"{sign * chosen.mean:.6g} (sd {chosen.sd:.2g})\n"
+    )
 
 
 def _proposed(
@@ -190,7 +210,7 @@ def _told(
     for bound in bounds:
         number = _number(bound.name, row[bound.name])
         if not bound.low <= number <= bound.high:
-            raise ValueError(f"expected {bound.name} from {bound.low:g} to {bound.high:g}, got {row[bound.name]}")
+            raise ValueError(f"expected {bound.name} from {bound.low:.15g} to {bound.high:.15g}, got {row[bound.name]}")
         point.append(bound.place(number))
     value = _number(VALUE, row[VALUE])
     told = optimiser.tell(known, torch.tensor(point, dtype=torch.float64), -value if maximise else value)

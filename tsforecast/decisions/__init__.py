@@ -15,7 +15,7 @@ from tsforecast.decisions.linear import LinearRewards, WindowRewards
 from tsforecast.decisions.logistic import LogisticRewards
 from tsforecast.decisions.matching import MatchedRewards
 from tsforecast.decisions.neural_linear import NeuralLinearRewards
-from tsforecast.decisions.optimisation import Evaluations, ThompsonOptimiser, TrustRegion
+from tsforecast.decisions.optimisation import Evaluations, Recommendation, ThompsonOptimiser, TrustRegion
 from tsforecast.decisions.play import play
 from tsforecast.decisions.policies import GRADIENTS, POLICIES, PolicyConfig
 from tsforecast.decisions.policy_gradient import Policies, PolicyGradient
@@ -69,6 +69,7 @@ __all__ = [
     "Policies",
     "PolicyConfig",
     "PolicyGradient",
+    "Recommendation",
     "SteinRewards",
     "SubspaceRewards",
     "Surrogate",

@@ -1,6 +1,7 @@
 """A contextual bandit that acts: it standardises contexts, chooses arms and learns from what they pay."""
 
 import dataclasses
+import logging
 import math
 from collections.abc import Hashable, Sequence
 from typing import Any
@@ -10,10 +11,13 @@ from torch import Tensor
 
 from tsforecast.decisions.buffer import Buffer
 from tsforecast.decisions.config import AgentConfig
+from tsforecast.decisions.rewards import ArmRewards
 from tsforecast.learners.statistics import Statistics
 
-# Standard deviations beyond which a reward says that the units of the warm-up are none.
-_FAR = 10.0
+log = logging.getLogger(__name__)
+
+# The units of rewards are changed where the standard deviation of all rewards is so many of them.
+_OUTGROWN = 2.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,8 +28,9 @@ class Standing:
         state: Of the model of rewards.
         statistics: Of contexts.
         rewards: Number, mean and sum of squared deviations of all rewards.
+        paid: Number of rewards of each arm.
         units: What rewards are shifted and divided by.
-        recent: The last rounds, as many as the warm-up has.
+        first: The first rounds, to which the model is fitted.
         chosen: Number of choices.
         learnt: Number of rewards.
         waiting: Standardised context and arm of choices whose reward has not come yet, by id.
@@ -34,8 +39,9 @@ class Standing:
     state: Any
     statistics: Statistics
     rewards: Tensor
+    paid: Tensor
     units: Tensor
-    recent: Buffer
+    first: Buffer
     chosen: int
     learnt: int
     waiting: dict[Hashable, tuple[Tensor, int]]
@@ -44,10 +50,14 @@ class Standing:
 class Bandit:
     """An agent for decisions with a context: `choose`, then `learn` from the reward of the arm that was pulled.
 
-    Until each arm has had its share of rewards, arms are pulled in turn. Contexts are standardised by those seen so
-    far, rewards by mean and standard deviation in the warm-up. A feature that is NaN counts as its mean; one that is
-    constant counts for nothing. A reward ten standard deviations from the mean changes the units, and the model begins
-    anew with the last rounds. Models of rewards of 0 and 1 are given these as they are.
+    Until each arm has had its share of rewards, those that lack some are pulled in turn. The model is fitted once there
+    are as many rewards as all shares have, of whatever arms. Contexts are standardised by those seen so far. A feature
+    that is NaN counts as its mean; one that is constant counts for nothing.
+
+    Rewards are standardised by their mean and standard deviation in the first fit. The units change where the standard
+    deviation of all rewards has become twice as large, or rewards that were all the same first differ. The model then
+    goes on with what it knows in the new units, and a line is logged. Models of rewards of 0 and 1 are given these as
+    they are.
 
     Args:
         config: The agent.
@@ -62,8 +72,9 @@ class Bandit:
             state=self.model.init(self._generator),
             statistics=Statistics.empty(config.features),
             rewards=torch.zeros(3, dtype=torch.float64),
+            paid=torch.zeros(config.arms, dtype=torch.int64),
             units=torch.tensor([0.0, 1.0], dtype=torch.float64),
-            recent=Buffer.empty(max(config.arms * config.warm_up, 1), config.features),
+            first=Buffer.empty(max(config.arms * config.warm_up, 1), config.features),
             chosen=0,
             learnt=0,
             waiting={},
@@ -71,8 +82,8 @@ class Bandit:
 
     @property
     def is_warming_up(self) -> bool:
-        """Return whether arms are still pulled in turn."""
-        return self.standing.learnt < self.config.arms * self.config.warm_up
+        """Return whether an arm lacks rewards of its share, so that arms are pulled in turn."""
+        return bool((self.standing.paid < self.config.warm_up).any())
 
     @property
     def _scales(self) -> bool:
@@ -110,7 +121,7 @@ class Bandit:
         before = self._generator.get_state()
         try:
             if self.is_warming_up:
-                arm = self.standing.chosen % self.config.arms
+                arm = self._in_turn()
             else:
                 with torch.no_grad():
                     arm = self.rule.choose(self.model, self.standing.state, row, self._generator)
@@ -156,40 +167,76 @@ class Bandit:
         row, arm = waiting.pop(id)
         self._learn(row, arm, self._reward(reward), self.standing.statistics, waiting)
 
+    def expect(self, context: Sequence[float] | Tensor) -> ArmRewards:
+        """Return what each arm is expected to pay in a context, and how far that may be wrong, in units of rewards.
+
+        Of agents that learn 0 and 1 these are logits of the probability of 1. Nothing is counted or learnt.
+
+        Args:
+            context: A number for each feature; NaN where it is missing.
+
+        Raises:
+            ValueError: If the context has another length or is infinite.
+        """
+        row = self._standardised(self._read(context))[1]
+        with torch.no_grad():
+            found = self.model.expect(self.standing.state, row)
+        shift, scale = self.standing.units.tolist()
+        return ArmRewards(found.mean * scale + shift, found.sd * scale)
+
     def _learn(
         self, row: Tensor, arm: int, reward: float, statistics: Statistics, waiting: dict[Hashable, tuple[Tensor, int]]
     ) -> None:
         now = self.standing
-        state, units, rewards = now.state, now.units, _counted(now.rewards, reward)
-        recent = now.recent.add(row, arm, torch.tensor(reward, dtype=torch.float64))
-        shift, scale = units.tolist()
+        state, units, first, rewards = now.state, now.units, now.first, _counted(now.rewards, reward)
         learnt = now.learnt + 1
-        begins = learnt == recent.capacity or (
-            learnt > recent.capacity and self._scales and abs(reward - shift) > _FAR * scale
-        )
         before = self._generator.get_state()
         try:
             with torch.no_grad():
-                if begins:
-                    units = self._units(rewards)
+                if learnt <= first.capacity:
+                    first = first.add(row, arm, torch.tensor(reward, dtype=torch.float64))
+                    if learnt == first.capacity:
+                        units = self._units(rewards)
+                        seen = first.rescale(*units.tolist()).interactions()
+                        seen = dataclasses.replace(seen, rewards=seen.rewards.float())
+                        state = self.model.warm_up(self.model.init(self._generator), seen, self._generator)
+                else:
+                    state, units = self._in_units(now, rewards)
                     shift, scale = units.tolist()
-                    seen = recent.interactions()
-                    seen = dataclasses.replace(seen, rewards=((seen.rewards - shift) / scale).float())
-                    state = self.model.warm_up(self.model.init(self._generator), seen, self._generator)
-                elif learnt > recent.capacity:
-                    paid = torch.tensor((reward - shift) / scale)
-                    state = self.model.learn(state, row, arm, paid, self._generator)
+                    state = self.model.learn(state, row, arm, torch.tensor((reward - shift) / scale), self._generator)
         except BaseException:
             self._generator.set_state(before)
             raise
-        self.standing = Standing(state, statistics, rewards, units, recent, now.chosen, learnt, waiting)
+        paid = now.paid + torch.nn.functional.one_hot(torch.tensor(arm), self.config.arms)
+        self.standing = Standing(state, statistics, rewards, paid, units, first, now.chosen, learnt, waiting)
+
+    def _in_turn(self) -> int:
+        """Return the next arm in turn that lacks rewards of its share."""
+        arms = self.config.arms
+        turn = [(self.standing.chosen + k) % arms for k in range(arms)]
+        return next(arm for arm in turn if self.standing.paid[arm] < self.config.warm_up)
 
     def _units(self, rewards: Tensor) -> Tensor:
         """Return what rewards are to be shifted and divided by, given what is known of them."""
         count, mean, squares = rewards.tolist()
-        if not self._scales or count < 2 or squares <= 0:
+        if not self._scales:
             return rewards.new_tensor([0.0, 1.0])
-        return rewards.new_tensor([mean, math.sqrt(squares / count)])
+        return rewards.new_tensor([mean, math.sqrt(squares / count) or 1.0])
+
+    def _in_units(self, now: Standing, rewards: Tensor) -> tuple[Any, Tensor]:
+        """Return state and units, which are others where rewards have outgrown the old ones."""
+        old, new = now.units.tolist(), self._units(rewards).tolist()
+        was_constant = now.rewards[2] == 0  # so that the unit has been arbitrary
+        is_outgrown = new[1] > _OUTGROWN * old[1] or (was_constant and rewards[2] > 0)
+        if not self._scales or not is_outgrown:
+            return now.state, now.units
+        log.info(
+            "rewards are counted in units of %.3g from %.3g now, instead of %.3g from %.3g: after %d of them these are "
+            "their standard deviation and mean; what was learnt goes on in the new units",
+            new[1], new[0], old[1], old[0], int(rewards[0]),
+        )  # fmt: skip
+        state = self.model.rescale(now.state, (new[0] - old[0]) / old[1], new[1] / old[1])
+        return state, rewards.new_tensor(new)
 
     def _standardised(self, raw: Tensor) -> tuple[Statistics, Tensor]:
         statistics, row = self.standing.statistics.standardise(raw)

@@ -55,6 +55,10 @@ class Buffer:
         contexts[place], arms[place], rewards[place] = context, arm, reward
         return Buffer(contexts, arms, rewards, self.count + 1)
 
+    def rescale(self, shift: float, scale: float) -> "Buffer":
+        """Return the buffer with rewards in other units: y becomes (y - shift) / scale."""
+        return dataclasses.replace(self, rewards=(self.rewards - shift) / scale)
+
     def interactions(self) -> Interactions:
         """Return the rounds that are kept, the oldest first."""
         count = len(self)
@@ -69,17 +73,23 @@ class History:
 
     Attributes:
         seen: Of trainings.
+        ages: How many rounds ago each of these was, at the last training.
         recent: Since the last training.
     """
 
     seen: Interactions
+    ages: Int[Tensor, " step"]
     recent: Buffer
 
     @staticmethod
     def empty(every: int, features: int, dtype: torch.dtype = torch.float32) -> "History":
         """Return a history of no rounds, with trainings every so many rounds."""
         recent = Buffer.empty(every, features, dtype)
-        return History(recent.interactions(), recent)
+        return History(recent.interactions(), torch.zeros(0, dtype=torch.int64), recent)
+
+    def of(self, seen: Interactions) -> "History":
+        """Return the history of these rounds alone, of which none is left out."""
+        return History(seen, _ages(len(seen)), self.recent)
 
     @property
     def is_due(self) -> bool:
@@ -88,7 +98,12 @@ class History:
 
     def add(self, context: Float[Tensor, " feature"], arm: int, reward: Float[Tensor, ""]) -> "History":
         """Return the history with one more round."""
-        return History(self.seen, self.recent.add(context, arm, reward))
+        return dataclasses.replace(self, recent=self.recent.add(context, arm, reward))
+
+    def rescale(self, shift: float, scale: float) -> "History":
+        """Return the history with rewards in other units: y becomes (y - shift) / scale."""
+        seen = dataclasses.replace(self.seen, rewards=(self.seen.rewards - shift) / scale)
+        return History(seen, self.ages, self.recent.rescale(shift, scale))
 
     def merged(self, memory: int = 0, each_arm: bool = False) -> "History":
         """Return the history with nothing recent.
@@ -99,16 +114,23 @@ class History:
         """
         new = self.recent.interactions()
         parts = [torch.cat(pair) for pair in zip(_parts(self.seen), _parts(new), strict=True)]
+        parts.append(torch.cat([self.ages + len(new), _ages(len(new))]))
         if memory and each_arm:
             kept = _rank_from_the_end(parts[1]) < memory
-            seen = Interactions(*(part[kept] for part in parts))
+            *seen, ages = (part[kept] for part in parts)
         else:
-            seen = Interactions(*(part[-memory:] for part in parts))  # -0 is the beginning
-        return History(seen, dataclasses.replace(self.recent, count=torch.zeros_like(self.recent.count)))
+            *seen, ages = (part[-memory:] for part in parts)  # -0 is the beginning
+        recent = dataclasses.replace(self.recent, count=torch.zeros_like(self.recent.count))
+        return History(Interactions(*seen), ages, recent)
 
 
 def _parts(seen: Interactions) -> tuple[Tensor, Tensor, Tensor]:
     return seen.contexts, seen.arms, seen.rewards
+
+
+def _ages(rounds: int) -> Tensor:
+    """Return how many rounds ago each round was, the oldest first."""
+    return torch.arange(rounds - 1, -1, -1)
 
 
 def _rank_from_the_end(arms: Tensor) -> Tensor:

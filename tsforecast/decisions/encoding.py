@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from tsforecast.learners.layer_chain import LayerChain
 from tsforecast.learners.network import AbstractNetwork
 
 
@@ -136,3 +137,19 @@ class ArmOutput(AbstractNetwork):
         arms = inputs[:, -1].long()
         points = torch.arange(len(arms), device=arms.device)
         return outputs[points, arms].unsqueeze(-1), jacobian[points, arms].unsqueeze(1)
+
+
+def rescale_outputs(
+    network: AbstractNetwork, weights: Float[Tensor, "*batch weight"], shift: float, scale: float
+) -> Float[Tensor, "*batch weight"]:
+    """Return the weights with which each output f of a chain of layers is (f - shift) / scale.
+
+    Raises:
+        ValueError: If the last layer is not linear with a bias.
+    """
+    chain = network.network if isinstance(network, ArmOutput) else network
+    if not isinstance(chain, LayerChain) or not chain.biases[-1] or chain.activations[-1] is not torch.nn.Identity:
+        raise ValueError(f"expected a chain whose last layer is linear with a bias, got {chain}")
+    outputs, last = chain.widths[-1], chain.sizes[-1]
+    body, matrix, bias = weights.split([chain.size - last, last - outputs, outputs], -1)
+    return torch.cat([body, matrix / scale, (bias - shift) / scale], -1)

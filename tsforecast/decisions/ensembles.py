@@ -8,7 +8,7 @@ from torch import Tensor
 
 from tsforecast.core.gaussian import register_record
 from tsforecast.decisions.buffer import History
-from tsforecast.decisions.encoding import ArmOutput, OutputPerArm
+from tsforecast.decisions.encoding import ArmOutput, OutputPerArm, rescale_outputs
 from tsforecast.decisions.fitting import Descent, Fit
 from tsforecast.decisions.neural_linear import fading
 from tsforecast.decisions.rewards import AbstractRewards, ArmRewards, Interactions
@@ -72,8 +72,7 @@ class BootstrapRewards(AbstractRewards[Ensemble]):
 
     def warm_up(self, state: Ensemble, seen: Interactions, generator: torch.Generator) -> Ensemble:
         """Train on the rewards of the arms that were pulled."""
-        history = dataclasses.replace(state.history, seen=seen)
-        return self._trained(dataclasses.replace(state, history=history), generator)
+        return self._trained(dataclasses.replace(state, history=state.history.of(seen)), generator)
 
     def learn(
         self,
@@ -87,14 +86,19 @@ class BootstrapRewards(AbstractRewards[Ensemble]):
         state = dataclasses.replace(state, history=state.history.add(context, arm, reward))
         return self._trained(state, generator) if state.history.is_due else state
 
+    def rescale(self, state: Ensemble, shift: float, scale: float) -> Ensemble:
+        """Return networks and history in the new units."""
+        weights = rescale_outputs(self.network, state.weights, shift, scale)
+        return Ensemble(weights, state.history.rescale(shift, scale), state.counts)
+
     def _trained(self, state: Ensemble, generator: torch.Generator) -> Ensemble:
         history = state.history.merged()
         seen = history.seen
         inputs = OutputPerArm(self.arms).pulled(seen.contexts, seen.arms)
         new = torch.poisson(torch.ones(len(seen) - len(state.counts), self.members), generator)
         counts = torch.cat([state.counts, new])
-        age = fading(len(seen), self.forgetting)
-        fit = Fit(ArmOutput(self.network), inputs, seen.rewards, counts.T if age is None else counts.T * age)
+        kept = fading(history.ages, self.forgetting)
+        fit = Fit(ArmOutput(self.network), inputs, seen.rewards, counts.T if kept is None else counts.T * kept)
         return Ensemble(self.descent.fit(fit, state.weights, generator), history, counts)
 
     def expect(self, state: Ensemble, context: Float[Tensor, " feature"], spread: bool = True) -> ArmRewards:
@@ -165,7 +169,7 @@ class DropoutRewards(AbstractRewards[Dropped]):
 
     def warm_up(self, state: Dropped, seen: Interactions, generator: torch.Generator) -> Dropped:
         """Train on the rewards of the arms that were pulled."""
-        return self._trained(Dropped(state.weights, dataclasses.replace(state.history, seen=seen)), generator)
+        return self._trained(Dropped(state.weights, state.history.of(seen)), generator)
 
     def learn(
         self,
@@ -179,6 +183,11 @@ class DropoutRewards(AbstractRewards[Dropped]):
         state = Dropped(state.weights, state.history.add(context, arm, reward))
         return self._trained(state, generator) if state.history.is_due else state
 
+    def rescale(self, state: Dropped, shift: float, scale: float) -> Dropped:
+        """Return network and history in the new units."""
+        weights = rescale_outputs(self.network, state.weights, shift, scale)
+        return Dropped(weights, state.history.rescale(shift, scale))
+
     def _trained(self, state: Dropped, generator: torch.Generator) -> Dropped:
         history = state.history.merged()
         seen = history.seen
@@ -187,7 +196,7 @@ class DropoutRewards(AbstractRewards[Dropped]):
             ArmOutput(self.network),
             inputs,
             seen.rewards,
-            fading(len(seen), self.forgetting),
+            fading(history.ages, self.forgetting),
             perturb=lambda theta: theta * self._mask(generator),
         )
         return Dropped(self.descent.fit(fit, state.weights, generator), history)

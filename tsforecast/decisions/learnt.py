@@ -9,10 +9,11 @@ from torch import Tensor
 
 from tsforecast.core.gaussian import register_record
 from tsforecast.core.torch_internals import normal
-from tsforecast.decisions.encoding import AbstractEncoding
+from tsforecast.decisions.encoding import AbstractEncoding, rescale_outputs
 from tsforecast.decisions.fitting import Descent, Fit
 from tsforecast.decisions.rewards import AbstractRewards, ArmRewards, Interactions, learn_in_turn
 from tsforecast.learners.gaussian_learner import GaussianLearner
+from tsforecast.learners.memory_learner import Remembered
 from tsforecast.learners.over_network import AbstractNetworkLearner
 
 
@@ -81,6 +82,19 @@ class LearntRewards(AbstractRewards[Centred]):
         learner = around(self.learner, state.origin)
         belief = learner.drift(state.belief, 1.0)
         return Centred(state.origin, learner.update(belief, inputs, reward.view(1, 1).to(where), None, generator))
+
+    def rescale(self, state: Centred, shift: float, scale: float) -> Centred:
+        """Return prior and belief around weights that are in the new units; covariances stay."""
+
+        def moved(weights: Tensor) -> Tensor:
+            return rescale_outputs(self.learner.network, weights, shift, scale)
+
+        belief = state.belief
+        if isinstance(belief, Remembered):
+            gaussian, fitted = (dataclasses.replace(x, mean=moved(x.mean)) for x in (belief.gaussian, belief.fitted))
+            memory = dataclasses.replace(belief.memory, target=(belief.memory.target - shift) / scale)
+            return Centred(moved(state.origin), Remembered(gaussian, fitted, memory))
+        return Centred(moved(state.origin), dataclasses.replace(belief, mean=moved(belief.mean)))
 
     def expect(self, state: Centred, context: Float[Tensor, " feature"], spread: bool = True) -> ArmRewards:
         """Return the outputs, and their standard deviations in the linearised network."""

@@ -65,6 +65,10 @@ class LinearRewards(AbstractRewards[Heads]):
         heads[arm] = self._regression().update(heads[arm], with_one(context)[None], reward.double().view(1, 1))
         return tuple(heads)
 
+    def rescale(self, state: Heads, shift: float, scale: float) -> Heads:
+        """Return what the rewards in their new units would have made of the prior."""
+        return rescale_heads(state, self.variance, self.rate, shift, scale)
+
     def _drifted(self, head: NormalInverseGamma) -> NormalInverseGamma:
         if isinstance(self.weight_drift, NoDrift):
             return head
@@ -123,6 +127,10 @@ class WindowRewards(AbstractRewards[Buffer]):
     ) -> Buffer:
         """Add the round, and let the oldest go where the window is full."""
         return state.add(context, arm, reward)
+
+    def rescale(self, state: Buffer, shift: float, scale: float) -> Buffer:
+        """Return the window with its rewards in the new units."""
+        return state.rescale(shift, scale)
 
     def _heads(self, state: Buffer) -> Heads:
         seen = state.interactions()
@@ -183,6 +191,30 @@ def fit_heads(
         energy = (y - x @ mean).square().sum() + change @ precision @ change
         shape = head.shape + 0.5 * weights[own].sum()
         found.append(NormalInverseGamma(mean, symmetrise(cov), shape, head.rate + 0.5 * energy))
+    return tuple(found)
+
+
+def rescale_heads(heads: Heads, variance: float, rate: float, shift: float, scale: float) -> Heads:
+    """Return the regressions on rewards y' = (y - c) / s, given those on y; priors have zero means and stay.
+
+    With e the last weight, that of the ones, and v the prior variance: S and a stay, m' = (m - c d) / s with
+    d = e - S e / v = S X'1, and b' = b0 + (b - b0 - c m_e / v + c^2 d_e / (2 v)) / s^2.
+
+    Args:
+        heads: On rewards y.
+        variance: v.
+        rate: b0.
+        shift: c.
+        scale: s.
+    """
+    found = []
+    for head in heads:
+        ones = -head.cov[:, -1] / variance
+        ones[-1] += 1
+        energy = head.rate - rate - shift * head.mean[-1] / variance + shift**2 * ones[-1] / (2 * variance)
+        mean = (head.mean - shift * ones) / scale
+        # Without data, or where a drift has added to the covariance, rounding or the drift may bring it below 0.
+        found.append(dataclasses.replace(head, mean=mean, rate=rate + energy.clamp_min(0) / scale**2))
     return tuple(found)
 
 

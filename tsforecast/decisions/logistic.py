@@ -91,6 +91,14 @@ class LogisticRewards(AbstractRewards[tuple[Refitted, ...]]):
         beliefs[arm] = self._learner.update(beliefs[arm], with_one(context)[None], reward.double().view(1, 1))
         return tuple(beliefs)
 
+    def rescale(self, state: tuple[Refitted, ...], shift: float, scale: float) -> tuple[Refitted, ...]:
+        """Refuse: rewards are 0 or 1.
+
+        Raises:
+            ValueError: Always.
+        """
+        raise ValueError("expected rewards of 0 and 1, which have no other units")
+
     def expect(
         self, state: tuple[Refitted, ...], context: Float[Tensor, " feature"], spread: bool = True
     ) -> ArmRewards:

@@ -9,7 +9,7 @@ from torch import Tensor
 from tsforecast.core.gaussian import register_record
 from tsforecast.core.linalg import symmetrise
 from tsforecast.decisions.buffer import History
-from tsforecast.decisions.encoding import ArmOutput, OutputPerArm
+from tsforecast.decisions.encoding import ArmOutput, OutputPerArm, rescale_outputs
 from tsforecast.decisions.fitting import Descent, Fit, gradient_step
 from tsforecast.decisions.linear import Heads, draw_heads, expect_heads, fit_heads, regression
 from tsforecast.decisions.neural_linear import NeuralLinear, fading, hidden
@@ -56,7 +56,7 @@ class MatchedRewards(AbstractRewards[Matched]):
         variance: Of each weight of a head in the first prior, in units of the noise variance.
         shape: Of the prior over the noise variance.
         rate: Of the prior over the noise variance.
-        forgetting: By which older rounds count for less.
+        forgetting: By which older rounds count for less, the more rounds there were since, of whatever arm.
     """
 
     arms: int
@@ -89,7 +89,7 @@ class MatchedRewards(AbstractRewards[Matched]):
 
     def warm_up(self, state: Matched, seen: Interactions, generator: torch.Generator) -> Matched:
         """Train on the rewards of the arms that were pulled; there is nothing to match yet."""
-        history = dataclasses.replace(state.model.history, seen=seen).merged(self.memory, each_arm=True)
+        history = state.model.history.of(seen).merged(self.memory, each_arm=True)
         inputs = OutputPerArm(self.arms).pulled(seen.contexts, seen.arms)
         fit = Fit(ArmOutput(self.network), inputs, seen.rewards)
         weights = self.descent.fit(fit, state.model.weights, generator)
@@ -119,9 +119,20 @@ class MatchedRewards(AbstractRewards[Matched]):
         for prior, head in zip(state.priors, self._network_heads(weights), strict=True):
             cov = match(prior.cov, old, new) + _JITTER * torch.eye(old.shape[-1], dtype=old.dtype)
             priors.append(dataclasses.replace(prior, mean=head, cov=cov))
-        features = hidden(self.network, weights, seen.contexts)
-        heads = fit_heads(tuple(priors), features, seen, fading(len(seen), self.forgetting))
-        return Matched(NeuralLinear(weights, heads, history), tuple(priors))
+        return self._fitted(weights, tuple(priors), history)
+
+    def _fitted(self, weights: Tensor, priors: Heads, history: History) -> Matched:
+        """Return the state with the heads that the memory makes of their priors."""
+        features = hidden(self.network, weights, history.seen.contexts)
+        heads = fit_heads(priors, features, history.seen, fading(history.ages, self.forgetting))
+        return Matched(NeuralLinear(weights, heads, history), priors)
+
+    def rescale(self, state: Matched, shift: float, scale: float) -> Matched:
+        """Return network, memory and the priors' means in the new units, and the heads that these give."""
+        weights = rescale_outputs(self.network, state.model.weights, shift, scale)
+        ones = torch.nn.functional.one_hot(torch.tensor(self.network.widths[-2]))  # the feature of ones is the last
+        priors = tuple(dataclasses.replace(x, mean=(x.mean - shift * ones) / scale) for x in state.priors)
+        return self._fitted(weights, priors, state.model.history.rescale(shift, scale))
 
     def _network_heads(self, weights: Tensor) -> Tensor:
         """Return the weights of the network's own outputs, and their biases, of each arm."""

@@ -3,14 +3,14 @@
 import dataclasses
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from tsforecast.core.gaussian import register_record
 from tsforecast.decisions.buffer import History
-from tsforecast.decisions.encoding import ArmOutput, OutputPerArm
+from tsforecast.decisions.encoding import ArmOutput, OutputPerArm, rescale_outputs
 from tsforecast.decisions.fitting import Descent, Fit
-from tsforecast.decisions.linear import Heads, draw_heads, expect_heads, fit_heads, regression
+from tsforecast.decisions.linear import Heads, draw_heads, expect_heads, fit_heads, regression, rescale_heads
 from tsforecast.decisions.rewards import AbstractRewards, ArmRewards, Interactions
 from tsforecast.learners.conjugate import ConjugateRegression
 from tsforecast.learners.layer_chain import LayerChain
@@ -89,8 +89,7 @@ class NeuralLinearRewards(AbstractRewards[NeuralLinear]):
 
     def warm_up(self, state: NeuralLinear, seen: Interactions, generator: torch.Generator) -> NeuralLinear:
         """Train on the rewards of the arms that were pulled."""
-        history = dataclasses.replace(state.history, seen=seen)
-        return self._trained(dataclasses.replace(state, history=history), generator)
+        return self._trained(dataclasses.replace(state, history=state.history.of(seen)), generator)
 
     def learn(
         self,
@@ -111,11 +110,17 @@ class NeuralLinearRewards(AbstractRewards[NeuralLinear]):
         heads[arm] = learner.update(heads[arm], x, reward.double().view(1, 1))
         return dataclasses.replace(state, heads=tuple(heads))
 
+    def rescale(self, state: NeuralLinear, shift: float, scale: float) -> NeuralLinear:
+        """Return network, heads and history in the new units."""
+        heads = rescale_heads(state.heads, self.variance, self.rate, shift, scale)
+        weights = rescale_outputs(self.network, state.weights, shift, scale)
+        return NeuralLinear(weights, heads, state.history.rescale(shift, scale))
+
     def _trained(self, state: NeuralLinear, generator: torch.Generator) -> NeuralLinear:
         """Return the state with a network and heads for all that is remembered."""
         history = state.history.merged(self.memory)
         seen = history.seen
-        importance = fading(len(seen), self.forgetting)
+        importance = fading(history.ages, self.forgetting)
         inputs = OutputPerArm(self.arms).pulled(seen.contexts, seen.arms)
         fit = Fit(ArmOutput(self.network), inputs, seen.rewards, importance)
         weights = self.descent.fit(fit, state.weights, generator)
@@ -147,8 +152,6 @@ def hidden(
     return torch.cat([values, values.new_ones(len(values), 1)], -1)
 
 
-def fading(rounds: int, forgetting: float) -> Float[Tensor, " step"] | None:
-    """Return (1 - forgetting)^age of each round, the oldest first; None where nothing is forgotten."""
-    if not forgetting:
-        return None
-    return (1 - forgetting) ** torch.arange(rounds - 1, -1, -1, dtype=torch.float32)
+def fading(ages: Int[Tensor, " step"], forgetting: float) -> Float[Tensor, " step"] | None:
+    """Return (1 - forgetting)^age of each round; None where nothing is forgotten."""
+    return (1 - forgetting) ** ages.float() if forgetting else None

@@ -42,6 +42,21 @@ class Evaluations:
 
 
 @dataclasses.dataclass(frozen=True)
+class Recommendation:
+    """The evaluation whose point is the best one to take, where values are noisy.
+
+    Attributes:
+        number: Of the evaluation, from 0.
+        mean: Of the function there.
+        sd: Standard deviation of that mean.
+    """
+
+    number: int
+    mean: float
+    sd: float
+
+
+@dataclasses.dataclass(frozen=True)
 class TrustRegion:
     """A box around the best point, in which the next one is looked for (TuRBO, Eriksson et al. 2019).
 
@@ -168,6 +183,31 @@ class ThompsonOptimiser:
         found = self.ascent(function, *bounds, good, torch.Generator().manual_seed(seed))
         place = ((centre + found * side + 1) / 2).clamp(0, 1)
         return torch.minimum(torch.maximum(low + place * (high - low), low), high)
+
+    def recommend(self, known: Evaluations) -> Recommendation:
+        """Return the evaluation at which the surrogate, given all values, expects the least function.
+
+        The least value of a noisy function is the luckiest draw. The surrogate's mean at a point also counts the values
+        around it.
+
+        Args:
+            known: What has been evaluated.
+
+        Raises:
+            ValueError: If no evaluation has succeeded.
+        """
+        value = known.best[1]
+        low, high = self._corners
+        fine = known.values.isfinite().nonzero()[:, 0]
+        values = known.values[fine]
+        spread = values.std(correction=0)
+        if not bool(spread > 0):
+            return Recommendation(int(fine[0]), value, 0.0)
+        places = 2 * (known.points[fine] - low) / (high - low) - 1
+        mean, sd = self.surrogate.smooth(places, (values - values.mean()) / spread, self.seed)
+        least = int(mean.argmin())
+        found = (mean[least] * spread + values.mean()).item()
+        return Recommendation(int(fine[least]), found, (sd[least] * spread).item())
 
     def tell(self, known: Evaluations, point: Float[Tensor, " dim"], value: float) -> Evaluations:
         """Return what is known after an evaluation, which need not be of the point that was asked for.

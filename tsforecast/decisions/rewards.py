@@ -100,6 +100,19 @@ class AbstractRewards(abc.ABC, Generic[State]):
         """
 
     @abc.abstractmethod
+    def rescale(self, state: State, shift: float, scale: float) -> State:
+        """Return the state for rewards in other units: a reward y becomes (y - shift) / scale. Nothing is forgotten.
+
+        Expected rewards change as rewards do. Their standard deviations stay what they are in units of the noise, as
+        if all rewards had come in the new units.
+
+        Args:
+            state: In the old units.
+            shift: Of the new units, in the old ones.
+            scale: The new unit, in old ones.
+        """
+
+    @abc.abstractmethod
     def expect(self, state: State, context: Float[Tensor, " feature"], spread: bool = True) -> ArmRewards:
         """Return what the arms are expected to pay.
 

@@ -13,7 +13,7 @@ from tsforecast.data.tensors import expect_like, load_tensors
 from tsforecast.decisions.bandit import Bandit, Standing
 from tsforecast.decisions.config import AgentConfig
 
-FORMAT = 1  # raised when older files can no longer be read
+FORMAT = 2  # raised when older files can no longer be read
 _PLAIN = ("chosen", "learnt")
 
 
@@ -74,7 +74,7 @@ def load_bandit(path: str | Path, device: str = "cpu") -> Bandit:
 
 def _parts(standing: Standing) -> dict[str, Any]:
     """Return what is made of tensors."""
-    names = ("state", "rewards", "units", "recent", "statistics")
+    names = ("state", "rewards", "paid", "units", "first", "statistics")
     return {name: getattr(standing, name) for name in names}
 
 

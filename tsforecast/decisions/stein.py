@@ -1,12 +1,13 @@
 """Rewards by particles over the weights of a network: Stein Thompson sampling (Zhang et al. 2018)."""
 
 import dataclasses
+import math
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tsforecast.decisions.encoding import AbstractEncoding
+from tsforecast.decisions.encoding import AbstractEncoding, rescale_outputs
 from tsforecast.decisions.rewards import AbstractRewards, ArmRewards, Interactions
 from tsforecast.learners.particles import Particles, SteinLearner
 
@@ -59,6 +60,19 @@ class SteinRewards(AbstractRewards[Particles]):
         """Keep the round, and take a few steps on all so far."""
         points = self._points(Interactions(context.unsqueeze(0), torch.tensor([arm]), reward.unsqueeze(0)))
         return self.learner.update(self.learner.drift(state, 1.0), *points, None, generator)
+
+    def rescale(self, state: Particles, shift: float, scale: float) -> Particles:
+        """Return particles and their data in the new units.
+
+        Weights are linear in those of the last layer's matrix, whatever reflections and scales it has.
+        """
+        posterior = self.learner.posterior
+        free = posterior.structure.lengths[0]
+        weights = rescale_outputs(self.learner.network, state.values[:, :free], shift, scale)
+        values = torch.cat([weights, state.values[:, free:]], -1)
+        if posterior.learns_noise:
+            values[:, -1] += 2 * math.log(scale)  # the logarithm of a precision
+        return dataclasses.replace(state, values=values, target=(state.target - shift) / scale)
 
     def expect(self, state: Particles, context: Float[Tensor, " feature"], spread: bool = True) -> ArmRewards:
         """Return mean and standard deviation of the outputs of all particles."""

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tsforecast.core.gaussian import register_record
-from tsforecast.decisions.encoding import AbstractEncoding
+from tsforecast.decisions.encoding import AbstractEncoding, rescale_outputs
 from tsforecast.decisions.fitting import Descent, Fit
 from tsforecast.decisions.learnt import draw_rewards, expect_rewards
 from tsforecast.decisions.rewards import AbstractRewards, ArmRewards, Interactions, learn_in_turn
@@ -117,6 +117,13 @@ class SubspaceRewards(AbstractRewards[InSubspace]):
         inputs = self.encoding.pulled(context.unsqueeze(0), torch.tensor([arm]))
         belief = learner.update(learner.drift(state.belief, 1.0), inputs, reward.view(1, 1), None, generator)
         return dataclasses.replace(state, belief=belief)
+
+    def rescale(self, state: InSubspace, shift: float, scale: float) -> InSubspace:
+        """Move the origin, such that the mean of the belief has weights in the new units."""
+        move = state.basis @ state.belief.mean
+        return dataclasses.replace(
+            state, origin=rescale_outputs(self.network, state.origin + move, shift, scale) - move
+        )
 
     def expect(self, state: InSubspace, context: Float[Tensor, " feature"], spread: bool = True) -> ArmRewards:
         """Return the outputs, and their standard deviations in the linearised network."""

@@ -14,6 +14,8 @@ from tsforecast.learners.layer_chain import LayerChain
 from tsforecast.learners.likelihood import GaussianLikelihood
 from tsforecast.learners.named import LEARNERS
 
+# Variances of the noise of which `smooth` takes the likeliest.
+_NOISES = tuple(10 ** (k / 2) for k in range(-8, 3))
 _BIAS = 0.1  # standard deviation of biases behind the first layer
 _WIDTH = 100  # of a last hidden layer whose units are not scaled; others are, so that the prior is the same
 
@@ -72,6 +74,28 @@ class Surrogate:
             belief = learner.update(learner.init(), features(inputs), values.unsqueeze(-1), generator=generator)
             weights = learner.sample(belief, 1, generator)[0]
         return lambda x: learner.network(weights, features(x))[:, 0]
+
+    def smooth(
+        self, inputs: Float[Tensor, "point dim"], values: Float[Tensor, " point"], seed: int
+    ) -> tuple[Float[Tensor, " point"], Float[Tensor, " point"]]:
+        """Return mean and standard deviation of the function where it was evaluated, given all values.
+
+        It is the exact regression on the random features, whatever the learner: with K = v Phi Phi' the mean is
+        K (K + noise I)^-1 y. The noise is that of a grid with the largest evidence.
+
+        Args:
+            inputs: Where the function was evaluated, of the order of 1.
+            values: There, standardised.
+            seed: Of the hidden layers.
+        """
+        layer = self._features(inputs.shape[-1], seed)(inputs)
+        phi = torch.cat([layer, torch.ones_like(layer[:, :1])], -1)
+        extent, vectors = torch.linalg.eigh(self.learner.variance * phi @ phi.mT)
+        seen, noises = vectors.mT @ values, values.new_tensor(_NOISES).unsqueeze(-1)
+        total = extent.clamp_min(0) + noises
+        best = (seen.square() / total + total.log()).sum(-1).argmin()
+        kept = 1 - noises[best] / total[best]
+        return vectors @ (kept * seen), (vectors.square() @ (noises[best] * kept)).clamp_min(0).sqrt()
 
     def _features(self, dim: int, seed: int) -> Callable[[Tensor], Tensor]:
         """Return the last hidden layer of a network with random weights, as a function."""

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from tsforecast.core.gaussian import register_record
 from tsforecast.decisions.buffer import History
-from tsforecast.decisions.encoding import AbstractEncoding
+from tsforecast.decisions.encoding import AbstractEncoding, rescale_outputs
 from tsforecast.decisions.fitting import Descent, Fit
 from tsforecast.decisions.neural_linear import fading
 from tsforecast.decisions.rewards import AbstractRewards, ArmRewards, Interactions
@@ -84,8 +84,7 @@ class TangentRewards(AbstractRewards[Tangent]):
 
     def warm_up(self, state: Tangent, seen: Interactions, generator: torch.Generator) -> Tangent:
         """Train on the rewards of the arms that were pulled, and count their gradients."""
-        history = dataclasses.replace(state.history, seen=seen)
-        state = self._trained(dataclasses.replace(state, history=history), generator)
+        state = self._trained(dataclasses.replace(state, history=state.history.of(seen)), generator)
         for context, arm in zip(seen.contexts, seen.arms.tolist(), strict=True):
             state = self._counted(state, context, arm)
         return state
@@ -102,6 +101,11 @@ class TangentRewards(AbstractRewards[Tangent]):
         state = self._counted(state, context, arm)
         state = dataclasses.replace(state, history=state.history.add(context, arm, reward))
         return self._trained(state, generator) if state.history.is_due else state
+
+    def rescale(self, state: Tangent, shift: float, scale: float) -> Tangent:
+        """Return network and history in the new units; the design stays."""
+        weights = rescale_outputs(self.network, state.weights, shift, scale)
+        return Tangent(weights, state.design, state.history.rescale(shift, scale))
 
     def _counted(self, state: Tangent, context: Tensor, arm: int) -> Tangent:
         inputs = self.encoding.pulled(context.unsqueeze(0), torch.tensor([arm]))
@@ -127,7 +131,7 @@ class TangentRewards(AbstractRewards[Tangent]):
         history = state.history.merged()
         seen = history.seen
         inputs = self.encoding.pulled(seen.contexts, seen.arms)
-        importance = fading(len(seen), self.forgetting)
+        importance = fading(history.ages, self.forgetting)
         descent = dataclasses.replace(self.descent, decay=self.width * self.lam / len(seen))
         fit = Fit(self.network, inputs, seen.rewards, importance, self.mean)
         return Tangent(descent.fit(fit, state.weights, generator), state.design, history)

@@ -45,6 +45,8 @@ class BatchPosterior:
         change: Largest change by the last of them, in standard deviations of the belief; NaN of a single pass.
         skipped: Sites passed over in the last sweep, as no Gaussian was left without them.
         converged: Whether the change is within the tolerance.
+        log_evidence: Approximate log-density of the targets, with the weights integrated out; NaN of a single pass.
+            Differences between models or priors are log Bayes factors.
     """
 
     belief: Gaussian
@@ -53,6 +55,7 @@ class BatchPosterior:
     change: float
     skipped: int
     converged: bool
+    log_evidence: float
 
 
 class AbstractBatchPosterior(abc.ABC):
@@ -130,6 +133,11 @@ class Natural:
         precision = self.precision + inputs.mT @ (sites.precision.unsqueeze(-1) * inputs)
         cov = symmetrise(torch.cholesky_inverse(cholesky(symmetrise(precision), "the precision of a posterior")))
         return Gaussian(matvec(cov, self.linear + sites.linear @ inputs), cov)
+
+
+def log_volume_ratio(prior: Gaussian, belief: Gaussian) -> float:
+    """Return half of log |S| - log |S0|."""
+    return 0.5 * (torch.linalg.slogdet(belief.cov)[1] - torch.linalg.slogdet(prior.cov)[1]).item()
 
 
 def started(inputs: Tensor, start: Sites | None) -> Sites:

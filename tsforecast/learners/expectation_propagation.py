@@ -16,6 +16,7 @@ from tsforecast.learners.batch import (
     Sites,
     change_between,
     check,
+    log_volume_ratio,
     parts,
     started,
 )
@@ -32,6 +33,7 @@ class EP(AbstractBatchPosterior):
 
     Each visit divides a site out, finds mean and variance of the exact factor times the rest, and sets the site to what
     gives these moments: O(D^2), by a rank-one update. The covariance is computed anew from the sites after each sweep.
+    The log evidence is Minka's, too: at the fixed point it is stationary in all sites.
 
     Attributes:
         site: Likelihood of x' theta.
@@ -86,7 +88,32 @@ class EP(AbstractBatchPosterior):
             sites, skipped = sweep(belief, inputs, target, sites, counts)
             belief = natural.times(inputs, sites)
             change, count = change_between(before, belief), count + 1
-        return BatchPosterior(belief, sites, count, change, skipped, change <= self.tolerance)
+        evidence = self._log_evidence(natural, prior, belief, inputs, target, sites, counts)
+        return BatchPosterior(belief, sites, count, change, skipped, change <= self.tolerance, evidence)
+
+    def _log_evidence(
+        self,
+        natural: Natural,
+        prior: Gaussian,
+        belief: Gaussian,
+        inputs: Tensor,
+        target: Tensor,
+        sites: Sites,
+        counts: Tensor | None,
+    ) -> float:
+        """Return the integral of the prior times all sites, which are scaled to the masses of their factors."""
+        tau, nu = parts(sites)
+        a, s2 = inputs @ belief.mean, ((inputs @ belief.cov) * inputs).sum(-1)
+        rest = 1 - s2 * tau
+        proper = (rest > 0) & (s2 > 0)  # else a zero row: the factor is a number, and its site is 1
+        divisor = torch.where(proper, rest, 1.0)
+        mean, variance = (a - s2 * nu) / divisor, torch.where(proper, s2, 1.0) / divisor
+        grown = 1 + tau * variance
+        site_mass = 0.5 * ((nu.square() * variance + 2 * nu * mean - tau * mean.square()) / grown - grown.log())
+        number = self.site.log_prob(a, target) * (1.0 if counts is None else counts)
+        factors = torch.where(proper, self.site.log_mass(mean, variance, target, counts) - site_mass, number)
+        energy = (natural.linear + nu @ inputs) @ belief.mean - natural.linear @ prior.mean
+        return (factors.sum() + 0.5 * energy).item() + log_volume_ratio(prior, belief)
 
     def _sequential(
         self, belief: Gaussian, inputs: Tensor, target: Tensor, sites: Sites, counts: Tensor | None
@@ -140,7 +167,7 @@ class ADF(AbstractBatchPosterior):
             new_counts = None if counts is None else counts[old:]
             belief, new, skipped = visit_once(self.site, belief, inputs[old:], target[old:, 0], new_counts)
             joined = (torch.cat([x[:old], y]) for x, y in zip(parts(sites), parts(new), strict=True))
-            return BatchPosterior(belief, Sites(*joined), 1, math.nan, skipped, True)
+            return BatchPosterior(belief, Sites(*joined), 1, math.nan, skipped, True, math.nan)
 
 
 def _site(

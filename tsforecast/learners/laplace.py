@@ -15,6 +15,7 @@ from tsforecast.learners.batch import (
     Sites,
     change_between,
     check,
+    log_volume_ratio,
     started,
 )
 from tsforecast.learners.sites import AbstractSite, LogisticSite
@@ -23,6 +24,8 @@ from tsforecast.learners.sites import AbstractSite, LogisticSite
 @dataclasses.dataclass(frozen=True)
 class Laplace(AbstractBatchPosterior):
     """A Gaussian at the mode, with the curvature there: Lambda = S0^{-1} + X' diag(-l'') X, of counts times l.
+
+    The log evidence is log p(y | m) + log N(m; m0, S0) + log((2 pi)^(D/2) |S|^(1/2)).
 
     Its prior is the prior: FAB-COST's published baseline gives the last posterior's precision to a fit of all data,
     which counts them twice.
@@ -77,7 +80,8 @@ class Laplace(AbstractBatchPosterior):
             mean, height, count = mean + length * step, moved, count + 1
         sites = _expanded(self.site, inputs @ mean, target, counts)
         belief = Gaussian(mean, natural.times(inputs, sites).cov)
-        return BatchPosterior(belief, sites, count, change, 0, change <= max(self.tolerance, 1e-6))
+        evidence = height + log_volume_ratio(prior, belief)
+        return BatchPosterior(belief, sites, count, change, 0, change <= max(self.tolerance, 1e-6), evidence)
 
 
 def _expanded(site: AbstractSite, f: Tensor, target: Tensor, counts: Tensor | None) -> Sites:

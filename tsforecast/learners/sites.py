@@ -74,6 +74,19 @@ class AbstractSite(abc.ABC):
         mode = _mode(self, mean, variance, target, counts)
         return _in_chunks(functools.partial(_quadrature, self), mode, mean, variance, target, counts)
 
+    def log_mass(
+        self,
+        mean: Float[Tensor, " point"],
+        variance: Float[Tensor, " point"],
+        target: Float[Tensor, " point"],
+        counts: Float[Tensor, " point"] | None = None,
+    ) -> Float[Tensor, " point"]:
+        """Return the logarithm of the integral of N(f; mean, variance) p(target | f)^counts, by quadrature."""
+        counts = torch.ones_like(mean) if counts is None else counts
+        mode = _mode(self, mean, variance, target, counts.clamp_min(torch.finfo(counts.dtype).tiny))
+        parts = zip(*(x.split(_CHUNK) for x in (mode, mean, variance, target, counts)), strict=True)
+        return torch.cat([_log_mass(self, *part) for part in parts])
+
     def bounds(
         self, mean: Float[Tensor, "*batch"], variance: Float[Tensor, "*batch"], target: Float[Tensor, "*batch"]
     ) -> tuple[Float[Tensor, "*batch"], Float[Tensor, "*batch"]]:
@@ -131,6 +144,22 @@ class LogisticSite(AbstractSite):
             again = _in_chunks(logistic_moments, mean[rare], variance[rare], label[rare])
             matched, left = (x.masked_scatter(rare, y) for x, y in zip((matched, left), again, strict=True))
         return matched, left
+
+    def log_mass(
+        self,
+        mean: Float[Tensor, " point"],
+        variance: Float[Tensor, " point"],
+        target: Float[Tensor, " point"],
+        counts: Float[Tensor, " point"] | None = None,
+    ) -> Float[Tensor, " point"]:
+        """By a mixture of probit functions; by quadrature where the label is a surprise, and of powers."""
+        if counts is not None:
+            return super().log_mass(mean, variance, target, counts)
+        mass = _mixture_moments(mean, variance, 2 * target - 1)[2]
+        rare, found = mass < _LEAST, mass.log()
+        if bool(rare.any()):
+            found = found.masked_scatter(rare, super().log_mass(mean[rare], variance[rare], target[rare]))
+        return found
 
 
 @dataclasses.dataclass(frozen=True)
@@ -224,11 +253,30 @@ def _mode(site: AbstractSite, mean: Tensor, variance: Tensor, target: Tensor, co
 def _quadrature(
     site: AbstractSite, mode: Tensor, mean: Tensor, variance: Tensor, target: Tensor, counts: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Moments of a tilted density with a known mode, on a grid that is equidistant in asinh of the distance from it.
-
-    A log-concave likelihood leaves the curvature at least 1 / variance, so the grid's ends are below e^-40.
-    """
+    """Moments of a tilted density with a known mode."""
     counts = torch.ones_like(mean) if counts is None else counts
+    offset, height, _ = _on_grid(site, mode, mean, variance, target, counts)
+    mass = height.softmax(-1)
+    shift = (mass * offset).sum(-1)
+    return mode + shift, (mass * (offset - shift.unsqueeze(-1)).square()).sum(-1)
+
+
+def _log_mass(
+    site: AbstractSite, mode: Tensor, mean: Tensor, variance: Tensor, target: Tensor, counts: Tensor
+) -> Tensor:
+    """The logarithm of the integral of a tilted density with a known mode."""
+    _, height, cell = _on_grid(site, mode, mean, variance, target, counts)
+    return height.logsumexp(-1) + cell.log() - 0.5 * (2 * math.pi * variance).log()
+
+
+def _on_grid(
+    site: AbstractSite, mode: Tensor, mean: Tensor, variance: Tensor, target: Tensor, counts: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return distances from the mode, the log-density there with that of the grid, and the cell of each point's grid.
+
+    The grid is equidistant in asinh of the distance. A log-concave likelihood leaves the curvature at least
+    1 / variance, so the grid's ends are below e^-40. The Gaussian lacks its constant.
+    """
     width = (1 / variance + counts * site.derivatives(mode, target)[1]).rsqrt()
     reach = ((2 * _DROP * variance).sqrt() / width).asinh()
     share = torch.linspace(-1, 1, _NODES, dtype=mean.dtype, device=mean.device)
@@ -237,9 +285,8 @@ def _quadrature(
     grid = mode.unsqueeze(-1) + offset
     log_density = counts.unsqueeze(-1) * site.log_prob(grid, target.unsqueeze(-1).expand_as(grid))
     log_density = log_density - 0.5 * (grid - mean.unsqueeze(-1)).square() / variance.unsqueeze(-1)
-    mass = (log_density + place.cosh().log()).softmax(-1)  # d grid / d place
-    shift = (mass * offset).sum(-1)
-    return mode + shift, (mass * (offset - shift.unsqueeze(-1)).square()).sum(-1)
+    # d grid / d place = width cosh place
+    return offset, log_density + place.cosh().log(), width * reach * (2 / (_NODES - 1))
 
 
 def _in_chunks(moments: Callable[..., tuple[Tensor, Tensor]], *parts: Tensor) -> tuple[Tensor, Tensor]:

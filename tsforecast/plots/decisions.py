@@ -34,11 +34,7 @@ def plot_regret(agents: Mapping[str, pd.DataFrame], *, title: str | None = None,
             low, high = np.quantile(values, (0.1, 0.9), axis=1)
             axis.fill_between(rounds, low, high, color=colour, alpha=0.2, linewidth=0)
     if change is not None:
-        axis.axvline(change, color=OBSERVED, linewidth=0.8, linestyle=DASHES)
-        axis.annotate(
-            "best arms change", (change, 1), xycoords=("data", "axes fraction"), xytext=(4, -4),
-            textcoords="offset points", va="top", fontsize=8,
-        )  # fmt: skip
+        axis.axvline(change, color=OBSERVED, linewidth=0.8, linestyle=DASHES, label="best arms change")
     style_axis(axis)
     axis.set(xlabel="round", ylabel="cumulative regret")
     axis.set_ylim(bottom=0)

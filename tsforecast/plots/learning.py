@@ -216,7 +216,7 @@ def plot_optimisation(table: pd.DataFrame, initial: int, *, title: str | None = 
     own = table["value"].to_numpy(np.float64) - (table["value"].cummin() - table["regret"]).to_numpy(np.float64)
     axis.plot(steps, own.clip(1e-12), "o", color=COLOURS[5], markersize=3, label="of each evaluation")
     axis.step(steps, regret.clip(1e-12), where="post", color=MODEL, linewidth=1.8, label="of the best so far")
-    axis.axvline(initial + 0.5, color=OBSERVED, linewidth=0.8, linestyle=DASHES)
+    axis.axvline(initial + 0.5, color=OBSERVED, linewidth=0.8, linestyle=DASHES, label="end of the initial points")
     axis.set(yscale="log", xlabel="evaluation", ylabel="regret")
     axis.legend(frameon=False, fontsize=8)
     style_axis(axis)

@@ -265,8 +265,7 @@ class BankInference(AbstractInference[AbstractBankDynamics]):
             return state, joints
         values = torch.where(observed, known, 0.0).to(state.size.dtype).transpose(0, 1)
         given = dataclasses.replace(time_slice, values=values, observed=observed.transpose(0, 1))
-        after, terms = self._after(given, series, state)
-        after = dataclasses.replace(after, evidence=state.evidence + terms.evidence.sum(0))
+        after = self._after(given, series, state)[0]
         wide = self.members.wide(given, state.size)
         values, observed = (x.squeeze(-1).T for x in (wide.values, wide.observed))
         return after, [j.condition(values, observed) for j in joints]
