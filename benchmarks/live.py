@@ -50,10 +50,11 @@ from tsforecast.cli.runs import commit
 from tsforecast.data.buckets import folder_checksum
 from tsforecast.forecasting.beliefs import join
 from tsforecast.forecasting.predictor import load_predictor, save_predictor
+from tsforecast.live.description import Description, new_identity
 from tsforecast.live.engine import Engine
 from tsforecast.live.rows import NO_SEQUENCE, Rows
 from tsforecast.live.rules import Observations
-from tsforecast.live.store import PREDICTOR, Description, finish, new_identity, open_store
+from tsforecast.live.store import PREDICTOR, finish, open_store
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BATCH, STEPS, FILTERED, WARM_UP = 1000, 120, 1000, 14

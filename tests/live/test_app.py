@@ -1,6 +1,7 @@
 """The service over HTTP: answers, refusals, limits and names that mean harm."""
 
 import json
+import os
 from urllib.parse import quote
 
 import numpy as np
@@ -310,6 +311,39 @@ def test_a_store_whose_disk_has_failed_says_so(answering, store):
         assert client.get("/forecasts", params={"item": "s0"}).status_code == 200
     finally:
         store.failed = False
+
+
+def test_a_full_disk_is_answered_by_507_and_the_service_goes_on_when_there_is_room(tmp_path, monkeypatch, caplog):
+    path = make_store(tmp_path)
+    with open_store(path) as store:
+        client = guarded(owner := Owner(store, snapshot_every=1))
+        time = next_time(client, "s0")
+
+        def full(*_):
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(os, "write", full)
+        for _ in range(2):
+            answer = send(client, row("s0", time))
+            assert (answer.status_code, answer.json()) == (
+                507,
+                {"detail": "the disk is full; make room, and send again: what was applied before counts once"},
+            )
+            assert client.get("/health").json()["status"] == "ok"
+            assert client.get("/forecasts", params={"item": "s0"}).status_code == 200
+        monkeypatch.undo()
+        monkeypatch.setattr("tsforecast.live.store.write_rows", full)  # and none for a snapshot
+        assert send(client, row("s0", time)).json()["counts"] == {"applied": 1}
+        assert send(client, row("s0", next_time(client, "s0"))).json()["counts"] == {"applied": 1}
+        client.get("/health")
+        monkeypatch.undo()
+        ends = store.rows.end[0]
+        owner.close()
+        assert owner.tally.snapshots == 1
+    assert "a snapshot could not be written ([Errno 28] No space left on device); the log goes on" in caplog.text
+    assert "Traceback" not in caplog.text
+    with open_store(path) as store:
+        assert (store.rows.end[0], store.number) == (ends, 2)
 
 
 def test_more_observations_than_may_wait_are_turned_away(store):

@@ -19,7 +19,7 @@ from tsforecast.live.metrics import CONTENT_TYPE, Metrics
 from tsforecast.live.owner import BusyError, Found, Owner, Wanted
 from tsforecast.live.rows import NO_SEQUENCE
 from tsforecast.live.rules import NEVER, REFUSED
-from tsforecast.live.store import Store, StoreError, counts
+from tsforecast.live.store import FullError, Store, StoreError, counts
 from tsforecast.live.wire import (
     MOST_LETTERS,
     ForecastRequest,
@@ -73,6 +73,7 @@ def make_app(owner: Owner, sizes: Sizes = Sizes(), metrics: Metrics | None = Non
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(StoreError, _unavailable)
     app.add_exception_handler(BusyError, _unavailable)
+    app.add_exception_handler(FullError, _full)
 
     @app.post("/observations", response_model=Observed)
     async def observe(batch: ObservationBatch) -> Response:
@@ -246,3 +247,7 @@ async def _invalid(_: Request, error: Exception) -> Response:
 
 async def _unavailable(_: Request, error: Exception) -> Response:
     return _json({"detail": str(error)}, 503)
+
+
+async def _full(_: Request, error: Exception) -> Response:
+    return _json({"detail": str(error)}, 507)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tsforecast.data.quantiles import forecast_quantiles
 from tsforecast.live.rules import Observations
-from tsforecast.live.store import Store
+from tsforecast.live.store import FullError, Store, StoreError
 
 log = logging.getLogger(__name__)
 
@@ -110,6 +110,7 @@ class Owner:
         self._batch, self._most_waiting, self._snapshot_every = batch, waiting, snapshot_every
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._waiting = 0
+        self._after = 0  # observations before which no snapshot is tried, as the last one has failed
         self._guard = threading.Lock()
         self._thread = threading.Thread(target=self._work, name="owner", daemon=True)
         self._thread.start()
@@ -138,8 +139,8 @@ class Owner:
         """End when all that waits is done, with a snapshot."""
         self._jobs.put(None)
         self._thread.join()
-        if not self.store.failed:
-            self._snapshot(1)
+        self._after = 0
+        self._snapshot(1)
 
     @property
     def waiting(self) -> int:
@@ -211,7 +212,9 @@ class Owner:
                 for job in jobs:
                     self._alone(job, function)
                 return
-            if not isinstance(error, KeyError | ValueError):
+            if isinstance(error, FullError | StoreError):
+                log.error("%s: %s", self.store.path, error)
+            elif not isinstance(error, KeyError | ValueError):
                 log.exception("a request has failed")
             for job in jobs:
                 job.answer.set_exception(error)
@@ -249,14 +252,15 @@ class Owner:
         return [answers[start:stop] for start, stop in zip([0, *ends], ends, strict=False)]
 
     def _snapshot(self, least: int) -> None:
-        if self.store.failed or self.store.since_snapshot < least:
+        if self.store.failed or self.store.since_snapshot < max(least, self._after):
             return
         try:
             self.store.snapshot()
             self.tally.snapshots += 1
-        except OSError:
-            log.exception("a snapshot could not be written; the log goes on")
-            self._snapshot_every *= 2
+            self._after = 0
+        except (OSError, StoreError) as error:
+            self._after = 2 * self.store.since_snapshot
+            log.error("%s: a snapshot could not be written (%s); the log goes on", self.store.path, error)
 
 
 def _found(forecast: Forecast, wanted: Wanted) -> Found:
