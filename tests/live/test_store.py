@@ -20,6 +20,7 @@ from tsforecast.live.count import Count
 from tsforecast.live.description import read_description
 from tsforecast.live.log import Log
 from tsforecast.live.places import count_of, log_of, snapshot_of
+from tsforecast.live.rules import Pending
 from tsforecast.live.snapshot import read_rows, write_rows
 from tsforecast.live.steps import Steps
 from tsforecast.live.store import FullError, StoreError, open_store
@@ -220,7 +221,7 @@ def test_a_record_that_was_not_acknowledged_is_cut_and_told(tmp_path, caplog):
     path = make_store(tmp_path)
     with open_store(path) as store:
         store.observe([steps_of(make_entries(), 30, 31)])
-        steps, _ = store.rules.sift(store.rows, [steps_of(make_entries(), 31, 32)], 1)
+        steps = store.rules.sift(store.rows, [Pending(steps_of(make_entries(), 31, 32))], 1)
         place = store.log_bytes
         store._log.append(steps.to_bytes())
     with open_store(path) as store:

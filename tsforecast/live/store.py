@@ -32,7 +32,7 @@ from tsforecast.live.engine import Engine, Moved
 from tsforecast.live.learning import Learning, Learnt, steps_kept
 from tsforecast.live.places import count_of, first_before, log_of, read_before, remove_others, snapshot_of
 from tsforecast.live.rows import Rows
-from tsforecast.live.rules import APPLIED, Observations, Rules
+from tsforecast.live.rules import APPLIED, Observations, Pending, Rules
 from tsforecast.live.snapshot import read_learnt, read_rows, write_rows
 from tsforecast.live.steps import Steps
 
@@ -74,21 +74,34 @@ class Store:
         self._log, self._count = self._read()
 
     def observe(self, requests: Sequence[Observations]) -> list[list[str]]:
-        """Apply observations, and return the outcome of each once all of them are on the disk.
+        """Apply observations as one micro-batch, and return the outcome of each.
+
+        See `advance`.
+        """
+        pending = [Pending(request) for request in requests]
+        self.advance(pending)
+        return [request.outcomes for request in pending]
+
+    def advance(self, requests: Sequence[Pending], room: int | None = None) -> None:
+        """Apply observations of requests as far as there is room, and note their outcomes once they are on the disk.
 
         They are one micro-batch, or several where a learner's period ends between them.
+
+        Args:
+            requests: Those that came first first.
+            room: Observations and missing steps between them after which it ends; None for all observations.
 
         Raises:
             FullError: If the disk is full.
             StoreError: If the disk has failed.
         """
         self._check()
-        steps, outcomes = self.rules.sift(self.rows, requests, self.number)
+        latest = None if self.learning is None else self.learning.latest(self.rules.max_gap)
+        steps = self.rules.sift(self.rows, requests, self.number, room, latest)
         if len(steps.rows):
             pieces = iter([steps]) if self.learning is None else self.learning.pieces(steps, len(self.rows))
             for piece in pieces:
                 self._apply(replace(piece, number=self.number))
-        return outcomes
 
     def snapshot(self) -> None:
         """Write all series, and begin a new log; older ones are removed.
