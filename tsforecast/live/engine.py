@@ -1,5 +1,7 @@
 """The tensor program of a service: beliefs moved on by micro-batches, and forecasts from where they end."""
 
+import hashlib
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -282,7 +284,19 @@ class Engine:
 
     def seed_of(self, number: int) -> None:
         """Set the seed of a micro-batch."""
-        torch.default_generator.manual_seed((self.seed << 32 ^ number) & (1 << 63) - 1)
+        self._seed((self.seed << 32 ^ number) & (1 << 63) - 1)
+
+    def seed_of_paths(self, known: Rows, rows: NDArray[np.int64]) -> None:
+        """Set the seed of sample paths: it depends on the names of series and where they end, and on nothing else."""
+        said = [self.seed, [known.names[row] for row in rows.tolist()], known.end[rows].tolist()]
+        digest = hashlib.blake2b(json.dumps(said).encode(), digest_size=8).digest()
+        self._seed(int.from_bytes(digest) >> 1)
+
+    def _seed(self, number: int) -> None:
+        if self.net.device.type == "cpu":
+            torch.default_generator.manual_seed(number)
+        else:
+            torch.manual_seed(number)
 
     # Forecasts.
 
@@ -322,6 +336,8 @@ class Engine:
             "forecast_start": [self.calendar.period(end) for end in known.end[rows].tolist()],
             "item_id": [known.names[row] for row in rows.tolist()],
         }
+        if num_samples != 0:
+            self.seed_of_paths(known, rows)
         with torch.inference_mode():
             belief = self.layout.belief(known.gather(rows))
             return self.histories.forecasts(belief, self._with_series(batch, belief), num_samples, exponents)

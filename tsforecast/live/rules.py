@@ -73,6 +73,11 @@ class Pending:
     left_out: dict[str, int] = field(default_factory=dict)
 
     @property
+    def size(self) -> int:
+        """Return the number of its observations."""
+        return len(self.observations)
+
+    @property
     def is_done(self) -> bool:
         """Return whether all observations have their outcomes."""
         return len(self.outcomes) == len(self.observations)

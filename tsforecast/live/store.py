@@ -97,11 +97,14 @@ class Store:
         """
         self._check()
         latest = None if self.learning is None else self.learning.latest(self.rules.max_gap)
-        steps = self.rules.sift(self.rows, requests, self.number, room, latest)
+        tried = [replace(one, outcomes=[*one.outcomes], left_out={**one.left_out}) for one in requests]
+        steps = self.rules.sift(self.rows, tried, self.number, room, latest)
         if len(steps.rows):
             pieces = iter([steps]) if self.learning is None else self.learning.pieces(steps, len(self.rows))
             for piece in pieces:
                 self._apply(replace(piece, number=self.number))
+        for request, after in zip(requests, tried, strict=True):
+            request.outcomes, request.left_out = after.outcomes, after.left_out
 
     def snapshot(self) -> None:
         """Write all series, and begin a new log; older ones are removed.
