@@ -183,9 +183,9 @@ def measure_flush(folder: pathlib.Path, count: int) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def serving(path: pathlib.Path) -> Iterator[tuple[int, int]]:
+def serving(path: pathlib.Path, *more: str) -> Iterator[tuple[int, int]]:
     """Port and process of a service in a process of its own."""
-    command = [sys.executable, "-c", COMMAND, "live", "serve", str(path), "--port", "0"]
+    command = [sys.executable, "-c", COMMAND, "live", "serve", str(path), "--port", "0", *more]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
     assert process.stderr is not None
