@@ -44,8 +44,8 @@ from tsforecast.cli.runs import commit
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 REQUESTS, TOGETHER = 200, 4
 KEY = ("hardware", "series", "harm")
-COLUMNS = ("p50_ms", "p99_ms", "alone_p50_ms", "alone_p99_ms", "ratio_p99", "answers", "harm_seconds", "cpu_ms", "service_mib",
-           "load", "versions", "commit", "command")  # fmt: skip
+COLUMNS = ("p50_ms", "p99_ms", "alone_p50_ms", "alone_p99_ms", "ratio_p99", "answers", "harm_seconds", "cpu_ms",
+           "service_mib", "load", "versions", "commit", "command")  # fmt: skip
 
 
 def harmful(kind: str, number: int, names: list[str]) -> tuple[str, bytes]:
@@ -168,11 +168,12 @@ def measure(kind: str, path: pathlib.Path, turns: int, count: int, rate: float) 
                 answers[status] = answers.get(status, 0) + number
         mib = peak(process)
     before, after = percentiles(alone), percentiles(beside)
+    cpu_ms = (used - own * len(beside) / len(alone)) / sum(answers.values()) * 1e3
     return {
         "harm": kind, **after, **{f"alone_{name}": value for name, value in before.items()},
         "ratio_p99": f"{float(after['p99_ms']) / float(before['p99_ms']):.2f}", "answers": json.dumps(answers),
         "harm_seconds": f"{spent:.1f}",
-        "cpu_ms": f"{(used - own * len(beside) / len(alone)) / sum(answers.values()) * 1e3:.1f}", "service_mib": f"{mib:.0f}",
+        "cpu_ms": f"{cpu_ms:.1f}", "service_mib": f"{mib:.0f}",
     }  # fmt: skip
 
 
