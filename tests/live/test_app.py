@@ -187,6 +187,33 @@ def test_a_large_request_is_taken_in_parts_between_which_small_ones_have_their_t
 
 
 @pytest.mark.usefixtures("unhurried")
+def test_small_requests_do_not_share_a_micro_batch_with_large_ones(tmp_path):
+    with open_store(make_store(tmp_path)) as store:
+        owner, order = Owner(store), []
+        first, second = store.rows.end[:2].tolist()
+        free = held_up(owner)
+        for items, begin in ((["s0"] * 200, first), (["s1"], second)):
+            given = observations(items, begin + np.arange(len(items)), np.ones(len(items)))
+            owner.observe(given).add_done_callback(lambda answer: order.append(len(answer.result())))
+        free.set()
+        owner.close()
+        assert (order, store.number) == ([1, 200], 2)
+
+
+def test_paths_do_not_depend_on_what_is_asked_at_the_same_time(tmp_path):
+    with open_store(make_store(tmp_path)) as store:
+        owner = Owner(store)
+        wanted = [Wanted([item], 2, (0.5,), 3) for item in ("s1", "s2")]
+        alone = [owner.forecast(one).result(60)[0].paths for one in wanted]
+        free = held_up(owner)
+        together = [owner.forecast(one) for one in wanted]
+        free.set()
+        for one, answer in zip(alone, together, strict=True):
+            np.testing.assert_array_equal(one, answer.result(60)[0].paths)
+        owner.close()
+
+
+@pytest.mark.usefixtures("unhurried")
 def test_gaps_take_room_and_what_is_left_waits_its_turn(tmp_path):
     with open_store(make_store(tmp_path)) as store:
         owner = Owner(store, batch=100)
@@ -410,7 +437,7 @@ def test_bodies_of_many_values_are_not_looked_into(answering):
     client = guarded(answering, most_values=2000)
     headers = {"content-type": "application/json"}
     for text, status in (("{},", 413), ("[", 413), ("0,", 413), ("{},", 422)):
-        count = 600 if status == 422 else 3000
+        count = 300 if status == 422 else 3000
         body = '{"observations": [' + text * count + ("{}]}" if text == "{}," else "")
         answer = client.post("/observations", content=body, headers=headers)
         assert answer.status_code == status, text

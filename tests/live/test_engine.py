@@ -100,6 +100,7 @@ def test_a_gap_is_missing_values(tmp_path):
         store.observe([observations(["s0", "s1"], [ends[0] + 3, ends[1] + 1], [5.0, 6.0])])
         got = [part[:2].clone() for part in store.rows.parts]
         assert store.rows.end[:2].tolist() == [ends[0] + 4, ends[1] + 2]
+        assert store.far == 0
     (tmp_path / "other").mkdir()
     with open_store(make_store(tmp_path / "other", entries=begun(entries))) as store:
         for k in range(4):

@@ -1,5 +1,6 @@
 """What was acknowledged of a log comes back or is missed aloud; what lies behind it may be torn."""
 
+import io
 import os
 import struct
 import zlib
@@ -110,6 +111,16 @@ def test_a_record_of_impossible_length_is_not_read(path, ends):
     frame = struct.pack("<QII", ends[-1].number, logs.MOST_BYTES + 1, ends[-1].check)
     path.write_bytes(path.read_bytes() + frame + struct.pack("<II", zlib.crc32(frame), 0) + bytes(64))
     assert contents(path, ends[-1], beyond=True) == RECORDS
+    sizes = []
+
+    class Reads(io.BytesIO):
+        def read(self, size):
+            sizes.append(size)
+            return super().read(size)
+
+    file = Reads(path.read_bytes()[ends[-1].size :])
+    assert logs._record(file, ends[-1]) is None
+    assert len(sizes) == 1
 
 
 def test_a_record_that_can_not_be_written_is_removed(path, ends, monkeypatch):

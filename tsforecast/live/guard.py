@@ -1,5 +1,7 @@
 """What a request must pass before it reaches the service: host, token, rate and size."""
 
+import asyncio
+import contextlib
 import hmac
 import time
 from collections import OrderedDict
@@ -19,6 +21,8 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _LEAST_TOKEN = 16  # letters
 _CLIENTS = 10_000  # whose rates are remembered
 _OPEN = "/health"  # needs no token
+_OBJECT = 5  # values that an object costs as much as
+_MANY = 20_000  # values of a body from which on it waits until none of its kind is answered
 _TOGETHER = 16  # bodies of the greatest size that may be held
 
 
@@ -73,6 +77,7 @@ class Guard:
         self.app, self.limits, self.note = app, limits, note
         self._rates = _Rates(limits.rate, limits.burst)
         self._held = _Held()
+        self._one_by_one = asyncio.Lock()
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Answers a request, or hands it on."""
@@ -112,7 +117,8 @@ class Guard:
             if fault is not None:
                 await self._refuse(send, *fault)
                 return
-            await self.app(scope, body.replay, send)
+            async with self._one_by_one if body.values > _MANY else contextlib.nullcontext():
+                await self.app(scope, body.replay, send)
         finally:
             body.drop()
 
@@ -165,6 +171,7 @@ class _Body:
     held: _Held
     parts: list[bytes] = field(default_factory=list)
     size: int = 0
+    values: int = 1
     gone: Message | None = None
 
     async def read(self, announced: bytes) -> tuple[int, str] | None:
@@ -173,7 +180,7 @@ class _Body:
         too_long = 413, f"expected a body of at most {limits.most_bytes} bytes"
         if announced.isdigit() and int(announced) > limits.most_bytes:
             return too_long
-        values, more = 1, True
+        more = True
         while more:
             message = await self.receive()
             if message["type"] != "http.request":
@@ -183,10 +190,10 @@ class _Body:
             self.parts.append(part)
             self.size += len(part)
             self.held.bytes += len(part)
-            values += sum(part.count(mark) for mark in (b",", b"[", b"{"))
+            self.values += part.count(b",") + part.count(b"[") + _OBJECT * part.count(b"{")
             if self.size > limits.most_bytes:
                 return too_long
-            if values > limits.most_values:
+            if self.values > limits.most_values:
                 return 413, f"expected a body of at most {limits.most_values} values; send fewer at a time"
             if self.held.bytes > _TOGETHER * limits.most_bytes:
                 return 503, "too many requests are read; send again later"

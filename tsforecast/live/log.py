@@ -165,10 +165,10 @@ def _record(file: BinaryIO, before: End) -> tuple[bytes, End] | None:
     head = file.read(_FRAME.size + 2 * _CHECK.size)
     if len(head) < _FRAME.size + 2 * _CHECK.size:
         return None
-    number, length, _ = _FRAME.unpack_from(head)
+    _, length, _ = _FRAME.unpack_from(head)
     own = _CHECK.unpack_from(head, _FRAME.size)[0]
-    if own != zlib.crc32(head[: _FRAME.size]) or number != before.number or length > MOST_BYTES:
+    if own != zlib.crc32(head[: _FRAME.size]) or length > MOST_BYTES:
         return None  # before so many bytes are read
     contents = file.read(length)
     framed, check = _framed(before, contents)
-    return (contents, End(number + 1, before.size + len(head) + length, check)) if framed == head else None
+    return (contents, End(before.number + 1, before.size + len(head) + length, check)) if framed == head else None

@@ -133,7 +133,7 @@ class Item(TypedDict):
 def most_values(engine: Engine, observations: int) -> int:
     """Return how many values a body may have, with which so many observations or forecasts of all series fit."""
     width = engine.data.num_targets + engine.data.num_dynamic_real
-    return max(observations * (8 + width), MOST_SERIES * (4 + engine.horizon * (2 + width))) + 1000
+    return max(observations * (12 + width), MOST_SERIES * (4 + engine.horizon * (2 + width))) + 1000
 
 
 def observations_of(engine: Engine, given: Sequence[Observation]) -> Observations:
