@@ -245,11 +245,13 @@ def test_a_count_that_is_damaged_in_one_place_loses_no_record(tmp_path):
         assert Count(count_of(path), store.about.key).is_whole
         with open_store(path) as store:
             store.snapshot()
-        damaged = bytearray(count_of(path).read_bytes())  # neither place names what the snapshot has replaced
-        damaged[byte] ^= 1
-        count_of(path).write_bytes(damaged)
-        with open_store(path) as store:
-            assert store.number == 3
+        whole = count_of(path).read_bytes()
+        for place in (byte, (byte + 4096) % 8192):  # neither names what the snapshot has replaced
+            damaged = bytearray(whole)
+            damaged[place] ^= 1
+            count_of(path).write_bytes(damaged)
+            with open_store(path) as store:
+                assert store.number == 3
 
 
 @pytest.mark.parametrize("taken", [0, 3])
