@@ -50,10 +50,11 @@ from tsforecast.cli.runs import commit
 from tsforecast.data.buckets import folder_checksum
 from tsforecast.forecasting.beliefs import join
 from tsforecast.forecasting.predictor import load_predictor, save_predictor
+from tsforecast.live.description import Description, new_identity
 from tsforecast.live.engine import Engine
 from tsforecast.live.rows import NO_SEQUENCE, Rows
-from tsforecast.live.rules import Observations
-from tsforecast.live.store import PREDICTOR, Description, finish, new_identity, open_store
+from tsforecast.live.rules import Observations, Pending
+from tsforecast.live.store import PREDICTOR, finish, open_store
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BATCH, STEPS, FILTERED, WARM_UP = 1000, 120, 1000, 14
@@ -146,7 +147,7 @@ def measure_store(path: pathlib.Path, count: int) -> Iterator[dict[str, Any]]:
                "cpu_ms": f"{used / count * 1e3:.2f}"}  # fmt: skip
         cpu = time.process_time()
         for batch in micro_batches(store.rows, count):
-            steps, _ = store.rules.sift(store.rows, [batch], store.number)
+            steps = store.rules.sift(store.rows, [Pending(batch)], store.number)
             store.engine.commit(store.rows, store.engine.moved(store.rows, steps))
         used = time.process_time() - cpu
         yield {"phase": "store, computing", "rate": round(count * BATCH / used), "cpu_ms": f"{used / count * 1e3:.2f}"}
@@ -161,7 +162,7 @@ def measure_one(path: pathlib.Path, count: int) -> dict[str, Any]:
             one = (np.array([NO_SEQUENCE]), np.array([[100.0]]), np.zeros((1, 0)))
             given = Observations([store.rows.names[row]], store.rows.end[picked], *one)
             start = time.process_time()
-            steps, _ = store.rules.sift(store.rows, [given], store.number)
+            steps = store.rules.sift(store.rows, [Pending(given)], store.number)
             store.engine.commit(store.rows, store.engine.moved(store.rows, steps))
             (forecast,) = store.engine.forecasts(store.rows, picked, 7)
             forecast.quantiles((0.1, 0.5, 0.9))  # pyright: ignore[reportAttributeAccessIssue]
@@ -182,9 +183,9 @@ def measure_flush(folder: pathlib.Path, count: int) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def serving(path: pathlib.Path) -> Iterator[tuple[int, int]]:
+def serving(path: pathlib.Path, *more: str) -> Iterator[tuple[int, int]]:
     """Port and process of a service in a process of its own."""
-    command = [sys.executable, "-c", COMMAND, "live", "serve", str(path), "--port", "0"]
+    command = [sys.executable, "-c", COMMAND, "live", "serve", str(path), "--port", "0", *more]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
     assert process.stderr is not None

@@ -1,13 +1,15 @@
 """The service over HTTP: answers, refusals, limits and names that mean harm."""
 
 import json
+import os
+import threading
 from urllib.parse import quote
 
 import numpy as np
 import pytest
 
 from tests.forecasting.test_estimator import HORIZON, make_entries, make_estimator
-from tests.live.stores import Source, begin_store, make_store, save_predictor
+from tests.live.stores import Source, begin_store, make_store, observations, save_predictor
 from tsforecast.live.guard import LOOPBACK, Guard, Limits, read_token
 from tsforecast.live.owner import Owner, Wanted
 from tsforecast.live.store import open_store
@@ -109,6 +111,159 @@ def test_forecasts_are_those_of_the_predictor(client, store):
     assert second["quantiles"]["0.05"][1] == second["quantiles"]["0.95"][1] == pytest.approx(4.5)
     assert np.shape(second["paths"]) == (3, HORIZON)
     np.testing.assert_allclose(np.array(second["paths"])[:, 1], 4.5, rtol=1e-6)
+
+
+@pytest.mark.parametrize("model", ["issm", "rsgls-issm"])
+def test_the_same_request_has_the_same_paths_also_after_a_restart(tmp_path, model):
+    """Whatever is asked or observed of other series; with the next value of its own series it has others."""
+    path = make_store(tmp_path, model)
+    asked, found = {"items": ["s1", "s3"], "steps": 3, "paths": 4}, []
+
+    def paths():
+        return [one["paths"] for one in client.post("/forecasts", json=asked).json()["forecasts"]]
+
+    for restart in range(2):
+        with open_store(path) as store, TestClient(make_app(Owner(store)), base_url="http://localhost") as client:
+            found.append(paths())
+            if not restart:
+                client.post("/forecasts", json={"items": ["s0"], "paths": 7})
+                send(client, row("s0", next_time(client, "s0"), 9.0))
+            found.append(paths())
+    assert found[0] == found[1] == found[2] == found[3]
+    with open_store(path) as store, TestClient(make_app(Owner(store)), base_url="http://localhost") as client:
+        send(client, row("s1", next_time(client, "s1"), None))
+        assert np.abs(np.subtract(paths(), found[0])).min() > 0
+
+
+def test_paths_of_another_seed_are_others(tmp_path):
+    found = []
+    for seed in (0, 1):
+        (tmp_path / str(seed)).mkdir()
+        with open_store(make_store(tmp_path / str(seed), seed=seed)) as store:
+            found.append(Owner(store).forecast(Wanted(["s1"], 2, (0.5,), 3)).result()[0].paths)
+    assert np.abs(found[0] - found[1]).min() > 0
+
+
+def held_up(owner):
+    """Lets the owner wait until an event is set, so that requests wait together."""
+    begun, free = threading.Event(), threading.Event()
+    owner.ask(lambda _: (begun.set(), free.wait(60)))
+    assert begun.wait(60)
+    return free
+
+
+@pytest.fixture
+def unhurried(monkeypatch):
+    """Micro-batches that do not become smaller on a busy machine."""
+    monkeypatch.setattr("tsforecast.live.owner._SECONDS", 1e9)
+
+
+@pytest.mark.usefixtures("unhurried")
+def test_a_large_request_is_taken_in_parts_between_which_small_ones_have_their_turns(tmp_path):
+    with open_store(make_store(tmp_path)) as store:
+        owner, order = Owner(store, batch=100), []
+        first, second = store.rows.end[:2].tolist()
+        free = held_up(owner)
+        large = owner.observe(observations(["s0"] * 1000, first + np.arange(1000), np.ones(1000)))
+        asked = [
+            ("large", large),
+            ("its forecast", owner.forecast(Wanted(["s0"], 1, (0.5,)), large)),
+            ("many forecasts", owner.forecast(Wanted(["s1"] * 600, 1, (0.5,)))),
+            ("small", owner.observe(observations(["s1"], [second], [1.0]))),
+            ("small forecast", owner.forecast(Wanted(["s1"], 1, (0.5,)))),
+        ]
+        for name, answer in asked:
+            answer.add_done_callback(lambda _, name=name: order.append(name))
+        free.set()
+        found = dict(asked)
+        assert large.result(60) == ["applied"] * 1000
+        assert found["its forecast"].result(60)[0].start == first + 1000
+        assert [one.start for one in found["many forecasts"].result(60)] == [second + 1] * 600
+        assert order[:2] == ["small", "small forecast"]
+        assert order.index("large") < order.index("its forecast")
+        assert store.number == 1 + 10
+        assert owner.waiting == owner._numbers == 0
+        owner.close()
+
+
+@pytest.mark.usefixtures("unhurried")
+def test_small_requests_do_not_share_a_micro_batch_with_large_ones(tmp_path):
+    with open_store(make_store(tmp_path)) as store:
+        owner, order = Owner(store), []
+        first, second = store.rows.end[:2].tolist()
+        free = held_up(owner)
+        for items, begin in ((["s0"] * 200, first), (["s1"], second)):
+            given = observations(items, begin + np.arange(len(items)), np.ones(len(items)))
+            owner.observe(given).add_done_callback(lambda answer: order.append(len(answer.result())))
+        free.set()
+        owner.close()
+        assert (order, store.number) == ([1, 200], 2)
+
+
+def test_paths_do_not_depend_on_what_is_asked_at_the_same_time(tmp_path):
+    with open_store(make_store(tmp_path)) as store:
+        owner = Owner(store)
+        wanted = [Wanted([item], 2, (0.5,), 3) for item in ("s1", "s2")]
+        alone = [owner.forecast(one).result(60)[0].paths for one in wanted]
+        free = held_up(owner)
+        together = [owner.forecast(one) for one in wanted]
+        free.set()
+        for one, answer in zip(alone, together, strict=True):
+            np.testing.assert_array_equal(one, answer.result(60)[0].paths)
+        owner.close()
+
+
+@pytest.mark.usefixtures("unhurried")
+def test_gaps_take_room_and_what_is_left_waits_its_turn(tmp_path):
+    with open_store(make_store(tmp_path)) as store:
+        owner = Owner(store, batch=100)
+        ends = store.rows.end[:5] + 150
+        answer = owner.observe(observations([f"s{k}" for k in range(5)], ends, np.ones(5)))
+        assert answer.result(60) == ["applied"] * 5
+        assert store.number == 5
+        assert (store.rows.end[:5] == ends + 1).all()
+        owner.close()
+
+
+def test_micro_batches_become_smaller_where_they_take_long_and_larger_again(tmp_path, monkeypatch):
+    with open_store(make_store(tmp_path)) as store:
+        owner, rooms = Owner(store, batch=300), []
+        for seconds in (0.0, 0.0, 0.0, 1e9, 1e9, 1e9):
+            monkeypatch.setattr("tsforecast.live.owner._SECONDS", seconds)
+            owner.observe(observations(["s0"], [int(store.rows.end[0])], [1.0])).result(60)
+            rooms.append(owner._room)
+        assert rooms == [150, 75, 64, 128, 256, 300]
+        owner.close()
+
+
+def test_a_request_with_which_the_program_fails_fails_alone(tmp_path, monkeypatch):
+    with open_store(make_store(tmp_path)) as store:
+        owner, real = Owner(store), store.engine.moved
+        ends = store.rows.end[:3].tolist()
+
+        def moved(known, steps):
+            if 1 in steps.rows:
+                raise ArithmeticError
+            return real(known, steps)
+
+        monkeypatch.setattr(store.engine, "moved", moved)
+        free = held_up(owner)
+        answers = [owner.observe(observations([f"s{k}"], [ends[k]], [1.0])) for k in range(3)]
+        free.set()
+        assert [answers[k].result(60) for k in (0, 2)] == [["applied"], ["applied"]]
+        with pytest.raises(ArithmeticError):
+            answers[1].result(60)
+        assert store.rows.end[:3].tolist() == [ends[0] + 1, ends[1], ends[2] + 1]
+        owner.close()
+
+
+def test_more_forecasts_than_may_wait_are_turned_away(store, monkeypatch):
+    monkeypatch.setattr("tsforecast.live.owner._MOST_NUMBERS", 10)
+    owner = Owner(store)
+    client = guarded(owner)
+    assert client.get("/forecasts", params={"item": "s0", "steps": 3}).status_code == 503
+    assert client.get("/forecasts", params={"item": "s0", "steps": 2}).status_code == 200
+    owner.close()
 
 
 def test_a_fault_of_one_request_is_not_that_of_another(store):
@@ -277,6 +432,40 @@ def test_bodies_and_rates_have_limits(answering):
     assert client.get("/health").headers["retry-after"] == "1"
 
 
+def test_bodies_of_many_values_are_not_looked_into(answering):
+    """A million empty objects would cost gigabytes of faults; of fewer the first fault is told."""
+    client = guarded(answering, most_values=2000)
+    headers = {"content-type": "application/json"}
+    for text, status in (("{},", 413), ("[", 413), ("0,", 413), ("{},", 422)):
+        count = 300 if status == 422 else 3000
+        body = '{"observations": [' + text * count + ("{}]}" if text == "{}," else "")
+        answer = client.post("/observations", content=body, headers=headers)
+        assert answer.status_code == status, text
+        if status == 413:
+            assert answer.json()["detail"] == "expected a body of at most 2000 values; send fewer at a time"
+        else:
+            assert {tuple(one["place"][:2]) for one in answer.json()["detail"]} == {("observations", 0)}
+
+
+@pytest.mark.parametrize("name", ["known", "covariates"])
+def test_faults_of_many_series_are_not_all_told(client, name):
+    body = {"items": ["s1"], name: {f"s{k}": ["x"] * 5 for k in range(1001)}}
+    answer = client.post("/forecasts", json=body)
+    assert (answer.status_code, len(answer.json()["detail"])) == (422, 1)
+    assert "at most 1000 series" in answer.json()["detail"][0]["fault"]
+
+
+def test_bodies_that_are_read_at_once_have_a_limit(answering):
+    guard = Guard(make_app(answering), Limits(most_bytes=100))
+    client = TestClient(guard, base_url="http://localhost")
+    guard._held.bytes = 1590
+    assert send(client).status_code == 503
+    assert guard._held.bytes == 1590  # without the one that was refused
+    guard._held.bytes = 0
+    assert send(client).status_code == 200
+    assert guard._held.bytes == 0
+
+
 def test_metrics_count_requests_and_observations(answering):
     metrics = Metrics(answering)
     client = TestClient(Guard(make_app(answering, metrics=metrics), Limits(most_bytes=1000), metrics.note))
@@ -310,6 +499,39 @@ def test_a_store_whose_disk_has_failed_says_so(answering, store):
         assert client.get("/forecasts", params={"item": "s0"}).status_code == 200
     finally:
         store.failed = False
+
+
+def test_a_full_disk_is_answered_by_507_and_the_service_goes_on_when_there_is_room(tmp_path, monkeypatch, caplog):
+    path = make_store(tmp_path)
+    with open_store(path) as store:
+        client = guarded(owner := Owner(store, snapshot_every=1))
+        time = next_time(client, "s0")
+
+        def full(*_):
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(os, "write", full)
+        for _ in range(2):
+            answer = send(client, row("s0", time))
+            assert (answer.status_code, answer.json()) == (
+                507,
+                {"detail": "the disk is full; make room, and send again: what was applied before counts once"},
+            )
+            assert client.get("/health").json()["status"] == "ok"
+            assert client.get("/forecasts", params={"item": "s0"}).status_code == 200
+        monkeypatch.undo()
+        monkeypatch.setattr("tsforecast.live.store.write_rows", full)  # and none for a snapshot
+        assert send(client, row("s0", time)).json()["counts"] == {"applied": 1}
+        assert send(client, row("s0", next_time(client, "s0"))).json()["counts"] == {"applied": 1}
+        client.get("/health")
+        monkeypatch.undo()
+        ends = store.rows.end[0]
+        owner.close()
+        assert owner.tally.snapshots == 1
+    assert "a snapshot could not be written ([Errno 28] No space left on device); the log goes on" in caplog.text
+    assert "Traceback" not in caplog.text
+    with open_store(path) as store:
+        assert (store.rows.end[0], store.number) == (ends, 2)
 
 
 def test_more_observations_than_may_wait_are_turned_away(store):

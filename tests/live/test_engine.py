@@ -7,9 +7,10 @@ import torch
 from tests.forecasting.test_estimator import HORIZON, make_entries, make_estimator
 from tests.live.stores import FIRST, begun, day, make_store, observations, steps_of, trained
 from tsforecast.forecasting.beliefs import LiveBelief, join
+from tsforecast.live import engine as live_engine
 from tsforecast.live.engine import Engine
 from tsforecast.live.layout import Layout
-from tsforecast.live.rules import Rules
+from tsforecast.live.rules import Pending, Rules
 from tsforecast.live.store import open_store
 
 
@@ -69,7 +70,7 @@ def test_filtering_in_float64_agrees_to_rounding():
     rows = engine.empty()
     rules = Rules(1, 100, 100)
     for number, (first, last) in enumerate([(0, 12), (12, 13), (13, 30), (30, 44)]):
-        steps, _ = rules.sift(rows, [steps_of(entries, first, last)], number)
+        steps = rules.sift(rows, [Pending(steps_of(entries, first, last))], number)
         engine.commit(rows, engine.moved(rows, steps))
     assert not rows.young
     for mine, theirs in zip(rows.parts, stacked(engine, whole), strict=True):
@@ -99,6 +100,7 @@ def test_a_gap_is_missing_values(tmp_path):
         store.observe([observations(["s0", "s1"], [ends[0] + 3, ends[1] + 1], [5.0, 6.0])])
         got = [part[:2].clone() for part in store.rows.parts]
         assert store.rows.end[:2].tolist() == [ends[0] + 4, ends[1] + 2]
+        assert store.far == 0
     (tmp_path / "other").mkdir()
     with open_store(make_store(tmp_path / "other", entries=begun(entries))) as store:
         for k in range(4):
@@ -107,6 +109,50 @@ def test_a_gap_is_missing_values(tmp_path):
             store.observe([observations(items, ends[: len(items)] + k, values)])
         for mine, theirs in zip(store.rows.parts, got, strict=True):
             torch.testing.assert_close(mine[:2], theirs, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["s0", "begins"])
+def test_a_long_stretch_of_one_series_does_not_lengthen_the_others(tmp_path, name):
+    """Arrays grow with the steps that there are; beliefs are those of the series alone."""
+    entries = make_entries(missing=False)
+    with open_store(make_store(tmp_path, entries=begun(entries)), max_gap=10_000) as store:
+        first, (item, *others) = int(store.rows.end[0]), [name, *(f"new {k}" for k in range(300))]
+        given = observations([item, *others, item], [first, *[first] * 300, first + 9000], np.ones(302))
+        steps = store.rules.sift(store.rows, [Pending(given)], 0)
+        moved = store.engine.moved(store.rows, steps)
+        assert len(moved.news.steps) == 300 + 9001
+        store.engine.commit(store.rows, moved)
+        row = store.rows.index[item]
+        together = [part[row : row + 1].clone() for part in store.rows.parts]
+    (tmp_path / "other").mkdir()
+    with open_store(make_store(tmp_path / "other", entries=begun(entries)), max_gap=10_000) as store:
+        store.observe([observations([item, item], [first, first + 9000], np.ones(2))])
+        row = store.rows.index[item]
+        for mine, theirs in zip(store.rows.parts, together, strict=True):
+            torch.testing.assert_close(mine[row : row + 1], theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_histories_of_different_lengths_are_filtered_in_groups(tmp_path, monkeypatch):
+    """Each as alone; groups are no larger than they may, but for a history that is longer alone."""
+    entries = make_entries(missing=False)
+    lengths = [3, 40, 2, 7, 40, 12]
+    given = [(f"new {k}", 100 + n) for k, length in enumerate(lengths) for n in range(length)]
+    padded = []
+    monkeypatch.setattr(live_engine, "_PADDED", 30)
+    collate = live_engine.collate
+    monkeypatch.setattr(
+        live_engine, "collate", lambda windows, *more: padded.append(windows) or collate(windows, *more)
+    )
+    with open_store(make_store(tmp_path, entries=begun(entries), warm_up=50)) as store:
+        values = np.random.default_rng(0).normal(10, 1, size=len(given))
+        store.observe([observations(*zip(*given, strict=True), values)])
+        assert [sorted(len(one["past_target"]) for one in some) for some in padded] == [[2, 3, 7], [12], [40], [40]]
+        for k in range(len(lengths)):
+            rows, history = np.array([5 + k]), store.rows.young[5 + k]
+            assert len(history) == lengths[k]
+            alone = store.engine.begun(store.rows, [], rows, [history], store.rows.end[rows])
+            for mine, theirs in zip(store.rows.gather(rows), alone.parts, strict=True):
+                torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-6)
 
 
 def test_a_value_too_far_away_counts_as_missing(tmp_path):
@@ -142,6 +188,9 @@ def test_times_are_those_of_periods():
     for wrong in ("now", "2024", "2024-02-31", "2024-01-02T00:00Z", "1200-01-01", "2200-01-01", "٢٠٢٤-01-01", ""):
         with pytest.raises(ValueError, match="expected"):
             calendar.ordinals_of(["2024-01-01", wrong])
-    far = np.array([0, 10**6])
-    for a, b in zip(calendar.at(far), calendar.at(far[:1]), strict=True):
-        np.testing.assert_array_equal(a[:1], b)
+    for far in (10**4, 10**6):  # few periods far apart are computed alone, and the range that is kept stays
+        known, periods = len(calendar.at(np.arange(1000))[0]), np.array([5, -far])
+        kept = len(calendar._known[0])
+        for a, b, c in zip(calendar.at(periods), calendar.at(periods[:1]), calendar.at(periods[1:]), strict=True):
+            np.testing.assert_array_equal(a, np.concatenate([b, c]))
+        assert (known, kept) == (1000, 1000 + 512)

@@ -20,6 +20,9 @@ import pytest
 from tests.forecasting.test_estimator import make_entries
 from tests.live.stores import begun, day, make_store, observations
 from tsforecast.live import log as logs
+from tsforecast.live.count import Count
+from tsforecast.live.description import read_description
+from tsforecast.live.places import count_of, log_of
 from tsforecast.live.steps import Steps
 from tsforecast.live.store import open_store
 
@@ -127,13 +130,12 @@ def observation(item, place):
 
 
 def logged(path):
-    """Row and period of each observation in the logs of a store that nobody has open."""
-    identity = bytes.fromhex(json.loads((path / "store.json").read_text())["identity"])
-    found = []
-    for file in path.glob("log-*.bin"):
-        for contents, _ in logs.read(file, identity, int(file.stem[4:])):
-            steps = Steps.from_bytes(contents)
-            found += zip(steps.rows.tolist(), steps.ordinals.tolist(), strict=True)
+    """Row and period of each observation in the log of a store that nobody has open."""
+    key, found = read_description(path).key, []
+    count = Count(count_of(path), key)
+    for contents, _ in logs.read(log_of(path, count.first), key, count.first, count.end):
+        steps = Steps.from_bytes(contents)
+        found += zip(steps.rows.tolist(), steps.ordinals.tolist(), strict=True)
     return found
 
 

@@ -12,6 +12,7 @@ from tests.forecasting.test_estimator import HORIZON, make_entries, make_estimat
 from tests.live.stores import FIRST, begun, make_store, observations, same_rows, steps_of, trained
 from tsforecast.forecasting.adaptation import Adaptation, AdaptivePredictor
 from tsforecast.forecasting.predictor import save_predictor
+from tsforecast.live.rules import Pending
 from tsforecast.live.store import open_store
 
 LEARN = Adaptation(rate=0.05, variance=0.5, rank=2)
@@ -93,6 +94,20 @@ def test_a_restart_from_the_log_equals_a_service_that_was_never_stopped_to_the_b
                 assert torch.equal(a, b)
 
 
+def test_a_series_that_begins_far_ahead_ends_no_periods(tmp_path):
+    """It would have the learner skip all that the others have to come."""
+    entries = make_entries()
+    start = entries[0]["start"].ordinal
+    with open_store(make_store(tmp_path, adaptation=LEARN), max_gap=20) as store:
+        begin = store.learning.begin
+        far = begin + HORIZON + 20 + 1
+        assert store.observe([observations(["far"], [far], [1.0])]) == [["gap"]]
+        assert (store.number, store.learning.begin) == (0, begin)
+        assert store.observe([observations(["near"], [start + 31], [1.0])]) == [["applied"]]
+        assert store.observe([observations(["far"], [far - 1], [1.0])]) == [["applied"]]
+        assert store.learning.begin > begin
+
+
 def test_what_can_not_be_is_said(tmp_path):
     unbounded = make_estimator("issm", epochs=1, scaling="none", context_length=0).train(make_entries())
     save_predictor(unbounded, tmp_path / "predictor-issm")
@@ -100,8 +115,9 @@ def test_what_can_not_be_is_said(tmp_path):
         make_store(tmp_path, adaptation=LEARN)
     plain = make_store(tmp_path / "plain")
     with open_store(plain) as store:
-        steps, _ = store.rules.sift(store.rows, [steps_of(make_entries(), 30, 31)], 0)
+        steps = store.rules.sift(store.rows, [Pending(steps_of(make_entries(), 30, 31))], 0)
         store._log.append(steps.split(np.ones(5, int), 5)[0].to_bytes())  # the end of a period
+        store._acknowledge(0)
     with pytest.raises(ValueError, match="expected micro-batch 0 of this model"), open_store(plain):
         pass
     learns = make_store(tmp_path / "learns", adaptation=LEARN)

@@ -5,7 +5,7 @@ import pytest
 
 from tests.live.stores import observations
 from tsforecast.live.rows import NO_SEQUENCE, Rows
-from tsforecast.live.rules import Rules
+from tsforecast.live.rules import Pending, Rules
 
 
 @pytest.fixture
@@ -18,9 +18,12 @@ def known():
 
 
 def sift(known, ordinal, item="a", sequence=None, multiple=1, **options):
+    latest = options.pop("latest", None)
     rules = Rules(multiple, options.pop("max_items", 10), options.pop("max_gap", 3), **options)
     sequences = None if sequence is None else [sequence]
-    steps, ((outcome,),) = rules.sift(known, [observations([item], [ordinal], [1.0], sequences)], 0)
+    request = Pending(observations([item], [ordinal], [1.0], sequences))
+    steps = rules.sift(known, [request], 0, latest=latest)
+    (outcome,) = request.outcomes
     assert len(steps.rows) == (outcome == "applied")
     return outcome
 
@@ -56,6 +59,41 @@ def test_of_a_series_that_is_not(known):
     assert sift(known, 3, "c", has_static_numbers=True) == "unknown"
 
 
+def test_a_series_does_not_begin_behind_the_last_period(known):
+    assert sift(known, 500, "c", latest=500) == "applied"
+    assert sift(known, 501, "c", latest=500) == "gap"
+    assert sift(known, 103, latest=50) == "applied"
+
+
+def test_the_steps_that_a_request_leaves_out_have_a_bound(known):
+    """Of each series, however many observations share them; the next request has it anew."""
+    rules = Rules(15, 10, 3)
+    items, periods = ["a", "b", "a", "a", "a", "b", "b"], [1, 3, 3, 6, 4, 4, 6]
+    request = Pending(observations(items, 100 + 15 * np.array(periods), np.ones(7)))
+    steps = rules.sift(known, [request], 0)
+    assert request.outcomes == ["applied", "applied", "applied", "gap", "applied", "applied", "gap"]
+    assert request.left_out == {"a": 2, "b": 3}
+    assert steps.rows.tolist() == [0, 1, 0, 0, 1]
+    again = Pending(observations(["a", "a"], [100, 145], [1.0, 1.0]))
+    rules.sift(known, [again], 0)
+    assert again.outcomes == ["applied", "applied"]
+
+
+def test_a_micro_batch_ends_where_its_room_ends_and_the_rest_follows(known):
+    first = Pending(observations(["a", "a", "b", "b"], [101, 102, 100, 103], [1.0, 2.0, 3.0, 4.0]))
+    second = Pending(observations(["c"], [1], [5.0]))
+    rules = Rules(1, 10, 3)
+    found = []
+    while not (first.is_done and second.is_done):
+        steps = rules.sift(known, [first, second], len(found), room=2)
+        found.append(steps.values[:, 0].tolist())
+        known.add(steps.names)
+        known.end[steps.rows] = steps.ordinals + 1
+    assert found == [[1.0], [2.0, 3.0], [4.0], [5.0]]
+    assert first.outcomes == ["applied"] * 4
+    assert first.left_out == {"a": 1, "b": 2}
+
+
 def test_covariates_of_a_gap_are_not_known(known):
     assert sift(known, 101, has_covariates=True) == "covariates"
     assert sift(known, 100, has_covariates=True) == "applied"
@@ -64,8 +102,9 @@ def test_covariates_of_a_gap_are_not_known(known):
 def test_a_micro_batch_is_sifted_in_the_order_of_arrival(known):
     first = observations(["a", "c", "a", "c"], [100, 7, 101, 7], [1.0, 2.0, np.nan, 9.0], [6, 1, 7, 2])
     second = observations(["a", "c", "d", "b"], [101, 8, 1, 101], [5.0, 6.0, 7.0, 8.0], [8, NO_SEQUENCE, 1, 1])
-    steps, outcomes = Rules(1, 3, 3).sift(known, [first, second], 42)
-    assert outcomes == [
+    requests = [Pending(first), Pending(second)]
+    steps = Rules(1, 3, 3).sift(known, requests, 42)
+    assert [request.outcomes for request in requests] == [
         ["applied", "applied", "applied", "repeated"],
         ["repeated", "applied", "full", "applied"],
     ]

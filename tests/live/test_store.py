@@ -1,6 +1,7 @@
 """A store that is opened again is as it was; one that is damaged says so."""
 
 import json
+import os
 import shutil
 from dataclasses import replace
 from functools import partial
@@ -11,12 +12,18 @@ import torch
 
 from tests.forecasting.test_estimator import make_entries
 from tests.live.stores import begun, make_store, observations, same_rows, steps_of
+from tests.live.test_log import write_before
 from tsforecast.data.buckets import checksum
+from tsforecast.live import log as logs
 from tsforecast.live.beginning import Source, begin_store
-from tsforecast.live.log import HEADER, Log
+from tsforecast.live.count import Count
+from tsforecast.live.description import read_description
+from tsforecast.live.log import Log
+from tsforecast.live.places import count_of, log_of, snapshot_of
+from tsforecast.live.rules import Pending
 from tsforecast.live.snapshot import read_rows, write_rows
 from tsforecast.live.steps import Steps
-from tsforecast.live.store import StoreError, open_store
+from tsforecast.live.store import FullError, StoreError, open_store
 
 pytestmark = pytest.mark.usefixtures("unchecked_module")  # tests of the engine look at types
 
@@ -65,7 +72,7 @@ def test_a_restart_from_the_log_equals_a_service_that_was_never_stopped_to_the_b
         store.engine.forecasts(store.rows, rows, 2, num_samples=3)
         assert all(torch.equal(a, b) for a, b in zip(kept, store.rows.parts, strict=True))
     assert sorted(p.name for p in never.iterdir()) == [
-        f"log-{store.number:016d}.bin", "predictor", f"snapshot-{store.number:016d}", "store.json"
+        "acknowledged.bin", f"log-{store.number:016d}.bin", "predictor", f"snapshot-{store.number:016d}", "store.json"
     ]  # fmt: skip
 
 
@@ -93,25 +100,203 @@ def test_a_failed_computation_leaves_neither_record_nor_change(tmp_path, monkeyp
         assert set(store.observe([steps_of(entries, 30, 31)])[0]) == {"applied"}
 
 
-def test_a_disk_that_fails_stops_the_store_but_what_was_acknowledged_is_kept(tmp_path, monkeypatch):
-    entries = make_entries()
+@pytest.mark.parametrize(("file", "size"), [("log", 1), ("log", 400), ("count", 1)])
+def test_a_disk_that_fails_stops_the_store_but_what_was_acknowledged_is_kept(tmp_path, monkeypatch, file, size):
+    """Where the disk fails, by the number of observations: large micro-batches are flushed by another thread."""
     path = make_store(tmp_path)
     with open_store(path) as store:
-        store.observe([steps_of(entries, 30, 31)])
+        store.observe([steps_of(make_entries(), 30, 31)])
         kept = store.rows.end[:5].copy()
+        first = int(kept[0])
+        more = observations(["s0"] * size, first + np.arange(size), np.ones(size))
 
-        def fails(self):
+        def fails(*_):
             raise OSError(5, "Input/output error")
 
-        monkeypatch.setattr(Log, "flush", fails)
-        with pytest.raises(StoreError, match="could not be written"):
-            store.observe([steps_of(entries, 31, 32)])
+        monkeypatch.setattr(*((Log, "flush") if file == "log" else (Count, "write")), fails)
+        with pytest.raises(StoreError, match=f"{file} .*could not be written"):
+            store.observe([more])
         monkeypatch.undo()
         with pytest.raises(StoreError, match="has failed"):
-            store.observe([steps_of(entries, 31, 32)])
+            store.observe([more])
+        with pytest.raises(StoreError, match="has failed"):
+            store.snapshot()
         np.testing.assert_array_equal(store.rows.end[:5], kept)
     with open_store(path) as store:
-        assert (store.rows.end[:5] >= kept).all()
+        np.testing.assert_array_equal(store.rows.end[:5], kept)
+        assert store.observe([more]) == [["applied"] * size]
+
+
+@pytest.mark.parametrize("moment", ["write", "flush"])
+@pytest.mark.parametrize("size", [1, 400])
+def test_a_full_disk_refuses_and_the_store_goes_on_when_there_is_room(tmp_path, monkeypatch, moment, size):
+    path = make_store(tmp_path)
+    entries = make_entries()
+    with open_store(path) as store:
+        store.observe([steps_of(entries, 30, 31)])
+        first, place = int(store.rows.end[0]), store.log_bytes
+        more = observations(["s0"] * size, first + np.arange(size), np.ones(size))
+        real = os.write, os.fdatasync
+        left = [20]  # bytes of room
+
+        def writes(handle, part):
+            if not left[0]:
+                raise OSError(28, "No space left on device")
+            some, left[0] = min(left[0], len(part)), 0
+            return real[0](handle, part[:some])
+
+        def flushes(handle):
+            if left[0]:
+                left[0] = 0
+                raise OSError(28, "No space left on device")
+            real[1](handle)
+
+        monkeypatch.setattr(os, *(("write", writes) if moment == "write" else ("fdatasync", flushes)))
+        with pytest.raises(FullError, match="the disk is full; make room"):
+            store.observe([more])
+        monkeypatch.undo()
+        assert (store.failed, store.log_bytes, store.number) == (False, place, 1)
+        assert store.observe([more]) == [["applied"] * size]
+        kept = store.rows
+    with open_store(path) as store:
+        same_rows(store.rows, kept)
+        assert store.number == 2
+
+
+def test_a_snapshot_without_room_for_its_log_leaves_the_old_one_current(tmp_path, monkeypatch):
+    path = make_store(tmp_path)
+    entries = make_entries()
+
+    def fails(*_):
+        raise OSError(28, "No space left on device")
+
+    with open_store(path) as store:
+        store.observe([steps_of(entries, 30, 31)])
+        monkeypatch.setattr(logs, "create", fails)
+        with pytest.raises(OSError, match="No space"):
+            store.snapshot()
+        monkeypatch.undo()
+        assert snapshot_of(path, 1).is_dir()  # and is not current
+        store.observe([steps_of(entries, 31, 33)])
+        kept = store.rows
+    with open_store(path) as store:
+        same_rows(store.rows, kept)
+        assert store.number == 2
+        assert not snapshot_of(path, 1).exists()
+
+
+def test_damage_to_what_was_acknowledged_is_told_and_no_file_changes(tmp_path):
+    """A changed bit anywhere, a log that is cut or gone, a count that is gone; the snapshot has its own test."""
+    path = make_store(tmp_path)
+    entries = make_entries()
+    with open_store(path) as store:
+        for k in range(30, 34):
+            store.observe([steps_of(entries, k, k + 1)])
+        ends = [end for _, end in logs.read(log_of(path, 0), store.about.key, 0, store._log.end)]
+    whole = log_of(path, 0).read_bytes()
+    harm = {}
+    for place in [0, 20, 34, *(end.size + byte for end in ends[:-1] for byte in (0, 8, 9, 12, 16, 20, 30)), -1]:
+        damaged = bytearray(whole)
+        damaged[place] ^= 16
+        harm[f"bit at {place}"] = bytes(damaged)
+    harm |= {f"cut at {end.size}": whole[: end.size] for end in ends[:-1]} | {"empty": b"", "gone": None}
+    for what, text in harm.items():
+        log_of(path, 0).unlink()
+        if text is not None:
+            log_of(path, 0).write_bytes(text)
+        with pytest.raises(ValueError, match="nothing was changed: restore"), open_store(path):
+            pass
+        assert (log_of(path, 0).read_bytes() if log_of(path, 0).exists() else None) == text, what
+    log_of(path, 0).write_bytes(whole)
+    count_of(path).rename(tmp_path / "count")
+    with pytest.raises(ValueError, match="which counts what was acknowledged"), open_store(path):
+        pass
+    (tmp_path / "count").rename(count_of(path))
+    with open_store(path) as store:
+        assert store.number == 4
+
+
+def test_a_record_that_was_not_acknowledged_is_cut_and_told(tmp_path, caplog):
+    """Also a whole one: a service that was killed while it computed with it opens again."""
+    path = make_store(tmp_path)
+    with open_store(path) as store:
+        store.observe([steps_of(make_entries(), 30, 31)])
+        steps = store.rules.sift(store.rows, [Pending(steps_of(make_entries(), 31, 32))], 1)
+        place = store.log_bytes
+        store._log.append(steps.to_bytes())
+    with open_store(path) as store:
+        assert (store.number, store.log_bytes, log_of(path, 0).stat().st_size) == (1, place, place)
+    assert "were not acknowledged, and are cut" in caplog.text
+
+
+def test_a_count_that_is_damaged_in_one_place_loses_no_record(tmp_path):
+    for byte in (3, 4096 + 30):
+        folder = tmp_path / str(byte)
+        folder.mkdir()
+        path = make_store(folder)
+        with open_store(path) as store:
+            for k in range(30, 33):
+                store.observe([steps_of(make_entries(), k, k + 1)])
+        damaged = bytearray(count_of(path).read_bytes())
+        damaged[byte] ^= 1
+        count_of(path).write_bytes(damaged)
+        with open_store(path) as store:
+            assert store.number == 3
+        assert Count(count_of(path), store.about.key).is_whole
+        with open_store(path) as store:
+            store.snapshot()
+        whole = count_of(path).read_bytes()
+        for place in (byte, (byte + 4096) % 8192):  # neither names what the snapshot has replaced
+            damaged = bytearray(whole)
+            damaged[place] ^= 1
+            count_of(path).write_bytes(damaged)
+            with open_store(path) as store:
+                assert store.number == 3
+
+
+@pytest.mark.parametrize("taken", [0, 3])
+def test_a_store_of_the_format_before_is_converted(tmp_path, taken):
+    """Whatever moment it is stopped at, with records in its log and without."""
+    path = make_store(tmp_path)
+    before = tmp_path / "before"
+    shutil.copytree(path, before)
+    with open_store(path) as store:
+        for k in range(30, 30 + taken):
+            store.observe([steps_of(make_entries(), k, k + 1)])
+        kept, about = store.rows, store.about
+    records = [record for record, _ in logs.read(log_of(path, 0), about.key, 0, Count(count_of(path), about.key).end)]
+    write_before(log_of(before, 0), records, 0, about.key)
+    count_of(before).unlink()
+    text = (before / "store.json").read_text()
+    (before / "store.json").write_text(text.replace('"format": 3', '"format": 2'))
+    moments = ("write_rows", "logs.create", "counting.create", "describe", "remove_others")
+    for moment in moments:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(f"tsforecast.live.store.{moment}", stops)
+            with pytest.raises(KeyboardInterrupt), open_store(before):
+                pass
+    for _ in range(2):
+        with open_store(before) as store:
+            same_rows(store.rows, kept)
+            assert (store.number, store.about.seed) == (taken, about.seed)
+    assert read_description(before).format == 3
+    assert sorted(p.name for p in before.iterdir()) == [
+        "acknowledged.bin", f"log-{taken:016d}.bin", "predictor", f"snapshot-{taken:016d}", "store.json"
+    ]  # fmt: skip
+
+
+def stops(*_):
+    raise KeyboardInterrupt
+
+
+def test_a_store_of_the_format_before_without_a_log_is_refused(tmp_path):
+    path = make_store(tmp_path)
+    count_of(path).unlink()
+    log_of(path, 0).unlink()
+    text = (path / "store.json").read_text()
+    (path / "store.json").write_text(text.replace('"format": 3', '"format": 2'))
+    with pytest.raises(ValueError, match="has no snapshot with a log"), open_store(path):
+        pass
 
 
 def test_a_beginning_that_was_stopped_goes_on_with_the_parts_that_are_there(tmp_path):
@@ -193,13 +378,13 @@ def test_a_changed_model_a_missing_snapshot_or_another_format_is_refused(tmp_pat
         pass
     (path / "predictor" / "more").unlink()
     about = json.loads((path / "store.json").read_text())
-    for change, message in (({"format": 1}, "expected format 2, got 1"), ({"identity": "../.."}, "is damaged")):
+    for change, message in (({"format": 1}, "expected format 2 or 3, got 1"), ({"identity": "../.."}, "is damaged")):
         (path / "store.json").write_text(json.dumps(about | change))
         with pytest.raises(ValueError, match=message), open_store(path):
             pass
     (path / "store.json").write_text(json.dumps(about))
     (path / "snapshot-0000000000000000").rename(path / "elsewhere")
-    with pytest.raises(ValueError, match="has no snapshot"), open_store(path):
+    with pytest.raises(ValueError, match="has no snapshot snapshot-0000000000000000"), open_store(path):
         pass
 
 
@@ -214,17 +399,22 @@ def test_a_log_that_does_not_fit_its_store_is_refused(tmp_path, change):
         )
     kinds = {"rows": np.int64, "ordinals": np.int64, "values": np.float64}
     change = {name: np.array(value, kinds[name]) if name in kinds else value for name, value in change.items()}
-    (file,) = path.glob("log-*.bin")
-    log = Log(file, HEADER)
-    log.append(replace(fine, **change).to_bytes())
-    log.close()
+    log_records(path, replace(fine, **change).to_bytes())
     with pytest.raises(ValueError, match="expected micro-batch 0 of this model"), open_store(path):
         pass
-    log = Log(file, HEADER)
-    log.append(fine.to_bytes())
-    log.close()
+    log_records(path, fine.to_bytes())
     with open_store(path) as store:
         assert store.number == 1
+
+
+def log_records(path, *records):
+    """Writes a log of other records, and counts them."""
+    about = read_description(path)
+    log = Log(log_of(path, 0), logs.create(log_of(path, 0), about.key, 0))
+    for record in records:
+        log.append(record)
+    log.close()
+    Count(count_of(path), about.key).write(0, log.end)
 
 
 def test_rows_and_micro_batches_come_back(tmp_path):

@@ -102,7 +102,9 @@ def _serve(chosen: Namespace) -> None:
         import uvicorn
 
         from tsforecast.live.app import Sizes, make_app
+        from tsforecast.live.connections import Connection
         from tsforecast.live.metrics import Metrics
+        from tsforecast.live.wire import most_values
     except ImportError as error:
         raise ValueError("`live serve` needs FastAPI: `pip install 'tsforecast[serve]'`") from error
     token = None if chosen.token_file is None else read_token(chosen.token_file)
@@ -111,7 +113,6 @@ def _serve(chosen: Namespace) -> None:
             f"--host {chosen.host} can be reached from other machines; give --token_file FILE, whose token requests "
             "must bring, or leave the host out"
         )
-    limits = Limits(token, () if token else LOOPBACK, chosen.max_body, chosen.max_rate, chosen.burst)
     sys.setswitchinterval(_SWITCH)
     torch.set_num_threads(1)  # with others sums have other last digits
     config = uvicorn.Config(
@@ -122,6 +123,7 @@ def _serve(chosen: Namespace) -> None:
         access_log=False,
         server_header=False,
         ws="none",
+        http=Connection,
         limit_concurrency=chosen.max_connections,
         timeout_keep_alive=30,
     )
@@ -129,6 +131,8 @@ def _serve(chosen: Namespace) -> None:
         log.info("%s: %d series, %d micro-batches", chosen.store, len(store.rows), store.number)
         owner = Owner(store, snapshot_every=chosen.snapshot_every)
         metrics = Metrics(owner)
+        most = most_values(store.engine, chosen.max_batch)
+        limits = Limits(token, () if token else LOOPBACK, chosen.max_body, most, chosen.max_rate, chosen.burst)
         config.app = Guard(make_app(owner, Sizes(chosen.max_batch), metrics), limits, metrics.note)
         bound = _bound(chosen.host, chosen.port)
         bound.listen(config.backlog)  # who reads the next line may connect at once

@@ -23,6 +23,11 @@ _ASIDE = ".aside"  # the end of a folder's name while another takes its place
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
+def is_full(error: OSError) -> bool:
+    """Return whether a file could not be written because there is no room for it."""
+    return error.errno in _FULL
+
+
 @contextlib.contextmanager
 def replace_file(path: str | Path) -> Iterator[Path]:
     """Gives the path of a new, empty file, which takes the place of `path` when the block ends well.
@@ -45,7 +50,7 @@ def replace_file(path: str | Path) -> Iterator[Path]:
         temporary.replace(path)
         _flush(path.parent)
     except OSError as error:
-        if error.errno in _FULL and error.filename is None:
+        if is_full(error) and error.filename is None:
             raise OSError(error.errno, error.strerror, str(path)) from error
         raise
     finally:
@@ -76,7 +81,7 @@ def append_file(path: str | Path) -> Iterator[TextIO]:
             _flush(path)
         except BaseException as error:
             os.truncate(path, size)
-            if isinstance(error, OSError) and error.errno in _FULL and error.filename is None:
+            if isinstance(error, OSError) and is_full(error) and error.filename is None:
                 raise OSError(error.errno, error.strerror, str(path)) from error
             raise
 

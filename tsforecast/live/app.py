@@ -19,9 +19,10 @@ from tsforecast.live.metrics import CONTENT_TYPE, Metrics
 from tsforecast.live.owner import BusyError, Found, Owner, Wanted
 from tsforecast.live.rows import NO_SEQUENCE
 from tsforecast.live.rules import NEVER, REFUSED
-from tsforecast.live.store import Store, StoreError, counts
+from tsforecast.live.store import FullError, Store, StoreError, counts
 from tsforecast.live.wire import (
     MOST_LETTERS,
+    MOST_SERIES,
     ForecastRequest,
     Forecasts,
     Item,
@@ -34,6 +35,7 @@ from tsforecast.live.wire import (
 
 _FAULTS = 10  # of a request that an answer names
 _LEVELS = (0.1, 0.5, 0.9)
+_PART = 1 << 16  # bytes of an answer after which other requests have their turns
 _DRAWN = 100  # sample paths behind quantiles that are not exact
 
 
@@ -48,7 +50,7 @@ class Sizes:
     """
 
     observations: int = 10_000
-    items: int = 1000
+    items: int = MOST_SERIES
     cells: int = 2_000_000
 
 
@@ -73,6 +75,7 @@ def make_app(owner: Owner, sizes: Sizes = Sizes(), metrics: Metrics | None = Non
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(StoreError, _unavailable)
     app.add_exception_handler(BusyError, _unavailable)
+    app.add_exception_handler(FullError, _full)
 
     @app.post("/observations", response_model=Observed)
     async def observe(batch: ObservationBatch) -> Response:
@@ -90,7 +93,7 @@ def make_app(owner: Owner, sizes: Sizes = Sizes(), metrics: Metrics | None = Non
         if "forecast" in batch:
             wanted = service.wanted_of({"items": list(dict.fromkeys(observations.items)), **batch["forecast"]})
         waiting = owner.observe(observations)
-        ahead = None if wanted is None else owner.forecast(wanted)  # the owner takes both at once
+        ahead = None if wanted is None else owner.forecast(wanted, waiting)  # the owner takes both at once
         found: list[Found] = []
         if ahead is not None:  # the later one: to be woken between the two takes from the owner's time
             with contextlib.suppress(KeyError):  # observations of some items are refused
@@ -103,7 +106,7 @@ def make_app(owner: Owner, sizes: Sizes = Sizes(), metrics: Metrics | None = Non
                 known = {item for item, name in zip(observations.items, outcomes, strict=True) if name not in NEVER}
                 wanted = replace(wanted, items=[item for item in wanted.items if item in known])
                 found = await asyncio.wrap_future(owner.forecast(wanted)) if known else []
-            answer["forecasts"] = service.shown(wanted, found)
+            answer["forecasts"] = await _listed(service.shown(wanted, found))
         return _json(answer)
 
     @app.get("/forecasts", response_model=Forecasts)
@@ -166,7 +169,7 @@ class _Service:
             raise HTTPException(404, "there is no such series among the items") from error
         except ValueError as error:
             raise HTTPException(422, str(error)) from error
-        return _json({"freq": self.owner.store.engine.calendar.freq, "forecasts": shown})
+        return _json({"freq": self.owner.store.engine.calendar.freq, "forecasts": await _listed(shown)})
 
     def wanted_of(self, request: ForecastRequest) -> Wanted:
         """Return what a request asks for; an HTTPException says what is wrong with it."""
@@ -233,6 +236,18 @@ def _json(content: Any, status: int = 200) -> Response:
     )
 
 
+async def _listed(answers: list[dict[str, Any]]) -> orjson.Fragment:
+    """Return answers as JSON; other requests have their turns in between."""
+    parts, size = [], 0
+    for one in answers:
+        parts.append(orjson.dumps(one, default=_plain, option=orjson.OPT_SERIALIZE_NUMPY))
+        size += len(parts[-1])
+        if size > _PART:
+            await asyncio.sleep(0)
+            size = 0
+    return orjson.Fragment(b"[" + b",".join(parts) + b"]")
+
+
 def _plain(value: Any) -> Any:
     return np.ascontiguousarray(value).tolist()
 
@@ -246,3 +261,7 @@ async def _invalid(_: Request, error: Exception) -> Response:
 
 async def _unavailable(_: Request, error: Exception) -> Response:
     return _json({"detail": str(error)}, 503)
+
+
+async def _full(_: Request, error: Exception) -> Response:
+    return _json({"detail": str(error)}, 507)

@@ -23,10 +23,11 @@ from tsforecast.data.wording import option
 from tsforecast.forecasting.adaptation import Adaptation
 from tsforecast.forecasting.beliefs import join
 from tsforecast.forecasting.predictor import StateSpacePredictor, load_predictor
+from tsforecast.live.description import STORE, Description, new_identity
 from tsforecast.live.engine import Engine
-from tsforecast.live.rows import Rows
+from tsforecast.live.rows import News, Rows
 from tsforecast.live.snapshot import read_rows, write_rows
-from tsforecast.live.store import PREDICTOR, STORE, Description, engine_of, finish, new_identity
+from tsforecast.live.store import PREDICTOR, engine_of, finish
 from tsforecast.progress import follow
 
 log = logging.getLogger(__name__)
@@ -147,7 +148,8 @@ def _filtered(engine: Engine, predictor: StateSpacePredictor, entries: Iterable[
             history = _history(engine, entry)
             if engine.is_young(~np.isnan(history[:, : engine.data.num_targets])):
                 rows.young[row] = history
-            rows.remember(np.array([row]), history[None], np.array([len(history)]))
+            length = np.array([len(history)])
+            rows.remember(np.array([row]), News(history, length, length))
     return rows
 
 

@@ -15,6 +15,7 @@ _STAMP = re.compile(r"(\d{4})-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?)
 _YEARS = ("1700", "2199")  # nanoseconds in 64 bits reach from 1678 to 2261, and a forecast is to fit in
 _AHEAD = 512  # periods that are computed beyond those asked for
 _WIDEST = 1 << 16  # periods that are kept
+_SPARSE = 4096  # periods between the first and the last that are kept, however few are asked for
 _STAMPS = 10_000  # time stamps that are kept
 
 
@@ -36,12 +37,12 @@ class Calendar:
     def at(self, periods: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """Return time features (*shape, feature) and season indices (*shape, season) of ordinals of any shape."""
         first, last = int(periods.min()), int(periods.max())
-        if last - first >= _WIDEST:
-            distinct, places = np.unique(periods, return_inverse=True)
-            found = calendar_of(distinct, self.freq, self.seasons)
-            places = places.reshape(periods.shape)
-            return found[0][places], found[1][places]
         if first < self._first or last >= self._first + len(self._known[0]):
+            if last - first > min(_WIDEST, _SPARSE * self.multiple + 4 * periods.size):  # not for few periods far apart
+                distinct, places = np.unique(periods, return_inverse=True)
+                found = calendar_of(distinct, self.freq, self.seasons)
+                places = places.reshape(periods.shape)
+                return found[0][places], found[1][places]
             self._first = first
             reach = np.arange(first, last + 1 + _AHEAD * self.multiple)
             self._known = calendar_of(reach, self.freq, self.seasons)

@@ -1,6 +1,8 @@
 """The tensor program of a service: beliefs moved on by micro-batches, and forecasts from where they end."""
 
-from collections.abc import Sequence
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,10 +17,11 @@ from tsforecast.data.windows import collate, first_value
 from tsforecast.forecasting.predictor import StateSpacePredictor
 from tsforecast.live.calendar import Calendar
 from tsforecast.live.layout import Layout
-from tsforecast.live.rows import NO_SEQUENCE, Rows
+from tsforecast.live.rows import NO_SEQUENCE, News, Rows
 from tsforecast.live.steps import Steps
 from tsforecast.models import Batch, Belief
 
+_PADDED = 1 << 19  # steps of histories that are filtered together
 _LONGEST_YOUNG = 4  # times the values after which a series is young no more, are the most steps that it has
 
 
@@ -30,8 +33,7 @@ class Moved:
         steps: The micro-batch.
         rows: Of the series that it moves, each once.
         end: Their ends after it.
-        window: Their values and covariates (series, time, target + covariate) up to there.
-        lengths: How many steps of it are new, of each series.
+        news: Steps by which it moves them.
         old: Rows of those that go on from their beliefs, and their new parts.
         young: Likewise of those whose histories were filtered anew.
         exponents: Of the latter.
@@ -42,8 +44,7 @@ class Moved:
     steps: Steps
     rows: NDArray[np.int64]
     end: NDArray[np.int64]
-    window: NDArray[np.float64]
-    lengths: NDArray[np.int64]
+    news: News
     old: tuple[NDArray[np.int64], list[Tensor]]
     young: tuple[NDArray[np.int64], list[Tensor]]
     exponents: NDArray[np.int64]
@@ -96,30 +97,24 @@ class Engine:
         begin = first.copy()
         begin[~is_new] = known.end[rows[~is_new]]
         multiple = self.calendar.multiple
-        lengths = (last - begin) // multiple + 1
-        window = np.full((len(rows), int(lengths.max()), self.data.num_targets + self.data.num_dynamic_real), np.nan)
-        back = window.shape[1] - 1 - (last[place] - steps.ordinals) // multiple
-        window[place, back] = np.concatenate([steps.values, steps.covariates], 1)
+        news = News.missing((last - begin) // multiple + 1, known.width)
+        at = news.stops[place] - 1 - (last[place] - steps.ordinals) // multiple
+        news.steps[at] = np.concatenate([steps.values, steps.covariates], 1)
         is_young = is_new | np.array([row in known.young for row in rows.tolist()], bool)
         end = last + multiple
         self.seed_of(steps.number)
         with torch.inference_mode():
-            old, far = self._go_on(known, rows[~is_young], window[~is_young], lengths[~is_young], end[~is_young])
-            histories = [
-                np.concatenate([known.young[row], tail]) if row in known.young else tail
-                for row, tail in zip(
-                    rows[is_young].tolist(),
-                    (w[w.shape[0] - n :] for w, n in zip(window[is_young], lengths[is_young], strict=True)),
-                    strict=True,
-                )
-            ]
+            old, far = self._go_on(known, rows, news, end, np.flatnonzero(~is_young))
+            histories = []
+            for one in np.flatnonzero(is_young).tolist():
+                tail, row = news.of(one), int(rows[one])
+                histories.append(np.concatenate([known.young[row], tail]) if row in known.young else tail)
             young = self.begun(known, steps.names, rows[is_young], histories, end[is_young])
         return Moved(
             steps,
             rows,
             end,
-            window,
-            lengths,
+            news,
             (rows[~is_young], old),
             (rows[is_young], young.parts),
             young.exponents,
@@ -135,7 +130,7 @@ class Engine:
             if len(rows):
                 known.scatter(rows, parts)
         known.end[moved.rows] = moved.end
-        known.remember(moved.rows, moved.window, moved.lengths)
+        known.remember(moved.rows, moved.news)
         known.exponents[moved.young[0]] = moved.exponents
         for row in moved.young[0].tolist():
             known.young.pop(row, None)
@@ -147,28 +142,26 @@ class Engine:
         self,
         known: Rows,
         rows: NDArray[np.int64],
-        window: NDArray[np.float64],
-        lengths: NDArray[np.int64],
+        news: News,
         end: NDArray[np.int64],
+        places: NDArray[np.int64],
     ) -> tuple[list[Tensor], int]:
-        """Return parts of rows after windows that end together; the longer ones begin, and others join them.
+        """Return parts of the rows at some places after their news; those with more steps begin, others join them.
 
         So the number of steps is that of the longest, and no step of a series is padded.
         """
-        parts = known.gather(rows)
-        if not len(rows):
+        parts = known.gather(rows[places])
+        if not len(places):
             return parts, 0
-        exponents, far = known.exponents[rows], 0
+        lengths, exponents, far = news.lengths[places], known.exponents[rows[places]], 0
         distinct = np.unique(lengths)[::-1].tolist()
         for length, shorter in zip(distinct, [*distinct[1:], 0], strict=True):
             active = np.flatnonzero(lengths >= length)
-            whole = len(active) == len(rows)
+            whole = len(active) == len(places)
             some = parts if whole else [part[torch.from_numpy(active)] for part in parts]
-            stretch = slice(window.shape[1] - length, window.shape[1] - shorter)
             belief = self.layout.belief(some)
-            batch = self._past(
-                window[active, stretch], end[active] - self.calendar.multiple * shorter, exponents[active]
-            )
+            stretch = news.before_end(places[active], length, shorter)
+            batch = self._past(stretch, end[places[active]] - self.calendar.multiple * shorter, exponents[active])
             after, _ = self.net.filter(self._with_series(batch, belief), belief)
             far += self._far(batch, after)
             moved = self.layout.stack(after)
@@ -207,10 +200,17 @@ class Engine:
             windows.append(self.window(history, observed, stop))
             if self.is_young(observed):
                 kept[row] = history
-        exponents = self.histories.exponents(windows)
-        batch = collate(windows, self.net.device, exponents) | series
-        after, _ = self.net.filter(batch)
-        return Begun(self.layout.stack(after), exponents, kept, self._far(batch, after))
+        exponents, far = self.histories.exponents(windows), 0
+        found = [part[:0].new_zeros(len(rows), *part.shape[1:]) for part in self.layout.empty]
+        for some in _alike([len(window["past_target"]) for window in windows]):
+            places = torch.from_numpy(some)
+            batch = collate([windows[k] for k in some.tolist()], self.net.device, exponents[some])
+            batch |= {name: values[places.to(values.device)] for name, values in series.items()}
+            after, _ = self.net.filter(batch)
+            far += self._far(batch, after)
+            for part, new in zip(found, self.layout.stack(after), strict=True):
+                part.index_copy_(0, places.to(part.device), new.to(part.dtype))
+        return Begun(found, exponents, kept, far)
 
     def window(
         self, history: NDArray[np.float64], observed: NDArray[np.bool_], end: int
@@ -284,7 +284,19 @@ class Engine:
 
     def seed_of(self, number: int) -> None:
         """Set the seed of a micro-batch."""
-        torch.default_generator.manual_seed((self.seed << 32 ^ number) & (1 << 63) - 1)
+        self._seed((self.seed << 32 ^ number) & (1 << 63) - 1)
+
+    def seed_of_paths(self, known: Rows, rows: NDArray[np.int64]) -> None:
+        """Set the seed of sample paths: it depends on the names of series and where they end, and on nothing else."""
+        said = [self.seed, [known.names[row] for row in rows.tolist()], known.end[rows].tolist()]
+        digest = hashlib.blake2b(json.dumps(said).encode(), digest_size=8).digest()
+        self._seed(int.from_bytes(digest) >> 1)
+
+    def _seed(self, number: int) -> None:
+        if self.net.device.type == "cpu":
+            torch.default_generator.manual_seed(number)
+        else:
+            torch.manual_seed(number)
 
     # Forecasts.
 
@@ -324,6 +336,8 @@ class Engine:
             "forecast_start": [self.calendar.period(end) for end in known.end[rows].tolist()],
             "item_id": [known.names[row] for row in rows.tolist()],
         }
+        if num_samples != 0:
+            self.seed_of_paths(known, rows)
         with torch.inference_mode():
             belief = self.layout.belief(known.gather(rows))
             return self.histories.forecasts(belief, self._with_series(batch, belief), num_samples, exponents)
@@ -344,3 +358,13 @@ class Begun:
     exponents: NDArray[np.int64]
     histories: dict[int, NDArray[np.float64]] = field(default_factory=dict)
     far: int = 0
+
+
+def _alike(lengths: list[int]) -> Iterator[NDArray[np.int64]]:
+    """Return places of windows that are padded to a common length, shorter ones first, in groups of bounded size."""
+    order = np.argsort(lengths, kind="stable")
+    first = 0
+    for stop in range(1, len(order) + 1):
+        if stop == len(order) or (stop + 1 - first) * lengths[order[stop]] > _PADDED:
+            yield np.sort(order[first:stop])
+            first = stop

@@ -1,5 +1,7 @@
 """What a request must pass before it reaches the service: host, token, rate and size."""
 
+import asyncio
+import contextlib
 import hmac
 import time
 from collections import OrderedDict
@@ -19,6 +21,9 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _LEAST_TOKEN = 16  # letters
 _CLIENTS = 10_000  # whose rates are remembered
 _OPEN = "/health"  # needs no token
+_OBJECT = 5  # values that an object costs as much as
+_MANY = 20_000  # values of a body from which on it waits until none of its kind is answered
+_TOGETHER = 16  # bodies of the greatest size that may be held
 
 
 @dataclass(frozen=True)
@@ -30,6 +35,7 @@ class Limits:
         hosts: Names that the header Host may have, without a port; empty for all. A page of a browser can not reach a
             service on this machine under a name of its own then.
         most_bytes: Of a body.
+        most_values: Of a body: what stands between its commas and brackets. They cost time and memory, bytes hardly.
         rate: Requests a second of a client, on average; 0 for any number.
         burst: Requests of a client at once.
     """
@@ -37,6 +43,7 @@ class Limits:
     token: str | None = None
     hosts: tuple[str, ...] = ()
     most_bytes: int = 8 << 20
+    most_values: int = 200_000
     rate: float = 0.0
     burst: int = 100
 
@@ -69,6 +76,8 @@ class Guard:
     def __init__(self, app: App, limits: Limits, note: Callable[[str, int, float], None] | None = None) -> None:
         self.app, self.limits, self.note = app, limits, note
         self._rates = _Rates(limits.rate, limits.burst)
+        self._held = _Held()
+        self._one_by_one = asyncio.Lock()
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Answers a request, or hands it on."""
@@ -99,13 +108,19 @@ class Guard:
         if fault is not None:
             await self._refuse(send, *fault)
             return
-        body = _Body(receive, self.limits.most_bytes)
-        if scope["method"] in ("POST", "PUT", "PATCH"):
-            if not await body.read(headers.get(b"content-length", b"")):
-                await self._refuse(send, 413, f"expected a body of at most {self.limits.most_bytes} bytes")
+        if scope["method"] not in ("POST", "PUT", "PATCH"):
+            await self.app(scope, receive, send)
+            return
+        body = _Body(receive, self.limits, self._held)
+        try:
+            fault = await body.read(headers.get(b"content-length", b""))
+            if fault is not None:
+                await self._refuse(send, *fault)
                 return
-            receive = body.replay
-        await self.app(scope, receive, send)
+            async with self._one_by_one if body.values > _MANY else contextlib.nullcontext():
+                await self.app(scope, body.replay, send)
+        finally:
+            body.drop()
 
     def _fault(self, scope: Message, headers: dict[bytes, bytes]) -> tuple[int, str] | None:
         limits = self.limits
@@ -127,7 +142,12 @@ class Guard:
 
     async def _refuse(self, send: Send, status: int, text: str) -> None:
         headers = [(b"content-type", b"application/json")]
-        extra = {401: (b"www-authenticate", b"Bearer"), 429: (b"retry-after", b"1"), 413: (b"connection", b"close")}
+        extra = {
+            401: (b"www-authenticate", b"Bearer"),
+            429: (b"retry-after", b"1"),
+            413: (b"connection", b"close"),
+            503: (b"connection", b"close"),
+        }
         if status in extra:
             headers.append(extra[status])
         body = b'{"detail":"' + text.encode() + b'"}'
@@ -136,30 +156,54 @@ class Guard:
 
 
 @dataclass
+class _Held:
+    """Bytes of all bodies that are read or answered now."""
+
+    bytes: int = 0
+
+
+@dataclass
 class _Body:
-    """The body of a request, read up to a limit before anything is done with it."""
+    """The body of a request, read up to its limits before anything is done with it."""
 
     receive: Receive
-    most: int
+    limits: Limits
+    held: _Held
     parts: list[bytes] = field(default_factory=list)
+    size: int = 0
+    values: int = 1
     gone: Message | None = None
 
-    async def read(self, announced: bytes) -> bool:
-        """Returns whether it is no longer than the limit."""
-        if announced.isdigit() and int(announced) > self.most:
-            return False
-        size, more = 0, True
+    async def read(self, announced: bytes) -> tuple[int, str] | None:
+        """Returns what is wrong with it."""
+        limits = self.limits
+        too_long = 413, f"expected a body of at most {limits.most_bytes} bytes"
+        if announced.isdigit() and int(announced) > limits.most_bytes:
+            return too_long
+        more = True
         while more:
             message = await self.receive()
             if message["type"] != "http.request":
                 self.gone = message
-                return True
-            self.parts.append(message.get("body", b""))
-            size += len(self.parts[-1])
-            if size > self.most:
-                return False
+                return None
+            part = message.get("body", b"")
+            self.parts.append(part)
+            self.size += len(part)
+            self.held.bytes += len(part)
+            self.values += part.count(b",") + part.count(b"[") + _OBJECT * part.count(b"{")
+            if self.size > limits.most_bytes:
+                return too_long
+            if self.values > limits.most_values:
+                return 413, f"expected a body of at most {limits.most_values} values; send fewer at a time"
+            if self.held.bytes > _TOGETHER * limits.most_bytes:
+                return 503, "too many requests are read; send again later"
             more = message.get("more_body", False)
-        return True
+        return None
+
+    def drop(self) -> None:
+        """Forgets it."""
+        self.held.bytes -= self.size
+        self.parts, self.size = [], 0
 
     async def replay(self) -> Message:
         """Gives the body as one message, then what the server says."""

@@ -74,6 +74,10 @@ class Learning:
             if len(part.rows):
                 yield part
 
+    def latest(self, max_gap: int) -> int:
+        """Return the last ordinal at which a series may begin: as many steps behind the period as others may skip."""
+        return self.begin + self.length + max_gap * self.engine.calendar.multiple
+
     def learnt(self, known: Rows, number: int) -> Learnt:
         """Return what the end of the period changes.
 

@@ -4,9 +4,10 @@ import logging
 import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -14,13 +15,17 @@ from gluonts.model.forecast import Forecast
 from numpy.typing import NDArray
 
 from tsforecast.data.quantiles import forecast_quantiles
-from tsforecast.live.rules import Observations
-from tsforecast.live.store import Store
+from tsforecast.live.rules import Observations, Pending
+from tsforecast.live.store import FullError, Store, StoreError
 
 log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 _TOGETHER = 256  # forecasts that are computed together
+_SMALL = 64  # observations or forecasts of a request up to which it is not taken in parts
+_NUMBERS = 100  # of an answer, that take as long as another forecast
+_SECONDS = 0.02  # of a micro-batch after which the next ones are smaller
+_MOST_NUMBERS = 20_000_000  # of forecasts that wait
 
 
 class BusyError(RuntimeError):
@@ -46,6 +51,29 @@ class Wanted:
     num_samples: int = 0
     future: NDArray[np.float64] | None = None
     covariates: NDArray[np.float64] | None = None
+
+    @property
+    def numbers(self) -> int:
+        """Return how many numbers an answer has for each target."""
+        return len(self.items) * self.steps * (1 + len(self.levels) + self.num_samples)
+
+    @property
+    def size(self) -> int:
+        """Return what it takes, in forecasts of one series without paths."""
+        return max(len(self.items), self.numbers // _NUMBERS)
+
+    @property
+    def kind(self) -> tuple[Any, ...] | None:
+        """Return what forecasts have in common that are made together; None for paths, which others would change."""
+        return None if self.num_samples else (self.steps, self.levels)
+
+    def part(self, begin: int) -> "Wanted":
+        """Return forecasts of as many series from a place on as are made together."""
+        count = max(1, _TOGETHER * len(self.items) // max(self.size, 1))
+        some = slice(begin, begin + count)
+        future = None if self.future is None else self.future[some]
+        covariates = None if self.covariates is None else self.covariates[some]
+        return replace(self, items=self.items[some], future=future, covariates=covariates)
 
 
 @dataclass(frozen=True)
@@ -84,20 +112,31 @@ class Tally:
     busy_seconds: float = 0.0
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Job:
-    """A piece of work: observations, forecasts, or any function of the store."""
+    """A piece of work: observations, forecasts, or any function of the store.
 
-    what: Observations | Wanted | Callable[[Store], Any]
-    answer: "Future[Any]"
+    Attributes:
+        what: To do.
+        answer: Of it.
+        behind: Observations that a forecast waits for.
+        found: Forecasts that are made already.
+    """
+
+    what: Pending | Wanted | Callable[[Store], Any]
+    answer: "Future[Any]" = field(default_factory=Future)
+    behind: "Future[Any] | None" = None
+    found: list[Found] = field(default_factory=list)
 
 
 class Owner:
     """Works for the store in a thread of its own. Observations that wait together are one micro-batch.
 
+    Large requests are taken in parts, one after each round of small ones, so that these wait for a part alone.
+
     Args:
         store: Open; nobody else uses it while the owner works.
-        batch: Most observations of a micro-batch, unless one request has more.
+        batch: Most observations of a micro-batch, with missing steps before them.
         waiting: Most observations that wait.
         snapshot_every: Observations between two snapshots.
     """
@@ -108,8 +147,12 @@ class Owner:
         self.store = store
         self.tally = Tally()
         self._batch, self._most_waiting, self._snapshot_every = batch, waiting, snapshot_every
+        self._room = batch  # of a micro-batch now
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
-        self._waiting = 0
+        self._large: list[_Job] = []  # observations
+        self._long: deque[_Job] = deque()  # forecasts
+        self._waiting, self._numbers = 0, 0
+        self._after = 0  # observations before which no snapshot is tried, as the last one has failed
         self._guard = threading.Lock()
         self._thread = threading.Thread(target=self._work, name="owner", daemon=True)
         self._thread.start()
@@ -124,22 +167,38 @@ class Owner:
             if self._waiting + len(observations) > self._most_waiting:
                 raise BusyError(f"{self._waiting} observations wait")
             self._waiting += len(observations)
-        return self._ask(observations)
+        job = _Job(Pending(observations))
+        job.answer.add_done_callback(lambda _: self._less(len(observations), 0))
+        return self._ask(job)
 
-    def forecast(self, wanted: Wanted) -> "Future[list[Found]]":
-        """Return forecasts; a `KeyError` names a series that is not known."""
-        return self._ask(wanted)
+    def forecast(self, wanted: Wanted, behind: "Future[Any] | None" = None) -> "Future[list[Found]]":
+        """Return forecasts; a `KeyError` names a series that is not known.
+
+        Args:
+            wanted: What is asked for.
+            behind: Observations that come before.
+
+        Raises:
+            BusyError: If too many wait.
+        """
+        with self._guard:
+            if self._numbers + wanted.numbers > _MOST_NUMBERS:
+                raise BusyError(f"forecasts of {self._numbers} numbers wait")
+            self._numbers += wanted.numbers
+        job = _Job(wanted, behind=behind)
+        job.answer.add_done_callback(lambda _: self._less(0, wanted.numbers))
+        return self._ask(job)
 
     def ask(self, function: Callable[[Store], Result]) -> "Future[Result]":
         """Return what a function says of the store, between two micro-batches."""
-        return self._ask(function)
+        return self._ask(_Job(function))
 
     def close(self) -> None:
         """End when all that waits is done, with a snapshot."""
         self._jobs.put(None)
         self._thread.join()
-        if not self.store.failed:
-            self._snapshot(1)
+        self._after = 0
+        self._snapshot(1)
 
     @property
     def waiting(self) -> int:
@@ -151,46 +210,54 @@ class Owner:
         """Return whether the owner works, and its store takes observations."""
         return self._thread.is_alive() and not self.store.failed
 
-    def _ask(self, what: Any) -> "Future[Any]":
-        job = _Job(what, Future())
+    def _ask(self, job: _Job) -> "Future[Any]":
         self._jobs.put(job)
         return job.answer
 
+    def _less(self, observations: int, numbers: int) -> None:
+        with self._guard:
+            self._waiting -= observations
+            self._numbers -= numbers
+
     def _work(self) -> None:
-        while True:
-            jobs, ends = self._next()
+        ends = False
+        while not ends or self._large or self._long:
+            jobs, last = self._next(wait=not (ends or self._large or self._long))
+            ends = ends or last
             start = time.perf_counter()
             self._do(jobs)
             self._snapshot(self._snapshot_every)
             self.tally.busy_seconds += time.perf_counter() - start
-            if ends:
-                return
 
-    def _next(self) -> tuple[list[_Job], bool]:
-        """Waits for a job, and takes those behind it as far as they go together."""
-        job = self._jobs.get()
+    def _next(self, *, wait: bool) -> tuple[list[_Job], bool]:
+        """Takes the jobs that are there as far as they go together, and whether none comes any more."""
         jobs, size = [], 0
-        while job is not None:
-            jobs.append(job)
-            size += len(job.what) if isinstance(job.what, Observations) else 1
-            if size >= self._batch or self._jobs.empty():
-                return jobs, False
+        while size < self._batch and (wait or not self._jobs.empty()):
             job = self._jobs.get()
-        return jobs, True
+            if job is None:
+                return jobs, True
+            jobs.append(job)
+            size += job.what.size if isinstance(job.what, Pending | Wanted) else 1
+            wait = False
+        return jobs, False
 
     def _do(self, jobs: list[_Job]) -> None:
-        """Observations first, as one micro-batch; a forecast sees all that was acknowledged before it was asked for."""
-        observed = [job for job in jobs if isinstance(job.what, Observations)]
-        if observed:
-            with self._guard:
-                self._waiting -= sum(len(job.what) for job in observed)  # pyright: ignore
-            self._answer(observed, self._observe)
-        groups: dict[tuple[Any, ...], list[_Job]] = {}
+        """Observations first; a forecast sees all that was acknowledged before it was asked for."""
+        small = []
+        for job in jobs:
+            if isinstance(job.what, Pending):
+                (small if job.what.size <= _SMALL else self._large).append(job)
+        self._observe(small)
+        large, self._large = self._large, []
+        self._observe(large)
+        groups: dict[Any, list[_Job]] = {}
         for job in jobs:
             if isinstance(job.what, Wanted):
-                what = job.what
-                groups.setdefault((what.steps, what.levels, what.num_samples), []).append(job)
-            elif not isinstance(job.what, Observations):
+                if job.what.size > _SMALL or (job.behind is not None and not job.behind.done()):
+                    self._long.append(job)
+                else:
+                    groups.setdefault(job.what.kind or id(job), []).append(job)
+            elif not isinstance(job.what, Pending):
                 self._answer([job], lambda whats: [whats[0](self.store)])
         for group in groups.values():
             while group:
@@ -198,23 +265,22 @@ class Owner:
                 while group and sum(len(job.what.items) for job in some) < _TOGETHER:  # pyright: ignore
                     some.append(group.pop(0))
                 self._answer(some, self._forecasts)
+        if self._long:
+            self._forecast_on(self._long.popleft())
 
     def _answer(self, jobs: list[_Job], function: Callable[[list[Any]], list[Any]]) -> None:
-        """Answers jobs together; if that fails, each forecast alone, so that its fault is its own."""
+        """Answers jobs together; if that fails, each alone, so that its fault is its own."""
         jobs = [job for job in jobs if job.answer.set_running_or_notify_cancel()]
         if not jobs:
             return
         try:
             answers = function([job.what for job in jobs])
         except Exception as error:
-            if len(jobs) > 1 and isinstance(jobs[0].what, Wanted):
-                for job in jobs:
-                    self._alone(job, function)
-                return
-            if not isinstance(error, KeyError | ValueError):
-                log.exception("a request has failed")
             for job in jobs:
-                job.answer.set_exception(error)
+                if len(jobs) > 1:
+                    self._alone(job, function)
+                else:
+                    self._fails(job, error)
             return
         for job, answer in zip(jobs, answers, strict=True):
             job.answer.set_result(answer)
@@ -223,15 +289,64 @@ class Owner:
         try:
             job.answer.set_result(function([job.what])[0])
         except Exception as error:
-            job.answer.set_exception(error)
+            self._fails(job, error)
 
-    def _observe(self, requests: list[Observations]) -> list[list[str]]:
-        outcomes = self.store.observe(requests)
+    def _fails(self, job: _Job, error: Exception) -> None:
+        if isinstance(error, FullError | StoreError):
+            log.error("%s: %s", self.store.path, error)
+        elif not isinstance(error, KeyError | ValueError):
+            log.exception("a request has failed")
+        job.answer.set_exception(error)
+
+    def _observe(self, jobs: list[_Job]) -> None:
+        """Applies a micro-batch of observations, and answers the requests that are done with it."""
+        jobs = [job for job in jobs if job.answer.running() or job.answer.set_running_or_notify_cancel()]
+        if not jobs:
+            return
+        start = time.perf_counter()
+        try:
+            self.store.advance([job.what for job in jobs], self._room)  # pyright: ignore
+        except Exception as error:
+            is_shared = len(jobs) > 1 and not isinstance(error, FullError | StoreError)
+            for job in jobs:
+                if is_shared:
+                    self._observe([job])
+                else:
+                    self._fails(job, error)
+            return
+        took = time.perf_counter() - start
+        if took > _SECONDS:
+            self._room = max(_SMALL, self._room // 2)
+        elif took < _SECONDS / 4:
+            self._room = min(self._batch, 2 * self._room)
         self.tally.batches += 1
-        for found in outcomes:
-            for outcome in found:
+        for job in jobs:
+            assert isinstance(job.what, Pending)
+            if not job.what.is_done:
+                self._large.append(job)
+                continue
+            for outcome in job.what.outcomes:
                 self.tally.outcomes[outcome] = self.tally.outcomes.get(outcome, 0) + 1
-        return outcomes
+            job.answer.set_result(job.what.outcomes)
+
+    def _forecast_on(self, job: _Job) -> None:
+        """Makes some of many forecasts; the others wait until all others that wait had their turn."""
+        wanted = job.what
+        assert isinstance(wanted, Wanted)
+        if job.behind is not None and not job.behind.done():
+            self._long.append(job)
+            return
+        if not (job.answer.running() or job.answer.set_running_or_notify_cancel()):
+            return
+        try:
+            job.found += self._forecasts([wanted.part(len(job.found))])[0]
+        except Exception as error:
+            self._fails(job, error)
+            return
+        if len(job.found) < len(wanted.items):
+            self._long.append(job)
+        else:
+            job.answer.set_result(job.found)
 
     def _forecasts(self, wanted: list[Wanted]) -> list[list[Found]]:
         index, first = self.store.rows.index, wanted[0]
@@ -249,14 +364,15 @@ class Owner:
         return [answers[start:stop] for start, stop in zip([0, *ends], ends, strict=False)]
 
     def _snapshot(self, least: int) -> None:
-        if self.store.failed or self.store.since_snapshot < least:
+        if self.store.failed or self.store.since_snapshot < max(least, self._after):
             return
         try:
             self.store.snapshot()
             self.tally.snapshots += 1
-        except OSError:
-            log.exception("a snapshot could not be written; the log goes on")
-            self._snapshot_every *= 2
+            self._after = 0
+        except (OSError, StoreError) as error:
+            self._after = 2 * self.store.since_snapshot
+            log.error("%s: a snapshot could not be written (%s); the log goes on", self.store.path, error)
 
 
 def _found(forecast: Forecast, wanted: Wanted) -> Found:

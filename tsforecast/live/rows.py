@@ -11,6 +11,35 @@ from torch import Tensor
 NO_SEQUENCE = np.iinfo(np.int64).min  # of a series whose observations have had no numbers
 
 
+@dataclass(frozen=True)
+class News:
+    """Steps that series move on by, one series behind the other: a long one does not lengthen the others.
+
+    Attributes:
+        steps: Values and standardised covariates (step, target + covariate), NaN where missing.
+        lengths: Number of steps of each series.
+        stops: Where those of each series end.
+    """
+
+    steps: NDArray[np.float64]
+    lengths: NDArray[np.int64]
+    stops: NDArray[np.int64]
+
+    @classmethod
+    def missing(cls, lengths: NDArray[np.int64], width: int) -> "News":
+        """Return steps of which nothing is known yet."""
+        stops = np.cumsum(lengths)
+        return cls(np.full((int(stops[-1]) if len(stops) else 0, width), np.nan), lengths, stops)
+
+    def before_end(self, places: NDArray[np.int64], first: int, last: int = 0) -> NDArray[np.float64]:
+        """Return steps (series, step, target + covariate) of some series, from `first` to `last` before their ends."""
+        return self.steps[self.stops[places][:, None] - np.arange(first, last, -1)]
+
+    def of(self, place: int) -> NDArray[np.float64]:
+        """Return all steps of a series."""
+        return self.steps[self.stops[place] - self.lengths[place] : self.stops[place]]
+
+
 @dataclass
 class Rows:
     """Series, a row for each; arrays have room for more rows than there are.
@@ -87,17 +116,12 @@ class Rows:
         for mine, given in zip(self.parts, parts, strict=True):
             mine.index_copy_(0, places.to(mine.device), given.to(mine.dtype))
 
-    def remember(self, rows: NDArray[np.int64], window: NDArray[np.float64], lengths: NDArray[np.int64]) -> None:
-        """Keep the steps that rows, each named once, have moved on by.
-
-        Args:
-            rows: Of the series.
-            window: Values and covariates (series, time, target + covariate) that end where the series end now.
-            lengths: How many steps of it are new, of each series.
-        """
+    def remember(self, rows: NDArray[np.int64], news: News) -> None:
+        """Keep the steps that rows, each named once, have moved on by."""
         most = self.recent.shape[1]
-        for length in np.unique(lengths).tolist() if most else ():
-            some, fresh = rows[lengths == length], window[lengths == length][:, window.shape[1] - min(length, most) :]
+        for length in np.unique(news.lengths).tolist() if most else ():
+            places = np.flatnonzero(news.lengths == length)
+            some, fresh = rows[places], news.before_end(places, min(length, most))
             kept = self.recent[some][:, fresh.shape[1] :]
             self.recent[some] = np.concatenate([kept, fresh], 1)
             self.seen[some] = np.minimum(self.seen[some] + length, most)

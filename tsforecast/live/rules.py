@@ -4,18 +4,19 @@
 | --- | --- |
 | of the next period of its series | applied |
 | of a later period, up to `max_gap` steps between | applied; the steps between are missing values |
-| of a later one still | refused, `gap` |
+| of a later one still, or where its request has left out as many steps of its series | refused, `gap` |
 | with a sequence number not above the last of its series | `repeated`: counted, not applied |
 | of the period that its series has seen last | likewise |
 | of an earlier period | `late`: counted, not applied |
 | between two periods of its series (as of a quarter past, in a series of half hours) | refused, `grid` |
 | of an item that is not known | begins from the prior; refused, `full`, if there are `max_items` |
+| the same, so far ahead that a learner would skip more than `max_gap` steps | refused, `gap` |
 | the same, in a model with static numbers | refused, `unknown` |
 | behind a gap, in a model with covariates | refused, `covariates`: the steps between must come with theirs |
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +26,7 @@ from tsforecast.live.steps import Steps
 
 APPLIED, REPEATED, LATE = "applied", "repeated", "late"
 REFUSED = {
-    "gap": "it lies too many steps ahead of its series",
+    "gap": "it lies too many steps ahead of its series, or those before it in the request do",
     "grid": "it lies between two periods of its series",
     "full": "the store has as many series as it may",
     "unknown": "the model has static numbers, which a series has from the history that the store began with",
@@ -57,6 +58,31 @@ class Observations:
         return len(self.items)
 
 
+@dataclass
+class Pending:
+    """A request, and how far it has come.
+
+    Attributes:
+        observations: Of the request.
+        outcomes: Of the first of them.
+        left_out: Missing steps before its observations, by series.
+    """
+
+    observations: Observations
+    outcomes: list[str] = field(default_factory=list)
+    left_out: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def size(self) -> int:
+        """Return the number of its observations."""
+        return len(self.observations)
+
+    @property
+    def is_done(self) -> bool:
+        """Return whether all observations have their outcomes."""
+        return len(self.outcomes) == len(self.observations)
+
+
 @dataclass(frozen=True)
 class Rules:
     """Rules of a store.
@@ -75,61 +101,102 @@ class Rules:
     has_static_numbers: bool = False
     has_covariates: bool = False
 
-    def sift(self, known: Rows, requests: Sequence[Observations], number: int) -> tuple[Steps, list[list[str]]]:
-        """Return the micro-batch of what is applied, and the outcome of each observation of each request.
+    def sift(
+        self,
+        known: Rows,
+        requests: Sequence[Pending],
+        number: int,
+        room: int | None = None,
+        latest: int | None = None,
+    ) -> Steps:
+        """Return the micro-batch of what is applied, and note the outcome of each observation that had room.
 
         Args:
             known: All series; it is not changed.
-            requests: Observations, those that came first first.
+            requests: Those that came first first.
             number: Of the micro-batch.
+            room: Observations and missing steps between them after which it ends; None for all observations.
+            latest: Ordinal behind which no series begins; None for any.
         """
-        index, begun = known.index, len(known)
-        new: dict[str, int] = {}
-        ends: dict[int, int] = {}  # of series that this micro-batch moves
-        last: dict[int, int] = {}  # their sequence numbers
-        outcomes, chosen = [], []
+        walk = _Walk(known)
+        chosen = []
         for request in requests:
-            found: list[str] = []
+            given = request.observations
+            begin = len(request.outcomes)
+            columns = (given.items[begin:], given.ordinals[begin:].tolist(), given.sequences[begin:].tolist())
             applied: list[tuple[int, int]] = []
-            pairs = zip(request.items, request.ordinals.tolist(), request.sequences.tolist(), strict=True)
-            for place, (item, ordinal, sequence) in enumerate(pairs):
-                row = index.get(item)
-                if row is None:
-                    row = new.get(item, -1)
+            for place, (item, ordinal, sequence) in enumerate(zip(*columns, strict=True), begin):
+                if room is not None and walk.used >= room:
+                    break
+                walk.used += 1
+                row = walk.row_of(item)
                 if row < 0:
-                    outcome = self._begins(begun + len(new))
+                    outcome = self._begins(walk.count, ordinal, latest)
                     if outcome == APPLIED:
-                        row = new[item] = begun + len(new)
+                        row = walk.begin(item)
                 else:
-                    if row not in ends:
-                        ends[row], last[row] = int(known.end[row]), int(known.sequence[row])
-                    outcome = self._follows(ordinal, ends[row], sequence, last[row])
-                found.append(outcome)
+                    ahead = ordinal - walk.ends[row]
+                    left_out = request.left_out.get(item, 0) + max(ahead, 0) // self.multiple
+                    outcome = self._follows(ahead, left_out, sequence, walk.last[row])
+                    if outcome == APPLIED and ahead:
+                        request.left_out[item] = left_out
+                        walk.used += ahead // self.multiple
+                request.outcomes.append(outcome)
                 if outcome == APPLIED:
-                    ends[row] = ordinal + self.multiple
-                    last[row] = max(last.get(row, NO_SEQUENCE), sequence)
+                    walk.ends[row] = ordinal + self.multiple
+                    walk.last[row] = max(walk.last.get(row, NO_SEQUENCE), sequence)
                     applied.append((place, row))
-            outcomes.append(found)
             chosen.append(np.array(applied, np.int64).reshape(-1, 2))
         pick = lambda name: np.concatenate(  # noqa: E731
-            [getattr(one, name)[places[:, 0]] for one, places in zip(requests, chosen, strict=True)]
+            [getattr(one.observations, name)[places[:, 0]] for one, places in zip(requests, chosen, strict=True)]
         )
         columns = {name: pick(name) for name in ("ordinals", "sequences", "values", "covariates")}
-        return Steps(number, list(new), np.concatenate([places[:, 1] for places in chosen]), **columns), outcomes
+        return Steps(number, list(walk.new), np.concatenate([places[:, 1] for places in chosen]), **columns)
 
-    def _begins(self, count: int) -> str:
+    def _begins(self, count: int, ordinal: int, latest: int | None) -> str:
         if self.has_static_numbers:
             return "unknown"
+        if latest is not None and ordinal > latest:
+            return "gap"
         return APPLIED if count < self.max_items else "full"
 
-    def _follows(self, ordinal: int, end: int, sequence: int, last: int) -> str:
+    def _follows(self, ahead: int, left_out: int, sequence: int, last: int) -> str:
         if sequence != NO_SEQUENCE and sequence <= last:
             return REPEATED
-        ahead = ordinal - end
         if ahead % self.multiple:
             return "grid"
         if ahead < 0:
             return REPEATED if ahead == -self.multiple else LATE
-        if ahead // self.multiple > self.max_gap:
+        if ahead and left_out > self.max_gap:
             return "gap"
         return "covariates" if ahead and self.has_covariates else APPLIED
+
+
+class _Walk:
+    """Where series stand while a micro-batch is sifted."""
+
+    def __init__(self, known: Rows) -> None:
+        self.known = known
+        self.new: dict[str, int] = {}
+        self.ends: dict[int, int] = {}  # of series that it names
+        self.last: dict[int, int] = {}  # their sequence numbers
+        self.used = 0
+
+    @property
+    def count(self) -> int:
+        """Return the number of series."""
+        return len(self.known) + len(self.new)
+
+    def row_of(self, item: str) -> int:
+        """Return the row of a series, -1 where it is not known."""
+        row = self.known.index.get(item)
+        if row is None:
+            return self.new.get(item, -1)
+        if row not in self.ends:
+            self.ends[row], self.last[row] = int(self.known.end[row]), int(self.known.sequence[row])
+        return row
+
+    def begin(self, item: str) -> int:
+        """Return the row of a series that begins."""
+        row = self.new[item] = self.count
+        return row

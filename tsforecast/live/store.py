@@ -4,81 +4,51 @@
 - predictor/: the trained model
 - snapshot-NUMBER/: all series, and what a learner knows, before the micro-batch of that number
 - log-NUMBER.bin: the micro-batches from that number on
+- acknowledged.bin: which snapshot and log are current, and how much of the log was acknowledged
 
-A micro-batch changes the beliefs once its record is on the disk, which a large one computes beside. Opening a store
-reads its last snapshot and applies the log to it: the same micro-batches by the same program. So the beliefs are those
-of a service that was never stopped, to the bit, on the same machine and number of threads.
+A micro-batch changes the beliefs once its record, and then its count, are on the disk. A large one is computed
+meanwhile. Opening a store reads its snapshot and applies the log to it: the same micro-batches by the same program. So
+the beliefs are those of a service that was never stopped, to the bit, on the same machine and number of threads. What
+lies in the log behind the count was not acknowledged, and is cut.
 """
 
-import json
 import logging
-import re
-import secrets
-import shutil
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from tsforecast.data.buckets import folder_checksum
-from tsforecast.data.files import remove_leftovers, replace_file
+from tsforecast.data.files import is_full, remove_leftovers
 from tsforecast.data.locks import lock_folder
-from tsforecast.data.reading import has_fields, read_json
 from tsforecast.forecasting.adaptation import Adaptation, AdaptivePredictor
 from tsforecast.forecasting.predictor import load_predictor, with_prediction_length
+from tsforecast.live import count as counting
 from tsforecast.live import log as logs
+from tsforecast.live.count import Count
+from tsforecast.live.description import FORMAT, STORE, Description, describe, read_description
 from tsforecast.live.engine import Engine, Moved
 from tsforecast.live.learning import Learning, Learnt, steps_kept
+from tsforecast.live.places import count_of, first_before, log_of, read_before, remove_others, snapshot_of
 from tsforecast.live.rows import Rows
-from tsforecast.live.rules import APPLIED, Observations, Rules
+from tsforecast.live.rules import APPLIED, Observations, Pending, Rules
 from tsforecast.live.snapshot import read_learnt, read_rows, write_rows
 from tsforecast.live.steps import Steps
 
 log = logging.getLogger(__name__)
 
-STORE = "store.json"
 PREDICTOR = "predictor"
-FORMAT = 2
-_NAMED = re.compile(r"(snapshot-|log-)(\d{16})(\.bin)?")
 _SMALL = 64  # observations: to hand a record to another thread and back takes as long as to compute with them
 _TOLD = 1000  # records of a log between two lines about them
 
 
-@dataclass(frozen=True)
-class Description:
-    """What a store is.
-
-    Attributes:
-        identity: 32 hexadecimal digits, drawn when it began.
-        predictor: Checksum of the folder of the model.
-        freq: Frequency of the series.
-        prediction_length: Most steps of a forecast.
-        targets: Names of the targets.
-        warm_up: Values from which on a series that begins keeps its scale.
-        seed: Of what is drawn.
-        adaptation: Options of `Adaptation` by which the model goes on learning; empty where it does not.
-    """
-
-    identity: str
-    predictor: str
-    freq: str
-    prediction_length: int
-    targets: list[str]
-    warm_up: int
-    seed: int
-    adaptation: dict[str, Any] = field(default_factory=dict)
-
-
-_FIELDS = {
-    "identity": str, "predictor": str, "freq": str, "prediction_length": int, "targets": list[str], "warm_up": int,
-    "seed": int,
-}  # fmt: skip
-
-
 class StoreError(RuntimeError):
     """The disk has failed a store: what it holds is not known until the store is opened again."""
+
+
+class FullError(RuntimeError):
+    """The disk of a store is full: nothing has changed, and the store goes on when there is room."""
 
 
 class Store:
@@ -100,23 +70,41 @@ class Store:
         self.far = 0  # values that counted as missing, since the store was opened
         self.since_snapshot = 0  # observations
         self._disk = ThreadPoolExecutor(1, "disk")
-        self.rows, self.number, self._log = self._read()
+        self.number = 0  # of the next micro-batch
+        self._log, self._count = self._read()
 
     def observe(self, requests: Sequence[Observations]) -> list[list[str]]:
-        """Apply observations, and return the outcome of each once all of them are on the disk.
+        """Apply observations as one micro-batch, and return the outcome of each.
+
+        See `advance`.
+        """
+        pending = [Pending(request) for request in requests]
+        self.advance(pending)
+        return [request.outcomes for request in pending]
+
+    def advance(self, requests: Sequence[Pending], room: int | None = None) -> None:
+        """Apply observations of requests as far as there is room, and note their outcomes once they are on the disk.
 
         They are one micro-batch, or several where a learner's period ends between them.
 
+        Args:
+            requests: Those that came first first.
+            room: Observations and missing steps between them after which it ends; None for all observations.
+
         Raises:
+            FullError: If the disk is full.
             StoreError: If the disk has failed.
         """
         self._check()
-        steps, outcomes = self.rules.sift(self.rows, requests, self.number)
+        latest = None if self.learning is None else self.learning.latest(self.rules.max_gap)
+        tried = [replace(one, outcomes=[*one.outcomes], left_out={**one.left_out}) for one in requests]
+        steps = self.rules.sift(self.rows, tried, self.number, room, latest)
         if len(steps.rows):
             pieces = iter([steps]) if self.learning is None else self.learning.pieces(steps, len(self.rows))
             for piece in pieces:
                 self._apply(replace(piece, number=self.number))
-        return outcomes
+        for request, after in zip(requests, tried, strict=True):
+            request.outcomes, request.left_out = after.outcomes, after.left_out
 
     def snapshot(self) -> None:
         """Write all series, and begin a new log; older ones are removed.
@@ -129,22 +117,25 @@ class Store:
         if not self.since_snapshot:
             return
         learnt = None if self.learning is None else self.learning.state()
-        write_rows(_snapshot(self.path, self.number), self.rows, self.number, learnt)
-        logs.create(_log(self.path, self.number), bytes.fromhex(self.about.identity), self.number)
+        write_rows(snapshot_of(self.path, self.number), self.rows, self.number, learnt)
+        path = log_of(self.path, self.number)
+        fresh = logs.Log(path, logs.create(path, self.about.key, self.number))
         self._log.close()
-        self._log = logs.Log(_log(self.path, self.number), logs.HEADER)
+        self._log = fresh
+        self._acknowledge(self.number)
+        self._acknowledge(self.number)  # in both places: what the other says of is removed
         self.since_snapshot = 0
-        _remove_older(self.path, self.number)
+        remove_others(self.path, self.number)
 
     def close(self) -> None:
-        """Close the log."""
+        """Close the files."""
         self._disk.shutdown()
         self._log.close()
 
     @property
     def log_bytes(self) -> int:
         """Return the size of the log."""
-        return self._log.size
+        return self._log.end.size
 
     def _check(self) -> None:
         if self.failed:
@@ -152,22 +143,47 @@ class Store:
 
     def _apply(self, steps: Steps) -> None:
         """Applies a micro-batch: its record goes to the disk while the beliefs are computed, or after that if small."""
-        size = self._log.size
-        self._log.append(steps.to_bytes())
+        before = self._log.end
+        try:
+            self._log.append(steps.to_bytes())
+        except OSError as error:
+            raise self._unwritten(error, before) from error
         written = self._disk.submit(self._log.flush) if len(steps.rows) > _SMALL else None
         try:
             moved = self._moved(steps)
         except BaseException:
             if written is not None:
                 written.exception()  # wait
-            self._log.cut_to(size)
+            self.failed = True  # unless the record can be removed
+            self._log.cut_to(before)
+            self.failed = False
             raise
         try:
             self._log.flush() if written is None else written.result()
         except OSError as error:
-            self.failed = True
-            raise StoreError(f"{self.path}: the log could not be written ({error})") from error
+            raise self._unwritten(error, before) from error
+        self._acknowledge(self._count.first)
         self._commit(steps, moved)
+
+    def _acknowledge(self, first: int) -> None:
+        """Brings onto the disk how far the log counts."""
+        try:
+            self._count.write(first, self._log.end)
+        except OSError as error:
+            self.failed = True
+            raise StoreError(f"{self.path}: the count of the log could not be written ({error})") from error
+
+    def _unwritten(self, error: OSError, before: logs.End) -> FullError | StoreError:
+        """Return what to raise of a record that did not get onto the disk; a full disk keeps what was there before."""
+        try:
+            self._log.cut_to(before)
+            if is_full(error):
+                self._log.flush()
+                return FullError("the disk is full; make room, and send again: what was applied before counts once")
+        except OSError as other:
+            error = other
+        self.failed = True
+        return StoreError(f"{self.path}: the log could not be written ({error})")
 
     def _moved(self, steps: Steps) -> Moved | Learnt:
         if len(steps.rows):
@@ -185,35 +201,59 @@ class Store:
         self.number += 1
         self.since_snapshot += len(steps.rows)
 
-    def _read(self) -> tuple[Rows, int, logs.Log]:
-        """Reads the last snapshot and applies the log to it."""
-        numbers = [
-            int(found[2]) for path in self.path.iterdir() if (found := _NAMED.fullmatch(path.name)) and path.is_dir()
-        ]
-        if not numbers:
-            raise ValueError(f"{self.path} has no snapshot; restore the folder")
-        first = max(numbers)
-        rows, number = read_rows(_snapshot(self.path, first), self.engine.empty())
-        if number != first:
-            raise ValueError(f"{_snapshot(self.path, first)} is of micro-batch {number}; restore the folder")
+    def _read(self) -> tuple[logs.Log, Count]:
+        """Reads the current snapshot, and applies what was acknowledged of the log to it."""
+        if self.about.format != FORMAT:
+            if not count_of(self.path).exists():
+                self._convert()
+            describe(self.path, self.about)  # last, so that a conversion that was stopped is begun again
+        count = Count(count_of(self.path), self.about.key)
+        first, end = count.first, count.end
+        self._restore(first)
+        path = log_of(self.path, first)
+        for contents, behind in logs.read(path, self.about.key, first, count.end, beyond=not count.is_whole):
+            self._replay(contents, path, first)
+            end = behind
+        if (size := path.stat().st_size - end.size) > 0:
+            log.warning("%s: the last %d bytes were not acknowledged, and are cut", path, size)
+        opened = logs.Log(path, end)
+        if not count.is_whole:
+            opened.flush()
+            count.write(first, end)
+        remove_others(self.path, first)
+        return opened, count
+
+    def _convert(self) -> None:
+        """Writes a store of the format before as one of this."""
+        first = first_before(self.path)
+        self._restore(first)
+        path = log_of(self.path, first)
+        for contents in read_before(path, self.about.key, first):
+            self._replay(contents, path, first)
+        _write(self.path, self.about, self.rows, self.number, self.learning)
+        log.info("%s: format %d from now on; older versions do not read it", self.path, FORMAT)
+
+    def _restore(self, first: int) -> None:
+        """Takes what a snapshot holds."""
+        folder = snapshot_of(self.path, first)
+        if not folder.is_dir():
+            raise ValueError(f"{self.path} has no snapshot {folder.name}; restore the folder")
+        self.rows, self.number = read_rows(folder, self.engine.empty())
+        self.since_snapshot = 0
+        if self.number != first:
+            raise ValueError(f"{folder} is of micro-batch {self.number}; restore the folder")
         if self.learning is not None:
-            self.learning.restore(read_learnt(_snapshot(self.path, first), self.learning.state()))
-        path, identity = _log(self.path, first), bytes.fromhex(self.about.identity)
-        if not path.exists():  # killed between the two
-            logs.create(path, identity, first)
-        _remove_older(self.path, first)
-        self.rows, self.number = rows, number
-        size = logs.HEADER
-        for contents, behind in logs.read(path, identity, first):
-            steps = Steps.from_bytes(contents)
-            is_known = len(steps.rows) or self.learning is not None
-            if steps.number != self.number or not is_known or not steps.fits(rows):
-                raise ValueError(f"{path}: expected micro-batch {self.number} of this model; restore the file")
-            self._commit(steps, self._moved(steps))
-            size = behind
-            if (self.number - first) % _TOLD == 0:
-                log.info("%s: %d micro-batches of the log are applied", self.path, self.number - first)
-        return rows, self.number, logs.Log(path, size)
+            self.learning.restore(read_learnt(folder, self.learning.state()))
+
+    def _replay(self, contents: bytes, path: Path, first: int) -> None:
+        """Applies a record."""
+        steps = Steps.from_bytes(contents)
+        is_known = len(steps.rows) or self.learning is not None
+        if steps.number != self.number or not is_known or not steps.fits(self.rows):
+            raise ValueError(f"{path}: expected micro-batch {self.number} of this model; restore the file")
+        self._commit(steps, self._moved(steps))
+        if (self.number - first) % _TOLD == 0:
+            log.info("%s: %d micro-batches of the log are applied", self.path, self.number - first)
 
 
 @contextmanager
@@ -267,37 +307,17 @@ def engine_of(folder: Path, about: Description, device: str) -> tuple[Engine, Le
     return engine, None if adaptive is None else Learning(adaptive, engine)
 
 
-def read_description(path: Path) -> Description:
-    """Return what a store says that it is.
-
-    Raises:
-        FileNotFoundError: If there is no such folder.
-        ValueError: If it is no complete store, or of another format.
-    """
-    if not path.is_dir():
-        raise FileNotFoundError(f"there is no store {path}")
-    if not (path / STORE).is_file():
-        raise ValueError(f"{path} is no store, or not finished: it has no {STORE}; run `tsforecast live init` (again)")
-    found = read_json(path / STORE)
-    if isinstance(found, dict) and isinstance(found.get("format"), int) and found["format"] != FORMAT:
-        raise ValueError(f"{path}: expected format {FORMAT}, got {found['format']}; make the store anew")
-    is_whole = has_fields(found, {"format": int} | _FIELDS) and isinstance(found.get("adaptation"), dict)
-    if not is_whole or not re.fullmatch("[0-9a-f]{32}", found["identity"]):
-        raise ValueError(f"{path / STORE} is damaged: expected {', '.join(_FIELDS)}; restore the file")
-    return Description(**{name: found[name] for name in (*_FIELDS, "adaptation")})
-
-
 def finish(path: Path, about: Description, rows: Rows, learning: Learning | None = None) -> None:
     """Writes a new store, whose model is in its place already; store.json comes last."""
-    write_rows(_snapshot(path, 0), rows, 0, None if learning is None else learning.state())
-    logs.create(_log(path, 0), bytes.fromhex(about.identity), 0)
-    with replace_file(path / STORE) as temporary:
-        temporary.write_text(json.dumps({"format": FORMAT, **asdict(about)}, indent=1) + "\n", encoding="utf-8")
+    _write(path, about, rows, 0, learning)
+    describe(path, about)
 
 
-def new_identity() -> str:
-    """Return the identity of a store that begins."""
-    return secrets.token_hex(16)
+def _write(path: Path, about: Description, rows: Rows, number: int, learning: Learning | None) -> None:
+    """Writes a snapshot, a log behind it, and their count."""
+    write_rows(snapshot_of(path, number), rows, number, None if learning is None else learning.state())
+    end = logs.create(log_of(path, number), about.key, number)
+    counting.create(count_of(path), about.key, number, end)
 
 
 def counts(outcomes: Sequence[str]) -> dict[str, int]:
@@ -306,18 +326,3 @@ def counts(outcomes: Sequence[str]) -> dict[str, int]:
     for outcome in outcomes:
         found[outcome] = found.get(outcome, 0) + 1
     return found
-
-
-def _snapshot(path: Path, number: int) -> Path:
-    return path / f"snapshot-{number:016d}"
-
-
-def _log(path: Path, number: int) -> Path:
-    return path / f"log-{number:016d}.bin"
-
-
-def _remove_older(path: Path, number: int) -> None:
-    for old in list(path.iterdir()):
-        found = _NAMED.fullmatch(old.name)
-        if found is not None and int(found[2]) < number:
-            shutil.rmtree(old) if old.is_dir() else old.unlink()

@@ -5,7 +5,7 @@ from typing import Annotated, Any, NotRequired
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ConfigDict, Field
+from pydantic import BeforeValidator, ConfigDict, FailFast, Field
 from typing_extensions import TypedDict
 
 from tsforecast.data.checks import check_values
@@ -17,12 +17,29 @@ from tsforecast.live.rules import Observations
 _EXACT = ConfigDict(extra="forbid", strict=True)
 MOST_LETTERS = 200
 
+_First = FailFast()  # the first fault of a list is told: a list of nothing but faults costs no more
+MOST_SERIES = 1000  # of a request for forecasts
+_MOST_TARGETS = 1000
+
+
+def _few(given: Any) -> Any:
+    """Refuse an object with many names before each is looked at."""
+    if isinstance(given, dict) and len(given) > MOST_SERIES:
+        raise ValueError(f"expected at most {MOST_SERIES} series, got {len(given)}")
+    return given
+
+
+_Few = BeforeValidator(_few)
+
 Name = Annotated[str, Field(min_length=1, max_length=MOST_LETTERS, description="name of a series")]
 Number = Annotated[float, Field(allow_inf_nan=False)]
 Value = Annotated[
-    Number | list[Number | None] | None,
+    Number | Annotated[list[Number | None], Field(max_length=_MOST_TARGETS)] | None,
     Field(description="one number, or one for each target; null where missing"),
 ]
+Numbers = Annotated[list[Number], _First]
+Values = Annotated[list[Value], _First]
+Table = Annotated[list[Numbers], _First]
 
 
 class Observation(TypedDict):
@@ -33,14 +50,16 @@ class Observation(TypedDict):
     time: Annotated[str, Field(max_length=40, description="ISO 8601 without a zone; its period counts")]
     value: Value
     sequence: NotRequired[Annotated[int, Field(ge=0, lt=2**62, description="rises within a series")]]
-    covariates: NotRequired[Annotated[list[Number], Field(description="of this period, in a model with covariates")]]
+    covariates: NotRequired[
+        Annotated[list[Number], _First, Field(description="of this period, in a model with covariates")]
+    ]
 
 
 class ForecastShape(TypedDict):
     """What a forecast has."""
 
     __pydantic_config__ = _EXACT  # pyright: ignore
-    quantiles: NotRequired[Annotated[list[Number], Field(min_length=1, max_length=99)]]
+    quantiles: NotRequired[Annotated[Numbers, Field(min_length=1, max_length=99)]]
     steps: NotRequired[Annotated[int, Field(ge=1, description="at most the prediction length, which is the default")]]
 
 
@@ -48,7 +67,7 @@ class ObservationBatch(TypedDict):
     """New values of many series."""
 
     __pydantic_config__ = _EXACT  # pyright: ignore
-    observations: list[Observation]
+    observations: Annotated[list[Observation], _First]
     forecast: NotRequired[
         Annotated[ForecastShape, Field(description="forecasts of the series, each once, from behind their new values")]
     ]
@@ -57,13 +76,21 @@ class ObservationBatch(TypedDict):
 class ForecastRequest(ForecastShape):
     """Which forecasts are wanted."""
 
-    items: Annotated[list[Name], Field(min_length=1)]
+    items: Annotated[list[Name], _First, Field(min_length=1)]
     paths: NotRequired[Annotated[int, Field(ge=0, le=1000, description="joint sample paths")]]
     known: NotRequired[
-        Annotated[dict[Name, list[Value]], Field(description="what-if: future values taken as given, null where free")]
+        Annotated[
+            dict[Name, Annotated[list[Value], _First]],
+            _Few,
+            Field(description="what-if: future values taken as given, null where free"),
+        ]
     ]
     covariates: NotRequired[
-        Annotated[dict[Name, list[list[Number]]], Field(description="of each step, in a model with covariates")]
+        Annotated[
+            dict[Name, Annotated[list[Annotated[list[Number], _First]], _First]],
+            _Few,
+            Field(description="of each step, in a model with covariates"),
+        ]
     ]
 
 
@@ -101,6 +128,12 @@ class Item(TypedDict):
     warming_up: Annotated[bool, Field(description="whether it has too few values to keep its scale")]
     location: list[float]
     scale: list[float]
+
+
+def most_values(engine: Engine, observations: int) -> int:
+    """Return how many values a body may have, with which so many observations or forecasts of all series fit."""
+    width = engine.data.num_targets + engine.data.num_dynamic_real
+    return max(observations * (12 + width), MOST_SERIES * (4 + engine.horizon * (2 + width))) + 1000
 
 
 def observations_of(engine: Engine, given: Sequence[Observation]) -> Observations:

@@ -1,0 +1,86 @@
+"""What a store is, as its file store.json says."""
+
+import json
+import re
+import secrets
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from tsforecast.data.files import replace_file
+from tsforecast.data.reading import has_fields, read_json
+
+STORE = "store.json"
+FORMAT = 3
+_BEFORE = 2  # the format before, which is read
+_FIELDS = {
+    "identity": str, "predictor": str, "freq": str, "prediction_length": int, "targets": list[str], "warm_up": int,
+    "seed": int,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a store is.
+
+    Attributes:
+        identity: 32 hexadecimal digits, drawn when it began.
+        predictor: Checksum of the folder of the model.
+        freq: Frequency of the series.
+        prediction_length: Most steps of a forecast.
+        targets: Names of the targets.
+        warm_up: Values from which on a series that begins keeps its scale.
+        seed: Of what is drawn.
+        adaptation: Options of `Adaptation` by which the model goes on learning; empty where it does not.
+        format: Of the folder.
+    """
+
+    identity: str
+    predictor: str
+    freq: str
+    prediction_length: int
+    targets: list[str]
+    warm_up: int
+    seed: int
+    adaptation: dict[str, Any] = field(default_factory=dict)
+    format: int = FORMAT
+
+    @property
+    def key(self) -> bytes:
+        """Return the identity as its files have it."""
+        return bytes.fromhex(self.identity)
+
+
+def read_description(path: Path) -> Description:
+    """Return what a store says that it is.
+
+    Raises:
+        FileNotFoundError: If there is no such folder.
+        ValueError: If it is no complete store, or of another format.
+    """
+    if not path.is_dir():
+        raise FileNotFoundError(f"there is no store {path}")
+    if not (path / STORE).is_file():
+        raise ValueError(f"{path} is no store, or not finished: it has no {STORE}; run `tsforecast live init` (again)")
+    found = read_json(path / STORE)
+    if isinstance(found, dict) and isinstance(found.get("format"), int) and found["format"] not in (_BEFORE, FORMAT):
+        raise ValueError(
+            f"{path}: expected format {_BEFORE} or {FORMAT}, got {found['format']}; make the store anew, or serve it "
+            "with the version that wrote it"
+        )
+    is_whole = has_fields(found, {"format": int} | _FIELDS) and isinstance(found.get("adaptation"), dict)
+    if not is_whole or not re.fullmatch("[0-9a-f]{32}", found["identity"]):
+        raise ValueError(f"{path / STORE} is damaged: expected {', '.join(_FIELDS)}; restore the file")
+    return Description(**{name: found[name] for name in (*_FIELDS, "adaptation", "format")})
+
+
+def describe(path: Path, about: Description) -> None:
+    """Writes what a store is."""
+    with replace_file(path / STORE) as temporary:
+        text = json.dumps(asdict(replace(about, format=FORMAT)), indent=1)
+        temporary.write_text(text + "\n", encoding="utf-8")
+
+
+def new_identity() -> str:
+    """Return the identity of a store that begins."""
+    return secrets.token_hex(16)
