@@ -1,7 +1,8 @@
 """Tables of users: reading them, and where in the file a cell stands."""
 
 import logging
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,7 +26,7 @@ from tsforecast.data.roles import (
     told,
 )
 from tsforecast.data.shapes import dates_across, from_across, tell_apart
-from tsforecast.data.signs import find_decimal
+from tsforecast.data.signs import find_decimal, may_be_thousands, refuse_ambiguous
 
 log = logging.getLogger(__name__)
 
@@ -202,6 +203,9 @@ def _from_frame(path: Path, frame: pd.DataFrame, given: Columns, first_line: int
     found = find_roles(path, frame.head(SAMPLE), given)
     long = from_across(frame, found.across) if found.across else frame
     found = found._replace(columns=with_decimal(path, found.columns, long))
+    if given.decimal is None and found.columns.decimal == ".":
+        text = long[found.columns.numbers].select_dtypes(["object", "string"])  # pyright: ignore[reportArgumentType]
+        refuse_ambiguous(path, text, None)
     return settled(path, frame, found, given, first_line=first_line)
 
 
@@ -259,6 +263,11 @@ def _in_layout(path: Path, layout: Layout, given: Columns, rows: int | None) -> 
         log.info("%s: numbers have a decimal comma", path)
         found = found._replace(columns=replace(found.columns, decimal=","))
         frame = cells_of(path, layout, found, numbers, nrows=rows)
+    if given.decimal is None and found.columns.decimal == ".":
+        broken = [name for name in frame[numbers].select_dtypes("float") if (frame[name].dropna() % 1 != 0).any()]
+        if broken and all(may_be_thousands(frame[name].to_numpy()) for name in broken):
+            text = pd.read_csv(path, usecols=broken, dtype=str, nrows=rows, **layout.options)
+            refuse_ambiguous(path, text, layout.delimiter)
     return settled(path, frame, found, given, first_line=layout.skipped + 2, delimiter=layout.delimiter)
 
 
@@ -316,7 +325,7 @@ def _with_items(table: Table) -> Table:
     group = codes[0] if len(codes) == 1 else rows.groupby(list(rows), sort=False).ngroup().to_numpy()
     firsts = rows.groupby(group).first()
     parts = [["" if code < 0 else str(text[code]) for code in firsts[k]] for k, text in enumerate(names)]
-    joined = ["/".join(part for part in one if part) for one in zip(*parts, strict=True)]
+    joined = [one[0] if len(one) == 1 else joined_name(one) for one in zip(*parts, strict=True)]
     nameless = np.isin(group, [code for code, one in zip(firsts.index, joined, strict=True) if not one])
     if nameless.any():
         place = table.place(int(np.argmax(nameless)), table.columns.items[0])
@@ -324,6 +333,16 @@ def _with_items(table: Table) -> Table:
     name, (places, items) = "/".join(table.columns.items), pd.factorize(pd.Index(joined))
     items = pd.Categorical.from_codes(places[np.searchsorted(firsts.index, group)], pd.Index(items))
     return replace(table, frame=table.frame.assign(**{name: items}), columns=replace(table.columns, item=name))
+
+
+def joined_name(parts: Sequence[str]) -> str:
+    r"""Return one name of several columns, "north/1": no two rows of other names have the same.
+
+    A slash within a part stands behind a backslash ("north\/a/1"), and so does a backslash. Parts at the end that are
+    empty are left out.
+    """
+    filled = max((number for number, part in enumerate(parts, 1) if part), default=0)
+    return "/".join(re.sub(r"([\\/])", r"\\\1", part) for part in parts[:filled])
 
 
 def _text_categories(column: pd.Series) -> tuple[NDArray[np.int64], pd.Index]:
