@@ -324,3 +324,17 @@ def test_series_of_several_columns_have_a_name_each(tmp_path):
     assert {entry["item_id"]: entry["target"].tolist() for entry in entries} == {
         name: [number] * 3 for number, name in enumerate(names)
     }
+
+
+def test_of_very_many_columns_the_first_are_looked_at(tmp_path, caplog, monkeypatch):
+    """Each look takes a while; the log says how to name others."""
+    looked = []
+    monkeypatch.setattr("tsforecast.data.roles.looks_like_names", lambda cells: looked.append(1) and False)
+    columns = {"date": pd.date_range("2024-01-01", periods=5).astype(str), "y": np.arange(5.0)}
+    frame = pd.DataFrame(columns | {f"word{k}b": "x" for k in range(1500)})
+    frame.to_csv(tmp_path / "mine.csv", index=False)
+    with caplog.at_level("INFO"), command_line_wording():
+        (entry,) = read_task(tmp_path / "mine.csv", "D", windows=0).entries
+    assert entry["target"].tolist() == [0, 1, 2, 3, 4]
+    assert len(looked) == 1000
+    assert "of 1500 columns the first 1000 are looked at for names of series; --item NAME names others" in caplog.text

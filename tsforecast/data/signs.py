@@ -38,9 +38,9 @@ def find_decimal(columns: Iterable[Any]) -> str:
 def _has_decimal_comma(column: Any) -> bool:
     if column.dtype.kind in "fiubmMc":
         return False
-    text = _without_blanks(column)
-    if not text.str.contains(",", regex=False).any():
+    if not any("," in cell for cell in column.to_numpy(object) if isinstance(cell, str)):
         return False
+    text = _without_blanks(column)
     fits = text.str.fullmatch(rf"[+-]?\d*,\d+|[+-]?\d+|{_grouped('.', ',')}")
     thousands = text.str.fullmatch(rf"[+-]?\d+|{_grouped(',', '.')}")
     return bool(fits.all()) and not bool(thousands.all())
