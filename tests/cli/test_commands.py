@@ -350,7 +350,7 @@ def test_one_window_is_drawn_once_and_commands_take_threads(run, tmp_path, capsy
     pictures = {path.name for path in (run / "plots").iterdir()}
     assert {"forecasts_rolling.png", "calibration_rolling.png"} <= pictures
     assert not {name for name in pictures if "long_term" in name}
-    assert "the long-term forecast is the rolling one" in capsys.readouterr().err
+    assert "the long-term forecast is the rolling one" in capsys.readouterr().out
     assert main(["predict", str(run), "--out", str(tmp_path / "f.csv"), *options]) == 0
     assert "7 steps of 'D' each" in capsys.readouterr().err
     out = tmp_path / "f.csv"

@@ -239,9 +239,7 @@ def _spread(task: ForecastTask, evaluation: Evaluation, count: int) -> list[dict
 def _draw(folder: Path, task: ForecastTask, forecasts: dict[str, list[Any]], evaluation: Evaluation) -> list[Path]:
     """Pictures of forecasts and scores."""
     written = []
-    if len(forecasts) < len(PROTOCOLS):
-        log.info("one test window: the long-term forecast is the rolling one, which is drawn")
-    for protocol in forecasts:
+    for protocol in forecasts:  # the rolling ones alone where there is one window
         label = f"{evaluation.model} on {evaluation.dataset}, {protocol.replace('_', '-')}"
         spread = " (from the best to the worst CRPS)" if len(task.entries) > 1 else ""
         figure = plot_forecasts(
