@@ -16,6 +16,7 @@ import zlib
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 import torch
@@ -26,11 +27,17 @@ from pyarrow import parquet
 from tests.forecasting.test_estimator import make_entries, make_estimator
 from tests.online.test_stream import CONFIG
 from tsforecast.cli import main
-from tsforecast.data import load_task, read_task
+from tsforecast.data import Columns, load_task, read_task
+from tsforecast.data.bucketing import make_buckets
+from tsforecast.data.columns import check_form
+from tsforecast.data.reading import load_array
+from tsforecast.data.tensors import load_tensors
 from tsforecast.forecasting.adaptation import Adaptation, AdaptivePredictor, load_adaptive
 from tsforecast.forecasting.beliefs import load_beliefs, save_beliefs
 from tsforecast.forecasting.predictor import StateSpacePredictor, load_predictor, save_predictor
 from tsforecast.forecasting.training import check_checkpoint
+from tsforecast.live.steps import Steps
+from tsforecast.models.issm import ISSMForecaster
 from tsforecast.online import saved_progress
 from tsforecast.online.prequential import Setup, advance, begin
 from tsforecast.online.stream import Observation, read_stream
@@ -913,3 +920,115 @@ def test_studies_that_are_none(tmp_path, log, capsys):
     (tmp_path / "study.log").write_bytes(log)
     assert "study.log is damaged" in said(capsys, "tune", "issm", "--dataset", "exchange", "--study", tmp_path)
     assert (tmp_path / "study.log").read_bytes() == log
+
+
+@pytest.mark.parametrize("name", ["sales.csv.GZ", "sales.CSV.Bz2", "sales.csv.ZIP"])
+def test_packed_data_whose_name_has_other_letters(tmp_path, name):
+    """pandas unpacks them, too."""
+    path = tmp_path / name
+    path.write_bytes(PACKED[name.lower()]())
+    assert "unpacks to more than 256 MiB" in refusal(read, path)
+
+
+@pytest.mark.parametrize("name", ["sales.csv.zst", "sales.tar", "sales.csv.TAR.gz"])
+def test_packed_data_that_nothing_bounds(tmp_path, name):
+    (tmp_path / name).write_bytes(b"anything")
+    assert "unpack it yourself" in refusal(read_task, tmp_path / name)
+
+
+ABOUT = {
+    "no JSON": lambda about: b"{",
+    "a list": lambda about: b"[]",
+    "a number": lambda about: b"7",
+    "no text": lambda about: b"\xff\xfe",
+    "nothing of columns": lambda about: b'{"index_columns": []}',
+    "an index that is not there": lambda about: json.dumps(about | {"index_columns": ["nothing"]}).encode(),
+    "an index of a number": lambda about: json.dumps(about | {"index_columns": [7]}).encode(),
+    "an index of no kind": lambda about: json.dumps(about | {"index_columns": [{"kind": "range"}]}).encode(),
+    "columns that are texts": lambda about: json.dumps(about | {"columns": ["date"]}).encode(),
+    "types that are none": lambda about: json.dumps(
+        about | {"columns": [column | {"numpy_type": "nothing"} for column in about["columns"]]}
+    ).encode(),
+}
+
+
+@pytest.fixture(scope="module")
+def parquet_table():
+    frame = pd.DataFrame({"date": pd.date_range("2024-01-01", periods=40), "target": np.arange(40.0)})
+    return pa.Table.from_pandas(frame.set_index("date"))
+
+
+@pytest.mark.parametrize("about", ABOUT)
+def test_parquet_with_damaged_notes_of_pandas(tmp_path, parquet_table, about):
+    """They are read, or refused by one line, wherever a table is read."""
+    path = tmp_path / "sales.parquet"
+    content = ABOUT[about](json.loads(parquet_table.schema.metadata[b"pandas"]))
+    parquet.write_table(parquet_table.replace_schema_metadata({b"pandas": content}), path)
+    readers = (
+        lambda: read_task(path, windows=0),
+        lambda: [*read_stream(path, "target")],
+        lambda: make_buckets([str(path)], tmp_path / "buckets"),
+        lambda: check_form(path, Columns()),
+    )
+    faults = []
+    for read in readers:
+        try:
+            read()
+        except (ValueError, FileNotFoundError) as error:
+            faults.append(str(error))
+    assert all(len(fault) < 1000 and "\n" not in fault for fault in faults)
+
+
+def npy(shape, content=bytes(80), kind="<f8"):
+    file = io.BytesIO()
+    np.lib.format.write_array_header_1_0(file, {"descr": kind, "fortran_order": False, "shape": shape})
+    return file.getvalue() + content
+
+
+@pytest.mark.parametrize(
+    "content",
+    [npy((10**14,)), npy((2**40, 2**40)), npy((9,)), npy((11,)), npy((10,), kind="|O"), b"", b"\x93NUMPY", bytes(100)],
+)
+def test_arrays_whose_headers_lie(tmp_path, content):
+    path = tmp_path / "end.npy"
+    path.write_bytes(npy((10,)))
+    assert load_array(path).shape == (10,)
+    path.write_bytes(content)
+    assert str(path) in refusal(load_array, path)
+
+
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="there is no such device")
+def test_files_that_are_devices(tmp_path, folder):
+    """One that never ends is not read."""
+    weights = next(path for path in folder.iterdir() if path.suffix == ".pt")
+    weights.unlink()
+    weights.symlink_to("/dev/zero")
+    assert str(weights) in refusal(load_predictor, folder)
+    for name, read in {
+        "sales.csv": read_task,
+        "sales.csv.gz": read_task,
+        "sales.parquet": read_task,
+        "frames.npz": load_video,
+        "beliefs.pt": lambda path: load_tensors(path),
+        "last.ckpt": ISSMForecaster.load_from_checkpoint,
+    }.items():
+        (tmp_path / name).symlink_to("/dev/zero")
+        assert str(tmp_path / name) in refusal(read, tmp_path / name)
+
+
+@pytest.mark.parametrize("part", ["(", "*", "[a-", 7])
+def test_expressions_that_are_none(part):
+    assert "regular expression" in refusal(lambda: Adaptation("lofi", part=part))
+
+
+def test_names_in_a_log_that_are_no_text():
+    steps = Steps(0, [], np.zeros(1, np.int64), *[np.zeros(1, np.int64)] * 2, np.zeros((1, 1)), np.zeros((1, 0)))
+    assert Steps.from_bytes(steps.to_bytes()).names == []
+    for names in ([7], [None], {"a": 1}, "a", 3):
+        object.__setattr__(steps, "names", names)
+        assert "names that are no text" in refusal(Steps.from_bytes, steps.to_bytes())
+
+
+def test_an_accelerator_that_is_not_there():
+    estimator = make_estimator("issm", epochs=1, trainer_kwargs={"accelerator": "tpu"})
+    assert "'tpu'" in refusal(estimator.train, make_entries())

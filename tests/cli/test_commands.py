@@ -336,6 +336,29 @@ def test_evaluate_writes_scores_tables_and_pictures(run, capsys):
     assert third["crps_ensemble"] != scores["rolling"]["crps_ensemble"]  # of paths
 
 
+def test_one_window_is_drawn_once_and_commands_take_threads(run, tmp_path, capsys, monkeypatch):
+    """With one window the long-term forecast is the rolling one."""
+    record = json.loads((run / "run.json").read_text())
+    record["split"]["windows"] = 1
+    (run / "run.json").write_text(json.dumps(record))
+    options = (run / "config.yaml").read_text()
+    (run / "config.yaml").write_text(options.replace("windows: 2", "windows: 1"))
+    threads = []
+    monkeypatch.setattr("torch.set_num_threads", threads.append)
+    options = ["--num_samples", "5", "--threads", "1"]
+    assert main(["evaluate", str(run), "--baselines", "none", "--plot_series", "1", *options]) == 0
+    pictures = {path.name for path in (run / "plots").iterdir()}
+    assert {"forecasts_rolling.png", "calibration_rolling.png"} <= pictures
+    assert not {name for name in pictures if "long_term" in name}
+    assert "the long-term forecast is the rolling one" in capsys.readouterr().out
+    assert main(["predict", str(run), "--out", str(tmp_path / "f.csv"), *options]) == 0
+    assert "7 steps of 'D' each" in capsys.readouterr().err
+    out = tmp_path / "f.csv"
+    assert main(["predict", str(run), "--out", str(out), "--prediction_length", "1", *options]) == 0
+    assert "1 step of 'D' each" in capsys.readouterr().err
+    assert threads == [1, 1, 1]
+
+
 def test_evaluate_scores_the_model_that_goes_on_learning(run, capsys):
     command = ["evaluate", str(run), "--baselines", "none", "--num_samples", "20", "--plot_series", "1"]
     assert main([*command, "--adapt", "lofi", "--drift", "ou"]) == 0

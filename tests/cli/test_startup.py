@@ -120,3 +120,42 @@ def test_no_help_shows_code(command):
         texts += [model.format_help() for model in models.choices.values()]
         assert len(texts) == 1 + len(names.TRAINED)
     assert not [text for text in texts if any(code in text for code in ("<function", "<lambda>", "<class"))]
+
+
+WRONG = (
+    (["train", "auto", "--data", "missing.csv"], "there is no file missing.csv"),
+    (["train", "issm", "--data=missing.csv"], "there is no file missing.csv"),
+    (["tune", "issm", "--study", "s", "--data", "missing.csv"], "there is no file missing.csv"),
+    (["train", "auto", "--data", "words.csv"], "no column looks like time stamps"),
+    (["train", "auto", "--data", "sales.csv", "--target", "turnover"], "there is no column 'turnover'"),
+    (["train", "auto", "--data", "noise.parquet"], "not readable as Parquet"),
+    (["train", "auto", "--data", "empty.csv"], "the file is empty"),
+    (["impact", "missing.csv", "--after", "2024-01-03"], "there is no file missing.csv"),
+    (["anomalies", "--data", "missing.csv"], "there is no file missing.csv"),
+    *(([command, "missing", "--out", "f.csv"], "there is no run folder missing") for command in ("predict", "impute")),
+    *(([command, "missing"], "there is no run folder missing") for command in ("evaluate", "regimes", "explain")),
+    (["stream", "--resume", "missing"], "there is no run folder missing"),
+)
+
+REFUSED = """
+import json, sys
+from tsforecast.cli import main
+for arguments in json.loads(sys.argv[1]):
+    assert main(arguments) == 2, arguments
+    heavy = [name for name in ("torch", "lightning", "gluonts", "matplotlib") if name in sys.modules]
+    assert not heavy, (arguments, heavy)
+"""
+
+
+def test_files_that_are_missing_or_wrong_are_named_without_torch(tmp_path):
+    (tmp_path / "words.csv").write_text("a,b\nx,y\nz,w\n")
+    (tmp_path / "sales.csv").write_text("date,sales\n2024-01-01,1\n2024-01-02,2\n")
+    (tmp_path / "noise.parquet").write_bytes(b"noise")
+    (tmp_path / "empty.csv").write_text("")
+    commands = json.dumps([arguments for arguments, _ in WRONG])
+    done = subprocess.run([sys.executable, "-c", REFUSED, commands], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    said = done.stderr.splitlines()
+    assert len(said) == len(WRONG)
+    for line, (arguments, fault) in zip(said, WRONG, strict=True):
+        assert fault in line, (arguments, line)

@@ -470,3 +470,17 @@ def test_disturbances_by_structure_are_those_of_the_matrices(components, case):
         for mine, its in zip(getattr(ours, name), getattr(dense, name), strict=True):
             torch.testing.assert_close(mine, its, **EXACT)
     torch.testing.assert_close(ours.shocks, dense.shocks, **EXACT)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_no_steps_leave_the_prior(case):
+    rng = generator(0)
+    system = random_issm((Level(), Season(3)), case, 4, rng)
+    prior = random_gaussian((4,), system.num_states, rng)
+    for values in (torch.zeros(0, 4, 1, dtype=torch.float64), torch.zeros(0, 1, 1, dtype=torch.float64)):
+        for observed in (None, values.bool()):
+            belief, terms = system.posterior(prior, values, observed)
+            same(belief, prior)
+            assert terms.shape == (0, 4)
+            assert system.log_likelihood(prior, values, observed).shape == (0, 4)
+            assert all(x.shape == (0, 4) for x in system.innovations(prior, values, observed)[1:])

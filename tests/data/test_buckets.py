@@ -279,7 +279,7 @@ def test_buckets_that_are_broken_missing_or_of_another_folder(made, tmp_path):
 
 
 @pytest.mark.parametrize("change", [
-    {"format": 2}, {"freq": "fortnight"}, {"targets": []}, {"targets": "sales"}, {"tally": {"count": "many"}},
+    {"format": 1}, {"freq": "fortnight"}, {"targets": []}, {"targets": "sales"}, {"tally": {"count": "many"}},
     {"buckets": []}, {"buckets": [{"file": "../t.csv", "series": 1, "rows": 1, "size": 1, "sha256": ""}]},
     {"last": "soon"},
 ])  # fmt: skip

@@ -40,8 +40,8 @@ def test_written_tasks_come_back(tmp_path, freq):
     assert (again.name, again.freq, again.prediction_length, again.windows) == ("mine", freq, 4, 3)
     for before, after in zip(entries, again.entries, strict=True):
         assert (after["item_id"], after["start"]) == (before["item_id"], before["start"])
-        np.testing.assert_array_equal(after["target"], before["target"].astype(np.float32))
-        np.testing.assert_array_equal(after["feat_dynamic_real"], before["feat_dynamic_real"].astype(np.float32))
+        np.testing.assert_array_equal(after["target"], before["target"])
+        np.testing.assert_array_equal(after["feat_dynamic_real"], before["feat_dynamic_real"])
         np.testing.assert_array_equal(after["feat_static_cat"], before["feat_static_cat"])
 
 

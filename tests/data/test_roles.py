@@ -268,3 +268,73 @@ def test_one_rule_for_large_numbers(suffix, tmp_path):
     if suffix != "json":  # which has no infinity
         with pytest.raises(ValueError, match=r"(line 3|row 2), column 'y': the value is infinite; correct it, or"):
             read_rows([1.0, np.inf, 1.0], [1.0, 1.0, 1.0])
+
+
+GERMAN = ["816", "14.134", "980", "3.062"]
+
+
+@pytest.mark.parametrize(
+    ("cells", "delimiter", "asks"),
+    [
+        (GERMAN, ";", True),
+        (GERMAN, "\t", True),
+        (GERMAN, ",", False),
+        (["14.134", "16.126"], ";", True),
+        (["14.134", "16.126"], "\t", False),  # numbers of three decimals, which all have a point
+        ([*GERMAN, "1.5"], ";", False),
+        ([*GERMAN, "0.500"], ";", False),
+        ([*GERMAN, "1234"], ";", False),
+    ],
+)
+@pytest.mark.parametrize("late", [0, 150])  # more rows than columns are recognised by
+def test_a_point_that_may_separate_thousands_is_asked_for(tmp_path, cells, delimiter, asks, late):
+    cells, path = [*["5"] * late * (len(cells) > 2), *cells], tmp_path / "mine.csv"
+    frame = pd.DataFrame({"date": pd.date_range("2024-01-01", periods=len(cells)), "y": cells})
+    frame.to_csv(path, sep=delimiter, index=False)
+    read = lambda source, decimal: read_task(source, "D", windows=0, columns=Columns(decimal=decimal)).entries[0]  # noqa: E731
+    as_decimals = [float(cell) for cell in cells]
+    if asks:
+        with (
+            command_line_wording(),
+            pytest.raises(ValueError, match=r"'14.134' the point may .*--decimal , .*--decimal \."),
+        ):
+            read(path, None)
+    else:
+        np.testing.assert_array_equal(read(path, None)["target"], as_decimals)
+    np.testing.assert_array_equal(read(path, ".")["target"], as_decimals)
+    if asks:
+        for source in (path, frame):
+            np.testing.assert_array_equal(read(source, ",")["target"], [int(cell.replace(".", "")) for cell in cells])
+
+
+def test_text_of_a_frame_is_asked_for_likewise():
+    frame = pd.DataFrame({"date": pd.date_range("2024-01-01", periods=4), "y": GERMAN})
+    with pytest.raises(ValueError, match=r"DataFrame, column 'y': in '14.134' the point may"):
+        read_task(frame, "D", windows=0)
+
+
+def test_series_of_several_columns_have_a_name_each(tmp_path):
+    pairs = [("north/a", "1"), ("north", "a/1"), ("north\\", "a"), ("north", ""), ("", "north"), ("north\\/a", "1")]
+    rows = [
+        f"{area},{shop},2024-01-{day:02d},{number}" for number, (area, shop) in enumerate(pairs) for day in (1, 2, 3)
+    ]
+    (tmp_path / "mine.csv").write_text("area,shop,date,sold\n" + "\n".join(rows) + "\n")
+    entries = read_task(tmp_path / "mine.csv", "D", windows=0, columns=Columns(item=["area", "shop"])).entries
+    names = ["north\\/a/1", "north/a\\/1", "north\\\\/a", "north", "/north", "north\\\\\\/a/1"]
+    assert {entry["item_id"]: entry["target"].tolist() for entry in entries} == {
+        name: [number] * 3 for number, name in enumerate(names)
+    }
+
+
+def test_of_very_many_columns_the_first_are_looked_at(tmp_path, caplog, monkeypatch):
+    """Each look takes a while; the log says how to name others."""
+    looked = []
+    monkeypatch.setattr("tsforecast.data.roles.looks_like_names", lambda cells: looked.append(1) and False)
+    columns = {"date": pd.date_range("2024-01-01", periods=5).astype(str), "y": np.arange(5.0)}
+    frame = pd.DataFrame(columns | {f"word{k}b": "x" for k in range(1500)})
+    frame.to_csv(tmp_path / "mine.csv", index=False)
+    with caplog.at_level("INFO"), command_line_wording():
+        (entry,) = read_task(tmp_path / "mine.csv", "D", windows=0).entries
+    assert entry["target"].tolist() == [0, 1, 2, 3, 4]
+    assert len(looked) == 1000
+    assert "of 1500 columns the first 1000 are looked at for names of series; --item NAME names others" in caplog.text

@@ -146,7 +146,7 @@ def test_known_future_values_and_covariates():
     with pytest.raises(ValueError, match=r"'s0': expected feat_dynamic_real over 4 steps from .* on, got 2"):
         list(predictor.forecast_from(known, [{**horizon[0], "feat_dynamic_real": np.zeros((2, 2))}]))
     later = {"item_id": "s0", "start": known["s0"].end + 1, "target": [1.0], "feat_dynamic_real": np.zeros((2, 1))}
-    with pytest.raises(ValueError, match=r"'s0': 1 steps from .* on were left out; give them with their covariates"):
+    with pytest.raises(ValueError, match=r"'s0': 1 step from .* on left out; give them with their covariates"):
         predictor.update(known, [later])
 
 

@@ -308,3 +308,34 @@ def test_other_networks_need_to_say_what_an_observation_is():
     for wrong in ({"draws": 1}, {"floor": 0.0}):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             ResidualMemory(3, **wrong)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_memory_has_no_work_for_free_places(kind, monkeypatch):
+    """One of a thousand places holds what one of thirty holds, and fits as many points."""
+    inputs, target = one_hot()
+    seen = []
+
+    def counting(own):
+        def counted(self, problem, generator=None):
+            seen.append(len(problem.points.target))
+            return own(self, problem, generator)
+
+        return counted
+
+    for name in ("__call__", "with_terms"):
+        monkeypatch.setattr(LinearisedFit, name, counting(getattr(LinearisedFit, name)))
+    beliefs = []
+    for size in (30, 1000):
+        learner = linear(kind, size)
+        belief = learner.init()
+        for block in range(len(inputs)):
+            belief = learner.update(belief, inputs[block], target[block], generator=rng(block))
+            assert len(belief.memory) == size
+        beliefs.append(belief)
+        assert belief.memory.valid.sum() == 30
+    assert 0 < max(seen) <= 30
+    one, other = beliefs
+    torch.testing.assert_close(one.fitted.mean, other.fitted.mean, rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(one.gaussian.variance, other.gaussian.variance, rtol=1e-10, atol=1e-12)
+    assert torch.equal(one.memory.inputs, other.memory.inputs[:30])

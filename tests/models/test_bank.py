@@ -300,9 +300,9 @@ def test_the_future_has_the_likelihood_of_the_mixture():
                 for number, name in enumerate(bank.dynamics.transformations):
                     row = number * len(values) + k
                     shape, rate = (x[k, structure, number].item() for x in (volatility.shape, volatility.rate))
-                    known = multivariate_t(
-                        joint.mean[row][seen].numpy(), joint.cov[row][seen][:, seen].numpy() * rate / shape, 2 * shape
-                    )
+                    location, scale = (x[k, number] for x in (state.location, state.scale))
+                    mean, cov = joint.mean[row] * scale + location, joint.cov[row] * scale.square()
+                    known = multivariate_t(mean[seen].numpy(), cov[seen][:, seen].numpy() * rate / shape, 2 * shape)
                     density = torch.tensor(known.logpdf(transformed(values[k][seen], name).numpy()))
                     found.append(density + log_slope(values[k][seen], name).sum())
             total = torch.logsumexp(log_weight[k] + torch.stack(found), 0) / seen.sum()

@@ -262,7 +262,7 @@ def test_difficult_histories_give_finite_forecasts(case, dtype):
         samples = model.forecast(belief, batch, 20)
         alone = model.forecast(model.filter(single)[0], single, 20)
     assert samples.shape == (len(histories), 20, HORIZON, model.data.num_targets)
-    assert samples.dtype == dtype
+    assert (belief.scale.dtype, terms.dtype, samples.dtype) == (dtype, dtype, torch.float64)  # digits are the data's
     for name, paths, term in zip(histories, samples, terms.T, strict=True):
         assert torch.isfinite(paths).all(), name
         assert torch.isfinite(term).all(), name

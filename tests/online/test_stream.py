@@ -597,3 +597,33 @@ def test_integer_labels_are_not_taken_for_numbers_in_silence(target, options, to
     arguments = ["stream", "vd-ekf", "--data", str(tmp_path / "t.csv"), "--output", str(tmp_path / "run"), *options]
     assert main(arguments) == 0
     assert ("begin again with --task classes" in capsys.readouterr().err) == told
+
+
+def test_a_target_that_never_varies_is_scored(tmp_path, capsys):
+    """It is predicted without a spread, which has an error and no density."""
+    values = [5.0] * 30
+    items = [Observation({"a": float(k)}, value, None, None) for k, value in enumerate(values)]
+    progress, rows = follow(NUMBERS, items)
+    found = scores(NUMBERS, progress)
+    assert (found["items"], found["scored"], found["rmse"], found["log_loss"]) == (30, 28, 0.0, None)
+    assert rows["prediction"][2:].eq(5.0).all()
+    assert rows["sd"][2:].eq(0.0).all()
+    assert rows["log_loss"].isna().all()
+    later, more = follow(NUMBERS, [*items, *(Observation({"a": 1.0}, y, None, None) for y in (6.0, 4.0, 5.5))])
+    assert more["error"][30] == 1.0
+    assert more["log_loss"].notna().sum() == 2
+    assert scores(NUMBERS, later)["scored"] == 31
+    assert scores(NUMBERS, later)["rmse"] == pytest.approx(math.sqrt(more["error"].pow(2).mean()))
+    assert scores(NUMBERS, later)["log_loss"] == pytest.approx(more["log_loss"].mean())
+    save(tmp_path / "state.pt", later, {})
+    assert scores(NUMBERS, load(tmp_path / "state.pt", NUMBERS)[0]) == scores(NUMBERS, later)
+    payload = torch.load(tmp_path / "state.pt", weights_only=True)
+    payload["sums"] = payload["sums"][:-1]  # as it was before
+    torch.save(payload, tmp_path / "state.pt")
+    assert load(tmp_path / "state.pt", NUMBERS)[0].sums.tolist() == [*later.sums[:-1].tolist(), 0.0]
+
+    pd.DataFrame({"a": np.arange(30.0), "y": 5}).to_csv(tmp_path / "constant.csv", index=False)
+    command = ["stream", "lofi", "--data", str(tmp_path / "constant.csv"), "--target", "y", "--task", "numbers"]
+    assert main([*command, "--output", str(tmp_path / "run")]) == 0
+    assert "30 observations, RMSE 0," in capsys.readouterr().out
+    assert not (tmp_path / "run" / "stream.png").exists()

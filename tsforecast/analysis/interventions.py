@@ -9,7 +9,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from tsforecast.data.frequency import expected_alias_warnings
-from tsforecast.data.wording import option
+from tsforecast.data.wording import counted, option
 
 _LEAST = 8  # observed steps before an intervention
 Dates = str | pd.Timestamp | Sequence[str | pd.Timestamp]
@@ -102,8 +102,8 @@ def cases_of(
         seen = ~np.isnan(values[:before])
         if seen.sum() < _LEAST:
             raise ValueError(
-                f"series {item!r} has {seen.sum()} values up to {after}: expected at least {_LEAST}, by which it is "
-                "known how the series moves without the intervention"
+                f"series {item!r} has {counted(int(seen.sum()), 'value')} up to {after}: expected at least {_LEAST}, "
+                "by which it is known how the series moves without the intervention"
             )
         if np.isnan(values[before:end]).all():
             raise ValueError(f"series {item!r} has no value behind {after}: there is no effect to be seen")

@@ -18,7 +18,7 @@ from tsforecast.models.parts.bank import BankInference
 from tsforecast.models.parts.bank_members import stacked
 from tsforecast.models.parts.pool import PoolInference
 from tsforecast.models.parts.structure import Structure
-from tsforecast.models.parts.units import near, scaled
+from tsforecast.models.parts.units import in_scale, near, scaled
 
 LEVEL, SLOPE, SEASON, REST, ERROR = "level", "slope", "season", "rest", "error"  # parts of a state, and the observation
 Squares = dict[str, Float[Tensor, "time series"]]
@@ -48,7 +48,7 @@ def mean_squares(inference: Any, batch: Batch, first: int) -> Squares | None:
         location, scale = inference.scale_of(early)
         model = inference.dynamics.linear(time_slice, series)
         found = disturbances(model.system, model.prior, *scaled(time_slice, location, scale))
-        values = (time_slice.values - location) / scale
+        values = in_scale(time_slice.values, location, scale)
         return _squares(found, values, inference.dynamics.structure)
     if not isinstance(inference, BankInference):
         return None
@@ -61,7 +61,7 @@ def mean_squares(inference: Any, batch: Batch, first: int) -> Squares | None:
         zip(inference.dynamics.structures, members.models(wide, series), strict=True)
     ):
         found = disturbances(model.system, model.prior, *scaled(wide, location, scale))
-        own = _squares(found, (wide.values - location) / scale, member.structure)
+        own = _squares(found, in_scale(wide.values, location, scale), member.structure)
         for code, weight in enumerate(posterior[:, number].unbind(-1)):
             parts.append((weight, {name: x.unflatten(1, (count, -1))[:, code] for name, x in own.items()}))
     return _sum(parts)

@@ -14,7 +14,7 @@ from tsforecast.analysis import anomalies
 from tsforecast.cli import options, parsers
 from tsforecast.cli.opened import Opened, parsed
 from tsforecast.data import ForecastTask, read_task
-from tsforecast.data.files import replace_file
+from tsforecast.data.files import make_folder, replace_file
 from tsforecast.forecasting.predictor import StateSpacePredictor
 from tsforecast.plots import measured, plot_anomalies, save_figure
 
@@ -49,7 +49,7 @@ def run(argv: Sequence[str]) -> int:
         seed=chosen.seed,
     )
     out = Path(chosen.out) if chosen.out else Path(chosen.run or ".") / "anomalies"
-    out.mkdir(parents=True, exist_ok=True)
+    make_folder(out)
     with replace_file(out / TABLE) as temporary:
         frame.to_csv(temporary, index=False)
     _tell(frame, chosen.rate)

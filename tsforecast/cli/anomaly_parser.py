@@ -3,7 +3,7 @@
 from jsonargparse import ArgumentParser
 
 from tsforecast.cli import parsing
-from tsforecast.cli.data_options import add_columns
+from tsforecast.cli.data_options import add_columns, add_threads
 
 
 def anomalies() -> ArgumentParser:
@@ -32,6 +32,7 @@ def anomalies() -> ArgumentParser:
     command.add_argument("--plot_series", type=int, default=6, help="series to draw, the most striking; 0: no pictures")
     command.add_argument("--device", type=str, default="auto", help="auto, cpu, cuda, ..; of a run")
     command.add_argument("--seed", type=int, default=0, help="of the training of an issm, and of sample paths")
+    add_threads(command)
     command.add_argument("--freq", type=str, help="frequency of --data without a run, such as h; default: inferred")
     add_columns(command)
     return command

@@ -11,9 +11,10 @@ from jsonargparse import Namespace
 
 from tsforecast.cli import options, runs
 from tsforecast.data.buckets import categories_of, is_buckets, read_survey, selected
-from tsforecast.data.files import remove_leftovers
+from tsforecast.data.files import make_folder
 from tsforecast.data.frame_files import write_frames
 from tsforecast.data.quantiles import check_levels, forecast_frame
+from tsforecast.data.wording import counted
 from tsforecast.forecasting.bulk import process_buckets
 from tsforecast.forecasting.requests import Request
 
@@ -43,7 +44,7 @@ def is_table(chosen: Namespace) -> bool:
         ValueError: If options of a folder go with a file.
     """
     out = Path(chosen.out)
-    if not out.name.endswith(_SUFFIXES):
+    if not out.name.lower().endswith(_SUFFIXES):
         return False
     for name, default in (("workers", 1), ("engine", "local"), ("address", None)):
         if chosen[name] != default:
@@ -60,8 +61,7 @@ def write(forecasts: Iterable[Forecast], kept: tuple[float, ...] | None, targets
         targets: Their names.
         out: File to write.
     """
-    out.parent.mkdir(parents=True, exist_ok=True)
-    remove_leftovers(out.parent)
+    make_folder(out.parent)
     chunks = batcher(forecasts, _CHUNK)
     write_frames((forecast_frame(chunk, kept, targets) for chunk in chunks), out)
 
@@ -114,4 +114,5 @@ def process(chosen: Namespace, folder: Path, data: Path, request: Request) -> No
     workers = {name: chosen[name] for name in ("workers", "engine", "address")}
     manifest = process_buckets(folder / runs.PREDICTOR, data, out, request, **workers)
     series, rows = (sum(bucket[name] for bucket in manifest["buckets"]) for name in ("series", "rows"))
-    log.info("%s: %d rows of %d series in %d buckets", out, rows, series, len(manifest["buckets"]))
+    told = counted(rows, "row"), series, counted(len(manifest["buckets"]), "bucket")
+    log.info("%s: %s of %d series in %s", out, *told)

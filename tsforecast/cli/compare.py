@@ -12,7 +12,8 @@ from matplotlib.figure import Figure
 
 from tsforecast.cli import parsers, parsing, runs
 from tsforecast.cli.scored import TABLES, read_scores, read_table
-from tsforecast.data.files import replace_file
+from tsforecast.data.files import make_folder, replace_file
+from tsforecast.data.wording import counted
 from tsforecast.evaluation.compare import Difference
 from tsforecast.evaluation.metrics import flat
 from tsforecast.evaluation.page import Contender, differences, page
@@ -111,8 +112,8 @@ def run(argv: Sequence[str]) -> int:
     first = scored[0].record
     windows = first["split"]["windows"]
     facts = [
-        f"{first['series']} series at frequency {first['split']['freq']}; {windows} windows of "
-        f"{first['split']['prediction_length']} steps, and one forecast over all of them.",
+        f"{first['series']} series at frequency {first['split']['freq']}; {counted(windows, 'window')} of "
+        f"{counted(first['split']['prediction_length'], 'step')}, and one forecast over all of them.",
         "CRPS: weighted quantile loss over tenths (CRPS-99: hundredths; CRPS-ens: of the sample paths themselves), "
         "summed over all cells / sum of |labels|.",
     ]
@@ -121,7 +122,7 @@ def run(argv: Sequence[str]) -> int:
     title = f"{first['dataset']}: {', '.join(labels)}"
     found = {protocol: differences(contenders, protocol) for protocol in PROTOCOLS}
     text = page(title, facts, contenders, found, list(_figures(scored, labels, named, found)), commands)
-    output.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(output.parent)
     with replace_file(output) as temporary:
         temporary.write_text(text, encoding="utf-8")
     table = output.with_suffix(".csv")

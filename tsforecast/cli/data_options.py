@@ -77,6 +77,12 @@ def add_forecast(parser: ArgumentParser) -> None:
     parser.add_argument("--num_samples", type=int, default=100, help="sample paths of a forecast")
     parser.add_argument("--device", type=str, default="auto", help="auto, cpu, cuda, ..")
     parser.add_argument("--seed", type=int, default=0, help="of the sample paths")
+    add_threads(parser)
+
+
+def add_threads(parser: Any) -> None:
+    """Adds the number of threads."""
+    parser.add_argument("--threads", type=int, help="of the CPU; default: torch's choice")
 
 
 def add_engines(group: Any) -> None:

@@ -3,7 +3,7 @@
 from jsonargparse import ArgumentParser
 
 from tsforecast.cli import parsing
-from tsforecast.cli.data_options import add_columns
+from tsforecast.cli.data_options import add_columns, add_threads
 
 
 def news() -> ArgumentParser:
@@ -45,6 +45,7 @@ def impact() -> ArgumentParser:
     command.add_argument("--num_samples", type=int, default=1000, help="joint paths of each series")
     command.add_argument("--seed", type=int, default=0, help="of the paths")
     command.add_argument("--plot_series", type=int, default=4, help="series to draw; 0: no picture")
+    add_threads(command)
     add_columns(command, "columns of DATA (see docs/data.md); --covariates are the controls")
     return command
 
@@ -58,4 +59,5 @@ def _add_rest(command: ArgumentParser) -> None:
     command.add_argument("--prediction_length", type=int, help="steps of a forecast; default: as in training")
     command.add_argument("--plot_series", type=int, default=4, help="series to draw; 0: no pictures")
     command.add_argument("--device", type=str, default="auto", help="auto, cpu, cuda, ..")
+    add_threads(command)
     add_columns(command, "columns of the files (see docs/data.md)")

@@ -13,7 +13,8 @@ import torch
 from gluonts.model import Predictor
 from jsonargparse import Namespace
 
-from tsforecast.cli import bulk_options, irregular, options, parsers, parsing, runs
+from tsforecast.cli import bulk_options, irregular, options, parsers, runs
+from tsforecast.cli.opened import parsed
 from tsforecast.cli.train import settings
 from tsforecast.data import ForecastTask
 from tsforecast.data.files import replace_file, replace_together
@@ -64,8 +65,7 @@ def run(argv: Sequence[str]) -> int:
         ValueError: If the run, its data or an option is not as expected.
         FileNotFoundError: If a file or folder is missing.
     """
-    chosen = parsers.evaluate().parse_args(list(argv))
-    parsing.check_ranges(chosen)
+    chosen = parsed(parsers.evaluate(), argv)
     folder, record = options.trained_run(chosen)
     if irregular.is_irregular(record):
         with runs.hold(folder):
@@ -110,8 +110,6 @@ def _baselines(chosen: Namespace) -> list[str]:
 
 def _run(chosen: Namespace, folder: Path, record: dict[str, Any]) -> int:
     """Scores a run whose folder is held."""
-    if chosen.threads:
-        torch.set_num_threads(chosen.threads)
     task = _task(folder, record)
     inspected = _inspected(task, chosen.inspect)
     marks = _marks(chosen.marks or [])
@@ -147,7 +145,7 @@ def _run(chosen: Namespace, folder: Path, record: dict[str, Any]) -> int:
         if chosen.plot_series > 0:
             part = replace(task, entries=_spread(task, evaluation, chosen.plot_series))
             forecasts = {}
-            for protocol in PROTOCOLS:
+            for protocol in PROTOCOLS if task.windows > 1 else PROTOCOLS[:1]:
                 pasts, _ = instances(part.test(protocol))
                 forecasts[protocol] = list(predictor_for(protocol).predict(pasts, num_samples=chosen.num_samples))
             written += _draw(report / "plots", part, forecasts, evaluation)
@@ -241,7 +239,7 @@ def _spread(task: ForecastTask, evaluation: Evaluation, count: int) -> list[dict
 def _draw(folder: Path, task: ForecastTask, forecasts: dict[str, list[Any]], evaluation: Evaluation) -> list[Path]:
     """Pictures of forecasts and scores."""
     written = []
-    for protocol in PROTOCOLS:
+    for protocol in forecasts:  # the rolling ones alone where there is one window
         label = f"{evaluation.model} on {evaluation.dataset}, {protocol.replace('_', '-')}"
         spread = " (from the best to the worst CRPS)" if len(task.entries) > 1 else ""
         figure = plot_forecasts(

@@ -8,7 +8,7 @@ from tsforecast.analysis.explain import explain
 from tsforecast.cli import parsers
 from tsforecast.cli.news import scale_of
 from tsforecast.cli.opened import Opened, parsed
-from tsforecast.data.files import replace_file
+from tsforecast.data.files import make_folder, replace_file
 from tsforecast.plots.news import plot_parts
 from tsforecast.plots.style import save_figure
 
@@ -31,7 +31,7 @@ def run(argv: Sequence[str]) -> int:
     task, predictor = opened.beyond(chosen.data).ending_together(), opened.predictor()
     found = explain(predictor, task.latest, recent=chosen.recent, seed=chosen.seed)
     out = Path(chosen.out) if chosen.out else opened.folder / "explain"
-    out.mkdir(parents=True, exist_ok=True)
+    make_folder(out)
     with replace_file(out / "explain.csv") as temporary:
         found.to_csv(temporary, index=False)
     if chosen.plot_series:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tsforecast.cli import options, parsers, runs
 from tsforecast.data.dataframes import as_lists
-from tsforecast.data.files import replace_folder
+from tsforecast.data.files import make_folder, replace_folder
 from tsforecast.data.quantiles import TENTHS
 from tsforecast.forecasting.predictor import StateSpacePredictor, load_predictor, save_predictor
 
@@ -40,7 +40,7 @@ def run(argv: Sequence[str]) -> int:
     columns = runs.columns_of_run(record)
     predictor.columns = None if columns is None else as_lists(columns)
     predictor.categories = record["categories"] or None
-    out.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(out.parent)
     with tempfile.TemporaryDirectory() as scratch, replace_folder(out) as target:
         save_predictor(predictor, Path(scratch) / "predictor")
         write_mlflow(predictor, Path(scratch) / "predictor", target)

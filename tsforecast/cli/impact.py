@@ -7,8 +7,9 @@ from pathlib import Path
 import pandas as pd
 
 from tsforecast.analysis.impact import Impact, Options, impact
-from tsforecast.cli import options, parsers, parsing
-from tsforecast.data.files import replace_file
+from tsforecast.cli import options, parsers
+from tsforecast.cli.opened import parsed
+from tsforecast.data.files import make_folder, replace_file
 from tsforecast.plots.impact import plot_impact
 from tsforecast.plots.style import save_figure
 
@@ -28,8 +29,7 @@ def run(argv: Sequence[str]) -> int:
         ValueError: If the data, a date or an option is not as expected.
         FileNotFoundError: If a file is missing.
     """
-    chosen = parsers.impact().parse_args(list(argv))
-    parsing.check_ranges(chosen)
+    chosen = parsed(parsers.impact(), argv)
     how = Options(
         chosen.seasons,
         chosen.transformation,
@@ -46,7 +46,7 @@ def run(argv: Sequence[str]) -> int:
         Path(chosen.data), chosen.after, chosen.until or None, columns=columns, freq=chosen.freq, options=how
     )
     out = Path(chosen.out)
-    out.mkdir(parents=True, exist_ok=True)
+    make_folder(out)
     for name, table in (("effects", found.frame), ("summary", found.summary)):
         with replace_file(out / f"{name}.csv") as temporary:
             table.to_csv(temporary, index=False)

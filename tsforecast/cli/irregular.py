@@ -20,11 +20,11 @@ from tsforecast.cli import bulk_options, options, parsing, runs
 from tsforecast.cli.epochs import progress, trainer_options
 from tsforecast.cli.run_log import collected_notes, log_file
 from tsforecast.data.dataframes import as_lists
-from tsforecast.data.files import replace_file, replace_together
+from tsforecast.data.files import make_folder, replace_file, replace_together
 from tsforecast.data.frame_files import write_frames
 from tsforecast.data.irregular import IrregularTask, fingerprint, in_words, read_irregular
 from tsforecast.data.timed_entries import after, before
-from tsforecast.data.wording import listed
+from tsforecast.data.wording import counted, listed
 from tsforecast.evaluation.timed import forecast_quantiles, score_timed, timed_baselines
 from tsforecast.forecasting.irregular import IrregularEstimator, default_epochs, default_linear_epochs, has_components
 from tsforecast.forecasting.irregular_predictor import IrregularPredictor
@@ -251,10 +251,10 @@ def answer(command: str, chosen: Namespace, folder: Path, trained: Namespace) ->
     else:
         count = chosen.num_samples if chosen.paths else 0
         answers = predictor.forecast(entries, times, count, chosen.seed, covariates)
-    out.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(out.parent)
     frames = (a.path_frame() if chosen.paths else a.frame(levels, predictor.targets) for a in answers)
     write_frames(frames, out)
-    log.info("%s: %d series, %d times", out, len(times), sum(map(len, times.values())))
+    log.info("%s: %d series, %s", out, len(times), counted(sum(map(len, times.values())), "time"))
     return 0
 
 
@@ -289,7 +289,7 @@ def evaluate(chosen: Namespace, folder: Path, record: Mapping[str, Any], trained
         if chosen.plot_series > 0:
             save_figure(_picture(predictor, task, record["model"], chosen.plot_series), report / "plots/forecasts.png")
     shown = table[["crps", "nd", "mse", "coverage_50", "coverage_80", "coverage_95"]]
-    sys.stdout.write(f"{len(pairs)} windows of {task.name}, {in_words(task.horizon)} each\n")
+    sys.stdout.write(f"{counted(len(pairs), 'window')} of {task.name}, {in_words(task.horizon)} each\n")
     sys.stdout.write(shown.map("{:.4g}".format).to_string() + "\n")
     return 0
 

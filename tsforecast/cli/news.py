@@ -7,7 +7,7 @@ from pathlib import Path
 from tsforecast.analysis.news import news
 from tsforecast.cli import parsers
 from tsforecast.cli.opened import Opened, parsed
-from tsforecast.data.files import replace_file
+from tsforecast.data.files import make_folder, replace_file
 from tsforecast.forecasting.predictor import StateSpacePredictor
 from tsforecast.models import AbstractForecaster, ExactInference
 from tsforecast.plots.news import plot_news
@@ -33,7 +33,7 @@ def run(argv: Sequence[str]) -> int:
     before, after = (opened.beyond(data).ending_together() for data in (chosen.before, chosen.after))
     found = news(predictor, before.latest, after.latest)
     out = Path(chosen.out) if chosen.out else opened.folder / "news"
-    out.mkdir(parents=True, exist_ok=True)
+    make_folder(out)
     with replace_file(out / "news.csv") as temporary:
         found.to_csv(temporary, index=False)
     if chosen.plot_series:

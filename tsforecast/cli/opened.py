@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from jsonargparse import ArgumentParser, Namespace
 
 from tsforecast.cli import irregular, options, parsing, runs
@@ -15,7 +16,7 @@ from tsforecast.forecasting.predictor import StateSpacePredictor, load_predictor
 
 
 def parsed(parser: ArgumentParser, argv: Sequence[str]) -> Namespace:
-    """Return the options of a command, within their ranges.
+    """Return the options of a command, within their ranges; the number of its threads is set.
 
     Raises:
         ArgumentError: If the arguments are not understood.
@@ -23,6 +24,8 @@ def parsed(parser: ArgumentParser, argv: Sequence[str]) -> Namespace:
     """
     chosen = parser.parse_args(list(argv))
     parsing.check_ranges(chosen)
+    if chosen.get("threads"):
+        torch.set_num_threads(chosen.threads)
     return chosen
 
 

@@ -9,10 +9,12 @@ from jsonargparse import Namespace
 
 from tsforecast.cli import parsing, runs
 from tsforecast.cli.data_options import COLUMNS
+from tsforecast.cli.given_files import columns
 from tsforecast.data import CATALOG, Columns, ForecastTask, load_task, read_task
 from tsforecast.data.public_holidays import with_holidays
 from tsforecast.data.streamed import StreamedEntries, shortened
 from tsforecast.data.task import ended, with_windows
+from tsforecast.data.wording import counted
 from tsforecast.forecasting.adaptation import Adaptation
 
 
@@ -38,19 +40,6 @@ def adaptation(options: Namespace) -> Adaptation | None:
     """
     names = ("drift", "rate", "variance", "rank", "part", "evidence", "settings", "memory", "memory_size")
     return None if options.adapt is None else Adaptation(options.adapt, **{name: options[name] for name in names})
-
-
-def columns(options: Mapping[str, Any] | Namespace, fallback: Columns | None = None) -> Columns:
-    """The columns that the options name; those of `fallback` for what they leave open."""
-    given = {name: options[name] for name in COLUMNS if options[name]}
-    for name in ("item", "timestamp", "target"):
-        if isinstance(given.get(name), list) and len(given[name]) == 1:
-            given[name] = given[name][0]
-    for name in ("covariates", "static_categories", "static_reals", "holidays"):
-        if isinstance(given.get(name), str):
-            given[name] = [given[name]]
-    base = fallback or Columns()
-    return Columns(**{name: given.get(name, getattr(base, name)) for name in COLUMNS})
 
 
 def task_of(options: Namespace, split: Mapping[str, Any] | None = None, found: Columns | None = None) -> ForecastTask:
@@ -173,8 +162,9 @@ def training_parts(
     steps = (min if streamed else max)(entry["target"].shape[-1] for entry in train)
     if steps <= length:
         raise ValueError(
-            f"the {'shortest' if streamed else 'longest'} series has {steps} steps before the test part, too few for a "
-            f"validation window of {length}; leave out --validation, or give a shorter --prediction_length"
+            f"the {'shortest' if streamed else 'longest'} series has {counted(steps, 'step')} before the test "
+            f"part, too few for a validation window of {length}; leave out --validation, or give a shorter "
+            "--prediction_length"
         )
     if streamed:
         return ended(train, length), train

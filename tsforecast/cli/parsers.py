@@ -56,7 +56,6 @@ def evaluate() -> ArgumentParser:
     group = command.add_argument_group("data in buckets (see docs/howto/many.md)")
     group.add_argument("--out", metavar="DIR", type=str, help="score bucket after bucket into this folder")
     add_engines(group)
-    command.add_argument("--threads", type=int, help="of the CPU; default: torch's choice")
     command.add_argument("--plot_series", type=int, default=6, help="series to draw; 0: no pictures")
     command.add_argument(
         "--inspect", metavar="ITEM", help="series whose components and regimes are drawn; default: the best"

@@ -14,7 +14,7 @@ from tsforecast.cli.memory import check_forecast_memory
 from tsforecast.cli.opened import Opened, parsed
 from tsforecast.data import Columns, ForecastTask, attach_known
 from tsforecast.data.buckets import read_survey
-from tsforecast.data.wording import listed
+from tsforecast.data.wording import counted, listed
 from tsforecast.forecasting.exact import ExactForecast
 from tsforecast.forecasting.predictor import StateSpacePredictor, load_predictor
 from tsforecast.forecasting.requests import Forecasts
@@ -74,7 +74,7 @@ def run(argv: Sequence[str]) -> int:
     bulk_options.write(_weighed(shown, weights), kept, columns.targets, out)
     for name, weight in sorted(weights.items(), key=lambda item: -item[1])[:_NAMED]:
         log.info("%3.0f %%  %s", 100 * weight / len(entries), name)
-    log.info("%s: forecasts of %d series, %d steps of %r each", out, len(entries), length, predictor.freq)
+    log.info("%s: forecasts of %d series, %s of %r each", out, len(entries), counted(length, "step"), predictor.freq)
     return 0
 
 

@@ -16,9 +16,9 @@ from tsforecast.analysis.regimes import RegimeReport, regime_report
 from tsforecast.analysis.timed_regimes import timed_regimes
 from tsforecast.cli import bulk_options, options, parsers, runs
 from tsforecast.cli.opened import Opened, parsed
-from tsforecast.data.files import replace_file
+from tsforecast.data.files import make_folder, replace_file
 from tsforecast.data.frequency import expected_alias_warnings
-from tsforecast.data.wording import shortened
+from tsforecast.data.wording import counted, shortened
 from tsforecast.forecasting.irregular_predictor import IrregularPredictor
 from tsforecast.models import AbstractForecaster
 from tsforecast.models.parts.regimes import AbstractRegimeInference
@@ -65,7 +65,7 @@ def run(argv: Sequence[str]) -> int:
         num_samples=chosen.num_samples,
         seed=chosen.seed,
     )
-    out.mkdir(parents=True, exist_ok=True)
+    make_folder(out)
     for name in ("regimes", "changes", "ahead"):
         with replace_file(out / f"{name}.csv") as temporary:
             getattr(report, name).to_csv(temporary, index=False)
@@ -84,7 +84,7 @@ def _irregular(chosen: Namespace, opened: Opened) -> int:
     entries = predictor.read(chosen.data or opened.trained.data, options.columns(chosen, predictor.roles))
     regimes, changes = timed_regimes(predictor, entries, level=chosen.level, num_samples=chosen.num_samples)
     out = Path(chosen.out) if chosen.out else opened.folder / FOLDER
-    out.mkdir(parents=True, exist_ok=True)
+    make_folder(out)
     for name, table in (("regimes", regimes), ("changes", changes)):
         with replace_file(out / f"{name}.csv") as temporary:
             table.to_csv(temporary, index=False)
@@ -124,5 +124,5 @@ def _say(report: RegimeReport, out: Path, files: Sequence[str]) -> None:
     sys.stdout.write(f"share of time by regime: {said}\n")
     latest = report.changes.sort_values("timestamp", kind="stable").tail(10)
     if len(latest):
-        sys.stdout.write(f"{len(report.changes)} changes; the latest:\n{latest.to_string(index=False)}\n")
+        sys.stdout.write(f"{counted(len(report.changes), 'change')}; the latest:\n{latest.to_string(index=False)}\n")
     log.info("%s: %s and pictures", out, ", ".join(files))

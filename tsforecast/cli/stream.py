@@ -21,6 +21,7 @@ from tsforecast.cli import parsers, parsing, runs
 from tsforecast.cli.memory import check_learner_memory, refused_memory
 from tsforecast.cli.stream_source import are_classes, duration, observations, until_a_target
 from tsforecast.data.files import append_file, replace_file
+from tsforecast.data.wording import counted
 from tsforecast.online.config import OnlineConfig
 from tsforecast.online.prequential import Progress, Setup, advance, begin, movement, scores
 from tsforecast.online.saved_progress import load, save
@@ -244,7 +245,9 @@ def _stream(folder: Path, chosen: Namespace, setup: Setup, progress: Progress, i
     except KeyboardInterrupt:
         if waiting and waiting[-1]["item"] == progress.items - 1:
             keep()
-        log.info("stopped after %d observations; `tsforecast stream --resume %s` goes on", progress.items, folder)
+        log.info(
+            "stopped after %s; `tsforecast stream --resume %s` goes on", counted(progress.items, "observation"), folder
+        )
         return 130
     except (RuntimeError, MemoryError) as error:
         if (asked := refused_memory(error)) is None:
@@ -258,11 +261,12 @@ def _stream(folder: Path, chosen: Namespace, setup: Setup, progress: Progress, i
     found = scores(setup, progress)
     with replace_file(folder / "scores.json") as temporary:
         temporary.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
-    if progress.scored:
+    pictured = found["log_loss"] is not None  # not of a number that never varied
+    if pictured:
         table = pd.read_csv(folder / ITEMS)
         save_figure(plot_stream(table, found, title=f"{chosen.learner}, {chosen.data}"), folder / "stream.png")
-    sys.stdout.write(f"{progress.items} observations, {_summary(found)}\n")
-    log.info("%s: %s, %s, scores.json, stream.png", folder, ITEMS, STATE)
+    sys.stdout.write(f"{counted(progress.items, 'observation')}, {_summary(found)}\n")
+    log.info("%s: %s", folder, ", ".join([ITEMS, STATE, "scores.json", *(["stream.png"] if pictured else [])]))
     return 0
 
 

@@ -25,7 +25,7 @@ from tsforecast.cli.chosen import (
     with_options,
     with_time_left,
 )
-from tsforecast.cli.data_options import COLUMNS, add_data
+from tsforecast.cli.data_options import COLUMNS, add_data, add_threads
 from tsforecast.cli.epochs import progress, trainer_options
 from tsforecast.cli.run_log import collected_notes, log_file
 from tsforecast.data import ForecastTask
@@ -122,7 +122,7 @@ def _add_run(command: ArgumentParser) -> None:
     group.add_argument("--gradient_clip_val", type=float, default=10.0, help="largest norm of the gradient; 0: any")
     group.add_argument("--accelerator", type=str, default="auto", help="auto, cpu, gpu or another name of Lightning's")
     group.add_argument("--devices", type=int, default=1, help="of the accelerator, a process each: GPUs, or CPUs")
-    group.add_argument("--threads", type=int, help="of the CPU; default: torch's choice")
+    add_threads(group)
     group.add_argument(
         "--validation",
         action="store_true",

@@ -1,10 +1,23 @@
 """What is wrong with the arguments of a command, said before torch is imported."""
 
 from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from tsforecast.cli import names, parsers, parsing
 from tsforecast.cli.live_parsers import own_parser
+
+# Options of commands that name a file or a folder which must be there.
+_READ = {
+    "predict": ("data", "known", "at"),
+    "impute": ("data", "at"),
+    "regimes": ("data",),
+    "anomalies": ("data",),
+    "explain": ("data",),
+    "news": ("before", "after"),
+    "impact": ("data",),
+}
 
 
 def check_usage(command: str, arguments: Sequence[str]) -> None:
@@ -20,15 +33,18 @@ def check_usage(command: str, arguments: Sequence[str]) -> None:
     """
     if command == "train":
         _check_train(arguments)
+        _check_data(arguments)
         return
     parser = parsers.PARSERS[command]()
     if command == "live":
         parser, arguments = own_parser(arguments)
     if command == "tune":  # what it does not know is for `train`
         parsing.check_ranges(vars(parser.parse_known_args(list(arguments))[0]))
+        _check_data(arguments)
         return
     chosen = parser.parse_args(list(arguments))
     parsing.check_ranges(vars(chosen))
+    _check_files(command, chosen)
     if chosen.get("adapt") not in (None, *names.LEARNERS):
         raise ValueError(f"--adapt: {parsing.unknown('learner', chosen.adapt, names.LEARNERS)}")
     if command == "stream" and not chosen.resume:
@@ -43,6 +59,21 @@ def _check_train(arguments: Sequence[str]) -> None:
     if {*names.TRAINED}.isdisjoint(arguments) and not parsers.train().parse_args(list(arguments)).resume:
         models = ", ".join(names.TRAINED)
         raise ValueError(f"expected a model ({models}) or --resume RUN, as in `train auto --dataset exchange`")
+
+
+def _check_files(command: str, chosen: Any) -> None:
+    """Refuses options of a command that name files or folders of runs which are not there."""
+    for folder in (chosen.get("run"), chosen.get("resume"), *chosen.get("runs", ())):
+        if isinstance(folder, str) and not Path(folder).is_dir():
+            raise FileNotFoundError(f"there is no run folder {folder}")
+    for name in _READ.get(command, ()):
+        if chosen.get(name) is not None and not Path(chosen[name]).exists():
+            raise FileNotFoundError(f"there is no file {chosen[name]}")
+
+
+def _check_data(arguments: Sequence[str]) -> None:
+    if {"-h", "--help"}.isdisjoint(arguments) and any(word.split("=")[0] == "--data" for word in arguments):
+        import_module("tsforecast.cli.given_files").check_table(arguments)
 
 
 def _check_stream(chosen: Any) -> None:

@@ -116,7 +116,7 @@ class AbstractLinearSystem(abc.ABC):
             return belief, [scale - 0.5 * square, *([scale] if in_parts else [])]
         batch = broadcast_shapes(prior.batch_shape, values.shape[1:-1])
         apart = observed is not None or prior.cov.shape[:-2].numel() > 1
-        length, at_once = self.block_shape(num_steps, batch.numel() if apart else 1)
+        length, at_once = self.block_shape(max(num_steps, 1), batch.numel() if apart else 1)
         length = max(min(length, num_steps), 1)
         count, rest = divmod(num_steps, length)
         at_once = max(count, 1) if torch.is_grad_enabled() else at_once
@@ -136,7 +136,7 @@ class AbstractLinearSystem(abc.ABC):
             )
             found.append(here)
         if not found:
-            return belief, [values.new_zeros(0, *prior.batch_shape)] * (1 + in_parts)
+            return belief, [values.new_zeros(0, *batch)] * (1 + in_parts)
         return belief, [torch.cat(parts) for parts in zip(*found, strict=True)]
 
     def log_likelihood(

@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from pyarrow import parquet
 
 from tsforecast.data.columns import Table
 from tsforecast.data.files import replace_file
 from tsforecast.data.frequency import period_alias, to_period
-from tsforecast.data.reading import MOST_RECORD, check_parquet, fits, has_fields, read_json
+from tsforecast.data.reading import MOST_RECORD, fits, has_fields, read_json, read_parquet
 from tsforecast.data.roles import Columns
 from tsforecast.data.series import TableSeries, series_of
 from tsforecast.data.tally import Tally, tally_of
@@ -29,7 +28,7 @@ from tsforecast.progress import follow, warnings_only
 ITEM, TIMESTAMP = "item_id", "timestamp"  # columns of a bucket
 SURVEY = "survey.json"
 WORK = ".work"  # the folder of what is not finished
-FORMAT = 1  # of surveys; raised when older ones can no longer be read
+FORMAT = 2  # of surveys; raised when older ones can no longer be read
 _ROLES = ("covariates", "static_categories", "static_reals")
 _NAME = re.compile(r"bucket-\d{5,}\.parquet")
 
@@ -236,11 +235,7 @@ def bucket_table(folder: Path, bucket: Bucket, columns: Columns) -> Table:
     if (found := checksum(path)) != bucket.sha256:
         raise ValueError(_other_file(path, f"the checksum {bucket.sha256[:12]}..", f"{found[:12]}.."))
     names = [ITEM, TIMESTAMP, *columns.static_categories, *columns.numbers]
-    try:
-        check_parquet(path)
-        frame = parquet.read_table(path, columns=names, use_threads=False).to_pandas(use_threads=False)
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{path}: not readable as Parquet ({error})") from error
+    frame = read_parquet(path, names)
     if missing := [name for name in names if name not in frame]:
         raise ValueError(f"{path}: there is no column {missing[0]!r}; the columns are {listed(frame.columns)}")
     return Table(path, frame, columns, columns)

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from tsforecast.data.frequency import period_alias
+from tsforecast.data.wording import counted
 
 
 def check_entries(
@@ -69,8 +70,8 @@ def check_entries(
         raise ValueError("the data set is empty: expected at least one series")
     if longest < min_longest:
         raise ValueError(
-            f"all series are too short: the longest has {longest} steps, at least {min_longest} are needed; take a "
-            "shorter prediction length, or fewer test windows"
+            f"all series are too short: the longest has {counted(longest, 'step')}, at least {min_longest} are needed; "
+            "take a shorter prediction length, or fewer test windows"
         )
 
 

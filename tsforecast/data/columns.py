@@ -1,10 +1,11 @@
 """Tables of users: reading them, and where in the file a cell stands."""
 
 import logging
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -14,7 +15,7 @@ from pyarrow import parquet
 
 from tsforecast.data.contents import MISSING
 from tsforecast.data.layout import Layout, encodings, find_layout
-from tsforecast.data.reading import check_packed, check_parquet
+from tsforecast.data.reading import PACKED, check_packed, check_parquet, is_parquet, read_parquet, whole_parquet
 from tsforecast.data.roles import (
     ACROSS_TARGET,
     ACROSS_TIME,
@@ -25,9 +26,10 @@ from tsforecast.data.roles import (
     told,
 )
 from tsforecast.data.shapes import dates_across, from_across, tell_apart
-from tsforecast.data.signs import find_decimal
+from tsforecast.data.signs import find_decimal, may_be_thousands, refuse_ambiguous
 
 log = logging.getLogger(__name__)
+Read = TypeVar("Read")
 
 SAMPLE = 100  # rows by which columns are recognised
 SAME_NUMBER = "expected the same number of cells in each row"
@@ -99,16 +101,12 @@ def read_table(source: Path | pd.DataFrame, columns: Columns, rows: int | None =
         table = _from_frame(Path("DataFrame"), source, columns, first_line=0)
     elif not source.is_file():
         raise FileNotFoundError(f"there is no file {source}")
-    elif source.suffix in (".parquet", ".pq"):
-        try:
-            check_parquet(source)
-            frame = pd.read_parquet(source) if rows is None else next(parquet_parts(source, rows))
-        except (OSError, ValueError) as error:
-            raise ValueError(f"{source}: not readable as Parquet ({error})") from error
+    elif is_parquet(source):
+        frame = read_parquet(source) if rows is None else next(parquet_parts(source, rows))
         table = _from_frame(source, frame, columns, first_line=1)
     else:
         check_packed(source)
-        table = _from_text(source, columns, rows)
+        table = _of_text(source, lambda layout: _in_layout(source, layout, columns, rows))
     return in_long_form(table)
 
 
@@ -134,7 +132,8 @@ def find_roles(path: Path, sample: pd.DataFrame, columns: Columns) -> Found:
     sample = from_across(sample, across)
     columns, others = resolve(path, sample, replace(columns, timestamp=ACROSS_TIME, target=ACROSS_TARGET, wide=False))
     found = Found(columns, others, across)
-    rest = [name for name in map(str, sample.columns) if name not in found.used]
+    used = {*found.used}
+    rest = [name for name in map(str, sample.columns) if name not in used]
     return found if others else found._replace(others=rest)  # numbers, too, where there is nothing else
 
 
@@ -158,7 +157,8 @@ def settled(path: Path, frame: pd.DataFrame, found: Found, given: Columns, **pla
     if given.item is None and not columns.wide:
         item = tell_apart(frame, columns.stamps, columns.items, found.others)
         columns = replace(columns, item=item[0] if len(item) == 1 else item or None)
-    log.info("%s: %s", path, told([name for name in names if name not in found.across], columns, len(found.across)))
+    across = {*found.across}
+    log.info("%s: %s", path, told([name for name in names if name not in across], columns, len(across)))
     roles = replace(columns, decimal=given.decimal)
     if found.across or columns.wide:  # other tables of this form have other dates, or other series
         opened = {"timestamp": None} if found.across else {}
@@ -202,6 +202,9 @@ def _from_frame(path: Path, frame: pd.DataFrame, given: Columns, first_line: int
     found = find_roles(path, frame.head(SAMPLE), given)
     long = from_across(frame, found.across) if found.across else frame
     found = found._replace(columns=with_decimal(path, found.columns, long))
+    if given.decimal is None and found.columns.decimal == ".":
+        text = long[found.columns.numbers].select_dtypes(["object", "string"])  # pyright: ignore[reportArgumentType]
+        refuse_ambiguous(path, text, None)
     return settled(path, frame, found, given, first_line=first_line)
 
 
@@ -209,32 +212,54 @@ def parquet_parts(path: Path, rows: int) -> Iterator[pd.DataFrame]:
     """Yields a Parquet file by so many rows, one time without any if it is empty; row numbers are in the index.
 
     Raises:
-        ValueError: If it can not be read, or is a bomb.
-        OSError: Likewise.
+        ValueError: If it is none, damaged, or a bomb.
     """
-    check_parquet(path)
-    done = 0
-    with parquet.ParquetFile(path) as file:
-        for batch in file.iter_batches(rows):
-            frame = without_index(pa.Table.from_batches([batch]).to_pandas())
-            yield frame.set_axis(pd.RangeIndex(done, done + len(frame)))
-            done += len(frame)
-        if not done:
-            yield without_index(file.schema_arrow.empty_table().to_pandas())
+    with whole_parquet(path):
+        check_parquet(path)
+        with parquet.ParquetFile(path) as file:
+            done, batches = 0, file.iter_batches(rows)
+            while batch := next(batches, None):
+                frame = without_index(pa.Table.from_batches([batch]).to_pandas())
+                yield frame.set_axis(pd.RangeIndex(done, done + len(frame)))
+                done += len(frame)
+            if not done:
+                yield without_index(file.schema_arrow.empty_table().to_pandas())
 
 
-def _from_text(path: Path, given: Columns, rows: int | None) -> Table:
+def check_form(path: Path, columns: Columns) -> None:
+    """Refuses a table that is not readable, or lacks a column, by its first rows: as `read_table` does, and quickly.
+
+    Packed files, folders and those of GluonTS pass unread.
+
+    Raises:
+        ValueError: If something is wrong with it.
+    """
+    name = path.name.lower()
+    if not path.is_file() or name.endswith((*PACKED, ".json", ".jsonl")):
+        return
+    if is_parquet(path):
+        find_roles(path, next(parquet_parts(path, SAMPLE)), columns)
+    else:
+        _of_text(path, lambda layout: find_roles(path, _sample(path, layout), columns))
+
+
+def _sample(path: Path, layout: Layout) -> pd.DataFrame:
+    return pd.read_csv(path, nrows=SAMPLE, dtype=str, **layout.options)
+
+
+def _of_text(path: Path, read: Callable[[Layout], Read]) -> Read:
+    """What a function reads of a text file, in the encoding that fits it."""
     layout = None
     *others, last = encodings(path)
     try:
         for encoding in others:
             try:
                 layout = find_layout(path, encoding)
-                return _in_layout(path, layout, given, rows)
+                return read(layout)
             except UnicodeError:
                 log.info("%s: the text is not in %s; taken as %s", path, encoding.upper(), last)
         layout = find_layout(path, last)
-        return _in_layout(path, layout, given, rows)
+        return read(layout)
     except (UnicodeError, OSError, pd.errors.ParserError) as error:
         expected = "expected CSV in UTF-8, or .parquet" if layout is None else SAME_NUMBER
         raise ValueError(f"{path}: not readable ({str(error).strip()}); {expected}") from error
@@ -248,7 +273,7 @@ def _in_layout(path: Path, layout: Layout, given: Columns, rows: int | None) -> 
         UnicodeError: If it has another encoding.
         pandas.errors.ParserError: If rows differ in length.
     """
-    sample = pd.read_csv(path, nrows=SAMPLE, dtype=str, **layout.options)
+    sample = _sample(path, layout)
     found = find_roles(path, sample, given)
     numbers = found.across or found.columns.numbers
     parts = sample if not found.across else from_across(sample, found.across)
@@ -259,6 +284,12 @@ def _in_layout(path: Path, layout: Layout, given: Columns, rows: int | None) -> 
         log.info("%s: numbers have a decimal comma", path)
         found = found._replace(columns=replace(found.columns, decimal=","))
         frame = cells_of(path, layout, found, numbers, nrows=rows)
+    if given.decimal is None and found.columns.decimal == ".":
+        floats = frame[numbers].select_dtypes("float")
+        broken = floats.columns[(floats % 1 > 0).any()].tolist()
+        if broken and all(may_be_thousands(frame[name].to_numpy()) for name in broken):
+            text = pd.read_csv(path, usecols=broken, dtype=str, nrows=rows, **layout.options)
+            refuse_ambiguous(path, text, layout.delimiter)
     return settled(path, frame, found, given, first_line=layout.skipped + 2, delimiter=layout.delimiter)
 
 
@@ -278,11 +309,12 @@ def cells_of(path: Path, layout: Layout, found: Found, numbers: list[str], **par
         numbers: Columns of numbers.
         part: Options of `pandas.read_csv` that say which rows to read.
     """
-    text = [name for name in (*found.used, *found.others) if name in layout.names and name not in numbers]
+    names, of_numbers = set(layout.names), set(numbers)
+    text = [name for name in (*found.used, *found.others) if name in names and name not in of_numbers]
     return pd.read_csv(
         path,
         dtype=dict.fromkeys(text, str),  # pyright: ignore[reportArgumentType]
-        na_values=dict.fromkeys([name for name in (*found.columns.stamps, *numbers) if name in layout.names], MISSING),
+        na_values=dict.fromkeys([name for name in (*found.columns.stamps, *numbers) if name in names], MISSING),
         decimal=found.columns.decimal or ".",
         low_memory=False,
         **layout.options,
@@ -316,7 +348,7 @@ def _with_items(table: Table) -> Table:
     group = codes[0] if len(codes) == 1 else rows.groupby(list(rows), sort=False).ngroup().to_numpy()
     firsts = rows.groupby(group).first()
     parts = [["" if code < 0 else str(text[code]) for code in firsts[k]] for k, text in enumerate(names)]
-    joined = ["/".join(part for part in one if part) for one in zip(*parts, strict=True)]
+    joined = [one[0] if len(one) == 1 else joined_name(one) for one in zip(*parts, strict=True)]
     nameless = np.isin(group, [code for code, one in zip(firsts.index, joined, strict=True) if not one])
     if nameless.any():
         place = table.place(int(np.argmax(nameless)), table.columns.items[0])
@@ -324,6 +356,16 @@ def _with_items(table: Table) -> Table:
     name, (places, items) = "/".join(table.columns.items), pd.factorize(pd.Index(joined))
     items = pd.Categorical.from_codes(places[np.searchsorted(firsts.index, group)], pd.Index(items))
     return replace(table, frame=table.frame.assign(**{name: items}), columns=replace(table.columns, item=name))
+
+
+def joined_name(parts: Sequence[str]) -> str:
+    r"""Return one name of several columns, "north/1": no two rows of other names have the same.
+
+    A slash within a part stands behind a backslash ("north\/a/1"), and so does a backslash. Parts at the end that are
+    empty are left out.
+    """
+    filled = max((number for number, part in enumerate(parts, 1) if part), default=0)
+    return "/".join(re.sub(r"([\\/])", r"\\\1", part) for part in parts[:filled])
 
 
 def _text_categories(column: pd.Series) -> tuple[NDArray[np.int64], pd.Index]:

@@ -46,6 +46,8 @@ def all_match(cells: Any, pattern: str) -> bool:
 
 def _share_of_numbers(cells: Any) -> float:
     """Share of the cells that are not empty; 1 where all are empty."""
+    if bool(pd.Series(pd.to_numeric(cells, errors="coerce")).notna().all()):
+        return 1.0
     text = _filled(cells)
     numbers: Any = pd.to_numeric(text, errors="coerce")
     return float((numbers.notna() | text.str.fullmatch(_NUMBER)).mean()) if len(text) else 1.0

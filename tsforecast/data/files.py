@@ -197,6 +197,12 @@ def save_tensors(payload: Any, path: str | Path) -> None:
         temporary.write_bytes(buffer.getvalue())  # not a view, which a failure would keep of a buffer that is gone
 
 
+def make_folder(folder: str | Path) -> None:
+    """Makes a folder to write into; in one that is there, removes what killed processes have left."""
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    remove_leftovers(folder)
+
+
 def remove_leftovers(folder: str | Path) -> None:
     """Removes temporary files and folders that killed processes have left in a folder; others are still written.
 

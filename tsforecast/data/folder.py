@@ -192,25 +192,24 @@ def _entry(raw: Any, place: str, number: str, freq: str) -> Entry:
         entry["start"] = to_period(raw["start"], freq)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{place}: start {raw['start']!r} is not a time stamp") from error
-    entry["target"] = compact(_array(raw["target"], np.float64, f"{place}, field target"))
+    entry["target"] = _array(raw["target"], f"{place}, field target", is_target=True)
     for name in ("feat_static_cat", "feat_static_real", "feat_dynamic_real"):
         if raw.get(name) is not None and len(raw[name]) > 0:
-            dtype = np.int64 if name == "feat_static_cat" else np.float32
-            entry[name] = _array(raw[name], dtype, f"{place}, field {name}")
+            values = _array(raw[name], f"{place}, field {name}")
+            entry[name] = values.astype(np.int64) if name == "feat_static_cat" else values
     return entry
 
 
-def _array(values: Any, dtype: type, place: str) -> NDArray[Any]:
+def _array(values: Any, place: str, is_target: bool = False) -> NDArray[np.floating[Any]]:
     """Numbers of a line; null and "NaN" are missing values."""
     try:
         numbers = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{place}: expected numbers, got something else or ragged rows ({error})") from error
-    is_target = dtype is np.float64
     if found := too_large(numbers, is_target):
         remedy = "correct it, or write null if it is missing" if is_target else "correct it"
         raise ValueError(f"{place}, step {found[0][-1]}: {found[1]}; {remedy}")
-    return numbers.astype(dtype)
+    return compact(numbers)
 
 
 def _longest(path: Path, train: list[Entry], test: list[Entry]) -> tuple[list[Entry], int | None, int]:

@@ -21,7 +21,7 @@ def write_frames(frames: Iterable[pd.DataFrame], path: Path) -> None:
         OSError: If the file can not be written, as when the disk is full.
     """
     with replace_file(path) as temporary:
-        if path.suffix == ".parquet":
+        if path.suffix.lower() == ".parquet":
             tables = (pa.Table.from_pandas(frame, preserve_index=False) for frame in frames)
             first = next(tables)
             with parquet.ParquetWriter(temporary, first.schema) as writer:
@@ -29,7 +29,7 @@ def write_frames(frames: Iterable[pd.DataFrame], path: Path) -> None:
                 for table in tables:
                     writer.write_table(table)
             return
-        with pa.output_stream(str(temporary), compression="gzip" if path.suffix == ".gz" else None) as stream:
+        with pa.output_stream(str(temporary), compression="gzip" if path.suffix.lower() == ".gz" else None) as stream:
             for number, frame in enumerate(frames):
                 _append_csv(frame, stream, header=number == 0)
 

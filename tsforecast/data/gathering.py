@@ -17,7 +17,7 @@ from tsforecast.data.buckets import ITEM, TIMESTAMP, WORK, Bucket, Survey, bucke
 from tsforecast.data.columns import Table
 from tsforecast.data.files import replace_file
 from tsforecast.data.frequency import expected_alias_warnings, period_alias, to_period
-from tsforecast.data.reading import read_json
+from tsforecast.data.reading import is_parquet, read_json
 from tsforecast.data.roles import Columns
 from tsforecast.data.series import series_of
 from tsforecast.data.tally import Tally, tally_of
@@ -131,7 +131,7 @@ def _table_of(
 
     def origin(row: int) -> str:
         path = files[places[row]]
-        return f"{path}, {'row' if path.suffix in ('.parquet', '.pq') else 'line'} {lines[row]}"
+        return f"{path}, {'row' if is_parquet(path) else 'line'} {lines[row]}"
 
     frame = cells.to_pandas(use_threads=False)
     return Table(folder / bucket_name(number), frame, columns, columns, origin=origin), cells

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from tsforecast.data.cells import numbers, timestamps
 from tsforecast.data.columns import Table, read_table
-from tsforecast.data.reading import MOST_RECORD, check_packed, open_unpacked, parse_json
+from tsforecast.data.reading import MOST_RECORD, check_packed, is_parquet, open_unpacked, parse_json, read_parquet
 from tsforecast.data.roles import Columns
 from tsforecast.data.series import static_features
 from tsforecast.data.timed_entries import after, before, check_timed, median_gap
@@ -233,7 +233,7 @@ def _frame(source: str | Path | pd.DataFrame) -> pd.DataFrame:
         raise FileNotFoundError(f"there is no file {path}")
     try:
         check_packed(path)
-        return pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path, dtype=str)
+        return read_parquet(path) if is_parquet(path) else pd.read_csv(path, dtype=str)
     except (pd.errors.ParserError, UnicodeError, OSError, pd.errors.EmptyDataError) as error:
         raise ValueError(f"{path}: not readable ({str(error).strip()}); expected CSV or Parquet") from error
 

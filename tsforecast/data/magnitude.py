@@ -1,4 +1,4 @@
-"""Powers of two that bring targets into the range of float32, whatever the unit of the data is."""
+"""Numbers of any size: powers of two that bring targets into the range of float32, and what float32 keeps of them."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 # that squares and products of what models compute of them stay within float32; the division is without error.
 _LARGEST_EXPONENT = 30
 _FLOAT32 = np.finfo(np.float32)
+_FINE = 1e-3  # of the spread of samples, which rounding may change
 
 
 def find_exponents(windows: Sequence[dict[str, Any]], scaling_length: int) -> NDArray[np.int64]:
@@ -49,32 +50,38 @@ def too_large(values: NDArray[np.floating[Any]], is_target: bool) -> tuple[tuple
     return place, f"the value is {fault}"
 
 
-def in_float32(
+def in_range(
     values: NDArray[np.floating[Any]], exponents: NDArray[np.int64] | None = None
 ) -> NDArray[np.floating[Any]]:
-    """Targets (series, time, target) in float32, divided by powers of two (series, target); NaN stays.
+    """Targets (series, time, target) in float64, divided by powers of two (series, target); NaN stays.
 
-    What is still too large is cut at the largest number there is: models take what is so far away as missing.
+    What is beyond float32 then is cut at its largest number: models take what is so far away as missing.
     """
+    values = values.astype(np.float64)
     if exponents is not None and exponents.any():
-        values = np.ldexp(values.astype(np.float64), -exponents[:, None, :])
-    return np.clip(values, _FLOAT32.min, _FLOAT32.max).astype(np.float32)
+        values = np.ldexp(values, -exponents[:, None, :])
+    return np.clip(values, _FLOAT32.min, _FLOAT32.max)
 
 
-def in_units(samples: NDArray[np.float32], exponents: NDArray[np.int64]) -> NDArray[np.floating[Any]]:
-    """Samples of one series in the units of the data: float32 as they are, or multiplied in float64.
+def in_units(samples: NDArray[np.floating[Any]], exponents: NDArray[np.int64]) -> NDArray[np.floating[Any]]:
+    """Samples of one series in the units of the data: in float32 where that rounds by little of their spread.
 
     Args:
         samples: Of shape (sample, time), or (sample, time, target).
         exponents: Those of the targets.
     """
-    if not exponents.any():
-        return samples
-    return np.ldexp(samples.astype(np.float64), exponents if samples.ndim == 3 else exponents[0])
+    if exponents.any():
+        return np.ldexp(samples.astype(np.float64), exponents if samples.ndim == 3 else exponents[0])
+    axes = (0, 1)
+    largest = np.abs(samples).max(axes, initial=0.0)
+    fine = (
+        (largest * _FLOAT32.eps <= _FINE * np.ptp(samples, axes)) & (largest <= _FLOAT32.max) if samples.size else True
+    )
+    return samples.astype(np.float32) if np.all(fine) else samples
 
 
 def compact(values: NDArray[np.float64]) -> NDArray[np.floating[Any]]:
-    """In float32; as they are where that would make numbers of them infinite or zero."""
-    size = np.abs(values)
-    fine = (size <= _FLOAT32.max) & (size >= _FLOAT32.tiny) | (size == 0) | np.isnan(size)
-    return values.astype(np.float32) if fine.all() else values
+    """In float32 where that keeps all numbers as they are."""
+    with np.errstate(over="ignore"):
+        narrow = values.astype(np.float32)
+    return narrow if np.array_equal(narrow, values, equal_nan=True) else values

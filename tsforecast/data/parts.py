@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
-import pyarrow as pa
 
 from tsforecast.data.cells import StampForm, read_stamps
 from tsforecast.data.columns import (
@@ -26,7 +25,7 @@ from tsforecast.data.columns import (
     with_stamps,
 )
 from tsforecast.data.layout import encodings, find_layout
-from tsforecast.data.reading import check_packed, open_unpacked
+from tsforecast.data.reading import check_packed, is_parquet, open_unpacked
 from tsforecast.data.roles import Columns
 
 log = logging.getLogger(__name__)
@@ -76,12 +75,10 @@ def read_parts(path: Path, columns: Columns, rows: int) -> Iterator[Table]:
     """
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
-    is_parquet = path.suffix in (".parquet", ".pq")
     try:
-        yield from _parquet(path, columns, rows) if is_parquet else _text(path, columns, rows)
-    except (UnicodeError, OSError, pd.errors.ParserError, pa.ArrowException) as error:
-        expected = "expected Parquet" if is_parquet else SAME_NUMBER
-        raise ValueError(f"{path}: not readable ({str(error).strip()}); {expected}") from error
+        yield from _parquet(path, columns, rows) if is_parquet(path) else _text(path, columns, rows)
+    except (UnicodeError, OSError, pd.errors.ParserError) as error:
+        raise ValueError(f"{path}: not readable ({str(error).strip()}); {SAME_NUMBER}") from error
 
 
 def _parquet(path: Path, columns: Columns, rows: int) -> Iterator[Table]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tsforecast.data.folder import data_home, write_folder
 from tsforecast.data.task import ForecastTask
+from tsforecast.data.wording import counted
 
 log = logging.getLogger(__name__)
 
@@ -45,4 +46,4 @@ def prepare(options: argparse.Namespace, read: Callable[[], ForecastTask]) -> No
         sys.exit(f"error: {error}")
     steps = [entry["target"].shape[-1] for entry in task.entries]
     log.info("%s: %d series of %d to %d steps, frequency %s", path, len(steps), min(steps), max(steps), task.freq)
-    log.info("test part: %d windows of %d steps", task.windows, task.prediction_length)
+    log.info("test part: %s of %s", counted(task.windows, "window"), counted(task.prediction_length, "step"))

@@ -4,15 +4,18 @@ Every function raises one ValueError that names the file and says what was expec
 """
 
 import bz2
+import contextlib
 import gzip
 import json
 import lzma
+import math
+import os
 import re
 import types
 import typing
 import zipfile
 import zlib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +34,8 @@ _MOST_RATIO = 100
 _CHUNK = 1 << 20
 
 _OPENERS = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+PACKED = (*_OPENERS, ".zip")
+_REFUSED = (".zst", ".tar", ".tar.gz", ".tar.bz2", ".tar.xz")  # pandas unpacks these too: nothing bounds how far
 _STRINGS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _BRACKETS = re.compile(r"[\[\]{}]")
 
@@ -141,23 +146,26 @@ def read_yaml(path: str | Path) -> Any:
 def check_packed(path: str | Path) -> None:
     """Refuses a packed file (.gz, .bz2, .xz or .zip, by its name) that is cut short, damaged, or a bomb.
 
-    Nothing of what it unpacks to is kept. Files of other names pass.
+    Nothing of what it unpacks to is kept. Files of other names pass, but those that pandas would unpack.
 
     Raises:
         ValueError: If something is wrong; the message says what to do.
     """
     path = Path(path)
-    if path.suffix not in (*_OPENERS, ".zip") or not path.is_file():
+    suffix = path.suffix.lower()  # as pandas has it
+    if path.name.lower().endswith(_REFUSED):
+        raise ValueError(f"{path}: expected a file packed as {', '.join(PACKED)}, or none; unpack it yourself")
+    if suffix not in PACKED or not path.is_file():
         return
     try:
-        if path.suffix == ".zip":
+        if suffix == ".zip":
             with zipfile.ZipFile(path) as archive:
                 check_archive(archive, path)
                 for member in archive.infolist():
                     with archive.open(member) as file:
                         _count(file.read, path)
         else:
-            with _OPENERS[path.suffix](path, "rb") as file:
+            with _OPENERS[suffix](path, "rb") as file:
                 _count(file.read, path)
     except (EOFError, OSError, lzma.LZMAError, zlib.error, zipfile.BadZipFile, RuntimeError) as error:
         raise ValueError(f"{path} is cut short or damaged ({error}); fetch or write it again") from error
@@ -171,13 +179,13 @@ def open_unpacked(path: str | Path) -> Any:
         OSError: If it can not be opened.
     """
     path = Path(path)
-    if path.suffix == ".zip":
+    if path.suffix.lower() == ".zip":
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
             if len(names) != 1:
                 raise ValueError(f"{path}: expected an archive of one file, got {len(names)}")
             return archive.open(names[0])
-    return _OPENERS.get(path.suffix, open)(path, "rb")
+    return _OPENERS.get(path.suffix.lower(), open)(path, "rb")
 
 
 def _count(read: Callable[[int], bytes], path: Path) -> None:
@@ -223,6 +231,60 @@ def check_parquet(path: str | Path) -> None:
     _check_expansion(path, path.stat().st_size, expanded, "write it without compression and dictionaries")
 
 
+def is_parquet(path: Path) -> bool:
+    """Whether a path is that of a Parquet file, by its name."""
+    return path.name.lower().endswith((".parquet", ".pq"))
+
+
+def read_parquet(path: Path, columns: list[str] | None = None) -> Any:
+    """The frame of a Parquet file, read in this thread alone.
+
+    Args:
+        path: Of the file.
+        columns: Those to read; None for all.
+
+    Raises:
+        ValueError: If it is none, damaged, or a bomb.
+    """
+    with whole_parquet(path):
+        check_parquet(path)
+        return parquet.read_table(path, columns=columns, use_threads=False).to_pandas(use_threads=False)
+
+
+@contextlib.contextmanager
+def whole_parquet(path: Path) -> Iterator[None]:
+    """Raises a ValueError of one line where a Parquet file is damaged.
+
+    What pandas has written into a file about its columns can be damaged in any way.
+    """
+    try:
+        yield
+    except Exception as error:
+        raise ValueError(f"{path}: not readable as Parquet ({first_line(error)[:200]})") from error
+
+
+def load_array(path: str | Path) -> NDArray[Any]:
+    """The array of an npy file; one of Python objects, which runs code, is refused.
+
+    Raises:
+        ValueError: If the file is damaged, or its header tells of more or less than it has.
+        OSError: If it can not be opened.
+    """
+    with Path(path).open("rb") as file:
+        try:
+            read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+            shape, _, dtype = read[np.lib.format.read_magic(file)](file)
+            if (
+                not dtype.hasobject
+                and math.prod(shape) * dtype.itemsize != os.fstat(file.fileno()).st_size - file.tell()
+            ):
+                raise ValueError(f"expected as many bytes as an array of shape {shape} has")
+            file.seek(0)
+            return np.load(file, allow_pickle=False)
+        except (ValueError, KeyError, EOFError) as error:
+            raise ValueError(f"{path}: damaged, or no npy file ({first_line(error)[:200]})") from error
+
+
 def load_arrays(path: str | Path, wanted: Collection[str]) -> tuple[dict[str, NDArray[Any]], list[str]]:
     """Arrays of an npz file; those of Python objects, which run code, are refused.
 
@@ -236,6 +298,8 @@ def load_arrays(path: str | Path, wanted: Collection[str]) -> tuple[dict[str, ND
     Raises:
         ValueError: If the file is damaged, no npz file, or a bomb.
     """
+    if not Path(path).is_file():  # nor a pipe or a device, which may never end
+        raise FileNotFoundError(f"there is no file {path}")
     try:
         with zipfile.ZipFile(path) as archive:
             check_archive(archive, path)

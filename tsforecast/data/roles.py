@@ -1,6 +1,8 @@
 """Which column of a table is what: as the user says, or found by names and content."""
 
+import logging
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,6 +12,8 @@ import pandas as pd
 
 from tsforecast.data.contents import all_match, looks_like_dates, looks_like_names, looks_like_numbers, numbered
 from tsforecast.data.wording import listed, option, plain, suggestion
+
+log = logging.getLogger(__name__)
 
 # Names under which a column is found without being told, in order of preference; case and marks do not matter.
 ITEM_NAMES = (
@@ -30,6 +34,7 @@ TARGET_NAMES = (
 WIDE_ITEM, WIDE_TARGET = "(series)", "(value)"
 ACROSS_TIME, ACROSS_TARGET = "(time)", "(value)"
 
+_MOST_LOOKED_AT = 1000  # columns whose cells are looked at for names of series
 _CLOCK = r"\d{1,2}:\d{2}(?::\d{2}.*)?(?:\s*[AaPp][Mm])?"
 
 
@@ -107,14 +112,15 @@ def resolve(path: Path, sample: pd.DataFrame, columns: Columns) -> tuple[Columns
         ValueError: If a column is not there, has two roles, or time stamps or target are not found.
     """
     names = [str(name) for name in sample.columns]
-    twice = [name for number, name in enumerate(names) if name in names[:number]]
+    twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         raise ValueError(f"{path}: two columns are called {twice[0]!r}; rename one of them")
     columns = _as_written(path, names, columns)
     given = [*columns.items, *columns.stamps, *columns.numbers, *columns.static_categories]
     if len(set(given)) < len(given):
         raise ValueError(f"{path}: a column has two roles; expected each column once, got {given}")
-    free = [name for name in names if name not in given]
+    known = {*given}
+    free = [name for name in names if name not in known]
     stamps = columns.stamps or _find_timestamps(sample, free, columns)
     if columns.wide:
         return _resolve_wide(path, names, columns, stamps), []
@@ -125,8 +131,10 @@ def resolve(path: Path, sample: pd.DataFrame, columns: Columns) -> tuple[Columns
     target: Any = columns.target or _find(rest, TARGET_NAMES) or _only_ending(rest, TARGET_NAMES)
     others = [name for name in items[1:] if name != target]
     if not columns.item:
-        others += [name for name in rest if name not in (*others, target) and looks_like_names(sample[name])]
-    left = [name for name in rest if name not in others]
+        known = {*others, target} if isinstance(target, str) else {*others}
+        others += _names_among(path, sample, [name for name in rest if name not in known])
+    known = {*others}
+    left = [name for name in rest if name not in known]
     if not target and len(left) == 1:
         target = left[0]
     if not stamps:
@@ -138,6 +146,14 @@ def resolve(path: Path, sample: pd.DataFrame, columns: Columns) -> tuple[Columns
     stamp = stamps[0] if len(stamps) == 1 else stamps
     item = columns.item or (items[0] if items else None)
     return replace(columns, item=item, timestamp=stamp, target=target), others
+
+
+def _names_among(path: Path, sample: pd.DataFrame, names: list[str]) -> list[str]:
+    """The columns whose cells look like names of series, of the first ones where there are very many."""
+    if len(names) > _MOST_LOOKED_AT:
+        told = path, len(names), _MOST_LOOKED_AT, column_option("item", "NAME")
+        log.info("%s: of %d columns the first %d are looked at for names of series; %s names others", *told)
+    return [name for name in names[:_MOST_LOOKED_AT] if looks_like_names(sample[name])]
 
 
 def _as_written(path: Path, names: list[str], columns: Columns) -> Columns:

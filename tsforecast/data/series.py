@@ -117,7 +117,7 @@ def _on_grid(
     length = int(observed[-1]) + 1 if len(observed) else 0
     return {
         "target": target[:, :length],
-        "feat_dynamic_real": np.stack(covariates).astype(np.float32)[:, source],
+        "feat_dynamic_real": compact(np.stack(covariates))[:, source],
     }
 
 
@@ -152,7 +152,7 @@ def static_features(
     if codes:
         static["feat_static_cat"] = np.stack(codes, axis=1).astype(np.int64)
     if reals:
-        static["feat_static_real"] = np.stack(reals, axis=1).astype(np.float32)
+        static["feat_static_real"] = compact(np.stack(reals, axis=1))
     return static, known
 
 

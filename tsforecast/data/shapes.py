@@ -38,7 +38,8 @@ def dates_across(sample: pd.DataFrame, columns: Columns) -> list[str]:
 
 def from_across(frame: pd.DataFrame, dates: Sequence[str]) -> pd.DataFrame:
     """A table with dates across the top in long form, each row as often as there are dates."""
-    left = [name for name in frame.columns if name not in dates and not name.startswith("Unnamed: ")]
+    across = {*dates}
+    left = [name for name in frame.columns if name not in across and not name.startswith("Unnamed: ")]
     long = frame.melt(left, list(dates), ACROSS_TIME, ACROSS_TARGET, ignore_index=False)
     return long.sort_index(kind="stable")  # one series after the other
 
@@ -63,8 +64,9 @@ def tell_apart(frame: pd.DataFrame, stamps: list[str], item: list[str], others: 
         return item
     found, item = item, [] if numbers else item
     whole = [name for name in others if not (frame[name].isna() | (frame[name].astype(str).str.strip() == "")).any()]
+    order = {str(name): place for place, name in enumerate(frame.columns)}
     for more in [*([name] for name in whole), whole]:
-        names = [name for name in map(str, frame.columns) if name in (*item, *more)]
+        names = sorted({*item, *more}, key=order.__getitem__)
         series = int((~frame[names].astype(str).duplicated()).sum()) if names else 1
         if 2 * series <= len(frame) and _repeated(frame, stamps, names) <= _MOST_REPEATED:
             return names

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -37,12 +38,55 @@ def find_decimal(columns: Iterable[Any]) -> str:
 def _has_decimal_comma(column: Any) -> bool:
     if column.dtype.kind in "fiubmMc":
         return False
-    text = _without_blanks(column)
-    if not text.str.contains(",", regex=False).any():
+    if not any("," in cell for cell in column.to_numpy(object) if isinstance(cell, str)):
         return False
+    text = _without_blanks(column)
     fits = text.str.fullmatch(rf"[+-]?\d*,\d+|[+-]?\d+|{_grouped('.', ',')}")
     thousands = text.str.fullmatch(rf"[+-]?\d+|{_grouped(',', '.')}")
     return bool(fits.all()) and not bool(thousands.all())
+
+
+def may_be_thousands(values: Any) -> bool:
+    """Whether numbers that were read with a decimal point could all be whole ones whose point separates thousands."""
+    size = np.abs(values[np.isfinite(values)])
+    parts = size[size % 1 != 0]
+    whole = np.abs(1000 * parts - np.round(1000 * parts)) < 1e-6
+    return bool(len(parts) and (size < 1000).all() and (parts >= 1).all() and whole.all())
+
+
+def refuse_ambiguous(path: Path, text: pd.DataFrame, delimiter: str | None) -> None:
+    """Refuses columns of text in all of which points may separate thousands, or be the decimal sign.
+
+    Args:
+        path: Where they come from, for the message.
+        text: The columns.
+        delimiter: Between cells of the file; None where there is none.
+
+    Raises:
+        ValueError: If nothing tells which of both they are.
+    """
+    found = {str(name): _ambiguous(text[name], delimiter) for name in text}
+    if found and all(found.values()):
+        name, cell = next(iter(found.items()))
+        raise ValueError(
+            f"{path}, column {name!r}: in {cell!r} the point may separate thousands, or be the decimal sign; give "
+            f"{column_option('decimal', ',')} in the first case, {column_option('decimal', '.')} in the second"
+        )
+
+
+def _ambiguous(column: Any, delimiter: str | None) -> str | None:
+    """The first cell of a column of text whose point may separate thousands, or be the decimal sign; None if none.
+
+    That is so where three digits follow every point, in a file of semicolons, which also stand where commas are
+    decimal. Elsewhere there must be cells without a point beside them: numbers of three decimals all have one.
+    """
+    text = _without_blanks(column)
+    pointed = text.str.contains(".", regex=False)
+    grouped = text.str.fullmatch(r"[+-]?[1-9]\d{0,2}\.\d{3}")
+    small = text.str.fullmatch(r"[+-]?\d{1,3}")
+    if delimiter == "," or not pointed.any() or not bool((grouped | small).all()):
+        return None
+    return str(text[pointed].iloc[0]) if delimiter == ";" or small.any() else None
 
 
 def _without_blanks(column: Any) -> Any:

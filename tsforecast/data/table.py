@@ -53,7 +53,7 @@ from tsforecast.data.series import End, TableSeries, series_of
 from tsforecast.data.streamed import StreamedEntries
 from tsforecast.data.task import ForecastTask
 from tsforecast.data.usable import tell, unusable, without
-from tsforecast.data.wording import option
+from tsforecast.data.wording import counted, option
 from tsforecast.progress import follow, warnings_only
 
 log = logging.getLogger(__name__)
@@ -104,7 +104,7 @@ def read_task(
     windows = 0 if beyond else windows
     if not isinstance(source, pd.DataFrame):
         source = Path(source)
-        if not is_buckets(source) and (source.is_dir() or source.name.endswith(_FOLDER_SUFFIXES)):
+        if not is_buckets(source) and (source.is_dir() or source.name.lower().endswith(_FOLDER_SUFFIXES)):
             task = read_folder(source, alias, prediction_length, windows, all_missing=beyond)
             return task if columns is None or not columns.holidays else with_holidays(task, columns.holidays)
         if is_buckets(source) and (survey := read_survey(source)).rows > MOST_KEPT:
@@ -283,7 +283,7 @@ def _split_lengths(
         reasons["prediction_length"] = f"the custom at frequency {freq}"
         if windows != 0 and median // 5 < horizon:
             horizon = max(1, median // 5)
-            reasons["prediction_length"] = f"the {which} has {median} values"
+            reasons["prediction_length"] = f"the {which} has {counted(median, 'value')}"
         log.info("%s: prediction length %d by default: %s", path, horizon, reasons["prediction_length"])
     if windows is None:
         # Those without room for one window are left out whatever the number of windows.
@@ -294,7 +294,9 @@ def _split_lengths(
         if short // 5 // horizon < windows:
             windows = max(1, short // 5 // horizon)
             one = len(lengths) == 1
-            reasons["windows"] = f"the series has {short} values" if one else f"nine in ten series have {short} or more"
+            reasons["windows"] = (
+                f"the series has {counted(short, 'value')}" if one else f"nine in ten series have {short} or more"
+            )
         log.info("%s: %d test window%s by default: %s", path, windows, "" if windows == 1 else "s", reasons["windows"])
     return horizon, windows, reasons
 

@@ -25,40 +25,45 @@ _PLAIN: dict[str, Any] = {
     "count": int, "num_targets": int, "lowest": float | None, "highest": float | None, "values": int, "broken": int,
     "codes": list[int],
 }  # fmt: skip
-_MOMENTS: dict[str, Any] = {"count": int, "sums": list[list[float]]}
+_MOMENTS: dict[str, Any] = {"count": int, "mean": list[float], "squares": list[float]}
+_CONSTANT = 1e-12  # of its mean, up to which the deviation of a row is that of its rounding
 
 
 @dataclass(eq=False)
 class Moments:
-    """Mean and standard deviation of each row of arrays that come one by one.
+    """Mean and standard deviation of each row of arrays that come one by one (Chan, Golub and LeVeque 1983).
 
     Attributes:
         count: Columns that have come.
-        sums: Sum and sum of squares of each row, (row, 2).
+        mean: Of each row.
+        squares: Sum of squared distances of each row from its mean.
     """
 
     count: int = 0
-    sums: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 2)))
+    mean: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    squares: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
 
     def add(self, rows: np.ndarray) -> None:
         """Adds an array (row, column)."""
         rows = rows.astype(np.float64)
-        self.merge(Moments(rows.shape[1], np.stack([rows.sum(1), np.square(rows).sum(1)], 1)))
+        mean = rows.sum(1) / max(rows.shape[1], 1)
+        self.merge(Moments(rows.shape[1], mean, np.square(rows - mean[:, None]).sum(1)))
 
     def merge(self, other: "Moments") -> None:
         """Adds what others have seen."""
-        if other.count:
-            self.sums = other.sums if self.count == 0 else self.sums + other.sums
-        elif self.count == 0:
-            self.sums = other.sums if len(other.sums) else self.sums
+        if self.count == 0:
+            self.mean, self.squares = (other.mean, other.squares) if len(other.mean) else (self.mean, self.squares)
+        elif other.count:
+            share, apart = other.count / (self.count + other.count), other.mean - self.mean
+            self.mean = self.mean + share * apart
+            self.squares = self.squares + other.squares + self.count * share * np.square(apart)
         self.count += other.count
 
     def units(self) -> list[list[float]]:
         """Return (mean, standard deviation) of each row; 1 as the deviation of a constant."""
-        mean, square = self.sums.T / max(self.count, 1)
-        deviation = np.sqrt(np.maximum(square - mean**2, 0.0))
-        constant = deviation <= 1e-6 * np.abs(mean)
-        return np.stack([mean, np.where(constant, 1.0, deviation)], 1).tolist()
+        deviation = np.sqrt(self.squares / max(self.count, 1))
+        constant = deviation <= _CONSTANT * np.abs(self.mean)
+        return np.stack([self.mean, np.where(constant, 1.0, deviation)], 1).tolist()
 
 
 @dataclass(eq=False)
@@ -143,7 +148,11 @@ class Tally:
         found["codes"] = [int(code) for code in self.codes]
         for name in ("static", "dynamic"):
             moments = getattr(self, name)
-            found[name] = {"count": moments.count, "sums": moments.sums.tolist()}
+            found[name] = {
+                "count": moments.count,
+                "mean": moments.mean.tolist(),
+                "squares": moments.squares.tolist(),
+            }
         return found
 
 
@@ -155,9 +164,11 @@ def tally_of(found: Any) -> Tally:
     """
     parts: list[Any] = [found.get(name) for name in ("static", "dynamic")] if has_fields(found, _PLAIN) else []
     sound = bool(parts) and all(has_fields(part, _MOMENTS) for part in parts)
-    if not sound or not all(len(row) == 2 for part in parts for row in part["sums"]):
+    if not sound or not all(len(part["mean"]) == len(part["squares"]) for part in parts):
         raise ValueError("expected the counts of a walk through the data, got something else")
-    static, dynamic = (Moments(part["count"], np.asarray(part["sums"], np.float64).reshape(-1, 2)) for part in parts)
+    static, dynamic = (
+        Moments(part["count"], *(np.asarray(part[name], np.float64) for name in ("mean", "squares"))) for part in parts
+    )
     return Tally(
         found["count"],
         found["num_targets"],

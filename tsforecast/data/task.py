@@ -13,7 +13,7 @@ from gluonts.dataset.split import TestData, split
 from tsforecast.data.frequency import default_season, expected_alias_warnings
 from tsforecast.data.roles import Columns
 from tsforecast.data.streamed import StreamedEntries, shortened
-from tsforecast.data.wording import listed, option
+from tsforecast.data.wording import counted, listed, option
 
 log = logging.getLogger(__name__)
 
@@ -154,7 +154,7 @@ def _check_covariates(entry: dict[str, Any], needed: int, gap: int) -> None:
     covariates = entry.get(FieldName.FEAT_DYNAMIC_REAL)
     if covariates is not None and np.shape(covariates)[1] < needed:
         raise ValueError(
-            f"series {entry['item_id']!r} ends {gap} steps before others, and its covariates "
+            f"series {entry['item_id']!r} ends {counted(gap, 'step')} before others, and its covariates "
             f"{needed - np.shape(covariates)[1]} steps before the forecast which all have in common; add them, or "
             f"forecast each series from its own end ({option('start', 'each')})"
         )

@@ -21,6 +21,8 @@ def load_tensors(path: str | Path, device: str | torch.device = "cpu") -> dict[s
         OSError: If it can not be opened.
     """
     path = Path(path)
+    if not path.is_file():  # nor a pipe or a device, which may never end
+        raise FileNotFoundError(f"there is no file {path}")
     try:
         with zipfile.ZipFile(path) as archive:  # torch packs nothing, so that files are as large as what they hold
             if any(member.compress_type != zipfile.ZIP_STORED for member in archive.infolist()):

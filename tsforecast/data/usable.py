@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tsforecast.data.wording import listed, option
+from tsforecast.data.wording import counted, listed, option
 
 log = logging.getLogger(__name__)
 
@@ -46,9 +46,9 @@ def unusable(entries: Iterable[tuple[Any, dict[str, Any]]], test_length: int, be
         if np.isnan(target).all():
             fault = None if beyond and target.shape[-1] else _VOID
         elif target.shape[-1] <= test_length:
-            fault = f"no more than the {test_length} steps of the test windows"
+            fault = f"no more than the {counted(test_length, 'step')} of the test windows"
         elif np.isnan(target[..., : target.shape[-1] - test_length]).all():
-            fault = f"no value before the {test_length} steps of the test windows"
+            fault = f"no value before the {counted(test_length, 'step')} of the test windows"
         if fault is not None:
             found.append(Unusable(place, str(entry["item_id"]), str(end), fault))
     return found

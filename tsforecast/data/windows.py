@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from tsforecast.data.frequency import expected_alias_warnings
-from tsforecast.data.magnitude import in_float32
+from tsforecast.data.magnitude import in_range
 
 _PER_STEP = ("target", "observed", "time_feat", "season_index", "dynamic_real")
 _TARGETS = ("past_target", "future_target", "known_future")
@@ -65,7 +65,7 @@ def collate(
     exponents: NDArray[np.int64] | None = None,
     past: int | None = None,
 ) -> dict[str, Any]:
-    """A batch of windows as tensors (series, time, ...), their targets in float32.
+    """A batch of windows as tensors (series, time, ...), their targets in float64.
 
     Shorter pasts are padded at their beginning. Padding is unobserved and marked in `past_is_pad`, (series, time).
 
@@ -87,7 +87,7 @@ def collate(
             else:
                 stacked = np.stack(values)  # pyright: ignore
             if key in _TARGETS:
-                stacked = in_float32(stacked, exponents)
+                stacked = in_range(stacked, exponents)
             batch[key] = torch.as_tensor(stacked, device=device)
     pads = np.array([length - len(window["past_target"]) for window in windows])
     batch["past_is_pad"] = torch.as_tensor(np.arange(length) < pads[:, None], device=device)

@@ -43,6 +43,11 @@ def option(name: str, value: str | float | bool | Sequence[str] | None = None, w
     return keyword if within is None else f"{within}({keyword})"
 
 
+def counted(count: int, noun: str) -> str:
+    """A number of things: "1 value", "2 values"."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def plain(name: object) -> str:
     """A name without letter case, blanks and marks: `Item ID`, `item-id` and `item_id` are the same."""
     return re.sub(r"[\W_]+", "", str(name).lower())

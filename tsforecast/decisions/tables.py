@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tsforecast.data.contents import MISSING
 from tsforecast.data.folder import data_home
-from tsforecast.data.reading import check_packed, check_parquet
+from tsforecast.data.reading import check_packed, is_parquet, read_parquet
 from tsforecast.decisions import environments
 from tsforecast.decisions.environments import Environment
 
@@ -162,9 +162,8 @@ def _frame(path: Path) -> pd.DataFrame:
         ValueError: If it is damaged or has no row.
     """
     try:
-        if path.suffix == ".parquet":
-            check_parquet(path)
-            frame = pd.read_parquet(path)
+        if is_parquet(path):
+            frame = read_parquet(path)
         else:
             check_packed(path)
             frame = pd.read_csv(path, na_values=list(MISSING), keep_default_na=False, low_memory=False)

@@ -75,6 +75,10 @@ class Adaptation:
     memory_size: int = 25
 
     def __post_init__(self) -> None:
+        try:
+            re.compile(self.part)
+        except (re.error, TypeError) as error:
+            raise ValueError(f"expected part to be a regular expression, got {self.part!r:.80} ({error})") from error
         if self.evidence not in EVIDENCE:
             raise ValueError(f"expected evidence to be one of {', '.join(EVIDENCE)}, got {self.evidence!r}")
         if self.memory not in MEMORIES_OF_WINDOWS:

@@ -19,6 +19,7 @@ from tsforecast.data.checks import as_numbers
 from tsforecast.data.files import save_tensors
 from tsforecast.data.frequency import expected_alias_warnings
 from tsforecast.data.tensors import expect_like, load_tensors
+from tsforecast.data.wording import counted
 from tsforecast.models import FORMAT, AbstractForecaster, Belief, Series
 from tsforecast.models.records import BankState, PoolState
 
@@ -73,7 +74,7 @@ def continued(known: LiveBelief, entry: Mapping[str, Any]) -> dict[str, Any]:
     target = as_numbers(entry["target"]).astype(np.float64)
     if steps and "feat_dynamic_real" in entry:
         raise ValueError(
-            f"series {known.item_id!r}: {steps} steps from {known.end} on were left out; give them with their "
+            f"series {known.item_id!r}: {counted(steps, 'step')} from {known.end} on left out; give them with their "
             "covariates, and a target of NaN"
         )
     gap = np.full((*target.shape[:-1], steps), np.nan)

@@ -46,14 +46,15 @@ class WindowRows:
 
     def _parts(self, past: int) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
         """Return shape and type of each part of a window, in the order of a row."""
-        types = (torch.float32, torch.bool, torch.float32, torch.int64, torch.float32)
+        types = (torch.float64, torch.bool, torch.float32, torch.int64, torch.float32)
         found: dict[str, tuple[tuple[int, ...], torch.dtype]] = {
             "start": ((3,), torch.float64),
             "series_index": ((), torch.int64),
             "static_cat": ((self.num_static_cat,), torch.int64),
             "static_real": ((self.num_static_real,), torch.float32),
         }
-        for name, columns, kind in zip(_PER_STEP, self.columns, types, strict=True):
+        targets, *others = self.columns
+        for name, columns, kind in zip(_PER_STEP, (2 * targets, *others), types, strict=True):
             found[f"future_{name}"] = ((self.horizon, columns), kind)
             found[f"past_{name}"] = ((past, columns), kind)
         return {**found, "past_is_pad": ((past,), torch.bool)}
@@ -76,7 +77,9 @@ class WindowRows:
         ]
         given = {**batch, "start": torch.tensor(digits, dtype=torch.float64)}
         for part in ("past", "future"):
-            given[f"{part}_target"] = torch.where(batch[f"{part}_observed"], batch[f"{part}_target"], 0.0)
+            values = torch.where(batch[f"{part}_observed"], batch[f"{part}_target"].double(), 0.0)
+            rounded = values.float().double()  # and the digits that float32 has not
+            given[f"{part}_target"] = torch.cat([rounded, values - rounded], -1)
         columns = []
         for name, (shape, _) in self._parts(past).items():
             part = given[name]
@@ -89,10 +92,14 @@ class WindowRows:
         past = (rows.shape[-1] - self.width(0)) // (self.width(1) - self.width(0))
         parts = self._parts(past)
         pieces = rows.split([math.prod(shape) for shape, _ in parts.values()], -1)
-        return {
+        found = {
             name: piece.reshape(len(rows), *shape).to(kind)
             for (name, (shape, kind)), piece in zip(parts.items(), pieces, strict=True)
         }
+        for name in ("past_target", "future_target"):
+            rounded, rest = found[name].chunk(2, -1)
+            found[name] = rounded + rest
+        return found
 
     def starts(self, rows: Float[Tensor, "window number"], freq: str) -> list[pd.Period]:
         """Return where the periods of windows begin.

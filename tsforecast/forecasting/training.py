@@ -137,7 +137,10 @@ def _trainer(options: dict[str, Any], scratch: str | None, checkpoint: str | Pat
     if not any(isinstance(plugin, CheckpointIO) for plugin in plugins):
         plugins.append(_WholeCheckpoints())
     options = {**defaults, **options, "use_distributed_sampler": False}  # loaders give each process its own windows
-    trainer = pl.Trainer(callbacks=callbacks, plugins=plugins, **options)
+    try:
+        trainer = pl.Trainer(callbacks=callbacks, plugins=plugins, **options)
+    except ImportError as error:  # of a package that an accelerator needs
+        raise ValueError(f"there is no accelerator {options['accelerator']!r} here ({error})") from error
     if trainer.world_size > 1 and options.get("strategy", "auto") in ("auto", "ddp"):
         # Seasons that a window lacks, inputs that are not there: some parameters have no gradient.
         options["strategy"] = "ddp_find_unused_parameters_true"

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from tsforecast.core.gaussian import register_record
-from tsforecast.core.torch_internals import device_of
+from tsforecast.core.torch_internals import device_of, is_transformed
 from tsforecast.learners.evidence import Points
 
 
@@ -76,11 +76,24 @@ class Memory:
 
         Args:
             kept: At most `size` places.
-            size: Not more than there are places.
+            size: There are as many places as before, if those are less.
         """
         order = torch.sort((~kept).to(torch.int64), stable=True).indices[:size]
         found = Memory(*(part[order] for part in self._parts()))
         return dataclasses.replace(found, valid=kept[order] & found.valid)
+
+    def taken(self) -> "Memory":
+        """Return the memory without its free places, where their number may depend on values."""
+        if torch.compiler.is_compiling() or is_transformed(self.valid):
+            return self
+        return Memory(*(part[self.valid] for part in self._parts()))
+
+    def padded(self, size: int) -> "Memory":
+        """Return the memory with free places behind the others, so that there are so many."""
+        if len(self) >= size:
+            return self
+        more = [part.new_zeros(size - len(self), *part.shape[1:]) for part in self._parts()]
+        return self.joined(Memory(*more))
 
     def without(self, kept: Bool[Tensor, " place"]) -> "Memory":
         """Return the memory in which places that are kept elsewhere are free."""
@@ -109,8 +122,8 @@ class Memory:
 def best(scores: Float[Tensor, " place"], valid: Bool[Tensor, " place"], size: int) -> Bool[Tensor, " place"]:
     """Return which places have the highest scores among those that are valid; all of these, if they are few."""
     scores = torch.where(valid, scores.nan_to_num(nan=-torch.finfo(scores.dtype).max), -math.inf)
-    chosen = torch.topk(scores, size).indices
-    return torch.zeros_like(valid).scatter(0, chosen, torch.ones_like(valid[:size])) & valid
+    chosen = torch.topk(scores, min(size, len(scores))).indices
+    return torch.zeros_like(valid).scatter(0, chosen, torch.ones_like(chosen, dtype=torch.bool)) & valid
 
 
 def at_random(memory: Memory, size: int, generator: torch.Generator | None = None) -> Bool[Tensor, " place"]:
@@ -129,7 +142,7 @@ def k_centre(memory: Memory, size: int) -> Bool[Tensor, " place"]:
     distance = torch.where(memory.valid, math.inf, -math.inf).to(inputs)
     kept = torch.zeros_like(memory.valid)
     places = torch.arange(len(memory), device=inputs.device)
-    for _ in range(size):
+    for _ in range(min(size, len(memory))):
         current = places == distance.argmax()
         kept = kept | (current & memory.valid)
         apart = (inputs - inputs[distance.argmax()]).square().sum(-1)

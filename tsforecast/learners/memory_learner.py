@@ -130,14 +130,14 @@ class MemoryLearner(AbstractNetworkLearner[Remembered]):
         if not len(target):
             return belief
         new = Memory.of(Points.of(inputs, target, observed, counts))
-        candidates = belief.memory.joined(new) if len(belief.memory) else new
+        candidates = belief.memory.taken().joined(new) if len(belief.memory) else new  # no work for free places
         prior = self._plain.prior
         is_first = (belief.fitted.mean == prior.mean).all()
         start = _where(is_first, self.start, belief.fitted)
         model = Model(self.network, self.likelihood, Diagonal())
         block = Block(model, self.fit, belief.gaussian, start, is_first, candidates, len(target), prior)
         learnt = self.update_memory(block, generator)
-        memory = learnt.memory if len(belief.memory) else belief.memory
+        memory = learnt.memory.padded(len(belief.memory)) if len(belief.memory) else belief.memory
         return Remembered(learnt.gaussian, learnt.fitted, memory)
 
     def forget(self, belief: Remembered, rate: float) -> Remembered:

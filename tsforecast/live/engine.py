@@ -11,7 +11,7 @@ from gluonts.model.forecast import Forecast
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tsforecast.data.magnitude import in_float32
+from tsforecast.data.magnitude import in_range
 from tsforecast.data.transform import Prepare
 from tsforecast.data.windows import collate, first_value
 from tsforecast.forecasting.predictor import StateSpacePredictor
@@ -238,7 +238,7 @@ class Engine:
         periods = end[:, None] - self.calendar.multiple * np.arange(length, 0, -1)
         features, seasons = self.calendar.at(periods)
         observed = ~np.isnan(window[..., :targets])
-        values = in_float32(np.where(observed, window[..., :targets], 0.0), exponents)
+        values = in_range(np.where(observed, window[..., :targets], 0.0), exponents)
         inputs = np.nan_to_num(window[..., targets:]).astype(np.float32)
         device = self.net.device
         return {
@@ -332,7 +332,7 @@ class Engine:
             "future_time_feat": torch.as_tensor(features, device=device),
             "future_season_index": torch.as_tensor(seasons, device=device),
             "future_dynamic_real": torch.as_tensor(inputs.astype(np.float32), device=device),
-            "known_future": torch.as_tensor(in_float32(given, exponents), device=device),
+            "known_future": torch.as_tensor(in_range(given, exponents), device=device),
             "forecast_start": [self.calendar.period(end) for end in known.end[rows].tolist()],
             "item_id": [known.names[row] for row in rows.tolist()],
         }

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from tsforecast.data.buckets import checksum
 from tsforecast.data.files import replace_folder, save_tensors
-from tsforecast.data.reading import has_fields, read_json
+from tsforecast.data.reading import has_fields, load_array, read_json
 from tsforecast.data.tensors import expect_like, load_tensors
 from tsforecast.live.rows import Rows
 
@@ -68,6 +68,8 @@ def read_rows(folder: Path, empty: Rows) -> tuple[Rows, int]:
     for name, array in arrays.items():
         like = expected[name]
         is_row = name.startswith("part") or name in ("end", "sequence", "exponents", "recent", "seen", "name_sizes")
+        if array.dtype == np.float32 and like.dtype == np.float64:  # of a store that had less digits
+            arrays[name] = array = array.astype(np.float64)
         if array.dtype != like.dtype or array.shape[1:] != like.shape[1:] or (is_row and len(array) != count):
             raise ValueError(f"{folder}: {name} is of another model, or damaged")
     known = Rows(
@@ -135,7 +137,7 @@ def _array(path: Path, check: str) -> NDArray[Any]:
         raise ValueError(f"there is no file {path}; restore the folder")
     if checksum(path) != check:
         raise ValueError(f"{path} is damaged: it has not the checksum of {MANIFEST}; restore the folder")
-    return np.load(path, allow_pickle=False)
+    return load_array(path)
 
 
 def _agrees(arrays: dict[str, NDArray[Any]], ends: list[int], stops: NDArray[np.int64]) -> bool:

@@ -88,6 +88,8 @@ class Steps:
             number, count, targets, covariates, length = _HEAD.unpack_from(contents)
             names = orjson.loads(contents[_HEAD.size : _HEAD.size + length])
             numbers = np.frombuffer(contents[_HEAD.size + length :], np.int64).copy()
+            if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+                raise ValueError("names that are no text")
             if len(numbers) != count * (3 + targets + covariates):
                 raise ValueError(f"{len(numbers)} numbers")
         except (struct.error, ValueError) as error:

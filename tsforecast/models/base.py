@@ -259,8 +259,11 @@ class AbstractForecaster(pl.LightningModule, Generic[SomeInference]):
             options: Values that take the place of those in the file.
 
         Raises:
+            FileNotFoundError: If there is no such file.
             ValueError: If the checkpoint is of another format, or of another model.
         """
+        if not Path(checkpoint_path).is_file():  # nor a device, which may never end
+            raise FileNotFoundError(f"there is no file {checkpoint_path}")
         checkpoint = torch.load(checkpoint_path, map_location=map_location, weights_only=True)
         if checkpoint.get("tsforecast_format") != FORMAT:
             found = checkpoint.get("tsforecast_format")

@@ -93,7 +93,7 @@ class BankState:
 
     Attributes:
         states: Belief over the last state of each structure, of shape (series, transformation).
-        location: Centre of the scaling, of values divided by the size and transformed.
+        location: Centre of the scaling, of values divided by the size and transformed, in float64.
         scale: Unit of the scaling, likewise.
         size: Size of the series.
         evidence: Log-likelihood of each model, in which the past is forgotten.
@@ -130,7 +130,7 @@ class Belief:
     Attributes:
         state: Belief over the last state, in scaled units: a Gaussian, particles with switches, those of a bank, or the
             beliefs of a pool.
-        location: Centre of the scaling, frozen when filtering began.
+        location: Centre of the scaling, frozen when filtering began, in float64.
         scale: Unit of the scaling, frozen likewise.
         series: Who the series are.
         memory: Memory of a recurrent network, in models that have one.
@@ -173,7 +173,7 @@ class TimeSlice:
     """A slice of the time of a batch of series, time outermost; what is not observed is zero.
 
     Attributes:
-        values: Targets in the units of the data, transformed but not scaled.
+        values: Targets in the units of the data, transformed but not scaled, in float64.
         observed: False where missing.
         active: False before the series begins; None where all have begun.
         time_feat: Time features.

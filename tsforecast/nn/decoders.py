@@ -206,11 +206,11 @@ class NegativeBinomialDecoder(AbstractDecoder):
         mean, dispersion = self.distribution(auxiliary, location, scale)
         size = 1 / dispersion
         rate = standard_gamma(size, generator) * mean * dispersion
-        return (torch.poisson(rate.detach(), generator=generator) - location) / scale
+        return ((torch.poisson(rate.detach(), generator=generator) - location) / scale).to(auxiliary.dtype)
 
     def mean(self, auxiliary: Tensor, location: Tensor, scale: Tensor) -> Tensor:
         """Return the mean of the counts."""
-        return (self.distribution(auxiliary, location, scale)[0] - location) / scale
+        return ((self.distribution(auxiliary, location, scale)[0] - location) / scale).to(auxiliary.dtype)
 
 
 class BernoulliDecoder(AbstractDecoder):
@@ -227,7 +227,7 @@ class BernoulliDecoder(AbstractDecoder):
     def log_prob(self, auxiliary: Tensor, value: Tensor, location: Tensor, scale: Tensor) -> Tensor:
         """Of the value in the units of the data."""
         (logit,) = self.raw(auxiliary)
-        target = (value * scale + location).expand(logit.shape)
+        target = (value * scale + location).to(logit.dtype).expand(logit.shape)
         return -nn.functional.binary_cross_entropy_with_logits(logit, target, reduction="none")
 
     def sample(
@@ -235,12 +235,12 @@ class BernoulliDecoder(AbstractDecoder):
     ) -> Tensor:
         """Return draws of zeros and ones."""
         (logit,) = self.raw(auxiliary)
-        return (torch.bernoulli(torch.sigmoid(logit), generator=generator) - location) / scale
+        return ((torch.bernoulli(torch.sigmoid(logit), generator=generator) - location) / scale).to(auxiliary.dtype)
 
     def mean(self, auxiliary: Tensor, location: Tensor, scale: Tensor) -> Tensor:
         """Return the probabilities of a one."""
         (logit,) = self.raw(auxiliary)
-        return (torch.sigmoid(logit) - location) / scale
+        return ((torch.sigmoid(logit) - location) / scale).to(auxiliary.dtype)
 
 
 DECODERS: dict[str, type[AbstractDecoder]] = {

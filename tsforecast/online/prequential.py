@@ -17,6 +17,7 @@ from tsforecast.online.features import FeatureColumns, read_features, read_numbe
 from tsforecast.online.stream import Observation
 
 _BINS = 10
+_NUM_SUMS = 3 + len(INTERVALS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +63,8 @@ class Progress:
         seconds: Seconds of work.
         time: Time of the last observation, in seconds; NaN without.
         unit: Unit of time of the drift, in seconds; 0 where it is not known yet.
-        sums: Sums of log-loss, of errors (wrong classes, or squares) and, for numbers, of targets within each interval.
+        sums: Sums of log-loss, of errors (wrong classes, or squares) and, for numbers, of targets within each interval;
+            last the number of predictions without a spread, which have an error alone.
         bins: For classes: count, sum of the probabilities of the most probable class, number of times it was right.
         waiting: Observations whose target has not come yet, by key: values in the columns, and what was predicted. That
             is probabilities of the classes known by then, or mean and standard deviation; empty where nothing was
@@ -102,7 +104,7 @@ def begin(setup: Setup) -> Progress:
         seconds=0.0,
         time=math.nan,
         unit=setup.unit,
-        sums=torch.zeros(2 + len(INTERVALS), dtype=torch.float64),
+        sums=torch.zeros(_NUM_SUMS, dtype=torch.float64),
         bins=torch.zeros(_BINS, 3, dtype=torch.float64),
         waiting={},
     )
@@ -210,10 +212,14 @@ def _classes(progress: Progress, stream: Stream, row: Tensor) -> Tensor:
 
 
 def _number(progress: Progress, stream: Stream, row: Tensor) -> Tensor:
-    """Return mean and standard deviation, in units of the target; none while targets have not varied."""
+    """Return mean and standard deviation, in units of the target: two targets or more that are equal, and no spread.
+
+    Nothing before the second target.
+    """
     scale = progress.targets.deviation.item()
     if scale <= 0:
-        return torch.zeros(0)
+        mean = torch.stack([progress.targets.mean[0], progress.targets.variance[0]]).double()
+        return mean if progress.targets.count.item() > 1 else torch.zeros(0)
     predicted = stream.predict(row, spread=True)
     mean = progress.targets.mean.item() + scale * predicted.mean.item()
     return torch.tensor([mean, scale * math.sqrt(predicted.variance.item())], dtype=torch.float64)
@@ -249,7 +255,7 @@ def _classify(
         wrong = float(best != place)
         loss = abs(math.log(max(made[place].item(), 1e-12)))
         found |= {"log_loss": loss, "error": wrong}
-        sums = sums + sums.new_tensor([loss, wrong] + [0.0] * len(INTERVALS))
+        sums = sums + sums.new_tensor([loss, wrong] + [0.0] * (_NUM_SUMS - 2))
         bins = bins.clone()
         bins[min(int(made[best] * _BINS), _BINS - 1)] += bins.new_tensor([1.0, made[best].item(), 1 - wrong])
         scored += 1
@@ -276,11 +282,15 @@ def _regress(
         mean, sd = made.tolist()
         found |= {"prediction": mean, "sd": sd}
         if value == value:
-            z = (value - mean) / sd
-            loss = min(0.5 * z * z, LARGEST) + math.log(sd) + 0.5 * math.log(2 * math.pi)
-            share = 100 * math.erf(abs(z) / math.sqrt(2))
-            found |= {"log_loss": loss, "error": value - mean}
-            sums = sums + sums.new_tensor([loss, (value - mean) ** 2, *(float(share <= w) for w in INTERVALS)])
+            loss, within = 0.0, [0.0] * len(INTERVALS)
+            if sd > 0:
+                z = (value - mean) / sd
+                loss = min(0.5 * z * z, LARGEST) + math.log(sd) + 0.5 * math.log(2 * math.pi)
+                share = 100 * math.erf(abs(z) / math.sqrt(2))
+                within = [float(share <= w) for w in INTERVALS]
+                found["log_loss"] = loss
+            found["error"] = value - mean
+            sums = sums + sums.new_tensor([loss, (value - mean) ** 2, *within, float(sd <= 0)])
             scored += 1
     if value == value:
         targets, scaled = targets.standardise(row.new_tensor([value]))
@@ -292,9 +302,10 @@ def _regress(
 def scores(setup: Setup, progress: Progress) -> dict[str, Any]:
     """Return the means over what was scored; None where nothing was."""
     count = progress.scored
-    mean = (progress.sums / max(count, 1)).tolist()
+    spread = count - int(progress.sums[-1])  # those with a distribution
+    mean = (progress.sums / max(spread, 1)).tolist()
     found: dict[str, Any] = {"items": progress.items, "scored": count, "waiting": len(progress.waiting)}
-    found["log_loss"] = mean[0] if count else None
+    found["log_loss"] = mean[0] if spread else None
     if setup.classes:
         found["accuracy"] = 1 - mean[1] if count else None
         total, confidence, right = progress.bins.unbind(-1)
@@ -304,10 +315,10 @@ def scores(setup: Setup, progress: Progress) -> dict[str, Any]:
         found["calibration"] = [{"expected": c, "observed": r, "count": int(n)} for n, c, r in rows]
         found["classes"] = [str(label) for label in progress.labels.places]
     else:
-        found["rmse"] = math.sqrt(mean[1]) if count else None
-        found["coverage"] = {str(w): mean[2 + k] if count else None for k, w in enumerate(INTERVALS)}
-        rows = zip(INTERVALS, mean[2:], strict=True) if count else ()
-        found["calibration"] = [{"expected": w / 100, "observed": share, "count": count} for w, share in rows]
+        found["rmse"] = math.sqrt(progress.sums[1].item() / count) if count else None
+        found["coverage"] = {str(w): mean[2 + k] if spread else None for k, w in enumerate(INTERVALS)}
+        rows = zip(INTERVALS, mean[2:-1], strict=True) if spread else ()
+        found["calibration"] = [{"expected": w / 100, "observed": share, "count": spread} for w, share in rows]
     found["milliseconds_per_item"] = 1e3 * progress.seconds / max(progress.items, 1)
     return found
 

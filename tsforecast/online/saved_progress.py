@@ -6,6 +6,7 @@ from collections.abc import Hashable, Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
@@ -54,6 +55,8 @@ def load(path: Path, setup: Setup) -> tuple[Progress, dict[str, Any]]:
             raise ValueError(f"it has format {payload['format']}, this version of tsforecast reads {FORMAT}")
         begun = begin(setup)
         plain = {n: payload[n] for n in ("items", "scored", "seconds", "time", "unit", "sums", "bins")}
+        if len(plain["sums"]) == len(begun.sums) - 1:  # of a state from before predictions without a spread
+            plain["sums"] = torch.cat([plain["sums"], begun.sums[-1:]])
         expect_like(plain, {name: getattr(begun, name) for name in plain}, "its counts")
         expect_like(payload["classes"], 0, "number of classes")
         labels = FeatureColumns(_places(payload["labels"]), payload["classes"])

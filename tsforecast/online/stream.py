@@ -12,7 +12,7 @@ import pandas as pd
 
 from tsforecast.data.contents import MISSING
 from tsforecast.data.folder import data_home
-from tsforecast.data.reading import check_packed, check_parquet, parse_json
+from tsforecast.data.reading import check_packed, is_parquet, parse_json, read_parquet
 
 _CHUNK = 10_000  # rows of a file in memory at a time
 _TRUTH = {text: value for value in (True, False) for text in (f"{value}", f"{value}".lower(), f"{value}".upper())}
@@ -160,10 +160,8 @@ def read_stream(
     """
     path = find_stream(path)
     try:
-        if path.suffix == ".parquet":
-            check_parquet(path)
-            frame = pd.read_parquet(path)
-            chunks: Iterable[pd.DataFrame] = [frame]
+        if is_parquet(path):
+            chunks: Iterable[pd.DataFrame] = [read_parquet(path)]
         else:
             check_packed(path)
             parts = pd.read_csv(path, chunksize=_CHUNK, low_memory=False, keep_default_na=False, na_values=[""])

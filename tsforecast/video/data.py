@@ -101,7 +101,7 @@ def save_video(path: str | Path, video: Video) -> None:
         video: As `make_video` or `load_video` give it.
     """
     path = Path(path)
-    if path.suffix != ".npz":
+    if path.suffix != ".npz":  # numpy would add it to any other name
         raise ValueError(f"expected a file name that ends in .npz, got {str(path)!r}")
     stored = _stored(video.frames)
     arrays = {"frames_bits" if video.is_binary else "frames": stored, **video.truths}
@@ -125,7 +125,7 @@ def load_video(path: str | Path) -> Video:
         ValueError: If it is damaged or not as expected; the message says what was expected and what came.
     """
     path = Path(path)
-    if not path.exists():
+    if not path.is_file():  # nor a device, which may never end
         raise FileNotFoundError(f"there is no file {path}")
     if not zipfile.is_zipfile(path):
         raise ValueError(f"{path}: expected a whole npz file, as numpy.savez_compressed(path, frames=...) writes it")

@@ -15,7 +15,7 @@ from tsforecast.models.parts.inference import AbstractInference
 from tsforecast.models.parts.marginals import Marginals
 from tsforecast.models.parts.objectives import crps_of_mixture
 from tsforecast.models.parts.transformation import restored, transformed
-from tsforecast.models.parts.units import Units, known_past, last_values, near, scaled
+from tsforecast.models.parts.units import Units, in_scale, known_past, last_values, near, scaled
 from tsforecast.models.parts.volatility import NODES, discounted
 from tsforecast.models.records import BankState, Batch, Belief, Series, TimeSlice
 
@@ -118,7 +118,8 @@ class BankInference(AbstractInference[AbstractBankDynamics]):
         observed = ~torch.isnan(known)
         if bool(observed.any()):
             state, joints = self._joints(belief, future)
-            parts = [(joint.mean, joint.variance.clamp_min(0).sqrt()) for joint in joints]
+            location, scale = (stacked(x) for x in (state.location, state.scale))
+            parts = [(j.mean * scale + location, j.variance.clamp_min(0).sqrt() * scale) for j in joints]
             mean, deviation = (
                 torch.stack([x.unflatten(0, (self.members.num_transformations, -1)) for x in own])
                 .flatten(0, 1)
@@ -157,7 +158,6 @@ class BankInference(AbstractInference[AbstractBankDynamics]):
             emitted = torch.cat([at(time)[1].sample(x, generator) for time, x in enumerate(states)], -1)
             samples, mean = (self._apart(x) for x in (emitted, mean.unsqueeze(0)))
             samples = mean + width.unsqueeze(2) * (samples - mean)
-            samples = samples * state.scale[:, None, :, None] + state.location[:, None, :, None]
             paths = self._picked(paths, samples, state, chosen // NODES, structure)
         assert paths is not None
         return self._in_units(paths, known_past(batch))
@@ -250,25 +250,23 @@ class BankInference(AbstractInference[AbstractBankDynamics]):
     def _joints(self, belief: Belief, future: Batch) -> tuple[BankState, list[Gaussian]]:
         """Return the joint Gaussians of the horizon of each structure given what is known of it, and what that tells.
 
-        The Gaussians are in transformed units; their batch has the transformations one after the other.
+        The Gaussians are in scaled units; their batch has the transformations one after the other.
         """
         state, series, time_slice = belief.bank, belief.series, self.slice_of(future, "future")
-        location, scale = (stacked(x) for x in (state.location, state.scale))
         joints = [
             system.predictive(before, len(time_slice.values))
             for before, system in self.members.systems(state, series, time_slice)
         ]
-        joints = [Gaussian(j.mean * scale + location, j.cov * scale.square().unsqueeze(-1)) for j in joints]
         known = future["known_future"]
         observed = ~torch.isnan(known)
         if not is_transformed(observed) and not bool(observed.any()):
             return state, joints
-        values = torch.where(observed, known, 0.0).to(state.size.dtype).transpose(0, 1)
+        values = torch.where(observed, known, 0.0).double().transpose(0, 1)
         given = dataclasses.replace(time_slice, values=values, observed=observed.transpose(0, 1))
         after = self._after(given, series, state)[0]
         wide = self.members.wide(given, state.size)
-        values, observed = (x.squeeze(-1).T for x in (wide.values, wide.observed))
-        return after, [j.condition(values, observed) for j in joints]
+        values, observed = in_scale(wide.values, stacked(state.location), stacked(state.scale)), wide.observed
+        return after, [j.condition(values.squeeze(-1).T, observed.squeeze(-1).T) for j in joints]
 
     def _picked(
         self,
@@ -278,7 +276,11 @@ class BankInference(AbstractInference[AbstractBankDynamics]):
         chosen: Int[Tensor, "series sample"],
         structure: int,
     ) -> Float[Tensor, "series sample time"]:
-        """Return paths in the units of the data, with those of the chosen models of a structure in their places."""
+        """Return paths in the units of the data, with those of the chosen models of a structure in their places.
+
+        Samples are in scaled units.
+        """
+        samples = samples * state.scale[:, None, :, None] + state.location[:, None, :, None]
         for number, name in enumerate(self.dynamics.transformations):
             own = restored(samples[:, :, number], name) * state.size.unsqueeze(-1)
             model = structure * self.members.num_transformations + number
@@ -289,7 +291,7 @@ class BankInference(AbstractInference[AbstractBankDynamics]):
     def _in_units(self, paths: Float[Tensor, "series sample time"], known: Tensor) -> Tensor:
         """Return paths clipped where that was chosen, with what is known (not NaN) in their place."""
         samples = self.units.restore(paths).unsqueeze(-1)
-        known = known.to(samples.dtype).unsqueeze(1)
+        known = known.unsqueeze(1)
         return torch.where(torch.isnan(known), samples, known)
 
 

@@ -98,7 +98,7 @@ class Members:
     def beginning(self, past: TimeSlice, series: Series) -> BankState:
         """Return the state before the first step of series that begin with a slice, which gives their scaling."""
         values, seen = past.values, recent(past.observed, self.data.scaling_length)
-        size = masked_mean(values.abs(), seen)
+        size = masked_mean(values.abs(), seen).to(next(self.dynamics.parameters()))
         low, high = (torch.where(seen, values, end).squeeze(-1) for end in (torch.inf, -torch.inf))
         still = (high.amax(0) <= low.amin(0)) & (seen.sum((0, 2)) <= self.data.season)  # a few equal values, or none
         nothing_but_zeros = still.unsqueeze(-1) & (size == 0)
@@ -107,7 +107,7 @@ class Members:
         apart = zip(wide.values.chunk(self.num_transformations, 1), self.dynamics.transformations, strict=True)
         own = self.data.typical_change * torch.cat([own_change(values, name) for values, name in apart], 1)
         location, scale = location_and_scale(wide.values, own, seen.repeat(1, self.num_transformations, 1), self.data)
-        location, scale = (x.reshape(self.num_transformations, -1).T for x in (location, scale))
+        location, scale = (x.reshape(self.num_transformations, -1).T for x in (location, scale.to(size)))
         scale = torch.where(nothing_but_zeros, self.data.typical_change, scale)
         pairs = zip(self.models(wide, series), self.dynamics.structures, strict=True)
         states = tuple(
@@ -132,7 +132,7 @@ class Members:
         slope = torch.cat(
             [log_slope(time_slice.values / before.size, name) for name in self.dynamics.transformations], 1
         )
-        slope = torch.where(wide.observed, slope - scale.log(), 0.0).squeeze(-1)
+        slope = torch.where(wide.observed, slope - scale.log(), 0.0).squeeze(-1).to(scale)
         found: list[tuple[Tensor, Tensor]] = []
         states = []
         for model, belief in zip(self.models(wide, series), before.states, strict=True):

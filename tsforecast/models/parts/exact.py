@@ -82,26 +82,30 @@ class ExactInference(AbstractInference[AbstractLinearDynamics]):
         Returns:
             A Gaussian of dimension horizon * target, time outermost, in transformed units that are not scaled.
         """
+        joint = self._joint(belief, future)
+        steps = joint.mean.shape[-1] // self.units.data.num_targets
+        location, scale = (x.double().repeat(1, steps) for x in (belief.location, belief.scale))
+        return Gaussian(joint.mean * scale + location, joint.cov * scale.unsqueeze(-1) * scale.unsqueeze(-2))
+
+    def _joint(self, belief: Belief, future: Batch) -> Gaussian:
+        """Return what `predictive` does, in scaled units."""
         time_slice = self.slice_of(future, "future")
         system = self.dynamics.linear(time_slice, belief.series, belief.memory).system
         joint = system.predictive(belief.gaussian, len(time_slice.time_feat))
-        location, scale = (x.repeat(1, len(time_slice.time_feat)) for x in (belief.location, belief.scale))
-        joint = Gaussian(joint.mean * scale + location, joint.cov * scale.unsqueeze(-1) * scale.unsqueeze(-2))
         known = future["known_future"]
         observed = ~torch.isnan(known)
         if not is_transformed(observed) and not bool(observed.any()):
             return joint
-        value = self.units.transform(torch.where(observed, known, 0.0).to(joint.mean.dtype))
+        value = self.units.scaled(torch.where(observed, known, 0.0), belief).transpose(0, 1)
         return joint.condition(value.flatten(1), observed.flatten(1))
 
     def forecast(
         self, belief: Belief, future: Batch, num_samples: int, generator: torch.Generator | None = None
     ) -> Float[Tensor, "series sample horizon target"]:
         """Return exact joint samples of the horizon, given what is known of it."""
-        samples = self.predictive(belief, future).sample((num_samples,), generator)
-        samples = self.units.restore(samples.transpose(0, 1).unflatten(-1, (-1, self.units.data.num_targets)))
-        known = future["known_future"].to(samples.dtype).unsqueeze(1)
-        return torch.where(torch.isnan(known), samples, known)
+        samples = self._joint(belief, future).sample((num_samples,), generator)
+        samples = samples.unflatten(-1, (-1, self.units.data.num_targets)).permute(2, 0, 1, 3)
+        return self.units.in_units(samples, belief.location, belief.scale, future["known_future"])
 
     def impute(
         self, batch: Batch, num_samples: int, generator: torch.Generator | None = None

@@ -121,8 +121,9 @@ class Marginals:
 
     def expectation(self) -> Float[Tensor, "series horizon target"]:
         """Return the means of the distributions in the units of the data, after clipping; finite however wide."""
-        weight = self.log_weight if self.log_weight.ndim == 3 else self.log_weight.unsqueeze(-1)
-        return self._clipped((weight.exp().unsqueeze(-1) * self.component_means()).sum(1))
+        weight = self.log_weight.softmax(1)  # normalised in this precision: what lacks would be a share of the mean
+        weight = weight if weight.ndim == 3 else weight.unsqueeze(-1)
+        return self._clipped((weight.unsqueeze(-1) * self.component_means()).sum(1))
 
     def component_means(self) -> Float[Tensor, "series component horizon target"]:
         """Return the mean of each component in the units of the data, after clipping."""

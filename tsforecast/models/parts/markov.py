@@ -169,9 +169,8 @@ class MarkovInference(AbstractRegimeInference[MarkovDynamics]):
         time_slice, known = self.slice_of(future, "future"), future["known_future"]
         model, observed = self.dynamics.markov(time_slice, belief.series), ~torch.isnan(known)
         series, steps = observed.shape[:2]
-        given = self.units.transform(torch.where(observed, known, 0.0).to(belief.scale.dtype))
-        seen = observed.squeeze(-1).T
-        values = model.standard((given.transpose(0, 1) - belief.location) / belief.scale)
+        known, seen = torch.where(observed, known, 0.0).double(), observed.squeeze(-1).T
+        values = model.standard(self.units.scaled(known, belief))
         density = torch.where(seen.unsqueeze(-1), model.system.log_density(values), 0.0)
         every = model.log_transition.expand(steps, series, -1, -1)
         weight = chain.smooth(every, density, belief.particles.log_weight.T).probabilities  # (time, series, regime)
@@ -179,12 +178,12 @@ class MarkovInference(AbstractRegimeInference[MarkovDynamics]):
         location = model.system.location.expand(steps, series, regimes)
         unit = (model.log_unit.exp() * belief.scale.squeeze(-1)).unsqueeze(-1)
         centre = (model.centre * belief.scale.squeeze(-1) + belief.location.squeeze(-1)).unsqueeze(-1)
-        mean = (location * unit + centre).permute(1, 2, 0).unsqueeze(-1).double()  # series, regime, time, target
+        mean = (location * unit + centre).permute(1, 2, 0).unsqueeze(-1)  # series, regime, time, target
         deviation = (model.system.log_scale.exp() * unit).double()[..., None, None].expand(mean.shape)
         free = ~observed.unsqueeze(1)
         return Marginals(
             weight.double().clamp_min(1e-300).log().permute(1, 2, 0),
-            torch.where(free, mean, given.double().unsqueeze(1)),
+            torch.where(free, mean, self.units.transform(known).unsqueeze(1)),
             torch.where(free, deviation, 0.0),
             mean.new_ones(series, regimes, 1),
             (self.units.transformation,) * regimes,
@@ -222,9 +221,7 @@ class MarkovInference(AbstractRegimeInference[MarkovDynamics]):
         elif hold_switch:
             raise ValueError("expected known values or a held regime, got both")
         else:
-            values = self.units.transform(torch.where(observed, known, 0.0).to(belief.scale.dtype)).transpose(0, 1)
-            observed = observed.transpose(0, 1)
-            values = (values - belief.location) / belief.scale
+            values, observed = self.units.scaled(torch.where(observed, known, 0.0), belief), observed.transpose(0, 1)
             paths = self._sampled(model, belief.particles, values, observed, None, num_samples, generator)
         return self.units.in_units(model.scaled(paths), belief.location, belief.scale, known)
 

@@ -301,10 +301,11 @@ class ParticleInference(AbstractRegimeInference[AbstractSwitchingDynamics]):
     ) -> tuple[AbstractSwitchingSystem, TimeSlice]:
         """Return the system of a horizon and its slice with what is known, in scaled units."""
         observed = ~torch.isnan(known)
-        values = self.units.transform(torch.where(observed, known, 0.0).to(belief.scale.dtype)).transpose(0, 1)
-        given = dataclasses.replace(time_slice, values=values, observed=observed.transpose(0, 1))
+        known = torch.where(observed, known, 0.0)
+        values, observed = self.units.transform(known.double()).transpose(0, 1), observed.transpose(0, 1)
+        given = dataclasses.replace(time_slice, values=values, observed=observed)
         system, _ = self.dynamics.switching(given, belief.series, belief.location, belief.scale, proposing=True)
-        values = torch.where(given.observed, (values - belief.location) / belief.scale, 0.0)
+        values = torch.where(observed, self.units.scaled(known, belief), 0.0)
         return system, dataclasses.replace(given, values=values)
 
     def forecast(

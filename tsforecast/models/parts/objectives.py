@@ -60,9 +60,9 @@ def _quantile_loss(units: Units, mean: Tensor, deviation: Tensor, belief: Belief
     location, scale = (x.repeat(1, steps) for x in (belief.location, belief.scale))
     levels = torch.arange(1, 10, device=mean.device, dtype=mean.dtype)[:, None, None] / 10
     normal = torch.special.ndtri(levels)
-    size = units.mean_size(batch, mean.dtype).repeat(1, steps)
+    size = units.mean_size(batch).repeat(1, steps)
     quantiles = units.restore((mean + deviation * normal) * scale + location, size)
-    values = torch.nan_to_num(batch["future_target"]).to(mean.dtype).flatten(1)
+    values = torch.nan_to_num(batch["future_target"].double()).flatten(1)
     error = values - quantiles
     loss = 2 * torch.maximum(levels * error, (levels - 1) * error).mean(0)
     return loss / (size + 1)
@@ -121,10 +121,10 @@ def crps_of_particles(
         score = crps_of_gaussians(mean, deviation, values.unsqueeze(1), ratio.unsqueeze(-1))
         observed = observed if seen is None else seen
     else:
-        size = units.mean_size(batch, scale.dtype)
+        size = units.mean_size(batch)
         normal = torch.special.ndtri((torch.arange(_POINTS, device=mean.device, dtype=mean.dtype) + 0.5) / _POINTS)
         places = (mean + normal[:, None, None, None, None] * deviation) * scale + location
-        values = torch.nan_to_num(batch["future_target"]).to(mean.dtype).reshape(observed.transpose(0, 1).shape)
+        values = torch.nan_to_num(batch["future_target"].double()).reshape(observed.transpose(0, 1).shape)
         points = units.restore(places, size).movedim(0, -1).movedim(1, -2)  # time, series, target, sample, point
         score = crps_of_samples(points, values.transpose(0, 1), ratio.T.unsqueeze(1)) / (size + 1)
     return torch.where(observed, score, 0.0).sum((0, 2)) / observed.sum((0, 2)).clamp_min(1)
@@ -156,9 +156,9 @@ def crps_of_paths(
         observed = observed if seen is None else seen
         unit = 1.0
     else:
-        size = units.mean_size(batch, belief.scale.dtype)
+        size = units.mean_size(batch)
         paths = units.restore(paths * belief.scale + belief.location, size)
-        values = torch.nan_to_num(batch["future_target"]).to(paths.dtype).reshape(observed.transpose(0, 1).shape)
+        values = torch.nan_to_num(batch["future_target"].double()).reshape(observed.transpose(0, 1).shape)
         values = values.transpose(0, 1)
         unit = size + 1
     score = weighted_crps(paths, values.unsqueeze(1), ratio.unsqueeze(-1)) / unit

@@ -82,8 +82,8 @@ class PoolInference(AbstractInference[PoolDynamics]):
             after, term = member.filter(own, known)
             # Members see other transformations and scales: densities become those of the data.
             near = observed & ~member.units.too_far(own, after).transpose(0, 1)
-            values = torch.where(near, own["past_target"].transpose(0, 1), 0.0).to(after.scale)
-            slope = torch.where(near, log_slope(values, member.units.transformation) - after.scale.log(), 0.0)
+            values = torch.where(near, own["past_target"].transpose(0, 1), 0.0).double()
+            slope = torch.where(near, log_slope(values, member.units.transformation) - after.scale.log(), 0.0).to(term)
             beliefs.append(after)
             terms.append(term + slope.sum(-1))
             seen.append(near.any(-1))

@@ -11,8 +11,7 @@ from tsforecast.models.parts.bounds import one_of
 from tsforecast.models.parts.transformation import TRANSFORMATIONS, own_change, restored, transformed
 from tsforecast.models.records import Batch, Belief, DataSpec, TimeSlice
 
-# An observation further from the centre than so many scales counts as missing. Next to it float32 does not tell values
-# of the size of the scale apart, and its square is soon infinite.
+# An observation further from the centre than so many scales counts as missing: its square is soon infinite in float32.
 FARTHEST = 1e7
 
 
@@ -47,6 +46,9 @@ class Scaling:
 @dataclasses.dataclass(frozen=True)
 class Units:
     """The way from the values of a batch to those that a model computes with, and back.
+
+    Values and locations are in float64: the digits of a meter reading are lost unless its centre is taken away before
+    they are rounded to the type of the model. Scales, and what is scaled, have that type.
 
     Attributes:
         data: What the model knows of its data.
@@ -97,7 +99,7 @@ class Units:
     ) -> Float[Tensor, "series sample time target"]:
         """Return paths in the units of the data, with what is known (not NaN) in their place."""
         samples = self.restore((paths * scale + location).permute(2, 1, 0, 3))
-        known = known.to(samples.dtype).unsqueeze(1)
+        known = known.unsqueeze(1)
         return torch.where(torch.isnan(known), samples, known)
 
     def too_far(self, batch: Batch, belief: Belief, name: str = "past_target") -> Bool[Tensor, "series time target"]:
@@ -108,12 +110,16 @@ class Units:
             belief: A belief, whose scaling is read.
             name: "past_target" or "known_future"; NaN is not far.
         """
-        values = self.transform(batch[name].to(belief.scale.dtype))
+        values = self.transform(batch[name].double())
         return (values - belief.location.unsqueeze(1)).abs() > FARTHEST * belief.scale.unsqueeze(1)
 
-    def mean_size(self, batch: Batch, dtype: torch.dtype) -> Float[Tensor, "series target"]:
+    def scaled(self, values: Tensor, belief: Belief) -> Float[Tensor, "time series target"]:
+        """Return values of a batch (series, time, target) in the scaled units of a belief, time first."""
+        return in_scale(self.transform(values.double()).transpose(0, 1), belief.location, belief.scale)
+
+    def mean_size(self, batch: Batch) -> Float[Tensor, "series target"]:
         """Return the mean absolute value of the past, in the units of the data."""
-        past = torch.where(batch["past_observed"], batch["past_target"].abs(), 0.0).to(dtype)
+        past = torch.where(batch["past_observed"], batch["past_target"].double().abs(), 0.0)
         size = past.sum(1) / batch["past_observed"].sum(1).clamp_min(1)
         return size.reshape(len(size), self.data.num_targets)
 
@@ -130,15 +136,18 @@ class Units:
         and scale are 0 and 1. Steps in `past_is_tick` of a batch stand for no observation and do not count.
         """
         if self.options.scaling == "none":
-            location = batch["past_target"].new_zeros(len(batch["past_target"]), self.data.num_targets, dtype=dtype)
-            return location, torch.ones_like(location)
+            location = batch["past_target"].new_zeros(
+                len(batch["past_target"]), self.data.num_targets, dtype=torch.float64
+            )
+            return location, torch.ones_like(location, dtype=dtype)
         time_slice = self.time_slice(batch, "past", dtype)
         values, observed = time_slice.values, time_slice.observed
         if "past_is_tick" in batch:  # moments between observations would break the differences of these
             order = batch["past_is_tick"].T.int().argsort(dim=0, descending=True, stable=True).unsqueeze(-1)
             values, observed = (x.gather(0, order.expand(x.shape)) for x in (values, observed))
         own = self.data.typical_change * own_change(values, self.transformation)
-        return location_and_scale(values, own, recent(observed, self.data.scaling_length), self.data)
+        location, scale = location_and_scale(values, own, recent(observed, self.data.scaling_length), self.data)
+        return location, scale.to(dtype)
 
     def time_slice(self, batch: Batch, part: str, dtype: torch.dtype) -> TimeSlice:
         """Return the `past` or the `future` of a batch, or `both` one after the other, time first."""
@@ -162,7 +171,7 @@ class Units:
         if not is_transformed(index) and bool((index == index[:, :1]).all()):
             index = index[:, :1]
         return TimeSlice(
-            values=torch.where(observed, self.transform(values.to(dtype)), 0.0),
+            values=torch.where(observed, self.transform(values.double()), 0.0),
             observed=observed,
             active=active,
             time_feat=time_feat.to(dtype),
@@ -183,6 +192,11 @@ def known_past(batch: Batch) -> Float[Tensor, "series time target"]:
     return torch.where(batch["past_observed"], batch["past_target"], torch.nan)
 
 
+def in_scale(values: Tensor, location: Tensor, scale: Tensor) -> Tensor:
+    """Return values in scaled units, of the type of the scale."""
+    return ((values - location) / scale).to(scale.dtype)
+
+
 def scaled(
     time_slice: TimeSlice, location: Tensor, scale: Tensor
 ) -> tuple[Float[Tensor, "time series target"], Bool[Tensor, "time series target"] | None]:
@@ -190,7 +204,7 @@ def scaled(
 
     Values too far from the centre count as missing.
     """
-    values = (time_slice.values - location) / scale
+    values = in_scale(time_slice.values, location, scale)
     observed = time_slice.observed & (values.abs() <= FARTHEST)
     values = torch.where(observed, values, 0.0)
     if not is_transformed(observed) and bool(observed.all()):
