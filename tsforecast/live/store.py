@@ -26,6 +26,7 @@ from tsforecast.data.buckets import folder_checksum
 from tsforecast.data.files import remove_leftovers, replace_file
 from tsforecast.data.locks import lock_folder
 from tsforecast.data.reading import has_fields, read_json
+from tsforecast.data.stamps import BEGINNING, saved_place
 from tsforecast.forecasting.adaptation import Adaptation, AdaptivePredictor
 from tsforecast.forecasting.predictor import load_predictor, with_prediction_length
 from tsforecast.live import log as logs
@@ -59,6 +60,7 @@ class Description:
         warm_up: Values from which on a series that begins keeps its scale.
         seed: Of what is drawn.
         adaptation: Options of `Adaptation` by which the model goes on learning; empty where it does not.
+        stamp: The `Place` of time stamps in their steps.
     """
 
     identity: str
@@ -69,6 +71,7 @@ class Description:
     warm_up: int
     seed: int
     adaptation: dict[str, Any] = field(default_factory=dict)
+    stamp: list[Any] = field(default_factory=lambda: list(BEGINNING))
 
 
 _FIELDS = {
@@ -263,7 +266,8 @@ def engine_of(folder: Path, about: Description, device: str) -> tuple[Engine, Le
         predictor = adaptive.predictor
     if predictor.prediction_length != about.prediction_length:
         predictor = with_prediction_length(predictor, about.prediction_length)
-    engine = Engine(predictor, about.warm_up, about.seed, 0 if adaptive is None else steps_kept(adaptive))
+    kept = 0 if adaptive is None else steps_kept(adaptive)
+    engine = Engine(predictor, about.warm_up, about.seed, kept, saved_place(about.stamp))
     return engine, None if adaptive is None else Learning(adaptive, engine)
 
 
@@ -284,7 +288,8 @@ def read_description(path: Path) -> Description:
     is_whole = has_fields(found, {"format": int} | _FIELDS) and isinstance(found.get("adaptation"), dict)
     if not is_whole or not re.fullmatch("[0-9a-f]{32}", found["identity"]):
         raise ValueError(f"{path / STORE} is damaged: expected {', '.join(_FIELDS)}; restore the file")
-    return Description(**{name: found[name] for name in (*_FIELDS, "adaptation")})
+    stamp = list(saved_place(found.get("stamp", list(BEGINNING))))
+    return Description(**{name: found[name] for name in (*_FIELDS, "adaptation")}, stamp=stamp)
 
 
 def finish(path: Path, about: Description, rows: Rows, learning: Learning | None = None) -> None:
