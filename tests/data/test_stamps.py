@@ -6,15 +6,19 @@ import logging
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from tests.forecasting.test_estimator import HORIZON, make_entries, make_estimator
 from tsforecast.cli import bulk_options
 from tsforecast.data.catalog import load_task
+from tsforecast.data.files import save_tensors
 from tsforecast.data.folder import read_folder, write_folder
 from tsforecast.data.frequency import expected_alias_warnings, to_period
 from tsforecast.data.roles import Columns
 from tsforecast.data.stamps import BEGINNING, Place, place_of, saved_place, stamp_of, step_of
 from tsforecast.data.table import read_task
+from tsforecast.data.tensors import load_tensors
+from tsforecast.forecasting import beliefs
 from tsforecast.forecasting.predictor import StateSpacePredictor
 from tsforecast.plots import plot_forecasts
 
@@ -165,8 +169,6 @@ def test_names_that_csv_has_to_quote(level, tmp_path):
 
 
 def test_beliefs_are_dated_likewise(level, tmp_path):
-    from tsforecast.forecasting import beliefs
-
     stamps = pd.date_range("2021-01-01", periods=STEPS + HORIZON, freq="W-FRI")
     predictor = predictor_at("W-FRI", level)
     entries = read_task(table_of(stamps[: STEPS - 1]), prediction_length=HORIZON, beyond=True).latest
@@ -175,6 +177,12 @@ def test_beliefs_are_dated_likewise(level, tmp_path):
     for one in (known, beliefs.load_beliefs(tmp_path / "beliefs.pt", predictor.prediction_net)):
         forecast = next(predictor.forecast_from(one))
         assert stamp_of(forecast.start_date, forecast.info) == stamps[STEPS]
+    old = load_tensors(tmp_path / "beliefs.pt", torch.device("cpu"))
+    for row in old["beliefs"]:
+        del row["stamp"]  # of a version that did not know it
+    save_tensors(old, tmp_path / "old.pt")
+    forecast = next(predictor.forecast_from(beliefs.load_beliefs(tmp_path / "old.pt", predictor.prediction_net)))
+    assert stamp_of(forecast.start_date, forecast.info) == stamps[STEPS] - pd.Timedelta(6, "D")
 
 
 def test_pictures_have_the_time_stamps(level):

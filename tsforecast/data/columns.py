@@ -323,9 +323,9 @@ def _with_items(table: Table) -> Table:
     if nameless.any():
         place = table.place(int(np.argmax(nameless)), table.columns.items[0])
         raise ValueError(f"{place}: the item is empty; name the series of this row or delete it")
-    cells = table.frame[table.columns.items].iloc[np.unique(group, return_index=True)[1]].set_axis(joined)
-    cells = cells.fillna(dict.fromkeys(cells.select_dtypes("object"), ""))
-    if len(codes) > 1 or not all(isinstance(cell, str) for cell in cells.iloc[:, 0]):
+    if len(codes) > 1 or table.frame[table.columns.items[0]].dtype.kind != "O":  # no text
+        cells = table.frame[table.columns.items].iloc[np.unique(group, return_index=True)[1]].set_axis(joined)
+        cells = cells.fillna(dict.fromkeys(cells.select_dtypes("object"), ""))
         table = replace(table, cells=cells[~cells.index.duplicated()])
     name, (places, items) = "/".join(table.columns.items), pd.factorize(pd.Index(joined))
     items = pd.Categorical.from_codes(places[np.searchsorted(firsts.index, group)], pd.Index(items))
