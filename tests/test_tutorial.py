@@ -124,7 +124,7 @@ def check_explain(names, said):
 
 def check_irregular(names, said):
     assert len(names["between"]) == (~names["arrived"]).sum()
-    assert (names["ahead"]["timestamp"] > names["table"]["time"].max()).all()
+    assert (names["ahead"]["time"] > names["table"]["time"].max()).all()
     assert (names["between"]["0.1"] <= names["between"]["0.9"]).all()
 
 

@@ -149,7 +149,7 @@ def test_a_frame_alone_is_judged_by_a_model_of_its_first_part(planted, monkeypat
     found = anomalies(frame, rate=RATE)
     assert seen == {"model": "issm", "lengths": [int(0.3 * STEPS)]}
     assert list(found) == [
-        "item_id", "timestamp", "value", "expected", "lower", "upper", "error", "tail", "score",
+        "item_id", "day", "value", "expected", "lower", "upper", "error", "tail", "score",
         "flagged", "event", "kind",
     ]  # fmt: skip
     assert found["kind"][AT] == "spike"

@@ -117,13 +117,13 @@ def test_the_command_writes_tables_and_pictures(tmp_path, capsys):
     assert main(["regimes", run, *many]) == 0
     found = pd.concat(pd.read_parquet(path) for path in (tmp_path / "many").glob("*.parquet"))
     for name, rows in (("regimes", found[~found["ahead"]]), ("ahead", found[found["ahead"]])):
-        table = pd.read_csv(folder / f"{name}.csv", parse_dates=["timestamp"])
+        table = pd.read_csv(folder / f"{name}.csv", parse_dates=["day"]).rename(columns={"day": "timestamp"})
         pd.testing.assert_frame_equal(
             rows[list(table)].sort_values(KEYS, ignore_index=True),
             table.sort_values(KEYS, ignore_index=True),
             rtol=1e-4,
         )
-    changes = pd.read_csv(folder / "changes.csv", parse_dates=["timestamp", "lower", "upper"])
+    changes = pd.read_csv(folder / "changes.csv", parse_dates=["day", "lower", "upper"])
     assert found["expected"].notna().sum() == len(changes) > 0
     assert main(["regimes", run, "--level", "1.5"]) == 2
     assert main(["regimes", str(tmp_path / "nothing")]) == 2

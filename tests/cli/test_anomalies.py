@@ -27,11 +27,11 @@ def made(tmp_path_factory):
 def test_a_run_judges_its_data(made, tmp_path, capsys):
     out = tmp_path / "found"
     assert main(["anomalies", str(made / "run"), "--since", "2024-02-20", "--out", str(out), "--plot_series", "1"]) == 0
-    frame = pd.read_csv(out / "anomalies.csv", parse_dates=["timestamp"])
+    frame = pd.read_csv(out / "anomalies.csv", parse_dates=["day"])
     assert len(frame) == 2 * STEPS
     flagged = frame[frame["flagged"]]
     assert (flagged["item_id"] == "s1").all()
-    assert flagged.loc[flagged["score"].idxmax(), "timestamp"] == pd.Timestamp("2024-01-01") + pd.Timedelta(days=AT)
+    assert flagged.loc[flagged["score"].idxmax(), "day"] == pd.Timestamp("2024-01-01") + pd.Timedelta(days=AT)
     assert [path.name for path in out.glob("*.png")] == ["1-s1.png"]
     assert "s1: spike from 2024-03-31 00:00:00" in capsys.readouterr().err
 

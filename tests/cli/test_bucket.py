@@ -42,7 +42,8 @@ def test_commands_take_the_folder_as_data(folder, table, tmp_path, capsys):
         for other, source in (("own", []), ("table", ["--data", str(table)]), ("buckets", ["--data", str(folder)])):
             out = tmp_path / f"{name}-{other}.csv"
             assert main(["predict", run, *source, "--out", str(out), "--device=cpu"]) == 0
-            found[name, other] = pd.read_csv(out).sort_values(["item_id", "timestamp"], ignore_index=True)
+            read = pd.read_csv(out).rename(columns={"shop": "item_id", "day": "timestamp"})
+            found[name, other] = read.sort_values(["item_id", "timestamp"], ignore_index=True)
     for name in ("table", "buckets"):
         assert len(found[name, "own"]) == 7 * 7
         for other in ("table", "buckets"):

@@ -67,7 +67,7 @@ def test_forecasts_of_buckets_are_those_of_the_table(made, whole, tmp_path):
     assert (
         main(["predict", str(made / "run"), "--data", str(made / "sales.csv"), "--out", str(tmp_path / "f.csv")]) == 0
     )
-    expected = pd.read_csv(tmp_path / "f.csv", parse_dates=["timestamp"])
+    expected = pd.read_csv(tmp_path / "f.csv", parse_dates=["day"]).rename(columns={"day": "timestamp"})
     expected = expected.sort_values(["item_id", "timestamp"], ignore_index=True)
     found = frame_of(whole)
     assert list(found) == list(expected)

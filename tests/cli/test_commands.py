@@ -18,7 +18,7 @@ import yaml
 
 from tsforecast.cli import main
 from tsforecast.cli.memory import keep_freed_memory
-from tsforecast.data import quantiles as forecasts
+from tsforecast.data import stamps
 from tsforecast.models import DATA_DECIDED, MODELS, options_of
 from tsforecast.plots import plot_regimes
 
@@ -634,9 +634,9 @@ def test_holidays_belong_to_the_run(csv, tmp_path, capsys):
 
 def test_predict_asks_for_the_dates_of_series_that_share_them_once(trained, csv, tmp_path):
     """Pandas takes a millisecond for each, which was half of the time."""
-    forecasts._stamps.cache_clear()
+    stamps._stamps.cache_clear()
     assert main(["predict", str(trained), "--data", str(csv), "--out", str(tmp_path / "out.csv")]) == 0
-    assert (forecasts._stamps.cache_info().misses, forecasts._stamps.cache_info().hits) == (1, 2)
+    assert (stamps._stamps.cache_info().misses, stamps._stamps.cache_info().hits) == (1, 2)
 
 
 @pytest.mark.parametrize("options", [["--prediction_length", "1000000"], ["--paths", "--num_samples", "100000000000"]])

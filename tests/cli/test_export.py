@@ -58,7 +58,7 @@ def test_mlflow_forecasts_in_a_fresh_process(made, tmp_path, capfd):
     forecasts = tmp_path / "expected.csv"
     data = ["--data", str(made / "sales.csv"), "--prediction_length", "4", "--quantiles", "0.1,0.9"]
     assert main(["predict", str(made / "run"), *data, "--out", str(forecasts), "--device", "cpu"]) == 0
-    expected, found = (pd.read_csv(path, parse_dates=["timestamp"]) for path in (forecasts, tmp_path / "found.csv"))
+    expected, found = (pd.read_csv(path, parse_dates=["day"]) for path in (forecasts, tmp_path / "found.csv"))
     pd.testing.assert_frame_equal(found, expected, rtol=1e-5)
     suffixes = {path.suffix for path in (tmp_path / "model").rglob("*") if path.is_file()}
     assert not suffixes & {".pkl", ".pickle"}

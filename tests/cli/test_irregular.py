@@ -51,13 +51,13 @@ def test_a_run_is_scored_beside_baselines(made, capsys):
 def test_answers_come_at_any_times(made):
     run, at = str(made / "run"), str(made / "at.csv")
     assert main(["predict", run, "--every", "3h", "--quantiles", "0.1,0.9", "--out", str(made / "f.csv")]) == 0
-    ahead = pd.read_csv(made / "f.csv", parse_dates=["timestamp"])
-    assert list(ahead) == ["item_id", "timestamp", "mean", "0.1", "0.9"]
-    assert (ahead["timestamp"].dt.hour % 3 == 0).all()
+    ahead = pd.read_csv(made / "f.csv", parse_dates=["at"])
+    assert list(ahead) == ["probe", "at", "mean", "0.1", "0.9"]
+    assert (ahead["at"].dt.hour % 3 == 0).all()
     assert len(ahead) == 8
     assert main(["impute", run, "--at", at, "--quantiles", "0.1,0.9", "--out", str(made / "i.csv")]) == 0
-    inside = pd.read_csv(made / "i.csv", parse_dates=["timestamp"])
-    assert inside["timestamp"].tolist() == [pd.Timestamp("2024-03-03 07:30:00.5"), pd.Timestamp("2024-03-20")]
+    inside = pd.read_csv(made / "i.csv", parse_dates=["at"])
+    assert inside["at"].tolist() == [pd.Timestamp("2024-03-03 07:30:00.5"), pd.Timestamp("2024-03-20")]
     wide = inside["0.9"] - inside["0.1"]
     assert wide[0] < wide[1]
     paths = ["--paths", "--num_samples=3", "--every=6h", "--out", str(made / "p.parquet")]

@@ -55,6 +55,33 @@ def test_every_way_to_write_dates(tmp_path, caplog, cells, start, said):
     assert said in caplog.text
 
 
+@pytest.mark.parametrize("form", ["%Y-%m-%d", "%m/%d/%Y", "%d.%m.%Y", "%d-%b-%Y", "%Y%m%d", "%Y-%m-%d 00:00:00"])
+@pytest.mark.parametrize("least", [0, 1])
+@pytest.mark.parametrize("options", [{}, {"timestamp": ["Date", "Hour"]}])
+def test_dates_beside_hours(tmp_path, caplog, form, least, options):
+    hours = pd.date_range("2020-03-01", periods=700, freq="h")
+    table = pd.DataFrame({"Date": hours.strftime(form), "Hour": hours.hour + least, "load": np.arange(700.0)})
+    table.to_csv(tmp_path / "mine.csv", index=False)
+    with caplog.at_level(logging.INFO):
+        (entry,) = read_task(tmp_path / "mine.csv", windows=0, columns=Columns(**options)).entries
+    assert str(entry["start"]) == "2020-03-01 00:00"
+    np.testing.assert_array_equal(entry["target"], np.arange(700))
+    assert ("hours from 1 to 24, of which 24 is the last" if least else "hours from 0 to 23") in caplog.text
+
+
+def test_hours_that_do_not_count_the_day(tmp_path):
+    """A number beside a day is no hour of it, unless the user says so; and no day has 25 hours."""
+    days = pd.date_range("2020-01-01", periods=60)
+    opened = pd.DataFrame({"Date": days, "Hour": np.tile([8, 9, 7], 20), "sales": 1.0})
+    task = read_task(opened, windows=0)
+    assert (task.freq, task.columns.timestamp) == ("D", "Date")
+    table = pd.DataFrame({"Date": "2020-01-01", "Hour": np.arange(26), "load": 1.0})
+    with pytest.raises(ValueError, match=r"row 24, .*'2020-01-01 24' is not a time stamp"):
+        read_task(table, windows=0, columns=Columns(timestamp=["Date", "Hour"]))
+    months = pd.DataFrame({"year": 2020, "month": np.arange(1, 13), "sales": 1.0})
+    assert read_task(months, windows=0).freq == "M"
+
+
 def test_order_of_day_and_month_by_the_whole_column(tmp_path):
     monthly = task_of(tmp_path, MONTHS.strftime("%d/%m/%Y"))  # day by day in the other order, with leaps
     assert (monthly.freq, len(monthly.entries[0]["target"])) == ("M", 144)

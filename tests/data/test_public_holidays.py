@@ -1,5 +1,6 @@
 """Public holidays as covariates."""
 
+import logging
 import sys
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 
 from tsforecast.data.public_holidays import AFTER, BEFORE, BRIDGE, HOLIDAY, NUMBER
 from tsforecast.data.roles import Columns
+from tsforecast.data.stamps import stamps_of
 from tsforecast.data.table import read_task
 from tsforecast.data.wording import command_line_wording
 
@@ -86,6 +88,31 @@ def test_longer_steps_have_the_number_of_holidays():
         numbers = dict(zip(steps.strftime("%Y-%m-%d"), row, strict=True))
         assert expected.items() <= numbers.items()
         assert len(row) == len(entry["target"]) + 4
+
+
+@pytest.mark.usefixtures("package")
+@pytest.mark.parametrize(
+    ("freq", "given", "dated", "begins"),
+    [
+        ("W-MON", None, "2021-11-22", 0),
+        ("W-MON", "W", "2021-11-22", 0),
+        ("W-FRI", None, "2021-11-26", -6),
+        ("W-SUN", None, "2021-11-28", -6),
+        ("W-WED", None, "2021-12-01", -6),
+    ],
+)
+def test_weeks_begin_on_their_mondays_or_end_with_their_day(freq, given, dated, begins, caplog):
+    """Thanksgiving of 2021 was on Thursday, 25 November, in week 47 of ISO 8601."""
+    with caplog.at_level(logging.INFO):
+        task = read_task(frame_of(freq), given, prediction_length=4, windows=1, columns=Columns(holidays="US"))
+    (entry,) = task.entries
+    (row,) = entry["feat_dynamic_real"]
+    stamps = pd.DatetimeIndex(stamps_of(entry["start"], len(row), entry.get("info")))
+    assert stamps[0].day_name()[:3].upper() == freq[2:]
+    late = (stamps > "2021-11-18") & (stamps < "2021-12-06")
+    assert stamps[late][row[late] > 0].strftime("%Y-%m-%d").tolist() == [dated]
+    first, last = (f"{stamps[0] + pd.Timedelta(days, 'D'):%Y-%m-%d}" for days in (begins, begins + 6))
+    assert f"the step dated {stamps[0]} has the holidays from {first} to {last}" in caplog.text
 
 
 @pytest.mark.usefixtures("package")

@@ -67,14 +67,14 @@ def test_columns_are_named_once_and_kept(form, tmp_path):
     assert predictor.categories == {"town": ["Bonn", "Köln", "Ulm"]}
     rows = [{**e, "feat_static_cat": [[2, 0, 1][k % 3]]} for k, e in enumerate(entries)]
     rows = [{**e, "feat_dynamic_real": [np.arange(len(e["target"]) + HORIZON) % 3 / 3]} for e in rows]
-    expected = predictor.predict_frame(rows)
+    expected = predictor.predict_frame(rows).rename(columns={"item_id": "shop", "timestamp": "day"})
     save_predictor(predictor, tmp_path / "saved")
     future = [{**e, "target": np.r_[e["target"], [np.nan] * HORIZON]} for e in entries]
     future = frame_of(future, **names, **more)
     for model in (predictor, load_predictor(tmp_path / "saved", "cpu")):
         pd.testing.assert_frame_equal(model.predict_frame(future, start="each"), expected, **IN_FLOAT32)
         alone = model.predict_frame(future[future["shop"] == "s1"])  # its only category has the code it had
-        rows_of_it = expected[expected["item_id"] == "s1"].reset_index(drop=True)
+        rows_of_it = expected[expected["shop"] == "s1"].reset_index(drop=True)
         pd.testing.assert_frame_equal(alone, rows_of_it, **IN_FLOAT32)
     with pytest.raises(ValueError, match=r"DataFrame, row .*covariates of series 's0' end here, 4 steps"):
         predictor.predict_frame(frame)

@@ -250,26 +250,28 @@ def test_frames_come_from_tables_and_saved_predictors(model, targets, tmp_path):
         )
         for e in entries(targets=targets)
     ]
-    table = pd.concat(parts)
-    columns = {"target": names, "static_categories": "kind"}
+    table = pd.concat(parts).assign(site=7).rename(columns={"item_id": "probe", "timestamp": "at"})
+    columns = {"item": ["site", "probe"], "timestamp": "at", "target": names, "static_categories": "kind"}
     few = {"context_length": 20, "num_batches_per_epoch": 1, "seed": 0, "trainer_kwargs": QUIET}
     predictor = IrregularEstimator(model, "6h", **few).train(table, columns)
     frame = predictor.predict_frame(table, every="2h")
     assert list(frame) == [
-        "item_id",
-        "timestamp",
+        "site",
+        "probe",
+        "at",
         *(["target"] if targets > 1 else []),
         "mean",
         *map(str, [k / 10 for k in range(1, 10)]),
     ]
-    assert (frame["timestamp"].dt.hour % 2 == 0).all()
+    assert (frame["at"].dt.hour % 2 == 0).all()
+    assert frame["site"].unique().tolist() == [7]
     assert len(frame) == 3 * 3 * targets
     predictor.save(tmp_path / "saved")
     again = IrregularPredictor.load(tmp_path / "saved")
     pd.testing.assert_frame_equal(again.predict_frame(table, every="2h"), frame)
     pd.testing.assert_frame_equal(
-        again.interpolate_frame(table, at=frame["timestamp"][:2]).drop_duplicates(),
-        predictor.interpolate_frame(table, at=frame["timestamp"][:2]).drop_duplicates(),
+        again.interpolate_frame(table, at=frame["at"][:2]).drop_duplicates(),
+        predictor.interpolate_frame(table, at=frame["at"][:2]).drop_duplicates(),
     )
 
 

@@ -1,7 +1,7 @@
 """What a trained model says of every step of a series: before it is seen, and with hindsight."""
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -39,6 +39,7 @@ class Account:
         predicted: Distributions of the steps from `begin` on, each given those before; a row each.
         others: Likewise given all other steps; None of models without a smoother of this kind.
         exponents: Of the powers of two by which the values behind these distributions are divided.
+        info: Of its entry, see `tsforecast.data.stamps`.
         shocks: Auxiliary residuals of shocks to parts of the state, see `Disturbances`, from `begin` on; by part. Of
             mixtures roots of their mean squares, and under "error" those of observations.
     """
@@ -50,6 +51,7 @@ class Account:
     predicted: Marginals
     others: Marginals | None
     exponents: NDArray[np.int64]
+    info: Mapping[str, Any] | None
     shocks: dict[str, Float[NDArray[np.float64], " step"]]
 
     def errors(self, given_all: bool = False) -> Float[NDArray[np.float64], "time target"]:
@@ -126,7 +128,8 @@ def _account(
     values = as_numbers(entry["target"]).astype(np.float64)
     values = values[:, None] if values.ndim == 1 else values.T
     begin = len(values) - len(predicted.mean)
-    return Account(entry.get("item_id"), entry["start"], values, begin, predicted, others, exponents, shocks)
+    info = entry.get("info")
+    return Account(entry.get("item_id"), entry["start"], values, begin, predicted, others, exponents, info, shocks)
 
 
 def _together(histories: Histories, window: dict[str, Any], length: int) -> int:

@@ -16,7 +16,9 @@ from tsforecast.analysis.tails import Tail
 from tsforecast.data.checks import as_numbers
 from tsforecast.data.dataframes import columns_of
 from tsforecast.data.frequency import default_horizon, default_season, expected_alias_warnings
+from tsforecast.data.naming import as_read, cells_of
 from tsforecast.data.roles import Columns
+from tsforecast.data.stamps import stamps_of, step_of
 from tsforecast.data.table import read_task
 from tsforecast.forecasting.estimator import StateSpaceEstimator
 from tsforecast.forecasting.predictor import StateSpacePredictor
@@ -64,10 +66,11 @@ def anomalies(
         seed: Of the training.
 
     Returns:
-        `item_id`, `timestamp`, `target` where there are several, `value`, `expected` (the median), `lower` and `upper`
-        (a step alone is outside of these as often as `rate` says), `error` (standardised), `tail` (NaN before the
-        judged part), `score` (-log10 of it), `flagged`, `event` (number of the stretch of flagged steps, else 0), and
-        `kind` of the event, see `tsforecast.analysis.kinds.KINDS`; empty where nothing is flagged.
+        `item_id` and `timestamp`, or the columns of a frame for them; `target` where there are several, `value`,
+        `expected` (the median), `lower` and `upper` (a step alone is outside of these as often as `rate` says), `error`
+        (standardised), `tail` (NaN before the judged part), `score` (-log10 of it), `flagged`, `event` (number of the
+        stretch of flagged steps, else 0), and `kind` of the event, see `tsforecast.analysis.kinds.KINDS`; empty where
+        nothing is flagged.
 
     Raises:
         ValueError: If the data or an option are not as expected, a date is outside of the data, or a series has too few
@@ -79,7 +82,7 @@ def anomalies(
         raise ValueError(f"expected given to be 'past' or 'all', got {given!r}")
     if stretch is not None and stretch < 2:
         raise ValueError(f"expected a stretch of at least 2 steps, got {stretch}")
-    entries, alias, targets = _entries(data, predictor, columns, freq)
+    entries, alias, targets, read = _entries(data, predictor, columns, freq)
     learn = [learning_steps(entry, since) for entry in entries]
     if predictor is None:
         predictor = _trained(entries, learn, alias, seed)
@@ -93,7 +96,8 @@ def anomalies(
         length = stretch or min(max(default_season(alias), _SHORTEST), _LONGEST)
         found += [_judged(account, k, first, rate, given == "all", length, targets) for k in range(len(targets))]
     frame = pd.concat(found, ignore_index=True)
-    return frame if len(targets) > 1 else frame.drop(columns="target")
+    frame = frame if len(targets) > 1 else frame.drop(columns="target")
+    return frame if read is None else as_read(frame, read, cells_of(entries))
 
 
 def learning_steps(entry: Mapping[str, Any], since: str | pd.Timestamp | pd.Period | None) -> int:
@@ -113,7 +117,7 @@ def learning_steps(entry: Mapping[str, Any], since: str | pd.Timestamp | pd.Peri
     else:
         with expected_alias_warnings():
             try:
-                period: Any = since if isinstance(since, pd.Period) else pd.Period(since, freq=start.freq)
+                period: Any = since if isinstance(since, pd.Period) else step_of(since, start, entry.get("info"))
                 learn = (period.ordinal - start.ordinal) // start.freq.n
             except (ValueError, TypeError, AttributeError) as error:
                 raise ValueError(f"expected since to be a date, got {since!r}") from error
@@ -136,15 +140,15 @@ def _entries(
     predictor: StateSpacePredictor | None,
     columns: Columns | Mapping[str, Any] | None,
     freq: str | None,
-) -> tuple[list[dict[str, Any]], str, Sequence[str]]:
-    """Return entries, their frequency, and the names of their targets."""
-    freq = predictor.freq if predictor is not None else freq
+) -> tuple[list[dict[str, Any]], str, Sequence[str], Columns | None]:
+    """Return entries, their frequency, the names of their targets, and what the columns of a frame are."""
+    freq, read = predictor.freq if predictor is not None else freq, None
     if isinstance(data, pd.DataFrame):
         given = None if predictor is None else predictor.columns
         roles = columns_of(given if columns is None else columns)
         kept = None if predictor is None else predictor.categories
         task = read_task(data, freq, 1, 0, columns=roles, categories=kept)
-        entries, freq, names = list(task.entries), task.freq, roles.targets
+        entries, freq, names, read = list(task.entries), task.freq, roles.targets, task.columns
     else:
         entries, names = list(data), ()
         if not entries:
@@ -152,7 +156,7 @@ def _entries(
         freq = freq or str(entries[0]["start"].freqstr)
     wide = as_numbers(entries[0]["target"])
     count = len(wide) if wide.ndim > 1 else 1
-    return entries, freq, names if len(names) == count else [str(k) for k in range(count)]
+    return entries, freq, names if len(names) == count else [str(k) for k in range(count)], read
 
 
 def _trained(entries: Sequence[dict[str, Any]], learn: Sequence[int], freq: str, seed: int) -> StateSpacePredictor:
@@ -190,12 +194,10 @@ def _judged(
     lower, expected, upper = account.quantiles((-reach, 0.0, reach), given_all)[..., target]
     flagged = tails <= rate
     events = _events(flagged, length)
-    with expected_alias_warnings():
-        stamps = pd.period_range(account.start, periods=len(errors), freq=account.start.freq).to_timestamp()
     return pd.DataFrame(
         {
             "item_id": account.item_id,
-            "timestamp": stamps,
+            "timestamp": stamps_of(account.start, len(errors), account.info),
             "target": targets[target],
             "value": account.values[:, target],
             "expected": expected,

@@ -11,7 +11,9 @@ from tsforecast.analysis.mixture_news import has_shares
 from tsforecast.analysis.mixture_parts import mixture_parts
 from tsforecast.data.frequency import expected_alias_warnings
 from tsforecast.data.magnitude import in_units
+from tsforecast.data.naming import as_read, cells_of
 from tsforecast.data.roles import Columns
+from tsforecast.data.stamps import stamps_of
 from tsforecast.data.windows import collate, cut, since_first_value
 from tsforecast.forecasting.predictor import StateSpacePredictor
 from tsforecast.models import AbstractForecaster, ExactInference
@@ -41,8 +43,9 @@ def explain(
         seed: Of particles.
 
     Returns:
-        `item_id`, `timestamp`, `part` (a component; "covariates"; "rest" for a dense state beside components; "fit",
-        the sum of all), `mean` and `std`, and `recent`, which is NaN where a series has no value before the last steps.
+        `item_id` and `timestamp`, or the columns of a frame for them; `part` (a component; "covariates"; "rest" for a
+        dense state beside components; "fit", the sum of all), `mean` and `std`, and `recent`, which is NaN where a
+        series has no value before the last steps.
 
     Raises:
         ValueError: If the model has no components with names, `recent` is below 1, or an entry is not as expected.
@@ -60,16 +63,20 @@ def explain(
         raise ValueError(f"expected recent to be at least 1, got {steps}")
     histories = predictor.histories()
     frames = []
-    for entry in predictor.entries(data, columns if isinstance(data, pd.DataFrame) else None):
+    entries, read = predictor.read(data, columns if isinstance(data, pd.DataFrame) else None)
+    cells = {}
+    for entry in entries:
         histories.check(entry, predictor.prediction_length)
         now, was = (
             _mixed(predictor, net, entry, hidden) if is_mixture else _parts(predictor, net, entry, hidden, seed)
             for hidden in (0, steps)
         )
         frames.append(_frame(predictor, entry, now, was))
+        cells |= cells_of([entry])
     if not frames:
         raise ValueError("the data set is empty: expected at least one series")
-    return pd.concat(frames, ignore_index=True)
+    frame = pd.concat(frames, ignore_index=True)
+    return frame if read is None else as_read(frame, read, cells)
 
 
 def _parts(
@@ -145,7 +152,7 @@ def _frame(
     assert now is not None
     length, horizon = np.shape(entry["target"])[-1], predictor.prediction_length
     with expected_alias_warnings():
-        stamps = pd.period_range(entry["start"] + length, periods=horizon).to_timestamp()
+        stamps = stamps_of(entry["start"] + length, horizon, entry.get("info"))
     return pd.concat(
         pd.DataFrame(
             {

@@ -15,7 +15,7 @@ from tsforecast.analysis.impact_tables import labelled, tables_of
 from tsforecast.analysis.interventions import Case, Dates, cases_of, pairs_of
 from tsforecast.analysis.placebos import Placebos
 from tsforecast.data.dataframes import columns_of
-from tsforecast.data.frequency import expected_alias_warnings
+from tsforecast.data.naming import as_read, cells_of
 from tsforecast.data.roles import Columns
 from tsforecast.data.table import read_task
 from tsforecast.data.transform import calendar_of
@@ -79,6 +79,8 @@ class Impact:
             posterior probability that the series would have been as far on that side without the intervention;
             `windows` counts the placebo interventions by which intervals were calibrated.
         past: The last steps before each intervention, with `actual`, for pictures.
+
+    Series and time stamps are `item_id` and `timestamp`; of a table that was read, the columns that it has for them.
     """
 
     frame: pd.DataFrame
@@ -122,7 +124,9 @@ def impact(
     task = read_task(data, freq, 1, 0, columns=roles)
     if any(np.ndim(entry["target"]) > 1 for entry in task.entries):
         raise ValueError("expected one target: give several targets as series of their own")
-    return effects(task.entries, task.freq, pairs_of(after, until), [*roles.covariates], options)
+    found = effects(task.entries, task.freq, pairs_of(after, until), [*roles.covariates], options)
+    cells = cells_of(task.entries)
+    return Impact(*(as_read(table, task.columns, cells) for table in (found.frame, found.summary, found.past)))
 
 
 def effects(
@@ -199,9 +203,7 @@ def _estimate(
     unit, shift = (torch.from_numpy(x).float()[:, None, None] for x in (scale, centre))
     would = restored(drawn * unit + shift, options.transformation).numpy().astype(np.float64)
     shown = min(before, 3 * horizon + _SHOWN)
-    with expected_alias_warnings():
-        stamps = pd.period_range(start + (before - shown), periods=shown).to_timestamp()
-    last = labelled(cases, stamps) | {"actual": actual[before - shown : before].T.ravel()}
+    last = labelled(cases, before - shown, shown) | {"actual": actual[before - shown : before].T.ravel()}
     frame, summary = tables_of(cases, actual[before:].T, would, options.level)
     return frame, summary.assign(windows=np.repeat(windows, 2)), pd.DataFrame(last)
 

@@ -8,20 +8,20 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from tsforecast.analysis.interventions import Case
-from tsforecast.data.frequency import expected_alias_warnings
 
 
-def labelled(cases: Sequence[Case], stamps: pd.DatetimeIndex) -> dict[str, Any]:
+def labelled(cases: Sequence[Case], first: int, steps: int) -> dict[str, Any]:
     """Return the columns that name a series, an intervention and a step.
 
     Args:
-        cases: A row for each of them and each time stamp.
-        stamps: Time stamps, the same for all.
+        cases: A row for each of them and each step.
+        first: The first of the steps.
+        steps: Their number.
     """
     return {
-        "item_id": np.repeat([case.item for case in cases], len(stamps)),
-        "intervention": np.repeat([case.number for case in cases], len(stamps)),
-        "timestamp": np.tile(stamps.to_numpy(), len(cases)),
+        "item_id": np.repeat([case.item for case in cases], steps),
+        "intervention": np.repeat([case.number for case in cases], steps),
+        "timestamp": np.concatenate([case.stamps(first, steps) for case in cases]),
     }
 
 
@@ -41,9 +41,7 @@ def tables_of(
     """
     seen = ~np.isnan(actual)
     ends = ((1 - level) / 2, (1 + level) / 2)
-    with expected_alias_warnings():
-        stamps = pd.period_range(cases[0].start + cases[0].before, periods=cases[0].horizon).to_timestamp()
-    rows = labelled(cases, stamps) | {"actual": actual.ravel()}
+    rows = labelled(cases, cases[0].before, cases[0].horizon) | {"actual": actual.ravel()}
     low, high = np.quantile(would, ends, axis=1)
     mean = would.mean(1)
     for name, draws in (("predicted", (mean, low, high)), ("effect", (actual - mean, actual - high, actual - low))):

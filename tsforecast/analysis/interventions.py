@@ -9,6 +9,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from tsforecast.data.frequency import expected_alias_warnings
+from tsforecast.data.stamps import stamps_of, step_of
 from tsforecast.data.wording import counted, option
 
 _LEAST = 8  # observed steps before an intervention
@@ -27,6 +28,7 @@ class Case:
         controls: Of all steps, (time, control).
         before: Steps without the intervention.
         horizon: Steps with it.
+        info: Of its entry, see `tsforecast.data.stamps`.
     """
 
     item: str
@@ -36,6 +38,12 @@ class Case:
     controls: NDArray[np.float64]
     before: int
     horizon: int
+    info: Mapping[str, Any] | None
+
+    def stamps(self, first: int, steps: int) -> NDArray[Any]:
+        """Return the time stamps of steps from a step of the series on."""
+        with expected_alias_warnings():
+            return stamps_of(self.start + first, steps, self.info)
 
 
 def pairs_of(after: Dates, until: Dates | None) -> list[tuple[pd.Timestamp, pd.Timestamp | None]]:
@@ -85,19 +93,19 @@ def cases_of(
     Raises:
         ValueError: If a date is outside of it, too little is known before, or a control tells nothing.
     """
-    item, start = str(entry.get("item_id")), entry["start"]
+    item, start, info = str(entry.get("item_id")), entry["start"], entry.get("info")
     values = np.asarray(entry["target"], np.float64).copy()
     controls = np.asarray(entry.get("feat_dynamic_real", np.zeros((0, len(values)))), np.float64)[:, : len(values)].T
     with expected_alias_warnings():
         last = start + (len(values) - 1)
     found = []
     for number, (after, until) in enumerate(dates, 1):
-        before, end = (_steps(start, date, len(values)) for date in (after, until))
+        before, end = (_steps(entry, date, len(values)) for date in (after, until))
         if not 0 < before < len(values):
             raise ValueError(
                 f"series {item!r}: expected {option('after')} between {start} and the step before {last}, got {after}"
             )
-        if until is not None and _steps(start, until, None) > len(values):
+        if until is not None and _steps(entry, until, None) > len(values):
             raise ValueError(f"series {item!r} ends at {last}, before {option('until')} {until}")
         seen = ~np.isnan(values[:before])
         if seen.sum() < _LEAST:
@@ -113,17 +121,16 @@ def cases_of(
                 f"series {item!r}: the control {names[int(np.argmax(still))]!r} is constant up to {after}, and tells "
                 "nothing; leave it out"
             )
-        found.append(Case(item, number, start, values.copy(), controls, before, end - before))
+        found.append(Case(item, number, start, values.copy(), controls, before, end - before, info))
         values[before:end] = np.nan
     return found
 
 
-def _steps(start: pd.Period, date: pd.Timestamp | None, most: int | None) -> int:
+def _steps(entry: Mapping[str, Any], date: pd.Timestamp | None, most: int | None) -> int:
     """Return the number of steps of a series up to a date, that of the date among them; of None, all."""
     if date is None:
         assert most is not None
         return most
-    with expected_alias_warnings():
-        last: Any = pd.Period(date, start.freq)
-    count = (last.ordinal - start.ordinal) // start.freq.n + 1
+    start: pd.Period = entry["start"]
+    count = (step_of(date, start, entry.get("info")).ordinal - start.ordinal) // start.freq.n + 1
     return count if most is None else min(count, most)

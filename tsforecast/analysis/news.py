@@ -16,7 +16,9 @@ from tsforecast.analysis.mixture_news import Cell, has_shares, shares
 from tsforecast.core.news import Changes
 from tsforecast.core.news import news as linear_news
 from tsforecast.data.frequency import expected_alias_warnings
+from tsforecast.data.naming import as_read, cells_of, standard
 from tsforecast.data.roles import Columns
+from tsforecast.data.stamps import stamps_of
 from tsforecast.data.windows import collate, cut, first_value, since_first_value
 from tsforecast.forecasting.predictor import StateSpacePredictor, with_prediction_length
 from tsforecast.models import AbstractForecaster, ExactInference, Series
@@ -63,16 +65,18 @@ def news(
         columns: What the columns of frames are; None for those of the training.
 
     Returns:
-        `item_id`, `timestamp` and `target` (its number) of a forecast step; `kind`; `source` and `source_target` of the
-        observation; `expected`, `value`, `weight`, and `impact`, the weight times value less expected; `before` and
-        `after`, the means of both forecasts of the step. In a mixture no observation has one weight, which is NaN.
+        `item_id` and `timestamp`, or the columns of a frame for them, and `target` (its number) of a forecast step;
+        `kind`; `source` and `source_target` of the observation; `expected`, `value`, `weight`, and `impact`, the weight
+        times value less expected; `before` and `after`, the means of both forecasts of the step. In a mixture no
+        observation has one weight, which is NaN.
 
     Raises:
         ValueError: If the model is not linear, no series is in both data, one ends earlier than before, or the
             forecasts have no step in common; the message names the series.
     """
     net = _linear(predictor)
-    earlier, later = (_by_item(predictor, data, name, columns) for data, name in ((before, "before"), (after, "after")))
+    earlier, _ = _by_item(predictor, before, "before", columns)
+    later, read = _by_item(predictor, after, "after", columns)
     common = [item for item in later if item in earlier]
     if not common:
         raise ValueError(
@@ -83,7 +87,8 @@ def news(
         log.warning("%d series are in one of both data alone, and left out: %s", len(alone), _some(alone))
     with torch.no_grad():
         found = pd.concat([_Pair.of(predictor, net, earlier[item], later[item]).frame() for item in common])
-        return found.reindex(columns=[*_COLUMNS]).reset_index(drop=True)
+    found = found.reindex(columns=[*_COLUMNS]).reset_index(drop=True)
+    return found if read is None else as_read(found, read, cells_of(later.values()))
 
 
 @dataclass(frozen=True)
@@ -188,14 +193,15 @@ class _Pair:
     def _framed(self, parts: list[pd.DataFrame], start: Tensor, final: Tensor) -> pd.DataFrame:
         """Return all rows, with what they have in common."""
         frame = pd.concat([part for part in parts if len(part)] or parts[:1])
-        with expected_alias_warnings():
-            stamps = pd.period_range(
-                _step(self.before, self.steps), periods=self.predictor.prediction_length
-            ).to_timestamp()
+        stamps = self._stamps(self.steps, self.predictor.prediction_length)
         step, target = frame.pop("step").to_numpy(np.int64), frame["target"].to_numpy(np.int64)
         forecasts = {"before": start.numpy()[step, target], "after": final.numpy()[step, target]}
         frame = frame.assign(item_id=str(self.alone.get("item_id")), timestamp=stamps[step], **forecasts)
         return frame.sort_values(["timestamp", "target"], kind="stable")
+
+    def _stamps(self, first: int, steps: int) -> NDArray[Any]:
+        """Return the time stamps of steps from a step of the window on."""
+        return stamps_of(_step(self.before, first), steps, self.alone.get("info"))
 
     def _batch(self, entry: dict[str, Any]) -> dict[str, Any]:
         """Return a batch of the entry with targets in float64."""
@@ -214,7 +220,7 @@ class _Pair:
         """Return a row for each step of an observation, in the units of the data."""
         step, target = (x.ravel() for x in np.indices(cell.impact.shape))
         known = {"kind": cell.kind, "source_target": float(cell.target), "expected": cell.expected, "value": cell.value}
-        rows = {"step": step, "target": target, **known, "source": _step(self.before, cell.time).to_timestamp()}
+        rows = {"step": step, "target": target, **known, "source": self._stamps(cell.time, 1)[0]}
         return pd.DataFrame(rows | {"weight": np.nan, "impact": cell.impact.numpy().ravel()})
 
     def _rows(self, changes: Changes, kind: str, location: Tensor, scale: Tensor) -> pd.DataFrame:
@@ -227,8 +233,7 @@ class _Pair:
         )
         # The weight is that of scaled units; targets have units of their own.
         weight = (changes.weight * scale / scale[changes.target][:, None, None]).numpy()
-        with expected_alias_warnings():
-            stamps = pd.period_range(self.before["start"], periods=self.steps).to_timestamp()
+        stamps = self._stamps(0, self.steps)
         return pd.DataFrame(
             {
                 "step": step,
@@ -272,14 +277,16 @@ def _linear(predictor: StateSpacePredictor) -> AbstractForecaster:
 
 def _by_item(
     predictor: StateSpacePredictor, data: Entries, name: str, columns: Columns | Mapping[str, Any] | None
-) -> dict[str, dict[str, Any]]:
+) -> tuple[dict[str, dict[str, Any]], Columns | None]:
+    """Return series by item, and what the columns of a frame are."""
     found: dict[str, dict[str, Any]] = {}
-    for number, entry in enumerate(predictor.entries(data, columns if isinstance(data, pd.DataFrame) else None)):
+    entries, read = predictor.read(data, columns if isinstance(data, pd.DataFrame) else None)
+    for number, entry in enumerate(entries):
         item = str(entry.get("item_id", number))
         if item in found:
             raise ValueError(f"series {item!r} is twice in the data {name}: expected an item_id for each")
         found[item] = {"item_id": item, **entry}
-    return found
+    return found, read
 
 
 def _batch_alone(predictor: StateSpacePredictor, entry: dict[str, Any]) -> dict[str, Any]:
@@ -320,7 +327,7 @@ def biggest(frame: pd.DataFrame, count: int = 8) -> pd.DataFrame:
     Returns:
         `cause` (kind and time), `impact` on the mean over the forecast's steps, largest first; "others" last.
     """
-    steps = frame["timestamp"].nunique()
+    steps = standard(frame)["timestamp"].nunique()
     keys = ["kind", "source", "source_target"]
     sums = frame.groupby(keys, dropna=False, sort=False)["impact"].sum().div(steps).reset_index()
     sums = sums.iloc[np.argsort(-sums["impact"].abs().to_numpy(), kind="stable")]

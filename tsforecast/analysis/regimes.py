@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from tsforecast.core.regimes.changes import Change, find_changes
 from tsforecast.data.checks import refuse_frame
 from tsforecast.data.frequency import expected_alias_warnings
+from tsforecast.data.stamps import stamps_of
 from tsforecast.data.windows import collate, cut, since_first_value
 from tsforecast.forecasting.histories import Histories
 from tsforecast.forecasting.predictor import StateSpacePredictor
@@ -235,9 +236,8 @@ def _table(
     steps, regimes = probabilities.shape
     refuse_one_regime(regimes)
     with expected_alias_warnings():
-        end = entry["start"] + (np.shape(entry["target"])[-1] + ahead - 1)
-        stamps = pd.period_range(end=end, periods=steps, freq=entry["start"].freq).to_timestamp()
-    table = pd.DataFrame({"item_id": entry.get("item_id"), "timestamp": stamps})
+        first = entry["start"] + (np.shape(entry["target"])[-1] + ahead - steps)
+    table = pd.DataFrame({"item_id": entry.get("item_id"), "timestamp": stamps_of(first, steps, entry.get("info"))})
     for k in range(regimes):
         table[f"p_{k + 1}"] = probabilities[:, k]
     return table.assign(most_likely=likely)

@@ -9,6 +9,7 @@ import torch
 
 from tsforecast.analysis.regimes import refuse_one_regime
 from tsforecast.core.regimes.changes import find_changes
+from tsforecast.data.naming import as_read, cells_of
 from tsforecast.data.roles import Columns
 from tsforecast.forecasting.irregular_predictor import IrregularPredictor
 from tsforecast.forecasting.timed_answers import rows_of, smoothed_regimes
@@ -45,7 +46,8 @@ def timed_regimes(
     if not isinstance(net.inference, ParticleInference):
         raise ValueError(f"expected a model that has regimes, sgls or rsgls-issm; {type(net).__name__} has none")
     tables, changes = [], []
-    for entry in predictor.read(source, columns):
+    entries, read = predictor.read_named(source, columns)
+    for entry in entries:
         batch = predictor.clock.past([entry])
         with torch.no_grad():
             weights = smoothed_regimes(net, batch, num_samples)[:, :, 0]  # (moment, path, regime)
@@ -75,4 +77,6 @@ def timed_regimes(
             for one in found
         ]
     names = ("item_id", "timestamp", "before", "after", "lower", "upper", "expected")
-    return pd.concat(tables, ignore_index=True), pd.DataFrame(changes, columns=pd.Index(names))
+    both = pd.concat(tables, ignore_index=True), pd.DataFrame(changes, columns=pd.Index(names))
+    cells = cells_of(entries)
+    return as_read(both[0], read, cells), as_read(both[1], read, cells)

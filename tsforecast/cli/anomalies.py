@@ -15,6 +15,7 @@ from tsforecast.cli import options, parsers
 from tsforecast.cli.opened import Opened, parsed
 from tsforecast.data import ForecastTask, read_task
 from tsforecast.data.files import make_folder, replace_file
+from tsforecast.data.naming import as_read, cells_of
 from tsforecast.forecasting.predictor import StateSpacePredictor
 from tsforecast.plots import measured, plot_anomalies, save_figure
 
@@ -51,7 +52,7 @@ def run(argv: Sequence[str]) -> int:
     out = Path(chosen.out) if chosen.out else Path(chosen.run or ".") / "anomalies"
     make_folder(out)
     with replace_file(out / TABLE) as temporary:
-        frame.to_csv(temporary, index=False)
+        as_read(frame, task.columns, cells_of(task.entries)).to_csv(temporary, index=False)
     _tell(frame, chosen.rate)
     _draw(frame, out, chosen.plot_series, chosen.rate, measured("", task.unit))
     log.info("%s: %d series, %d of %d judged steps flagged", out / TABLE, len(task.entries), *_counts(frame))

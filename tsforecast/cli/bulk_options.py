@@ -14,6 +14,7 @@ from tsforecast.data.buckets import categories_of, is_buckets, read_survey, sele
 from tsforecast.data.files import make_folder
 from tsforecast.data.frame_files import write_frames
 from tsforecast.data.quantiles import check_levels, forecast_frame
+from tsforecast.data.roles import Columns
 from tsforecast.data.wording import counted
 from tsforecast.forecasting.bulk import process_buckets
 from tsforecast.forecasting.requests import Request
@@ -52,18 +53,25 @@ def is_table(chosen: Namespace) -> bool:
     return True
 
 
-def write(forecasts: Iterable[Forecast], kept: tuple[float, ...] | None, targets: Sequence[str], out: Path) -> None:
+def write(
+    forecasts: Iterable[Forecast],
+    kept: tuple[float, ...] | None,
+    targets: Sequence[str],
+    columns: Columns | None,
+    out: Path,
+) -> None:
     """Writes forecasts into a table, as they come; the file is whole or not there.
 
     Args:
         forecasts: Of any kind.
         kept: Levels of quantiles; None for sample paths.
         targets: Their names.
+        columns: Of the data.
         out: File to write.
     """
     make_folder(out.parent)
     chunks = batcher(forecasts, _CHUNK)
-    write_frames((forecast_frame(chunk, kept, targets) for chunk in chunks), out)
+    write_frames((forecast_frame(chunk, kept, targets, columns) for chunk in chunks), out)
 
 
 def buckets_of(chosen: Namespace, record: dict[str, Any], trained: Namespace) -> tuple[Path, dict[str, Any]]:

@@ -18,7 +18,7 @@ from tsforecast.cli.opened import parsed
 from tsforecast.cli.train import settings
 from tsforecast.data import ForecastTask
 from tsforecast.data.files import replace_file, replace_together
-from tsforecast.data.frequency import expected_alias_warnings
+from tsforecast.data.stamps import stamps_of
 from tsforecast.data.task import instances
 from tsforecast.data.windows import collate, cut
 from tsforecast.data.wording import listed, shortened, suggestion
@@ -279,9 +279,8 @@ def _draw_insights(
         batch = collate([cut(prepared, length, past, predictor.prediction_length)], predictor.device)
         values = net.units.transform(batch["past_target"][0].reshape(past, -1)[:, 0])
         values = torch.where(batch["past_observed"][0].reshape(past, -1)[:, 0], values, torch.nan)
-        with expected_alias_warnings():
-            times = pd.period_range(entry["start"], periods=length, freq=entry["start"].freq)[-shown:]
-            return batch, pd.Series(values[-shown:].cpu().numpy(), index=times, name=shortened(entry["item_id"]))
+        times = pd.DatetimeIndex(stamps_of(entry["start"], length, entry.get("info"))[-shown:])
+        return batch, pd.Series(values[-shown:].cpu().numpy(), index=times, name=shortened(entry["item_id"]))
 
     scale = "" if net.units.transformation == "none" else f", {net.units.transformation} of the data"
     target = next(iter(task.targets), "")

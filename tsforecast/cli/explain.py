@@ -9,6 +9,7 @@ from tsforecast.cli import parsers
 from tsforecast.cli.news import scale_of
 from tsforecast.cli.opened import Opened, parsed
 from tsforecast.data.files import make_folder, replace_file
+from tsforecast.data.naming import as_read, cells_of
 from tsforecast.plots.news import plot_parts
 from tsforecast.plots.style import save_figure
 
@@ -33,7 +34,7 @@ def run(argv: Sequence[str]) -> int:
     out = Path(chosen.out) if chosen.out else opened.folder / "explain"
     make_folder(out)
     with replace_file(out / "explain.csv") as temporary:
-        found.to_csv(temporary, index=False)
+        as_read(found, task.columns, cells_of(task.entries)).to_csv(temporary, index=False)
     if chosen.plot_series:
         title = f"What the forecast is made of: mean ± 2 standard deviations{scale_of(predictor)}"
         save_figure(plot_parts(found, most=chosen.plot_series, title=title), out / "explain.png")

@@ -4,12 +4,11 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
-import pandas as pd
-
 from tsforecast.analysis.impact import Impact, Options, impact
 from tsforecast.cli import options, parsers
 from tsforecast.cli.opened import parsed
 from tsforecast.data.files import make_folder, replace_file
+from tsforecast.data.naming import standard
 from tsforecast.plots.impact import plot_impact
 from tsforecast.plots.style import save_figure
 
@@ -54,13 +53,14 @@ def run(argv: Sequence[str]) -> int:
         save_figure(plot_impact(found, most=chosen.plot_series), out / "impact.png")
     for line in _told(found, chosen.level):
         log.info("%s", line)
-    log.info("%s: effects on %d series", out, found.summary["item_id"].nunique())
+    log.info("%s: effects on %d series", out, standard(found.summary)["item_id"].nunique())
     return 0
 
 
 def _told(found: Impact, level: float) -> list[str]:
     """Returns a line for each of the first series and interventions."""
-    rows: pd.DataFrame = found.summary[found.summary["measure"] == "average"].head(_TOLD)  # pyright: ignore
+    rows = standard(found.summary)
+    rows = rows[rows["measure"] == "average"].head(_TOLD)
     return [
         f"series {row['item_id']!r}, intervention {row['intervention']}: on average {row['actual']:.4g} instead of "
         f"{row['predicted']:.4g}, effect {row['effect']:.4g} ({100 * level:g} %: {row['effect_lower']:.4g} to "

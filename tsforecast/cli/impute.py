@@ -43,6 +43,6 @@ def run(argv: Sequence[str]) -> int:
     torch.manual_seed(chosen.seed)
     filled = predictor.impute(task.entries, chosen.num_samples)
     shown = follow(filled, "imputed", len(task.entries), "series")
-    bulk_options.write(shown, None if chosen.paths else levels, opened.columns.targets, out)
+    bulk_options.write(shown, None if chosen.paths else levels, opened.columns.targets, task.columns, out)
     log.info("%s: %d series, every step of them", out, len(task.entries))
     return 0

@@ -23,6 +23,7 @@ from tsforecast.data.dataframes import as_lists
 from tsforecast.data.files import make_folder, replace_file, replace_together
 from tsforecast.data.frame_files import write_frames
 from tsforecast.data.irregular import IrregularTask, fingerprint, in_words, read_irregular
+from tsforecast.data.naming import as_read, cells_of
 from tsforecast.data.timed_entries import after, before
 from tsforecast.data.wording import counted, listed
 from tsforecast.evaluation.timed import forecast_quantiles, score_timed, timed_baselines
@@ -241,7 +242,7 @@ def answer(command: str, chosen: Namespace, folder: Path, trained: Namespace) ->
             raise ValueError(f"--{name} goes with regular series; give times by --at FILE or --every TIME")
     predictor = IrregularPredictor.load(folder / runs.PREDICTOR)
     columns = options.columns(chosen, predictor.roles)
-    entries = predictor.read(chosen.data or trained.data, columns)
+    entries, read = predictor.read_named(chosen.data or trained.data, columns)
     times, covariates = predictor.asked_of(entries, chosen.at, chosen.every, inside=command == "impute")
     levels, out = bulk_options.levels(chosen.quantiles), Path(chosen.out)
     if command == "impute":
@@ -253,7 +254,8 @@ def answer(command: str, chosen: Namespace, folder: Path, trained: Namespace) ->
         answers = predictor.forecast(entries, times, count, chosen.seed, covariates)
     make_folder(out.parent)
     frames = (a.path_frame() if chosen.paths else a.frame(levels, predictor.targets) for a in answers)
-    write_frames(frames, out)
+    cells = cells_of(entries)
+    write_frames((as_read(frame, read, cells) for frame in frames), out)
     log.info("%s: %d series, %s", out, len(times), counted(sum(map(len, times.values())), "time"))
     return 0
 

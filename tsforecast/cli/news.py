@@ -8,6 +8,7 @@ from tsforecast.analysis.news import news
 from tsforecast.cli import parsers
 from tsforecast.cli.opened import Opened, parsed
 from tsforecast.data.files import make_folder, replace_file
+from tsforecast.data.naming import as_read, cells_of
 from tsforecast.forecasting.predictor import StateSpacePredictor
 from tsforecast.models import AbstractForecaster, ExactInference
 from tsforecast.plots.news import plot_news
@@ -35,7 +36,7 @@ def run(argv: Sequence[str]) -> int:
     out = Path(chosen.out) if chosen.out else opened.folder / "news"
     make_folder(out)
     with replace_file(out / "news.csv") as temporary:
-        found.to_csv(temporary, index=False)
+        as_read(found, after.columns, cells_of(after.entries)).to_csv(temporary, index=False)
     if chosen.plot_series:
         title = f"Why the forecast changed{scale_of(predictor)}"
         figure = plot_news(found, targets=after.targets, most=chosen.plot_series, title=title)

@@ -61,7 +61,8 @@ def run(argv: Sequence[str]) -> int:
         )
         bulk_options.process(chosen, opened.folder, data, request)
         return 0
-    entries = _from_start(opened.beyond(chosen.data), chosen.start).latest
+    task = _from_start(opened.beyond(chosen.data), chosen.start)
+    entries = task.latest
     if chosen.known is not None:
         entries = attach_known(entries, chosen.known, length, _columns_of_known(columns))
     predictor = opened.predictor()
@@ -71,7 +72,7 @@ def run(argv: Sequence[str]) -> int:
     shown = follow(forecasts, "forecasts", len(entries), "series")
     kept = None if chosen.paths else levels
     weights: dict[str, float] = {}
-    bulk_options.write(_weighed(shown, weights), kept, columns.targets, out)
+    bulk_options.write(_weighed(shown, weights), kept, columns.targets, task.columns, out)
     for name, weight in sorted(weights.items(), key=lambda item: -item[1])[:_NAMED]:
         log.info("%3.0f %%  %s", 100 * weight / len(entries), name)
     log.info("%s: forecasts of %d series, %s of %r each", out, len(entries), counted(length, "step"), predictor.freq)

@@ -18,6 +18,7 @@ from tsforecast.cli import bulk_options, options, parsers, runs
 from tsforecast.cli.opened import Opened, parsed
 from tsforecast.data.files import make_folder, replace_file
 from tsforecast.data.frequency import expected_alias_warnings
+from tsforecast.data.naming import as_read, cells_of
 from tsforecast.data.wording import counted, shortened
 from tsforecast.forecasting.irregular_predictor import IrregularPredictor
 from tsforecast.models import AbstractForecaster
@@ -65,10 +66,11 @@ def run(argv: Sequence[str]) -> int:
         num_samples=chosen.num_samples,
         seed=chosen.seed,
     )
+    cells = cells_of(task.entries)
     make_folder(out)
     for name in ("regimes", "changes", "ahead"):
         with replace_file(out / f"{name}.csv") as temporary:
-            getattr(report, name).to_csv(temporary, index=False)
+            as_read(getattr(report, name), task.columns, cells).to_csv(temporary, index=False)
     for number, entry in enumerate(task.entries[: chosen.plot_series], 1):
         label = measured(next(iter(task.targets), ""), task.unit)
         save_figure(_figure(predictor.prediction_net, report, entry, label), out / f"regimes-{number}.png")
@@ -81,13 +83,14 @@ def _irregular(chosen: Namespace, opened: Opened) -> int:
     if chosen.last is not None:
         raise ValueError("--last does not go with a run of `train --irregular`")
     predictor = IrregularPredictor.load(opened.folder / runs.PREDICTOR)
-    entries = predictor.read(chosen.data or opened.trained.data, options.columns(chosen, predictor.roles))
+    roles = options.columns(chosen, predictor.roles)
+    entries, read = predictor.read_named(chosen.data or opened.trained.data, roles)
     regimes, changes = timed_regimes(predictor, entries, level=chosen.level, num_samples=chosen.num_samples)
     out = Path(chosen.out) if chosen.out else opened.folder / FOLDER
     make_folder(out)
     for name, table in (("regimes", regimes), ("changes", changes)):
         with replace_file(out / f"{name}.csv") as temporary:
-            table.to_csv(temporary, index=False)
+            as_read(table, read, cells_of(entries)).to_csv(temporary, index=False)
     report = RegimeReport(regimes, changes, regimes.iloc[:0])
     for number, entry in enumerate(entries[: chosen.plot_series], 1):
         save_figure(

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from tsforecast.data.columns import Table
 from tsforecast.data.contents import MISSING
-from tsforecast.data.dates import Reading, readings, short_years
+from tsforecast.data.dates import FROM_0, FROM_1, Reading, readings, short_years
 from tsforecast.data.frequency import ordinals
 from tsforecast.data.magnitude import too_large
 from tsforecast.data.roles import column_option
@@ -199,6 +199,8 @@ def _parse(table: Table, text: pd.Series, reading: str | None) -> tuple[Stamps, 
         return _stamps(found), StampForm(reading=reading)
     found = list(readings(text))
     complete = [reading for reading in found if reading.stamps.notna().all()]
+    if any(reading.name.endswith(FROM_0) for reading in complete):  # no hour says that they are counted from 1
+        complete = [reading for reading in complete if not reading.name.endswith(FROM_1)]
     if not complete:
         _check(table, text, max(found, key=lambda reading: int(reading.stamps.notna().sum())).stamps)
     chosen = _only(table, text, complete)

@@ -47,6 +47,7 @@ class Table:
         first_line: Line number of row 0 in a text file, where a header comes first; 1 in Parquet, 0 in a DataFrame.
         delimiter: Between the cells of a text file.
         origin: Says where a row of the frame stands, if they come from several files.
+        cells: Columns that name the series, as they are in the source; None where items are their cells.
     """
 
     path: Path
@@ -56,6 +57,7 @@ class Table:
     first_line: int = field(default=1)
     delimiter: str | None = None
     origin: Callable[[int], str] | None = None
+    cells: pd.DataFrame | None = None
 
     @property
     def item(self) -> str | None:
@@ -353,6 +355,10 @@ def _with_items(table: Table) -> Table:
     if nameless.any():
         place = table.place(int(np.argmax(nameless)), table.columns.items[0])
         raise ValueError(f"{place}: the item is empty; name the series of this row or delete it")
+    if len(codes) > 1 or table.frame[table.columns.items[0]].dtype.kind != "O":  # no text
+        cells = table.frame[table.columns.items].iloc[np.unique(group, return_index=True)[1]].set_axis(joined)
+        cells = cells.fillna(dict.fromkeys(cells.select_dtypes("object"), ""))
+        table = replace(table, cells=cells[~cells.index.duplicated()])
     name, (places, items) = "/".join(table.columns.items), pd.factorize(pd.Index(joined))
     items = pd.Categorical.from_codes(places[np.searchsorted(firsts.index, group)], pd.Index(items))
     return replace(table, frame=table.frame.assign(**{name: items}), columns=replace(table.columns, item=name))

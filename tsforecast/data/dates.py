@@ -11,8 +11,12 @@ _NAME = r"(?P<month>jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|j
 _CLOCK = r"(?:[T ,]+(?P<hour>\d{1,2}):(?P<rest>\d{2}(?::\d{2}(?:\.\d+)?)?)\s*(?P<half>[ap]\.?m\.?)?)?"
 _YEAR, _DAY, _BETWEEN = r"(?P<year>\d{4}|\d{2})", r"(?P<day>\d{1,2})", r"[\s,./'-]*"
 _PIVOT = 40  # years of two digits are 1940 to 2039
+# A date and, in a column of its own, the hour of the day. The date has a day: `2020 12` is a month.
+_WHOLE = r"\d{1,4}([-/.])\w{1,9}\2\d{1,4}|\d{8}|\d{4} \d{1,2} \d{1,2}"
+_AND_HOUR = rf"(?P<date>{_WHOLE})(?: 00:00(?::00)?)? (?P<hour>\d{{1,2}})(?:\.0+)?"
 
 MONTH_FIRST, DAY_FIRST = "month/day/year", "day/month/year"
+FROM_0, FROM_1 = "with hours from 0 to 23", "with hours from 1 to 24, of which 24 is the last of its day"
 # Parts of a date, by how a reader of the log calls it. Months are numbers, names or quarters.
 _FORMS = {
     MONTH_FIRST: rf"(?P<month>\d{{1,2}})[./-]{_DAY}[./-]{_YEAR}{_CLOCK}",
@@ -47,6 +51,7 @@ def readings(text: pd.Series) -> Iterator[Reading]:
     if first.notna().all():
         return
     found = [Reading(name, _from_parts(cells.str.extract(f"^{form}$", re.IGNORECASE))) for name, form in _FORMS.items()]
+    found += _with_hours(cells)
     found += [
         Reading("weeks, by their Mondays", pd.to_datetime(cells + "-1", format="%G-W%V-%u", errors="coerce")),
         Reading("years and twelfths of them", _decimal_years(cells)),
@@ -56,6 +61,20 @@ def readings(text: pd.Series) -> Iterator[Reading]:
     for name, stamps in found:
         if stamps.notna().any():
             yield Reading(name, pd.Series(stamps.to_numpy()[codes], index=text.index))
+
+
+def _with_hours(cells: pd.Series) -> list[Reading]:
+    """Dates beside hours in both counts; hour 1 of 24 begins at midnight."""
+    parts = cells.str.extract(f"^{_AND_HOUR}$")
+    if parts["date"].isna().any():
+        return []
+    hour: Any = parts["hour"].astype(int)
+    found = []
+    for name, dates in readings(parts["date"]):
+        for count, least in ((FROM_0, 0), (FROM_1, 1)):
+            stamps = dates + pd.to_timedelta(hour - least, unit="h")
+            found.append(Reading(f"{name}, {count}", stamps.where(hour.between(least, least + 23))))
+    return found
 
 
 def short_years(text: pd.Series) -> bool:

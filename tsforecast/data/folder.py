@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from gluonts.dataset.common import infer_file_type
 from gluonts.dataset.jsonl import JsonLinesWriter
 from gluonts.exceptions import GluonTSDataError
@@ -22,7 +23,9 @@ from tsforecast.data.checks import check_entries
 from tsforecast.data.files import replace_folder
 from tsforecast.data.frequency import default_horizon, expected_alias_warnings, period_alias, to_period
 from tsforecast.data.magnitude import compact, too_large
+from tsforecast.data.naming import CELLS
 from tsforecast.data.reading import MOST_TEXT, check_packed, fits, read_json
+from tsforecast.data.stamps import BEGINNING, STAMP, Place, place_at, placed, saved_place, stamp_of
 from tsforecast.data.task import ForecastTask
 from tsforecast.data.usable import tell, unusable, without
 from tsforecast.data.wording import option
@@ -54,9 +57,15 @@ def write_folder(task: ForecastTask, path: Path) -> None:
         with expected_alias_warnings():
             for part, entries in (("train", task.train), ("test", task.entries)):
                 (scratch / part).mkdir()
-                JsonLinesWriter().write_to_folder(
-                    tqdm(entries, desc=f"writing {part}", unit="series", disable=not is_watched()), scratch / part
-                )
+                shown = tqdm(entries, desc=f"writing {part}", unit="series", disable=not is_watched())
+                JsonLinesWriter().write_to_folder(map(_dated, shown), scratch / part)  # pyright: ignore[reportArgumentType]
+
+
+def _dated(entry: Entry) -> Entry:
+    """The entry as its line has it: its start is a time stamp."""
+    info = {name: value for name, value in (entry.get("info") or {}).items() if name != CELLS}
+    info |= {STAMP: list(info[STAMP])} if STAMP in info else {}
+    return {**entry, "start": str(stamp_of(entry["start"], entry.get("info")))} | ({"info": info} if info else {})
 
 
 def read_folder(
@@ -192,12 +201,24 @@ def _entry(raw: Any, place: str, number: str, freq: str) -> Entry:
         entry["start"] = to_period(raw["start"], freq)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{place}: start {raw['start']!r} is not a time stamp") from error
+    entry |= placed(_place(raw, freq))
     entry["target"] = _array(raw["target"], f"{place}, field target", is_target=True)
     for name in ("feat_static_cat", "feat_static_real", "feat_dynamic_real"):
         if raw.get(name) is not None and len(raw[name]) > 0:
             values = _array(raw[name], f"{place}, field {name}")
             entry[name] = values.astype(np.int64) if name == "feat_static_cat" else values
     return entry
+
+
+def _place(raw: dict[str, Any], freq: str) -> Place:
+    """The place of time stamps that a line says, or that of its start."""
+    info = raw.get("info")
+    if isinstance(info, dict) and STAMP in info:
+        return saved_place(info[STAMP])
+    try:
+        return place_at(pd.Timestamp(raw["start"]).tz_localize(None), freq)
+    except (TypeError, ValueError):  # a period of several days
+        return BEGINNING
 
 
 def _array(values: Any, place: str, is_target: bool = False) -> NDArray[np.floating[Any]]:

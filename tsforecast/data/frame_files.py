@@ -1,6 +1,8 @@
 """Tables that are written part by part, as they are computed."""
 
+import io
 from collections.abc import Iterable
+from csv import writer
 from pathlib import Path
 
 import pandas as pd
@@ -37,12 +39,13 @@ def write_frames(frames: Iterable[pd.DataFrame], path: Path) -> None:
 def _append_csv(frame: pd.DataFrame, stream: pa.NativeFile, header: bool) -> None:
     """Appends rows by pyarrow, which takes a quarter of the time of pandas; names are quoted where they have to be."""
     if header:
-        stream.write((",".join(map(str, frame.columns)) + "\n").encode())
-    codes, stamps = pd.factorize(frame["timestamp"])
-    frame = frame.assign(timestamp=pd.Series(stamps).astype(str).to_numpy()[codes])
-    names = "".join(
-        str(name) for column in frame.columns.intersection(["item_id", "target"]) for name in frame[column].unique()
-    )
+        text = io.StringIO()
+        writer(text, lineterminator="\n").writerow(map(str, frame.columns))
+        stream.write(text.getvalue().encode())
+    for name in frame.select_dtypes("datetime"):
+        codes, stamps = pd.factorize(frame[name])
+        frame = frame.assign(**{str(name): pd.Series(stamps).astype(str).to_numpy()[codes]})
+    names = "".join(str(name) for column in frame.select_dtypes("object") for name in frame[column].unique())
     quoting = "needed" if any(mark in names for mark in ',"\r\n') else "none"
     table = pa.Table.from_pandas(frame, preserve_index=False)
     csv.write_csv(table, stream, csv.WriteOptions(include_header=False, quoting_style=quoting))

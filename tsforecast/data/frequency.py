@@ -16,8 +16,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-_MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
-_DAYS = ("MON", "TUE", "WED", "THU", "FRI", "SAT", "SUN")
+MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
+DAYS = ("MON", "TUE", "WED", "THU", "FRI", "SAT", "SUN")
 
 # Names of a unit, old and new, as period unit. A business month lies within its month: one a month all the same.
 _UNITS = {
@@ -37,7 +37,7 @@ _UNITS = {
 }
 _STARTS = ("QS", "BQS", "YS", "AS", "BYS", "BAS")  # anchored at their first month instead of the last
 _PARTS = re.compile(r"\s*(\d*)\s*([A-Za-z]+)(?:-([A-Za-z]{3}))?\s*")
-_TICKS = {"ns": "ns", "us": "us", "ms": "ms", "s": "s", "min": "m", "h": "h", "D": "D"}  # as NumPy names them
+TICKS = {"ns": "ns", "us": "us", "ms": "ms", "s": "s", "min": "m", "h": "h", "D": "D"}  # as NumPy names them
 _STEPS_PER_DAY = {"h": 24, "min": 1440}
 _DAY = 86_400_000_000_000  # nanoseconds
 
@@ -52,13 +52,13 @@ def _split(freq: str) -> tuple[int, str, str]:
             "with a number before it for multiples"
         )
     multiple, unit, anchor = int(match[1] or 1), _UNITS[match[2]], (match[3] or "").upper()
-    if anchor not in {"W": ("", *_DAYS), "Q": ("", *_MONTHS), "Y": ("", *_MONTHS)}.get(unit, ("",)):
+    if anchor not in {"W": ("", *DAYS), "Q": ("", *MONTHS), "Y": ("", *MONTHS)}.get(unit, ("",)):
         raise ValueError(f"frequency {freq!r} has the anchor {anchor!r}, which its unit does not take")
     if unit == "W":
         return multiple, unit, anchor or "SUN"
     if unit in ("Q", "Y"):
         if match[2] in _STARTS:
-            anchor = _MONTHS[_MONTHS.index(anchor or "JAN") - 1]
+            anchor = MONTHS[MONTHS.index(anchor or "JAN") - 1]
             if unit == "Q" and anchor in ("MAR", "JUN", "SEP"):  # the same quarters, numbered by the calendar year
                 anchor = "DEC"
         return multiple, unit, anchor or "DEC"
@@ -146,7 +146,7 @@ def default_windows(freq: str) -> int:
 def step_nanoseconds(freq: str) -> int | None:
     """Length of a step where it is fixed (days and shorter), None where the calendar decides (B, W, M, Q, Y)."""
     multiple, unit, _ = _split(freq)
-    return int(np.timedelta64(multiple, _TICKS[unit]) / np.timedelta64(1, "ns")) if unit in _TICKS else None
+    return int(np.timedelta64(multiple, TICKS[unit]) / np.timedelta64(1, "ns")) if unit in TICKS else None
 
 
 def steps_per_day(freq: str) -> float:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from tsforecast.data.cells import numbers, timestamps
 from tsforecast.data.columns import Table, read_table
+from tsforecast.data.naming import CELLS, item_cells
 from tsforecast.data.reading import MOST_RECORD, check_packed, is_parquet, open_unpacked, parse_json, read_parquet
 from tsforecast.data.roles import Columns
 from tsforecast.data.series import static_features
@@ -259,6 +260,7 @@ def _of_table(table: Table, categories: Mapping[str, Sequence[str]] | None) -> I
     values = np.stack([numbers(table, name) for name in columns.targets])
     covariates = [numbers(table, name, gaps=False) for name in columns.covariates]
     static, found = static_features(table, bounds, categories)
+    cells = item_cells(table, bounds[:-1])
     entries, times, empty = [], stamps.astype(np.int64), []
     for index, item in enumerate(items):
         rows = np.arange(bounds[index], bounds[index + 1])
@@ -272,6 +274,7 @@ def _of_table(table: Table, categories: Mapping[str, Sequence[str]] | None) -> I
         if covariates:
             known, further = (np.stack([column[part] for column in covariates]) for part in (rows, asked))
             entry |= {"feat_dynamic_real": known, "asked_times": times[asked], "asked_dynamic_real": further}
+        entry |= {} if cells is None else {"info": {CELLS: cells[index]}}
         entries.append(entry | {name: each[index] for name, each in static.items()})
     if empty:
         log.warning("%s: %d series have no value and are left out (%s)", path, len(empty), listed(empty, 10))

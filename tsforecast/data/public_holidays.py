@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from tsforecast.data.frequency import calendar_unit, expected_alias_warnings, step_nanoseconds
 from tsforecast.data.roles import Columns
+from tsforecast.data.stamps import stamp_of, week_shift
 from tsforecast.data.task import ForecastTask
 from tsforecast.data.wording import listed, option, plain, suggestion
 
@@ -57,18 +58,31 @@ def with_holidays(task: ForecastTask, given: str | Sequence[str]) -> ForecastTas
         if not effects:
             raise ValueError(f"{task.name}: no holiday of {country!r} tells steps of the training part apart")
         log.info("%s: holidays of %s: %s", task.name, country, listed(effects))
+    if calendar_unit(task.freq)[1].startswith("W"):
+        _tell_week(task)
     entries, rows = [], {}
     end = max(_end(entry) for entry in task.entries)  # of the series that ends last
     for entry in task.entries:
         start, own = entry["start"], entry.get(FieldName.FEAT_DYNAMIC_REAL)
+        shift = week_shift(start, entry.get("info"))
         length = (end - start.ordinal) // start.freq.n + task.prediction_length if own is None else np.shape(own)[1]
-        if (start, length) not in rows:  # series share them
-            places = days.places(start, length)
-            rows[start, length] = np.stack([days.of_steps(effect, places) for effect in effects])
-        found = rows[start, length]
+        key = (start, length, shift)
+        if key not in rows:  # series share them
+            places = days.places(*key)
+            rows[key] = np.stack([days.of_steps(effect, places) for effect in effects])
+        found = rows[key]
         entries.append({**entry, FieldName.FEAT_DYNAMIC_REAL: found if own is None else np.concatenate([own, found])})
     columns = replace(task.columns or Columns(), holidays=[country, *effects])
     return replace(task, entries=entries, columns=columns)
+
+
+def _tell_week(task: ForecastTask) -> None:
+    """Says which days are the week of a time stamp."""
+    start, info = task.entries[0]["start"], task.entries[0].get("info")
+    first = start.start_time + pd.Timedelta(week_shift(start, info), "D")
+    last = first + (start.end_time - start.start_time)
+    told = task.name, stamp_of(start, info), f"{first:%Y-%m-%d}", f"{last:%Y-%m-%d}"
+    log.info("%s: the step dated %s has the holidays from %s to %s", *told)
 
 
 def _end(entry: dict[str, Any]) -> int:
@@ -156,9 +170,10 @@ class _Days:
             return effect[places[0]].astype(np.float32)
         return np.diff(np.r_[0, np.cumsum(effect)][np.stack([places[0], places[1] + 1])], axis=0)[0].astype(np.float32)
 
-    def places(self, start: pd.Period, length: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Places of the first and last day of each step."""
-        return _places(self.days[0], self.days.freqstr, start, length)
+    def places(self, start: pd.Period, length: int, shift: int = 0) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Places of the first and last day of each step, which lies some days behind its period."""
+        first, last = _places(self.days[0], self.days.freqstr, start, length)
+        return first + shift, last + shift
 
 
 @lru_cache(maxsize=64)  # series share starts, and pandas takes its time
@@ -178,11 +193,14 @@ def _places(
 def _chosen(task: ForecastTask, days: _Days) -> list[str]:
     """Effects that vary in the training part, and names that were seen there in several years."""
     test = task.windows * task.prediction_length
-    parts = [(entry["start"], entry["target"].shape[-1] - test) for entry in task.entries]
+    parts = [
+        (entry["start"], entry["target"].shape[-1] - test, week_shift(entry["start"], entry.get("info")))
+        for entry in task.entries
+    ]
     seen = np.zeros(len(days.days), dtype=bool)
     varying: dict[str, None] = {}
-    for start, length in dict.fromkeys(parts):
-        places = days.places(start, length)
+    for part in dict.fromkeys(parts):
+        places = days.places(*part)
         seen[places[0][0] : places[1][-1] + 1] = True
         for kind in days.kinds:
             if np.ptp(days.of_steps(kind, places)) > 0:

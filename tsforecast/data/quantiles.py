@@ -9,7 +9,9 @@ import pandas as pd
 from gluonts.model import Forecast, QuantileForecast, SampleForecast
 from numpy.typing import NDArray
 
-from tsforecast.data.frequency import expected_alias_warnings
+from tsforecast.data.naming import as_read, cells_of
+from tsforecast.data.roles import Columns
+from tsforecast.data.stamps import stamps_of
 
 TENTHS = tuple(k / 10 for k in range(1, 10))
 INTERVALS = (50, 80, 95)  # central prediction intervals whose coverage is reported, in percent
@@ -61,7 +63,10 @@ def check_levels(levels: Sequence[float], name: str = "quantiles") -> tuple[floa
 
 
 def forecast_frame(
-    forecasts: Sequence[Forecast], levels: tuple[float, ...] | None = TENTHS, targets: Sequence[str] = ()
+    forecasts: Sequence[Forecast],
+    levels: tuple[float, ...] | None = TENTHS,
+    targets: Sequence[str] = (),
+    columns: Columns | None = None,
 ) -> pd.DataFrame:
     """Forecasts in long format: a row for each step, and for each path and target where there are several.
 
@@ -69,16 +74,18 @@ def forecast_frame(
         forecasts: One at least, of any kind.
         levels: Of the quantiles; None for sample paths.
         targets: Names of the targets where there are several; their numbers if these are not as many.
+        columns: Of the data, whose names of items and time stamps the table has; None for `item_id` and `timestamp`.
 
     Returns:
-        `item_id`, `timestamp` (the beginning of each step), `target` where there are several, then `mean` and a column
-        for each quantile, or `path` and `value`.
+        `item_id`, `timestamp` (as rows of the data would be dated), `target` where there are several, then `mean` and a
+        column for each quantile, or `path` and `value`.
 
     Raises:
         ValueError: If there are no sample paths.
     """
     parts = [_columns(forecast, levels, targets) for forecast in forecasts]
-    return pd.DataFrame({name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
+    frame = pd.DataFrame({name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
+    return as_read(frame, columns, cells_of({"item_id": one.item_id, "info": one.info} for one in forecasts))
 
 
 def _columns(forecast: Forecast, levels: tuple[float, ...] | None, targets: Sequence[str]) -> dict[str, NDArray[Any]]:
@@ -95,7 +102,7 @@ def _columns(forecast: Forecast, levels: tuple[float, ...] | None, targets: Sequ
     count, width, steps = values.shape
     rows = width * steps * (count if keys is None else 1)
     frame: dict[str, NDArray[Any]] = {"item_id": np.full(rows, forecast.item_id, dtype=object)}
-    frame["timestamp"] = np.tile(_stamps(forecast.start_date, steps), rows // steps)
+    frame["timestamp"] = np.tile(stamps_of(forecast.start_date, steps, forecast.info), rows // steps)
     if several:
         names = list(targets) if len(targets) == width else [str(number) for number in range(width)]
         frame["target"] = np.tile(np.repeat(names, steps), rows // (width * steps))
@@ -111,10 +118,3 @@ def _mean(forecast: Forecast) -> NDArray[Any]:
     if isinstance(forecast, SampleForecast) and not _knows_quantiles(type(forecast)):
         return np.asarray(forecast.samples).mean(axis=0, dtype=np.float64)
     return np.asarray(forecast.mean)
-
-
-@lru_cache(maxsize=4096)
-def _stamps(start: pd.Period, steps: int) -> NDArray[Any]:
-    """Beginnings of the steps of a forecast; kept, as most series share them and pandas takes a millisecond."""
-    with expected_alias_warnings():
-        return pd.period_range(start, periods=steps, freq=start.freq).to_timestamp().to_numpy()

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from tsforecast.data.contents import all_match, looks_like_dates, looks_like_names, looks_like_numbers, numbered
@@ -25,6 +26,7 @@ ITEM_NAMES = (
 TIMESTAMP_NAMES = ("timestamp", "date", "datetime", "date_time", "time", "ds", "time_stamp", "period", "index")
 # These are time stamps where their cells look so: `month` is also what a number from 1 to 12 is called.
 _UNIT_NAMES = ("hour", "day", "week", "month", "quarter", "year")
+_HOUR_NAMES = ("hour", "hr", "he", "hour_ending", "hour_of_day", "time")  # beside a column of dates
 TARGET_NAMES = (
     "target", "value", "y", "sales", "qty", "quantity", "demand", "units", "unit_sales", "units_sold", "num_sold",
     "amount", "count", "close", "volume", "consumption", "load", "revenue", "orders", "values",
@@ -211,6 +213,8 @@ def _find_timestamps(sample: pd.DataFrame, names: list[str], columns: Columns) -
         and all_match(sample[named], r"[^:]*")
     ):
         return [named, clock]
+    if named is not None and (hour := _hours_beside(sample, named, names)) is not None:
+        return [named, hour]
     by_name = named or next(
         (name for name in units if columns.timestamp_format or looks_like_dates(sample[name], years=True)), None
     )
@@ -224,6 +228,17 @@ def _find_timestamps(sample: pd.DataFrame, names: list[str], columns: Columns) -
     if dates and (len(dates) == 1 or dates[0] == names[0]):
         return [dates[0]]
     return units[:1]
+
+
+def _hours_beside(sample: pd.DataFrame, dates: str, names: list[str]) -> str | None:
+    """A column of hours of the day, which go up by one from row to row, beside dates; None where there is none."""
+    hour = _find([name for name in names if name != dates], _HOUR_NAMES)
+    if hour is None or not all_match(sample[dates], r"[^:]*|.* 00:00(:00)?"):
+        return None
+    hours: Any = pd.to_numeric(sample[hour], errors="coerce")
+    steps = np.diff(hours)
+    counted = np.isin(hours, range(25)).all() and np.isin(steps, (0, 1, -23)).all()
+    return hour if counted and (steps == 1).any() else None
 
 
 def _is_numbered(sample: pd.DataFrame, names: list[str]) -> bool:

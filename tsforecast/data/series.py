@@ -14,8 +14,10 @@ from tsforecast.data.cells import numbers, timestamps
 from tsforecast.data.columns import Table
 from tsforecast.data.frequency import to_period
 from tsforecast.data.magnitude import compact
+from tsforecast.data.naming import CELLS, item_cells
 from tsforecast.data.regular import grid_steps, infer_frequency
 from tsforecast.data.roles import Columns
+from tsforecast.data.stamps import BEGINNING, STAMP, find_places
 from tsforecast.data.wording import option
 
 log = logging.getLogger(__name__)
@@ -84,6 +86,13 @@ def series_of(
     bounds = np.searchsorted(codes, np.arange(len(items) + 1))
     freq = freq or infer_frequency(table, stamps, bounds)
     steps = grid_steps(table, stamps, bounds, freq)
+    places, other = find_places(stamps, bounds, freq)
+    if other is not None:
+        log.info(
+            "%s: %s stands elsewhere in its step of %r than most time stamps of its series, by which it is forecast",
+            *(table.place(other, str(columns.timestamp)), pd.Timestamp(stamps[other]), freq),
+        )
+    cells = item_cells(table, bounds[:-1])
     targets = np.stack([numbers(table, name) for name in columns.targets])
     covariates = [numbers(table, name, gaps=False) for name in columns.covariates]
     static, categories = static_features(table, bounds, categories)
@@ -98,6 +107,9 @@ def series_of(
         if isinstance(columns.target, str):
             entry["target"] = entry["target"][0]
         entry |= {name: values[index] for name, values in static.items()}
+        info = {} if places[index] == BEGINNING else {STAMP: places[index]}
+        info |= {} if cells is None else {CELLS: cells[index]}
+        entry |= {"info": info} if info else {}
         entries.append((End(ends, rows.stop - 1), entry))
     return TableSeries(path, freq, entries, categories, columns, table.roles)
 

@@ -200,7 +200,7 @@ class _BaselinePredictor(Predictor):
             array = rows[0] if target.ndim == 1 else np.stack(rows, axis=-1)
             with expected_alias_warnings():
                 start = entry["start"] + target.shape[-1]
-            yield QuantileForecast(array, start, keys, item_id=item)
+            yield QuantileForecast(array, start, keys, item_id=item, info=entry.get("info"))
 
 
 def fit_baseline(name: str, train: Sequence[dict[str, Any]], season: int, *, workers: int = 1) -> Baseline:

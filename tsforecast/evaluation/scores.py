@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from tsforecast.data.frequency import default_season, expected_alias_warnings
 from tsforecast.data.quantiles import HasQuantiles, forecast_quantiles
+from tsforecast.data.stamps import stamp_of
 from tsforecast.evaluation.metrics import LEVELS, NOMINAL, Array, Window, nested, size, sums_of, table, total
 from tsforecast.progress import follow
 
@@ -186,7 +187,7 @@ def score(
         window = _window(past, future, forecast, season)
         found = _totals_of(window)
         item = str(future.get("item_id", number))
-        single[item, future["start"].to_timestamp()] = found.cells.sum(-1)
+        single[item, stamp_of(future["start"], future.get("info"))] = found.cells.sum(-1)
         sums[item] = sums.get(item, 0) + found.cells.sum(-1)
         totals = found if totals is None else totals + found
     if totals is None:

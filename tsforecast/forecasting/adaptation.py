@@ -22,6 +22,7 @@ from tsforecast.data import ForecastTask
 from tsforecast.data.checks import check_entries
 from tsforecast.data.files import save_tensors
 from tsforecast.data.magnitude import find_exponents
+from tsforecast.data.stamps import stamp_of
 from tsforecast.data.task import instances
 from tsforecast.data.tensors import expect_like, load_tensors
 from tsforecast.data.transform import Prepare
@@ -340,7 +341,7 @@ def rolling(
     """
     pasts, labels = instances(task.test("rolling"))
     series, windows = len(task.entries), task.windows
-    starts = [labels[k]["start"] for k in range(windows)]
+    starts, info = [labels[k]["start"] for k in range(windows)], labels[0].get("info")
     for number, label in enumerate(labels):
         if label["start"] != starts[number % windows]:
             raise ValueError(
@@ -356,6 +357,8 @@ def rolling(
             found[place] = forecast
         whole = [{**pasts[i], "target": np.concatenate([pasts[i]["target"], labels[i]["target"]], -1)} for i in now]
         moved = float(in_prior_units(predictor.learner, predictor.belief)[0].norm())
-        rows.append((starts[k].to_timestamp(), math.nan if frozen else predictor.learn(whole), moved))
+        rows.append((stamp_of(starts[k], info), math.nan if frozen else predictor.learn(whole), moved))
     table = pd.DataFrame(rows, columns=pd.Index(["start", "evidence", "moved"]))
-    return AdaptationResult(found, table, predictor.remembered())
+    kept = predictor.remembered()
+    kept["start"] = [stamp_of(start, info) for start in kept["start"]]
+    return AdaptationResult(found, table, kept)

@@ -18,6 +18,7 @@ from tsforecast.core.particles.filtering import ParticleState
 from tsforecast.data.checks import as_numbers
 from tsforecast.data.files import save_tensors
 from tsforecast.data.frequency import expected_alias_warnings
+from tsforecast.data.stamps import BEGINNING, place_of, placed, saved_place
 from tsforecast.data.tensors import expect_like, load_tensors
 from tsforecast.data.wording import counted
 from tsforecast.models import FORMAT, AbstractForecaster, Belief, Series
@@ -38,6 +39,7 @@ class LiveBelief:
         static: Static features of the series, as they were given.
         begun: Whether a value has been seen. A series begins at its first value, and has its scale from there.
         exponents: Exponents of the powers of two by which its targets are divided, see `tsforecast.data.magnitude`.
+        info: Of its entry, see `tsforecast.data.stamps`.
     """
 
     item_id: str
@@ -46,6 +48,7 @@ class LiveBelief:
     static: dict[str, np.ndarray]
     begun: bool = True
     exponents: tuple[int, ...] = (0,)
+    info: dict[str, Any] | None = None
 
 
 def missing_steps(known: LiveBelief, start: pd.Period) -> int:
@@ -161,6 +164,7 @@ def save_beliefs(path: str | Path, beliefs: Iterable[LiveBelief], net: AbstractF
             "static": {name: torch.as_tensor(values) for name, values in known.static.items()},
             "begun": known.begun,
             "exponents": list(known.exponents),
+            "stamp": list(place_of(known.info)),
         }
         for known in beliefs
     ]
@@ -247,7 +251,8 @@ def _read_row(row: Any, like: dict[str, Any], net: AbstractForecaster) -> LiveBe
     if not all(type(power) is int and abs(power) < _LARGEST_EXPONENT for power in exponents):
         raise ValueError(f"series {item!r:.80}: expected powers of two, got {exponents!r:.80}")
     values = {name: numbers.cpu().numpy() for name, numbers in static.items()}
-    return LiveBelief(item, end, belief_of(belief), values, begun, tuple(exponents))
+    info = placed(saved_place(row.get("stamp", list(BEGINNING)))).get("info")
+    return LiveBelief(item, end, belief_of(belief), values, begun, tuple(exponents), info)
 
 
 def plain_belief(record: Any) -> Any:

@@ -195,7 +195,8 @@ class Histories:
         if values.dtype == np.float64:  # the model saw them rounded to float32
             seen = prepared["observed"]
             paths = np.where(seen, values, paths) if paths.ndim == 3 else np.where(seen[:, 0], values[:, 0], paths)
-        return SampleForecast(samples=paths, start_date=entry["start"], item_id=entry.get("item_id"))
+        named = {name: entry.get(name) for name in ("item_id", "info")}
+        return SampleForecast(samples=paths, start_date=entry["start"], **named)
 
     def _checked(self, dataset: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         """Return the entries, each checked when its turn comes, and warn at the end of those without a value."""

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from tsforecast.data.dataframes import columns_of
 from tsforecast.data.irregular import read_irregular
+from tsforecast.data.naming import as_read, cells_of
 from tsforecast.data.quantiles import TENTHS, check_levels
 from tsforecast.data.roles import Columns
 from tsforecast.data.timed_entries import check_timed
@@ -75,9 +76,20 @@ class IrregularPredictor:
             FileNotFoundError: If there is no such file.
             ValueError: As `tsforecast.data.irregular.read_irregular` says.
         """
+        return self.read_named(source, columns)[0]
+
+    def read_named(
+        self, source: Any, columns: Columns | Mapping[str, Any] | None = None
+    ) -> tuple[list[dict[str, Any]], Columns | None]:
+        """Return what `read` does, and what the columns of a table are.
+
+        Raises:
+            FileNotFoundError: As `read` does.
+            ValueError: As `read` does.
+        """
         roles = columns_of(self.columns if columns is None else columns)
-        categories = self.categories or None
-        return read_irregular(source, self.horizon, 0, columns=roles, categories=categories).entries
+        task = read_irregular(source, self.horizon, 0, columns=roles, categories=self.categories or None)
+        return task.entries, task.columns
 
     def asked_of(
         self, entries: Iterable[Mapping[str, Any]], at: Any = None, every: str | None = None, inside: bool = False
@@ -117,14 +129,16 @@ class IrregularPredictor:
             columns: Of the table; None for those of the training data.
 
         Returns:
-            `item_id`, `timestamp`, `target` where there are several, `mean`, and a column for each level.
+            `item_id` and `timestamp`, or the columns of a table for them; `target` where there are several, `mean`, and
+            a column for each level.
 
         Raises:
             ValueError: If a time does not lie behind the last observation of its series, among others.
         """
-        entries = self.read(source, columns)
+        entries, read = self.read_named(source, columns)
         times, covariates = self.asked_of(entries, at, every)
-        return frame_of(self.forecast(entries, times, covariates=covariates), quantiles, self.targets)
+        frame = frame_of(self.forecast(entries, times, covariates=covariates), quantiles, self.targets)
+        return as_read(frame, read, cells_of(entries))
 
     def interpolate_frame(
         self,
@@ -139,9 +153,10 @@ class IrregularPredictor:
         Arguments and result are as those of `predict_frame`. Times by `every` reach from the first to the last
         observation.
         """
-        entries = self.read(source, columns)
+        entries, read = self.read_named(source, columns)
         times, covariates = self.asked_of(entries, at, every, inside=True)
-        return frame_of(self.interpolate(entries, times, covariates), quantiles, self.targets)
+        frame = frame_of(self.interpolate(entries, times, covariates), quantiles, self.targets)
+        return as_read(frame, read, cells_of(entries))
 
     # Data entries.
 
@@ -252,8 +267,9 @@ class IrregularPredictor:
     def components_frame(self, source: Any, columns: Columns | Mapping[str, Any] | None = None) -> pd.DataFrame:
         """Return the smoothed components at every observation.
 
-        Columns are `item_id`, `timestamp`, `component`, `mean` and `deviation`, in transformed units, which are those
-        of the data if the transformation is "none". The mean of the series belongs to the first component.
+        Columns are `item_id` and `timestamp`, or those of a table for them; `component`, `mean` and `deviation`, in
+        transformed units, which are those of the data if the transformation is "none". The mean of the series belongs
+        to the first component.
 
         Raises:
             ValueError: If the model has no components.
@@ -263,7 +279,8 @@ class IrregularPredictor:
             raise ValueError("a dense state has no components with names: take the model issm")
         parts = []
         inference = self.net.inference
-        for chunk in batcher(self.read(source, columns), smoothed_together(self.net)):
+        entries, read = self.read_named(source, columns)
+        for chunk in batcher(entries, smoothed_together(self.net)):
             batch = self.clock.past(chunk)
             with torch.no_grad():
                 states, series = smoothed_states(self.net, batch), inference.series_of(batch)
@@ -284,7 +301,7 @@ class IrregularPredictor:
                         "deviation": (deviation * scale)[own, row].numpy(),
                     }
                     parts.append(pd.DataFrame(columns_))
-        return pd.concat(parts, ignore_index=True)
+        return as_read(pd.concat(parts, ignore_index=True), read, cells_of(entries))
 
     # Live.
 

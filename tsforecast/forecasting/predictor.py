@@ -133,7 +133,7 @@ class StateSpacePredictor(PyTorchPredictor):
         """
         histories = self.histories()
         try:
-            yield from histories.predicted(self.entries(dataset, columns, start), num_samples)
+            yield from histories.predicted(self.read(dataset, columns, start)[0], num_samples)
         finally:  # also if the caller stops early
             histories.warn()
 
@@ -156,27 +156,31 @@ class StateSpacePredictor(PyTorchPredictor):
             start: As `predict` takes it.
 
         Returns:
-            `item_id`, `timestamp` (the beginning of each step), `target` where there are several, `mean`, and a column
-            for each quantile, called by its level: "0.1".
+            The columns of series and time stamps as the frame has them (`item_id` where it has none, `timestamp` where
+            it has several; both of entries), `target` where there are several, `mean`, and a column for each quantile,
+            called by its level: "0.1". Steps are dated as further rows of the frame would be.
 
         Raises:
             ValueError: As `predict` does, or if a level is not between 0 and 1.
         """
         levels = check_levels(quantiles)
         targets = columns_of(self.columns if columns is None else columns).targets
-        forecasts = self.predict(dataset, 0 if self.has_marginals else num_samples, columns, start)
-        frames = [forecast_frame(chunk, levels, targets) for chunk in batcher(forecasts, self.batch_size)]
+        entries, read = self.read(dataset, columns, start)
+        forecasts = self.predict(entries, 0 if self.has_marginals else num_samples)
+        frames = [forecast_frame(chunk, levels, targets, read) for chunk in batcher(forecasts, self.batch_size)]
         if not frames:
             raise ValueError("the data set is empty: expected at least one series")
         return pd.concat(frames, ignore_index=True)
 
-    def entries(
+    def read(
         self,
         dataset: Iterable[dict[str, Any]] | pd.DataFrame,
         columns: Columns | Mapping[str, Any] | None = None,
         start: str = "common",
-    ) -> Iterable[dict[str, Any]]:
-        """Return the entries of a data frame whose future is wanted; entries are returned as they are.
+    ) -> tuple[Iterable[dict[str, Any]], Columns | None]:
+        """Return the entries of a data frame whose future is wanted, and what its columns are.
+
+        Entries are returned as they are, and None.
 
         Args:
             dataset: As `predict` takes it.
@@ -191,7 +195,7 @@ class StateSpacePredictor(PyTorchPredictor):
         if not isinstance(dataset, pd.DataFrame):
             if columns is not None:
                 raise ValueError(f"columns are those of a DataFrame, but the data are a {type(dataset).__name__}")
-            return dataset
+            return dataset, None
         roles = columns_of(self.columns if columns is None else columns)
         if roles.static_categories and self.categories is None:
             raise ValueError(
@@ -201,7 +205,7 @@ class StateSpacePredictor(PyTorchPredictor):
         task = read_task(
             dataset, self.freq, self.prediction_length, columns=roles, beyond=True, categories=self.categories
         )
-        return (task.ending_together() if start == "common" else task).latest
+        return (task.ending_together() if start == "common" else task).latest, task.columns
 
     def impute(self, dataset: Iterable[dict[str, Any]], num_samples: int | None = None) -> Iterator[SampleForecast]:
         """Return joint samples of the missing values of every entry, given all that it has, in order.

@@ -25,6 +25,7 @@ class _Waiting:
     static: dict[str, np.ndarray]
     belief: Belief | None
     exponents: tuple[int, ...]
+    info: dict[str, Any] | None
 
 
 def updated(
@@ -43,6 +44,7 @@ def updated(
         histories.check(entry)
         known = found.get(item)
         static = static_features(entry) if known is None else known.static
+        info = entry.get("info") if known is None else known.info
         begins = known is None or not known.begun
         whole = entry if known is None else continued(known, entry)
         (prepared,) = histories.transform(iter([whole]), is_train=True)
@@ -51,9 +53,9 @@ def updated(
         group = waiting.setdefault((begins, len(window["past_target"])), [])
         if known is None or begins:
             exponents = tuple(histories.exponents([window])[0].tolist())
-            group.append(_Waiting(item, window, static, None, exponents))
+            group.append(_Waiting(item, window, static, None, exponents, info))
         else:
-            group.append(_Waiting(item, window, static, known.belief, known.exponents))
+            group.append(_Waiting(item, window, static, known.belief, known.exponents, info))
         if len(group) == histories.batch_size:
             found.update(_moved(histories, group))
             group.clear()
@@ -80,6 +82,7 @@ def _moved(histories: Histories, group: list[_Waiting]) -> dict[str, LiveBelief]
             one.static,
             begun=one.belief is not None or bool(one.window["past_observed"].any()),
             exponents=one.exponents,
+            info=one.info,
         )
         for one, end, belief in rows
     }
@@ -103,6 +106,7 @@ def forecasts_from(
             known.append(beliefs[item])
             empty = np.zeros((histories.net.data.num_targets, 0), np.float32)
             whole = {**known[-1].static, **entry, "start": known[-1].end, "target": empty, "item_id": item}
+            whole |= {} if known[-1].info is None else {"info": known[-1].info}
             (prepared,) = histories.transform(iter([whole]), is_train=False)
             if len(prepared["dynamic_real"]) < histories.horizon:
                 raise ValueError(

@@ -17,6 +17,7 @@ from tsforecast.data.checks import as_numbers
 from tsforecast.data.files import remove_leftovers, replace_file, replace_folder
 from tsforecast.data.locks import LOCK, lock_folder
 from tsforecast.data.reading import read_json
+from tsforecast.data.stamps import place_of
 from tsforecast.data.transform import standardised
 from tsforecast.data.windows import first_value
 from tsforecast.data.wording import option
@@ -34,6 +35,7 @@ log = logging.getLogger(__name__)
 
 _CHUNK = 1000  # series that are filtered before they are stacked
 _PLAN = "plan.json"
+_PLACE = "stamp.json"
 
 
 @dataclass(frozen=True)
@@ -118,7 +120,9 @@ def begin_store(
         for number, source in follow(numbered, "filtering", len(sources), "parts of the data"):
             part = work / f"part-{number:05d}"
             if not part.exists():
-                write_rows(part, _filtered(engine, model, source.entries()), 0)
+                entries = list(source.entries())
+                _keep_place(work, entries)
+                write_rows(part, _filtered(engine, model, entries), 0)
         rows = engine.empty()
         for number, _ in numbered:
             _append(rows, read_rows(work / f"part-{number:05d}", engine.empty())[0])
@@ -129,9 +133,18 @@ def begin_store(
             if not len(rows):
                 raise ValueError("expected series, behind whose last values a learner's first period begins; got none")
             learning.begin = int(rows.end[: len(rows)].max())
+        if (work / _PLACE).exists():
+            about = replace(about, stamp=read_json(work / _PLACE))
         finish(path, about, rows, learning)
         shutil.rmtree(work)
     return len(rows)
+
+
+def _keep_place(work: Path, entries: Sequence[dict[str, Any]]) -> None:
+    """Writes where in its step a time stamp of the first series stands, by which a service dates all forecasts."""
+    if entries and not (work / _PLACE).exists():
+        with replace_file(work / _PLACE) as temporary:
+            temporary.write_text(json.dumps(place_of(entries[0].get("info"))), encoding="utf-8")
 
 
 def _filtered(engine: Engine, predictor: StateSpacePredictor, entries: Iterable[dict[str, Any]]) -> Rows:

@@ -9,6 +9,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from tsforecast.data.frequency import calendar_unit, expected_alias_warnings, ordinals, period_alias
+from tsforecast.data.stamps import BEGINNING, Place
 from tsforecast.data.transform import calendar_of
 
 _STAMP = re.compile(r"(\d{4})-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?)?", re.ASCII)
@@ -25,9 +26,11 @@ class Calendar:
     Args:
         freq: Frequency.
         seasons: Names of seasons, see `tsforecast.seasons`.
+        place: Of time stamps in their periods.
     """
 
-    def __init__(self, freq: str, seasons: tuple[str, ...]) -> None:
+    def __init__(self, freq: str, seasons: tuple[str, ...], place: Place = BEGINNING) -> None:
+        self.place = place
         self.freq = period_alias(freq)
         self.multiple = calendar_unit(self.freq)[0]
         self.seasons = seasons
@@ -80,16 +83,16 @@ class Calendar:
             raise ValueError(f"expected dates that there are ({error})") from error
 
     def stamp(self, ordinal: int) -> str:
-        """Return the beginning of a period, in ISO 8601."""
-        return self.period(ordinal).start_time.isoformat()
+        """Return the time stamp of a period, in ISO 8601."""
+        return self.stamps(ordinal, 1)[0]
 
     def stamps(self, first: int, steps: int) -> tuple[str, ...]:
-        """Return the beginnings of some periods from the first on, in ISO 8601.
+        """Return the time stamps of some periods from the first on, in ISO 8601.
 
         Raises:
             ValueError: If they reach beyond the year 2261.
         """
-        return _stamps(first, steps, self.multiple, self.freq)
+        return _stamps(first, steps, self.multiple, self.freq, self.place)
 
     def period(self, ordinal: int) -> pd.Period:
         """Return the period of a number."""
@@ -98,10 +101,10 @@ class Calendar:
 
 # Series mostly end together.
 @lru_cache(maxsize=1000)
-def _stamps(first: int, steps: int, multiple: int, freq: str) -> tuple[str, ...]:
+def _stamps(first: int, steps: int, multiple: int, freq: str, place: Place) -> tuple[str, ...]:
     with expected_alias_warnings():
         times = pd.PeriodIndex.from_ordinals(first + multiple * np.arange(steps), freq=freq)
-        return tuple(time.isoformat() for time in times.to_timestamp(how="start"))
+        return tuple(time.isoformat() for time in pd.DatetimeIndex(place.of(times)))
 
 
 @lru_cache(maxsize=10_000)

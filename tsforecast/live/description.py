@@ -9,6 +9,7 @@ from typing import Any
 
 from tsforecast.data.files import replace_file
 from tsforecast.data.reading import has_fields, read_json
+from tsforecast.data.stamps import BEGINNING, saved_place
 
 STORE = "store.json"
 FORMAT = 3
@@ -33,6 +34,7 @@ class Description:
         seed: Of what is drawn.
         adaptation: Options of `Adaptation` by which the model goes on learning; empty where it does not.
         format: Of the folder.
+        stamp: The `Place` of time stamps in their steps.
     """
 
     identity: str
@@ -44,6 +46,7 @@ class Description:
     seed: int
     adaptation: dict[str, Any] = field(default_factory=dict)
     format: int = FORMAT
+    stamp: list[Any] = field(default_factory=lambda: list(BEGINNING))
 
     @property
     def key(self) -> bytes:
@@ -71,7 +74,8 @@ def read_description(path: Path) -> Description:
     is_whole = has_fields(found, {"format": int} | _FIELDS) and isinstance(found.get("adaptation"), dict)
     if not is_whole or not re.fullmatch("[0-9a-f]{32}", found["identity"]):
         raise ValueError(f"{path / STORE} is damaged: expected {', '.join(_FIELDS)}; restore the file")
-    return Description(**{name: found[name] for name in (*_FIELDS, "adaptation", "format")})
+    stamp = list(saved_place(found.get("stamp", list(BEGINNING))))
+    return Description(**{name: found[name] for name in (*_FIELDS, "adaptation", "format")}, stamp=stamp)
 
 
 def describe(path: Path, about: Description) -> None:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tsforecast.data.magnitude import in_range
+from tsforecast.data.stamps import BEGINNING, Place
 from tsforecast.data.transform import Prepare
 from tsforecast.data.windows import collate, first_value
 from tsforecast.forecasting.predictor import StateSpacePredictor
@@ -60,16 +61,24 @@ class Engine:
         warm_up: Values from which on a series keeps its scale, and is filtered on. Before it is filtered anew.
         seed: Of what is drawn; each micro-batch has a seed of its own.
         recent: Steps of the past of each series that are kept beside its belief.
+        place: Of time stamps in their steps.
     """
 
-    def __init__(self, predictor: StateSpacePredictor, warm_up: int, seed: int = 0, recent: int = 0) -> None:
+    def __init__(
+        self,
+        predictor: StateSpacePredictor,
+        warm_up: int,
+        seed: int = 0,
+        recent: int = 0,
+        place: Place = BEGINNING,
+    ) -> None:
         self.histories = predictor.histories()
         self.net = self.histories.net
         self.data = self.net.data
         transform = self.histories.transform
         assert isinstance(transform, Prepare)
         self.transform = transform
-        self.calendar = Calendar(predictor.freq, transform.seasons)
+        self.calendar = Calendar(predictor.freq, transform.seasons, place)
         self.layout = Layout(self.net)
         self.horizon = predictor.prediction_length
         self.warm_up = min(warm_up, predictor.history_length or warm_up)

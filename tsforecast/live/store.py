@@ -22,6 +22,7 @@ from pathlib import Path
 from tsforecast.data.buckets import folder_checksum
 from tsforecast.data.files import is_full, remove_leftovers
 from tsforecast.data.locks import lock_folder
+from tsforecast.data.stamps import saved_place
 from tsforecast.forecasting.adaptation import Adaptation, AdaptivePredictor
 from tsforecast.forecasting.predictor import load_predictor, with_prediction_length
 from tsforecast.live import count as counting
@@ -303,7 +304,8 @@ def engine_of(folder: Path, about: Description, device: str) -> tuple[Engine, Le
         predictor = adaptive.predictor
     if predictor.prediction_length != about.prediction_length:
         predictor = with_prediction_length(predictor, about.prediction_length)
-    engine = Engine(predictor, about.warm_up, about.seed, 0 if adaptive is None else steps_kept(adaptive))
+    kept = 0 if adaptive is None else steps_kept(adaptive)
+    engine = Engine(predictor, about.warm_up, about.seed, kept, saved_place(about.stamp))
     return engine, None if adaptive is None else Learning(adaptive, engine)
 
 

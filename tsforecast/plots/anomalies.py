@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from tsforecast.data.naming import standard
 from tsforecast.plots.style import COLOURS, DASHES, MARK, MODEL, OBSERVED, date_axis, lone_marker, style_axis, tint
 
 _MARKERS = {"spike": "o", "level shift": "s", "slope change": "^", "season change": "D", "variance": "P"}
@@ -21,6 +22,7 @@ def plot_anomalies(frame: pd.DataFrame, *, rate: float, label: str = "", title: 
     Raises:
         ValueError: If there is no row.
     """
+    frame = standard(frame)
     if frame.empty:
         raise ValueError("expected the rows of a series, got none")
     times = frame["timestamp"].to_numpy()

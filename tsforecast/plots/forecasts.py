@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from tsforecast.data.frequency import expected_alias_warnings
 from tsforecast.data.quantiles import INTERVALS, forecast_quantiles
+from tsforecast.data.stamps import stamps_of
 from tsforecast.data.wording import shortened
 from tsforecast.plots.style import (
     COLOURS,
@@ -84,7 +85,7 @@ def plot_forecasts(
     for axis, (entry, row) in zip(axes, panels, strict=False):
         item = str(entry["item_id"])
         values = np.atleast_2d(np.asarray(entry["target"], np.float64))[row]
-        _draw_forecasts(axis, entry["start"], values, row, by_item[item], history, colour)
+        _draw_forecasts(axis, entry, values, row, by_item[item], history, colour)
         _name_panel(axis, entry, row, targets, unit)
         _name_models(axis, by_item[item][-1])
     for axis in axes[len(panels) :]:
@@ -163,17 +164,18 @@ def plot_decomposition(
 
 def _draw_forecasts(
     axis: Axes,
-    start: pd.Period,
+    entry: Mapping[str, Any],
     values: NDArray[np.float64],
     row: int,
     forecasts: Sequence[Forecast],
     history: int | None,
     colour: str,
 ) -> None:
+    start: pd.Period = entry["start"]
     origins = [periods_between(start, forecast.start_date) - 1 for forecast in forecasts]
     end = origins[-1] + forecasts[-1].prediction_length
     first = max(0, origins[0] - (end - origins[0] if history is None else history))
-    times = timestamps(pd.period_range(start, periods=max(end, len(values)), freq=start.freq))
+    times = stamps_of(start, max(end, len(values)), entry.get("info"))
     shown = values[first:end]
     for position, (forecast, origin) in enumerate(zip(forecasts, origins, strict=True)):
         quantiles = forecast_quantiles(forecast, _BAND_LEVELS)

@@ -5,6 +5,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from tsforecast.analysis.impact import Impact
+from tsforecast.data.naming import standard
 from tsforecast.data.wording import shortened
 from tsforecast.plots.style import COLOURS, DASHES, MODEL, OBSERVED, date_axis, lone_marker, style_axis
 
@@ -22,7 +23,8 @@ def plot_impact(found: Impact, *, most: int = 4, title: str | None = None) -> Fi
     Raises:
         ValueError: If there are none.
     """
-    series = [*found.frame.groupby("item_id", sort=False)][:most]
+    frame, past = standard(found.frame), standard(found.past)
+    series = [*frame.groupby("item_id", sort=False)][:most]
     if not series:
         raise ValueError("expected the effects on at least one series, got none")
     figure = Figure(figsize=(12.5, 0.9 + 2.5 * len(series)), layout="constrained")
@@ -30,7 +32,7 @@ def plot_impact(found: Impact, *, most: int = 4, title: str | None = None) -> Fi
     for row, (item, own) in zip(axes, series, strict=True):
         for axis, (name, text) in zip(row, _KINDS, strict=True):
             if name == "predicted":
-                first = found.past[(found.past["item_id"] == item) & (found.past["intervention"] == 1)]
+                first = past[(past["item_id"] == item) & (past["intervention"] == 1)]
                 axis.plot(first["timestamp"], first["actual"], color=OBSERVED, linewidth=0.9)
             _draw(axis, own, name)
             axis.set_title(

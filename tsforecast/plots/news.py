@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 
 from tsforecast.analysis.explain import parts_of
 from tsforecast.analysis.news import biggest
+from tsforecast.data.naming import standard
 from tsforecast.data.wording import shortened
 from tsforecast.plots.style import COLOURS, DASHES, MARK, MODEL, OBSERVED, date_axis, draw_band, style_axis
 
@@ -25,6 +26,7 @@ def plot_news(frame: pd.DataFrame, *, targets: Sequence[str] = (), most: int = 4
     Raises:
         ValueError: If there are no rows.
     """
+    frame = standard(frame)
     if not len(frame):
         raise ValueError("expected the news of at least one series, got none")
     panels: list[tuple[str, int, pd.DataFrame]] = [
@@ -80,6 +82,7 @@ def plot_parts(frame: pd.DataFrame, *, most: int = 4, title: str | None = None) 
     Raises:
         ValueError: If there are no rows.
     """
+    frame = standard(frame)
     if not len(frame):
         raise ValueError("expected the parts of at least one forecast, got none")
     names = ["fit", *parts_of(frame)]

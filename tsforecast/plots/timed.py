@@ -8,6 +8,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from tsforecast.data.naming import standard
 from tsforecast.data.quantiles import INTERVALS
 from tsforecast.data.wording import shortened
 from tsforecast.plots.style import MODEL, OBSERVED, date_axis, style_axis, tint
@@ -74,6 +75,7 @@ def _draw_points(axis: Axes, entry: Mapping[str, Any], first: int | None, label:
 
 
 def _draw_answer(axis: Axes, table: pd.DataFrame, colour: str, *, named: bool) -> None:
+    table = standard(table)
     times = table["timestamp"].to_numpy()
     for width, white in sorted(zip(INTERVALS, _WHITE, strict=True), reverse=True):
         low, high = (str(round(0.5 + side * width / 200, 3)) for side in (-1, 1))
