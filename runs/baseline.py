@@ -36,7 +36,7 @@ def main() -> None:
         "seed": options.seed,
         "fit_s": round(time.monotonic() - started, 1),
         "iterations": fitted.iterations if isinstance(fitted, DeepAR) else None,
-        "failed_fits": fitted.failed_fits,
+        "deviations": dict(fitted.deviations),
         "command": f"python runs/baseline.py {options.name} --dataset {options.dataset} --seed {options.seed}",
         "commit": runs.commit(),
     }

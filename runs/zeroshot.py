@@ -153,7 +153,11 @@ def seasonal_naive(task: ForecastTask, season: int) -> dict[str, float]:
     Its weighted quantile loss so is the absolute error over the absolute labels (`nd`).
     """
     test = task.test()
-    forecasts = fit_baseline("seasonal_naive", task.train, season).predictor(task.prediction_length).predict(test.input)
+    forecasts = (
+        fit_baseline(f"seasonal_naive-{season}", task.train, season)
+        .predictor(task.prediction_length)
+        .predict(test.input)
+    )
     overall = score(forecasts, test, season=season).overall
     return {"wql": overall["nd"], "mase": overall["mase"]}
 
