@@ -2,7 +2,7 @@
 
     python datasets/zeroshot.py --raw FOLDER
     python runs/zeroshot.py
-    python runs/zeroshot_page.py
+    python runs/pages.py
 
 A line of results/zeroshot.csv for each finished run; what is there is not run again, and a training that was stopped
 goes on. results/zeroshot_published.csv has horizon, seasonality and the scores of 21 models (autogluon/fev,
