@@ -10,11 +10,12 @@ import bandits_page
 import leaderboard
 import memory_page
 import nab_page
+import stein_page
 import zeroshot_page
 
 from tsforecast.data.files import replace_file
 
-MODULES = (leaderboard, zeroshot_page, bandits_page, memory_page, nab_page)
+MODULES = (leaderboard, zeroshot_page, bandits_page, memory_page, nab_page, stein_page)
 
 
 def pages() -> dict[pathlib.Path, str]:

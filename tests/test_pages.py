@@ -65,3 +65,15 @@ def test_the_summary_has_models_without_options_and_the_best_of_others(page_of):
     text = leaderboard.verdict(pd.DataFrame(stats["mean"]).droplevel("dataset"), "wiki")
     assert "Rolling: `auto` is 33.3 % behind `auto_ets` (0.15)." in text
     assert "Long-term: `auto` is 100.0 % behind `deepar` (0.1)." in text
+
+
+def test_the_table_of_particles_has_means_over_splits_and_says_what_was_not_run(page_of):
+    rows = pd.DataFrame(
+        [
+            {"data": "boston", "method": "svgd", "rmse": rmse, "log_likelihood": -2 * rmse, "split": split}
+            for split, rmse in enumerate((2.0, 4.0))
+        ]
+    )
+    lines = page_of("stein_page").table(rows)
+    assert "| boston | 0 and 2 | 2.96 / -2.50 | 3 ± 1 / -6 ± 2 | 2.56 / -2.43 | - |" in lines
+    assert "| yacht | 0 | 0.86 / -1.23 | - | 0.47 / -0.81 | - |" in lines
