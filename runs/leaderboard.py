@@ -48,7 +48,8 @@ Recipes: `default` has no option but data and seed: the data choose, and the sec
 are the settings of the papers with as many iterations as ten or fifteen minutes on one core allow, so they say what
 these minutes buy, and not what the models can. `fivo` is `best` with something changed. Options are in
 `tsforecast/recipes`, and `tsforecast train MODEL --recipe NAME --dataset NAME` takes them. Seconds are wall time of
-training, in part of runs that shared two cores with others.
+training, in part of runs that shared two cores with others. Baselines that are not in a table were not run there. A
+damped level with seasons, by maximum likelihood of every series, is not among them ([more](showcase.md)).
 """
 
 
