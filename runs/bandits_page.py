@@ -252,7 +252,7 @@ def rows() -> tuple[pd.DataFrame, pd.DataFrame]:
 
 def of_defaults(still: pd.DataFrame) -> pd.DataFrame:
     """Return the rows but those of `lofi` with other settings."""
-    return still.drop(still.index[(still["row"] == "lofi") & (still["settings"] != "{}")])
+    return still.loc[(still["row"] != "lofi") | (still["settings"] == "{}")]
 
 
 def draw_rewards() -> None:

@@ -1,5 +1,6 @@
 """docs/nab-results.md, of results/nab.csv; `runs/pages.py` writes it."""
 
+import math
 import pathlib
 
 import pandas as pd
@@ -87,13 +88,15 @@ def page(rows: pd.DataFrame) -> str:
     """Return the page of the rows of results/nab.csv."""
     whole = rows.loc[rows["files"] == "all"]
     ours = {f"`{name}`": own.set_index("profile") for name, own in whole.groupby("detector")}
-    scores = {name: dict(zip(PROFILES, found, strict=True)) for name, found in PUBLISHED.items()}
+    scores: dict[str, dict[str, float]] = {
+        name: dict(zip(PROFILES, found, strict=True)) for name, found in PUBLISHED.items()
+    }
     scores |= {name: own["score"].to_dict() for name, own in ours.items()}
     lines = []
     for name, found in sorted(scores.items(), key=lambda item: -item[1]["standard"]):
-        milliseconds = ours[name].loc["standard", "ms"] if name in ours else None
+        milliseconds = float(ours[name]["ms"].iloc[0]) if name in ours else math.nan
         cells = [cell(found[profile], RERUN.get((name, profile))) for profile in PROFILES]
-        lines.append(f"| {name} | {' | '.join(cells)} | {'' if pd.isna(milliseconds) else milliseconds} |")
+        lines.append(f"| {name} | {' | '.join(cells)} | {'' if math.isnan(milliseconds) else milliseconds} |")
     halves = rows.loc[rows["detector"] == "detector"].pivot_table(index="files", columns="profile", values="score")
     parts = {"chosen": "by which it was chosen", "other": "the others"}
     return TEXT.format(
