@@ -32,12 +32,12 @@ from measure import hardware
 from pyarrow import parquet
 from tqdm import tqdm
 
-from tsforecast.cli.runs import commit
+from tsforecast.cli.provenance import provenance
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 STEPS, HORIZON, PIECE = 100, 14, 5000
 KEY = ("hardware", "series", "phase", "engine", "workers", "bucket_series")
-COLUMNS = ("seconds", "cpu_seconds", "series_per_cpu_second", "peak_mib", "load", "versions", "commit", "command")
+COLUMNS = ("seconds", "cpu_seconds", "series_per_cpu_second", "peak_mib", "load", "versions")
 COMMAND = "import sys; from tsforecast.cli import main; sys.exit(main(sys.argv[1:]))"
 
 
@@ -108,7 +108,7 @@ def run(*arguments: object) -> dict[str, Any]:
 def measure(folder: pathlib.Path, count: int, buckets: int, engines: list[tuple[str, int]]) -> Iterator[dict[str, Any]]:
     """Yields a row for each phase of one size, as soon as it is measured."""
     facts = {"hardware": hardware("cpu"), "series": count, "bucket_series": round(count / buckets)}
-    facts |= {"versions": f"torch {torch.__version__}; python {platform.python_version()}", "commit": commit()}
+    facts |= {"versions": f"torch {torch.__version__}; python {platform.python_version()}"}
     write_series(folder / "table.parquet", count, seed=2)
     measured = run("bucket", folder / "table.parquet", folder / "buckets", "--buckets", buckets)
     yield facts | {"phase": "bucket", "engine": "local", "workers": 1} | _shown(count, measured)
@@ -143,12 +143,12 @@ def main() -> None:
     engines = [(name, int(workers)) for name, _, workers in (text.partition("-") for text in options.engines)]
     if importlib.util.find_spec("ray") is None:
         engines = [(name, workers) for name, workers in engines if name != "ray"]
-    command = shlex.join(["python", "benchmarks/bulk.py", *sys.argv[1:]])
+    provenance(options.output)
     for count in tqdm(options.series, unit="size", disable=None):
         with tempfile.TemporaryDirectory() as folder:
             found = []
             for row in measure(pathlib.Path(folder), count, max(4, count // options.size), engines):
-                found.append(row | {"command": command})
+                found.append(row)
                 rows.write(options.output, found[-1:], KEY, COLUMNS)
         shown = [
             "series",

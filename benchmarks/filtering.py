@@ -18,7 +18,6 @@ states, 2 targets, one system); "-gaps" adds 10 % missing values and, for the IS
 
 import argparse
 import pathlib
-import shlex
 import statistics
 import sys
 from collections.abc import Sequence
@@ -27,6 +26,8 @@ from typing import Any
 from rows import aligned, write
 from tqdm import tqdm
 from worker import run_worker
+
+from tsforecast.cli.provenance import provenance
 
 HERE = pathlib.Path(__file__).resolve().parent
 # Kept out of this process: importing torch here would take memory from what is measured.
@@ -50,17 +51,15 @@ RESULTS = (
     "error",
     "remark",
     "versions",
-    "command",
 )
 TIMEOUT_SECONDS = 1800
 
 
-def measure(job: dict[str, Any], command: str) -> list[dict[str, Any]]:
+def measure(job: dict[str, Any]) -> list[dict[str, Any]]:
     """One row for each mode that the contender has, or one that says why there is none."""
     timed = run_worker("measure.py", {**job, "what": "time"}, TIMEOUT_SECONDS)
     base = {name: job[name] for name in ("problem", "dtype", "device", "threads", "contender")}
     base |= {name: timed.get(name, "") for name in ("hardware", "status", "series", "remark", "versions")}
-    base["command"] = command
     if timed["status"] != "ok":
         worst = max((timed.get(f"error_{mode}") or 0.0 for mode in MODES), default=0.0)
         return [{**base, "mode": "", "error": f"{worst:.1e}" if worst else ""}]
@@ -131,7 +130,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu", help="cpu (default) or cuda")
     parser.add_argument("--out", type=pathlib.Path, default=HERE.parent / "results" / "filtering.csv")
     options = parser.parse_args()
-    command = shlex.join(["python", "benchmarks/filtering.py", *sys.argv[1:]])
+    provenance(options.out)
     cells = [(p, d, c) for p in options.problems for d in options.dtypes for c in options.contenders]
     rows: list[dict[str, Any]] = []
     progress = tqdm(cells, unit="run")
@@ -139,7 +138,7 @@ def main() -> None:
         progress.set_description(f"{problem} {dtype} {contender}")
         job = {"problem": problem, "dtype": dtype, "contender": contender}
         job |= {name: getattr(options, name) for name in ("rounds", "budget", "threads", "device")}
-        rows += measure(job, command)
+        rows += measure(job)
         write(options.out, rows, KEY, RESULTS)
     print(table(rows))
     print(f"\nwritten to {options.out}")

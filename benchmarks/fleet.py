@@ -12,7 +12,6 @@ import json
 import logging
 import pathlib
 import platform
-import shlex
 import subprocess
 import sys
 import tempfile
@@ -28,12 +27,13 @@ from measure import _resident, hardware
 from tqdm import tqdm
 
 from tsforecast import StateSpaceEstimator
+from tsforecast.cli.provenance import provenance
 from tsforecast.data.frequency import to_period
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 STEPS, HORIZON = 120, 14
 KEY = ("device", "hardware", "threads", "series", "phase")
-COLUMNS = ("seconds", "ms_per_series", "peak_mib", "mib_before", "versions", "command")
+COLUMNS = ("seconds", "ms_per_series", "peak_mib", "mib_before", "versions")
 
 
 class Fleet:
@@ -110,14 +110,14 @@ def main() -> None:
     if options.one:
         sys.stdout.write(json.dumps(measure(options.series[0], options.threads)) + "\n")
         return
-    command = shlex.join(["python", "benchmarks/fleet.py", *sys.argv[1:]])
+    provenance(options.output)
     found = []
     for count in tqdm(options.series, unit="size", disable=None):
         job = [sys.executable, __file__, "--one", "--series", str(count), "--threads", str(options.threads)]
         result = subprocess.run(job, capture_output=True, text=True, check=False)
         if result.returncode:
             raise SystemExit(f"{count} series: {result.stderr[-2000:]}")
-        found += [row | {"command": command} for row in json.loads(result.stdout.splitlines()[-1])]
+        found += json.loads(result.stdout.splitlines()[-1])
         rows.write(options.output, found, KEY, COLUMNS)
     shown = ["series", "phase", "seconds", "ms_per_series", "peak_mib", "mib_before"]
     lines = [shown, *([str(row[name]) for name in shown] for row in found)]

@@ -10,8 +10,6 @@ import argparse
 import csv
 import pathlib
 import platform
-import shlex
-import sys
 import time
 
 import numpy as np
@@ -19,10 +17,11 @@ import pandas as pd
 import torch
 
 from tsforecast.analysis.impact import Options, effects
+from tsforecast.cli.provenance import provenance
 from tsforecast.data.files import replace_file
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-COLUMNS = ["series", "steps", "horizon", "num_samples", "threads", "cpu_s", "wall_s", "hardware", "command"]
+COLUMNS = ["series", "steps", "horizon", "num_samples", "threads", "cpu_s", "wall_s", "hardware", "commit", "command"]
 
 
 def main() -> None:
@@ -35,6 +34,7 @@ def main() -> None:
     parser.add_argument("--output", type=pathlib.Path, default=ROOT / "results" / "impact_speed.csv")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
+    facts = provenance(options.output)
     rng = np.random.default_rng(0)
     noise = rng.normal(size=(2, options.series, options.steps)).astype(np.float32)
     values = 0.3 * noise[0].cumsum(1) + noise[1]
@@ -54,7 +54,7 @@ def main() -> None:
         "cpu_s": f"{time.process_time() - cpu:.1f}",
         "wall_s": f"{time.monotonic() - wall:.1f}",
         "hardware": platform.machine(),
-        "command": shlex.join(["python", *sys.argv]),
+        **facts,
     }
     options.output.parent.mkdir(parents=True, exist_ok=True)
     with replace_file(options.output) as temporary, temporary.open("w", newline="") as stream:

@@ -29,7 +29,6 @@ import os
 import pathlib
 import platform
 import resource
-import shlex
 import statistics
 import subprocess
 import sys
@@ -52,7 +51,7 @@ GROWTH = {
 KEY = ("problem", "learner", "hardware", "threads", "contender")
 RESULTS = (
     "weights", "rounds", "us_per_step", "times_faster_than_plain", "of_jacobian", "of_jacrev", "peak_vectors",
-    "first_call_s", "error", "versions", "command",
+    "first_call_s", "error", "versions",
 )  # fmt: skip
 
 
@@ -348,13 +347,15 @@ def main() -> None:
     from rows import aligned, write
     from tqdm import tqdm
 
+    from tsforecast.cli.provenance import provenance
+
     common = {"rounds": options.rounds, "threads": options.threads, "steps": options.steps}
     jobs = [common | {"problem": p, "learner": name} for p in options.problems for name in options.learners]
     jobs += [common | {"learner": name, "growth": kind} for name in options.growth for kind in GROWTH[name]]
     facts = {"hardware": _hardware(), "threads": options.threads}
     libraries = "; ".join(f"{name} {version(name)}" for name in ("torch", "river", "posteriors"))
     facts["versions"] = f"{libraries}; python {platform.python_version()}"
-    facts["command"] = shlex.join(["python", "benchmarks/learners.py", *sys.argv[1:]])
+    provenance(options.out)
     rows: list[dict[str, Any]] = []
     limits = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(options.threads))
     for job in (bar := tqdm(jobs, unit="run")):

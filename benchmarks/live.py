@@ -31,7 +31,6 @@ import os
 import pathlib
 import platform
 import re
-import shlex
 import subprocess
 import sys
 import tempfile
@@ -46,7 +45,7 @@ import torch
 from measure import _resident, hardware
 
 from tsforecast import StateSpaceEstimator, StateSpacePredictor
-from tsforecast.cli.runs import commit
+from tsforecast.cli.provenance import provenance
 from tsforecast.data.buckets import folder_checksum
 from tsforecast.forecasting.beliefs import join
 from tsforecast.forecasting.predictor import load_predictor, save_predictor
@@ -59,7 +58,7 @@ from tsforecast.live.store import PREDICTOR, finish, open_store
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BATCH, STEPS, FILTERED, WARM_UP = 1000, 120, 1000, 14
 KEY = ("hardware", "folder", "series", "phase")
-COLUMNS = ("rate", "p50_ms", "p99_ms", "cpu_ms", "mib", "load", "versions", "commit", "command")
+COLUMNS = ("rate", "p50_ms", "p99_ms", "cpu_ms", "mib", "load", "versions")
 COMMAND = "import sys; from tsforecast.cli import main; sys.exit(main(sys.argv[1:]))"
 
 
@@ -367,9 +366,9 @@ def main() -> None:
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "results" / "live.csv")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    command = shlex.join(["python", "benchmarks/live.py", *sys.argv[1:]])
+    provenance(options.out)
     versions = f"torch {torch.__version__}; python {platform.python_version()}"
-    facts = {"hardware": hardware("cpu"), "versions": versions, "commit": commit(), "command": command}
+    facts = {"hardware": hardware("cpu"), "versions": versions}
     found = []
 
     def keep(row: dict[str, Any], series: int) -> None:

@@ -13,7 +13,6 @@ import csv
 import itertools
 import pathlib
 import platform
-import shlex
 import statistics
 import sys
 import time
@@ -24,6 +23,7 @@ import torch
 from torch import nn
 
 from tsforecast import learners
+from tsforecast.cli.provenance import provenance
 from tsforecast.data.files import replace_file
 from tsforecast.learners.evidence import Model, Points
 from tsforecast.learners.variational_fit import Problem
@@ -34,6 +34,7 @@ PROBLEMS = {"concrete": ((8, 16, 16, 1), 10, 15), "spambase": ((57, 32, 32, 1), 
 PASSES = (5, 30)
 COLUMNS = [
     "problem", "weights", "block", "memory", "score", "passes", "rounds", "fit_s", "grs_s", "ratio", "hardware",
+    "commit",
     "command",
 ]  # fmt: skip
 
@@ -84,7 +85,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     torch.set_default_dtype(torch.float64)
-    command = shlex.join(["python", "benchmarks/memory.py", *sys.argv[1:]])
+    facts = provenance(options.output)
     with torch.no_grad():
         rows = [
             measure(name, score, passes, options.rounds)
@@ -93,7 +94,7 @@ def main() -> None:
     with replace_file(options.output) as temporary, temporary.open("w", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         writer.writeheader()
-        writer.writerows([row | {"command": command} for row in rows])
+        writer.writerows([row | facts for row in rows])
     for row in rows:
         sys.stdout.write(", ".join(f"{key} {value}" for key, value in row.items()) + "\n")
 

@@ -21,7 +21,6 @@ the high-water mark of another process that does the work once (on a GPU: the mo
 
 import argparse
 import pathlib
-import shlex
 import statistics
 import sys
 from collections.abc import Sequence
@@ -30,6 +29,8 @@ from typing import Any
 from rows import aligned, write
 from tqdm import tqdm
 from worker import run_worker
+
+from tsforecast.cli.provenance import provenance
 
 HERE = pathlib.Path(__file__).resolve().parent
 # Kept out of this process: importing torch here would take memory from what is measured.
@@ -54,17 +55,15 @@ RESULTS = (
     "error",
     "remark",
     "versions",
-    "command",
 )
 TIMEOUT_SECONDS = 3600
 
 
-def measure(job: dict[str, Any], command: str) -> list[dict[str, Any]]:
+def measure(job: dict[str, Any]) -> list[dict[str, Any]]:
     """One row for each mode, or one that says why there is none."""
     timed = run_worker("iteration.py", {**job, "what": "time"}, TIMEOUT_SECONDS)
     base = {name: job[name] for name in ("model", *SIZES, "device", "threads", "contender")}
     base |= {name: timed.get(name, "") for name in ("hardware", "status", "remark", "versions")}
-    base["command"] = command
     errors = {mode: f"{error:.1e}" for mode, error in timed.get("errors", {}).items()}
     if timed["status"] != "ok":
         return [{**base, "mode": "", "error": " / ".join(errors.values())}]
@@ -164,12 +163,12 @@ def main() -> None:
     options = parser.parse_args()
     if options.steps <= HORIZON:
         parser.error(f"expected more than {HORIZON} steps, those of a forecast, got {options.steps}")
-    command = shlex.join(["python", "benchmarks/particle_filter.py", *sys.argv[1:]])
+    provenance(options.out)
     rows: list[dict[str, Any]] = []
     progress = tqdm(jobs(options), unit="run")
     for job in progress:
         progress.set_description(" ".join(str(job[name]) for name in ("model", "contender", *SIZES)))
-        rows += measure(job, command)
+        rows += measure(job)
         write(options.out, rows, KEY, RESULTS)
     print("\n".join([table(rows), "", *beside_deepar(rows)]))
     print(f"\nwritten to {options.out}")

@@ -5,11 +5,14 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any
 
+from tsforecast.cli.provenance import provenance
 from tsforecast.data.files import replace_file
 
 
 def write(path: pathlib.Path, rows: list[dict[str, Any]], key: Sequence[str], columns: Sequence[str]) -> None:
     """Replaces the rows of the file that are measured anew and keeps the others; a reader never sees half a file.
+
+    Each row gets commit and command of this script. Scripts call `provenance` before they measure, too.
 
     Args:
         path: Of the CSV file.
@@ -24,9 +27,10 @@ def write(path: pathlib.Path, rows: list[dict[str, Any]], key: Sequence[str], co
         with path.open(newline="") as file:
             kept = [row for row in csv.DictReader(file) if tuple(row[name] for name in key[:-1]) not in anew]
     with replace_file(path) as temporary, temporary.open("w", newline="") as file:
-        writer = csv.DictWriter(file, [*key, *columns], restval="")
+        facts = provenance(path)
+        writer = csv.DictWriter(file, [*key, *columns, *facts], restval="", lineterminator="\n")
         writer.writeheader()
-        writer.writerows([*kept, *rows])
+        writer.writerows([*kept, *(row | facts for row in rows)])
 
 
 def aligned(lines: Sequence[Sequence[str]], numbers: set[int]) -> str:

@@ -20,7 +20,6 @@ computed again.
 import argparse
 import json
 import pathlib
-import shlex
 import subprocess
 import sys
 import time
@@ -30,6 +29,7 @@ import numpy as np
 import pandas as pd
 from tqdm import tqdm
 
+from tsforecast.cli.provenance import provenance
 from tsforecast.core.linalg import NotPositiveDefiniteError
 from tsforecast.data import ForecastTask, load_task
 from tsforecast.data.files import replace_file
@@ -188,8 +188,7 @@ def main() -> None:
     names = [name for name in LEARNERS if name in options.learners or name == "frozen"]
     if not any(name.startswith("sgd-") for name in names):
         parser.error("expected --learners to name a rate of sgd, which the others are compared with")
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
-    facts = {"commit": commit.stdout.strip(), "command": shlex.join(["python", "runs/adapt.py", *sys.argv[1:]])}
+    facts = provenance(options.output)
     rows = []
     for dataset in options.datasets:
         run, task = options.runs / dataset, with_windows(load_task(dataset), DATASETS[dataset][0])

@@ -17,7 +17,6 @@ are not computed again, and seeds are the outer loop: a table that was stopped e
 import argparse
 import json
 import pathlib
-import shlex
 import sys
 import time
 from typing import Any
@@ -28,7 +27,7 @@ from torch.utils import _pytree as pytree
 from tqdm import tqdm
 
 from tsforecast.cli.memory import keep_freed_memory
-from tsforecast.cli.runs import commit
+from tsforecast.cli.provenance import provenance
 from tsforecast.data.files import append_rows
 from tsforecast.decisions.bandit import Bandit
 from tsforecast.decisions.config import AgentConfig
@@ -141,11 +140,7 @@ def main() -> None:
     torch.set_num_threads(1)
     keep_freed_memory()  # as `tsforecast bandit` does
     rows = DRIFTING if options.changes else ROWS
-    facts = {
-        "device": options.device,
-        "commit": commit() or "",
-        "command": shlex.join(["python", "runs/bandits.py", *sys.argv[1:]]),
-    }
+    facts = {"device": options.device, **provenance(options.output)}
     sets = {name: name if name in MADE else read_table(name) for name in options.data}
     jobs = [(seed, name, row) for seed in options.seeds for row in options.agents or rows for name in sets]
     for seed, name, row in tqdm(jobs, mininterval=10, smoothing=0, disable=None):

@@ -1,9 +1,5 @@
-"""Writes docs/bandits-results.md and docs/images/bandits.png, of the rows in results/bandits.csv.
+"""docs/bandits-results.md and docs/images/bandits.png, of results/bandits.csv; `runs/pages.py` writes them."""
 
-python runs/bandits_page.py
-"""
-
-import argparse
 import math
 import pathlib
 from collections.abc import Collection
@@ -15,10 +11,10 @@ from bandits import DRIFTING, ROWS, SETS
 from bandits_draw import draw
 from tables import ROOT
 
-from tsforecast.data.files import replace_file
 from tsforecast.decisions.tables import make_environment
 from tsforecast.plots.style import save_figure
 
+TABLE, PAGE = ROOT / "results" / "bandits.csv", ROOT / "docs" / "bandits-results.md"
 # Reward of 5000 rounds by a mean of 10 runs, as the authors of "Efficient Online Bayesian Inference for Neural Bandits"
 # drew it; the last two have seen the rewards of pulled arms alone.
 PUBLISHED = {
@@ -28,59 +24,17 @@ PUBLISHED = {
 }
 
 SHORT = 500  # rounds of what is too slow for more
-SAID = """\
-- Beliefs over all weights of a network (`lofi`, `vd-ekf`) earn more than linear ones on all sets of labels, at about a
-  millisecond a round.
-- Twenty particles (`stein`) earn more than `lofi` on covertype and shuttle, and less on adult, in twenty times the
-  time of a round. Without their structure (`stein-svgd`) they earn less on covertype and adult.
-- Filters with full covariances (`ekf`, `iterated-ekf`, `wolf-ekf`) take minutes a run off shuttle and wheel on a core,
-  and half a minute on a GPU (`--device cuda`), where some of those runs were made. Over ten runs `ekf` is ahead of
-  `lofi` by 1420 on the mushrooms, with a standard error of 235, and by 27 (4) on shuttle. It is level with it on adult,
-  7 (6), and covertype, 19 (12).
-- To linearise again (`iterated-ekf`) does not pay: level with `ekf` on shuttle, 5 (4), behind it on adult by 149 (7),
-  on covertype by 192 (23) and on the mushrooms by 310 (69), in twice the time or more.
-- `wolf-ekf`, which counts outliers less, is level with `ekf` on adult, and behind on covertype and shuttle. On the
-  mushrooms it is behind by 5700 (1600): it takes a -35 for an outlier. Their mean weight in run 0 is .07, that of other
-  rewards .98 and .999.
-- `ucb` explores less than `thompson`, and earned more: with `lofi` and with linear agents, on each of these sets and on
-  the mushrooms. There a bad choice costs 35, and it matters most.
-- Networks that are trained again (`neural-greedy`, `neural-linear`) are ahead of `lofi` on shuttle, and behind it on
-  adult and covertype.
-- Logistic agents (`adf`, `ep`, `fab-cost`, `laplace`) are ahead of linear ones on adult and shuttle, and behind on
-  covertype. `adf`, which never looks back, earns as much as `ep`.
-- Of the published rewards only LiM2's on shuttle is near the best ones here: `neural-linear` and `neural-ts` earn as
-  much. `lim2` itself is above the published one on adult and covertype, and below on shuttle, within its standard
-  deviation.
-- On the 784 pixels of MNIST the best network earns 23 % more than the best linear agent, which is Vowpal Wabbit.
-  Trained networks (`neural-greedy`, `neural-linear`, `neural-ts`, `neural-ucb`) are between `lofi` and `lofi-ucb`.
-  Logistic agents are ahead of `linucb` and behind `linear-greedy`, but for `laplace`, which earns 930 less than `adf`:
-  [its mode](approximations.md#more-weights-than-points) is no mean where weights outnumber rewards. Networks in a
-  subspace earn as much as `linear-greedy` (`subspace-svd`) or less. `ogd` diverges at its rate of .01, and has no row
-  there.
-- A memory of the last hundred rounds costs much (`neural-linear-limited`).
-- Where arms change half-way, forgetting is worth most to agents that would not forget: `linear` and `neural-linear`. A
-  linear agent that forgets earns more than one with a window. `lofi` and `vd-ekf` recover without a drift, and gain
-  nothing from one. On shuttle `ep`, which fits all rewards again, earns 4117 with it and 3372 without; on covertype
-  logistic agents gain nothing.
-- In runs that no setting was chosen by the same agents are ahead of linear ones. They earn less than in the two others,
-  by about 2 % at most.
-- A cell without a number was not run: logistic agents learn 0 and 1 alone, a covariance of all weights takes 6 GB on
-  MNIST, and particles take minutes a run."""
 WAYS = ("--epsilon 0.05", "--bag 5", "--squarecb")  # of runs/bandits_vw.py, which needs a package of its own
 HEAD = """# Bandits: results
 
 `python runs/bandits.py` plays {rounds} rounds of each set and adds a line to `results/bandits.csv` for each run;
-`python runs/bandits_page.py` writes this page. The warm-up is honest: nothing is fitted to rewards of arms that were
+`python runs/pages.py` writes this page. The warm-up is honest: nothing is fitted to rewards of arms that were
 not pulled. All agents of a run see the same rounds. [The guide](bandits.md) says what the agents are.
 
 One setting of each agent serves all sets. Prior variance and noise of the learners were chosen with `lofi` on runs 0
 and 1 of adult, covertype and shuttle, the steps of a training and the prior of `neural-linear` on run 0 of the same
 sets. [Below](#runs-that-chose-nothing) the other runs stand alone. The prior of the logistic agents and of
 `stein`, and the steps of `lim2`, were chosen on runs that are not in the table.
-
-## What they say
-
-{said}
 
 ![Rewards of all agents on four sets, and milliseconds of a round](images/bandits.png)
 
@@ -105,8 +59,10 @@ Published, means and standard deviations of ten runs (`-`: not published):
   (`datasets/bandits.py`), so rows repeat: what agents earn on the whole set may differ.
 - `adult` has rows without missing values, and all words as columns: 104 features. The published one has 89.
 - `lim2` remembers the last 100 rounds of each arm and takes a plain gradient step in each round, as the authors' code
-  does. With a memory for all arms together and Adam begun anew in each round it earned 1117 in 1500 rounds of adult and
-  1292 of shuttle; it now earns 1215 and 1319 (run 100, which is not in the table).
+  does.
+- Some runs of `ekf`, `iterated-ekf` and `wolf-ekf` were made on a GPU.
+- A cell without a number was not run: logistic agents learn 0 and 1 alone, a covariance of all weights takes gigabytes
+  on MNIST, and particles take minutes a run.
 
 ## Runs that chose nothing
 
@@ -122,23 +78,19 @@ these runs apart.
 
 {wheel}
 
-Who met none has rewards with a standard deviation of 0.08. In these units the arms differ by more than two, and the
-noise is small: after twenty pulls there is nothing left to explore, and a belief that trusts the units never tries the
-other arms again. This is no slip of the prior. An agent that takes the units from its rewards cannot know of rewards
-that are six hundred units away. The reference (Riquelme et al. 2018) takes rewards as they come, with a noise whose
-prior is about one. It goes on exploring, and finds the fifties; so does `--raw_rewards` here, in both kinds of runs.
-Take it where you know the size of rewards. With `--rule epsilon --amount 0.05` `lofi` earned {explored}.
+Who met none has seen rewards that hardly differ. In their units the noise is small: after twenty pulls there is nothing
+left to explore, and a belief that trusts the units never tries the other arms again. This is no slip of the prior. An
+agent that takes the units from its rewards cannot know of rewards that are hundreds of units away. The reference
+(Riquelme et al. 2018) takes rewards as they come, with a noise whose prior is about one. It goes on exploring, and
+finds the fifties; so does `--raw_rewards` here, in both kinds of runs. Take it where you know the size of rewards. With
+`--rule epsilon --amount 0.05` `lofi` earned {explored}.
 
 ## NeuralTS as published
 
 `neural-ts` trains every 20 rounds here. The paper trains in every round: a hidden layer of 100 units, blocks of
-features, 100 steps (`neural-ts-published`). That is slow: after the warm-up a round takes about a tenth of a second,
-where `lofi` takes one or two milliseconds. So these are {short} rounds of each set, of which the warm-up has 140 where
-there are seven arms: reward, and milliseconds of the CPU for a round, all rounds together.
+features, 100 steps (`neural-ts-published`). That is slow, so these are {short} rounds of each set, of which the warm-up
+has 140 where there are seven arms: reward, and milliseconds of the CPU for a round, all rounds together.
 `python runs/bandits.py --steps {short} --agents neural-ts-published neural-ts lofi --seeds 0`
-
-`neural-ts` earns at least what training in every round earns, in a tenth of the time or less. So does `vd-ekf` but for
-shuttle. Over 5000 rounds `lofi` and `vd-ekf` are above the published reward of NeuralTS on all three sets.
 
 {tangent}
 
@@ -170,7 +122,7 @@ python runs/bandits.py                                    # all agents, ten runs
 python runs/bandits.py --changes --data covertype shuttle
 python runs/bandits.py --all_arms --data adult covertype shuttle --agents lofi vd-ekf neural-linear --seeds 0 1 2
 pip install vowpalwabbit; python runs/bandits_vw.py --seeds 0 1 2
-python runs/bandits_page.py
+python runs/pages.py
 ```
 """
 
@@ -263,26 +215,19 @@ def wheel(frame: pd.DataFrame, rounds: int) -> str:
     return "\n".join(lines)
 
 
-def main() -> None:
-    """Writes the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--table", type=pathlib.Path, default=ROOT / "results" / "bandits.csv")
-    parser.add_argument("--page", type=pathlib.Path, default=ROOT / "docs" / "bandits-results.md")
-    options = parser.parse_args()
-    every = pd.read_csv(options.table)
-    every.loc[every["device"] != "cpu", "milliseconds"] = math.nan  # which are those of another machine
+def pages() -> dict[pathlib.Path, str]:
+    """Return what the page should be."""
+    every, frame = rows()
     rounds = int(every["rounds"].max())
-    frame = every.loc[(every["rounds"] == rounds) & (every["warm_up"] == "pulled arms")]
     still, drifting = frame.loc[~frame["changes"]], frame.loc[frame["changes"]]
     own = (still["data"] == "wheel") & (still["row"] == "lofi") & still["settings"].str.contains("epsilon")
     explored = still.loc[own, "reward"].tolist()
-    still = still.drop(still.index[(still["row"] == "lofi") & (still["settings"] != "{}")])
+    still = of_defaults(still)
     names = ("adult", "covertype", "shuttle")
     lines = [f"| | {' | '.join(names)} |", f"| --- | {' | '.join('---' for _ in names)} |"]
     lines += [f"| {who} | {' | '.join(cells.get(n, '-') for n in names)} |" for who, cells in PUBLISHED.items()]
     short = every.loc[every["rounds"] == SHORT]
     text = HEAD.format(
-        said=SAID,
         rounds=rounds,
         short=SHORT,
         rewards=table_of(still, [*ROWS, *(f"vw {way}" for way in WAYS)]),
@@ -295,10 +240,22 @@ def main() -> None:
         drifting=table_of(drifting, list(DRIFTING)),
         told=told(every.loc[every["warm_up"] == "all arms"], still),
     )
-    save_figure(draw(still, PUBLISHED), options.page.parent / "images" / "bandits.png")
-    with replace_file(options.page) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+    return {PAGE: text}
 
 
-if __name__ == "__main__":
-    main()
+def rows() -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return all rows of the table, and those of full length with an honest warm-up."""
+    every = pd.read_csv(TABLE)
+    every.loc[every["device"] != "cpu", "milliseconds"] = math.nan  # which are those of another machine
+    return every, every.loc[(every["rounds"] == every["rounds"].max()) & (every["warm_up"] == "pulled arms")]
+
+
+def of_defaults(still: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows but those of `lofi` with other settings."""
+    return still.loc[(still["row"] != "lofi") | (still["settings"] == "{}")]
+
+
+def draw_rewards() -> None:
+    """Draws the picture."""
+    _, frame = rows()
+    save_figure(draw(of_defaults(frame.loc[~frame["changes"]]), PUBLISHED), PAGE.parent / "images" / "bandits.png")

@@ -11,8 +11,6 @@ of the rewards so far. Milliseconds include making its examples, which are texts
 import argparse
 import json
 import pathlib
-import shlex
-import sys
 import time
 
 import torch
@@ -20,7 +18,7 @@ from bandits import COLUMNS, STEPS
 from tables import ROOT, has_row
 from tqdm import tqdm
 
-from tsforecast.cli.runs import commit
+from tsforecast.cli.provenance import provenance
 from tsforecast.data.files import append_rows
 from tsforecast.decisions.environments import Environment
 from tsforecast.decisions.tables import MADE, make_environment, read_table
@@ -71,11 +69,7 @@ def main() -> None:
     parser.add_argument("--output", type=pathlib.Path, default=ROOT / "results" / "bandits.csv")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    facts = {
-        "device": "cpu",
-        "commit": commit() or "",
-        "command": shlex.join(["python", "runs/bandits_vw.py", *sys.argv[1:]]),
-    }
+    facts = {"device": "cpu", **provenance(options.output)}
     for name in options.data:
         data = name if name in MADE else read_table(name)
         for seed in options.seeds:

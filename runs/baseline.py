@@ -10,7 +10,7 @@ import pathlib
 import sys
 import time
 
-from tsforecast.cli import runs
+from tsforecast.cli.provenance import commit
 from tsforecast.data import CATALOG, load_task
 from tsforecast.data.files import replace_file
 from tsforecast.data.frequency import default_season
@@ -36,9 +36,9 @@ def main() -> None:
         "seed": options.seed,
         "fit_s": round(time.monotonic() - started, 1),
         "iterations": fitted.iterations if isinstance(fitted, DeepAR) else None,
-        "failed_fits": fitted.failed_fits,
+        "deviations": dict(fitted.deviations),
         "command": f"python runs/baseline.py {options.name} --dataset {options.dataset} --seed {options.seed}",
-        "commit": runs.commit(),
+        "commit": commit(),
     }
     found = evaluate(lambda protocol: fitted.predictor(horizons[protocol]), task, model=options.name, baselines=())
     sys.stdout.write(f"{format_scores(found)}\n\n{json.dumps(facts, indent=2)}\n")

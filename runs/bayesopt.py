@@ -15,9 +15,6 @@ computed again.
 import argparse
 import itertools
 import pathlib
-import shlex
-import subprocess
-import sys
 import time
 import warnings
 from collections.abc import Callable
@@ -180,8 +177,6 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")  # of scikit-learn, about bounds of hyperparameters that are reached
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
-    facts = {"commit": commit.stdout.strip(), "command": shlex.join(["python", "runs/bayesopt.py", *sys.argv[1:]])}
 
     def run(job: tuple[str, int, str]) -> list[dict[str, Any]]:
         method, seed, name = job
@@ -198,7 +193,7 @@ def main() -> None:
         }
         row |= {f"regret_{k}": f"{regrets[k - 1]:.4g}" for k in (20, 50, 100) if k <= len(values)}
         row |= {"seconds": f"{seconds:.2f}"}
-        return [row | {"regrets": " ".join(f"{x:.3g}" for x in regrets)} | facts]
+        return [row | {"regrets": " ".join(f"{x:.3g}" for x in regrets)}]
 
     jobs = [] if options.summary else list(itertools.product(options.methods, options.seeds, options.functions))
     key = ("method", "seed", "function")

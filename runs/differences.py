@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 from tqdm import tqdm
 
+from tsforecast.cli.provenance import provenance
 from tsforecast.data.files import replace_file
 from tsforecast.evaluation import paired_difference
 from tsforecast.forecasting.presets import SWITCHING
@@ -44,11 +45,12 @@ def main() -> None:
     parser.add_argument("--runs", type=pathlib.Path, default=ROOT / "outputs" / "table1", help="folder of the runs")
     parser.add_argument("--output", type=pathlib.Path, default=ROOT / "results" / "differences.csv")
     options = parser.parse_args()
+    facts = provenance(options.output)
     table = pd.read_csv(options.table)
     found = [line for dataset in tqdm(table["dataset"].unique()) for line in compared(table, dataset, options.runs)]
     if not found:
         raise SystemExit(f"expected runs of `runs/table1.sh` in {options.runs}, found none that can be compared")
-    merged = pd.DataFrame(found)
+    merged = pd.DataFrame(found).assign(**facts)
     if options.output.exists():
         exact: Any = {"float_precision": "round_trip"}  # which the stubs of pandas do not know
         merged = pd.concat([pd.read_csv(options.output, **exact), merged]).drop_duplicates(KEYS, keep="last")

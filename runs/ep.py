@@ -24,8 +24,6 @@ import argparse
 import dataclasses
 import math
 import pathlib
-import shlex
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -55,7 +53,7 @@ from tsforecast.plots import COLOURS, save_figure
 from tsforecast.plots.style import style_axis
 
 FOUND = ["mean_error", "sd_error", "seconds", "margin", "ranked", "clicks"]
-COLUMNS = ["part", "size", "method", "seed", *FOUND, "curve", "command"]
+COLUMNS = ["part", "size", "method", "seed", *FOUND, "curve", "commit", "command"]
 SIZES = {
     "rates": [16 * 2**k for k in range(10)],
     "sampling": [50, 500],
@@ -366,7 +364,6 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     torch.set_default_dtype(torch.float64)
-    command = shlex.join(["python", "runs/ep.py", *sys.argv[1:]])
 
     def run(job: tuple[str, int, str, int]) -> list[Row]:
         part, size, method, seed = job
@@ -374,7 +371,7 @@ def main() -> None:
             rows = show(method, options.pool, options.steps, seed)
         else:
             rows = ALONE[part](size, seed) if part in ALONE else compare(part, size, seed)
-        facts = {"part": part, "size": size, "seed": seed, "command": command}
+        facts = {"part": part, "size": size, "seed": seed}
         return [facts | row for row in rows]
 
     jobs: list[tuple[str, int, str, int]] = []

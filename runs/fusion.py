@@ -15,8 +15,6 @@ again.
 import argparse
 import dataclasses
 import pathlib
-import shlex
-import sys
 import time
 from typing import Any
 
@@ -24,7 +22,7 @@ import torch
 from tables import ROOT, has_row
 from torch import Tensor, nn
 
-from tsforecast.cli.runs import commit
+from tsforecast.cli.provenance import provenance
 from tsforecast.data.files import append_rows
 from tsforecast.decisions.tables import read_table
 from tsforecast.learners import CategoricalLikelihood, expect_of_experts, fuse, lofi, vd_ekf
@@ -118,7 +116,7 @@ def main() -> None:
     parser.add_argument("--output", type=pathlib.Path, default=ROOT / "results" / "fusion.csv")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    facts = {"commit": commit() or "", "command": shlex.join(["python", "runs/fusion.py", *sys.argv[1:]])}
+    facts = provenance(options.output)
     jobs = [(s, d, k, n) for s in options.seeds for d in options.data for k in options.learners for n in options.shards]
     for seed, name, kind, shards in jobs:
         key = {"data": name, "learner": kind, "shards": shards, "seed": seed, "points": options.points}

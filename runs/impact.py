@@ -10,8 +10,6 @@ date alone.
 
 import argparse
 import pathlib
-import shlex
-import sys
 import time
 from typing import Any
 
@@ -22,7 +20,6 @@ from tables import ROOT, fill, has_row
 
 from tsforecast import load_task
 from tsforecast.analysis.impact import Options, effects
-from tsforecast.cli.runs import commit
 
 # Steps before an intervention and with it, and series at each date.
 SETS = {"eia-2020": (672, 24, 6), "electricity": (504, 24, 8), "wiki": (200, 14, 40)}
@@ -93,8 +90,6 @@ def run(job: Job) -> list[dict[str, Any]]:
             "seed": seed,
             **rows,
             "cpu_s": f"{time.process_time() - began:.0f}",
-            "commit": commit(),
-            "command": shlex.join(["python", *sys.argv]),
         }
     ]
 

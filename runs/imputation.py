@@ -13,7 +13,6 @@ run; those which are there are not run again, and their quantiles are kept below
 import argparse
 import csv
 import pathlib
-import sys
 import time
 from typing import Any
 
@@ -24,7 +23,7 @@ from matplotlib.figure import Figure
 from tqdm import tqdm
 
 from tsforecast import StateSpaceEstimator
-from tsforecast.cli import runs
+from tsforecast.cli.provenance import provenance
 from tsforecast.data import load_task
 from tsforecast.data.files import replace_file
 from tsforecast.forecasting.predictor import StateSpacePredictor
@@ -195,7 +194,7 @@ def main() -> None:
     if options.output.exists():
         with options.output.open(newline="") as stream:
             rows = list(csv.DictReader(stream))
-    commit = runs.commit()
+    facts = provenance(options.output)
     for dataset in options.datasets:
         for seed in options.seeds:
             holed, whole = with_gaps(dataset, seed)
@@ -214,8 +213,7 @@ def main() -> None:
                 with replace_file(kept) as temporary:
                     np.savez_compressed(temporary, quantiles=np.stack(found))
                 row = key | scores(found, holed, whole)
-                row |= {"train_s": f"{train_s:.0f}", "impute_s": f"{impute_s:.0f}", "commit": commit}
-                row |= {"command": " ".join(["python", "runs/imputation.py", *sys.argv[1:]])}
+                row |= {"train_s": f"{train_s:.0f}", "impute_s": f"{impute_s:.0f}"} | facts
                 tqdm.write(str({name: row[name] for name in COLUMNS[:9]}))
                 rows = [other for other in rows if other not in known] + [row]
                 with replace_file(options.output) as temporary, temporary.open("w", newline="") as stream:

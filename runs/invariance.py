@@ -19,8 +19,6 @@ import csv
 import itertools
 import math
 import pathlib
-import shlex
-import sys
 from typing import Any
 
 import torch
@@ -33,7 +31,7 @@ from toys_shared import style
 from tqdm import tqdm
 
 from tsforecast import learners
-from tsforecast.cli.runs import commit
+from tsforecast.cli.provenance import provenance
 from tsforecast.data.files import replace_file
 from tsforecast.learners.invariance import (
     OverParametrised,
@@ -190,7 +188,7 @@ def main() -> None:
     parser.add_argument("--images", type=pathlib.Path, default=ROOT / "docs" / "images")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    facts = {"commit": commit() or "", "command": shlex.join(["python", "runs/invariance.py", *sys.argv[1:]])}
+    facts = provenance(options.output)
     draw_model(options.images / "invariance.png")
     rows = []
     jobs = [(name, *job) for name in ("vb", "vd-ekf") for job in itertools.product(options.units, options.seeds)]

@@ -33,7 +33,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from tsforecast import IrregularEstimator, StateSpaceEstimator, load_task
-from tsforecast.cli import runs
+from tsforecast.cli.provenance import provenance
 from tsforecast.data.files import replace_file
 from tsforecast.data.frequency import to_period
 from tsforecast.data.irregular import IrregularTask
@@ -328,14 +328,15 @@ def run(name: str, rate: float, method: str, seed: int, folder: pathlib.Path, ou
     seconds = time.process_time() - cpu
     sys.stdout.write(f"{name} {rate} {method}: {time.perf_counter() - begin:.0f} s, {seconds:.0f} s of a core\n")
     sys.stdout.flush()
+    facts = provenance(output)
+    facts["command"] = f"python runs/irregular.py --data FOLDER --only {name} --methods {method} --seeds {seed}"
     rows = []
     for question in QUESTIONS:
         rows.append(
             {
                 "data": name, "rate": rate, "method": method, "question": question, **scores(found, answers, question),
                 "observations": sum(len(entry["times"]) for entry in found.entries), "seconds": round(seconds, 1),
-                "threads": torch.get_num_threads(), "seed": seed, "commit": runs.commit(),
-                "command": f"python runs/irregular.py --data FOLDER --only {name} --methods {method} --seeds {seed}",
+                "threads": torch.get_num_threads(), "seed": seed, **facts,
             }
         )  # fmt: skip
     if seed == 0:
@@ -437,6 +438,7 @@ def main() -> None:
         return
     if chosen.data is None:
         sys.exit("expected --data FOLDER")
+    provenance(chosen.output)
     torch.set_num_threads(1)
     for method in chosen.methods:
         for name in chosen.only:

@@ -1,26 +1,25 @@
-"""docs/results.md, and the scores in docs/models, from results/table1.csv and differences.csv.
+"""docs/results.md, the table in the README and scores in docs/models, of results/table1.csv and differences.csv.
 
-`python runs/leaderboard.py` writes them.
-
-With `--check` nothing is written: are they up to date? In a page of docs/models what is between
-`<!-- table1: NAMES -->` and `<!-- end -->` becomes the rows of these models.
+`runs/pages.py` writes them. In a page of docs/models what is between `<!-- table1: NAMES -->` and `<!-- end -->`
+becomes the rows of these models.
 """
 
-import argparse
 import pathlib
 import re
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
-from differences import LINEAR, OURS, Row, best_of
-
-from tsforecast.data.files import replace_file
+from differences import LINEAR, Row, best_of
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+TABLE = ROOT / "results" / "table1.csv"
+README = ROOT / "README.md"
 PAGE = ROOT / "docs" / "results.md"
 DIFFERENCES = ROOT / "results" / "differences.csv"
 MARKED = re.compile(r"(<!-- table1: ([^>]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 PROTOCOLS = ("rolling", "long_term")
+DEFAULT = ("auto", "default")
 DATA = {
     "exchange": "8 daily exchange rates, the data of the papers",
     "electricity-18dec": "369 customers, hourly; not the papers' windows",
@@ -37,28 +36,20 @@ PAPER = {
     "RSGLS-ISSM": (".007 ± .000", ".014 ± .001"),
     "ARSGLS": (".009 ± .000", ".022 ± .001"),
 }
-# What to beat, measured apart on these windows: DeepAR; and in exact quantiles a damped level with seasons, of every
-# series by maximum likelihood (electricity; far ahead on solar and wiki).
-PEERS = {
-    "electricity-18dec": (0.0658, 0.0714),
-    "solar": (0.091, 0.0994),
-    "traffic": (0.2311, 0.2413),
-    "wiki": (0.3419, 0.3685),
-}
+SUMMARY = ("auto", "issm", "rsgls-issm", "sgls", "arsgls")  # the columns of the README
+BETWEEN = re.compile(r"(<!-- results -->\n).*?(<!-- end -->)", re.DOTALL)
 INTRODUCTION = """# Results
 
-Made by `python runs/leaderboard.py` from `results/table1.csv`, which `runs/table1.sh` fills; every line there has its
-command and commit. CRPS is the weighted quantile loss over tenths with 100 sample paths (exact quantiles for the
-classics), mean ± standard deviation over seeds (in brackets: how many), lower is better. Recipes: `best` are our
-settings. `default` has no option but data and seed: the data choose, and the seconds include the choice. `paper` are
-the settings of the papers, with as many iterations as ten or fifteen minutes on one core allow. These are 64 to 640
-instead of 2500. So the rows of `paper` say what these minutes buy, and not what the models can. `baseline` are [models
-of others](models/baselines.md), and the rest are `best` with something changed. Their options are in
-`tsforecast/recipes`, and `tsforecast train MODEL --recipe NAME --dataset NAME` takes them.
-Settings of `best` were chosen while looking at these windows. Seconds are wall time of training, in part of runs that
-shared two cores with three others, and above the budget where those were busy. Paired differences are of `python
-runs/differences.py` (`results/differences.csv`): scores of a row's seeds are averaged first, so their intervals speak
-of series and windows. Those of rows without options are of seed 0, on wiki `arsgls` and `kvae-rb` of three.
+Made by `python runs/pages.py` from `results/table1.csv`, which `runs/table1.sh` fills; every line there has its
+command and the commit of a tree without changes. CRPS is the weighted quantile loss over tenths with 100 sample paths
+(exact quantiles for the classics), mean ± standard deviation over seeds (in brackets: how many), lower is better.
+Recipes: `default` has no option but data and seed: the data choose, and the seconds include the choice. `baseline` are
+[models of others](models/baselines.md). `best` are settings that were chosen while looking at these windows. `paper`
+are the settings of the papers with as many iterations as ten or fifteen minutes on one core allow, so they say what
+these minutes buy, and not what the models can. `fivo` is `best` with something changed. Options are in
+`tsforecast/recipes`, and `tsforecast train MODEL --recipe NAME --dataset NAME` takes them. Seconds are wall time of
+training, in part of runs that shared two cores with others. Baselines that are not in a table were not run there. A
+damped level with seasons, by maximum likelihood of every series, is not among them ([more](showcase.md)).
 """
 
 
@@ -125,24 +116,45 @@ def cell(mean: float, deviation: float, count: float) -> str:
 
 
 def verdict(means: pd.DataFrame, dataset: str) -> str:
-    """Whether one of ours is ahead, and of what."""
+    """How far `auto` is from the best of others."""
     sentences = []
     for protocol in PROTOCOLS:
-        is_ours = means.index.get_level_values("model").isin(OURS)
-        is_best = is_ours & (means.index.get_level_values("recipe") == "best")
-        ours, others = means.loc[is_best, protocol], means.loc[~is_ours, protocol]
-        if ours.empty:
+        others = means.loc[means.index.get_level_values("recipe") == "baseline", protocol]
+        if others.empty or DEFAULT not in means.index:
             continue
-        names = {f"`{name[0]}`": value for name, value in others.items()}
-        if dataset in PEERS:
-            names["the peers' best"] = PEERS[dataset][protocol == "long_term"]
-        rival = min(names, key=names.__getitem__)
-        best = ours.idxmin()
-        change = ours.min() / names[rival] - 1
+        change = means.loc[DEFAULT, protocol] / others.min() - 1
         word = "ahead of" if change < 0 else "behind"
         label = protocol.replace("_", "-").capitalize()
-        sentences.append(f"{label}: `{best[0]}` is {abs(100 * change):.1f} % {word} {rival} ({names[rival]:.5g}).")
-    return " ".join(sentences)
+        rival = others.idxmin()[0]
+        sentences.append(f"{label}: `auto` is {abs(100 * change):.1f} % {word} `{rival}` ({others.min():.5g}).")
+    return " ".join(sentences) or "Nothing of others, or no `auto`, has been run."
+
+
+def summary(rows: pd.DataFrame) -> list[str]:
+    """Markdown lines for the README: models without options, and the best of others, rolling / long-term."""
+    stats, _ = statistics(rows)
+    means = pd.DataFrame(stats["mean"])
+    lines = [f"| data | {' | '.join(f'`{name}`' for name in SUMMARY)} | best of others |"]
+    lines.append("| --- " * (len(SUMMARY) + 2) + "|")
+    for dataset in (name for name in DATA if name in means.index):
+        of_set = means.loc[dataset]
+        ours = [scores_of(of_set, [(name, "default")]) for name in SUMMARY]
+        baselines = [key for key in of_set.index if key[1] == "baseline"]
+        lines.append(f"| {dataset} | {' | '.join(ours)} | {scores_of(of_set, baselines, named=True)} |")
+    return lines
+
+
+def scores_of(means: pd.DataFrame, keys: Sequence[tuple[str, str]], *, named: bool = False) -> str:
+    """The least of both protocols among some rows."""
+    cells, names = [], []
+    for protocol in PROTOCOLS:
+        found = means.loc[[key for key in keys if key in means.index], protocol]
+        if found.empty:
+            return "-"
+        digits = 5 if found.min() < 0.03 else 4
+        names.append(f"`{found.idxmin()[0]}`")
+        cells.append(f"{found.min():.{digits}f}".lstrip("0"))
+    return " / ".join(cells) + (f", {' / '.join(dict.fromkeys(names))}" if named else "")
 
 
 def paired(rows: pd.DataFrame, dataset: str) -> list[str]:
@@ -194,32 +206,18 @@ def paired(rows: pd.DataFrame, dataset: str) -> list[str]:
     ]
 
 
-def pages(rows: pd.DataFrame) -> dict[pathlib.Path, str]:
-    """What every page should be."""
+def pages(rows: pd.DataFrame | None = None) -> dict[pathlib.Path, str]:
+    """What every page should be, of the rows of results/table1.csv if none are given."""
+    rows = pd.read_csv(TABLE) if rows is None else rows
     lines = [INTRODUCTION]
     for dataset in DATA:
         lines += table_of(rows, dataset)
     found = {PAGE: "\n".join(lines).rstrip() + "\n"}
+    table = "\n".join([*summary(rows), ""])
+    found[README] = BETWEEN.sub(lambda match: f"{match[1]}{table}{match[2]}", README.read_text(encoding="utf-8"))
     for page in sorted((ROOT / "docs" / "models").glob("*.md")):
         found[page] = MARKED.sub(
             lambda match: "\n".join([match[1], *rows_of(rows, match[2].split()), "", match[3]]),
             page.read_text(encoding="utf-8"),
         )
     return found
-
-
-def main() -> None:
-    """Writes the pages, or compares them."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true")
-    options = parser.parse_args()
-    for page, text in pages(pd.read_csv(ROOT / "results" / "table1.csv")).items():
-        if not options.check:
-            with replace_file(page) as temporary:
-                temporary.write_text(text, encoding="utf-8")
-        elif page.read_text(encoding="utf-8") != text:
-            raise SystemExit(f"{page} is not what results/table1.csv says: run `python runs/leaderboard.py`")
-
-
-if __name__ == "__main__":
-    main()

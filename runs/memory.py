@@ -27,8 +27,6 @@ import itertools
 import json
 import math
 import pathlib
-import shlex
-import sys
 import time
 from typing import Any
 
@@ -38,7 +36,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from tsforecast import learners
-from tsforecast.cli.runs import commit
+from tsforecast.cli.provenance import provenance
 from tsforecast.data.files import append_rows
 from tsforecast.learners.memory_learner import MemoryLearner, Remembered
 from tsforecast.online.stream import read_stream
@@ -240,11 +238,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     torch.set_default_dtype(torch.float64)
-    facts = {
-        "device": options.device,
-        "commit": commit() or "",
-        "command": shlex.join(["python", "runs/memory.py", *sys.argv[1:]]),
-    }
+    facts = {"device": options.device, **provenance(options.output)}
     loaded = {name: load(name, SETS[name].noise is not None) for name in options.data}
     sets = {name: (x.to(options.device), y.to(options.device)) for name, (x, y) in loaded.items()}
     fit = FITS[options.fit]

@@ -26,8 +26,6 @@ import dataclasses
 import itertools
 import math
 import pathlib
-import shlex
-import sys
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -41,7 +39,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from tsforecast import learners
-from tsforecast.cli.runs import commit
+from tsforecast.cli.provenance import provenance
 from tsforecast.data.files import append_rows
 from tsforecast.learners.memory_learner import MemoryLearner
 from tsforecast.plots import COLOURS, save_figure
@@ -211,11 +209,7 @@ def main() -> None:
         return
     torch.set_num_threads(1)
     torch.set_default_dtype(torch.float64)
-    facts = {
-        "device": options.device,
-        "commit": commit() or "",
-        "command": shlex.join(["python", "runs/memory_drift.py", *sys.argv[1:]]),
-    }
+    facts = {"device": options.device, **provenance(options.output)}
     read = {name: list(blocks_of(STREAMS[name]))[: options.blocks] for name in options.data if name != "toy"}
     counts = {"toy": min(STEPS, options.blocks or STEPS), **{name: len(blocks) for name, blocks in read.items()}}
     for key in tqdm(list(keys_of(options, counts)), mininterval=10, smoothing=0, disable=None):

@@ -1,9 +1,5 @@
-"""Writes docs/memory-results.md, docs/images/memory.png and memory_sizes.png, of the rows in results/memory.csv.
+"""docs/memory-results.md, docs/images/memory.png and memory_sizes.png, of results/memory.csv; by `runs/pages.py`."""
 
-python runs/memory_page.py
-"""
-
-import argparse
 import pathlib
 from typing import Any
 
@@ -13,9 +9,9 @@ from memory import MEMORIES, SETS
 from tables import ROOT
 from toys_shared import style
 
-from tsforecast.data.files import replace_file
 from tsforecast.plots import COLOURS, save_figure
 
+TABLE, PAGE = ROOT / "results" / "memory.csv", ROOT / "docs" / "memory-results.md"
 # Kurle et al. 2020, table 1: mean and standard deviation over 16 runs.
 PUBLISHED = {
     "concrete": ("-0.800 (0.039)", "-0.798 (0.039)", "-0.779 (0.039)"),
@@ -27,45 +23,15 @@ PUBLISHED = {
     "mnist": ("-0.153 (0.005)", "-0.158 (0.005)", "-0.148 (0.005)"),
 }
 SIZED = ("random", "k-center", "grs", "grs-variance", "grs-centred")  # of which there are several sizes
-FINDINGS = """\
-- On Energy `grs` is ahead of `random` and `k-center` by more than three standard errors, as published. On Yacht it is
-  ahead by about two, and on Concrete and Boston it is not ahead of `random`.
-- No memory at all does as well as `grs`, within the errors below, and better on MNIST. The paper's table does not have
-  that row.
-- The scores without a hidden constant are better than the published one: `grs-centred` on Concrete and Boston,
-  `grs-variance` on Concrete and Yacht, by about two to four standard errors. It is ahead of no memory on Concrete, by
-  .070 ± .017 on the same splits, and level with it elsewhere.
-- All memories are above the published figures on Concrete, below them on Boston, and far below on Yacht. On Energy
-  `grs` is at the published figure. Noise, fit and splits differ from the paper's.
-- An earlier table had five Gauss-Newton steps a block at most. There a run of `grs` on Yacht was below -5 on the same
-  split: what is taken out of a fit that has not converged does harm. Rows here stop where a step gains
-  nothing, or after 30.
-- `grs` takes 1 to 2.7 times as long as `random` by the times below, which were measured beside other work, though
-  coresets fit twice: its fit is of block and memory together.
-- Larger memories do not help here. With `grs` nothing changes between 5 and 25 observations, beyond the errors. With
-  `grs-variance` 5 are behind 15 on Yacht by .060 ± .027 on the same splits.
-  Coresets get worse on Energy, `k-center` from 0.28 to 0.12, so that the lead of `grs` grows, as in the paper. They may
-  suffer from their second fit: to a few observations alone, which the Gaussian lacks.
-- On the classes of Spam all memories are level, within the errors, and below the published figures. On those of Wine
-  all are above the published ones, and `k-center` is behind.
-- On the 10 000 images of MNIST's test part all have about a tenth of errors. Less that of no memory on the same splits
-  the likelihood of `random` is -.005 ± .002, of `k-center` -.012 ± .001, of `grs` -.023 ± .003 and of `grs-centred`
-  -.042 ± .005 by eight runs. `grs-variance` is level with no memory, +.000 ± .002. Published figures are those of
-  more images. A block takes 4 to 14 s on a core, most of it for the fit; even seeds ran on an H100, where it
-  takes 1 to 3 s beside fourteen other processes (`--device cuda`).
-- Fits by Adam were not run for this page."""
 HEAD = """# A memory: results
 
-`python runs/memory.py` adds a line to `results/memory.csv` for each run; `python runs/memory_page.py` writes this page.
+`python runs/memory.py` adds a line to `results/memory.csv` for each run; `python runs/pages.py` writes this page.
 [The guide](memory.md) says what the memories are; `grs-variance` is the default of `grs`; `grs` has the published
 score. The protocol is that of Kurle et al. (2020): a fifth of a set is held out, the rest comes in blocks, and the mean
 log marginal likelihood of a held-out target is that over the last tenth of the blocks. Here blocks are fitted by the
 linearised fit, in milliseconds, where the paper makes 10 000 steps of Adam for each. The noise of numbers is fixed, as
-the paper does not give it. It was chosen on a seed that is not below, for `random`, with a fit of five passes.
-
-## What they say
-
-{findings}
+the paper does not give it. It was chosen on a seed that is not below, for `random`, with a fit of five passes. Splits
+differ from the paper's, too; MNIST is its test part alone.
 
 ## Log marginal likelihood
 
@@ -197,27 +163,24 @@ def page(frame: pd.DataFrame) -> tuple[str, pd.DataFrame, list[str]]:
         published=lines(["memory", *names], published),
         differences=lines(["`grs` less", *names], differences),
         sizes=lines(heads, sizes) if sizes else "Not run: `python runs/memory.py --sizes`.",
-        findings=FINDINGS,
         costs=lines(["memory", *names], costs),
     )
     return text, table, names
 
 
-def main() -> None:
-    """Writes page and picture."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--table", type=pathlib.Path, default=ROOT / "results" / "memory.csv")
-    parser.add_argument("--page", type=pathlib.Path, default=ROOT / "docs" / "memory-results.md")
-    parser.add_argument("--image", type=pathlib.Path, default=ROOT / "docs" / "images" / "memory.png")
-    options = parser.parse_args()
-    frame = pd.read_csv(options.table)
-    frame = frame.loc[frame["fit"] == "linearised"]
-    text, table, names = page(frame)
-    picture(table, names, options.image)
-    sizes_picture(frame, options.image.with_name("memory_sizes.png"))
-    with replace_file(options.page) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+def pages() -> dict[pathlib.Path, str]:
+    """Return what the page should be."""
+    return {PAGE: page(rows())[0]}
 
 
-if __name__ == "__main__":
-    main()
+def rows() -> pd.DataFrame:
+    """Return the rows of the table with the linearised fit."""
+    frame = pd.read_csv(TABLE)
+    return frame.loc[frame["fit"] == "linearised"]
+
+
+def draw() -> None:
+    """Draws both pictures."""
+    _, table, names = page(rows())
+    picture(table, names, PAGE.parent / "images" / "memory.png")
+    sizes_picture(rows(), PAGE.parent / "images" / "memory_sizes.png")

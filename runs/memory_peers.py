@@ -19,7 +19,6 @@ computed again.
 
 import argparse
 import pathlib
-import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -34,7 +33,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from tsforecast import learners
-from tsforecast.cli.runs import commit
+from tsforecast.cli.provenance import provenance
 from tsforecast.data.files import append_rows
 
 OURS: dict[str, dict[str, Any]] = {
@@ -185,7 +184,7 @@ def main() -> None:
         return
     torch.set_num_threads(1)
     torch.set_default_dtype(torch.float64)
-    facts = {"commit": commit() or "", "command": shlex.join(["python", "runs/memory_peers.py", *sys.argv[1:]])}
+    facts = provenance(options.output)
     blocks = list(blocks_of(STREAMS["gas"]))[: options.blocks]
     for key in keys_of(options, len(blocks)):
         if has_row(options.output, key):

@@ -20,8 +20,6 @@ import argparse
 import dataclasses
 import math
 import pathlib
-import shlex
-import sys
 import time
 from typing import Any
 
@@ -34,7 +32,7 @@ from tables import ROOT, has_row
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from tsforecast.cli.runs import commit
+from tsforecast.cli.provenance import provenance
 from tsforecast.data.files import append_rows
 from tsforecast.nn import BOUNDS, MultiSourceVAE
 from tsforecast.nn.multi_source import product
@@ -214,8 +212,7 @@ def main() -> None:
         with np.load(options.mnist) as held:
             images, test_images = (torch.from_numpy(held[key]).to(options.device) for key in ("x_train", "x_test"))
         test_images = test_images[: options.test].float() / 255
-    facts = {"device": options.device, "commit": commit() or ""}
-    facts["command"] = shlex.join(["python", "runs/multi_source.py", *sys.argv[1:]])
+    facts = {"device": options.device, **provenance(options.output)}
     for seed in options.seeds:
         for name in options.data:
             steps, latent, hidden = SIZES[name]

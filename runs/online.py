@@ -13,9 +13,6 @@ import argparse
 import csv
 import itertools
 import pathlib
-import shlex
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -28,6 +25,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from tsforecast import learners
+from tsforecast.cli.provenance import provenance
 from tsforecast.data.files import append_rows
 from tsforecast.learners.loop import AbstractLearner, run
 
@@ -180,8 +178,7 @@ def main() -> None:
     settings = (options.smoothing, options.jitter)
     cells = [(s, n, seed) for s in options.streams for n in options.learners for seed in options.seeds]
     cells = [c for c in cells if tuple(map(str, (*c[:2], *settings, c[2]))) not in done]
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
-    facts = {"commit": commit.stdout.strip(), "command": shlex.join(["python", "runs/online.py", *sys.argv[1:]])}
+    facts = provenance(options.output)
     for stream, name, seed in (bar := tqdm(cells, unit="run")):
         bar.set_description(f"{stream} {name} {seed}")
         row = measure(stream, name, seed, *settings) | facts

@@ -15,7 +15,6 @@ options here. Seeds are the outer loop, and finished runs are not made again.
 import argparse
 import itertools
 import pathlib
-import shlex
 import sys
 import time
 from typing import Any
@@ -26,7 +25,7 @@ from matplotlib.figure import Figure
 from tables import ROOT, has_row
 from tqdm import tqdm
 
-from tsforecast.cli.runs import commit
+from tsforecast.cli.provenance import provenance
 from tsforecast.data.files import append_rows
 from tsforecast.decisions import GRADIENTS, POLICIES, PolicyConfig
 from tsforecast.plots import COLOURS, save_figure
@@ -125,6 +124,7 @@ def main() -> None:
         sys.stdout.write(summary(options.output) + "\n")
         return
     torch.set_num_threads(1)
+    origin = provenance(options.output)
     jobs = itertools.product(options.seeds, options.envs, options.gradients, options.agents)
     for seed, env, gradient, agent in jobs:
         key: dict[str, Any] = {"env": env, "agent": agent, "gradient": gradient, "seed": seed}
@@ -134,7 +134,6 @@ def main() -> None:
         if has_row(options.output, key):
             continue
         scores = {name: round(value, 4) for name, value in run(config, options.iterations).items()}
-        origin = {"commit": commit(), "command": shlex.join(["python", "runs/policies.py", *sys.argv[1:]])}
         append_rows(options.output, COLUMNS, [key | scores | origin])
 
 

@@ -15,8 +15,6 @@ is 1.5 times as large ("gain"), or that of another measurement ("mixed"). Nobody
 
 import argparse
 import pathlib
-import shlex
-import sys
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -25,7 +23,7 @@ import torch
 from tables import ROOT
 from torch import Tensor
 
-from tsforecast.cli.runs import commit
+from tsforecast.cli.provenance import provenance
 from tsforecast.core import Gaussian
 from tsforecast.core.fusion import conflict, product, reliabilities
 from tsforecast.data.files import replace_file
@@ -151,9 +149,9 @@ def main() -> None:
     parser.add_argument("--output", type=pathlib.Path, default=ROOT / "results" / "sensors.csv")
     parser.add_argument("--picture", type=pathlib.Path, default=ROOT / "docs" / "images" / "sensors.png")
     options = parser.parse_args()
+    facts = provenance(options.output)
     names = [f"x{8 * (k - 1) + 1}" for k in SENSORS]
     signals = pd.read_csv(data_home() / "gas-drift.csv")[names].to_numpy()[BATCH]
-    facts = {"commit": commit() or "", "command": shlex.join(["python", "runs/sensors.py", *sys.argv[1:]])}
     rows = []
     for fault in FAULTS:
         for sensor in range(len(SENSORS)):

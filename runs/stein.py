@@ -17,8 +17,6 @@ import argparse
 import dataclasses
 import math
 import pathlib
-import shlex
-import sys
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -29,7 +27,7 @@ from tables import ROOT, has_row
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from tsforecast.cli.runs import commit
+from tsforecast.cli.provenance import provenance
 from tsforecast.core.gaussian import map_tensors
 from tsforecast.data.files import append_rows
 from tsforecast.data.folder import data_home
@@ -88,15 +86,18 @@ def _stacked(parts: Sequence[Any]) -> Any:
     return tuple(torch.stack(each) for each in zip(*parts, strict=True))
 
 
-def learn(data: Split, learners: list[SteinLearner], steps: int, seed: int) -> tuple[Tensor, Tensor]:
+def learn(
+    data: Split, learners: list[SteinLearner], steps: int, generators: Sequence[torch.Generator]
+) -> tuple[Tensor, Tensor]:
     """Return the particles of all splits where held-out rows were likeliest, and after how many steps that was.
 
-    The rate falls to zero by half a cosine.
+    The rate falls to zero by half a cosine. Each split has a generator of its batches, so that it does not matter which
+    splits run together.
     """
     learner, (inputs, target) = learners[0], data.train
     values = torch.stack([each.start for each in learners])
     moments = torch.func.vmap(Moments.none)(values)
-    generator, every = torch.Generator().manual_seed(seed), torch.arange(len(data)).unsqueeze(-1)
+    every = torch.arange(len(data)).unsqueeze(-1)
     count, batch = target.shape[1], learner.batch
 
     def step(values: Tensor, moments: Moments, x: Tensor, y: Tensor, rate: Tensor) -> tuple[Tensor, Moments]:
@@ -109,7 +110,7 @@ def learn(data: Split, learners: list[SteinLearner], steps: int, seed: int) -> t
         rate = torch.tensor(learner.rate * (0.5 + 0.5 * math.cos(math.pi * k / steps)))
         x, y = inputs, target
         if count > batch:
-            rows = torch.randint(count, (len(data), batch), generator=generator)
+            rows = torch.stack([torch.randint(count, (batch,), generator=each) for each in generators])
             x, y = x[every, rows], y[every, rows]
         values, moments = map_tensors(torch.detach, together(values, moments, x, y, rate))
         if k % CHECK == CHECK - 1 or k == steps - 1:
@@ -153,7 +154,8 @@ def run(
         for k in options.splits
     ]  # fmt: skip
     began = time.process_time()
-    values, when = learn(data, learners, options.steps, seed=options.splits[0])
+    generators = [torch.Generator().manual_seed(k) for k in options.splits]
+    values, when = learn(data, learners, options.steps, generators)
     seconds = (time.process_time() - began) / len(data)
     return hidden, scores(data, learners[0], values), when.tolist(), seconds
 
@@ -174,7 +176,7 @@ def main() -> None:
     parser.add_argument("--output", type=pathlib.Path, default=ROOT / "results" / "stein.csv")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    command = shlex.join(["python", "runs/stein.py", *sys.argv[1:]])
+    origin = {} if options.validate else provenance(options.output)
     for name in options.data:
         for method in options.methods:
             key = {
@@ -188,7 +190,7 @@ def main() -> None:
             print(f"{name} {method} {options.steps} {options.rate}: {means}, {seconds:.1f} s, {when}", flush=True)  # noqa: T201
             if options.validate:
                 continue
-            facts = {"hidden": hidden, "seconds": f"{seconds:.1f}", "commit": commit() or "", "command": command}
+            facts = {"hidden": hidden, "seconds": f"{seconds:.1f}"} | origin
             rows = [
                 {
                     **key,

@@ -13,8 +13,6 @@ again.
 
 import argparse
 import pathlib
-import shlex
-import sys
 import time
 from typing import Any
 
@@ -23,7 +21,7 @@ import torch
 from tables import ROOT, has_row
 from torch import Tensor, nn
 
-from tsforecast.cli.runs import commit
+from tsforecast.cli.provenance import provenance
 from tsforecast.data.files import append_rows
 from tsforecast.learners import CategoricalLikelihood, s2vgd, svgd
 
@@ -101,8 +99,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     train, test = read(options.mnist, options.device)
-    facts = {"device": options.device, "commit": commit() or ""}
-    facts["command"] = shlex.join(["python", "runs/stein_digits.py", *sys.argv[1:]])
+    facts = {"device": options.device, **provenance(options.output)}
     for seed in options.seeds:
         for method in options.methods:
             key: dict[str, Any] = {"method": method, "seed": seed, "train": len(train[0]), "test": len(test[0])}

@@ -21,9 +21,6 @@ import itertools
 import json
 import math
 import pathlib
-import shlex
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -34,6 +31,7 @@ from river import datasets, drift, dummy, forest, linear_model, optim, preproces
 from river.datasets import synth
 from tqdm import tqdm
 
+from tsforecast.cli.provenance import provenance
 from tsforecast.data.files import append_rows
 from tsforecast.online.river import OnlineClassifier, OnlineRegressor
 from tsforecast.online.stream import STREAMS, Observation, read_stream
@@ -224,8 +222,7 @@ def main() -> None:
     if options.output.exists():
         with options.output.open(newline="") as file:
             done = {tuple(row[name] for name in KEY) for row in csv.DictReader(file)}
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
-    facts = {"commit": commit.stdout.strip(), "command": shlex.join(["python", "runs/streams.py", *sys.argv[1:]])}
+    facts = provenance(options.output)
     for dataset in options.datasets:
         measure(dataset, options, facts, done)
 

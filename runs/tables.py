@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from tqdm import tqdm
 
+from tsforecast.cli.provenance import check_rows, provenance
 from tsforecast.data.files import append_rows, replace_file
 
 Job = TypeVar("Job")
@@ -79,6 +80,8 @@ def fill(
 ) -> None:
     """Appends the rows of each job to a table as soon as it is done, and prints a summary of the table.
 
+    A row that does not name its commit and command gets those of this script.
+
     Args:
         table: CSV file, made if there is none.
         columns: Of the table, in order.
@@ -88,15 +91,16 @@ def fill(
         workers: Jobs at a time.
 
     Raises:
-        SystemExit: If jobs have failed; the others are done nevertheless.
+        SystemExit: If jobs have failed; the others are done nevertheless. Or at once, where no commit has this tree.
     """
-    failures = 0
+    facts, failures = provenance(table) if jobs else {}, 0
     pool = ThreadPoolExecutor(workers)
     try:
         futures = [pool.submit(run, job) for job in jobs]
         for future in tqdm(as_completed(futures), total=len(jobs), unit="run", smoothing=0):
             try:
-                rows = future.result()
+                rows = [facts | row for row in future.result()]
+                check_rows(table, rows)
                 widen(table, columns)
                 append_rows(table, columns, rows)
             except RuntimeError as error:

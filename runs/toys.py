@@ -18,8 +18,6 @@ Means and standard errors are over streams; `minus` is a paired difference. A to
 import argparse
 import csv
 import pathlib
-import shlex
-import sys
 from collections.abc import Callable
 
 import torch
@@ -30,13 +28,14 @@ from toys_shared import Row
 from toys_tracking import tracking_toy
 from tqdm import tqdm
 
+from tsforecast.cli.provenance import provenance
 from tsforecast.data.files import replace_file
 from tsforecast.plots import save_figure
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-COLUMNS = ["toy", "learner", "settings", "metric", "mean", "standard_error", "seeds", "command"]
+COLUMNS = ["toy", "learner", "settings", "metric", "mean", "standard_error", "seeds", "commit", "command"]
 # Each with its number of streams.
-TOYS: dict[str, tuple[Callable[[int, str], tuple[list[Row], Figure]], int]] = {
+TOYS: dict[str, tuple[Callable[[int], tuple[list[Row], Figure]], int]] = {
     "drift": (drift_toy, 30),
     "outliers": (outliers_toy, 30),
     "tracking": (tracking_toy, 300),
@@ -69,11 +68,11 @@ def main() -> None:
         parser.error(f"expected some of {', '.join(TOYS)}, got {', '.join(sorted(unknown))}")
     torch.set_num_threads(1)
     torch.set_default_dtype(torch.float64)
-    command = shlex.join(["python", "runs/toys.py", *sys.argv[1:]])
+    facts = provenance(options.output)
     for name in options.toys or TOYS:
         toy, streams = TOYS[name]
-        rows, figure = toy(options.streams or streams, command)
-        write_rows(options.output, name, rows)
+        rows, figure = toy(options.streams or streams)
+        write_rows(options.output, name, [row | facts for row in rows])
         save_figure(figure, options.images / f"toy-{name}.png")
         for row in rows:
             tqdm.write("  ".join(str(row[column]) for column in COLUMNS[:7]))

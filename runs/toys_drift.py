@@ -134,7 +134,7 @@ def compare_drifts(
     return chosen, everything
 
 
-def drift_toy(streams: int, command: str) -> tuple[list[Row], Figure]:
+def drift_toy(streams: int) -> tuple[list[Row], Figure]:
     """Rows, and the picture."""
     turn = make_labels(turning(), TUNING + streams, 0)
     jump = make_labels(jumping(), TUNING + streams, 1)
@@ -144,7 +144,7 @@ def drift_toy(streams: int, command: str) -> tuple[list[Row], Figure]:
     for toy, data, results, first in (("drift-turn", turn, turned, 360), ("drift-jump", jump, jumped, 0)):
         loss = data.log_loss[TUNING:]
         truth = Result("true weights", "", {"log_loss": loss[:, first:].mean(1)}, loss)
-        rows += rows_of(toy, [truth, *results], "none", command)
+        rows += rows_of(toy, [truth, *results], "none")
     settings = {result.learner: result.settings for result in turned}
     beliefs = {}
     for name in ("none", "ou", "forgetting"):

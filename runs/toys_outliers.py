@@ -128,12 +128,12 @@ def compare_averages(data: tuple[Tensor, Tensor, Tensor]) -> list[Result]:
     return results
 
 
-def outliers_toy(streams: int, command: str) -> tuple[list[Row], Figure]:
+def outliers_toy(streams: int) -> tuple[list[Row], Figure]:
     """Rows, and the picture."""
     data, levels = make_wave(TUNING + streams, 1500, 0), make_level(streams, 1000, 2)
     fits, last = compare_fits(data, TUNING, 1)
     averages = compare_averages(levels)
-    rows = rows_of("outliers-network", fits, "ekf", command) + rows_of("outliers-level", averages, "ewma", command)
+    rows = rows_of("outliers-network", fits, "ekf") + rows_of("outliers-level", averages, "ewma")
     points = torch.stack([data[0][TUNING].flatten(), data[2][TUNING].flatten()])
     errors = {result.learner: result.steps for result in fits}
     line = torch.stack([levels[0][0].flatten(), levels[2][0].flatten()])

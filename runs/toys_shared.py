@@ -59,7 +59,7 @@ def median_and_error(values: Tensor) -> tuple[float, float]:
     return values.quantile(0.5).item(), values[draws].quantile(0.5, 1).std().item()
 
 
-def rows_of(toy: str, results: list[Result], reference: str, command: str, medians: bool = False) -> list[Row]:
+def rows_of(toy: str, results: list[Result], reference: str, medians: bool = False) -> list[Row]:
     """Means and paired differences from a learner."""
     rows = []
     other = next(result for result in results if result.learner == reference)
@@ -73,7 +73,7 @@ def rows_of(toy: str, results: list[Result], reference: str, command: str, media
             for name, (mean, error) in found.items():
                 row = {"toy": toy, "learner": result.learner, "settings": result.settings, "metric": name}
                 row |= {"mean": f"{mean:.5g}", "standard_error": f"{error:.2g}", "seeds": len(values)}
-                rows.append(row | {"command": command})
+                rows.append(row)
     return rows
 
 

@@ -108,13 +108,13 @@ def compare_trackers(paths: Paths, tuning: int, kinds: Weights = WEIGHTS) -> lis
     return results
 
 
-def tracking_toy(streams: int, command: str) -> tuple[list[Row], Figure]:
+def tracking_toy(streams: int) -> tuple[list[Row], Figure]:
     """Rows, and the picture."""
     rows, scores, example = [], {}, None
     for seed, noise in enumerate(NOISES):
         paths = make_paths(noise, TUNING + streams, 500, seed)
         results = compare_trackers(paths, TUNING)
-        rows += rows_of(f"tracking-{noise}", results, "kf", command, medians=True)
+        rows += rows_of(f"tracking-{noise}", results, "kf", medians=True)
         scores[noise] = {result.learner: result.scores["position_rmse"] for result in results}
         if example is None:
             estimates = {result.learner: result.steps[0] for result in results}

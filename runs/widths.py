@@ -9,8 +9,6 @@ scored on the test part, as it is and so stretched. Nothing has an option.
 
 import argparse
 import pathlib
-import shlex
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -23,7 +21,6 @@ from tables import ROOT, fill, has_row
 from zeroshot_before import before
 
 from tsforecast import StateSpaceEstimator, load_task
-from tsforecast.cli.runs import commit
 from tsforecast.data import ForecastTask
 from tsforecast.evaluation import Scores, score
 from tsforecast.evaluation.metrics import LEVELS, flat
@@ -71,7 +68,6 @@ def run(job: Job) -> list[dict[str, Any]]:
     }
     row: dict[str, Any] = {
         "dataset": name, "model": MODEL, "seed": seed, "windows": earlier.windows, "factor": factor,
-        "commit": commit(), "command": shlex.join(["python", "runs/widths.py", *sys.argv[1:]]),
     }  # fmt: skip
     for kind, scores in found.items():
         values = flat(scores.overall)

@@ -2,7 +2,7 @@
 
     python datasets/zeroshot.py --raw FOLDER
     python runs/zeroshot.py
-    python runs/zeroshot_page.py
+    python runs/pages.py
 
 A line of results/zeroshot.csv for each finished run; what is there is not run again, and a training that was stopped
 goes on. results/zeroshot_published.csv has horizon, seasonality and the scores of 21 models (autogluon/fev,
@@ -153,7 +153,11 @@ def seasonal_naive(task: ForecastTask, season: int) -> dict[str, float]:
     Its weighted quantile loss so is the absolute error over the absolute labels (`nd`).
     """
     test = task.test()
-    forecasts = fit_baseline("seasonal_naive", task.train, season).predictor(task.prediction_length).predict(test.input)
+    forecasts = (
+        fit_baseline(f"seasonal_naive-{season}", task.train, season)
+        .predictor(task.prediction_length)
+        .predict(test.input)
+    )
     overall = score(forecasts, test, season=season).overall
     return {"wql": overall["nd"], "mase": overall["mase"]}
 

@@ -9,8 +9,6 @@ is not looked at.
 
 import argparse
 import pathlib
-import shlex
-import sys
 import time
 from typing import Any
 
@@ -19,7 +17,6 @@ from tables import ROOT, fill, has_row
 from zeroshot import COVERAGES, JOINT, TASKS
 
 from tsforecast import StateSpaceEstimator, load_task
-from tsforecast.cli.runs import commit
 from tsforecast.data import ForecastTask
 from tsforecast.evaluation import score
 from tsforecast.evaluation.metrics import flat
@@ -65,8 +62,7 @@ def run(job: Job) -> list[dict[str, Any]]:
         {
             "task": name, "model": MODEL, "windows": task.windows, "num_series": len(task.entries), "seed": seed,
             "wql": scores["crps"], **{column: scores[column] for column in [*COVERAGES, *JOINT]},
-            "train_s": round(seconds), "commit": commit(),
-            "command": shlex.join(["python", "runs/zeroshot_before.py", *sys.argv[1:]]),
+            "train_s": round(seconds),
         }
     ]  # fmt: skip
 

@@ -1,9 +1,5 @@
-"""Makes docs/zeroshot-results.md from results/zeroshot.csv and zeroshot_published.csv: `python runs/zeroshot_page.py`.
+"""docs/zeroshot-results.md, of results/zeroshot.csv, zeroshot_published.csv, calibration.csv; by `runs/pages.py`."""
 
-With `--check` it writes nothing and fails if the page is not what the tables say.
-"""
-
-import argparse
 import pathlib
 from collections.abc import Mapping
 from typing import Any
@@ -12,8 +8,6 @@ import numpy as np
 import pandas as pd
 from tables import ROOT
 from zeroshot import COVERAGES, JOINT, MODEL, PUBLISHED, TASKS
-
-from tsforecast.data.files import replace_file
 
 TABLE = ROOT / "results" / "zeroshot.csv"
 BEFORE = ROOT / "results" / "calibration.csv"
@@ -28,7 +22,7 @@ One command for all tasks, with no option but data and seed, beside published sc
 ```bash
 python datasets/zeroshot.py --raw FOLDER    # {len(TASKS)} tasks of the Chronos benchmark, from the raw files
 python runs/zeroshot.py                     # train and score what results/zeroshot.csv lacks
-python runs/zeroshot_page.py                # this page
+python runs/pages.py                        # this page
 ```
 
 No option was chosen for these tasks: `auto` [chooses](choosing.md#how-auto-chooses) on windows before the end of the
@@ -166,9 +160,7 @@ def earlier(rows: pd.DataFrame) -> list[str]:
         "",
         "A window of the benchmark is one date for all series of a set, and they share its luck. `python "
         "runs/zeroshot_before.py` trains `bank` without the last windows of the training part, and scores these "
-        "(`results/calibration.csv`). So the wide intervals of exchange_rate and the narrow ones of ETTh above are "
-        "those of single windows. Short yearly series are too narrow on these windows as well: their noise is taken to "
-        "be what their own few changes say.",
+        "(`results/calibration.csv`).",
         "",
         "| task | windows | series | in 50 / 80 / 95 % | sum in 80 % | maximum in 80 % |",
         "| --- | --- | --- | --- | --- | --- |",
@@ -227,23 +219,6 @@ def page(ours: pd.DataFrame, published: pd.DataFrame, before: pd.DataFrame) -> s
     return "\n".join(lines).rstrip() + "\n"
 
 
-def main() -> None:
-    """Writes the page, or compares it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true")
-    parser.add_argument("--table", type=pathlib.Path, default=TABLE)
-    parser.add_argument("--output", type=pathlib.Path, default=PAGE)
-    options = parser.parse_args()
-    try:
-        text = page(pd.read_csv(options.table), pd.read_csv(PUBLISHED), pd.read_csv(BEFORE))
-    except (FileNotFoundError, ValueError) as error:
-        raise SystemExit(f"error: {error}") from error
-    if not options.check:
-        with replace_file(options.output) as temporary:
-            temporary.write_text(text, encoding="utf-8")
-    elif options.output.read_text(encoding="utf-8") != text:
-        raise SystemExit(f"{options.output} is not what {options.table} says: run `python runs/zeroshot_page.py`")
-
-
-if __name__ == "__main__":
-    main()
+def pages() -> dict[pathlib.Path, str]:
+    """Return what the page should be."""
+    return {PAGE: page(pd.read_csv(TABLE), pd.read_csv(PUBLISHED), pd.read_csv(BEFORE))}

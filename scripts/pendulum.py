@@ -37,7 +37,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 from tqdm import tqdm
 
-from tsforecast.cli.runs import commit
+from tsforecast.cli.provenance import provenance
 from tsforecast.data.files import replace_file, save_tensors
 from tsforecast.forecasting.training import fit
 from tsforecast.plots import save_figure
@@ -228,7 +228,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     def weights(name: str, seed: int) -> Path:
         return Path("outputs", "pendulum", f"{name}-{stamp}-seed{seed}.pt")
 
-    done, source = of_settings(table, settings), commit()  # now: the tree may change while this runs
+    command = shlex.join(["python", "scripts/pendulum.py", *arguments])
+    done, source = of_settings(table, settings), provenance(table) | {"command": command}  # the tree may change later
     for seed in options.seeds:
         for name in options.models:
             if ((done["model"] == name) & (done["seed"] == seed)).any():
@@ -236,14 +237,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 continue
             whole, scores = run(name, seed, settings, weights(name, seed))
             key = {"model": name, "seed": seed, **dataclasses.asdict(settings)}
-            steps = pd.DataFrame({**key, "step": np.arange(1, FORECAST + 1), **scores})
+            steps = pd.DataFrame({**key, "step": np.arange(1, FORECAST + 1), **scores, **source})
             append(options.output / "pendulum_steps.csv", steps, [*key, "step"])
             record = {
                 "budget": "full" if settings == FULL else "reduced",
                 "threads": options.threads,
                 "finished": datetime.now(UTC).isoformat(timespec="seconds"),
-                "commit": source,
-                "command": shlex.join(["python", "scripts/pendulum.py", *arguments]),
+                **source,
             }
             append(table, pd.DataFrame([{**key, **whole, **record}]), list(key))
     print(summary(of_settings(table, settings)))

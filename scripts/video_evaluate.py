@@ -35,6 +35,7 @@ from video_frames import batches, filled, filtered, futures, hide, pixels, track
 from video_runs import AHEAD, SEEN, Model, check_forecast, find_video, load_model, of_sequences, use_particles
 
 from tsforecast.cli.memory import keep_freed_memory
+from tsforecast.cli.provenance import provenance
 from tsforecast.data.files import replace_file
 from tsforecast.evaluation.compare import mean_difference
 from tsforecast.plots import save_figure
@@ -343,8 +344,9 @@ def compare(runs: Sequence[Evaluated], path: Path) -> None:
     found = differences(runs)
     if found.empty:
         return
-    with replace_file(path.with_name("video_differences.csv")) as temporary:
-        found.to_csv(temporary, index=False, float_format="%.4g")
+    written = path.with_name("video_differences.csv")
+    with replace_file(written) as temporary:
+        found.assign(**provenance(written)).to_csv(temporary, index=False, float_format="%.4g")
     for row in found.query("frames == 'drawn' and part != 'near'").to_dict("records"):
         log.info(
             "  {run} - {best}, {part} steps: Wasserstein {difference:+.3f} [{low:.3f}, {high:.3f}]".format_map(row)

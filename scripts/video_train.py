@@ -43,6 +43,7 @@ from video_runs import (
 from tsforecast.cli import runs
 from tsforecast.cli.epochs import progress
 from tsforecast.cli.memory import keep_freed_memory
+from tsforecast.cli.provenance import commit
 from tsforecast.cli.run_log import log_file
 from tsforecast.forecasting.training import fit
 from tsforecast.plots import plot_learning_curve, save_figure
@@ -105,7 +106,7 @@ def begin(name: str, chosen: Namespace, argv: Sequence[str]) -> tuple[Path, str,
         "settings": settings,
         "command": shlex.join(["python", "scripts/video_train.py", *argv]),
         "versions": runs.versions(),
-        "commit": runs.commit(),
+        "commit": commit(),
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
     }
     return folder, yaml.safe_dump(settings, sort_keys=False), record

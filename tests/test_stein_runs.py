@@ -56,6 +56,19 @@ def test_splits_are_prepared_and_a_table_goes_on_where_it_stopped(script, tmp_pa
         script("uci_splits", tmp_path / "raw")
 
 
+def test_a_split_alone_is_the_same_as_among_others(script, tmp_path, monkeypatch):
+    monkeypatch.setenv("TSFORECAST_DATA", str(tmp_path / "data"))
+    raw_set(tmp_path / "raw" / "yacht" / "data", rows=160)  # more than a batch of 100
+    script("uci_splits", tmp_path / "raw")
+    options = ["--folder", tmp_path / "data" / "uci-splits", "--data", "yacht", "--particles", 3, "--steps", 20]
+    script("stein", *options, "--methods", "svgd", "--splits", 1, 3, "--output", tmp_path / "both.csv")
+    script("stein", *options, "--methods", "svgd", "--splits", 3, "--output", tmp_path / "alone.csv")
+    (_, among), (alone,) = rows_of(tmp_path / "both.csv"), rows_of(tmp_path / "alone.csv")
+    assert among["split"] == alone["split"] == "3"
+    for name in ("rmse", "log_likelihood"):  # to the last digit but one of float32
+        assert float(among[name]) == pytest.approx(float(alone[name]), rel=1e-4)
+
+
 def rows_of(table: Path) -> list[dict[str, str]]:
     with table.open(newline="") as file:
         return list(csv.DictReader(file))

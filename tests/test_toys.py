@@ -149,7 +149,7 @@ def test_rows_have_means_medians_and_paired_differences(scripts):
     shared = scripts["toys_shared"]
     one = shared.Result("one", "", {"error": torch.tensor([1.0, 2.0, 3.0, 6.0])}, torch.zeros(4, 1))
     two = shared.Result("two", "k=1", {"error": torch.tensor([2.0, 3.0, 4.0, 8.0])}, torch.zeros(4, 1))
-    rows = shared.rows_of("toy", [one, two], "one", "command", medians=True)
+    rows = shared.rows_of("toy", [one, two], "one", medians=True)
     found = {(row["learner"], row["metric"]): (float(row["mean"]), float(row["standard_error"])) for row in rows}
     assert found["one", "error"] == (3.0, 1.1)  # sd of 1, 2, 3, 6 is sqrt(14 / 3) = 2.16
     assert found["two", "error minus one"] == (1.25, 0.25)

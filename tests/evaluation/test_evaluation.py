@@ -10,6 +10,8 @@ from gluonts.ev.metrics import MASE, ND, Coverage, MeanWeightedSumQuantileLoss
 from gluonts.model import Predictor, QuantileForecast, SampleForecast, evaluate_forecasts
 from properscoring import crps_ensemble
 from scipy.stats import norm
+from statsforecast import models
+from statsforecast.models import AutoETS
 
 from tsforecast.data.frequency import expected_alias_warnings
 from tsforecast.data.task import ForecastTask
@@ -27,7 +29,7 @@ from tsforecast.evaluation import (
     save_scores,
     score,
 )
-from tsforecast.evaluation.baselines import fill_missing
+from tsforecast.evaluation.baselines import ADDITIVE, NAIVE, NAIVE_LATER, NO_SEASON, SeasonalNaive, fill_missing
 from tsforecast.evaluation.deepar import DeepAR
 from tsforecast.evaluation.scores import totals_of_json
 from tsforecast.forecasting.exact import BatchMarginals, ExactForecast
@@ -380,18 +382,6 @@ def test_empirical_changes_by_hand(task):
         np.testing.assert_allclose(seasonal[:, step], expected)
 
 
-def test_auto_ets_equals_statsforecast_at_the_end_of_training(task):
-    from statsforecast.models import AutoETS
-
-    widths = [2, 50, 80, 98]
-    expected = AutoETS(season_length=7, model="AZA").forecast(y=task.train[0]["target"], h=12, level=widths)
-    found = quantiles("auto_ets", task)[0]
-    np.testing.assert_allclose(found[LEVELS.index(0.5)], expected["mean"])
-    for width in widths:
-        np.testing.assert_allclose(found[LEVELS.index(round(0.5 - width / 200, 2))], expected[f"lo-{width}"])
-        np.testing.assert_allclose(found[LEVELS.index(round(0.5 + width / 200, 2))], expected[f"hi-{width}"])
-
-
 @pytest.mark.parametrize("name", QUICK)
 def test_baselines_know_the_past_and_nothing_of_the_future(rng, task, name):
     changed = [entry["target"].copy() for entry in task.entries]
@@ -430,21 +420,75 @@ def test_baselines_of_odd_series_are_finite(rng, name, past):
     assert np.isfinite(found).all()
 
 
-@pytest.mark.parametrize("name", ["auto_theta", "mstl", "auto_arima-1"])
-def test_classics_equal_statsforecast_at_the_end_of_training(task, name):
-    from statsforecast import models
-
+@pytest.mark.parametrize("name", ["auto_ets", "auto_theta", "mstl", "auto_arima-1"])
+@pytest.mark.parametrize("level", [0.0, 40.0])  # positive series let multiplicative forms into the searches
+def test_classics_equal_statsforecast_at_the_end_of_training(task, name, level):
     build = {
-        "auto_theta": lambda: models.AutoTheta(season_length=7, decomposition_type="additive"),
-        "mstl": lambda: models.MSTL(season_length=[7], trend_forecaster=models.AutoETS(season_length=1, model="ZZN")),
+        "auto_ets": lambda: models.AutoETS(season_length=7),
+        "auto_theta": lambda: models.AutoTheta(season_length=7),
+        "mstl": lambda: models.MSTL(season_length=7),
         "auto_arima-1": lambda: models.AutoARIMA(season_length=1),
     }[name]
-    expected = build().forecast(y=task.train[0]["target"].astype(float), h=12, level=[95])
-    found = quantiles(name, task)[0]
-    np.testing.assert_allclose(found[LEVELS.index(0.5)], expected["mean"], rtol=1e-6)
-    middle = found[LEVELS.index(0.5)]
-    std = (found[LEVELS.index(0.9)] - middle) / norm.ppf(0.9)
-    np.testing.assert_allclose(middle + norm.ppf(0.975) * std, expected["hi-95"], rtol=1e-6)
+    widths = [2, 50, 80, 98]
+    same = make_task([level + np.exp(0.2 * entry["target"]) for entry in task.entries])
+    expected = build().forecast(y=same.train[0]["target"].astype(float), h=12, level=widths)
+    found = quantiles(name, same)[0]
+    for width in widths:
+        for side, share in (("lo", 0.5 - width / 200), ("hi", 0.5 + width / 200)):
+            bound = np.maximum(expected[f"{side}-{width}"], 0)
+            np.testing.assert_allclose(found[LEVELS.index(round(share, 2))], bound, rtol=1e-6)
+
+
+def test_a_season_needs_three_cycles_unless_it_is_asked_for(task, caplog):
+    rows = [entry["target"][-40:] for entry in task.entries]  # 28 of them for training
+    for name in ("seasonal_naive", "empirical_seasonal", "auto_ets", "mstl"):
+        fitted = fit_baseline(name, make_task(rows).train, 10)
+        assert fitted.deviations == {NO_SEASON: 2}
+        assert f"{name}: 2 of 2 {NO_SEASON}" in caplog.text
+        np.testing.assert_array_equal(
+            quantiles(name, make_task(rows), season=10), quantiles(f"{name}-1", make_task(rows))
+        )
+        assert not fit_baseline(name, make_task(rows).train, 9).deviations
+    asked = fit_baseline("seasonal_naive-10", make_task(rows).train, 10)
+    assert not asked.deviations
+    assert asked.series["s0"][0][0].season == 10
+
+
+def overflow(monkeypatch, searches, behind=0):
+    """Makes AutoETS overflow: its forecasts by these searches, from more than so many values, have a bound of 1e6."""
+    forward = AutoETS.forward
+
+    def changed(self, y, h, level):
+        found = forward(self, y=y, h=h, level=level)
+        return found | {"hi-98": np.full(h, 1e6)} if self.model in searches and len(y) > behind else found
+
+    monkeypatch.setattr(AutoETS, "forward", changed)
+
+
+def test_a_search_that_overflows_is_made_again_over_additive_forms(task, monkeypatch, caplog):
+    train = task.train[0]["target"].astype(float)
+    expected = AutoETS(season_length=7, model="AZZ").forecast(y=train, h=12, level=[80])
+    overflow(monkeypatch, ["ZZZ"])
+    assert fit_baseline("auto_ets", task.train, 7).deviations == {ADDITIVE: 2}
+    assert f"auto_ets: 2 of 2 {ADDITIVE}" in caplog.text
+    np.testing.assert_allclose(quantiles("auto_ets", task)[0, LEVELS.index(0.1)], expected["lo-80"])
+
+
+def test_a_random_walk_takes_the_place_of_searches_that_all_overflow(task, monkeypatch):
+    overflow(monkeypatch, ["ZZZ", "AZZ"])
+    assert fit_baseline("auto_ets", task.train, 7).deviations == {NAIVE: 2}
+    np.testing.assert_array_equal(quantiles("auto_ets", task), quantiles("random_walk", task))
+
+
+def test_a_random_walk_takes_the_place_of_a_later_forecast_that_overflows(task, monkeypatch):
+    overflow(monkeypatch, ["ZZZ"], behind=len(task.train[0]["target"]))
+    fitted = fit_baseline("auto_ets", task.train, 7)
+    assert not fitted.deviations
+    test = task.test("rolling")
+    later = [f.forecast_array for f in fitted.predictor(HORIZON).predict(test.input)][1]
+    assert fitted.deviations == {NAIVE_LATER: 2 * (WINDOWS - 1)}
+    history = task.entries[0]["target"][: LENGTH - (WINDOWS - 1) * HORIZON]
+    np.testing.assert_array_equal(later, SeasonalNaive.fit(history, 1).quantiles(history, HORIZON))
 
 
 def test_mstl_takes_the_week_of_hours_where_it_is_long_enough(rng):
@@ -506,10 +550,20 @@ def test_evaluate_passes_its_seed_on(task, monkeypatch):
 
 def test_failed_fits_are_counted_and_said(caplog):
     task = make_task([np.arange(3.0 + HORIZON * WINDOWS), np.sin(np.arange(90.0))])
-    fitted = fit_baseline("auto_ets", task.train, 7)
-    assert fitted.failed_fits == 1
-    assert "auto_ets: 1 of 2 fits failed" in caplog.text
-    np.testing.assert_array_equal(quantiles("auto_ets", task)[0], quantiles("random_walk", task)[0])
+    fitted = fit_baseline("auto_ets-1", task.train, 7)
+    assert fitted.deviations == {NAIVE: 1}
+    assert f"auto_ets-1: 1 of 2 {NAIVE}" in caplog.text
+    np.testing.assert_array_equal(quantiles("auto_ets-1", task)[0], quantiles("random_walk", task)[0])
+
+
+def test_the_foot_of_the_table_says_how_baselines_are_not_as_their_names_say(rng):
+    task = make_task(10 + rng.normal(size=(2, 32)))  # 20 of them for training
+    horizons = {"rolling": HORIZON, "long_term": HORIZON * WINDOWS}
+    found = evaluate(lambda p: Constant(horizons[p]), task, baselines=["seasonal_naive"], num_samples=2)
+    foot = format_scores(found).splitlines()[-2:]
+    assert "fitted once" in foot[0]
+    assert "below 0 are 0" in foot[0]
+    assert foot[1] == f"seasonal_naive: 2 {NO_SEASON}."
 
 
 def test_multivariate_baselines_are_those_of_each_target(task):
@@ -605,7 +659,7 @@ def test_evaluation_has_model_and_baselines_under_both_protocols(evaluation):
     assert found["rolling"]["num_samples"] == 60
     assert found["baselines"]["auto_ets-1"]["rolling"]["num_samples"] is None
     assert (found["rolling"]["num_exact"], found["baselines"]["auto_ets-1"]["long_term"]["num_exact"]) == (0, 2)
-    assert found["baselines"]["auto_ets-1"]["failed_fits"] == 0
+    assert found["baselines"]["auto_ets-1"]["deviations"] == {}
     assert len(evaluation.per_horizon()) == 3 * (HORIZON + HORIZON * WINDOWS)
     assert len(evaluation.per_series()) == 3 * 2 * 2
 

@@ -18,6 +18,7 @@ from lightning.pytorch.callbacks import Timer
 
 from tsforecast.cli import bulk_options, options, parsing, runs
 from tsforecast.cli.epochs import progress, trainer_options
+from tsforecast.cli.provenance import commit
 from tsforecast.cli.run_log import collected_notes, log_file
 from tsforecast.data.dataframes import as_lists
 from tsforecast.data.files import make_folder, replace_file, replace_together
@@ -191,7 +192,7 @@ def _record(model: str, folder: Path, task: IrregularTask, argv: Sequence[str]) 
         "fingerprint": fingerprint(task),
         "command": shlex.join(["tsforecast", "train", *argv]),
         "versions": runs.versions(),
-        "commit": runs.commit(),
+        "commit": commit(),
         "folder": str(folder.resolve()),
     }
 

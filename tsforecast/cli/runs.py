@@ -16,7 +16,6 @@ import platform
 import re
 import shlex
 import shutil
-import subprocess
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -27,8 +26,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-import tsforecast
 from tsforecast.cli import parsing
+from tsforecast.cli.provenance import commit
 from tsforecast.data import Columns, ForecastTask
 from tsforecast.data.dataframes import columns_of
 from tsforecast.data.files import TOGETHER, remove_leftovers, replace_file, settle_together
@@ -320,21 +319,6 @@ def columns_of_run(record: dict[str, Any]) -> Columns | None:
 def versions() -> dict[str, str]:
     """Versions of Python and of the packages that results depend on."""
     return {"python": platform.python_version(), **{name: version(name) for name in _PACKAGES}}
-
-
-def commit() -> str | None:
-    """The commit of the source tree, "+" behind it if files were changed since; None where there is no tree."""
-    root = Path(tsforecast.__file__).parent.parent
-    if not (root / ".git").exists():
-        return None
-    try:
-        head, status = (
-            subprocess.run(["git", "-C", root, *command], capture_output=True, text=True, check=True).stdout.strip()
-            for command in (["rev-parse", "HEAD"], ["status", "--porcelain", "--untracked-files=no"])
-        )
-    except (OSError, subprocess.CalledProcessError):  # no git, or a tree without a commit
-        return None
-    return head + ("+" if status else "")
 
 
 def read_metrics(folder: Path) -> pd.DataFrame:

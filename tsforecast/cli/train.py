@@ -27,6 +27,7 @@ from tsforecast.cli.chosen import (
 )
 from tsforecast.cli.data_options import COLUMNS, add_data, add_threads
 from tsforecast.cli.epochs import progress, trainer_options
+from tsforecast.cli.provenance import commit
 from tsforecast.cli.run_log import collected_notes, log_file
 from tsforecast.data import ForecastTask
 from tsforecast.data.dataframes import as_lists
@@ -291,7 +292,7 @@ def _record(model: str, folder: Path, chosen: Namespace, task: ForecastTask, arg
         "seed": chosen.seed,
         "command": shlex.join(["tsforecast", "train", *argv]),
         "versions": runs.versions(),
-        "commit": runs.commit(),
+        "commit": commit(),
         "folder": str(folder.resolve()),
         "started": _now(),
     }

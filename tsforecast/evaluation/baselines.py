@@ -1,12 +1,14 @@
 """Classical forecasts to compare with: naive, empirical random walk, and those of statsforecast.
 
-Each is fitted once, on the training range, and carried to later forecast dates without refitting, so a baseline knows
-exactly what a model knows. Forecasts are exact quantiles at every level that `score` reads, not samples. Where the
-training range of a series has no negative value, negative quantiles are set to 0.
+A name is the method as its library has it. Each is fitted once, on the training range, and carried to later forecast
+dates without refitting, so a baseline knows exactly what a model knows. Forecasts are quantiles at every level that
+`score` reads. Where the training range of a series has no negative value, negative quantiles are set to 0. A series
+that is forecast in another way than the name says is counted among the deviations.
 """
 
 import logging
 import multiprocessing
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -19,6 +21,7 @@ from gluonts.model import Forecast, Predictor, QuantileForecast
 from scipy.stats import norm
 
 from tsforecast.data.frequency import expected_alias_warnings
+from tsforecast.evaluation.classical import CLASSICS, Classical, plausible
 from tsforecast.evaluation.metrics import LEVELS, Array
 from tsforecast.progress import follow
 
@@ -26,6 +29,13 @@ logger = logging.getLogger(__name__)
 
 _LEVELS = np.array(LEVELS)
 _NORMAL = norm.ppf(_LEVELS)
+_CYCLES = 3  # of a season that a history must have
+
+# How a series is forecast where it is not as the name says.
+NO_SEASON = f"series shorter than {_CYCLES} seasons: season 1"
+ADDITIVE = "series whose quantiles overflow: searched over additive forms"
+NAIVE = "fits failed or overflowed: a random walk"
+NAIVE_LATER = "forecasts overflowed at a later date: a random walk"
 
 
 @dataclass(frozen=True)
@@ -88,77 +98,26 @@ class EmpiricalChanges:
         return quantiles * np.sqrt(seasons / known)
 
 
-@dataclass(frozen=True)
-class Classical:
-    """A model of statsforecast, filtered on with its fitted parameters; errors are taken as Gaussian.
-
-    Attributes:
-        model: Fitted; of AutoETS without states and residuals, which are as long as the series.
-    """
-
-    model: Any
-
-    @classmethod
-    def fit(cls, name: str, history: Array, season: int) -> "Classical":
-        """Fits to a training range.
-
-        Raises:
-            ValueError: If the forecasts of the fitted model are not finite.
-            Exception: Whatever statsforecast raises, for example on tiny series.
-        """
-        from statsforecast import models  # takes seconds to import, and few need it
-
-        model: Any
-        if name == "auto_ets":  # multiplicative parts are left out of the search: their quantiles can overflow
-            model = models.AutoETS(season_length=season, model="AZA" if season > 1 else "AZN")
-        elif name == "auto_arima":
-            model = models.AutoARIMA(season_length=season)
-        elif name == "auto_theta":
-            model = models.AutoTheta(season_length=season, decomposition_type="additive")
-        else:
-            cycles = [lag for lag in (season, _LONGER.get(season, 0)) if 1 < lag <= len(history) // 2]
-            model = models.AutoETS(season_length=1, model="ZZN")
-            model = models.MSTL(season_length=cycles, trend_forecaster=model) if cycles else model
-        model = model.fit(history)
-        if name == "auto_ets":
-            fitted: dict[str, Any] = model.model_
-            model.model_ = {key: fitted[key] for key in ("m", "components", "par", "fit", "n_params")}
-        classical = cls(model)
-        if not np.isfinite(classical.quantiles(history, season + 1)).all():
-            raise ValueError(f"the forecasts of {name} are not finite")
-        return classical
-
-    def quantiles(self, history: Array, length: int) -> Array:
-        """Quantiles (level, length) after `history`."""
-        with np.errstate(invalid="ignore", divide="ignore"):  # undamped models divide by 1 - phi and drop the result
-            forecast = self.model.forward(y=history, h=length, level=[95])
-        mean = np.asarray(forecast["mean"])
-        return mean + (np.asarray(forecast["hi-95"]) - mean) / norm.ppf(0.975) * _NORMAL[:, None]
-
-
 FittedSeries = SeasonalNaive | EmpiricalChanges | Classical
-# The season beside the main one that a model of several takes: the week of hours and of half hours.
-_LONGER = {24: 168, 48: 336}
 
 
 def _last_season(history: Array, season: int, length: int) -> Array:
     return history[len(history) - season + np.arange(length) % season]
 
 
-_FITS: dict[str, tuple[Callable[[Array, int], FittedSeries], bool]] = {  # fit, and whether it takes the season
+_NAIVE: dict[str, tuple[Callable[[Array, int], FittedSeries], bool]] = {  # fit, and whether it takes the season
     "seasonal_naive": (SeasonalNaive.fit, True),
     "random_walk": (SeasonalNaive.fit, False),
     "empirical_seasonal": (EmpiricalChanges.fit, True),
     "empirical_random_walk": (EmpiricalChanges.fit, False),
-    **{name: (partial(Classical.fit, name), True) for name in ("auto_ets", "auto_theta", "mstl", "auto_arima")},
 }
-BASELINES = (*_FITS, "deepar")
+BASELINES = (*_NAIVE, *CLASSICS, "deepar")
 
 
 def default_baselines(season: int) -> tuple[str, ...]:
-    """Those that are fitted at once and differ: without a season the random walks are the seasonal forms."""
+    """Those that are fitted within minutes and differ: without a season the random walks are the seasonal forms."""
     walks = ("seasonal_naive", "empirical_random_walk", "auto_ets")
-    return walks if season == 1 else (*list(_FITS)[:5],)
+    return walks if season == 1 else (*_NAIVE, "auto_ets")
 
 
 @dataclass(frozen=True)
@@ -168,12 +127,12 @@ class Baseline:
     Attributes:
         name: Name it was asked by.
         series: By item id, one fitted form per target dimension, and its lowest possible value (0, or -inf).
-        failed_fits: How many fits failed and fell back on a random walk.
+        deviations: How many are forecast in another way than the name says, by how.
     """
 
     name: str
     series: dict[str, list[tuple[FittedSeries, float]]]
-    failed_fits: int
+    deviations: Counter[str]
 
     def predictor(self, prediction_length: int) -> Predictor:
         """A GluonTS predictor of quantile forecasts; both protocols share what was fitted."""
@@ -194,7 +153,7 @@ class _BaselinePredictor(Predictor):
                 raise ValueError(f"expected a series that {self.baseline.name} was fitted to, but {item!r} was not")
             target = np.asarray(entry["target"], np.float64)
             rows = [
-                np.maximum(fitted.quantiles(fill_missing(row), self.prediction_length), lowest)
+                np.maximum(self._quantiles(fitted, fill_missing(row)), lowest)
                 for row, (fitted, lowest) in zip(np.atleast_2d(target), self.baseline.series[item], strict=True)
             ]
             array = rows[0] if target.ndim == 1 else np.stack(rows, axis=-1)
@@ -202,14 +161,25 @@ class _BaselinePredictor(Predictor):
                 start = entry["start"] + target.shape[-1]
             yield QuantileForecast(array, start, keys, item_id=item, info=entry.get("info"))
 
+    def _quantiles(self, fitted: FittedSeries, history: Array) -> Array:
+        quantiles = fitted.quantiles(history, self.prediction_length)
+        if not isinstance(fitted, Classical) or plausible(quantiles, history):
+            return quantiles
+        self.baseline.deviations[NAIVE_LATER] += 1
+        logger.warning("%s: %s", self.baseline.name, NAIVE_LATER)
+        return SeasonalNaive.fit(history, 1).quantiles(history, self.prediction_length)
 
-def fit_baseline(name: str, train: Sequence[dict[str, Any]], season: int, *, workers: int = 1) -> Baseline:
+
+def fit_baseline(
+    name: str, train: Sequence[dict[str, Any]], season: int, *, horizon: int | None = None, workers: int = 1
+) -> Baseline:
     """Fits a baseline to every series of a training set.
 
     Args:
         name: One of `BASELINES` but for `deepar`, or with a season of its own, as in `seasonal_naive-168`.
         train: GluonTS entries with `item_id`, cut before the test windows.
-        season: Main season in steps, for a name which gives none.
+        season: Main season in steps, for a name which gives none. A series shorter than three of it has season 1.
+        horizon: Steps over which the quantiles of statsforecast's models must not overflow; by default a season.
         workers: Processes for statsforecast's models. A script which asks for more than one needs
             `if __name__ == "__main__"`.
 
@@ -217,42 +187,50 @@ def fit_baseline(name: str, train: Sequence[dict[str, Any]], season: int, *, wor
         ValueError: If there is no such baseline or its season is not a positive whole number.
     """
     kind, _, lag = name.partition("-")
-    if kind not in _FITS or (lag and not (lag.isdecimal() and int(lag))):
-        raise ValueError(f"expected one of {', '.join(_FITS)}, or with a season as in auto_ets-24, but got {name!r}")
-    fit, seasonal = _FITS[kind]
+    if kind not in (*_NAIVE, *CLASSICS) or (lag and not (lag.isdecimal() and int(lag))):
+        known = ", ".join((*_NAIVE, *CLASSICS))
+        raise ValueError(f"expected one of {known}, or with a season as in auto_ets-24, but got {name!r}")
+    slow = kind in CLASSICS
+    fit, seasonal = (partial(Classical.fit, kind, horizon or season + 1), True) if slow else _NAIVE[kind]
+    least = _CYCLES * season if seasonal and not lag else 0
     lag = int(lag) if lag else season if seasonal else 1
     rows = [(str(entry["item_id"]), np.asarray(row, np.float64)) for entry in train for row in _targets(entry)]
-    work = partial(_fit_one, fit, lag)
+    work = partial(_fit_one, fit, lag, least)
     series: dict[str, list[tuple[FittedSeries, float]]] = {}
-    failed = 0
-    slow = isinstance(fit, partial)
-    fits = _map(work, [row for _, row in rows], workers if slow else 1)
-    fits = follow(fits, name, len(rows), "fits")
-    for (item, row), (fitted, success) in zip(rows, fits, strict=True):
+    deviations: Counter[str] = Counter()
+    fits = follow(_map(work, [row for _, row in rows], workers if slow else 1), name, len(rows), "fits")
+    for (item, row), (fitted, remarks) in zip(rows, fits, strict=True):
         lowest = -np.inf if (row[np.isfinite(row)] < 0).any() else 0.0
         series.setdefault(item, []).append((fitted, lowest))
-        failed += not success
-    if failed:
-        logger.warning("%s: %d of %d fits failed; a random walk takes their place", name, failed, len(rows))
-    return Baseline(name, series, failed)
+        deviations.update(remarks)
+    for remark, count in deviations.items():
+        logger.warning("%s: %d of %d %s", name, count, len(rows), remark)
+    return Baseline(name, series, deviations)
 
 
 def _targets(entry: dict[str, Any]) -> Array:
     return np.atleast_2d(np.asarray(entry["target"], np.float64))
 
 
-def _fit_one(fit: Callable[[Array, int], FittedSeries], season: int, row: Array) -> tuple[FittedSeries, bool]:
+def _fit_one(
+    fit: Callable[[Array, int], FittedSeries], season: int, least: int, row: Array
+) -> tuple[FittedSeries, list[str]]:
+    """A fitted form of one series, of season 1 where it is shorter than `least`; and how it is not as its name says."""
     history = fill_missing(row)
+    remarks = [NO_SEASON] if season > 1 and len(history) < least else []
     try:
-        return fit(history, season), True
+        fitted = fit(history, 1 if remarks else season)
     except Exception as error:  # statsforecast raises bare exceptions on constant and tiny series
         logger.debug("fit failed: %s", error)
-    return SeasonalNaive.fit(history, 1), False
+        return SeasonalNaive.fit(history, 1), [NAIVE]
+    if isinstance(fitted, Classical) and fitted.additive:
+        remarks.append(ADDITIVE)
+    return fitted, remarks
 
 
 def _map(
-    work: Callable[[Array], tuple[FittedSeries, bool]], rows: Sequence[Array], workers: int
-) -> Iterator[tuple[FittedSeries, bool]]:
+    work: Callable[[Array], tuple[FittedSeries, list[str]]], rows: Sequence[Array], workers: int
+) -> Iterator[tuple[FittedSeries, list[str]]]:
     if workers < 2 or len(rows) < 2:
         yield from map(work, rows)
         return

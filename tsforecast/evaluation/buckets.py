@@ -1,5 +1,6 @@
 """Scores of a model over a folder of buckets: sums of each bucket, which add up to those of all series."""
 
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -67,7 +68,7 @@ class Scoring(Request):
             name: {protocol: scores.totals.as_json() for protocol, scores in of_model.items()}
             for name, of_model in found.scores.items()
         }
-        return {"totals": totals, "failed_fits": found.failed_fits}
+        return {"totals": totals, "deviations": found.deviations}
 
     def finish(self, out: Path, notes: list[dict[str, Any]]) -> None:
         """Writes scores over all series, and a table of them to read.
@@ -103,5 +104,6 @@ def merged(request: Scoring, notes: list[dict[str, Any]]) -> Evaluation:
                 sums[protocol] = sums[protocol] + mine if protocol in sums else mine
     none = pd.DataFrame()
     scores = {name: {key: Scores(sums, none, none) for key, sums in own.items()} for name, own in totals.items()}
-    failed = {name: sum(part["failed_fits"][name] for part in parts) for name in request.baselines}
-    return Evaluation(request.dataset, request.model, scores, failed)
+    counts = {name: sum((Counter(part["deviations"][name]) for part in parts), Counter()) for name in request.baselines}
+    deviations = {name: dict(count) for name, count in counts.items()}
+    return Evaluation(request.dataset, request.model, scores, deviations)

@@ -4,7 +4,7 @@ import tempfile
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -32,14 +32,14 @@ class DeepAR:
         weights: Of the network.
         iterations: Of its training.
         seed: Of the sample paths.
-        failed_fits: None.
+        deviations: None.
     """
 
     task: ForecastTask
     weights: dict[str, torch.Tensor]
     iterations: int
     seed: int = 0
-    failed_fits: int = 0
+    deviations: dict[str, int] = field(default_factory=dict)
 
     @classmethod
     def fit(cls, task: ForecastTask, name: str = "deepar", seed: int = 0) -> "DeepAR":

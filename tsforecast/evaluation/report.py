@@ -23,6 +23,10 @@ from tsforecast.evaluation.scores import Scores, score
 from tsforecast.forecasting.predictor import StateSpacePredictor, with_prediction_length
 
 Protocol = Literal["rolling", "long_term"]
+BASELINES_NOTE = (
+    "Baselines are fitted once, before the test windows. Their quantiles below 0 are 0 where the training range has no "
+    "negative value."
+)
 PROTOCOLS: tuple[Protocol, ...] = ("rolling", "long_term")
 
 
@@ -34,14 +38,14 @@ class Evaluation:
         dataset: Name of the data set.
         model: Name of the model.
         scores: By name and protocol; the model comes first, then the baselines.
-        failed_fits: By baseline, how many fits failed and fell back on a random walk.
+        deviations: By baseline, how many series are forecast in another way than its name says, by how.
         adapted: Name of the model that went on learning, which has rolling scores only; None if there is none.
     """
 
     dataset: str
     model: str
     scores: dict[str, dict[str, Scores]]
-    failed_fits: dict[str, int]
+    deviations: dict[str, dict[str, int]]
     adapted: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
@@ -50,7 +54,7 @@ class Evaluation:
         model = overall.pop(self.model)
         if self.adapted is not None:
             model["adapted"] = {"model": self.adapted, **overall.pop(self.adapted)}
-        baselines = {name: scores | {"failed_fits": self.failed_fits[name]} for name, scores in overall.items()}
+        baselines = {name: scores | {"deviations": self.deviations[name]} for name, scores in overall.items()}
         return _without_nan({"dataset": self.dataset, "model": self.model, **model, "baselines": baselines})
 
     def table(self) -> pd.DataFrame:
@@ -147,13 +151,13 @@ def evaluate(
         name, forecasts = adapted
         rolling = score(forecasts, task.test("rolling"), season=season, progress=f"{name}, rolling")
         scores[name] = {"rolling": rolling}
-    failed_fits: dict[str, int] = {}
+    deviations: dict[str, dict[str, int]] = {}
     for name in baselines:
         fitted = fit_named(name, task, season, seed=seed, workers=workers)
-        failed_fits[name] = fitted.failed_fits
         make = lambda protocol, of=fitted: of.predictor(horizons[protocol])  # noqa: E731
         scores[name] = _scores_of(name, make, task, season, num_samples)
-    return Evaluation(task.name, model, scores, failed_fits, None if adapted is None else adapted[0])
+        deviations[name] = dict(fitted.deviations)
+    return Evaluation(task.name, model, scores, deviations, None if adapted is None else adapted[0])
 
 
 def _predictor(
@@ -211,7 +215,8 @@ def fit_named(name: str, task: ForecastTask, season: int, *, seed: int = 0, work
     """
     if name.partition("-")[0] == "deepar":
         return DeepAR.fit(task, name, seed)
-    return fit_baseline(name, task.train, season, workers=workers)
+    horizon = task.prediction_length * task.windows
+    return fit_baseline(name, task.train, season, horizon=horizon, workers=workers)
 
 
 def format_scores(evaluation: Evaluation) -> str:
@@ -243,9 +248,10 @@ def format_scores(evaluation: Evaluation) -> str:
         "summed over all cells / sum of |labels|."
     )
     lines.append(f"Forecasts: {_kinds_of_forecasts(evaluation)}.")
-    for name, failed in evaluation.failed_fits.items():
-        if failed:
-            lines.append(f"{name}: {failed} fits failed; a random walk took their place.")
+    if evaluation.deviations:
+        lines.append(BASELINES_NOTE)
+    for name, deviations in evaluation.deviations.items():
+        lines += [f"{name}: {count} {deviation}." for deviation, count in deviations.items()]
     return "\n".join(lines)
 
 
