@@ -73,7 +73,8 @@ def run(argv: Sequence[str]) -> int:
     weights: dict[str, float] = {}
     bulk_options.write(_weighed(shown, weights), kept, columns.targets, out)
     for name, weight in sorted(weights.items(), key=lambda item: -item[1])[:_NAMED]:
-        log.info("%3.0f %%  %s", 100 * weight / len(entries), name)
+        if weight >= 0.005 * len(entries):
+            log.info("%3.0f %%  %s", 100 * weight / len(entries), name)
     log.info("%s: forecasts of %d series, %d steps of %r each", out, len(entries), length, predictor.freq)
     return 0
 
