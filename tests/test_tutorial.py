@@ -78,7 +78,7 @@ SMALL = {
     "docs/howto/anomalies.md": SEEDED,
     "docs/howto/explain.md": SEEDED | {'.startswith("NYIS")': ' == "NYIS-ZONJ"', '"2020-03-01"': '"2020-03-15"'},
     "docs/howto/regimes.md": {
-        '"us-output.csv"': f'"{ROOT}/datasets/us-output.csv"',
+        '"datasets/us-output.csv"': f'"{ROOT}/datasets/us-output.csv"',
         ')["growth"]': ')["growth"][-30:]',
         "order=4": "order=1, starts=1",
         "train_length=0,": f"train_length=0, num_batches_per_epoch=1, trainer_kwargs={{{FAST}}},",

@@ -50,6 +50,19 @@ def test_a_frame_is_trained_on_and_forecast_as_its_entries_are(names):
     pd.testing.assert_frame_equal(frame, before)
 
 
+def test_the_frequency_is_that_of_the_data_where_none_is_given(unchecked):
+    estimator = make_estimator(freq=None)
+    for data in (make_entries(freq="h"), frame_of(make_entries(freq="h"))):
+        predictor = estimator.train(data)
+        assert predictor.freq == "h"
+        assert predictor.prediction_net.data.freq == "h"
+    assert repr(estimator) == repr(make_estimator(freq=None))
+    daily = estimator.train(make_entries(freq="D"))
+    assert daily.freq == "D"
+    with pytest.raises(ValueError, match="the data set is empty"):
+        estimator.train([])
+
+
 def columns(**more):
     return {"item": "shop", "timestamp": "day", "target": "sold", **more}
 

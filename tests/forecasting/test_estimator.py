@@ -1051,3 +1051,10 @@ def test_all_steps_are_trained_on_where_a_covariate_varies_in_early_ones_alone()
         return estimator.train_length
 
     assert (trained(50), trained(1400), trained(50, 1000)) == (0, 56 * 24, 1000)
+
+
+def test_a_training_prints_no_line_of_lightning(capfd):
+    """It would tell of hardware, and advertise."""
+    options = {"logger": False, "accelerator": "cpu", "enable_progress_bar": False, "max_epochs": 1}
+    StateSpaceEstimator("issm", "D", HORIZON, trainer_kwargs=options, num_batches_per_epoch=1).train(make_entries())
+    assert capfd.readouterr() == ("", "")

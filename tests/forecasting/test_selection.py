@@ -98,6 +98,15 @@ def test_what_costs_little_is_always_trained_long():
 def test_the_first_is_taken_where_scores_are_the_same():
     found = select(task(), shifted({"bank": 1.005, "issm": 1.0, "issm objective=likelihood": 9.0}))
     assert found.chosen == Candidate("bank")
+    assert found.reason.endswith("; issm is not 1% better, and of such the one that was named first is taken")
+
+
+@pytest.mark.parametrize(("length", "said"), [(105, True), (130, False)])
+def test_a_season_of_the_year_that_is_left_out_is_said(length, said, caplog):
+    caplog.set_level("INFO", logger="tsforecast.forecasting.candidates")
+    found = candidates(ForecastTask("toy", "W-SUN", 8, 0, entries((length,) * 3, "W-SUN")))
+    assert any("year" in str(one) for one in found) is not said
+    assert ("a season of the year: that takes 130 steps, the median series has 105" in caplog.text) is said
 
 
 def test_a_candidate_that_diverges_loses():
@@ -132,7 +141,10 @@ def test_series_that_are_too_short_are_left_out():
     assert len(comparison(task(lengths=(40,) * 200), 0).entries) == 128
     found = select(task(lengths=(20, 20)), lambda *_: pytest.fail("nothing is to be compared"))
     assert found.chosen == Candidate("bank")
-    assert "too short" in found.reason
+    assert found.reason == (
+        "not compared with others: half of the series would need 28 steps, a window of 4 behind two seasons of 12; "
+        "the median has 20"
+    )
 
 
 def test_windows_of_long_series_lie_apart():

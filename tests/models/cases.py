@@ -118,11 +118,11 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "kvae-image": ("kvae-rb", {**_KVAE, **_IMAGE, "reconstruction_weight": 0.3}),
     "kvae-targets": ("kvae-rb", {**_KVAE, "num_targets": 2, "objective": "crps"}),
 }
-LINEAR = [case for case, (name, _) in CASES.items() if name in ("issm", "gls", "deepstate")]
 BANKS = [case for case, (name, _) in CASES.items() if name == "bank"]
 POOLS = [case for case, (name, _) in CASES.items() if name == "pool"]
 MARKOV = [case for case, (name, _) in CASES.items() if name == "markov"]
-SWITCHING = [case for case in CASES if case not in LINEAR + BANKS + POOLS + MARKOV]
+SWITCHING = [case for case, (name, _) in CASES.items() if "num_particles" in options_of(MODELS[name])]
+LINEAR = [case for case in CASES if case not in SWITCHING + BANKS + POOLS + MARKOV]
 _KINDS = {"negative-binomial": "counts", "bernoulli": "binary"}
 # Without those which differ from another case in proposal, recurrence or gradient alone, or have less than another.
 DISTINCT = [case for case in CASES if case not in ("markov", "rsgls-paper", "arsgls-encoder", "arsgls-bootstrap")]

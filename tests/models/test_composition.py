@@ -1,7 +1,11 @@
 """How models are put together: of parts, by final classes, in two files."""
 
 import inspect
+import os
 import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -95,3 +99,45 @@ def test_the_model_of_the_guide(monkeypatch, tmp_path):
     joint = torch.distributions.MultivariateNormal(torch.zeros(int(seen.sum())).double(), cov[seen][:, seen])
     expected = -joint.log_prob(((past - location) / scale)[seen]) / seen.sum()
     torch.testing.assert_close(model.loss(batch)[0].detach(), expected, rtol=1e-9, atol=1e-9)
+
+
+def test_the_model_of_the_guide_keeps_the_contract(tmp_path):
+    """It is put where the guide says, into a copy of the package, and passes the contract tests of all models there."""
+    for folder in ("tsforecast", "tests"):
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__", "bundled"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(), re.S)
+    (tmp_path / "tsforecast" / "models" / "local_level.py").write_text(block)
+    for path, before, after in (
+        (
+            "tsforecast/models/__init__.py",
+            "MODELS: ",
+            "from tsforecast.models.local_level import LocalLevelForecaster\n\nMODELS: ",
+        ),
+        (
+            "tsforecast/models/__init__.py",
+            '    "issm": ISSM',
+            '    "local-level": LocalLevelForecaster,\n    "issm": ISSM',
+        ),
+        ("tsforecast/cli/names.py", '    "issm",', '    "local-level",\n    "issm",'),
+        ("tests/models/cases.py", '    "gls": (', '    "local-level": ("local-level", {}),\n    "gls": ('),
+    ):
+        text = (tmp_path / path).read_text()
+        assert before in text
+        (tmp_path / path).write_text(text.replace(before, after, 1))
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "no:xdist",
+        "-k",
+        "local-level and not reads_what_it_is_told",
+        "tests/models/test_contract.py",
+    ]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=300
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]
+    assert int(re.search(r"(\d+) passed", done.stdout)[1]) > 20

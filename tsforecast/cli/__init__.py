@@ -21,7 +21,8 @@ log = logging.getLogger(__name__)
 
 _USAGE = """usage: tsforecast COMMAND ...
 
-  tsforecast train MODEL --dataset NAME   train a model; the result is a run folder
+  tsforecast train --data FILE            train what suits the data; the result is a run folder
+  tsforecast train MODEL --data FILE      train a model of your choice; --dataset NAME for a data set of the package
   tsforecast evaluate RUN                 scores beside baselines, and pictures, into the run folder
   tsforecast compare RUN RUN ...          one page of their scores, pictures and differences
   tsforecast predict RUN --out FILE       forecasts beyond the end of the data
@@ -75,9 +76,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             if name == "--print_completion":
                 return _print_completion(rest)
             if name not in parsers.PARSERS:
+                if name in names.TRAINED:
+                    raise ValueError(f"{name!r} is a model: `{parsing.typed('train')} {name} --data FILE` trains it")
                 raise ValueError(parsing.unknown("command", name, parsers.PARSERS))
             if name == "evaluate" and rest[:1] == ["--compare"]:
                 name, rest = "compare", rest[1:]
+            if name == "train":
+                rest = parsing.with_model(rest, names.AUTO)
             usage.check_usage(name, rest)
             return _run(name, rest)
         except ArgumentError as error:

@@ -17,7 +17,8 @@ MODELS = (
     "kvae-rb",
     "kvae-mc",
 )
-TRAINED = ("auto", *MODELS)  # what `train` takes
+AUTO = "auto"
+TRAINED = (AUTO, *MODELS)  # what `train` takes
 
 DATASETS = (
     "exchange", "electricity", "electricity-18dec", "traffic", "solar", "wiki", "taxi-blizzard", "eia-2020",

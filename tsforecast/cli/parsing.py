@@ -123,6 +123,13 @@ def command_parser(command: str, description: str) -> ArgumentParser:
     )
 
 
+def with_model(arguments: Sequence[str], auto: str) -> list[str]:
+    """Arguments of `train`, behind `auto` where they are options alone, and give data."""
+    given = {word.split("=")[0] for word in arguments}
+    are_options = bool(arguments) and arguments[0].startswith("--") and not given.isdisjoint({"--data", "--dataset"})
+    return [auto, *arguments] if are_options else list(arguments)
+
+
 def underscored(arguments: Iterable[str]) -> list[str]:
     """Arguments whose options have underscores, however they were written."""
     return [

@@ -74,7 +74,8 @@ def run(argv: Sequence[str]) -> int:
     weights: dict[str, float] = {}
     bulk_options.write(_weighed(shown, weights), kept, columns.targets, task.columns, out)
     for name, weight in sorted(weights.items(), key=lambda item: -item[1])[:_NAMED]:
-        log.info("%3.0f %%  %s", 100 * weight / len(entries), name)
+        if weight >= 0.005 * len(entries):
+            log.info("%3.0f %%  %s", 100 * weight / len(entries), name)
     log.info("%s: forecasts of %d series, %s of %r each", out, len(entries), counted(length, "step"), predictor.freq)
     return 0
 

@@ -58,7 +58,7 @@ def check_usage(command: str, arguments: Sequence[str]) -> None:
 def _check_train(arguments: Sequence[str]) -> None:
     if {*names.TRAINED}.isdisjoint(arguments) and not parsers.train().parse_args(list(arguments)).resume:
         models = ", ".join(names.TRAINED)
-        raise ValueError(f"expected a model ({models}) or --resume RUN, as in `train auto --dataset exchange`")
+        raise ValueError(f"expected a model ({models}) or --resume RUN, or data alone, as in `train --data FILE`")
 
 
 def _check_files(command: str, chosen: Any) -> None:

@@ -1,5 +1,6 @@
 """What `auto` compares: models, and their options."""
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,6 +11,8 @@ from tsforecast.data.frequency import calendar_unit
 from tsforecast.data.task import ForecastTask
 from tsforecast.forecasting.lengths import are_long, far_by_frequency
 from tsforecast.models.parts.component_names import component_names, structures_of
+
+log = logging.getLogger(__name__)
 
 WINDOWS = 3  # cut points at the end of the data that candidates are compared on, at most
 _YEAR = {"D": 366, "B": 262, "W": 53}  # steps of a year; two of them show a season
@@ -55,6 +58,7 @@ def candidates(task: ForecastTask, models: Sequence[str] | None = None) -> list[
         raise ValueError(f"expected models among {', '.join(FAMILIES)}, got {', '.join(unknown)}")
     if any(np.ndim(entry["target"]) > 1 for entry in task.entries):
         return [Candidate("gls")]
+    _say_seasons(task)
     if models:
         return [candidate for name in models for candidate in FAMILIES[name](task)]
     bank, *others = _banks(task)
@@ -62,6 +66,13 @@ def candidates(task: ForecastTask, models: Sequence[str] | None = None) -> list[
     found += _farther(task, "issm", components=_OF_DAYS) if _is_long(task) else []
     found += [Candidate("issm", {"transformation": "logit"})] if _are_shares(task) else []
     return [*found, Candidate("gls"), *_farther(task, "gls")] if _is_long(task) else found
+
+
+def _say_seasons(task: ForecastTask) -> None:
+    """Logs that a season of the year is left out where the series are too short to show it."""
+    least, length = _least_of_year(task), _length(task)
+    if length < least < np.inf:
+        log.info("no candidate has a season of the year: that takes %d steps, the median series has %d", least, length)
 
 
 def structures(task: ForecastTask) -> list[Candidate]:
@@ -88,11 +99,19 @@ def _are_shares(task: ForecastTask) -> bool:
     return within and any(np.nan_to_num(entry["target"] % 1).any() for entry in task.entries)
 
 
+def _unit(task: ForecastTask) -> str:
+    return calendar_unit(task.freq)[1].partition("-")[0]
+
+
+def _least_of_year(task: ForecastTask) -> float:
+    """Return how many steps show a season of the year: two of them before the windows of the comparison."""
+    return 2 * _YEAR.get(_unit(task), np.inf) + WINDOWS * task.prediction_length
+
+
 def _banks(task: ForecastTask) -> list[Candidate]:
     """Return banks: with a yearly season where two are there, and with parameters of each series where it is long."""
     found = [Candidate("bank")]
-    year = _YEAR.get(calendar_unit(task.freq)[1].partition("-")[0], np.inf)
-    if _length(task) >= 2 * year + WINDOWS * task.prediction_length:
+    if _length(task) >= _least_of_year(task):
         plain = structures_of("auto", task.freq)
         yearly = [f"{structure}+year" for structure in plain[:2]]
         found.insert(1, Candidate("bank", {"structures": ",".join([*yearly, *plain])}))

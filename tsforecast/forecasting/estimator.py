@@ -54,6 +54,7 @@ from tsforecast.nn.decoders import DECODERS
 log = logging.getLogger(__name__)
 
 DEFAULT_EPOCHS = 40
+_UNKNOWN = "D"  # the frequency by which options are checked while that of the data is not known
 _LEAST_BATCHES = 4
 _CHOSEN_BY = 10_000  # series, at least, that choose a model where one bucket at a time is in memory
 # Batches in an epoch: a sample of the series is enough where all have the same parameters, and where there are so many.
@@ -74,7 +75,7 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
     Args:
         model: A name in `tsforecast.models.MODELS`; or "auto", by which the data choose a model and its options on
             windows before their end, see `tsforecast.forecasting.selection`. It takes no hyperparameters.
-        freq: Frequency of the data, in any of its names.
+        freq: Frequency of the data, in any of its names; None for what the training data show.
         prediction_length: Steps of a forecast.
         context_length: Steps of the past in a training window, at most; 0 for all of the training part. None chooses by
             frequency: four weeks of hours or minutes, 120 days, 250 business days, otherwise ten seasons or 100 steps;
@@ -118,7 +119,7 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
     def __init__(
         self,
         model: str = "issm",
-        freq: str = "h",
+        freq: str | None = None,
         prediction_length: int = 24,
         *,
         context_length: int | None = None,
@@ -141,7 +142,7 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         at_least(1, num_batches_per_epoch=num_batches_per_epoch)
         at_least(0, context_length=context_length, train_length=train_length, plateau=plateau, time_budget=time_budget)
         self.model = model
-        self.freq = period_alias(freq)
+        self.freq = period_alias(_UNKNOWN if freq is None else freq)
         self.prediction_length = prediction_length
         self.train_horizon = prediction_length if train_horizon is None else train_horizon
         self.history_length = history_length
@@ -183,11 +184,26 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         return cls(**{name: value for name, value in own.items() if not name.startswith("sagemaker_")})
 
     @classmethod
-    def derive_auto_fields(cls, train_iter: Iterable[dict[str, Any]] | pd.DataFrame) -> dict[str, Any]:
-        """Return the frequency of the data."""
+    def derive_auto_fields(
+        cls, train_iter: Iterable[dict[str, Any]] | pd.DataFrame, columns: Columns | Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """Return the frequency of the data.
+
+        Raises:
+            ValueError: If there are none, or a frame shows no frequency.
+        """
         if isinstance(train_iter, pd.DataFrame):
-            return {"freq": read_task(train_iter, windows=0).freq}
-        return {"freq": next(iter(train_iter))["start"].freqstr}
+            return {"freq": read_task(train_iter, windows=0, columns=columns_of(columns)).freq}
+        _refuse_endless(train_iter)
+        first = next(iter(train_iter), None)
+        if first is None:
+            raise ValueError("the data set is empty: expected at least one series")
+        return {"freq": first["start"].freqstr}
+
+    def _find_freq(self, data: Any, columns: Columns | Mapping[str, Any] | None = None) -> None:
+        """Takes the frequency of the data where none was given, and what depends on it."""
+        if self.__init_args__["freq"] is None:
+            StateSpaceEstimator.__init__(self, **{**self.__init_args__, **self.derive_auto_fields(data, columns)})
 
     def train_model(  # pyright: ignore[reportIncompatibleMethodOverride]
         self,
@@ -225,6 +241,7 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         Raises:
             ValueError: If the data cannot be trained on; the message names the series.
         """
+        self._find_freq(training_data, columns)
         training_data, validation_data = self._entries(training_data, validation_data, columns, from_predictor)
         if self.model == AUTO:
             if from_predictor is not None:
@@ -273,6 +290,7 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         Raises:
             ValueError: If the data cannot be trained on; the message names the series.
         """
+        self._find_freq(data)
         _refuse_endless(data)
         self._check(data, self.train_horizon)
 
@@ -290,8 +308,8 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
 
     def _of(self, candidate: Candidate, time_budget: float | None, **trainer: Any) -> "StateSpaceEstimator":
         """Return the estimator of a candidate, with a time for its training and other options of the trainer."""
-        given = {"model": candidate.model, "time_budget": time_budget, "train_horizon": self.train_horizon}
-        arguments = {**self.__init_args__, **given, **candidate.options}
+        given = {"model": candidate.model, "freq": self.freq, "train_horizon": self.train_horizon}
+        arguments = {**self.__init_args__, **given, "time_budget": time_budget, **candidate.options}
         return StateSpaceEstimator(**{**arguments, "trainer_kwargs": {**self.trainer_kwargs, **trainer}})
 
     def _entries(

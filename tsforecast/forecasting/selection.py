@@ -143,8 +143,7 @@ def select(
     left = candidates(task) if compared is None else list(compared)
     held_out = comparison(task, seed)
     if held_out is None or len(left) == 1:
-        why = "there is no other" if held_out is not None else "the series are too short to compare"
-        return _told(Selection(left[0], (), why))
+        return _told(Selection(left[0], (), _too_short(task) if held_out is None else "there is no other"))
     trials: list[Trial] = []
     labels = labels_of(held_out)
     began = time.monotonic()
@@ -170,10 +169,26 @@ def select(
     chosen = next(trial for trial, score in zip(last, scores, strict=True) if score <= min(alone) * (1 + _MARGIN))
     if mixed is not None and scores[-1] <= min(alone) * (1 - _POOLED):
         chosen = mixed
+    best = last[int(np.argmin(scores))]
     count = len(windows_of(held_out)[0]) // len(held_out.entries)
     windows = f"{count} windows of {held_out.prediction_length} steps before the end"
     reason = f"CRPS {chosen.crps:.4g} on {windows}, {len(held_out.entries)} series"
+    if best is mixed is not chosen:
+        reason += f"; the {best.candidate} is not {_POOLED:.0%} better than its best member, which costs less"
+    elif best is not chosen:
+        reason += f"; {best.candidate} is not {_MARGIN:.0%} better, and of such the one that was named first is taken"
     return _told(Selection(chosen.candidate, tuple(trials), reason))
+
+
+def _too_short(task: ForecastTask) -> str:
+    """Return why series are not compared."""
+    season, steps = default_season(task.freq), task.prediction_length
+    least, length = steps + max(steps + 1, 2 * season), np.median([e["target"].shape[-1] for e in task.entries])
+    seasons = f"two seasons of {season}" if 2 * season > steps else "as many and one"
+    return (
+        f"not compared with others: half of the series would need {least} steps, a window of {steps} behind {seasons}; "
+        f"the median has {length:.0f}"
+    )
 
 
 def _told(selection: Selection) -> Selection:

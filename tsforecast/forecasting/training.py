@@ -24,6 +24,7 @@ from tsforecast.forecasting.checkpoint import CheckOptimizers, check_callbacks
 from tsforecast.models import FORMAT, AbstractForecaster
 from tsforecast.models.markov import MarkovForecaster
 from tsforecast.models.parts.captured import SWITCH, CapturedLoss
+from tsforecast.progress import warnings_only
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +54,7 @@ def fit(
     """
     if checkpoint is not None:
         check_checkpoint(checkpoint, module)
-    with tempfile.TemporaryDirectory() as scratch:
+    with tempfile.TemporaryDirectory() as scratch, warnings_only("lightning.pytorch"):
         trainer = _trainer(options, scratch if validation is not None else None, checkpoint)
         if isinstance(loader, EpochLoader):
             loader.place = _Place(trainer)

@@ -110,7 +110,8 @@ def _name_panel(axis: Axes, entry: Mapping[str, Any], row: int, targets: Sequenc
 def _name_models(axis: Axes, forecast: Forecast) -> None:
     """Writes above a panel which models of a bank have the largest weights in its last forecast."""
     weights = getattr(forecast, "weights", {})
-    named = ", ".join(f"{100 * weight:.0f} % {name}" for name, weight in list(weights.items())[:_MODELS])
+    largest = [(name, weight) for name, weight in list(weights.items())[:_MODELS] if weight >= 0.005]
+    named = ", ".join(f"{100 * weight:.0f} % {name}" for name, weight in largest)
     axis.set_title(named.replace("_", " "), loc="right", fontsize=6, color="#595959")
 
 
