@@ -109,7 +109,7 @@ def test_entries_that_are_not_as_expected_are_refused(entries, message):
         (table(), {"horizon": "-1h"}, "expected horizon to be a time such as 6h"),
         (table(), {"horizon": "3D"}, "1 of 1 series have no past before 5 test windows of 3 D"),
         (table(), {"windows": -1}, "expected windows of at least 0, got -1"),
-        (table().head(1), {}, "expected a series with observations at two times"),
+        (table().head(1), {}, "expected a series with observations at two times, got '"),
         (table(timestamp=["now?"] * 5), {}, "is not a time stamp"),
         (table(price=1.0), {"columns": Columns(static_reals=["price"])}, "static_reals does not go with irregular"),
         (table(price=[1, None, 1, 1, 1]), {"columns": Columns(covariates=["price"])}, "the cell is empty"),

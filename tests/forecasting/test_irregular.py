@@ -294,7 +294,9 @@ def test_what_cannot_be_answered_is_said(predictor, tmp_path):
     with pytest.raises(ValueError, match="expected model to be one of issm, gls, rsgls-issm, sgls, got 'rsgls'"):
         IrregularEstimator("rsgls")
     alone = IrregularTask("x", 1, 1, 0, [{"item_id": "a", "times": np.array([3, 3]), "target": np.array([1.0, 2.0])}])
-    with pytest.raises(ValueError, match="no series has observations at two times"):
+    with pytest.raises(
+        ValueError, match="expected a series with observations at two times before its test part, got 'a'"
+    ):
         IrregularEstimator(horizon=1).train(alone)
     save_timed(tmp_path / "b.pt", beliefs.values(), predictor.net)
     with pytest.raises(ValueError, match="beliefs of another model"):
@@ -324,3 +326,19 @@ def test_oscillations_begin_at_the_peak_of_the_periodogram():
     predictor = train(data=past, components="oscillation+damped_level", learning_rate=0.0)
     begun = predictor.net.dynamics.parameters_of_series.population[2].detach().exp() / predictor.clock.unit * HOUR
     assert float(begun) == pytest.approx(2.0, abs=0.1)
+
+
+def test_constant_and_new_series_are_forecast():
+    """By a model of others: a constant one near its value, and one of a single observation, also alone."""
+    rng = np.random.default_rng(0)
+    times = pd.date_range("2024-01-01", periods=40, freq="3h") + pd.to_timedelta(rng.integers(0, 3600, 40), unit="s")
+    other = pd.DataFrame({"item_id": "other", "timestamp": times, "target": rng.normal(5, 1, 40)})
+    constant, new = other.assign(item_id="constant", target=5.0), other.head(1).assign(item_id="new", target=7.0)
+    options = {"max_epochs": 3, "enable_progress_bar": False}
+    predictor = IrregularEstimator("issm", "6h", seed=0, trainer_kwargs=options).train(other)
+    ahead = predictor.predict_frame(pd.concat([constant, new]), every="2h", quantiles=[0.1, 0.9])
+    steady = ahead[ahead["item_id"] == "constant"]
+    assert steady[["mean", "0.1", "0.9"]].sub(5).abs().max().max() < 0.25
+    alone = predictor.predict_frame(new, every="2h", quantiles=[0.1, 0.9])
+    assert (alone["0.1"] < 7).all()
+    assert (alone["0.9"] > 7).all()

@@ -553,7 +553,7 @@ def test_what_is_observed_comes_back_from_imputation(case):
 @pytest.mark.parametrize("transformation", ["none", "log1p", "asinh", "sqrt", "logit"])
 @pytest.mark.parametrize("values", [[0.3], [0.3] * 5])
 def test_a_series_without_change_is_scaled_by_what_is_typical(transformation, values):
-    """A quarter of its size: the change of the transformed value that a change by so much is, by its slope."""
+    """A quarter of its size, in one of its steps: what that is in transformed units, by the slope there."""
     model = make_model("issm", season=1, transformation=transformation, typical_change=0.25)
     batch = make_batch(model, entries_of("issm", lengths=(len(values) + HORIZON,)))
     batch["past_target"] = torch.tensor(values).reshape(1, -1, 1)
@@ -564,7 +564,7 @@ def test_a_series_without_change_is_scaled_by_what_is_typical(transformation, va
     (slope,) = torch.autograd.grad(place, value)
     share = torch.ones_like(slope) if transformation == "logit" else slope * value.detach()
     torch.testing.assert_close(location, place.detach().expand(1, 1))
-    torch.testing.assert_close(scale, 0.25 * share.expand(1, 1))
+    torch.testing.assert_close(scale, 0.25 / len(values) * share.expand(1, 1))
 
 
 @pytest.mark.parametrize("season", [1, 3])

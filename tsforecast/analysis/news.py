@@ -137,7 +137,7 @@ class _Pair:
                 f"{predictor.prediction_length} steps have none in common; give a longer prediction_length"
             )
         first = max(end - predictor.history_length, 0) if predictor.history_length else 0
-        first += first_value(~np.isnan(old[:, first:].T))
+        first += first_value(old[:, first:].T, ~np.isnan(old[:, first:].T))
         window, steps = {"start": _step(before, first)}, last - first
         was, now = (np.full((len(old), steps), np.nan) for _ in range(2))
         was[:, : end - first] = old[:, first:]

@@ -161,7 +161,7 @@ class EpochLoader:
                 last = length - self.future
                 if last < 1 and self.at_end:
                     continue
-                begin = min(first_value(entry["observed"]), last - 1)
+                begin = min(first_value(entry["target"], entry["observed"]), last - 1)
                 if self.recent is not None:
                     begin = max(begin, length - max(self.recent, self.future + 1))
                 past = last - begin

@@ -131,6 +131,9 @@ def _with_windows(task: IrregularTask, horizon: str | int | None, windows: int |
         raise ValueError(f"expected {option('windows')} of at least 0, got {windows}")
     spans = np.array([int(entry["times"][-1] - entry["times"][0]) for entry in task.entries])
     if horizon is None:
+        if not spans.any():
+            names = listed([str(entry["item_id"]) for entry in task.entries], 5)
+            raise ValueError(f"{task.name}: expected a series with observations at two times, got {names}")
         length = max(int(_TEST_SHARE * float(np.median(spans)) / max(windows, 1)), task.unit)
         log.info("%s: horizon %s by default", task.name, in_words(length))
     else:

@@ -13,6 +13,7 @@ from tsforecast.data.magnitude import in_range
 
 _PER_STEP = ("target", "observed", "time_feat", "season_index", "dynamic_real")
 _TARGETS = ("past_target", "future_target", "known_future")
+_SMALL, _RECENT = 0.05, 5  # share of the median of so many values
 _PER_SERIES = ("series_index", "static_cat", "static_real", "known_future")
 
 
@@ -42,21 +43,40 @@ def cut(entry: dict[str, Any], split: int, past: int | None, future: int) -> dic
 
 
 def since_first_value(window: dict[str, Any]) -> dict[str, Any]:
-    """The window without the steps before the first observed value of any target, which is where a series begins.
+    """The window without the steps before the series begins, see `first_value`.
 
     Of a past without a value its last step is left.
 
     Args:
         window: As `cut` makes it.
     """
-    begin = first_value(window["past_observed"])
+    begin = first_value(window["past_target"], window["past_observed"])
     return window | {f"past_{name}": window[f"past_{name}"][begin:] for name in _PER_STEP} if begin else window
 
 
-def first_value(observed: np.ndarray) -> int:
-    """The first step with a value, of masks (time, target); the last step where there is none."""
+def first_value(values: np.ndarray, observed: np.ndarray) -> int:
+    """The step at which a series begins: its first value, or behind it, the first that is not out of all proportion.
+
+    A shop that has not opened sells nothing: early values below a twentieth of the recent ones do not count, where they
+    are at least two, and twice as many as any later ones of that size in a row. The last step where there is no value.
+
+    Args:
+        values: Of shape (time, target).
+        observed: Which of them are there.
+    """
     seen = np.flatnonzero(observed.any(-1))
-    return int(seen[0]) if len(seen) else max(len(observed) - 1, 0)
+    if not len(seen):
+        return max(len(observed) - 1, 0)
+    sizes = np.where(observed, values, 0.0)[seen]
+    if (sizes < 0).any():
+        return int(seen[0])
+    recent = np.median(sizes[-_RECENT:], axis=0)
+    is_small = ((sizes <= _SMALL * recent) & (recent > 0)).all(-1)
+    ends = np.flatnonzero(np.diff(np.concatenate([[False], is_small, [False]])))
+    runs = np.diff(ends)[::2]
+    early = int(runs[0]) if is_small[0] else 0
+    later = int(runs[1:].max(initial=0))
+    return int(seen[early if early >= 2 and early < len(seen) and early >= 2 * later else 0])
 
 
 def collate(

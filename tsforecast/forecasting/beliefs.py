@@ -141,7 +141,7 @@ def map_series(function: Callable[[Sequence[Tensor], int], Tensor], beliefs: lis
         parts = {name: of([getattr(s, name) for s in states], 1) for name in names}
         state = ParticleState(**parts, state=given, begun=of([s.begun for s in states], 0))
     kept = {field.name: of([getattr(b.series, field.name) for b in beliefs], 0) for field in fields(Series)}
-    others = {name: of([getattr(b, name) for b in beliefs], 0) for name in ("location", "scale", "memory")}
+    others = {name: of([getattr(b, name) for b in beliefs], 0) for name in ("location", "scale", "memory", "seen")}
     return Belief(state=state, series=Series(**kept), **others)
 
 

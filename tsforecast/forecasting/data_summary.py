@@ -13,11 +13,15 @@ from gluonts.torch.model.predictor import PyTorchPredictor
 from tsforecast.data.checks import as_numbers
 from tsforecast.data.tally import Tally
 from tsforecast.data.transform import Prepare
+from tsforecast.data.windows import first_value
+from tsforecast.data.wording import listed
 from tsforecast.models import AbstractForecaster
 
 log = logging.getLogger(__name__)
 
 MOST_ITEMS = 100_000  # series that have parameters of their own
+_LEAST_MOVE = 10.0
+_NAMED = 10  # series that a line of the log names, at most
 _TELLING = 1000  # series that tell what changes are like
 _CATEGORIES = 10_000  # values of a static category, at most, unless there are more series
 
@@ -135,6 +139,47 @@ def typical_change(data: Iterable[dict[str, Any]], season: int) -> float:
             if change.any():
                 found.append(change.mean() / np.abs(values).mean())
     return min(float(np.median(found)), 1.0) if found else 1.0
+
+
+def largest_move(data: Iterable[dict[str, Any]], horizon: int, typical: float) -> float:
+    """Return how many widths of their range the last values of series have left the range before; at least 10.
+
+    Forecasts go no further. The width is at least the typical change. The first thousand series count, as if none of
+    their values were missing.
+
+    Args:
+        data: GluonTS data entries.
+        horizon: Number of last values.
+        typical: `typical_change` of the data.
+    """
+    found = [_LEAST_MOVE]
+    for entry in islice(data, _TELLING):
+        for row in np.atleast_2d(as_numbers(entry[FieldName.TARGET]).astype(np.float64)):
+            values = row[np.isfinite(row)]
+            values = values[first_value(values[:, None], np.ones((len(values), 1), bool)) :] if len(values) else values
+            past, future = values[:-horizon], values[-horizon:]
+            if len(past):
+                width = max(np.ptp(past), typical * np.abs(past).max())
+                move = max(future.max() - past.max(), past.min() - future.min())
+                found.append(move / width if width else 0.0)
+    return float(max(found))
+
+
+def say_late(data: Iterable[dict[str, Any]]) -> None:
+    """Logs which of the first thousand series are read from a later step than their first value, see `first_value`."""
+    late = []
+    for number, entry in enumerate(islice(data, _TELLING)):
+        target = np.atleast_2d(as_numbers(entry[FieldName.TARGET]).astype(np.float64)).T
+        observed = np.isfinite(target)
+        if first_value(target, observed) > first_value(np.zeros_like(target), observed):
+            late.append(str(entry.get("item_id", f"number {number}")))
+    if late:
+        log.info(
+            "%d series begin with values that are nothing beside later ones, as before a shop has opened; these steps "
+            "are not read: %s",
+            len(late),
+            listed(late, _NAMED),
+        )
 
 
 def varies_only_before(data: Iterable[dict[str, Any]], recent: int) -> bool:

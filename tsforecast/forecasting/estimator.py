@@ -29,7 +29,9 @@ from tsforecast.forecasting.candidates import Candidate, candidates
 from tsforecast.forecasting.data_summary import (
     DataSummary,
     adopt,
+    largest_move,
     lengths_of,
+    say_late,
     summarise,
     typical_change,
     varies_only_before,
@@ -113,6 +115,7 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
     __init_args__: dict[str, Any]  # set by `recorded`
     _summary: DataSummary | None = None  # of the training data, once a training has begun
     _change = 1.0  # of them, see `typical_change`
+    _move = 0.0  # likewise, see `largest_move`
     selection: Selection | None = None  # of a model, once "auto" has made it
 
     @recorded
@@ -417,6 +420,7 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
             "scaling_length": self.context_length,  # a long history is scaled like a training window
             "season": default_season(self.freq),
             "typical_change": self._change,
+            "largest_move": self._move,
             **{
                 name: value
                 for name, value in found.auto.items()
@@ -498,6 +502,8 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         self._check(data, self.prediction_length if self._far else self.train_horizon)
         found = summarise(data, self.use_feat_static_cat)
         self._change = typical_change(data, default_season(self.freq))
+        say_late(data)
+        self._move = largest_move(data, self.prediction_length, self._change)
         if self._far > self.prediction_length:
             fits = found.num_targets == 1 and are_long(lengths_of(data), self.freq)
             self.train_horizon = self._far if fits else self.prediction_length

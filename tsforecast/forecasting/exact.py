@@ -52,7 +52,8 @@ class BatchMarginals:
     def __reduce__(self) -> tuple[Any, ...]:
         found = self.marginals
         arrays = tuple(x.numpy() for x in (found.log_weight, found.mean, found.deviation, found.size))
-        return _rebuilt, (arrays, found.transformations, found.clip, found.names, self.exponents)
+        bounds = None if found.bounds is None else found.bounds.numpy()
+        return _rebuilt, (arrays, found.transformations, found.clip, found.names, bounds, self.exponents)
 
 
 def _rebuilt(
@@ -60,11 +61,13 @@ def _rebuilt(
     transformations: tuple[str, ...],
     clip: str,
     names: tuple[str, ...],
+    bounds: NDArray[np.float64] | None,
     exponents: NDArray[np.int64],
 ) -> BatchMarginals:
     """Return what was sent."""
     log_weight, mean, deviation, size = (torch.from_numpy(x) for x in arrays)
-    return BatchMarginals(Marginals(log_weight, mean, deviation, size, transformations, clip, names), exponents)
+    ends = None if bounds is None else torch.from_numpy(bounds)
+    return BatchMarginals(Marginals(log_weight, mean, deviation, size, transformations, clip, names, ends), exponents)
 
 
 class ExactForecast(SampleForecast):

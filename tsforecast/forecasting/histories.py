@@ -138,7 +138,7 @@ class Histories:
             for start, item, info in zip(batch["forecast_start"], names, infos, strict=True)
         ]
         _refuse_far_future(net, batch, belief, names)
-        marginals = net.inference.marginals(belief, batch)
+        marginals = net.marginals(belief, batch)
         paths = self._paths(belief, batch, num_samples, exponents)
         if marginals is None:
             return [SampleForecast(samples=one, **c) for one, c in zip(paths, common, strict=True)]

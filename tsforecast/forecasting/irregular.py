@@ -14,6 +14,8 @@ from tsforecast.data.dataframes import as_lists, columns_of
 from tsforecast.data.irregular import IrregularTask, nanoseconds, read_irregular
 from tsforecast.data.roles import Columns
 from tsforecast.data.tally import Moments
+from tsforecast.data.wording import listed
+from tsforecast.forecasting.data_summary import largest_move, typical_change
 from tsforecast.forecasting.irregular_predictor import IrregularPredictor
 from tsforecast.forecasting.timed_batches import Clock, WindowLoader
 from tsforecast.forecasting.training import fit
@@ -105,7 +107,10 @@ class IrregularEstimator:
         horizon = self.horizon or task.horizon
         entries = [entry for entry in task.train if _can_be_trained_on(entry)]
         if not entries:
-            raise ValueError(f"{task.name}: no series has observations at two times before its test part")
+            names = listed([str(entry["item_id"]) for entry in task.entries])
+            raise ValueError(
+                f"{task.name}: expected a series with observations at two times before its test part, got {names}"
+            )
         net = self._model(task, entries)
         clock = Clock.of(net, [str(entry["item_id"]) for entry in task.entries], _units(entries))
         count = max(math.ceil(len(entries) / self.batch_size), _LEAST_BATCHES)
@@ -148,9 +153,12 @@ class IrregularEstimator:
             if own.get(name, "auto") == "auto" and name in options_of(TIMED[self.model]):
                 own[name] = chosen
         codes = [entry["feat_static_cat"] for entry in task.entries if "feat_static_cat" in entry]
+        change = typical_change(entries, 1)
         options = {
             "unit": task.unit,
             "season": _AS_LONG,
+            "typical_change": change,
+            "largest_move": largest_move(entries, _usual_count(entries, self.horizon or task.horizon), change),
             "num_series": len(task.entries),
             "num_targets": 1 if entries[0]["target"].ndim == 1 else len(entries[0]["target"]),
             "cardinality": [int(code) + 1 for code in np.max(codes, axis=0)] if codes else [],

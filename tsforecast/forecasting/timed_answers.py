@@ -14,6 +14,7 @@ from tsforecast.forecasting.timed_batches import Clock
 from tsforecast.models import AbstractForecaster, Batch, Belief, ExactInference, ParticleInference
 from tsforecast.models.parts import particle_mixtures
 from tsforecast.models.parts.marginals import Marginals
+from tsforecast.models.parts.reach import bounds
 
 _PATHS = 100  # of a forecast
 _SMOOTHED_PATHS, _FEWEST_PATHS = 30, 10  # of what is given all observations
@@ -44,9 +45,11 @@ def ahead(net: AbstractForecaster, belief: Belief, future: Batch, generator: tor
         generator: Of random numbers of models with a switch.
     """
     if isinstance(net.inference, ParticleInference):
-        return net.inference.mixture_ahead(belief, net.inference.slice_of(future, "future"), _PATHS, generator)
-    assert isinstance(net.inference, ExactInference)
-    return net.inference.marginals(belief, future)
+        found = net.inference.mixture_ahead(belief, net.inference.slice_of(future, "future"), _PATHS, generator)
+        return replace(found, bounds=bounds(belief, net.data, future))
+    found = net.marginals(belief, future)
+    assert found is not None
+    return found
 
 
 def between(net: AbstractForecaster, batch: Batch, units: tuple[torch.Tensor, torch.Tensor]) -> Marginals:

@@ -169,7 +169,7 @@ def _filtered(engine: Engine, predictor: StateSpacePredictor, entries: Iterable[
 def _history(engine: Engine, entry: dict[str, Any]) -> NDArray[np.float64]:
     """Return targets and standardised covariates (time, target + covariate) of a series from its first value on."""
     target = np.atleast_2d(as_numbers(entry["target"]).astype(np.float64)).T
-    begin = first_value(~np.isnan(target))
+    begin = first_value(target, ~np.isnan(target))
     covariates = np.zeros((len(target), 0))
     if engine.data.num_dynamic_real:
         given = as_numbers(entry["feat_dynamic_real"]).astype(np.float64).T[: len(target)]

@@ -204,7 +204,7 @@ class Engine:
         windows, kept = [], {}
         for row, history, stop in zip(rows.tolist(), histories, end.tolist(), strict=True):
             observed = ~np.isnan(history[:, : self.data.num_targets])
-            begin = first_value(observed)
+            begin = first_value(history[:, : self.data.num_targets], observed)
             history, observed = history[begin:], observed[begin:]
             windows.append(self.window(history, observed, stop))
             if self.is_young(observed):

@@ -14,7 +14,9 @@ from torch import Tensor
 from tsforecast.models.options import make_model
 from tsforecast.models.parts.captured import CapturedLoss
 from tsforecast.models.parts.inference import AbstractInference
+from tsforecast.models.parts.marginals import Marginals
 from tsforecast.models.parts.parameter_groups import ParameterGroups, PoolGroups
+from tsforecast.models.parts.reach import bounds, widened
 from tsforecast.models.records import Batch, Belief, DataSpec
 
 # Format of checkpoints and beliefs. It is raised when older ones can no longer be read.
@@ -87,12 +89,15 @@ class AbstractForecaster(pl.LightningModule, Generic[SomeInference]):
             batch: Its `past_*` fields are read.
             belief: The belief from which to go on; None to begin.
         """
-        return self.inference.filter(batch, belief)
+        after, log_likelihood = self.inference.filter(batch, belief)
+        if self.data.largest_move:
+            after = dataclasses.replace(after, seen=widened(batch, belief))
+        return after, log_likelihood
 
     def forecast(
         self, belief: Belief, future: Batch, num_samples: int, generator: torch.Generator | None = None
     ) -> Float[Tensor, "series sample horizon target"]:
-        """Return sample paths of the batch's future, in the units of the data.
+        """Return sample paths of the batch's future, in the units of the data, within `bounds`.
 
         Args:
             belief: The belief at the end of the past.
@@ -101,7 +106,22 @@ class AbstractForecaster(pl.LightningModule, Generic[SomeInference]):
             num_samples: Number of paths.
             generator: Source of random numbers.
         """
-        return self.inference.forecast(belief, future, num_samples, generator)
+        paths = self.inference.forecast(belief, future, num_samples, generator)
+        ends = bounds(belief, self.data, future)
+        if ends is None:
+            return paths
+        low, high = ends.to(paths.dtype)[:, :, None, None].unbind(1)
+        return paths.clamp(low, high)
+
+    def marginals(self, belief: Belief, future: Batch) -> Marginals | None:
+        """Return the distribution of each value of the batch's future alone, within `bounds`; None if not known.
+
+        Args:
+            belief: The belief at the end of the past.
+            future: Its `future_*` fields and `known_future` are read.
+        """
+        found = self.inference.marginals(belief, future)
+        return None if found is None else dataclasses.replace(found, bounds=bounds(belief, self.data, future))
 
     def impute(
         self, batch: Batch, num_samples: int, generator: torch.Generator | None = None

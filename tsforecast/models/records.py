@@ -33,6 +33,7 @@ class DataSpec:
         season: Main season in steps, for the scaling.
         typical_change: Changes of a series from value to value by its size, as they are in the training data: the scale
             of a series that has shown none.
+        largest_move: How many widths of the range of its values a forecast may leave this range by; 0 for any number.
         num_series: Series in the training data.
         num_targets: Components of the target.
         cardinality: Number of values of each static category.
@@ -50,6 +51,7 @@ class DataSpec:
     scaling_length: int = 0
     season: int = 1
     typical_change: float = 1.0
+    largest_move: float = 0.0
     num_series: int = 0
     num_targets: int = 1
     cardinality: list[int] = dataclasses.field(default_factory=list)
@@ -63,6 +65,7 @@ class DataSpec:
         at_least(0, scaling_length=self.scaling_length, num_series=self.num_series)
         at_least(0, num_static_real=self.num_static_real, num_dynamic_real=self.num_dynamic_real)
         at_least(0, num_time_features=self.num_time_features, typical_change=self.typical_change)
+        at_least(0, largest_move=self.largest_move)
 
 
 @register_record
@@ -134,6 +137,8 @@ class Belief:
         scale: Unit of the scaling, frozen likewise.
         series: Who the series are.
         memory: Memory of a recurrent network, in models that have one.
+        seen: Lowest and highest value that has been seen, in the units of the data, where forecasts are bounded by
+            them; infinite where there was none.
     """
 
     state: Gaussian | ParticleState | BankState | PoolState
@@ -141,6 +146,7 @@ class Belief:
     scale: Float[Tensor, "series target"]
     series: Series
     memory: Float[Tensor, "series layer 2 hidden"] | None = None
+    seen: Float[Tensor, "series 2 target"] | None = None
 
     @property
     def gaussian(self) -> Gaussian:

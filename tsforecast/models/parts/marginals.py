@@ -33,6 +33,7 @@ class Marginals:
         transformations: The transformation of each component, of `TRANSFORMATIONS` or `OF_SIZE_ONE`.
         clip: "nonnegative" if values below 0 are set to 0, or "none".
         names: Names of the components; none where there is one only.
+        bounds: Lowest and highest values, to which others are set; None for none.
     """
 
     log_weight: Float[Tensor, "series component"] | Float[Tensor, "series component horizon"]
@@ -42,6 +43,7 @@ class Marginals:
     transformations: tuple[str, ...]
     clip: str = "none"
     names: tuple[str, ...] = ()
+    bounds: Float[Tensor, "series 2 target"] | None = None
 
     @classmethod
     def single(
@@ -109,7 +111,11 @@ class Marginals:
     def cdf(self, values: Float[Tensor, "series horizon target"]) -> Float[Tensor, "series horizon target"]:
         """Return the probability of at most the given values, which are in the units of the data."""
         below = _cdf(values.flatten(), self._groups).reshape(values.shape)
-        return below if self.clip == "none" else torch.where(values < 0, 0.0, below)
+        below = below if self.clip == "none" else torch.where(values < 0, 0.0, below)
+        if self.bounds is None:
+            return below
+        low, high = self.bounds.unsqueeze(2).unbind(1)
+        return torch.where(values < low, 0.0, torch.where(values < high, below, 1.0))
 
     def normal_score(self, values: Float[Tensor, "series horizon target"]) -> Float[Tensor, "series horizon target"]:
         """Return the standard normal quantile of the probability below the given values, before clipping.
@@ -129,7 +135,8 @@ class Marginals:
         """Return the mean of each component in the units of the data, after clipping."""
         parts = zip(self.mean.unbind(1), self.deviation.unbind(1), self.transformations, strict=True)
         means = torch.stack([transformed_mean(mean, deviation, name, self.clip) for mean, deviation, name in parts], 1)
-        return means * self.size.unsqueeze(2)
+        means = means * self.size.unsqueeze(2)
+        return means if self.bounds is None else means.clamp(*self.bounds[:, None, :, None].unbind(2))
 
     def of(self, series: slice) -> "Marginals":
         """Return the distributions of some of the series, in tensors of their own."""
@@ -138,7 +145,9 @@ class Marginals:
     def of_target(self, target: int) -> "Marginals":
         """Return the distributions of one of the targets."""
         mean, deviation = (x[..., target : target + 1] for x in (self.mean, self.deviation))
-        return dataclasses.replace(self, mean=mean, deviation=deviation, size=self.size[..., target : target + 1])
+        size = self.size[..., target : target + 1]
+        bounds = None if self.bounds is None else self.bounds[..., target : target + 1]
+        return dataclasses.replace(self, mean=mean, deviation=deviation, size=size, bounds=bounds)
 
     def _of_components(self, normal: Float[Tensor, " level"]) -> list[Float[Tensor, "level series horizon target"]]:
         """Return the quantiles of each component, given those of the standard normal distribution."""
@@ -149,7 +158,8 @@ class Marginals:
         ]
 
     def _clipped(self, values: Tensor) -> Tensor:
-        return values if self.clip == "none" else values.clamp_min(0.0)
+        values = values if self.clip == "none" else values.clamp_min(0.0)
+        return values if self.bounds is None else values.clamp(*self.bounds.unsqueeze(2).unbind(1))
 
     @property
     def _weight(self) -> Float[Tensor, "cell component"]:

@@ -132,7 +132,8 @@ class Units:
         the first season. The scale is the mean absolute difference from the season before, where a whole season of
         differences is observed. Otherwise it is that from the value before, or without any difference the mean absolute
         distance from the location. A constant series, or one of a single value, is scaled by `typical_change` of what a
-        change by its own size is (`own_change`), and one without any observation by 1. With `scaling="none"` location
+        change by its own size is (`own_change`), by the number of its values: as if but one of its steps had been
+        typical. One without any observation is scaled by 1. With `scaling="none"` location
         and scale are 0 and 1. Steps in `past_is_tick` of a batch stand for no observation and do not count.
         """
         if self.options.scaling == "none":
@@ -248,7 +249,7 @@ def location_and_scale(
         change = torch.where(both.sum(0) >= lag, difference, change)
     size = masked_mean(values.abs(), seen)
     scale = torch.maximum(change, 1e-2 * spread)
-    scale = torch.where(scale > 1e-6 * size, scale, masked_mean(own, seen))
+    scale = torch.where(scale > 1e-6 * size, scale, masked_mean(own, seen) / seen.sum(0).clamp_min(1))
     return location, torch.where(scale > 0, scale, 1.0)
 
 

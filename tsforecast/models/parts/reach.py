@@ -1,0 +1,43 @@
+"""How far forecasts reach: bounds that no history of the training data has left."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from tsforecast.models.records import Batch, Belief, DataSpec
+
+
+def widened(batch: Batch, before: Belief | None) -> Float[Tensor, "series 2 target"]:
+    """Return the lowest and highest values of a batch's past and of what was seen before; infinite without any."""
+    past, observed = batch["past_target"], batch["past_observed"]
+    low = torch.where(observed, past, torch.inf).amin(1)
+    high = torch.where(observed, past, -torch.inf).amax(1)
+    if before is not None and before.seen is not None:
+        low, high = torch.minimum(low, before.seen[:, 0]), torch.maximum(high, before.seen[:, 1])
+    return torch.stack([low, high], 1)
+
+
+def bounds(belief: Belief, data: DataSpec, future: Batch) -> Float[Tensor, "series 2 target"] | None:
+    """Return the lowest and highest values that forecasts may take, in float64; None where they are free.
+
+    They lie `DataSpec.largest_move` widths of the range of what has been seen outside of it. The width is at least
+    `DataSpec.typical_change` of the largest value. Series that have been zero throughout, or have no value, are not
+    bounded. Values of the future that are known lie within the bounds.
+
+    Args:
+        belief: At the end of the past.
+        data: What is known of the data.
+        future: Its `known_future` is read.
+    """
+    if belief.seen is None:
+        return None
+    low, high = belief.seen.double().unbind(1)
+    width = torch.maximum(high - low, data.typical_change * torch.maximum(high.abs(), low.abs()))
+    reach = data.largest_move * width
+    is_free = ~torch.isfinite(reach) | (reach == 0)
+    low, high = torch.where(is_free, -torch.inf, low - reach), torch.where(is_free, torch.inf, high + reach)
+    if "known_future" in future:
+        known = future["known_future"].double()
+        low = torch.minimum(low, torch.where(known.isnan(), torch.inf, known).amin(1))
+        high = torch.maximum(high, torch.where(known.isnan(), -torch.inf, known).amax(1))
+    return torch.stack([low, high], 1)
