@@ -83,7 +83,7 @@ def anomalies(
     entries, alias, targets = _entries(data, predictor, columns, freq)
     learn = [learning_steps(entry, since) for entry in entries]
     if predictor is None:
-        predictor = _trained(entries, learn, alias, seed)
+        predictor = trained(entries, learn, alias, seed)
     found = []
     for account, first in zip(accounts(predictor, entries, learn), learn, strict=True):
         if given == "all" and account.others is None:
@@ -156,7 +156,7 @@ def _entries(
     return entries, freq, names if len(names) == count else [str(k) for k in range(count)]
 
 
-def _trained(entries: Sequence[dict[str, Any]], learn: Sequence[int], freq: str, seed: int) -> StateSpacePredictor:
+def trained(entries: Sequence[dict[str, Any]], learn: Sequence[int], freq: str, seed: int) -> StateSpacePredictor:
     """Return an issm that is trained on the first parts, by likelihood: every step then counts as a next one."""
     first = []
     for entry, steps in zip(entries, learn, strict=True):
