@@ -27,7 +27,6 @@ _VOLATILITIES = np.array([(0.0, 0.0), *((new, kept) for kept in (0.9, 0.97, 0.99
 _LIKELIER = 3.0  # in log-likelihood, by which a volatility beats the constant size
 _DEGREES = 5  # of freedom of the likelihood's Student distribution
 _ECHO = 0.05  # share of an outlier that the next errors are no smaller than
-_STILL = 0.05  # mean square of a stretch that stands still
 _SPREAD = 0.8  # share of a statistic's values within its spread: outliers among the past do not widen it
 _NARROWEST = 0.5  # spread of a statistic, in that of independent Gaussian errors
 _REMOVED = 0.02  # share of the largest errors of the past that may be outliers
@@ -186,17 +185,18 @@ def _ordinary(past: Float[Numbers, " error"]) -> Float[Numbers, " kept"]:
 
 
 def _stretches(errors: Numbers, length: int) -> tuple[Float[Numbers, "time 2"], Float[Numbers, "time 2"]]:
-    """Return mean and log mean square of the stretch that ends with each step, each with one over its usual spread.
+    """Return mean and mean square of the stretch that ends with each step, each with one over its usual spread.
 
-    The mean square leaves out the largest error. Where a stretch has fewer than `SHORTEST` errors they are NaN.
+    The mean square leaves out the largest error; its cube root is nearly Gaussian (Wilson and Hilferty 1931). Where a
+    stretch has fewer than `SHORTEST` errors they are NaN.
     """
     bounded = np.concatenate([np.full(length - 1, np.nan), errors.clip(-_BOUND, _BOUND)])
     window = np.lib.stride_tricks.sliding_window_view(bounded, length)
     count = (~np.isnan(window)).sum(1)
     count = np.where(count >= SHORTEST, count, np.nan)
     squares = np.nan_to_num(window**2)
-    square = np.maximum((squares.sum(1) - squares.max(1)) / (count - 1), _STILL)
-    return np.stack([np.nansum(window, 1) / count, count**0.5], 1), np.stack([np.log(square), (count / 2) ** 0.5], 1)
+    square = 3 * np.cbrt((squares.sum(1) - squares.max(1)) / (count - 1))
+    return np.stack([np.nansum(window, 1) / count, count**0.5], 1), np.stack([square, (count / 2) ** 0.5], 1)
 
 
 def _of_stretches(
