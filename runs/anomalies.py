@@ -116,9 +116,9 @@ def scores(predictor: StateSpacePredictor, series: list[Numbers], season: int) -
     ours = anomalies(entries, predictor, since=entries[0]["start"] + LEARN)["score"].to_numpy().reshape(-1, STEPS)
     rolling, residual = [], []
     for values in series:
-        before = pd.Series(values).rolling(WINDOW)
-        spread = before.std().shift().clip(lower=1e-9 * (1 + np.abs(values).max()))
-        rolling.append((values - before.mean().shift()) / spread)
+        before = np.lib.stride_tricks.sliding_window_view(values, WINDOW)[:-1]
+        spread = np.maximum(before.std(1, ddof=1), 1e-9 * (1 + np.abs(values).max()))
+        rolling.append(np.append(np.full(WINDOW, np.nan), (values[WINDOW:] - before.mean(1)) / spread))
         rest = np.asarray(STL(values, period=season, robust=True).fit().resid)
         residual.append(rest / max(float(np.median(np.abs(rest[:LEARN]))) / 0.6745, 1e-9))
     others = [-(np.log(2) + stats.norm.logsf(np.abs(np.array(one)))) / np.log(10) for one in (rolling, residual)]
