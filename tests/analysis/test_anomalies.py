@@ -80,14 +80,14 @@ def test_gains_in_a_mixture_are_means_of_those_in_its_models(planted):
     member, bank = pool.prediction_net.inference.members
     member.dynamics.load_state_dict(alone.prediction_net.dynamics.state_dict())
     histories = pool.histories()
-    (prepared,) = histories.transform(iter(entries[1:2]), is_train=True)
+    (prepared,) = histories.transform(iter(entries[-1:]), is_train=True)
     batch = collate([cut(prepared, STEPS, None, 0)], histories.device)
     with torch.no_grad():
         whole, one, two = (mean_squares(x, batch, 100) for x in (pool.prediction_net.inference, member, bank))
         assert set(whole) == {"error", "level"}
         for name in whole:
             torch.testing.assert_close(whole[name], 0.5 * one[name] + 0.5 * two[name])
-        own = next(accounts(alone, entries[1:2], [100]))
+        own = next(accounts(alone, entries[-1:], [100]))
     np.testing.assert_allclose(one["level"][:, 0].sqrt(), own.shocks["level"], rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(one["error"][:, 0].sqrt(), np.abs(own.residuals(0)), rtol=1e-4, atol=1e-4)
 
@@ -133,6 +133,28 @@ def test_false_alarms_on_real_series_have_the_rate_that_is_set():
     error = shares.std() / np.sqrt(len(shares))
     assert abs(shares.mean() - rate) < 3 * error
     assert error < rate
+
+
+@pytest.mark.parametrize("case", ["ramp", "constant", "zeros"])
+def test_what_everybody_sees_is_flagged_and_what_follows_is_not(case):
+    """A drop in a ramp that comes back, a constant that steps, zeros with one spike."""
+    rng, steps, at = np.random.default_rng(6), 260, 180
+    target = {"ramp": np.arange(steps) + 0.5 * rng.normal(size=steps), "constant": np.full(steps, 5.0)}.get(case)
+    target = np.zeros(steps) if target is None else target
+    if case == "ramp":
+        target[at : at + 10] -= 150
+    elif case == "constant":
+        target[at:] = 8
+    else:
+        target[at] = 10
+    entry = {"item_id": case, "start": pd.Period("2024-01-01", "D"), "target": target.astype(np.float32)}
+    predictor = trained([{**entry, "target": entry["target"][:120]}], "D", components="trend")
+    places = np.flatnonzero(anomalies([entry], predictor, rate=0.001, since="2024-04-30")["flagged"])
+    assert places[0] == at
+    if case == "zeros":
+        assert len(places) == 1
+    else:
+        assert len(places) <= 24
 
 
 def test_a_frame_alone_is_judged_by_a_model_of_its_first_part(planted, monkeypatch):

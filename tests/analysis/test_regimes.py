@@ -3,11 +3,13 @@
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from tests.models.test_markov import switching_entries
 from tsforecast import StateSpaceEstimator
-from tsforecast.analysis.regimes import change_points, regime_report, regimes, regimes_ahead
+from tsforecast.analysis.regimes import bytes_of_particles, change_points, regime_report, regimes, regimes_ahead
 from tsforecast.cli import main
+from tsforecast.data.windows import collate, cut
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*logging interval", "ignore:.*does not have many workers")
 
@@ -75,6 +77,37 @@ def test_models_with_switches_have_the_same_tables(known):
     np.testing.assert_allclose(table[["p_1", "p_2", "p_3"]].sum(1), 1, rtol=1e-5)
     ahead = regimes_ahead(predictor, short, num_samples=5, seed=1)
     np.testing.assert_allclose(ahead[["p_1", "p_2", "p_3"]].sum(1), 1, rtol=1e-5)
+
+
+def test_paths_are_drawn_without_states_and_few_series_at_a_time(known, monkeypatch):
+    """The switches are those of the smoother of states, number by number; a batch holds no more than the bound."""
+    _, entries, _ = known
+    few = {"state_dim": 2, "hidden": 3, "embedding_dim": 2, "num_particles": 3, "context_length": 10}
+    predictor = trained("sgls", entries, switch="categorical", switch_dim=3, **few)
+    short = [{**entry, "target": entry["target"][-12:]} for entry in entries] * 3
+    histories = predictor.histories()
+    needed = bytes_of_particles(histories, short[0], 5)
+    # Three particles of at least a mean, a covariance, a switch and a weight in single precision.
+    assert needed >= 4 * 3 * (2 + 4 + 1 + 1) * (12 + 5)
+    assert bytes_of_particles(histories, entries[0], 5) > needed
+    net, windows = histories.net, [cut(one, 12, None, 0) for one in histories.transform(iter(short), is_train=True)]
+    batch = collate(windows, histories.device)
+    with torch.no_grad():
+        drawn = net.inference.smoothed(batch, 5, torch.Generator().manual_seed(1)).switches
+        whole = net.inference.dynamics.mixing_weights(drawn).mean(1)
+        sizes, found = [], net.inference.regimes
+        monkeypatch.setattr("tsforecast.core.kalman.smooth", None)  # states are not asked for
+        torch.testing.assert_close(found(batch, 5, torch.Generator().manual_seed(1)).probabilities, whole)
+
+    def seen(batch, *arguments):
+        sizes.append(len(batch["past_target"]))
+        return found(batch, *arguments)
+
+    monkeypatch.setattr(type(net.inference), "regimes", lambda self, *arguments: seen(*arguments))
+    monkeypatch.setattr("tsforecast.analysis.regimes.BYTES", 2.5 * needed)
+    regimes(predictor, short, num_samples=5)
+    assert sizes
+    assert max(sizes) <= 2
 
 
 def test_what_cannot_be_answered_is_refused(known):

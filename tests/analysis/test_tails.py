@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tsforecast.analysis.judging import judged
+from tsforecast.analysis.judging import Judge
 from tsforecast.analysis.tails import LEAST, Tail
 
 
@@ -34,26 +34,17 @@ def test_what_never_changed_makes_any_change_rare():
     assert tail.probabilities(np.array([1e-3]))[0] < 1e-12
 
 
-def test_false_alarms_have_the_rate_whatever_the_distribution_and_the_dependence_of_the_statistics():
-    """Monte Carlo: the share of flagged steps over many short series, within three of its standard errors."""
+def test_combined_tails_have_their_rate_whatever_the_distribution_and_the_dependence_of_the_statistics():
+    """Monte Carlo: the share of steps as rare over many short series, within three of its standard errors."""
     rng = np.random.default_rng(2)
     found = []
     for _ in range(40):
         noise = rng.standard_t(3, size=(220, 1))  # the second statistic is all but the first
         statistics = np.abs(np.concatenate([noise, noise + 0.1 * rng.normal(size=(220, 1))], 1))
-        found.append(judged(statistics, 100)[100:])
+        found.append(Judge.of(statistics[:100]).probabilities(statistics[100:]))
     for rate in (0.2, 0.02, 0.005):
         shares = (np.array(found) <= rate).mean(1)
         assert abs(shares.mean() - rate) < 3 * shares.std(ddof=1) / np.sqrt(len(shares)), rate
-
-
-def test_no_step_is_judged_by_a_later_one():
-    rng = np.random.default_rng(3)
-    statistics = rng.exponential(size=(120, 3))
-    statistics[70] = np.nan
-    first = judged(statistics, 60)
-    assert np.isnan(first).nonzero()[0].tolist() == [*range(60), 70]
-    np.testing.assert_array_equal(judged(statistics[:90], 60), first[:90])
 
 
 def test_too_few_values_are_refused():

@@ -11,8 +11,9 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tsforecast.analysis.residuals import ERROR, mean_squares, num_states, parts_of_state
+from tsforecast.analysis.residuals import ERROR, mean_squares, num_states, parts_of_state, shift_of
 from tsforecast.core.disturbances import SEGMENT, disturbances
+from tsforecast.core.outliers import ErrorWatch, outliers
 from tsforecast.data.checks import as_numbers
 from tsforecast.data.windows import collate, cut, since_first_value
 from tsforecast.forecasting.histories import Histories
@@ -89,7 +90,8 @@ def accounts(
 ) -> Iterator[Account]:
     """Return what a predictor's model says of every step of some series, in order.
 
-    Scales are those of the first part of each series, so that no step is judged by what comes after it.
+    Scales are those of the first part of each series, so that no step is judged by what comes after it. Outliers count
+    as missing for the steps after them, see `tsforecast.core.outliers`: a spike moves no prediction.
 
     Args:
         predictor: Of any model. Predictions of linear systems are exact. Banks and pools give exact mixtures, and
@@ -163,8 +165,13 @@ def _exact(inference: ExactInference, batch: dict[str, Any], learn: int, exponen
     location, scale = inference.scale_of(_steps(batch, 0, learn))
     time_slice = inference.slice_of(batch, "past")
     model = inference.dynamics.linear(time_slice, Series.of(batch))
-    ours = disturbances(model.system, model.prior, *scaled(time_slice, location, scale))
-    units, parts = inference.units, parts_of_state(inference.dynamics.structure, ours.shocks.shape[-1])
+    values, observed = scaled(time_slice, location, scale)
+    structure = inference.dynamics.structure
+    parts, again = parts_of_state(structure, model.prior.mean.shape[-1]), shift_of(structure, model.prior.cov)
+    outlier, changed = outliers(model.system, model.prior, values, observed, again)
+    seen = ~outlier if observed is None else observed & ~outlier
+    ours = disturbances(model.system, model.prior, values, None if bool(seen.all()) else seen, (changed, again))
+    units = inference.units
     shocks = ours.shocks.abs().double().cpu().numpy()
     found = []
     for series, powers in enumerate(exponents):
@@ -184,11 +191,16 @@ def _by_step(histories: Histories, batch: dict[str, Any], first: int) -> list[Ma
     """Return the distribution of each step of each series from `first` on, by beliefs that move on step by step."""
     inference, length = histories.net.inference, batch["past_target"].shape[1]
     belief: Belief = inference.filter(_steps(batch, 0, first))[0]
+    watch = ErrorWatch.begin(batch["past_target"][:, 0].double().cpu())
     steps: list[Marginals] = []
     for time in range(first, length):
         here = _steps(batch, time, time + 1)
         steps.append(_ahead(histories, belief, _as_future(here)))
-        belief = inference.filter(here, belief)[0]
+        observed = here["past_observed"].bool()
+        errors = steps[-1].normal_score(torch.where(observed, here["past_target"], 0.0).double().cpu())[:, 0]
+        watch, outlier = watch.step(errors, observed[:, 0].cpu())
+        observed = observed & ~outlier.unsqueeze(1).to(observed.device)
+        belief = inference.filter({**here, "past_observed": observed}, belief)[0]
     count = batch["past_target"].shape[0]
     return [_joined([one.of(slice(k, k + 1)) for one in steps]) for k in range(count)]
 

@@ -10,9 +10,8 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 
 from tsforecast.analysis.accounts import Account, accounts
-from tsforecast.analysis.judging import LEAST, judged
 from tsforecast.analysis.kinds import MISSING, kind_of, missing_tails
-from tsforecast.analysis.tails import Tail
+from tsforecast.analysis.rarity import SHORTEST, rarity
 from tsforecast.data.checks import as_numbers
 from tsforecast.data.dataframes import columns_of
 from tsforecast.data.frequency import default_horizon, default_season, expected_alias_warnings
@@ -26,8 +25,10 @@ from tsforecast.forecasting.predictor import StateSpacePredictor
 log = logging.getLogger(__name__)
 
 LEARNT = 0.3  # share of a series that teaches what is ordinary, where no date is given
-_SHORTEST, _LONGEST = 5, 24  # of a stretch
-_HUBER = 3.0  # standardised errors count no more in a stretch: one spike makes none
+_LONGEST = 24  # steps of a stretch
+_LEAST_SQUARE = 1e-6  # of errors in the first part, by which kinds are told
+_ROWS = 17  # scores of a side, between which the interval of each step is interpolated
+_ROUNDING = 4 * float(np.finfo(np.float32).eps)  # of a value that never changes, as models compute
 _LEARNT_FROM = 40  # values, at least
 _EPOCHS = 20
 GIVEN = ("past", "all")
@@ -47,10 +48,10 @@ def anomalies(
 ) -> pd.DataFrame:
     """Return every step of some series with its tail probability, and whether it is an anomaly.
 
-    A step has three statistics: the size of its standardised error under the model; the mean of the errors, given the
-    past, of the stretch that ends with it; and how far their variance is from what it was. `Judge` combines them, and
-    calibrates the result by the steps before: so the share of ordinary steps that are flagged is `rate`, also where the
-    model's own tails are wrong.
+    A step has three statistics: the size of its standardised error under the model; the sum of the errors, given the
+    past, of the stretch that ends with it; and how far their variance is from what it was. The steps before say how
+    rare each of them is, see `tsforecast.analysis.rarity`: so the share of ordinary steps that are flagged is `rate`,
+    also where the model's own tails are wrong, or the volatility changes.
 
     Args:
         data: A frame in long format, see `tsforecast.data.read_task`, or GluonTS data entries.
@@ -85,7 +86,7 @@ def anomalies(
     entries, alias, targets, read = _entries(data, predictor, columns, freq)
     learn = [learning_steps(entry, since) for entry in entries]
     if predictor is None:
-        predictor = _trained(entries, learn, alias, seed)
+        predictor = trained(entries, learn, alias, seed)
     found = []
     for account, first in zip(accounts(predictor, entries, learn), learn, strict=True):
         if given == "all" and account.others is None:
@@ -93,7 +94,7 @@ def anomalies(
                 f"given='all' needs a model that is one linear system, as issm and gls are; of "
                 f"{type(predictor.prediction_net).__name__} take given='past'"
             )
-        length = stretch or min(max(default_season(alias), _SHORTEST), _LONGEST)
+        length = stretch or min(max(default_season(alias), SHORTEST), _LONGEST)
         found += [_judged(account, k, first, rate, given == "all", length, targets) for k in range(len(targets))]
     frame = pd.concat(found, ignore_index=True)
     frame = frame if len(targets) > 1 else frame.drop(columns="target")
@@ -159,7 +160,7 @@ def _entries(
     return entries, freq, names if len(names) == count else [str(k) for k in range(count)], read
 
 
-def _trained(entries: Sequence[dict[str, Any]], learn: Sequence[int], freq: str, seed: int) -> StateSpacePredictor:
+def trained(entries: Sequence[dict[str, Any]], learn: Sequence[int], freq: str, seed: int) -> StateSpacePredictor:
     """Return an issm that is trained on the first parts, by likelihood: every step then counts as a next one."""
     first = []
     for entry, steps in zip(entries, learn, strict=True):
@@ -178,20 +179,15 @@ def _judged(
     account: Account, target: int, learn: int, rate: float, given_all: bool, length: int, targets: Sequence[str]
 ) -> pd.DataFrame:
     """Return the rows of a target of a series."""
-    errors = account.errors(given_all)[:, target]
-    statistics = _statistics(account.errors()[:, target], errors, learn, length)
-    known = int((~np.isnan(statistics[:learn, 0])).sum())
-    if known < LEAST:
-        raise ValueError(
-            f"series {account.item_id!r}: expected at least {LEAST} predicted values, each at the end of a stretch, "
-            f"before the judged part, got {known}; give more of the past, or a later since"
-        )
-    tails = judged(statistics, learn)
+    errors, ahead = account.errors(given_all)[:, target], account.errors()[:, target]
+    try:
+        found = rarity(errors, ahead, _floor(account, target, learn, given_all), learn, length, rate)
+    except ValueError as error:
+        raise ValueError(f"series {account.item_id!r}: {error}") from error
     missing = np.isnan(account.values[:, target])
     gone = missing_tails(missing, learn)
-    tails = np.where(missing & (np.arange(len(tails)) >= max(learn, account.begin)), gone, tails)
-    reach = Tail.of(np.abs(errors[:learn])).quantile(rate)
-    lower, expected, upper = account.quantiles((-reach, 0.0, reach), given_all)[..., target]
+    tails = np.where(missing & (np.arange(len(errors)) >= max(learn, account.begin)), gone, found.tails)
+    lower, expected, upper = _interval(account, target, found.reach, given_all)
     flagged = tails <= rate
     events = _events(flagged, length)
     return pd.DataFrame(
@@ -213,24 +209,32 @@ def _judged(
     )
 
 
-def _statistics(
-    ahead: NDArray[np.float64], errors: NDArray[np.float64], learn: int, length: int
-) -> Float[NDArray[np.float64], "time statistic"]:
-    """Return the statistics of every step, NaN where it has no error.
+def _floor(account: Account, target: int, learn: int, given_all: bool) -> Float[NDArray[np.float64], " time"]:
+    """Return the errors that the resolution of the data makes.
 
-    Args:
-        ahead: Errors given the past, of which a stretch has its mean: given all, a shift of the level leaves none.
-        errors: Those of single steps, given the past or all.
-        learn: Steps of the first part.
-        length: Steps of a stretch.
+    That is half of the least difference of two values of the first part; if these are equal, the rounding of the model.
     """
-    over = lambda x: np.asarray(pd.Series(x).rolling(length, min_periods=min(length, _SHORTEST)).mean())  # noqa: E731
-    bounded = errors.clip(-_HUBER, _HUBER)
-    ratio = over(bounded**2) / max(float(np.nanmean(bounded[:learn] ** 2)), 1e-12)
-    shift = np.abs(over(ahead.clip(-_HUBER, _HUBER)))
-    found = np.stack([np.abs(errors), shift, np.abs(np.log(np.maximum(ratio, 1e-12)))], 1)
-    found[np.isnan(found).any(1)] = np.nan
-    return found
+    values = account.values[:learn, target]
+    kept = np.unique(values[~np.isnan(values)])
+    least = float(np.diff(kept).min()) if len(kept) > 1 else _ROUNDING * float(np.abs(kept).max(initial=0.0))
+    low, high = account.quantiles((-1.0, 1.0), given_all)[..., target]
+    width = np.maximum((high - low) / 2, np.finfo(np.float64).tiny)
+    return np.nan_to_num(0.5 * least / width, nan=0.0, posinf=1e12)
+
+
+def _interval(
+    account: Account, target: int, reach: Float[NDArray[np.float64], " time"], given_all: bool
+) -> Float[NDArray[np.float64], "bound time"]:
+    """Return the values at errors of -reach, 0 and reach, each step with its own."""
+    scores = np.unique(np.quantile(reach, np.linspace(0, 1, _ROWS)))
+    scores = np.concatenate([-scores[::-1], [0.0], scores])
+    table = account.quantiles(list(scores), given_all)[..., target]
+    wanted = np.stack([-reach, np.zeros_like(reach), reach])
+    right = np.searchsorted(scores, wanted).clip(1, len(scores) - 1)
+    time = np.arange(len(reach))
+    low, high = table[right - 1, time], table[right, time]
+    share = (wanted - scores[right - 1]) / (scores[right] - scores[right - 1])
+    return low + share.clip(0, 1) * (high - low)
 
 
 def _events(flagged: NDArray[np.bool_], length: int) -> NDArray[np.int64]:
@@ -252,7 +256,7 @@ def _kinds(
     """Return the kind of each step's event."""
     found = [""] * len(events)
     errors = account.residuals(target)
-    usual = 1.0 if errors is None else float(np.nanmean(errors[:learn] ** 2))
+    usual = 1.0 if errors is None else max(float(np.nanmean(errors[:learn] ** 2)), _LEAST_SQUARE)
     shocks = {name: np.append(np.zeros(account.begin), values) for name, values in account.shocks.items()}
     for number in range(1, int(events.max(initial=0)) + 1):
         places = np.flatnonzero(events == number)

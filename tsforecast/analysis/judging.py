@@ -62,26 +62,6 @@ def grown(count: int) -> int:
     return count + max(int(_GROWTH * count), 1)
 
 
-def judged(statistics: Statistics, learn: int) -> Float[NDArray[np.float64], " time"]:
-    """Return the tail probability of each step from `learn` on, by those before it; NaN elsewhere.
-
-    Steps count as past in blocks: whenever the past has grown by a twentieth, it is learnt from again.
-
-    Args:
-        statistics: Of every step, NaN where it has none.
-        learn: Steps of the first past.
-
-    Raises:
-        ValueError: If that has too few statistics.
-    """
-    found, time = np.full(len(statistics), np.nan), learn
-    while time < len(statistics):
-        end = grown(time)
-        found[time:end] = Judge.of(statistics[:time]).probabilities(statistics[time:end])
-        time = end
-    return found
-
-
 def _tails(past: Statistics) -> tuple[Tail, ...]:
     return tuple(Tail.of(column) for column in past.T)
 

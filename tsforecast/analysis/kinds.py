@@ -33,7 +33,7 @@ def kind_of(
         last: Its last step.
         errors: Standardised errors of all steps, each given all others, NaN where missing; None where a model has none.
         shocks: Auxiliary residuals by part of the state.
-        usual: Mean square of the errors in the ordinary part.
+        usual: Mean square of the errors in the ordinary part, by which all squares are divided.
         length: Steps from the end of the stretch among which another variance may end: few of its steps may be flagged.
     """
     if errors is None:
@@ -45,7 +45,7 @@ def kind_of(
     gains = {SPIKE: float((here**2).max()) / 2}
     for part, values in shocks.items():
         if part in _OF_PART:
-            gains[_OF_PART[part]] = float((values[first : last + 1] ** 2).max()) / 2
+            gains[_OF_PART[part]] = float((values[first : last + 1] ** 2).max()) / (2 * usual)
     gains[VARIANCE] = max(
         _gain_of_variance(errors[first:end] ** 2 / usual) for end in range(last + 1, last + 1 + length)
     )

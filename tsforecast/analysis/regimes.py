@@ -1,5 +1,6 @@
 """Which regime series were in, when that changed, and which regimes come next."""
 
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +10,9 @@ import pandas as pd
 import torch
 from gluonts.itertools import batcher
 from numpy.typing import NDArray
+from torch.utils import _pytree as pytree
 
+from tsforecast.core.particles.filtering import ParticleState
 from tsforecast.core.regimes.changes import Change, find_changes
 from tsforecast.data.checks import refuse_frame
 from tsforecast.data.frequency import expected_alias_warnings
@@ -19,7 +22,11 @@ from tsforecast.forecasting.histories import Histories
 from tsforecast.forecasting.predictor import StateSpacePredictor
 from tsforecast.models.parts.regimes import AbstractRegimeInference, Regimes
 
+log = logging.getLogger(__name__)
+
 _VALUES = 2_000_000  # probabilities of all paths of a batch, where paths are drawn
+BYTES = 512 * 2**20  # of the particles of a batch, unless a series by itself needs more
+_COPIES, _AT_A_STEP = 2, 8  # of the particles of every step, and of those of a step for each path that is drawn
 
 
 @dataclass(frozen=True)
@@ -176,8 +183,32 @@ def _batches(
     for entry in entries:
         histories.check(entry, future)
     longest = max(np.shape(entry["target"])[-1] for entry in entries)
-    together = max(min(histories.batch_size, _VALUES // (num_samples * max(longest, 1))), 1)
-    yield from batcher(entries, together)
+    together = min(histories.batch_size, _VALUES // (num_samples * max(longest, 1)))
+    needed = bytes_of_particles(histories, max(entries, key=lambda one: np.shape(one["target"])[-1]), num_samples)
+    if needed > BYTES:
+        log.info("the longest series takes about %.1f GiB: `--last` reads fewer of its steps", needed / 2**30)
+    yield from batcher(entries, max(min(together, int(BYTES // max(needed, 1))), 1))
+
+
+def bytes_of_particles(histories: Histories, entry: dict[str, Any], num_samples: int) -> int:
+    """Return about how many bytes the regimes of a series take in a model with particles; 0 in others.
+
+    A filter keeps the particles of each step, and each path looks at all those of a step at once.
+
+    Args:
+        histories: Of the model.
+        entry: The series.
+        num_samples: Number of paths that are drawn.
+    """
+    (prepared,) = histories.transform(iter([entry]), is_train=True)
+    steps = len(prepared["target"])
+    batch = collate([cut(prepared, steps, 1, 0)], histories.device)
+    with torch.no_grad():
+        state = histories.net.inference.filter(batch)[0].state
+    if not isinstance(state, ParticleState):
+        return 0
+    kept = sum(x.numel() * x.element_size() for x in pytree.tree_leaves(state) if isinstance(x, torch.Tensor))
+    return kept * (_COPIES * steps + _AT_A_STEP * num_samples)
 
 
 def _generator(predictor: StateSpacePredictor, seed: int) -> torch.Generator:

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tsforecast.core.components import Component, Trend
+from tsforecast.core.components import Component, Level, Trend
 from tsforecast.core.disturbances import Disturbances, disturbances
 from tsforecast.models import Batch, ExactInference, Series
 from tsforecast.models.parts.bank import BankInference
@@ -115,3 +115,23 @@ def parts_of_state(structure: Structure | None, size: int) -> dict[str, list[int
     if ends[-1] < size:
         parts[REST] = list(range(ends[-1], size))
     return parts
+
+
+def shift_of(structure: Structure | None, prior: Float[Tensor, "*series state state"]) -> Tensor:
+    """Return the covariance of a shift that stays: of levels and slopes, as they begin, and of no season.
+
+    Where levels are damped, all factors of the first season shift together.
+
+    Args:
+        structure: As for `parts_of_state`.
+        prior: Covariance of the state before the first step.
+    """
+    parts = parts_of_state(structure, prior.shape[-1])
+    components: tuple[Component, ...] = () if structure is None else structure.components
+    moving = prior.new_zeros(prior.shape[-1])
+    if SEASON in parts and all(one.is_seasonal or (isinstance(one, Level) and one.damped) for one in components):
+        first = next(one for one in components if one.is_seasonal)
+        moving[parts[SEASON][: first.size]] = 1.0
+        return moving * moving.unsqueeze(-1) * prior.diagonal(dim1=-2, dim2=-1).amax(-1)[..., None, None]
+    moving[[place for name, places in parts.items() if name != SEASON for place in places]] = 1.0
+    return prior * moving * moving.unsqueeze(-1)

@@ -11,13 +11,12 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from tsforecast.core.gaussian import Gaussian, map_tensors, register_record
+from tsforecast.core.gaussian import Gaussian, register_record
 from tsforecast.core.innovation import ISSMTransition
-from tsforecast.core.kalman import Filtered
-from tsforecast.core.kalman import filter as kalman_filter
 from tsforecast.core.linalg import cholesky, mask_rows, matvec, symmetrise
 from tsforecast.core.linear import AbstractLinearGaussian
 from tsforecast.core.loop.scan import scan
+from tsforecast.core.outliers import widened
 from tsforecast.core.system import AbstractLinearSystem
 
 SEGMENT = 64  # steps whose moments are kept
@@ -44,6 +43,7 @@ def disturbances(
     prior: Gaussian,
     values: Float[Tensor, "time series target"],
     observed: Bool[Tensor, "time series target"] | None = None,
+    changes: tuple[Float[Tensor, "time series"], Float[Tensor, "*#series state state"]] | None = None,
 ) -> Disturbances:
     """Return what a system says of every observation and of shocks to its states.
 
@@ -59,21 +59,34 @@ def disturbances(
         prior: Over the state before the first step.
         values: Finite everywhere; without influence where not observed.
         observed: False where a component of an observation is missing; None if there is no such.
+        changes: Numbers and a covariance, which the belief before each step is given so many times: where the state
+            becomes uncertain again, see `tsforecast.core.outliers`.
 
     Raises:
         NotPositiveDefiniteError: Naming step and series.
     """
     seen = torch.ones_like(values, dtype=torch.bool) if observed is None else observed
+    changed = [False] * len(values) if changes is None else (changes[0] > 0).any(1).tolist()
     at = system.by_step()
 
-    def filtered(time: int, belief: Gaussian) -> Filtered:
-        where = slice(time, time + SEGMENT)
-        return kalman_filter(system, belief, values[where], seen[where], time)
+    def filtered(time: int, belief: Gaussian) -> tuple[Gaussian, Gaussian]:
+        """Return the last belief of a segment, and what is predicted of the state at each of its steps."""
+
+        def step(belief: Gaussian, x: tuple) -> tuple[Gaussian, Gaussian]:
+            time, value, mask = x
+            transition, emission = at(time)
+            if changes is not None and changed[time]:
+                belief = widened(belief, changes[0][time], changes[1])
+            predicted = transition.marginal(belief)
+            return emission.posterior(predicted, value, mask)[0], predicted
+
+        steps = range(time, min(time + SEGMENT, len(values)))
+        return scan(step, belief, (steps, values[time : steps[-1] + 1], seen[time : steps[-1] + 1]), first=time)
 
     # Moments of all steps are too many to keep: those of a segment are, and are filtered once more on the way back.
     begins, beliefs = range(0, len(values), SEGMENT), [prior]
     for time in begins[:-1]:
-        beliefs.append(map_tensors(lambda x: x[-1], filtered(time, beliefs[-1]).filtered))
+        beliefs.append(filtered(time, beliefs[-1])[0])
 
     def step(later: Gaussian, x: tuple) -> tuple[Gaussian, tuple]:
         time, value, mask, mean, cov = x
@@ -109,7 +122,7 @@ def disturbances(
     batch, size = values.shape[1:-1], prior.mean.shape[-1]
     later, found = Gaussian(values.new_zeros(*batch, size), values.new_zeros(*batch, size, size)), []
     for time, belief in zip(reversed(begins), reversed(beliefs), strict=True):
-        predicted, where = filtered(time, belief).predicted, slice(time, time + SEGMENT)
+        predicted, where = filtered(time, belief)[1], slice(time, time + SEGMENT)
         steps = range(time, time + len(values[where]))
         later, stacks = scan(
             step, later, (steps, values[where], seen[where], predicted.mean, predicted.cov), reverse=True

@@ -43,6 +43,7 @@ from tsforecast.forecasting.lengths import (
     recent_by_frequency,
     windows_by_length,
 )
+from tsforecast.forecasting.memory import bytes_of_step, measured_on, windows_within
 from tsforecast.forecasting.pace import Pace
 from tsforecast.forecasting.predictor import StateSpacePredictor
 from tsforecast.forecasting.selection import Selection, select
@@ -58,6 +59,7 @@ log = logging.getLogger(__name__)
 DEFAULT_EPOCHS = 40
 _UNKNOWN = "D"  # the frequency by which options are checked while that of the data is not known
 _LEAST_BATCHES = 4
+_MEASURED_FROM = 8  # windows of a batch, whose memory is then measured before the training
 _CHOSEN_BY = 10_000  # series, at least, that choose a model where one bucket at a time is in memory
 # Batches in an epoch: a sample of the series is enough where all have the same parameters, and where there are so many.
 _MOST_POOLED, _MOST = 25, 250
@@ -436,19 +438,26 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         for name in ("num_workers", "num_prefetch"):
             if kwargs.get(name):
                 log.info("%s=%s changes nothing: windows are made in the process that trains", name, kwargs[name])
-        return EpochLoader(
-            data,
-            self.context_length or None,
-            self.train_horizon,
-            self._num_windows(module),
-            self.num_batches_per_epoch or self._num_batches(module),
-            self.seed,
-            recent=self.train_length or None,
-            buffer=shuffle_buffer_length or 4096,
-            scaling_length=_free_scaling(module),
-            count=self.training_summary.count,
-            growing=module.dynamics.is_growing,
-        )
+
+        def loader(windows: int) -> EpochLoader:
+            return EpochLoader(
+                data,
+                self.context_length or None,
+                self.train_horizon,
+                windows,
+                self.num_batches_per_epoch or self._num_batches(module),
+                self.seed,
+                recent=self.train_length or None,
+                buffer=shuffle_buffer_length or 4096,
+                scaling_length=_free_scaling(module),
+                count=self.training_summary.count,
+                growing=module.dynamics.is_growing,
+            )
+
+        windows = self._num_windows(module)
+        if windows > _MEASURED_FROM and measured_on(self.trainer_kwargs):
+            windows = windows_within(windows, bytes_of_step(module, loader(1)))
+        return loader(windows)
 
     def _num_windows(self, module: AbstractForecaster) -> int:
         """Return the number of windows in a batch: fewer long ones, where all series have the same parameters."""

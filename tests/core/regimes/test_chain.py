@@ -283,17 +283,36 @@ def test_em_never_lowers_the_likelihood_and_ends_where_its_gradient_is_zero():
         em_step(model, design, values, torch.zeros_like(observed))
 
 
-def test_the_interval_of_a_change_is_where_its_pairs_are():
+def test_the_interval_of_a_change_is_that_of_this_change_alone():
+    """Oracle: all paths that stay in a regime, change once between the middles, and stay in the next."""
+    path = torch.tensor([0] * 5 + [1] * 9 + [0] * 4)
+    rng = np.random.default_rng(0)
+    density = np.where(path.numpy() == 0, 1.0, -1.0)[:, None] * [0.9, -0.9] + 0.5 * rng.normal(size=(len(path), 2))
+    density[11] += [4.0, 0.0]  # within the segment of regime 1 a step that is likely 0: two changes more, perhaps
+    stay = torch.tensor([[0.8, 0.2], [0.2, 0.8]], dtype=torch.float64).log()
+    values, start = f64(density), torch.full((1, 2), 0.5, dtype=torch.float64).log()
+    smoothed = chain.smooth(stay[None, None], (values[:, None, :, None] + torch.zeros(2)).flatten(2), start)
+    first, second = find_changes(path, smoothed.pairs[:, 0], 0.75)
+    steps = np.arange(1, 10)  # until the middle of the segment behind
+    log = [density[:t, 0].sum() + density[t:10, 1].sum() + 0 * t for t in steps]
+    expected = np.exp(log - np.logaddexp.reduce(log))
+    widths = [(e - s, -expected[s : e + 1].sum(), s) for s in range(9) for e in range(s, 9)
+              if expected[s : e + 1].sum() >= 0.75]  # fmt: skip
+    length, _, low = min(widths)
+    assert (first.time, first.lower, first.upper) == (5, steps[low], steps[low] + length)
+    assert (second.time, second.before, second.after) == (14, 1, 0)
+    assert second.lower > 11  # a return to regime 0 at step 11 is another change
+    assert second.expected > 1  # and the number of such changes has both
+
+
+def test_changes_of_certain_paths_are_certain():
     path = torch.tensor([0, 0, 0, 0, 1, 1, 1, 1, 1, 0, 0, 0])
-    pairs = torch.zeros(12, 2, 2, dtype=torch.float64)
-    pairs[3:7, 0, 1] = f64([0.1, 0.5, 0.3, 0.1])
-    pairs[9, 1, 0] = 0.9
-    pairs[11, 0, 1] = 0.3  # a change that the path does not make belongs to none
+    before = torch.cat([path[:1], path[:-1]])
+    one = torch.nn.functional.one_hot
+    pairs = (one(before, 2).unsqueeze(-1) * one(path, 2).unsqueeze(-2)).double()
     first, second = find_changes(path, pairs, 0.75)
-    assert (first.time, first.before, first.after, first.lower, first.upper) == (4, 0, 1, 4, 5)
-    assert first.expected == pytest.approx(1.0)
-    assert (second.time, second.lower, second.upper) == (9, 9, 9)
-    assert second.expected == pytest.approx(0.9)
+    assert (first.time, first.before, first.after, first.lower, first.upper) == (4, 0, 1, 4, 4)
+    assert (second.time, second.lower, second.upper, second.expected) == (9, 9, 9, 1.0)
     assert find_changes(path[:4], pairs[:4]) == []
     with pytest.raises(ValueError, match=r"between 0 and 1, got 1\.0"):
         find_changes(path, pairs, 1.0)

@@ -4,6 +4,8 @@ What comes later is kept as a function of the state before it, so that the state
 """
 
 import dataclasses
+import itertools
+from collections.abc import Iterator
 
 import torch
 from jaxtyping import Float
@@ -38,16 +40,49 @@ def draw_paths(
     first: int,
 ) -> list[ParticleState]:
     """The drawn particles of every path (sample, series) at every step, those before the first step in front."""
+    return list(_backwards(system, initial, history, values, observed, num_samples, generator, first))[::-1]
+
+
+def draw_switches(
+    system: AbstractSwitchingSystem,
+    initial: ParticleState,
+    history: ParticleState,
+    values: Tensor,
+    observed: Tensor | None = None,
+    *,
+    num_samples: int = 100,
+    generator: torch.Generator | None = None,
+    first: int = 0,
+) -> Float[Tensor, "time sample series switch"]:
+    """Paths of switches given all of the data, without the states: of these no more than a step is kept.
+
+    For arguments see `smooth`.
+    """
+    drawn = _backwards(system, initial, history, values, observed, num_samples, generator, first)
+    return torch.stack([path.switch for path in itertools.islice(drawn, len(values))][::-1])
+
+
+def _backwards(
+    system: AbstractSwitchingSystem,
+    initial: ParticleState,
+    history: ParticleState,
+    values: Tensor,
+    observed: Tensor | None,
+    num_samples: int,
+    generator: torch.Generator | None,
+    first: int,
+) -> Iterator[ParticleState]:
+    """The drawn particles of every path from the last step to the first, and those before it."""
     last = map_tensors(lambda x: x[-1], history)
     path = _take(last, _draw(last.log_weight.unsqueeze(0).expand(num_samples, -1, -1), generator))
     later = _Later(torch.zeros_like(path.state.cov), torch.zeros_like(path.state.mean))
-    drawn = [path]
+    yield path
     for step in range(len(values) - 1, -1, -1):
         time = first + step
         particles = initial if step == 0 else map_tensors(lambda x, at=step - 1: x[at], history)
         if system.has_one_past:
             path = _take(particles, system.recall(particles, path.switch, time)[1].argmax(1))
-            drawn.append(path)
+            yield path
             continue
         mask = None if observed is None else observed[step]
         later = _pull_back(system.regime(path.switch, time), path, later, values[step], mask)
@@ -55,11 +90,10 @@ def draw_paths(
         log_weight = particles.log_weight + log_prob
         log_weight = log_weight + _integrate(particles.state, conditional, path.switch, later)
         index = _draw(log_weight, generator)
-        path = _take(particles, index)
         if conditional is not None:  # the chosen particle's own recurrence now belongs to what comes later
-            later = _observe(_take(conditional, index), drawn[-1].switch, None, later)
-        drawn.append(path)
-    return drawn[::-1]
+            later = _observe(_take(conditional, index), path.switch, None, later)
+        path = _take(particles, index)
+        yield path
 
 
 def _draw(log_weight: Tensor, generator: torch.Generator | None) -> Tensor:

@@ -6,6 +6,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+_LEAST = 1e-30  # probability
+
 
 @dataclasses.dataclass(frozen=True)
 class Change:
@@ -34,8 +36,12 @@ def find_changes(
 ) -> list[Change]:
     """Return the changes of a path of regimes, each with an interval for its time.
 
-    The time of a change from i to j has the distribution p(s_{t-1} = i, s_t = j | y_1, ..., y_T), normalised over the
-    steps from the middle of the segment before it to the middle of the segment behind. Segments are those of the path.
+    The time t of a change from i to j has the distribution
+
+        p(s_{a-1} = ... = s_{t-1} = i, s_t = ... = s_b = j | y_1, ..., y_T), normalised,
+
+    with steps a and b in the middles of the segments of the path before and behind: that of this change, if there is no
+    other between them. Regimes given all observations are taken as a Markov chain.
 
     Args:
         path: The most likely path.
@@ -55,9 +61,17 @@ def find_changes(
         first, last = min(first, time), max(last, time)
         before, after = int(path[time - 1]), int(path[time])
         mass = pairs[first : last + 1, before, after].double()
-        low, high = _shortest(mass, level)
+        low, high = _shortest(_time_of_one(pairs[first : last + 1].double(), before, after), level)
         found.append(Change(time, before, after, first + low, first + high, float(mass.sum())))
     return found
+
+
+def _time_of_one(pairs: Float[Tensor, "time before regime"], before: int, after: int) -> Float[Tensor, " time"]:
+    """Return the distribution of the time of a change if it is the only one; see `find_changes`."""
+    ahead = (pairs / pairs.sum(-1, keepdim=True).clamp_min(_LEAST)).clamp_min(_LEAST).log()
+    stays = ahead[:, before, before].cumsum(0) - ahead[:, before, before]
+    stays_on = ahead[:, after, after].flip(0).cumsum(0).flip(0) - ahead[:, after, after]
+    return torch.softmax(stays + ahead[:, before, after] + stays_on, 0)
 
 
 def _shortest(mass: Float[Tensor, " time"], level: float) -> tuple[int, int]:

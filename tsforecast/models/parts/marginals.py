@@ -14,6 +14,7 @@ from tsforecast.models.parts.transformation import restored, transformed
 from tsforecast.models.parts.transformed_means import transformed_mean
 
 _ROWS, _SAMPLE = (8, 64), 512  # of a table that brackets quantiles, and of the sample it is made of
+_FARTHEST = 37.0  # standard score, beyond which a double holds no probability
 _CHUNK = 2048  # points at which a mixture is evaluated together: more do not fit into the cache
 
 
@@ -120,10 +121,17 @@ class Marginals:
     def normal_score(self, values: Float[Tensor, "series horizon target"]) -> Float[Tensor, "series horizon target"]:
         """Return the standard normal quantile of the probability below the given values, before clipping.
 
-        Of a Gaussian it is the standardised error. Both tails keep their digits, to 37 standard deviations.
+        Of a Gaussian it is the standardised error. Both tails keep their digits, to 37 standard deviations. Beyond,
+        where probabilities end, it is the standardised error in the nearest component.
         """
         below, above = (_cdf(values.flatten(), self._groups, upper) for upper in (False, True))
-        return (_quantile(below) * (below < 0.5) - _quantile(above) * (below >= 0.5)).reshape(values.shape)
+        found = _quantile(below) * (below < 0.5) - _quantile(above) * (below >= 0.5)
+        far = found.abs() > _FARTHEST
+        if bool(far.any()):
+            nearest = torch.stack([group.distance(values.flatten()) for group in self._groups]).amin(0)
+            nearest = torch.where(nearest.isfinite(), nearest, _FARTHEST)
+            found = torch.where(far, torch.copysign(torch.maximum(nearest, found.abs()), found), found)
+        return found.reshape(values.shape)
 
     def expectation(self) -> Float[Tensor, "series horizon target"]:
         """Return the means of the distributions in the units of the data, after clipping; finite however wide."""
@@ -259,6 +267,12 @@ class _Group:
     deviation: Float[Tensor, "cell component"]
     size: Float[Tensor, "cell component_or_1"]
     has_known: bool
+
+    def distance(self, values: Float[Tensor, " cell"]) -> Float[Tensor, " cell"]:
+        """Return the distance of each value from the nearest component with a weight, in standard deviations."""
+        point = transformed(values.unsqueeze(1) / self.size, self.transformation)
+        distance = (point - self.mean).abs() / self.deviation
+        return torch.where((self.weight > 0) & (self.deviation > 0), distance, torch.inf).amin(1)
 
     def of(self, cell: Int[Tensor, " other"]) -> "_Group":
         """Return some of the rows."""

@@ -11,6 +11,7 @@ from torch import Tensor
 from tsforecast.core import Gaussian, particles
 from tsforecast.core.gaussian import map_tensors
 from tsforecast.core.linalg import NotPositiveDefiniteError
+from tsforecast.core.particles.backward import draw_switches
 from tsforecast.core.particles.filtering import AbstractSwitchingSystem, ParticleFiltered, ParticleState
 from tsforecast.core.particles.smoothing import ParticleSmoothed, given_marginals, sample_given, smooth
 from tsforecast.models.parts.auxiliary import decoded, has_moments
@@ -396,7 +397,12 @@ class ParticleInference(AbstractRegimeInference[AbstractSwitchingDynamics]):
             num_samples: Number of smoothed paths that they are means of.
             generator: Source of random numbers.
         """
-        weights = self.dynamics.mixing_weights(self.smoothed(batch, num_samples, generator).switches)
+        time_slice, (location, scale) = self.slice_of(batch, "past"), self.scale_of(batch)
+        tracked = self._track(time_slice, batch, location, scale, generator)
+        drawn = draw_switches(
+            *tracked, *scaled(time_slice, location, scale), num_samples=num_samples, generator=generator
+        )
+        weights = self.dynamics.mixing_weights(drawn)
         mean = weights.mean(1)
         pairs = torch.einsum("tnsi,tnsj->tsij", weights[:-1], weights[1:]) / weights.shape[1]
         return Regimes(mean, torch.cat([torch.diag_embed(mean[:1]), pairs]), mean.argmax(-1))

@@ -1,0 +1,94 @@
+"""How rare steps are by their errors: planted events, false alarms, and nothing of later steps."""
+
+import numpy as np
+import pytest
+
+from tsforecast.analysis.rarity import rarity, sizes
+
+STEPS, LEARN, AT, LENGTH = 500, 200, 350, 24
+
+
+def tails(errors, floor=0.0, learn=LEARN):
+    return rarity(errors, errors, np.full(len(errors), floor), learn, LENGTH, 0.001).tails
+
+
+def volatile(steps, rng, new=0.1, kept=0.88):
+    """GARCH(1, 1), with a variance of 1."""
+    found, square = np.empty(steps + 100), 1.0
+    for time in range(len(found)):
+        found[time] = np.sqrt(square) * rng.normal()
+        square = 1 - new - kept + new * found[time] ** 2 + kept * square
+    return found[100:]
+
+
+LAWS = {
+    "Gaussian": lambda steps, rng: rng.normal(size=steps),
+    "volatile": volatile,
+    "bursts": lambda steps, rng: volatile(steps, rng, 0.2, 0.75),
+}
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_false_alarms_have_the_rate_also_where_volatility_clusters(law):
+    """Monte Carlo: the share of flagged steps over series is no more than the rate and three of its standard errors."""
+    rng = np.random.default_rng(5)
+    found = np.array([tails(LAWS[law](STEPS, rng))[LEARN:] for _ in range(25)])
+    for rate in (0.05, 0.01, 0.001):
+        shares = (found <= rate).mean(1)
+        assert shares.mean() <= rate + 3 * max(shares.std(ddof=1), rate) / np.sqrt(len(shares)), rate
+    assert (found <= 0.05).mean() > 0.02  # nor are all steps called ordinary
+
+
+def test_volatility_is_followed_where_there_is_some_and_only_there():
+    rng = np.random.default_rng(1)
+    for law, spread in (("Gaussian", 0.02), ("volatile", 0.3)):
+        size = sizes(LAWS[law](2000, rng), np.zeros(2000), 0, 600)[600:]
+        assert (size.std() > 0.2) == (spread > 0.1)
+        assert size.mean() == pytest.approx(1.0, abs=0.2)
+
+
+def test_after_what_never_changed_a_spike_is_one_step_and_a_shift_a_few():
+    errors = np.zeros(STEPS)
+    errors[AT] = 30.0
+    assert np.flatnonzero(tails(errors) <= 0.001).tolist() == [AT]
+    errors[AT : AT + 3] = 30.0
+    errors[AT + 3 :] = 30.0 * 0.02 ** np.arange(1, STEPS - AT - 2)  # the model follows
+    assert np.flatnonzero(tails(errors) <= 0.001).tolist() == [AT, AT + 1, AT + 2]
+    noise = np.random.default_rng(0).uniform(-1e-6, 1e-6, STEPS) * np.linspace(0.1, 1, STEPS)
+    assert (tails(noise, floor=1e-6)[LEARN:] == 1).all()  # rounding is no news
+
+
+def test_errors_of_the_beginning_and_earlier_spikes_hide_no_drop():
+    rng = np.random.default_rng(2)
+    errors = rng.normal(size=STEPS)
+    errors[:12] *= 100 * 0.7 ** np.arange(12)  # until the model has found the level
+    errors[[100, 150, 250]] = 80.0
+    errors[AT] = -12.0
+    found = tails(errors)
+    assert found[AT] < 1e-4
+    assert (found[LEARN:] <= 0.001).sum() <= 4
+
+
+@pytest.mark.parametrize("kind", ["shift", "variance"])
+def test_a_stretch_is_flagged_where_no_step_alone_is(kind):
+    rng = np.random.default_rng(3)
+    errors = rng.normal(size=STEPS).clip(-2, 2)
+    errors[AT : AT + LENGTH] = errors[AT : AT + LENGTH] + 1.6 if kind == "shift" else 2.4 * (-1.0) ** np.arange(LENGTH)
+    found = np.flatnonzero(tails(errors) <= 0.001)
+    assert len(found)
+    assert AT < found[0] < AT + LENGTH
+
+
+def test_no_step_is_judged_by_a_later_one():
+    errors = LAWS["volatile"](STEPS, np.random.default_rng(4))
+    errors[300] = np.nan
+    first = tails(errors)
+    assert np.isnan(first).nonzero()[0].tolist() == [*range(LEARN), 300]
+    np.testing.assert_array_equal(tails(errors[:400]), first[:400])
+
+
+def test_too_few_errors_are_refused():
+    errors = np.full(STEPS, np.nan)
+    errors[LEARN - 5 :] = 1.0
+    with pytest.raises(ValueError, match="at least 20 predicted values before the judged part, got 5"):
+        tails(errors)

@@ -1,0 +1,49 @@
+"""Memory of training steps: measured before the training, and bounded by fewer windows."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from tsforecast import StateSpaceEstimator
+from tsforecast.forecasting import memory
+from tsforecast.forecasting.memory import bytes_of_step, windows_within
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*logging interval", "ignore:.*does not have many workers")
+
+
+def test_batches_are_as_large_as_the_memory_allows(caplog):
+    caplog.set_level("INFO")
+    assert windows_within(64, 2**20) == 64
+    assert not caplog.messages
+    assert windows_within(64, 2**28) == 5  # of a quarter of a GiB each, in one and a quarter
+    assert "windows in a batch: 5 instead of 64, since each takes about 256 MiB" in caplog.text
+    assert windows_within(10**9, 2**28) < 10**4  # a machine does not have half of 10^9 times as much
+    with pytest.raises(ValueError, match="take a shorter --context_length"):
+        windows_within(64, 2**50)
+
+
+def test_a_training_measures_its_steps_and_takes_fewer_windows(monkeypatch):
+    entries = [{"item_id": "a", "start": pd.Period("2024-01-01", "D"), "target": np.arange(90.0) % 7}]
+    quiet = {"max_epochs": 1, "accelerator": "cpu", "enable_progress_bar": False}
+    estimator = StateSpaceEstimator("issm", "D", 5, components="level", seed=0, num_batches_per_epoch=1,
+                                    context_length=30, trainer_kwargs=quiet)  # fmt: skip
+    seen, sizes = [], []
+
+    def measured(module, batches):
+        before = torch.get_rng_state()
+        seen.append(bytes_of_step(module, batches))
+        assert torch.equal(before, torch.get_rng_state())
+        return 2**30 // 3  # as if it were much more
+
+    monkeypatch.setattr("tsforecast.forecasting.estimator.bytes_of_step", measured)
+    loss = type(estimator.train(entries).network).training_step
+    assert seen[0] > 4 * 35  # a number of each step, at least
+
+    def step(self, batch, index):
+        sizes.append(len(batch["past_target"]))
+        return loss(self, batch, index)
+
+    monkeypatch.setattr("tsforecast.models.base.AbstractForecaster.training_step", step)
+    estimator.train(entries)
+    assert sizes == [int(memory.BYTES // (2**30 // 3))]

@@ -1,0 +1,77 @@
+"""How much memory a training step takes, before there is one: what its forward pass keeps for the gradient."""
+
+import logging
+import os
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tsforecast.models import AbstractForecaster
+
+log = logging.getLogger(__name__)
+
+BYTES = 1.25 * 2**30  # of what a step keeps, where nobody asks for larger batches than usual
+_BEHIND = 1.8  # times what the forward pass keeps: gradients, and what is computed on the way back
+_USUAL = 64  # windows of a batch
+_SHARE = 0.5  # of the machine's memory, for larger batches
+
+
+def bytes_of_step(module: AbstractForecaster, batches: Iterable[dict[str, Tensor]]) -> int:
+    """Return about how many bytes a training step takes for each window.
+
+    What the first of some batches keeps is counted, of the whole model where it begins as a linear one. No random
+    number is used up, and the module stays as it is.
+
+    Args:
+        module: On the CPU.
+        batches: As the training has them, but small.
+    """
+    kept: dict[int, int] = {}
+
+    def keep(x: Tensor) -> Tensor:
+        storage = x.untyped_storage()
+        kept[storage.data_ptr()] = storage.nbytes()
+        held.append(x)  # an address is not taken twice
+        return x
+
+    batch, held = next(iter(batches)), []
+    with torch.random.fork_rng(devices=[]), torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
+        module.inference.loss(batch, False).sum()
+    return int(_BEHIND * sum(kept.values()) / len(batch["past_target"]))
+
+
+def windows_within(windows: int, needed: int) -> int:
+    """Return how many windows a batch may have, so that a training step stays within its bound; says it if fewer.
+
+    Args:
+        windows: That are asked for.
+        needed: Bytes of each.
+
+    Raises:
+        ValueError: If a single window is too large for the machine.
+    """
+    machine = _SHARE * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    bound = BYTES if windows <= _USUAL else max(BYTES, machine)
+    if needed > machine:
+        raise ValueError(
+            f"a training step takes about {needed / 2**30:.1f} GiB for one window, more than half of this machine's "
+            "memory: take a shorter --context_length, fewer --components, or fewer --num_particles"
+        )
+    most = max(int(bound / max(needed, 1)), 1)
+    if most < windows:
+        log.info(
+            "windows in a batch: %d instead of %d, since each takes about %.0f MiB in a training step; a shorter "
+            "--context_length or fewer --components take less",
+            most,
+            windows,
+            needed / 2**20,
+        )
+    return min(windows, most)
+
+
+def measured_on(options: dict[str, Any]) -> bool:
+    """Return whether the options of a trainer make it train on the CPU, whose memory is bounded here."""
+    accelerator = options.get("accelerator", "auto")
+    return accelerator == "cpu" or (accelerator == "auto" and not torch.cuda.is_available())
