@@ -145,8 +145,8 @@ def real_entries(job: Job) -> Iterator[tuple[list[dict[str, Any]], str]]:
 
 def _coverage(frame: pd.DataFrame, summary: pd.DataFrame) -> np.ndarray:
     """Return for each series whether intervals of steps, of the average, and of the effect up to each step cover 0."""
-    average = summary[summary["measure"] == "average"]
-    held = [
+    average: Any = summary[summary["measure"] == "average"]
+    held: Any = [
         ((table[f"{name}_lower"] <= 0) & (table[f"{name}_upper"] >= 0)).groupby(table["item_id"], sort=False).mean()
         for table, name in ((frame, "effect"), (average, "effect"), (frame, "cumulative"))
     ]

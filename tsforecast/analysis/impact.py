@@ -153,11 +153,10 @@ def _in_columns(task: ForecastTask, named: Sequence[str]) -> pd.DataFrame:
     """Return the table of the dates that static columns of the data have."""
     place = len(task.entries[0]["feat_static_cat"]) - len(named)
     of = [*task.categories.values()][place:]
-    rows = [
-        [entry["item_id"], *(of[k][code] for k, code in enumerate(entry["feat_static_cat"][place:]))]
-        for entry in task.entries
-    ]
-    return pd.DataFrame(rows, columns=["item", *("after", "until")[: len(named)]]).replace("none", None)
+    columns: dict[str, Any] = {"item": [entry["item_id"] for entry in task.entries]}
+    for k, (name, values) in enumerate(zip(("after", "until"), of, strict=False)):
+        columns[name] = [values[entry["feat_static_cat"][place + k]] for entry in task.entries]
+    return pd.DataFrame(columns).replace("none", None)
 
 
 def effects(

@@ -86,7 +86,7 @@ def read_dates(values: Sequence[Any], name: str) -> list[pd.Timestamp]:
     Raises:
         ValueError: If one is no date, or day and month can not be told apart.
     """
-    found = {k: _iso(value) for k, value in enumerate(values)}
+    found: dict[int, Any] = {k: _iso(value) for k, value in enumerate(values)}
     rest = pd.Series({k: str(values[k]).strip() for k, stamp in found.items() if stamp is None}, dtype=object)
     if len(rest):
         complete = [reading.stamps for reading in readings(rest) if reading.stamps.notna().all()]
@@ -99,7 +99,8 @@ def read_dates(values: Sequence[Any], name: str) -> list[pd.Timestamp]:
                 f"in {rest.iloc[0]!r} day and month can not be told apart; give {option(name, first)}, or {second!r}"
             )
         found |= complete[0].to_dict()
-    return [pd.Timestamp(found[k]) for k in range(len(values))]
+    stamps: list[Any] = [pd.Timestamp(found[k]) for k in range(len(values))]
+    return stamps
 
 
 def _iso(value: Any) -> pd.Timestamp | None:
@@ -126,7 +127,7 @@ def pairs_of_table(table: pd.DataFrame | str | Path) -> dict[str, list[Pair]]:
         ValueError: If a column is missing, or dates are not as `pairs_of` expects.
         FileNotFoundError: If there is no such file.
     """
-    frame = table if isinstance(table, pd.DataFrame) else _read(Path(table))
+    frame: Any = table if isinstance(table, pd.DataFrame) else _read(Path(table))
     names = [name for name in map(str, frame.columns) if name not in ("after", "until")]
     if "after" not in frame or not names:
         raise ValueError(
@@ -137,7 +138,7 @@ def pairs_of_table(table: pd.DataFrame | str | Path) -> dict[str, list[Pair]]:
     frame = frame[frame["after"].notna()]
     starts = read_dates([*frame["after"]], "after")
     given = [*frame["until"]] if "until" in frame else [None] * len(frame)
-    there = [k for k, end in enumerate(given) if not pd.isna(end)]
+    there = np.flatnonzero(pd.Series(given, dtype=object).notna()).tolist()
     ends = dict(zip(there, read_dates([given[k] for k in there], "until"), strict=True))
     rows: dict[str, list[int]] = {}
     for k in sorted(range(len(starts)), key=starts.__getitem__):

@@ -95,7 +95,8 @@ class StructuralModel:
             ]
             rows += own
             weights += [math.log(_WEIGHTS.get(name, 1.0) / len(own))] * len(own)
-        return Grid(*torch.tensor(rows, dtype=torch.float64).T, torch.tensor(weights, dtype=torch.float64))
+        columns = torch.tensor(rows, dtype=torch.float64).T
+        return Grid(*columns.unbind(), log_weight=torch.tensor(weights, dtype=torch.float64))
 
 
 @dataclasses.dataclass(frozen=True)
