@@ -161,12 +161,8 @@ def with_table(page: str, rows: pd.DataFrame) -> str:
         size = f"{row['before']}, {row['horizon']}"
         lines.append(f"| {row['set']} | {size} | {row['controls'] or 'none'} | {' | '.join(cells)} |")
     text = "\n".join(lines)
-    return re.sub(
-        r"(<!-- results/impact.csv -->\n).*?(\n<!-- end -->)",
-        lambda found: found[1] + text + found[2],
-        page,
-        flags=re.S,
-    )
+    marks = r"(<!-- results/impact.csv -->\n).*?(<!-- end -->)"
+    return re.sub(marks, lambda found: f"{found[1]}{text}\n{found[2]}", page, flags=re.DOTALL)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,9 @@
 """Effects of interventions: the published example of CausalImpact, growth, dates, and what is refused."""
 
+import importlib
 import logging
+import sys
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -307,3 +310,15 @@ def test_the_command_writes_tables_and_a_picture(tmp_path, capsys):
     assert not (tmp_path / "out" / "overall.csv").exists()  # of one intervention nothing is overall
     assert main([*command, "--after", "2026-02-10"]) == 2
     assert "expected --after between 2024-01-01" in capsys.readouterr().err
+
+
+def test_the_page_shows_the_table_of_the_results(monkeypatch):
+    root = Path(__file__).parents[2]
+    monkeypatch.syspath_prepend(str(root / "runs"))
+    monkeypatch.delitem(sys.modules, "impact", raising=False)
+    script = importlib.import_module("impact")
+    monkeypatch.delitem(sys.modules, "impact")
+    rows, page = pd.read_csv(root / "results" / "impact.csv"), script.PAGE.read_text()
+    assert script.with_table(page, rows) == page
+    assert all(f"| {name} |" in page for name in rows["set"])
+    assert script.with_table(page, rows.assign(average=0.5)) != page
