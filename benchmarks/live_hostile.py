@@ -39,7 +39,7 @@ import torch
 from live import Client, body_of, cpu_of, make_store, names_and_times, percentiles, serving
 from measure import hardware
 
-from tsforecast.cli.runs import commit
+from tsforecast.cli.provenance import commit
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 REQUESTS, TOGETHER = 200, 4

@@ -15,8 +15,6 @@ at a rate that is set; for the others it assumes Gaussian scores. Standard error
 import argparse
 import csv
 import pathlib
-import shlex
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -30,7 +28,6 @@ from tables import ROOT, fill, has_row
 
 from tsforecast import load_task
 from tsforecast.analysis.anomalies import anomalies, trained
-from tsforecast.cli.runs import commit
 from tsforecast.data.files import replace_file
 from tsforecast.forecasting.predictor import StateSpacePredictor
 
@@ -155,8 +152,6 @@ def run(job: tuple[str, int, int]) -> list[dict[str, Any]]:
             "se": f"{values.std(ddof=1) / len(values) ** 0.5:.5f}",
             "series": count,
             "seed": seed,
-            "commit": commit(),
-            "command": shlex.join(["python", *sys.argv]),
         }
         for method, measure, values in rows
     ]
@@ -183,11 +178,7 @@ def page(table: pathlib.Path) -> str:
 
 
 def main() -> None:
-    """Runs what is not in the table yet, and writes the guide's lines.
-
-    Raises:
-        ValueError: If files of the tree are changed: a row belongs to a commit.
-    """
+    """Runs what is not in the table yet, and writes the guide's lines."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sets", nargs="+", default=[*SIMULATED, *REAL], choices=[*SIMULATED, *REAL], metavar="SET")
     parser.add_argument("--series", type=int, default=40, help="series of each set")
@@ -199,8 +190,6 @@ def main() -> None:
         torch.set_num_threads(1)
         jobs = [(name, options.series, options.seed) for name in options.sets]
         jobs = [job for job in jobs if not has_row(options.output, {"set": job[0], "seed": job[2]})]
-        if jobs and options.output == RESULTS and not (commit() or "+").isalnum():
-            raise ValueError("expected a clean tree, got changed files: commit them, for a row belongs to a commit")
         fill(options.output, COLUMNS, jobs, run, lambda table: table.read_text())
     if options.output != RESULTS:
         return

@@ -1,16 +1,18 @@
-"""Effects of interventions: the published example of CausalImpact, closed forms, and what is wrong."""
+"""Effects of interventions: the published example of CausalImpact, growth, dates, and what is refused."""
+
+import importlib
+import logging
+import sys
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 
 from tests.analysis.r_random import RRandom
-from tsforecast.analysis.controls import RegressionPrior, Whitened, draw
-from tsforecast.analysis.counterfactual import Grid, Past, StructuralModel, paths
-from tsforecast.analysis.impact import Options, impact
+from tsforecast.analysis.impact import Options, effects, impact
+from tsforecast.analysis.impact_tables import ALL
 from tsforecast.cli import main
-from tsforecast.core import Gaussian, LinearGaussian, LinearSystem
 
 pytestmark = pytest.mark.usefixtures("unchecked_module")
 
@@ -45,61 +47,6 @@ def test_the_published_example_of_causalimpact():
     assert average["predicted_sd"] == pytest.approx(0.37, rel=0.03)
     assert average["relative"] == pytest.approx(0.099, rel=0.03)
     assert average["tail"] < 1e-3
-
-
-def test_draws_are_those_of_the_posterior_by_brute_force():
-    """One point of the grid, no control: a Student-t, by conditioning the joint Gaussian of all steps."""
-    steps, horizon, ratio = 12, 3, 0.5
-    values = torch.randn(steps, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    values[4] = 0.0
-    observed = torch.ones(steps, 1, dtype=torch.bool)
-    observed[4] = False
-    one = lambda x: torch.tensor([x], dtype=torch.float64)  # noqa: E731
-
-    class Single(StructuralModel):
-        def grid(self):
-            return Grid(one(ratio), one(1e-9), one(0.5), one(0.0), one(0.0), one(0.0))
-
-    past = Past(values, observed, torch.zeros(steps + horizon, 1, 0).double(), torch.zeros(steps + horizon, 0).long())
-    drawn = paths(Single(wanders=False), past, horizon, 40_000, torch.Generator().manual_seed(1))[0].double()
-    unit = torch.ones(1, 1, 1, dtype=torch.float64)
-    system = LinearSystem(LinearGaussian(unit, unit[0] * 0, unit * ratio), LinearGaussian(unit, unit[0] * 0, unit))
-    joint = system.predictive(Gaussian(torch.zeros(1).double(), 1e4 * torch.eye(1).double()), steps + horizon)
-    seen = torch.cat([observed[:, 0], torch.zeros(horizon, dtype=torch.bool)])
-    padded = torch.cat([values[:, 0], torch.zeros(horizon).double()])
-    known = joint.condition(padded[None], seen[None])
-    mean, cov = known.mean.reshape(-1)[steps:], known.cov.reshape(steps + horizon, -1)[steps:, steps:]
-    own, among = padded[seen], joint.cov[seen][:, seen]
-    square = own @ torch.linalg.solve(among, own)
-    degrees = 0.01 + seen.sum()
-    scale = (0.01 + square) / degrees
-    spread = cov * scale * degrees / (degrees - 2)
-    error = (spread.diagonal() / len(drawn)).sqrt()
-    assert ((drawn.mean(0) - mean).abs() < 5 * error).all()
-    centred = drawn - mean
-    products = centred[:, :, None] * centred[:, None]
-    noise = products.std(0) / len(drawn) ** 0.5
-    assert ((products.mean(0) - spread).abs() < 5 * noise).all()
-
-
-def test_the_sampler_of_many_controls_agrees_with_all_subsets():
-    generator = torch.Generator().manual_seed(0)
-    controls = torch.randn(40, 7, generator=generator, dtype=torch.float64)
-    values = controls[:, :2] @ torch.tensor([0.35, -0.25]).double() + torch.randn(40, generator=generator).double()
-    columns = torch.cat([values[:, None], controls], 1)
-    gram = (columns.T @ columns)[None, None]
-    whitened = Whitened(gram, torch.zeros(1, 1).double(), torch.tensor([40.0]).double())
-    one = torch.ones(1, dtype=torch.float64)
-    prior = RegressionPrior(0.5 * one, 0.5 * one, 0 * one, torch.eye(7).double()[None], -0.3)
-    count = 1500
-    sampled = draw(whitened, prior, count, generator).coefficients[0] != 0
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tsforecast.analysis.controls._ENUMERATED", 7)
-        exact = draw(whitened, prior, 50_000, generator).coefficients[0] != 0
-    share = exact.double().mean(0)
-    error = (share * (1 - share) * (1 / count + 1 / 50_000)).sqrt()
-    assert ((sampled.double().mean(0) - share).abs() < 4.5 * error).all()
-    assert share[0] > 0.5 > share[3]
 
 
 def series(length=60, count=3):
@@ -142,6 +89,86 @@ def test_several_interventions_on_several_series_with_gaps():
     assert gap["predicted"].notna().all()
 
 
+def untouched(values, before, **options):
+    """Effects where nothing has happened, on daily series, (series, time)."""
+    start = pd.Period("2023-01-01", "D")
+    entries = [{"item_id": str(k), "start": start, "target": row} for k, row in enumerate(values)]
+    last = (start + before - 1).to_timestamp()
+    return effects(entries, "D", [(last, None)], [], Options(num_samples=400, **options)).summary
+
+
+def covers(rows):
+    return (rows["effect_lower"] <= 0) & (rows["effect_upper"] >= 0)
+
+
+def test_steady_growth_is_no_effect():
+    """A slope of 5 under noise of 3."""
+    values = 90 + 5 * np.arange(180) + 3 * np.random.default_rng(0).normal(size=180)
+    found = untouched(values[None], 150)
+    assert covers(found).all()
+    # As an ordinary regression on time extrapolates.
+    assert found["effect_sd"][0] < 3 * 3 * np.sqrt(1 / 30 + 1 / 150 + 12 * 90**2 / 150**3)
+
+
+def test_growth_under_an_autoregression_is_no_effect_on_average():
+    rng, count, steps = np.random.default_rng(1), 100, 150
+    noise = rng.normal(size=(count, steps))
+    for time in range(1, steps):
+        noise[:, time] += 0.6 * noise[:, time - 1]
+    found = untouched(0.2 * np.arange(steps) + noise, 120, seasons="none")
+    rows = found[found["measure"] == "average"]
+    assert abs(rows["effect"].mean()) < 3.5 * rows["effect"].std() / count**0.5
+    assert covers(rows).mean() > 0.95 - 3.5 * (0.95 * 0.05 / count) ** 0.5
+
+
+def test_averages_of_noise_are_as_sure_as_they_can_be():
+    """Of 20 steps behind 400: a standard deviation of sqrt(1 / 20 + 1 / 400), where no part has to wander."""
+    found = untouched(np.random.default_rng(2).normal(size=(50, 420)), 400, seasons="none")
+    rows = found[found["measure"] == "average"]
+    assert rows["effect_sd"].median() == pytest.approx((1 / 20 + 1 / 400) ** 0.5, rel=0.15)
+
+
+def test_a_season_of_less_than_two_cycles_is_left_out_and_named(caplog):
+    values = np.random.default_rng(3).normal(size=(2, 16))
+    with caplog.at_level(logging.WARNING):
+        found = untouched(values, 12)
+    assert "less than two cycles of day_of_week are known before the date: left out" in caplog.text
+    pd.testing.assert_frame_equal(found, untouched(values, 12, seasons="none"))
+
+
+def test_large_values_keep_their_last_digits():
+    """Steps of 1 at 1e9, which single precision does not tell apart."""
+    values = np.random.default_rng(4).normal(size=(1, 70))
+    low, high = untouched(values, 60), untouched(1e9 + values, 60)
+    for name in ("effect", "effect_lower", "effect_upper"):
+        np.testing.assert_allclose(low[name], high[name], atol=1e-4)
+
+
+def test_an_effect_and_its_share_have_one_sign_also_about_zero():
+    found = untouched(np.random.default_rng(5).normal(size=(30, 60)), 50, seasons="none")
+    assert (found["predicted"] < 0).any()
+    assert (found["predicted"] > 0).any()
+    np.testing.assert_array_equal(np.sign(found["effect"]), np.sign(found["relative"]))
+    np.testing.assert_allclose(found["relative"] * found["predicted"].abs(), found["effect"])
+    np.testing.assert_allclose(found["relative_upper"] * found["predicted"].abs(), found["effect_upper"])
+
+
+def test_the_overall_effect_is_that_of_all_interventions():
+    frame = series(120, 2)
+    for begin, end in (("2024-02-10", "2024-02-14"), ("2024-03-10", "2024-03-14")):
+        frame.loc[frame["timestamp"].between(begin, end), "y"] += 4.0
+    dates = {"after": ["2024-02-09", "2024-03-09"], "until": ["2024-02-14", "2024-03-14"]}
+    found = impact(frame, **dates, covariates=["x"], options=Options(num_samples=1000))
+    overall = found.overall[found.overall["measure"] == "cumulative"].set_index("item_id")
+    assert overall["interventions"].to_dict() == {"s0": 2, "s1": 2, ALL: 4}
+    own = found.summary[found.summary["measure"] == "cumulative"]
+    np.testing.assert_allclose(overall["effect"][ALL], own["effect"].sum())
+    assert overall["effect_sd"][ALL] == pytest.approx((own["effect_sd"] ** 2).sum() ** 0.5, rel=0.1)
+    average = found.overall[found.overall["measure"] == "average"].set_index("item_id")
+    np.testing.assert_allclose(average["effect"] * [10, 10, 20], overall["effect"])
+    assert (np.abs(average["effect"] - 4.0) < 4 * average["effect_sd"]).all()
+
+
 def test_coefficients_that_move_follow_a_control_whose_effect_grows():
     rng = np.random.default_rng(1)
     control, days = rng.normal(size=120), pd.date_range("2024-01-01", periods=120, freq="D")
@@ -153,6 +180,83 @@ def test_coefficients_that_move_follow_a_control_whose_effect_grows():
         found = impact(frame, days[99], covariates=["x"], options=options).frame
         errors.append(found["effect"].abs().mean())
     assert errors[1] < 0.5 * errors[0]
+
+
+def test_of_many_controls_those_that_matter_do():
+    """Eleven controls, as many coefficients as an exact posterior has, two of which are not 0."""
+    rng, days = np.random.default_rng(6), pd.date_range("2024-01-01", periods=140, freq="D")
+    controls = rng.normal(size=(140, 11)).cumsum(0)
+    values = controls[:, 0] - 0.5 * controls[:, 4] + 0.3 * rng.normal(size=140)
+    frame = pd.DataFrame(controls, columns=[f"x{k}" for k in range(11)]).assign(timestamp=days, y=values)
+    found = impact(frame, days[119], covariates=[f"x{k}" for k in range(11)], options=Options(seasons="none")).summary
+    assert covers(found).all()
+    # The standard deviation of the prediction by least squares.
+    past = np.column_stack([np.ones(120), controls[:120]])
+    ahead = np.r_[1.0, controls[120:].mean(0)]
+    spread = 0.3 * (1 / 20 + ahead @ np.linalg.solve(past.T @ past, ahead)) ** 0.5
+    assert 0.5 * spread < found["effect_sd"][0] < 1.5 * spread
+
+
+def test_each_series_has_its_own_date():
+    """By a table, its file, and a column of the data: the same."""
+    frame = series(60, 3)
+    after = {"s0": "2024-02-01", "s1": "2024-02-10"}
+    table = pd.DataFrame({"shop": [*after], "after": [*after.values()], "until": ["2024-02-08", ""]})
+    options = Options(num_samples=50)
+    by_table = impact(frame, dates=table, covariates=["x"], options=options)
+    summary = by_table.summary[by_table.summary["measure"] == "average"]
+    assert summary["item_id"].tolist() == ["s0", "s1"]
+    first = by_table.frame.groupby("item_id")["timestamp"].agg(["min", "max"])
+    assert [f"{x:%m-%d}" for x in first.to_numpy().ravel().astype("datetime64[s]").tolist()] == [
+        "02-02",
+        "02-08",
+        "02-11",
+        "02-29",
+    ]
+    column = frame.assign(started=frame["item_id"].map(after).fillna("none"))
+    by_column = impact(column, after_column="started", covariates=["x"], options=options)
+    assert by_column.frame.groupby("item_id")["timestamp"].min().tolist() == first["min"].tolist()
+    alone = impact(frame[frame["item_id"] == "s1"], "2024-02-10", covariates=["x"], options=options).summary
+    both = by_column.summary[by_column.summary["item_id"] == "s1"]
+    np.testing.assert_allclose(alone["actual"], both["actual"])
+    np.testing.assert_allclose(alone["effect"], both["effect"], atol=4 * alone["effect_sd"].iloc[0] / 50**0.5 * 30)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({}, "expected one of after, dates and after_column"),
+        ({"after": "2024-02-01", "after_column": "x"}, "expected one of after, dates and after_column"),
+        ({"dates": pd.DataFrame({"item": ["s0"]}), "until": "2024-02-01"}, "until goes with after"),
+        ({"dates": pd.DataFrame({"item": ["s0"]})}, "expected a table with a column that names the series, 'after'"),
+        (
+            {"dates": pd.DataFrame({"item": ["zz"], "after": ["2024-02-01"]})},
+            "name the series 'zz', which the data lack",
+        ),
+        (
+            {"dates": pd.DataFrame({"item": ["s0"], "after": ["2024-02-01"], "until": ["2024-01-20"]})},
+            "series 's0': expected until later than after",
+        ),
+    ],
+)
+def test_dates_of_series_that_do_not_fit_are_refused(given, message):
+    with pytest.raises(ValueError, match=message):
+        impact(series(count=1), **given)
+
+
+def test_the_order_of_day_and_month_is_not_guessed():
+    frame, quick = series(count=1), Options(seasons="none", num_samples=20)
+    with pytest.raises(ValueError, match=r"'02.03.2024' day and month can not be told apart; give after='2024-02-03'"):
+        impact(frame, "02.03.2024")
+    expected = impact(frame, "2024-02-13", options=quick).frame
+    for same in ("13.02.2024", "2/13/2024", "13 Feb 2024", pd.Timestamp("2024-02-13"), "2024-02-13T00:00"):
+        pd.testing.assert_frame_equal(impact(frame, same, options=quick).frame, expected)
+    # One date of several that can be told apart tells of the others.
+    found = impact(frame, ["02.02.2024", "13.02.2024"], options=quick).frame
+    assert found.groupby("intervention")["timestamp"].min().tolist() == [
+        pd.Timestamp("2024-02-03"),
+        pd.Timestamp("2024-02-14"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -192,7 +296,32 @@ def test_the_command_writes_tables_and_a_picture(tmp_path, capsys):
     (tmp_path / "out" / ".impact.part-0123456789abcdef.png").touch()  # of a call that was killed
     threads = torch.get_num_threads()
     assert main([*command, "--after", "2024-02-10", "--num-samples", "50", "--threads", str(threads)]) == 0
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {"effects.csv", "summary.csv", "impact.png"}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        "effects.csv",
+        "summary.csv",
+        "overall.csv",
+        "impact.png",
+    }
     assert len(pd.read_csv(tmp_path / "out" / "effects.csv")) == 2 * 19
+    quick = ["--num-samples", "20", "--plot-series", "0", "--seasons", "none"]
+    assert main([*command, "--after", "2024-02-10", "2024-02-20", *quick]) == 0
+    overall = pd.read_csv(tmp_path / "out" / "overall.csv")
+    assert overall["interventions"].tolist() == [2, 2, 2, 2, 4, 4]
+    (tmp_path / "dates.csv").write_text("shop;after\ns1;2024-02-15\n")
+    assert main([*command, "--dates", str(tmp_path / "dates.csv"), *quick]) == 0
+    assert pd.read_csv(tmp_path / "out" / "summary.csv")["item_id"].tolist() == ["s1", "s1"]
+    assert not (tmp_path / "out" / "overall.csv").exists()  # of one intervention nothing is overall
     assert main([*command, "--after", "2026-02-10"]) == 2
     assert "expected --after between 2024-01-01" in capsys.readouterr().err
+
+
+def test_the_page_shows_the_table_of_the_results(monkeypatch):
+    root = Path(__file__).parents[2]
+    monkeypatch.syspath_prepend(str(root / "runs"))
+    monkeypatch.delitem(sys.modules, "impact", raising=False)
+    script = importlib.import_module("impact")
+    monkeypatch.delitem(sys.modules, "impact")
+    rows, page = pd.read_csv(root / "results" / "impact.csv"), script.PAGE.read_text()
+    assert script.with_table(page, rows) == page
+    assert all(f"| {name} |" in page for name in rows["set"])
+    assert script.with_table(page, rows.assign(average=0.5)) != page

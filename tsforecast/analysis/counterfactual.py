@@ -1,131 +1,39 @@
-"""What series would have been: a Bayesian structural model of the time before an intervention, and its joint paths.
+"""What series would have been: Bayesian structural models of the time before an intervention, and their joint paths.
 
-    y_t = level_t + wandering_t + season_t + x_t' coefficients + noise_t
+    y_t = level_t + wandering_t + season_t + growth t + x_t' coefficients + noise_t
 
-The level is a random walk, what wanders returns to it, seasons move slowly. Controls come with a spike and a slab, or
-with coefficients that move. Given the ratios of the other variances to that of the noise the model is conjugate: the
-Kalman filter whitens series and controls alike, and what is left is a regression (Harvey 1989, section 3.4; see
-`tsforecast.analysis.controls`). Ratios lie on a grid. So draws are exact up to the grid, and no chain of variances has
-to converge. Priors are those of Brodersen et al. (2015, "Inferring causal impact using Bayesian structural time-series
-models") where `level_sd` is given, and weak where it is not.
+The structures of `tsforecast.analysis.structures` say how level, slope and seasons move; some are still. Given the
+ratios of variances to that of the noise the model is conjugate: the Kalman filter whitens series, time and controls
+alike, and what is left is a regression (Harvey 1989, section 3.4; see `tsforecast.analysis.regression`). Structures,
+ratios and the sizes of coefficients lie on a grid and are weighed by evidence, where level and seasons begin anywhere
+(diffuse: their first values tell nothing). So draws are exact up to the grid, and no chain has to converge. With
+`level_sd` the prior is that of Brodersen et al. (2015, "Inferring causal impact using Bayesian structural time-series
+models").
 """
 
 import dataclasses
-import itertools
-import math
-from collections.abc import Iterator, Sequence
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from tsforecast.analysis.controls import Draws, RegressionPrior, Whitened, draw
-from tsforecast.analysis.placebos import Placebos, Window, calibrated
-from tsforecast.core import Gaussian, LinearGaussian, LinearSystem
-from tsforecast.core.components import Component, Level
-from tsforecast.core.composed import ComposedSystem, compose
+from tsforecast.analysis.regression import (
+    Draws,
+    RegressionPrior,
+    Whitened,
+    draw,
+    sizes_of_controls,
+    sizes_of_growth,
+)
+from tsforecast.analysis.structures import UNKNOWN, Grid, StructuralModel, System
 from tsforecast.core.linalg import cholesky
-from tsforecast.core.structural import ISSM
 
-_DIFFUSE = 1e4  # variance of states before the first step, in units of that of the noise: nothing is known of them
-_SLAB = 0.01  # observations that the prior of the coefficients is worth, half of it on the diagonal
-_DF_LEVEL, _DF_NOISE, _R2 = 32.0, 50.0, 0.8  # of Brodersen's priors
+_CELLS = 30_000_000  # numbers at a time
+_BLOCK = 32  # steps whose inner products are taken together
+# Of Brodersen's priors: degrees of freedom, expected share of the variance that controls explain, and observations that
+# the prior of their coefficients is worth.
+_DF_LEVEL, _DF_NOISE, _R2, _SLAB = 32.0, 50.0, 0.8, 0.01
 _DF_NOTHING = 0.01
-# The likelihood counts in the weights of the grid as that of so many values at most: models are wrong, and errors one
-# step ahead say little of averages far ahead (generalised Bayes; Bissiri, Holmes and Walker 2016).
-_TELLING = 40.0
-# Steps of a damped level, its dampings, and steps of the level in units of its; steps of seasons.
-_WANDERING = ((0.3, 3.0, 30.0, 300.0), (0.6, 0.9, 0.98), (1e-5, 1e-3, 1e-1))
-_SEASONS = (1e-9, 1e-3, 1e-1, 1.0)
-_PLACEBO_PATHS = 100  # of a window, whose mean and deviations they tell
-_CELLS = 50_000_000  # numbers of paths at a time
-
-
-@dataclasses.dataclass(frozen=True)
-class StructuralModel:
-    """Structure and priors.
-
-    Attributes:
-        seasons: Components of seasons.
-        wanders: Whether there is a damped level beside the level.
-        level_sd: Guess of the standard deviation of the level's steps, in units of that of the series, with 32 degrees
-            of freedom. None: any size, the grid has equal weights.
-        model_size: Number of controls expected to matter; None for all.
-        moves: Whether coefficients move; all controls then count.
-    """
-
-    seasons: tuple[Component, ...] = ()
-    wanders: bool = True
-    level_sd: float | None = None
-    model_size: float | None = 3.0
-    moves: bool = False
-
-    def grid(self) -> "Grid":
-        """Return the ratios of variances."""
-        moves = [10.0**k for k in range(-7, -1)] if self.moves else [0.0]
-        if self.level_sd is not None:
-            plain = [(10.0 ** (k / 5), 1e-9, 0.5) for k in range(-35, 11)]
-        else:
-            plain = [(10.0**k, 1e-9, 0.5) for k in (-6, -5, -4, -3, -2.5, -2, -1.5, -1, -0.5, 0, 1, 2, 3)]
-        # A slow level beside a damped one that moves faster.
-        both = [(slow * step, step, damping) for step, damping, slow in itertools.product(*_WANDERING)]
-        parts = (plain, both) if self.wanders else (plain,)
-        seasons = _SEASONS if self.seasons else (0.0,)
-        rows = [
-            (*row, season * max(1.0, *row[:2]), move)
-            for part in parts
-            for row, season, move in itertools.product(part, seasons, moves)
-        ]
-        # A level alone is as likely as one with a damped level beside it.
-        shares = [-math.log(len(part)) for part in parts for _ in range(len(part) * len(seasons) * len(moves))]
-        level, wandering, damping, season, move = torch.tensor(rows, dtype=torch.float64).T
-        return Grid(level, wandering, damping, season, move, torch.tensor(shares, dtype=torch.float64))
-
-    def prior(self, grid: "Grid", controls: Float[Tensor, "time #series control"], count: Tensor) -> RegressionPrior:
-        """Return the prior of coefficients and noise, for standardised series.
-
-        Args:
-            grid: Ratios of variances.
-            controls: Standardised, 0 where the series is missing.
-            count: Observed steps of each series.
-        """
-        number = controls.shape[-1]
-        inner = torch.einsum("tsi,tsj->sij", controls, controls) / count[:, None, None]
-        diagonal = torch.diag_embed(inner.diagonal(dim1=-2, dim2=-1) + 1e-8)
-        precision = _SLAB * 0.5 * (inner + diagonal)
-        several = number and (self.model_size is not None) and self.model_size < number
-        log_odds = math.log(self.model_size / (number - self.model_size)) if several else math.inf  # pyright: ignore
-        shape, weight = torch.full_like(grid.level, _DF_NOTHING / 2), grid.log_weight
-        scale = shape
-        # Given their ratio, the inverse-gamma priors of both variances are one of that of the noise.
-        if self.level_sd is not None:
-            half, noise = _DF_LEVEL / 2, _DF_NOISE / 2 if number else _DF_NOTHING / 2
-            shape = torch.full_like(grid.level, half + noise)
-            scale = half * self.level_sd**2 / grid.level + noise * ((1 - _R2) if number else 1.0)
-            weight = weight - half * grid.level.log()
-        power = (_TELLING / count).clamp_max(1.0) if self.level_sd is None else None
-        return RegressionPrior(shape, scale, weight, precision, log_odds, power)
-
-
-@dataclasses.dataclass(frozen=True)
-class Grid:
-    """Variances in units of that of the noise, and a damping, at every point.
-
-    Attributes:
-        level: Of a step of the level.
-        wandering: Of a step of the damped level.
-        damping: Factor of the damped level in a step.
-        season: Of a step of the active factor of a season.
-        coefficient: Of a step of the coefficients of controls that move.
-        log_weight: Logarithm of the weight in the prior.
-    """
-
-    level: Float[Tensor, " point"]
-    wandering: Float[Tensor, " point"]
-    damping: Float[Tensor, " point"]
-    season: Float[Tensor, " point"]
-    coefficient: Float[Tensor, " point"]
-    log_weight: Float[Tensor, " point"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,8 +49,25 @@ class Past:
 
     values: Float[Tensor, "time series"]
     observed: Bool[Tensor, "time series"]
-    controls: Float[Tensor, "steps #series control"]
+    controls: Float[Tensor, "steps series control"]
     index: Int[Tensor, "steps season"]
+
+    def part(self, series: Tensor) -> "Past":
+        """Return the same of some series."""
+        return Past(self.values[:, series], self.observed[:, series], self.controls[:, series], self.index)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Ends:
+    """What the filters know at the end of the past; covariances in units of the variance of the noise.
+
+    Attributes:
+        mean: Of the states, from controls, time and the series.
+        cov: Of the states; one for all series if these have the same gaps.
+    """
+
+    mean: Float[Tensor, "point series state column"]
+    cov: Float[Tensor, "point group state state"]
 
 
 def paths(
@@ -151,181 +76,207 @@ def paths(
     horizon: int,
     num_samples: int,
     generator: torch.Generator | None = None,
-    placebos: Placebos | None = None,
 ) -> Float[Tensor, "series sample horizon"]:
     """Return joint paths of the steps behind the past, as they would have been.
 
     Args:
-        model: Structure and priors.
+        model: Structures and priors.
         past: What is known.
         horizon: Steps behind the past.
         num_samples: Paths of each series.
         generator: Source of random numbers.
-        placebos: Windows of the past whose errors say how wide the paths are; None for what the model says.
     """
     grid = model.grid()
-    series, states = past.values.shape[1], _num_states(model, past)
-    together = max(1, _CELLS // max(len(grid.level) * (1 + past.controls.shape[-1]) * states, num_samples * horizon))
-    found = []
-    for part in torch.arange(series).split(together):
-        wide = past.controls.shape[1] > 1
-        own = dataclasses.replace(
-            past,
-            values=past.values[:, part],
-            observed=past.observed[:, part],
-            controls=past.controls[:, part] if wide else past.controls,
-        )
-        chosen = placebos and Placebos(placebos.starts, placebos.used[:, part])
-        found.append(_paths(model, grid, own, horizon, num_samples, generator, chosen))
+    system = System.of(model, grid, past.index)
+    columns = past.controls.shape[-1] + 2
+    moving = past.controls.shape[-1] if model.moves else 0
+    states = system.rows.shape[1] + moving
+    own = moving or not bool((past.observed == past.observed[:, :1]).all())
+    each = len(grid.level) * (states * (states if own else columns) + columns * _BLOCK)
+    each = max(each, num_samples * max(horizon * (1 + moving), states * columns))
+    found = [
+        _paths(model, grid, system, past.part(part), horizon, num_samples, generator)
+        for part in torch.arange(past.values.shape[1]).split(max(1, _CELLS // each))
+    ]
     return torch.cat(found)
 
 
 def _paths(
     model: StructuralModel,
     grid: Grid,
+    system: System,
     past: Past,
     horizon: int,
     num_samples: int,
     generator: torch.Generator | None,
-    placebos: Placebos | None,
 ) -> Float[Tensor, "series sample horizon"]:
     """Return paths of series that fit into memory together."""
-    steps, windows = len(past.values), []
-    static = past.controls[..., :0] if model.moves else past.controls
-    for end, whitened, ends in _whiten(model, grid, past, [*(placebos.starts if placebos else ()), steps]):
-        prior = model.prior(grid, static[:end] * past.observed[:end].unsqueeze(-1), whitened.count)
-        count = num_samples if end == steps else min(num_samples, _PLACEBO_PATHS)
-        draws = draw(whitened, prior, count, generator)
-        ahead = _simulate(model, grid, past, end, ends, draws, horizon, generator)
-        if end == steps:
-            return ahead if placebos is None else calibrated(ahead, windows, placebos.used, generator)
-        came = slice(end, end + horizon)
-        windows.append(Window.of(ahead, past.values[came].T, past.observed[came].T))
-    raise AssertionError("the last end is that of the past")
+    whitened, ends = whiten(model, grid, system, past)
+    draws = draw(whitened, prior_of(model, grid, past), num_samples, generator)
+    found = _simulate(model, grid, system, past, ends, draws, horizon, generator)
+    later = _columns(past)[len(past.values) :]
+    return found + torch.einsum("hsk,snk->snh", later, draws.coefficients)
 
 
-def _num_states(model: StructuralModel, past: Past) -> int:
+def _columns(past: Past) -> Float[Tensor, "steps series column"]:
+    """Return controls and time, counted from the middle of the past in units of it."""
+    steps, before = len(past.index), len(past.values)
+    time = (torch.arange(steps, dtype=past.values.dtype) - before / 2) / before
+    return torch.cat([past.controls, time[:, None, None].expand(-1, past.values.shape[1], 1)], -1)
+
+
+def prior_of(model: StructuralModel, grid: Grid, past: Past) -> RegressionPrior:
+    """Return the prior of coefficients and noise, for standardised series."""
+    number = past.controls.shape[-1]
+    sizes, growths = sizes_of_growth()
+    nothing = torch.full_like(grid.level, _DF_NOTHING / 2)
+    if model.level_sd is None:
+        growths = growths.repeat(len(grid.level), 1)
+        growths[grid.local_trend, 0] = -torch.inf  # a slope that moves began somewhere
+        return RegressionPrior(grid.log_weight, nothing, nothing, sizes_of_controls(number), growths, sizes)
+    # Given their ratio, the inverse-gamma priors of both variances are one of that of the noise.
+    half, noise = _DF_LEVEL / 2, _DF_NOISE / 2 if number else _DF_NOTHING / 2
+    return RegressionPrior(
+        grid.log_weight - half * grid.level.log(),
+        torch.full_like(grid.level, half + noise),
+        half * model.level_sd**2 / grid.level + noise * ((1 - _R2) if number else 1.0),
+        torch.tensor([1 / _SLAB if number else 0.0], dtype=sizes.dtype),
+        torch.zeros(len(grid.level), 1, dtype=sizes.dtype),
+        sizes[:1],
+    )
+
+
+def whiten(model: StructuralModel, grid: Grid, system: System, past: Past) -> tuple[Whitened, _Ends]:
+    """Return controls, time and series after the filters of all points, and beliefs over the state.
+
+    The filter is linear: it treats a control as a series, whose missing values are those of the series. Covariances do
+    not depend on values. So a step is one matrix for each point, which moves the states of all series together:
+
+        mean' = (A - k h'A) mean + k y,   white = (y - h'A mean) / sd
+    """
+    steps, series = past.values.shape
+    columns = torch.cat([_columns(past)[:steps], past.values.unsqueeze(-1)], -1)
+    seen, number = past.observed, columns.shape[-1]
     moving = past.controls.shape[-1] if model.moves else 0
-    return 1 + model.wanders + sum(one.size for one in model.seasons) + moving
-
-
-def _system(
-    model: StructuralModel,
-    grid: Grid,
-    index: Tensor,
-    controls: Float[Tensor, "time #series control"],
-    variance: Tensor | None = None,
-) -> ISSM | ComposedSystem:
-    """Return the linear system of every point (point, series, column) or, with variances, of every draw.
-
-    Args:
-        model: Structure.
-        grid: Ratios; of draws, of shape (series, sample).
-        index: Positions in cycles, (time, season).
-        controls: Of the same steps.
-        variance: Of the noise of each draw; None for ones.
-    """
-    drawn = variance is not None
-    size = variance if drawn else torch.ones_like(grid.level)
-    lead = (lambda x: x) if drawn else (lambda x: x[:, None, None])
-    sources = [grid.level, *([grid.wandering] if model.wanders else []), *[grid.season] * len(model.seasons)]
-    noise = torch.stack([lead(source * size) for source in sources], -1).unsqueeze(0)
-    components = (Level(), *((Level(damped=True),) if model.wanders else ()), *model.seasons)
-    wide = [1] * (2 if drawn else 3)
-    damping = lead(grid.damping).unsqueeze(-1) if model.wanders else noise.new_zeros(*wide, 0)
-    emitted = lead(size).unsqueeze(0)
-    structure = ISSM(
-        components, index.reshape(len(index), *wide, -1), noise, emitted, damping, noise.new_zeros(1, *wide)
-    )
-    if not model.moves:
-        return compose(structure, None)
-    count = controls.shape[-1]
-    eye = torch.eye(count, dtype=noise.dtype)
-    moves = (lead(grid.coefficient * size)[..., None, None] * eye).unsqueeze(0)
-    rows = controls.unsqueeze(2).unsqueeze(-2) if drawn else controls[:, None, :, None, None]
-    still = noise.new_zeros(1, *wide, count)
-    rest = LinearSystem(
-        LinearGaussian(eye.reshape(1, *wide, count, count), still, moves),
-        LinearGaussian(rows, noise.new_zeros(1, *wide, 1), noise.new_zeros(1, *wide, 1, 1)),
-    )
-    return compose(structure, rest)
-
-
-def _whiten(
-    model: StructuralModel, grid: Grid, past: Past, ends: Sequence[int]
-) -> Iterator[tuple[int, Whitened, Gaussian]]:
-    """Yields, at each of some ends, series and controls after the filters of all points, and beliefs over the state.
-
-    The filter is linear: it treats a control as a series, whose missing values are those of the series.
-    """
-    steps = len(past.values)
-    system = _system(model, grid, past.index, past.controls)
-    static = past.controls[:steps, :, :0] if model.moves else past.controls[:steps]
-    columns = torch.cat([past.values.unsqueeze(-1), static.expand(-1, past.values.shape[1], -1)], -1)
-    seen = past.observed
-    if bool((seen == seen[:, :1]).all()):
+    if not moving and bool((seen == seen[:, :1]).all()):
         seen = seen[:, :1]  # covariances are those of all series
-    states = _num_states(model, past)
-    cov = torch.diag_embed(_start(model, grid, states, past))[:, None, None]
-    belief = Gaussian(columns.new_zeros(len(grid.level), *columns.shape[1:], states), cov)
-    size = columns.shape[-1]
-    gram = columns.new_zeros(len(grid.level), columns.shape[1], size, size)
-    log_det = columns.new_zeros(len(grid.level), columns.shape[1])
-    at = system.by_step()
+    points, groups, own = len(grid.level), seen.shape[1], system.rows.shape[1]
+    states, width = own + moving, series * number // groups
+    start = torch.nn.functional.pad(system.start, (0, moving))  # coefficients begin where the regression says
+    cov = torch.diag_embed(start)[:, None].expand(-1, groups, -1, -1)
+    transition = torch.eye(states, dtype=cov.dtype).repeat(points, 1, 1, 1)
+    transition[:, 0, :own, :own] = system.transition
+    both, other = cov.new_zeros(2, points, groups, states + 1, width)
+    gram = cov.new_zeros(points, series, number, number)
+    log_det, known = cov.new_zeros(points, groups), cov.new_zeros(groups)
+    white = cov.new_empty(points, groups, _BLOCK, width)
     for time in range(steps):
-        transition, emission = at(time)
-        belief = transition.marginal(belief)
-        mean, cross, variance = emission.joint(belief)
-        mean, cross, variance = mean[..., 0], cross[..., 0, :], variance[..., 0, 0]
-        mask = seen[time].reshape(1, -1, 1)
-        root = torch.where(mask, variance.rsqrt(), 0.0)
-        white = (columns[time] - mean) * root
-        gain = cross * root.unsqueeze(-1)
-        cov = torch.addcmul(belief.cov, gain.unsqueeze(-1), gain.unsqueeze(-2), value=-1)
-        belief = Gaussian(belief.mean + gain * white.unsqueeze(-1), cov)
-        gram = torch.addcmul(gram, white.unsqueeze(-1), white.unsqueeze(-2))
-        log_det = log_det + torch.where(mask, variance.log(), 0.0)[..., 0]
-        if time + 1 in ends:
-            yield time + 1, Whitened(gram, log_det, past.observed[: time + 1].sum(0).to(gram.dtype)), belief
+        row = system.rows[time].expand(groups, -1)
+        if moving:
+            row = torch.cat([row, past.controls[time]], -1)
+        cov = _moved(system, grid, cov, time, own)
+        cross = (cov @ row.unsqueeze(-1)).squeeze(-1)
+        variance = (cross * row).sum(-1) + 1.0
+        gain = torch.where(seen[time].unsqueeze(-1), cross / variance.unsqueeze(-1), 0.0)
+        root = torch.where(seen[time], variance.rsqrt(), 0.0)
+        cov = torch.addcmul(cov, gain.unsqueeze(-1), cross.unsqueeze(-2), value=-1)
+        ahead = row.unsqueeze(-2) @ transition  # (point, group, 1, state)
+        upper = torch.cat([transition - gain.unsqueeze(-1) * ahead, gain.unsqueeze(-1)], -1)
+        lower = torch.cat([-ahead, torch.ones_like(ahead[..., :1])], -1) * root[..., None, None]
+        both[:, :, -1] = columns[time].reshape(groups, width)
+        torch.matmul(torch.cat([upper, lower], -2), both, out=other)
+        both, other = other, both  # new memory at each step would take longer than the product
+        # A first value of a level or a factor says where it is, and nothing of how it moves.
+        tells = seen[time] & (variance < UNKNOWN**0.5)
+        log_det += torch.where(tells, variance.log(), 0.0)
+        known += tells[0]
+        white[:, :, time % _BLOCK] = both[:, :, -1] * tells.unsqueeze(-1)
+        if time % _BLOCK == _BLOCK - 1 or time == steps - 1:
+            part = white[:, :, : time % _BLOCK + 1].unflatten(-1, (-1, number)).movedim(2, 3).flatten(1, 2)
+            gram += part.mT @ part
+    mean = both[:, :, :-1].unflatten(-1, (-1, number)).movedim(2, 3).flatten(1, 2)
+    return Whitened(gram, log_det.expand(-1, series), known.expand(series)), _Ends(mean, cov)
 
 
-def _start(model: StructuralModel, grid: Grid, states: int, past: Past) -> Float[Tensor, "point state"]:
-    """Return the variances of the states before the first step: of a damped level as if it had begun long ago."""
-    moving = past.controls.shape[-1] if model.moves else 0
-    found = torch.full((len(grid.level), states), _DIFFUSE, dtype=grid.level.dtype)
-    if model.wanders:
-        found[:, 1] = grid.wandering / (1 - grid.damping.square())
-    found[:, states - moving :] = 1.0 / _SLAB
+def _moved(system: System, grid: Grid, cov: Tensor, time: int, own: int) -> Tensor:
+    """Return the covariance of the states and of coefficients that move, a step later."""
+    if cov.shape[-1] == own:
+        return system.moved(cov, time)
+    found = cov.clone()
+    found[..., :own, :own] = system.moved(cov[..., :own, :own], time)
+    cross = system.transition.unsqueeze(1) @ cov[..., :own, own:]
+    found[..., :own, own:], found[..., own:, :own] = cross, cross.mT
+    found[..., own:, own:] += (grid.coefficient[:, None, None, None]) * torch.eye(cov.shape[-1] - own, dtype=cov.dtype)
     return found
 
 
 def _simulate(
     model: StructuralModel,
     grid: Grid,
+    system: System,
     past: Past,
-    steps: int,
-    ends: Gaussian,
+    ends: _Ends,
     draws: Draws,
     horizon: int,
     generator: torch.Generator | None,
 ) -> Float[Tensor, "series sample horizon"]:
-    """Return paths from the states after some steps, one for each draw."""
-    series = torch.arange(len(draws.point)).unsqueeze(-1)
-    means = ends.mean[draws.point, series]  # (series, sample, column, state)
-    mean = means[..., 0, :] - (draws.coefficients.unsqueeze(-1) * means[..., 1:, :]).sum(-2)
-    factor = cholesky(ends.cov[:, :, 0], "the covariance of the last state", jitter=True)
-    own = factor[draws.point, series if factor.shape[1] > 1 else 0]
-    drawn = torch.randn(mean.shape, generator=generator, dtype=mean.dtype)
-    state = mean + draws.variance.sqrt().unsqueeze(-1) * (own @ drawn.unsqueeze(-1)).squeeze(-1)
-    chosen = Grid(*(getattr(grid, field.name)[draws.point].float() for field in dataclasses.fields(Grid)))
-    later = past.controls[steps : steps + horizon]
-    system = _system(model, chosen, past.index[steps : steps + horizon], later.float(), draws.variance.float())
-    at, emitted, state = system.by_step(), [], state.float()
-    for time in range(horizon):
-        transition, emission = at(time)
-        state = transition.sample(state, generator)
-        emitted.append(emission.sample(state, generator)[..., 0])
-    found = torch.stack(emitted, -1)
-    if model.moves:
+    """Return paths behind the past, but for the regression, of the states that each draw implies."""
+    series, samples = draws.point.shape
+    number = torch.arange(series).unsqueeze(-1).expand(-1, samples)
+    loads = torch.cat([-draws.coefficients, torch.ones_like(draws.coefficients[..., :1])], -1)
+    state = (ends.mean[draws.point, number] @ loads.unsqueeze(-1)).squeeze(-1)
+    # One point after the other: all of its draws have the same matrices.
+    groups = ends.cov.shape[1]
+    keys, where, counts = torch.unique(
+        draws.point * groups + (number if groups > 1 else 0), return_inverse=True, return_counts=True
+    )
+    points, which = torch.unique(keys // groups, return_inverse=True)
+    factor = cholesky(ends.cov[keys // groups, keys % groups], "the covariance of the last state", jitter=True)
+    ahead, noise = _ahead(system, points, len(past.values), horizon)
+    own = ahead.shape[-1]
+    order = torch.argsort(where.flatten(), stable=True).split(counts.tolist())
+    flat, scale = state.flatten(0, 1), draws.variance.sqrt().flatten().unsqueeze(-1)
+    drawn = torch.randn(flat.shape, generator=generator, dtype=flat.dtype) * scale
+    fresh = torch.randn(len(flat), horizon, generator=generator, dtype=torch.float32)
+    found = flat.new_empty(len(flat), horizon)
+    for key, rows in enumerate(order):
+        point = int(which[key])
+        flat[rows] += drawn[rows] @ factor[key].mT
+        moved = (fresh[rows] @ noise[point].float().mT) * scale[rows]
+        found[rows] = flat[rows, :own] @ ahead[point].mT + moved
+    found = found.unflatten(0, (series, samples))
+    if not model.moves:
         return found
-    return found + torch.einsum("hsk,snk->snh", later.float().expand(-1, len(series), -1), draws.coefficients.float())
+    steps = torch.randn(series, samples, horizon, past.controls.shape[-1], generator=generator, dtype=torch.float32)
+    size = (grid.coefficient[draws.point] * draws.variance).sqrt()
+    coefficients = flat.unflatten(0, (series, samples))[..., None, own:] + (steps * size[..., None, None]).cumsum(2)
+    later = past.controls[len(past.values) : len(past.values) + horizon]
+    return found + torch.einsum("hsk,snhk->snh", later, coefficients)
+
+
+def _ahead(
+    system: System, points: Int[Tensor, " chosen"], first: int, horizon: int
+) -> tuple[Float[Tensor, "chosen horizon state"], Float[Tensor, "chosen horizon horizon"]]:
+    """Return what the steps ahead make of the state, and a factor of the covariance of all that comes between.
+
+    Args:
+        system: Of all points.
+        points: Those wanted.
+        first: The first step ahead.
+        horizon: How many there are.
+    """
+    chosen = dataclasses.replace(
+        system, transition=system.transition[points], noise=system.noise[points], season=system.season[points]
+    )
+    matrix, states = chosen.transition, system.transition.shape[-1]
+    power = torch.eye(states, dtype=matrix.dtype).expand_as(matrix)
+    cov, past = torch.zeros_like(matrix), matrix.new_zeros(len(points), states, horizon)
+    ahead, joint = matrix.new_zeros(len(points), horizon, states), matrix.new_zeros(len(points), horizon, horizon)
+    for step in range(horizon):
+        row = system.rows[first + step]
+        power, cov, past = matrix @ power, chosen.moved(cov, first + step), matrix @ past
+        ahead[:, step] = row @ power
+        joint[:, step] = row @ past  # covariances with the steps before
+        past[:, :, step] = cov @ row
+        joint[:, step, step] = past[:, :, step] @ row + 1.0
+    return ahead, cholesky(joint, "the covariance of the steps ahead")

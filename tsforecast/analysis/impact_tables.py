@@ -1,5 +1,6 @@
 """Tables of effects: by step, on average and in total."""
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,6 +9,23 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from tsforecast.analysis.interventions import Case
+
+ALL = "(all)"  # in place of the name of a series
+
+
+@dataclasses.dataclass(frozen=True)
+class Sums:
+    """Sums over the steps of each intervention that have a value.
+
+    Attributes:
+        actual: What came, (case,).
+        without: Paths of what would have been, (case, sample).
+        count: Steps that have a value, (case,).
+    """
+
+    actual: NDArray[np.float64]
+    without: NDArray[np.float64]
+    count: NDArray[np.int64]
 
 
 def labelled(cases: Sequence[Case], first: int, steps: int) -> dict[str, Any]:
@@ -30,8 +48,8 @@ def tables_of(
     actual: NDArray[np.float64],
     would: NDArray[np.float64],
     level: float,
-) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return effects by step, and their summary.
+) -> tuple[pd.DataFrame, Sums]:
+    """Return effects by step, and what sums over the steps are.
 
     Args:
         cases: Some, with the same steps.
@@ -51,43 +69,61 @@ def tables_of(
     low, high = np.quantile(sums, ends, axis=1)
     for end, x in (("", sums.mean(1)), ("_lower", high), ("_upper", low)):
         rows[f"cumulative{end}"] = (came - x).ravel()
-    return pd.DataFrame(rows), _summary(cases, actual, sums[:, :, -1], seen.sum(1), ends)
+    return pd.DataFrame(rows), Sums(came[:, -1], sums[:, :, -1], seen.sum(1))
 
 
-def _summary(
-    cases: Sequence[Case],
-    actual: NDArray[np.float64],
-    without: NDArray[np.float64],
-    count: NDArray[np.int64],
-    ends: tuple[float, float],
-) -> pd.DataFrame:
-    """Return averages and totals over the steps of each intervention that have a value.
+def summary_of(items: Sequence[str], numbers: Sequence[int], sums: Sums, level: float) -> pd.DataFrame:
+    """Return averages and totals over the steps that have a value.
 
     Args:
-        cases: Some, with the same steps.
-        actual: What came, (series, step), NaN where missing.
-        without: Paths of its sum as it would have been, (series, sample).
-        count: Steps that have a value.
-        ends: Levels of intervals.
+        items: Name of each row.
+        numbers: Its intervention.
+        sums: A row for each.
+        level: Of intervals.
     """
-    total = np.nansum(actual, axis=1)
-    difference = total[:, None] - without
-    with np.errstate(divide="ignore", invalid="ignore"):
-        share = difference / np.abs(without)
-    above = (1 + (without >= total[:, None]).sum(1)) / (1 + without.shape[1])
-    below = (1 + (without <= total[:, None]).sum(1)) / (1 + without.shape[1])
+    ends = ((1 - level) / 2, (1 + level) / 2)
+    difference = sums.actual[:, None] - sums.without
+    above = (1 + (difference <= 0).sum(1)) / (1 + difference.shape[1])
+    below = (1 + (difference >= 0).sum(1)) / (1 + difference.shape[1])
     tables = []
-    for measure, unit in (("average", count), ("cumulative", np.ones_like(count))):
+    for measure, unit in (("average", sums.count), ("cumulative", np.ones_like(sums.count))):
         rows: dict[str, Any] = {
-            "item_id": [case.item for case in cases],
-            "intervention": [case.number for case in cases],
+            "item_id": items,
+            "intervention": numbers,
             "measure": measure,
-            "actual": total / unit,
+            "actual": sums.actual / unit,
         }
-        parts = {"predicted": without / unit[:, None], "effect": difference / unit[:, None], "relative": share}
-        for name, draws in parts.items():
+        for name, draws in (("predicted", sums.without), ("effect", difference)):
             low, high = np.quantile(draws, ends, axis=1)
-            rows |= {name: draws.mean(1), f"{name}_sd": draws.std(1), f"{name}_lower": low, f"{name}_upper": high}
+            parts = {"": draws.mean(1), "_sd": draws.std(1), "_lower": low, "_upper": high}
+            rows |= {name + end: value / unit for end, value in parts.items()}
+        # Of the same row: so an effect and its share have the same sign.
+        with np.errstate(divide="ignore", invalid="ignore"):
+            rows |= {f"relative{end}": rows[f"effect{end}"] / np.abs(rows["predicted"]) for end in parts}
         tables.append(pd.DataFrame(rows | {"tail": np.minimum(above, below)}))
     both = pd.concat(tables, keys=range(2))
     return both.swaplevel().sort_index(kind="stable").reset_index(drop=True)
+
+
+def together(items: Sequence[str], sums: Sums, level: float) -> pd.DataFrame:
+    """Return the overall effects: of all interventions of each series, and of all series.
+
+    Paths of different interventions are added draw by draw, as independent.
+
+    Args:
+        items: Name of each row.
+        sums: A row for each intervention of each series.
+        level: Of intervals.
+    """
+    names = [*dict.fromkeys(items)]
+    groups = [np.flatnonzero(np.asarray(items) == name) for name in names]
+    kept = [(name, rows) for name, rows in zip(names, groups, strict=True) if len(rows) > 1]
+    if len(names) > 1:
+        kept.append((ALL, np.arange(len(items))))
+    if not kept:
+        return pd.DataFrame()
+    added = Sums(
+        *(np.stack([part[rows].sum(0) for _, rows in kept]) for part in (sums.actual, sums.without, sums.count))
+    )
+    table = summary_of([name for name, _ in kept], [len(rows) for _, rows in kept], added, level)
+    return table.rename(columns={"intervention": "interventions"})

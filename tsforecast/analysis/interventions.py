@@ -2,18 +2,21 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from tsforecast.data.dates import readings
 from tsforecast.data.frequency import expected_alias_warnings
 from tsforecast.data.stamps import stamps_of, step_of
 from tsforecast.data.wording import counted, option
 
 _LEAST = 8  # observed steps before an intervention
 Dates = str | pd.Timestamp | Sequence[str | pd.Timestamp]
+Pair = tuple[pd.Timestamp, pd.Timestamp | None]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +49,7 @@ class Case:
             return stamps_of(self.start + first, steps, self.info)
 
 
-def pairs_of(after: Dates, until: Dates | None) -> list[tuple[pd.Timestamp, pd.Timestamp | None]]:
+def pairs_of(after: Dates, until: Dates | None) -> list[Pair]:
     """Return pairs of last steps without and with each intervention.
 
     Args:
@@ -56,33 +59,114 @@ def pairs_of(after: Dates, until: Dates | None) -> list[tuple[pd.Timestamp, pd.T
     Raises:
         ValueError: If they go back, overlap, or are no dates.
     """
-    starts = [_date(x, "after") for x in ([after] if isinstance(after, str | pd.Timestamp) else after)]
-    ends = [] if until is None else [until] if isinstance(until, str | pd.Timestamp) else [*until]
+    starts, ends = _listed(after), [] if until is None else _listed(until)
     if ends and len(ends) != len(starts):
         raise ValueError(f"expected {option('until')} for each {option('after')}, got {len(ends)} for {len(starts)}")
-    later: list[pd.Timestamp | None] = [*starts[1:], None]
-    last = [_date(x, "until") for x in ends] if ends else later
-    for start, end, following in zip(starts, last, later, strict=True):
+    return _paired(read_dates(starts, "after"), [*read_dates(ends, "until")] if ends else [None] * len(starts))
+
+
+def _paired(starts: Sequence[pd.Timestamp], ends: Sequence[pd.Timestamp | None]) -> list[Pair]:
+    """Return the pairs, where an end that is None is the next start."""
+    found: list[Pair] = []
+    for start, end, following in zip(starts, ends, [*starts[1:], None], strict=True):
+        end = following if end is None else end
         if end is not None and end <= start:
             raise ValueError(f"expected {option('until')} later than {option('after')}, got {end} and {start}")
         if end is not None and following is not None and following < end:
             raise ValueError(f"interventions overlap: one ends at {end}, the next begins after {following}")
-    return [*zip(starts, last, strict=True)]
+        found.append((start, end))
+    return found
 
 
-def _date(value: str | pd.Timestamp, name: str) -> pd.Timestamp:
-    try:
-        found: Any = pd.Timestamp(value)
-    except ValueError as error:
-        raise ValueError(f"expected a date such as 2024-03-01 as {option(name)}, got {value!r}") from error
-    if found is pd.NaT:
-        raise ValueError(f"expected a date such as 2024-03-01 as {option(name)}, got {value!r}")
-    return found.tz_convert(None) if found.tz is not None else found
+def _listed(dates: Dates) -> list[Any]:
+    return [*dates] if isinstance(dates, list | tuple | np.ndarray | pd.Index | pd.Series) else [dates]
 
 
-def cases_of(
-    entry: Mapping[str, Any], dates: Sequence[tuple[pd.Timestamp, pd.Timestamp | None]], names: Sequence[str]
-) -> list[Case]:
+def read_dates(values: Sequence[Any], name: str) -> list[pd.Timestamp]:
+    """Return dates as time stamps, in UTC where they have a zone.
+
+    ISO 8601 is read as such. All other text is read in the one way that fits every date, as in files of data.
+
+    Args:
+        values: Text or time stamps.
+        name: Of the option that has them, for messages.
+
+    Raises:
+        ValueError: If one is no date, or day and month can not be told apart.
+    """
+    found: dict[int, Any] = {k: _iso(value) for k, value in enumerate(values)}
+    rest = pd.Series({k: str(values[k]).strip() for k, stamp in found.items() if stamp is None}, dtype=object)
+    if len(rest):
+        complete = [reading.stamps for reading in readings(rest) if reading.stamps.notna().all()]
+        if not complete:
+            raise ValueError(f"expected a date such as 2024-03-01 as {option(name)}, got {', '.join(map(repr, rest))}")
+        others = [stamps for stamps in complete[1:] if not stamps.equals(complete[0])]
+        if others:
+            first, second = (f"{stamps.iloc[0]:%Y-%m-%d}" for stamps in (complete[0], others[0]))
+            raise ValueError(
+                f"in {rest.iloc[0]!r} day and month can not be told apart; give {option(name, first)}, or {second!r}"
+            )
+        found |= complete[0].to_dict()
+    stamps: list[Any] = [pd.Timestamp(found[k]) for k in range(len(values))]
+    return stamps
+
+
+def _iso(value: Any) -> pd.Timestamp | None:
+    """Return the time stamp of a date in ISO 8601 or of a type of its own; None of other text."""
+    if isinstance(value, str):
+        value = (
+            pd.to_datetime(value.strip(), format="ISO8601", errors="coerce") if value.strip()[:1].isdigit() else pd.NaT
+        )
+    else:
+        value = value.to_timestamp() if isinstance(value, pd.Period) else pd.Timestamp(value)
+    if value is pd.NaT:
+        return None
+    return value.tz_convert(None) if value.tz is not None else value
+
+
+def pairs_of_table(table: pd.DataFrame | str | Path) -> dict[str, list[Pair]]:
+    """Return the pairs of each series of a table: a row for each intervention, with `after` and, if need be, `until`.
+
+    Args:
+        table: The first other column names the series. An empty cell of `until` is the end of the series, or the next
+            intervention; a series whose `after` is empty has none.
+
+    Raises:
+        ValueError: If a column is missing, or dates are not as `pairs_of` expects.
+        FileNotFoundError: If there is no such file.
+    """
+    frame: Any = table if isinstance(table, pd.DataFrame) else _read(Path(table))
+    names = [name for name in map(str, frame.columns) if name not in ("after", "until")]
+    if "after" not in frame or not names:
+        raise ValueError(
+            "expected a table with a column that names the series, 'after', and 'until' if need be, got the columns "
+            + ", ".join(map(str, frame.columns))
+        )
+    frame = frame.reset_index(drop=True).replace("", None)
+    frame = frame[frame["after"].notna()]
+    starts = read_dates([*frame["after"]], "after")
+    given = [*frame["until"]] if "until" in frame else [None] * len(frame)
+    there = np.flatnonzero(pd.Series(given, dtype=object).notna()).tolist()
+    ends = dict(zip(there, read_dates([given[k] for k in there], "until"), strict=True))
+    rows: dict[str, list[int]] = {}
+    for k in sorted(range(len(starts)), key=starts.__getitem__):
+        rows.setdefault(str(frame[names[0]].iloc[k]), []).append(k)
+    found = {}
+    for item, own in rows.items():
+        try:
+            found[item] = _paired([starts[k] for k in own], [ends.get(k) for k in own])
+        except ValueError as error:
+            raise ValueError(f"series {item!r}: {error}") from error
+    return found
+
+
+def _read(path: Path) -> pd.DataFrame:
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}")
+    return pd.read_csv(path, dtype=str, sep=None, engine="python", keep_default_na=False)
+
+
+def cases_of(entry: Mapping[str, Any], dates: Sequence[Pair], names: Sequence[str]) -> list[Case]:
     """Return a series around each intervention.
 
     Args:

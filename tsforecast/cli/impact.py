@@ -3,8 +3,10 @@
 import logging
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from tsforecast.analysis.impact import Impact, Options, impact
+from tsforecast.analysis.impact_tables import ALL
 from tsforecast.cli import options, parsers
 from tsforecast.cli.opened import parsed
 from tsforecast.data.files import make_folder, replace_file
@@ -18,7 +20,7 @@ _TOLD = 5  # series whose effects the log has
 
 
 def run(argv: Sequence[str]) -> int:
-    """Writes effects.csv, summary.csv and impact.png.
+    """Writes effects.csv, summary.csv, impact.png and, of several interventions, overall.csv.
 
     Args:
         argv: Arguments of the command.
@@ -33,20 +35,29 @@ def run(argv: Sequence[str]) -> int:
         chosen.seasons,
         chosen.transformation,
         chosen.level_sd,
-        chosen.model_size,
         chosen.dynamic,
-        not chosen.uncalibrated,
         chosen.level,
         chosen.num_samples,
         chosen.seed,
     )
     columns = options.columns(chosen)
     found = impact(
-        Path(chosen.data), chosen.after, chosen.until or None, columns=columns, freq=chosen.freq, options=how
+        Path(chosen.data),
+        chosen.after or None,
+        chosen.until or None,
+        dates=chosen.dates,
+        after_column=chosen.after_column,
+        until_column=chosen.until_column,
+        columns=columns,
+        freq=chosen.freq,
+        options=how,
     )
     out = Path(chosen.out)
     make_folder(out)
-    for name, table in (("effects", found.frame), ("summary", found.summary)):
+    for name, table in (("effects", found.frame), ("summary", found.summary), ("overall", found.overall)):
+        if table.empty:  # of one intervention nothing is overall
+            (out / f"{name}.csv").unlink(missing_ok=True)
+            continue
         with replace_file(out / f"{name}.csv") as temporary:
             table.to_csv(temporary, index=False)
     if chosen.plot_series:
@@ -58,13 +69,23 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _told(found: Impact, level: float) -> list[str]:
-    """Returns a line for each of the first series and interventions."""
-    rows = standard(found.summary)
+    """Returns a line for each of the first series and interventions, and for the overall effects."""
+    rows, overall = standard(found.summary), standard(found.overall)
     rows = rows[rows["measure"] == "average"].head(_TOLD)
-    return [
-        f"series {row['item_id']!r}, intervention {row['intervention']}: on average {row['actual']:.4g} instead of "
-        f"{row['predicted']:.4g}, effect {row['effect']:.4g} ({100 * level:g} %: {row['effect_lower']:.4g} to "
-        f"{row['effect_upper']:.4g}), {100 * row['relative']:.3g} %; probability of none or the contrary "
-        f"{row['tail']:.2g}"
+    lines = [
+        f"series {row['item_id']!r}, intervention {row['intervention']}: {_said(row, level)}"
         for _, row in rows.iterrows()
     ]
+    if not overall.empty:
+        row = overall[overall["measure"] == "average"].iloc[-1]
+        whose = "all series" if row["item_id"] == ALL else f"series {row['item_id']!r}"
+        lines.append(f"{whose}, {row['interventions']} interventions together: {_said(row, level)}")
+    return lines
+
+
+def _said(row: Any, level: float) -> str:
+    return (
+        f"on average {row['actual']:.4g} instead of {row['predicted']:.4g}, effect {row['effect']:.4g} "
+        f"({100 * level:g} %: {row['effect_lower']:.4g} to {row['effect_upper']:.4g}), {100 * row['relative']:.3g} % "
+        f"of what would have been; probability of none or the contrary {row['tail']:.2g}"
+    )
