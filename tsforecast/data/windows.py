@@ -71,7 +71,7 @@ def first_value(values: np.ndarray, observed: np.ndarray) -> int:
     if (sizes < 0).any():
         return int(seen[0])
     recent = np.median(sizes[-_RECENT:], axis=0)
-    is_small = ((sizes <= _SMALL * recent) & (recent > 0)).all(-1)
+    is_small = np.all((sizes <= _SMALL * recent) & (recent > 0), axis=-1)
     ends = np.flatnonzero(np.diff(np.concatenate([[False], is_small, [False]])))
     runs = np.diff(ends)[::2]
     early = int(runs[0]) if is_small[0] else 0
