@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from tests.analysis.r_random import RRandom
 from tsforecast.analysis.impact import Options, effects, impact

@@ -108,7 +108,7 @@ def test_yearly_m1_is_rounded_half_up_and_other_periods_are_left_out(raw, home, 
     write_lines(raw / "m1_all.jsonl.gz", *rows)
     task = prepare(raw, "monash_m1_yearly", home)
     assert [(e["item_id"], str(e["start"])) for e in task.entries] == [("a", "2000"), ("c", "1972")]
-    np.testing.assert_array_equal(task.entries[0]["target"][:3], np.array([0.13, 2.5, 4.0], np.float32))
+    np.testing.assert_array_equal(task.entries[0]["target"][:3], [0.13, 2.5, 4.0])
 
 
 @pytest.mark.parametrize(("decimal", "start"), [(1982.0833, "1982-02"), (1984.9167, "1984-12"), (1.0, "2000-01")])

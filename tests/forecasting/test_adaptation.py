@@ -66,7 +66,7 @@ def test_the_evidence_of_a_period_is_what_is_left_of_that_of_everything(issm):
     time_slice = net.inference.slice_of(batch, "both")
     model = net.dynamics.linear(time_slice, Series.of(batch))
     system, prior = model.system, model.prior
-    values = torch.where(time_slice.observed, (time_slice.values - location) / scale, 0.0)
+    values = torch.where(time_slice.observed, (time_slice.values - location) / scale, 0.0).to(scale.dtype)
     terms = system.log_likelihood(prior, values, time_slice.observed)
     torch.testing.assert_close(net.log_likelihood(batch), terms[-HORIZON:].sum(0), rtol=1e-4, atol=1e-3)
 

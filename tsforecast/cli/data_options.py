@@ -3,8 +3,6 @@
 import argparse
 from typing import Any
 
-from jsonargparse import ArgumentParser
-
 from tsforecast.cli import names, parsing
 
 # Options by the field of `Columns` that they give, with what `add_argument` needs.
@@ -42,7 +40,7 @@ COLUMNS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def add_columns(parser: ArgumentParser, title: str = "columns of --data (see docs/data.md)") -> None:
+def add_columns(parser: argparse.ArgumentParser, title: str = "columns of --data (see docs/data.md)") -> None:
     """Adds the options that say what the columns of a user's table are."""
     group = parser.add_argument_group(title)
     for name, (text, keywords) in COLUMNS.items():
@@ -51,7 +49,7 @@ def add_columns(parser: ArgumentParser, title: str = "columns of --data (see doc
         group.add_argument(*names, help=text, **keywords)
 
 
-def add_data(parser: ArgumentParser) -> None:
+def add_data(parser: argparse.ArgumentParser) -> None:
     """Adds the options that choose a data set and its split."""
     group = parser.add_argument_group("data: a set by name, or a file")
     group.add_argument("--dataset", metavar="NAME", type=str, help=f"one of {', '.join(names.DATASETS)}")
@@ -71,7 +69,7 @@ def add_data(parser: ArgumentParser) -> None:
     add_columns(parser)
 
 
-def add_forecast(parser: ArgumentParser) -> None:
+def add_forecast(parser: argparse.ArgumentParser) -> None:
     """Adds the run folder of a trained model and the options of its forecasts."""
     parser.add_argument("run", metavar="RUN", type=str, help="run folder of `tsforecast train`")
     parser.add_argument("--num_samples", type=int, default=100, help="sample paths of a forecast")
@@ -91,7 +89,7 @@ def add_engines(group: Any) -> None:
     group.add_argument("--address", type=str, help="of a Ray cluster; default: one on this machine")
 
 
-def add_learning(command: ArgumentParser, what: str) -> None:
+def add_learning(command: argparse.ArgumentParser, what: str) -> None:
     """Adds the options by which a trained model goes on learning.
 
     Args:

@@ -36,7 +36,7 @@ def check_table(arguments: Sequence[str]) -> None:
         ValueError: As `check_form` does.
     """
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-    add_data(parser)  # pyright: ignore[reportArgumentType]
+    add_data(parser)
     try:
         chosen = vars(parser.parse_known_args(list(arguments))[0])
     except argparse.ArgumentError:  # its own parser says what is wrong

@@ -44,7 +44,6 @@ def check_usage(command: str, arguments: Sequence[str]) -> None:
         return
     chosen = parser.parse_args(list(arguments))
     parsing.check_ranges(vars(chosen))
-    _check_files(command, chosen)
     if chosen.get("adapt") not in (None, *names.LEARNERS):
         raise ValueError(f"--adapt: {parsing.unknown('learner', chosen.adapt, names.LEARNERS)}")
     if command == "stream" and not chosen.resume:
@@ -53,6 +52,7 @@ def check_usage(command: str, arguments: Sequence[str]) -> None:
         _check_optimise(chosen)
     if command == "policy" and not chosen.resume:
         _check_policy(chosen)
+    _check_files(command, chosen)
 
 
 def _check_train(arguments: Sequence[str]) -> None:
@@ -63,7 +63,7 @@ def _check_train(arguments: Sequence[str]) -> None:
 
 def _check_files(command: str, chosen: Any) -> None:
     """Refuses options of a command that name files or folders of runs which are not there."""
-    for folder in (chosen.get("run"), chosen.get("resume"), *chosen.get("runs", ())):
+    for folder in chosen.runs if command == "compare" else [chosen.get("run")]:
         if isinstance(folder, str) and not Path(folder).is_dir():
             raise FileNotFoundError(f"there is no run folder {folder}")
     for name in _READ.get(command, ()):
@@ -72,7 +72,8 @@ def _check_files(command: str, chosen: Any) -> None:
 
 
 def _check_data(arguments: Sequence[str]) -> None:
-    if {"-h", "--help"}.isdisjoint(arguments) and any(word.split("=")[0] == "--data" for word in arguments):
+    given = {word.split("=")[0] for word in arguments}
+    if "--data" in given and given.isdisjoint({"-h", "--help", "--irregular", "--horizon", "--recipe"}):
         import_module("tsforecast.cli.given_files").check_table(arguments)
 
 

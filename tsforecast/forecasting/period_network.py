@@ -129,8 +129,10 @@ class Evidence(nn.Module):
     def forward(self, batch: Batch) -> Float[Tensor, " series"]:
         """Return the log-density of each window's period, given its past."""
         if self.evidence == "likelihood" or self.net.training_options.objective == "likelihood":
-            return self.net.log_likelihood(batch)
-        return -self.net.loss(batch) * batch["future_observed"].flatten(1).sum(1)
+            found = self.net.log_likelihood(batch)
+        else:
+            found = -self.net.loss(batch) * batch["future_observed"].flatten(1).sum(1)
+        return found.to(next(self.net.parameters()).dtype)  # transformations of targets are in float64
 
 
 @dataclasses.dataclass(frozen=True)

@@ -91,7 +91,8 @@ class AbstractForecaster(pl.LightningModule, Generic[SomeInference]):
         """
         after, log_likelihood = self.inference.filter(batch, belief)
         if self.data.largest_move:
-            after = dataclasses.replace(after, seen=widened(batch, belief))
+            observed = batch["past_observed"] & ~self.units.too_far(batch, after)
+            after = dataclasses.replace(after, seen=widened(batch, observed, belief))
         return after, log_likelihood
 
     def forecast(

@@ -1,15 +1,23 @@
 """How far forecasts reach: bounds that no history of the training data has left."""
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from tsforecast.models.records import Batch, Belief, DataSpec
 
 
-def widened(batch: Batch, before: Belief | None) -> Float[Tensor, "series 2 target"]:
-    """Return the lowest and highest values of a batch's past and of what was seen before; infinite without any."""
-    past, observed = batch["past_target"], batch["past_observed"]
+def widened(
+    batch: Batch, observed: Bool[Tensor, "series time target"], before: Belief | None
+) -> Float[Tensor, "series 2 target"]:
+    """Return the lowest and highest value of a batch's past and of what was seen before, in float64.
+
+    Args:
+        batch: Its past is read.
+        observed: Which of its values count.
+        before: The belief before.
+    """
+    past = batch["past_target"].double()
     low = torch.where(observed, past, torch.inf).amin(1)
     high = torch.where(observed, past, -torch.inf).amax(1)
     if before is not None and before.seen is not None:
@@ -31,7 +39,7 @@ def bounds(belief: Belief, data: DataSpec, future: Batch) -> Float[Tensor, "seri
     """
     if belief.seen is None:
         return None
-    low, high = belief.seen.double().unbind(1)
+    low, high = belief.seen.unbind(1)
     width = torch.maximum(high - low, data.typical_change * torch.maximum(high.abs(), low.abs()))
     reach = data.largest_move * width
     is_free = ~torch.isfinite(reach) | (reach == 0)

@@ -249,7 +249,7 @@ def location_and_scale(
         change = torch.where(both.sum(0) >= lag, difference, change)
     size = masked_mean(values.abs(), seen)
     scale = torch.maximum(change, 1e-2 * spread)
-    scale = torch.where(scale > 1e-6 * size, scale, masked_mean(own, seen) / seen.sum(0).clamp_min(1))
+    scale = torch.where(scale > 1e-12 * size, scale, masked_mean(own, seen) / seen.sum(0).clamp_min(1))
     return location, torch.where(scale > 0, scale, 1.0)
 
 
