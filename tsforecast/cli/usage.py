@@ -63,7 +63,8 @@ def _check_train(arguments: Sequence[str]) -> None:
 
 def _check_files(command: str, chosen: Any) -> None:
     """Refuses options of a command that name files or folders of runs which are not there."""
-    for folder in chosen.runs if command == "compare" else [chosen.get("run")]:
+    resumed = chosen.resume if command == "stream" and chosen.learner is None else None
+    for folder in chosen.runs if command == "compare" else [chosen.get("run"), resumed]:
         if isinstance(folder, str) and not Path(folder).is_dir():
             raise FileNotFoundError(f"there is no run folder {folder}")
     for name in _READ.get(command, ()):

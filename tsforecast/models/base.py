@@ -112,6 +112,8 @@ class AbstractForecaster(pl.LightningModule, Generic[SomeInference]):
         if ends is None:
             return paths
         low, high = ends.to(paths.dtype)[:, :, None, None].unbind(1)
+        if self.units.support == "counts":
+            low, high = low.floor(), high.ceil()
         return paths.clamp(low, high)
 
     def marginals(self, belief: Belief, future: Batch) -> Marginals | None:
