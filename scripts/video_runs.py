@@ -9,8 +9,8 @@ import torch
 from jsonargparse import ArgumentParser, Namespace
 
 from tsforecast.cli import runs
+from tsforecast.cli.train_parser import add_options
 from tsforecast.data.folder import data_home
-from tsforecast.forecasting.arguments import add_options
 from tsforecast.forecasting.training import check_checkpoint
 from tsforecast.models import MODELS, ARSGLSForecaster, KVAEMCForecaster, KVAERBForecaster
 from tsforecast.models import make_model as build
@@ -54,7 +54,7 @@ def add_data(parser: ArgumentParser) -> None:
 
 def add_model(parser: ArgumentParser, name: str) -> None:
     """Adds the hyperparameters of a model, with the papers' sizes as defaults."""
-    add_options(parser, MODELS[name], frozenset(_FIXED))
+    add_options(parser, MODELS[name], _FIXED)
     parser.set_defaults({**SIZES, **OWN[name]})
 
 

@@ -1,13 +1,16 @@
 """Help and errors of usage come without torch, and parsers name what the tables behind them hold."""
 
 import dataclasses
+import inspect
 import json
+import re
 import subprocess
 import sys
 
 import pytest
 
 from tsforecast.cli import names, parsers
+from tsforecast.cli.declared import declared
 from tsforecast.data.catalog import CATALOG
 from tsforecast.decisions import AGENTS, ENCODINGS, GRADIENTS, POLICIES, RULES, PolicyConfig
 from tsforecast.decisions.functions import FUNCTIONS
@@ -16,11 +19,15 @@ from tsforecast.decisions.tables import PREPARED as TABLES
 from tsforecast.evaluation.baselines import BASELINES
 from tsforecast.forecasting.adaptation import EVIDENCE, MEMORIES_OF_WINDOWS, Adaptation
 from tsforecast.forecasting.engines import ENGINES
+from tsforecast.forecasting.estimator import StateSpaceEstimator
 from tsforecast.learners import DRIFTS, LEARNERS, WEIGHTS
 from tsforecast.learners.continual import MEMORIES
-from tsforecast.models import MODELS
+from tsforecast.models import MODELS, records_of
 from tsforecast.online.config import ACTIVATIONS
 from tsforecast.online.stream import PREPARED, STREAMS
+
+# The records that constructors of models take.
+PARTS = {type(record) for model in MODELS.values() for record in records_of(model).values()}
 
 # Each line is run in one process: what none of them imports is not imported.
 LIGHT = (
@@ -29,9 +36,14 @@ LIGHT = (
     ["nothing"],
     *([command, "--help"] for command in parsers.PARSERS),
     *([command, "--nothing"] for command in parsers.PARSERS),
+    *(["train", model, "--help"] for model in names.TRAINED),
+    *(["train", model, "--nothing"] for model in names.TRAINED),
+    ["train", "issm", "--learning_rate", "fast"],
+    ["train", "issm", "--max_epochs", "0"],
     ["train", "nothing"],
     ["train"],
     ["tune", "nothing", "--study", "s"],
+    ["tune", "issm", "--study", "s", "--nothing"],
     ["evaluate", "run", "--adapt", "nothing"],
     ["stream", "nothing", "--data", "digits"],
     ["stream", "--seed", "-1"],
@@ -97,6 +109,25 @@ def test_commands_of_learners_import_nothing_that_trains_forecasters():
 )
 def test_parsers_name_what_there_is(named, table):
     assert named == tuple(table)
+
+
+@pytest.mark.parametrize("made", [*MODELS.values(), StateSpaceEstimator, *sorted(PARTS, key=str)])
+def test_the_source_declares_what_the_class_has(made):
+    source = declared(made.__module__, made.__name__)
+    assert source is not made
+    assert inspect.getdoc(source) == inspect.getdoc(made)
+    assert _parameters(source) == _parameters(made)
+
+
+def _parameters(made):
+    """Parameters with their annotations and defaults, but for the modules of these and `**hyperparameters`."""
+    known = inspect.signature(made).parameters.values()
+    return [re.sub(r"\b[a-z]\w*\.", "", str(given)) for given in known if given.kind is not given.VAR_KEYWORD]
+
+
+def test_a_name_that_the_source_does_not_declare():
+    with pytest.raises(LookupError, match="models to declare nothing"):
+        declared("tsforecast.models", "nothing")
 
 
 def test_defaults_of_evaluate_are_those_of_an_adaptation():

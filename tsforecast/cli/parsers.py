@@ -3,12 +3,11 @@
 from argparse import ArgumentError
 from argparse import ArgumentParser as PlainParser
 from collections.abc import Callable, Sequence
-from importlib import import_module
 from typing import NoReturn
 
 from jsonargparse import ArgumentParser
 
-from tsforecast.cli import names, parsing
+from tsforecast.cli import names, parsing, train_parser
 from tsforecast.cli.anomaly_parser import anomalies
 from tsforecast.cli.data_options import add_columns, add_engines, add_forecast, add_learning
 from tsforecast.cli.decision_parsers import optimise, policy
@@ -221,20 +220,10 @@ def tune() -> PlainParser:
     return command
 
 
-def train() -> ArgumentParser:
-    """Return the options of `tsforecast train` that come before the model, and the names of the models."""
-    command = parsing.command_parser("train", "Train a model.")
-    command.add_argument("--resume", metavar="RUN", type=str, help="go on with a run that was stopped")
-    models = command.add_subcommands(required=False, dest="model", metavar="MODEL")
-    for name in names.TRAINED:
-        models.add_subcommand(name, parsing.command_parser(f"train {name}", ""))
-    return command
-
-
 PARSERS: dict[str, Callable[[], PlainParser]] = {
     "bucket": bucket,
     "live": live,
-    "train": train,
+    "train": train_parser.parser,
     "evaluate": evaluate,
     "compare": compare,
     "predict": predict,
@@ -258,11 +247,10 @@ def parser_of(command: str, arguments: Sequence[str] = names.TRAINED) -> PlainPa
 
     Args:
         command: Its name.
-        arguments: Of the command. If they name models, `train` has the options of these, and torch is imported.
+        arguments: Of the command. `train` has the options of the models that they name.
     """
-    if command == "train" and not {*names.TRAINED}.isdisjoint(arguments):
-        train = import_module("tsforecast.cli.train")
-        return train.parser(train.named(arguments))
+    if command == "train":
+        return train_parser.parser(train_parser.named(arguments))
     if command == "live":
         return own_parser(arguments)[0]
     return PARSERS[command]()

@@ -3,7 +3,7 @@
 import logging
 import shlex
 import shutil
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import yaml
 from jsonargparse import ArgumentParser, Namespace
 from lightning.pytorch.callbacks import LambdaCallback, Timer
 
-from tsforecast.cli import irregular, names, options, parsing, recipes, runs
+from tsforecast.cli import irregular, options, parsing, recipes, runs
 from tsforecast.cli.choices import choices, tell
 from tsforecast.cli.chosen import (
     as_record,
@@ -25,15 +25,15 @@ from tsforecast.cli.chosen import (
     with_options,
     with_time_left,
 )
-from tsforecast.cli.data_options import COLUMNS, add_data, add_threads
+from tsforecast.cli.data_options import COLUMNS
 from tsforecast.cli.epochs import progress, trainer_options
 from tsforecast.cli.provenance import commit
 from tsforecast.cli.run_log import collected_notes, log_file
+from tsforecast.cli.train_parser import named, parser
 from tsforecast.data import ForecastTask
 from tsforecast.data.dataframes import as_lists
-from tsforecast.forecasting import presets
-from tsforecast.forecasting.arguments import AUTO, add_options
-from tsforecast.forecasting.estimator import DEFAULT_EPOCHS, StateSpaceEstimator
+from tsforecast.forecasting.arguments import AUTO
+from tsforecast.forecasting.estimator import StateSpaceEstimator
 from tsforecast.forecasting.predictor import StateSpacePredictor, save_predictor
 from tsforecast.models import MODELS, AbstractForecaster
 from tsforecast.plots import plot_learning_curve, save_figure
@@ -59,76 +59,6 @@ _RUN = (
 _DATA = (
     "dataset", "data", "freq", "prediction_length", "irregular", "horizon", "windows", "unit", "drop_unusable",
 )  # fmt: skip
-
-
-def parser(models: Collection[str] = names.TRAINED) -> ArgumentParser:
-    """The options: one subcommand per model, its hyperparameters as its constructor declares them.
-
-    Args:
-        models: Those that get their options, which takes time. The others have their name and summary alone.
-    """
-    train = parsing.command_parser("train", "Train a model.")
-    train.add_argument("--resume", metavar="RUN", type=str, help="go on with a run that was stopped")
-    commands = train.add_subcommands(required=False, dest="model", metavar="MODEL")
-    command = parsing.command_parser(f"train {AUTO}", "A model and options that the data choose.")
-    if AUTO in models:
-        add_data(command)
-        _add_run(command)
-        command.add_argument("--time_budget", type=float, help="seconds for choosing (half of them) and training")
-        command.add_argument("--models", type=str, help="models to compare with all their variants, such as issm,gls")
-    commands.add_subcommand(AUTO, command)
-    for name, model in MODELS.items():
-        summary = (model.__doc__ or "").strip().split("\n")[0]
-        command = parsing.command_parser(f"train {name}", summary)
-        if name in models:
-            _add_model(command, name, model)
-        commands.add_subcommand(name, command)
-    return train
-
-
-def named(argv: Collection[str]) -> list[str]:
-    """Models that arguments name: those whose options are needed to read them."""
-    return [name for name in names.TRAINED if name in argv]
-
-
-def _add_model(command: ArgumentParser, name: str, model: type[AbstractForecaster]) -> None:
-    command.add_argument(
-        "--config", action=parsing.ConfigFile, help="YAML file of options, such as the config.yaml of a run"
-    )
-    command.add_argument(
-        "--recipe", metavar="NAME", type=str, help="options of a published row of --dataset, such as best or paper"
-    )
-    if name in presets.SWITCHING:
-        command.add_argument(
-            "--preset",
-            choices=presets.PRESETS,
-            default=presets.PRESETS[0],
-            help="settings by frequency: best, fast, those of the papers, or none; all other options win",
-        )
-    add_data(command)
-    _add_run(command)
-    skip: set[str | int] = {
-        "model", "freq", "prediction_length", "seed", "trainer_kwargs", "num_samples", "models",
-    }  # fmt: skip
-    command.add_class_arguments(StateSpaceEstimator, skip=skip)
-    add_options(command, model)
-
-
-def _add_run(command: ArgumentParser) -> None:
-    group = command.add_argument_group("run")
-    group.add_argument("--output", metavar="RUN", type=str, help="run folder; default: outputs/MODEL-DATA-TIME")
-    group.add_argument("--resume", metavar="RUN", type=str, help="go on with a run that was stopped")
-    group.add_argument("--seed", type=int, default=0, help="of the initial weights and the order of the data")
-    group.add_argument("--max_epochs", type=int, default=DEFAULT_EPOCHS, help="length of the training")
-    group.add_argument("--gradient_clip_val", type=float, default=10.0, help="largest norm of the gradient; 0: any")
-    group.add_argument("--accelerator", type=str, default="auto", help="auto, cpu, gpu or another name of Lightning's")
-    group.add_argument("--devices", type=int, default=1, help="of the accelerator, a process each: GPUs, or CPUs")
-    add_threads(group)
-    group.add_argument(
-        "--validation",
-        action="store_true",
-        help="hold out the last window before the test part and keep the best epoch",
-    )
 
 
 def parse(command: ArgumentParser, argv: Sequence[str]) -> Namespace:

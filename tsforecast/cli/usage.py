@@ -5,7 +5,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from tsforecast.cli import names, parsers, parsing
+from tsforecast.cli import names, parsers, parsing, train_parser
 from tsforecast.cli.live_parsers import own_parser
 
 # Options of commands that name a file or a folder which must be there.
@@ -25,7 +25,7 @@ def check_usage(command: str, arguments: Sequence[str]) -> None:
 
     Args:
         command: Its name.
-        arguments: Of the command. If they name a model, `train` checks them itself.
+        arguments: Of the command.
 
     Raises:
         ArgumentError: If they are not understood.
@@ -39,7 +39,9 @@ def check_usage(command: str, arguments: Sequence[str]) -> None:
     if command == "live":
         parser, arguments = own_parser(arguments)
     if command == "tune":  # what it does not know is for `train`
-        parsing.check_ranges(vars(parser.parse_known_args(list(arguments))[0]))
+        own, rest = parser.parse_known_args(list(arguments))
+        parsing.check_ranges(vars(own))
+        _check_train([own.model, *rest])
         _check_data(arguments)
         return
     chosen = parser.parse_args(list(arguments))
@@ -56,7 +58,12 @@ def check_usage(command: str, arguments: Sequence[str]) -> None:
 
 
 def _check_train(arguments: Sequence[str]) -> None:
-    if {*names.TRAINED}.isdisjoint(arguments) and not parsers.train().parse_args(list(arguments)).resume:
+    # `--print_config` ends a call of the parser; what it prints, `train` finds out.
+    words = [word for word in arguments if not word.startswith("--print_config")]
+    chosen = train_parser.parser(train_parser.named(words)).parse_args(words)
+    if chosen.model:
+        parsing.check_ranges(chosen[chosen.model])
+    elif not chosen.resume:
         models = ", ".join(names.TRAINED)
         raise ValueError(f"expected a model ({models}) or --resume RUN, or data alone, as in `train --data FILE`")
 

@@ -12,7 +12,7 @@ import numpy as np
 from jsonargparse import ArgumentParser
 
 from tsforecast.data.reading import fits
-from tsforecast.models import DATA_DECIDED, MODELS, AbstractForecaster, options_of, records_of
+from tsforecast.models import DATA_DECIDED, MODELS, options_of
 
 AUTO = "auto"  # stands for the model that the data choose
 
@@ -103,22 +103,3 @@ def _of_model(model: str, given: Mapping[str, Any]) -> dict[str, Any]:
         if name not in known:
             raise ValueError(f"model {model!r} has no hyperparameter {name!r}; it has {', '.join(sorted(known))}")
     return {name: of_type(name, value, known[name].annotation) for name, value in given.items()}
-
-
-def add_options(parser: ArgumentParser, model: type[AbstractForecaster], skip: frozenset[str] = frozenset()) -> None:
-    """Adds the options of a model side by side: those of its records, and its own.
-
-    Args:
-        parser: Parser of a command.
-        model: Class of the model.
-        skip: More options that are left out, beside those that data decide.
-    """
-    left_out: set[str | int] = {*DATA_DECIDED, *skip}
-    for name, record in records_of(model).items():
-        if name == "data":
-            continue
-        fields = vars(record)
-        parser.add_class_arguments(type(record), skip=left_out & {*fields})
-        parser.set_defaults({key: value for key, value in fields.items() if key not in left_out})
-    own = inspect.signature(model).parameters
-    parser.add_class_arguments(model, skip=(left_out | {*records_of(model)}) & {*own})
