@@ -93,7 +93,7 @@ def test_nothing_is_compared_where_there_is_one_structure(hours, compared):
     days = frame.assign(timestamp=pd.date_range("2020-01-01", periods=600))
     two = frame.assign(other=frame["target"] + 1)
     for table, model, columns in (
-        (frame[:100], "sgls", None),
+        (frame.head(100), "sgls", None),
         (days, "rsgls-issm", None),
         (two, "sgls", Columns(target=["target", "other"])),
     ):
