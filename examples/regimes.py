@@ -41,6 +41,7 @@ estimator = StateSpaceEstimator(
     model="rsgls-issm",
     freq="h",
     prediction_length=24,
+    preset="none",  # all options are below
     context_length=72 if QUICK else 336,
     batch_size=4,
     num_batches_per_epoch=1 if QUICK else 3,

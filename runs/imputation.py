@@ -107,7 +107,7 @@ def quantiles_of(
     options |= {"enable_progress_bar": False, "enable_model_summary": False, "enable_checkpointing": False}
     options |= TRAINERS.get(model, {})
     estimator = StateSpaceEstimator(
-        model, task.freq, task.prediction_length, seed=seed, trainer_kwargs=options, **MODELS[model]
+        model, task.freq, task.prediction_length, seed=seed, preset="none", trainer_kwargs=options, **MODELS[model]
     )
     predictor = estimator.train(holed)
     assert isinstance(predictor, StateSpacePredictor)

@@ -19,7 +19,7 @@ STEPS = 90
 
 def trained(model, entries, **options):
     small = {"num_batches_per_epoch": 1, "batch_size": 2, "num_samples": 5, "seed": 0, "trainer_kwargs": SMALL}
-    return StateSpaceEstimator(model, "D", 4, **small, **options).train(entries)
+    return StateSpaceEstimator(model, "D", 4, preset="none", **small, **options).train(entries)
 
 
 @pytest.fixture(scope="module")

@@ -134,17 +134,14 @@ def test_run_folder_is_below_outputs_by_default(csv, tmp_path, monkeypatch):
 @pytest.mark.parametrize("model", MODELS)
 def test_print_config_gives_a_config_that_is_read_back(model, tmp_path, capsys):
     name, value = ("weights", "0.25,0.75") if model == "pool" else ("learning_rate", 0.25)
-    with pytest.raises(SystemExit) as end:
-        main(["train", model, "--dataset", "exchange", f"--{name}", str(value), "--print_config"])
-    assert end.value.code == 0
+    assert main(["train", model, "--dataset", "exchange", f"--{name}", str(value), "--print_config"]) == 0
     text = capsys.readouterr().out
     config = yaml.safe_load(text)
     assert config["dataset"] == "exchange"
     assert config[name] == value
     assert not DATA_DECIDED - {"freq", "prediction_length", "seed"} & set(config)  # these three are options of a run
     (tmp_path / "config.yaml").write_text(text)
-    with pytest.raises(SystemExit):
-        main(["train", model, "--config", str(tmp_path / "config.yaml"), "--print_config"])
+    assert main(["train", model, "--config", str(tmp_path / "config.yaml"), "--print_config"]) == 0
     assert yaml.safe_load(capsys.readouterr().out) == config
 
 

@@ -89,6 +89,7 @@ def test_a_model_without_a_calendar_is_trained_farther_ahead(model, freq, length
 def make_estimator(model="issm", epochs=2, freq="D", **options):
     trainer = {**QUIET, "max_epochs": epochs, **options.pop("trainer_kwargs", {})}
     small = {"num_batches_per_epoch": 2, "batch_size": 3, "num_samples": 10, "seed": 0, "context_length": 21}
+    small["preset"] = "none"  # all options of the tests are their own
     return StateSpaceEstimator(
         model, freq, HORIZON, trainer_kwargs=trainer, **{**small, **SMALL.get(model, {}), **options}
     )

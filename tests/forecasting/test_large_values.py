@@ -80,7 +80,15 @@ def test_forecasts_and_imputations_are_right_to_the_unit(table, model, options):
     task = read_task(table, "D", HORIZON, 0, columns=Columns(target="reading"))
     trainer = {**QUIET, "max_epochs": 1}
     estimator = StateSpaceEstimator(
-        model, "D", HORIZON, seed=0, num_batches_per_epoch=2, num_samples=20, trainer_kwargs=trainer, **options
+        model,
+        "D",
+        HORIZON,
+        seed=0,
+        num_batches_per_epoch=2,
+        num_samples=20,
+        preset="none",
+        trainer_kwargs=trainer,
+        **options,
     )
     narrow = estimator.train(task.entries)
     wide = with_module(narrow, copy.deepcopy(narrow.prediction_net).double())

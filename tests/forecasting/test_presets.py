@@ -1,9 +1,11 @@
 """Presets: settings of switching models by name, model and frequency."""
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from tsforecast.forecasting.estimator import StateSpaceEstimator
-from tsforecast.forecasting.presets import PRESETS, SWITCHING, preset, words
+from tsforecast.forecasting.presets import PRESETS, SWITCHING, preset
 from tsforecast.models import MODELS, options_of
 
 OF_TRAINER = ("max_epochs", "gradient_clip_val")
@@ -16,7 +18,7 @@ def test_every_model_takes_every_preset(model, name, freq):
     """Its options make an estimator as they are."""
     found = preset(model, freq, 6, name)
     trainer = {option: found.pop(option) for option in OF_TRAINER if option in found}
-    StateSpaceEstimator(model, freq, 6, trainer_kwargs=trainer, **found)
+    StateSpaceEstimator(model, freq, 6, preset="none", trainer_kwargs=trainer, **found)
     assert trainer.get("max_epochs", 1) > found.get("linear_epochs", 0)
 
 
@@ -43,8 +45,27 @@ def test_a_training_of_a_given_length_is_mostly_that_of_the_linear_model():
     assert (fast["linear_epochs"], fast["max_epochs"], fast["num_particles"]) == (15, 20, 5)
 
 
-def test_words_are_those_of_the_command_line():
-    assert words({"skip": True, "rate": 0.1, "length": 0}) == ["--skip=true", "--rate=0.1", "--length=0"]
+def entries(freq, length=60):
+    values = np.random.default_rng(0).normal(size=length).cumsum()
+    return [{"item_id": "a", "start": pd.Period("2020-01-01", freq), "target": values}]
+
+
+def test_an_estimator_has_the_best_preset_and_what_is_given_wins():
+    given = {"persistence": 0.5, "history_length": 7, "trainer_kwargs": {"gradient_clip_val": 3.0}}
+    settled = StateSpaceEstimator("sgls", "D", 5, **given).settled(entries("D"))
+    best = preset("sgls", "D", 5)
+    assert settled.hyperparameters["linear_epochs"] == best["linear_epochs"]
+    assert (settled.hyperparameters["persistence"], settled.history_length) == (0.5, 7)
+    assert settled.trainer_kwargs == {"gradient_clip_val": 3.0, "max_epochs": best["max_epochs"]}
+    assert (settled.batch_size, settled.preset) == (best["batch_size"], "none")
+    assert settled.settled(entries("D")) is settled
+
+
+def test_models_without_presets_and_none_are_left_as_they_are():
+    for estimator in (StateSpaceEstimator("issm", "D", 5), StateSpaceEstimator("sgls", "D", 5, preset="none")):
+        assert estimator.settled(entries("D")) is estimator
+    with pytest.raises(ValueError, match="'issm' has no presets"):
+        StateSpaceEstimator("issm", "D", 5, preset="fast")
 
 
 def test_what_has_none_is_refused():

@@ -1,65 +1,65 @@
-"""What `tsforecast train` lets the data or a preset choose: a model, its components, its options."""
+"""What `tsforecast train` lets the data decide: the model of `auto`, the preset of a switching model."""
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import torch
 from jsonargparse import ArgumentParser, Namespace
 
+from tsforecast.cli.data_options import COLUMNS
 from tsforecast.data import ForecastTask
 from tsforecast.forecasting import presets
 from tsforecast.forecasting.arguments import AUTO
-from tsforecast.forecasting.candidates import Candidate, structures
 from tsforecast.forecasting.estimator import StateSpaceEstimator
 from tsforecast.forecasting.selection import Selection
 
+# Options of a run that are neither the model's nor the estimator's.
+RUN = frozenset({
+    "config", "recipe", "output", "resume", "seed", "max_epochs", "gradient_clip_val", "accelerator", "devices",
+    "threads", "validation",
+})  # fmt: skip
+DATA = frozenset({
+    "dataset", "data", "freq", "prediction_length", "irregular", "horizon", "windows", "unit", "drop_unusable",
+    *COLUMNS,
+})  # fmt: skip
+# Arguments of the estimator that are no options of a run.
+_OTHERS = frozenset({"model", "freq", "prediction_length", "seed", "trainer_kwargs", "num_samples", "models", "preset"})
 
-def choose(chosen: Namespace, task: ForecastTask, compared: Sequence[Candidate] | None = None) -> Selection:
-    """Return what the training part of a task chooses.
+
+def settled(
+    parser: Callable[[list[str]], ArgumentParser], model: str, given: Namespace, chosen: Namespace, task: ForecastTask
+) -> tuple[str, Namespace, Selection | None]:
+    """Return model and options with all that the training part of a task decides, and what was compared for them.
 
     Args:
-        chosen: Options of the run.
-        task: Its data.
-        compared: The candidates; None for those of `auto`.
+        parser: Makes the parser of some models.
+        model: Name of the model, or "auto".
+        given: Options that were given: they win over those of a preset.
+        chosen: All options of the run.
+        task: The data.
     """
+    if model != AUTO and model not in presets.SWITCHING:
+        return model, chosen, None
     if chosen.threads:
         torch.set_num_threads(chosen.threads)
-    trainer = {"accelerator": chosen.accelerator, "gradient_clip_val": chosen.gradient_clip_val or None}
-    options = {"seed": chosen.seed, "time_budget": chosen.time_budget, "trainer_kwargs": trainer}
-    estimator = StateSpaceEstimator(AUTO, task.freq, task.prediction_length, models=chosen.get("models"), **options)
-    return estimator.choose(task.train, compared)
-
-
-def options_of_auto(
-    command: ArgumentParser, selection: Selection, chosen: Namespace, prediction_length: int
-) -> Namespace:
-    """Return all options of the training of what was chosen: its own, and those of data and run as they were given.
-
-    Args:
-        command: The parser of the training.
-        selection: Of a model.
-        chosen: Options of the run.
-        prediction_length: What windows of training score, as in the comparison, where the candidate says no other.
-    """
-    candidate = selection.chosen
-    found = command.parse_args([candidate.model])[candidate.model]
-    for name, value in {**vars(chosen), "train_horizon": prediction_length, **candidate.options}.items():
-        if name != "models":
-            found[name] = value
-    return with_time_left(found, selection)
-
-
-def with_time_left(chosen: Namespace, selection: Selection) -> Namespace:
-    """Return options whose time budget is what a selection has left of it."""
-    if chosen.time_budget is not None:
-        chosen.time_budget = max(chosen.time_budget - seconds_of(selection), 0.0)
-    return chosen
-
-
-def seconds_of(selection: Selection) -> float:
-    """Return what the short trainings took."""
-    return sum(trial.seconds for trial in selection.trials)
+    trainer = {"accelerator": chosen.accelerator}
+    if model == AUTO or "gradient_clip_val" in given:
+        trainer["gradient_clip_val"] = chosen.gradient_clip_val or None
+    if "max_epochs" in given:
+        trainer["max_epochs"] = chosen.max_epochs
+    own = {name: value for name, value in vars(given).items() if name not in RUN | DATA}
+    if given.get("config"):  # the options of a recipe or another run, all of them
+        own["preset"] = presets.NONE
+    estimator = StateSpaceEstimator(
+        model, task.freq, task.prediction_length, seed=chosen.seed, trainer_kwargs=trainer, **own
+    )
+    decided = estimator.settled(task.train)
+    found = parser([decided.model]).parse_args([decided.model])[decided.model]
+    options = {name: value for name, value in decided.__init_args__.items() if name not in _OTHERS}
+    trained = {name: decided.trainer_kwargs.get(name, chosen[name]) for name in ("max_epochs", "gradient_clip_val")}
+    of_run = {name: value for name, value in vars(chosen).items() if name in RUN | DATA}
+    found.update(Namespace(**{**of_run, **options, **{name: value or 0 for name, value in trained.items()}}))
+    return decided.model, found, estimator.selection
 
 
 def as_record(selection: Selection) -> dict[str, Any]:
@@ -67,47 +67,6 @@ def as_record(selection: Selection) -> dict[str, Any]:
     return {
         "chosen": str(selection.chosen),
         "reason": selection.reason,
-        "seconds": round(seconds_of(selection), 1),
+        "seconds": round(sum(trial.seconds for trial in selection.trials), 1),
         "candidates": selection.rows(),
     }
-
-
-def preset_options(argv: Sequence[str], model: str, chosen: Namespace, task: ForecastTask) -> presets.Options:
-    """Return the options of the preset; none where a recipe or a configuration has them all."""
-    if not chosen.get("preset") or chosen.get("recipe") or chosen.get("config"):
-        return {}
-    epochs = chosen.max_epochs if _names(argv, "max_epochs") else None
-    target = np.asarray(next(iter(task.entries))["target"])
-    targets = len(target) if target.ndim > 1 else 1
-    return presets.preset(model, task.freq, task.prediction_length, chosen.preset, epochs, targets)
-
-
-def structure(
-    argv: Sequence[str], model: str, chosen: Namespace, task: ForecastTask, options: presets.Options
-) -> Selection | None:
-    """Return the components that the data choose for the preset `best`; None where they are given, or there are none.
-
-    Args:
-        argv: Arguments of the command.
-        model: Name of the model.
-        chosen: Options of the run.
-        task: Its data.
-        options: Those of the preset.
-    """
-    if model != "rsgls-issm" and "components" not in options:
-        return None
-    if chosen.get("preset") != "best" or _names(argv, "components", "train_horizon"):
-        return None
-    compared = structures(task)
-    return choose(chosen, task, compared) if len(compared) > 1 else None
-
-
-def with_options(argv: Sequence[str], model: str, options: presets.Options) -> list[str]:
-    """Return arguments with options before all others, which count more."""
-    place = list(argv).index(model) + 1
-    return [*argv[:place], *presets.words(options), *argv[place:]]
-
-
-def _names(argv: Sequence[str], *options: str) -> bool:
-    """Return whether the arguments name one of some options."""
-    return any(word.split("=")[0].removeprefix("--") in options for word in argv if word.startswith("--"))

@@ -3,6 +3,7 @@
 import logging
 import shlex
 import shutil
+import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,23 +17,13 @@ from lightning.pytorch.callbacks import LambdaCallback, Timer
 
 from tsforecast.cli import irregular, options, parsing, recipes, runs
 from tsforecast.cli.choices import choices, tell
-from tsforecast.cli.chosen import (
-    as_record,
-    choose,
-    options_of_auto,
-    preset_options,
-    structure,
-    with_options,
-    with_time_left,
-)
-from tsforecast.cli.data_options import COLUMNS
+from tsforecast.cli.chosen import DATA, RUN, as_record, settled
 from tsforecast.cli.epochs import progress, trainer_options
 from tsforecast.cli.provenance import commit
 from tsforecast.cli.run_log import collected_notes, log_file
 from tsforecast.cli.train_parser import named, parser
 from tsforecast.data import ForecastTask
 from tsforecast.data.dataframes import as_lists
-from tsforecast.forecasting.arguments import AUTO
 from tsforecast.forecasting.estimator import StateSpaceEstimator
 from tsforecast.forecasting.predictor import StateSpacePredictor, save_predictor
 from tsforecast.models import MODELS, AbstractForecaster
@@ -41,28 +32,11 @@ from tsforecast.progress import warnings_only
 
 log = logging.getLogger(__name__)
 
-# Options of a run that are neither the model's nor the estimator's.
-_RUN = (
-    "config",
-    "recipe",
-    "preset",
-    "output",
-    "resume",
-    "seed",
-    "max_epochs",
-    "gradient_clip_val",
-    "accelerator",
-    "devices",
-    "threads",
-    "validation",
-)
-_DATA = (
-    "dataset", "data", "freq", "prediction_length", "irregular", "horizon", "windows", "unit", "drop_unusable",
-)  # fmt: skip
+_PRINT = "--print_config"  # and what stands behind it
 
 
-def parse(command: ArgumentParser, argv: Sequence[str]) -> Namespace:
-    """Return the options, those of a recipe included.
+def parse(command: ArgumentParser, argv: Sequence[str]) -> tuple[Namespace, Namespace]:
+    """Return all options, and those that were given: by arguments, or in a recipe or another file.
 
     Options of the recipe come first, as if its file had been given by `--config` before all others.
 
@@ -74,20 +48,13 @@ def parse(command: ArgumentParser, argv: Sequence[str]) -> Namespace:
         ArgumentError: If the arguments are not understood.
         ValueError: If there is no such recipe.
     """
-    # `--print_config` ends the first call of the parser, before the options of the recipe are known.
-    first = command.parse_args([word for word in argv if not word.startswith("--print_config")])
-    chosen = first[first.model] if first.model else Namespace()
-    words = list(argv)
-    if first.resume or chosen.get("resume"):
-        return command.parse_args(words)
-    if chosen.get("recipe"):
-        path = recipes.find(first.model, chosen.dataset, chosen.recipe)
-        place = words.index(first.model) + 1
-        words[place:place] = ["--config", str(path)]
-    elif any(word.startswith("--print_config") for word in words) and (chosen.dataset or chosen.data):
-        found = preset_options(words, first.model, chosen, options.task_of(chosen))
-        words = with_options(words, first.model, found)
-    return command.parse_args(words)
+    words, model = list(argv), (first := command.parse_args(argv)).model
+    chosen = first[model] if model else Namespace()
+    if chosen.get("recipe") and not (first.resume or chosen.get("resume")):
+        place = words.index(model) + 1
+        words[place:place] = ["--config", str(recipes.find(model, chosen.dataset, chosen.recipe))]
+    given = command.parse_args(words, defaults=False)
+    return command.parse_args(words), given.get(model) or Namespace()
 
 
 def run(argv: Sequence[str]) -> int:
@@ -107,8 +74,12 @@ def run(argv: Sequence[str]) -> int:
     if (helped := runs.helped()) is not None:
         return _help(helped)
     command = parser(named(argv))
-    parsed = parse(command, argv)
+    words = [word for word in argv if not word.startswith(_PRINT)]
+    parsed, given = parse(command, words)
     chosen = parsed[parsed.model] if parsed.model else Namespace()
+    printed = len(words) < len(argv)
+    if printed and not (chosen.get("data") or chosen.get("dataset")):
+        command.parse_args(argv)  # prints the defaults, and ends
     parsing.check_ranges(chosen)
     resume = parsed.resume or chosen.get("resume")
     if resume:
@@ -128,22 +99,16 @@ def run(argv: Sequence[str]) -> int:
     if chosen.get("irregular"):
         defaults = vars(command.parse_args([parsed.model])[parsed.model])
         return irregular.train(parsed.model, chosen, defaults, argv, config)
-    model, selection = parsed.model, None
     with collected_notes() as notes:
         task = options.task_of(chosen)
         folder = Path(chosen.output) if chosen.output else runs.default_folder(parsed.model, task.name)
-        if model == AUTO:
+        if not printed:
             runs.refuse_used(folder)
-            selection = choose(chosen, task)
-            model = selection.chosen.model
-            chosen = options_of_auto(parser([model]), selection, chosen, task.prediction_length)
-        elif found := preset_options(argv, model, chosen, task):
-            runs.refuse_used(folder)
-            selection = structure(argv, model, chosen, task, found)
-            found |= {} if selection is None else selection.chosen.options
-            chosen = command.parse_args(with_options(argv, model, found))[model]
-            parsing.check_ranges(chosen)
-            chosen = chosen if selection is None else with_time_left(chosen, selection)
+        model, chosen, selection = settled(parser, parsed.model, given, chosen, task)
+        parsing.check_ranges(chosen)
+    if printed:
+        sys.stdout.write(config(model, chosen))
+        return 0
     record = _record(model, folder, chosen, task, argv)
     if selection is not None:
         record["selection"] = as_record(selection)
@@ -243,7 +208,7 @@ def estimator(
         chosen: Options of the run.
         callbacks: Beside the checkpoint after every epoch.
     """
-    own = {name: value for name, value in vars(chosen).items() if name not in (*_RUN, *_DATA, *COLUMNS)}
+    own = {name: value for name, value in vars(chosen).items() if name not in RUN | DATA}
     return StateSpaceEstimator(
         model=record["model"],
         freq=record["split"]["freq"],
@@ -251,7 +216,7 @@ def estimator(
         seed=chosen.seed,
         trainer_kwargs=trainer_options(folder, chosen, callbacks)
         | {"accelerator": chosen.accelerator, "devices": chosen.devices},
-        **own,
+        **{**own, "preset": presets.NONE},  # config.yaml has its options
     )
 
 

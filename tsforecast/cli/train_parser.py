@@ -63,7 +63,7 @@ def _add_model(command: ArgumentParser, name: str, model: type[Any]) -> None:
     add_data(command)
     _add_run(command)
     skip: set[str | int] = {
-        "model", "freq", "prediction_length", "seed", "trainer_kwargs", "num_samples", "models",
+        "model", "freq", "prediction_length", "seed", "trainer_kwargs", "num_samples", "models", "preset",
     }  # fmt: skip
     command.add_class_arguments(declared(_ESTIMATOR, "StateSpaceEstimator"), skip=skip)
     add_options(command, model)

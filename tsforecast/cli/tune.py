@@ -19,6 +19,7 @@ from lightning.pytorch import seed_everything
 from tqdm import tqdm
 
 from tsforecast.cli import options, parsers, parsing, runs, train
+from tsforecast.cli.chosen import settled
 from tsforecast.cli.run_log import log_file
 from tsforecast.data import ForecastTask
 from tsforecast.data.files import replace_file, scratch_folder
@@ -59,7 +60,7 @@ def run(argv: Sequence[str]) -> int:
         ImportError: If Optuna is not installed.
     """
     own, rest = parsers.tune().parse_known_args(list(argv))
-    parsed = train.parse(train.parser([own.model]), [own.model, *rest])
+    parsed, given = train.parse(train.parser([own.model]), [own.model, *rest])
     chosen = parsed[own.model]
     if chosen.resume or chosen.output:
         raise ValueError("expected neither --resume nor --output: a study has a folder of its own, see --study")
@@ -67,8 +68,9 @@ def run(argv: Sequence[str]) -> int:
     parsing.check_ranges(chosen)
     if importlib.util.find_spec("optuna") is None:
         raise ValueError("tune needs Optuna: `pip install tsforecast[tune]`")
-    space = read_space(own.space, chosen)
     task = validation_task(options.task_of(chosen), own.validation_windows)
+    _, chosen, _ = settled(train.parser, own.model, given, chosen, task)
+    space = read_space(own.space, chosen)
     folder = Path(own.study)
     with runs.hold(folder):
         return _search(folder, own, chosen, space, task)

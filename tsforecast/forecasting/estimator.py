@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
 from gluonts.core import fqname_for
@@ -24,8 +25,9 @@ from tsforecast.data.streamed import StreamedEntries
 from tsforecast.data.table import read_task
 from tsforecast.data.task import ForecastTask
 from tsforecast.data.transform import Prepare
+from tsforecast.forecasting import presets
 from tsforecast.forecasting.arguments import AUTO, recorded
-from tsforecast.forecasting.candidates import Candidate, candidates
+from tsforecast.forecasting.candidates import Candidate, candidates, structures
 from tsforecast.forecasting.data_summary import (
     DataSummary,
     adopt,
@@ -57,8 +59,10 @@ from tsforecast.nn.decoders import DECODERS
 log = logging.getLogger(__name__)
 
 DEFAULT_EPOCHS = 40
+_BATCH = 64
 _UNKNOWN = "D"  # the frequency by which options are checked while that of the data is not known
 _LEAST_BATCHES = 4
+_OF_TRAINER = frozenset({"max_epochs", "gradient_clip_val", "enable_progress_bar", "callbacks", "logger"})
 _MEASURED_FROM = 8  # windows of a batch, whose memory is then measured before the training
 _CHOSEN_BY = 10_000  # series, at least, that choose a model where one bucket at a time is in memory
 # Batches in an epoch: a sample of the series is enough where all have the same parameters, and where there are so many.
@@ -81,6 +85,8 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
             windows before their end, see `tsforecast.forecasting.selection`. It takes no hyperparameters.
         freq: Frequency of the data, in any of its names; None for what the training data show.
         prediction_length: Steps of a forecast.
+        preset: Settings of a switching model by frequency and data: best, fast, paper or none, see
+            `tsforecast.forecasting.presets`. Options that are given and are not None win. Other models have none.
         context_length: Steps of the past in a training window, at most; 0 for all of the training part. None chooses by
             frequency: four weeks of hours or minutes, 120 days, 250 business days, otherwise ten seasons or 100 steps;
             or the cycle of a smooth season such as a year, up to 2000 steps, if that is longer.
@@ -91,14 +97,14 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
             is to learn, and cost windows where series are short. None for `prediction_length`; and for three times as
             many in a `gls` of one target without seasonal components, where steps are hours or minutes and series long.
         history_length: Steps of the history that a prediction filters, at most; None for all.
-        batch_size: Number of windows in a batch, at most.
+        batch_size: Number of windows in a batch, at most; None for 64.
         num_batches_per_epoch: Batches in an epoch; None for one pass over the data, and at least four batches. At most
             25 where no parameter belongs to a series (`bank`).
         num_samples: Number of sample paths of a forecast. Quantiles of linear models are exact, and need none.
         seed: Seed of the initial weights, the order of the data and what is drawn in training; None for not
             reproducible.
         plateau: Relative fall of the loss, from an eighth of the training to the next, below which learning rates fall
-            four times as fast; 0 for never. See `tsforecast.forecasting.pace`.
+            four times as fast; 0 or None for never. See `tsforecast.forecasting.pace`.
         time_budget: Seconds for the training: learning rates fall faster where it would take longer. "auto" begins no
             further comparison after half of them. None for no bound.
         models: Models that "auto" compares, joined by ",", with all their variants: bank, issm, gls, rsgls-issm. None
@@ -127,15 +133,16 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         freq: str | None = None,
         prediction_length: int = 24,
         *,
+        preset: str = "best",
         context_length: int | None = None,
         train_length: int | None = None,
         train_horizon: int | None = None,
         history_length: int | None = None,
-        batch_size: int = 64,
+        batch_size: int | None = None,
         num_batches_per_epoch: int | None = None,
         num_samples: int = 100,
         seed: int | None = None,
-        plateau: float = 0.0,
+        plateau: float | None = None,
         time_budget: float | None = None,
         models: str | None = None,
         use_feat_static_cat: bool = True,
@@ -146,15 +153,16 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         at_least(1, train_horizon=train_horizon, history_length=history_length, batch_size=batch_size)
         at_least(1, num_batches_per_epoch=num_batches_per_epoch)
         at_least(0, context_length=context_length, train_length=train_length, plateau=plateau, time_budget=time_budget)
-        self.model = model
+        presets.check(model, preset)
+        self.model, self.preset = model, preset
         self.freq = period_alias(_UNKNOWN if freq is None else freq)
         self.prediction_length = prediction_length
         self.train_horizon = prediction_length if train_horizon is None else train_horizon
         self.history_length = history_length
-        self.batch_size = batch_size
+        self.batch_size = _BATCH if batch_size is None else batch_size
         self.num_batches_per_epoch = num_batches_per_epoch
         self.seed = seed
-        self.plateau, self.time_budget = plateau, time_budget
+        self.plateau, self.time_budget = plateau or 0.0, time_budget
         self.models = models
         self.use_feat_static_cat = use_feat_static_cat
         self.hyperparameters = {**hyperparameters, "num_samples": num_samples}
@@ -248,14 +256,12 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         """
         self._find_freq(training_data, columns)
         training_data, validation_data = self._entries(training_data, validation_data, columns, from_predictor)
-        if self.model == AUTO:
-            if from_predictor is not None:
+        settled = self.settled(training_data)
+        if settled is not self:
+            if self.model == AUTO and from_predictor is not None:
                 raise ValueError("'auto' chooses a model anew: to start from weights, give the model of the predictor")
-            began = time.monotonic()
-            chosen = self.choose(training_data).chosen
-            left = None if self.time_budget is None else max(self.time_budget - (time.monotonic() - began), 0.0)
-            found = self._of(chosen, left).train_model(
-                training_data, validation_data, None, shuffle_buffer_length, cache_data, ckpt_path
+            found = settled.train_model(
+                training_data, validation_data, from_predictor, shuffle_buffer_length, cache_data, ckpt_path
             )
             columns = None if self._columns is None else as_lists(self._columns)
             found.predictor.columns, found.predictor.categories = columns, self._categories  # pyright: ignore
@@ -285,6 +291,63 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         trainer = fit(module, loader, validation, options, ckpt_path)
         return TrainOutput(transformation, module, trainer, self.create_predictor(transformation, module))
 
+    def settled(self, data: Iterable[dict[str, Any]]) -> "StateSpaceEstimator":
+        """Return the estimator with all that data decide: the model of "auto", the preset of a switching model.
+
+        It is the estimator itself where data decide nothing. `selection` has what was compared.
+
+        Args:
+            data: GluonTS data entries, all of whose values may be looked at.
+
+        Raises:
+            ValueError: If the data cannot be trained on; the message names the series.
+        """
+        self._find_freq(data)
+        if self.model == AUTO:
+            began = time.monotonic()
+            return self._of(self.choose(data).chosen, self._left(began))
+        if self.model not in presets.SWITCHING or self.preset == presets.NONE:
+            return self
+        _refuse_endless(data)
+        self._check(data, self.train_horizon)
+        began, options = time.monotonic(), self._preset(data)
+        has_components = self.model == "rsgls-issm" or "components" in options
+        if self.preset == presets.BEST and has_components and not {"components", "train_horizon"} & self._given:
+            options |= self._structure(data)
+        try:
+            return self._with(options, time_budget=self._left(began))
+        except ValueError as error:
+            raise ValueError(f"{error}; with preset 'none' a {self.model} has its own defaults") from error
+
+    @property
+    def _given(self) -> set[str]:
+        """Return the names of the options that presets leave alone."""
+        return {*self.trainer_kwargs, *(name for name, value in self.__init_args__.items() if value is not None)}
+
+    def _preset(self, data: Iterable[dict[str, Any]]) -> presets.Options:
+        """Return the options of the preset, without those that were given."""
+        target = np.asarray(next(iter(data))["target"])
+        targets = len(target) if target.ndim > 1 else 1
+        epochs = self.trainer_kwargs.get("max_epochs")
+        found = presets.preset(self.model, self.freq, self.prediction_length, self.preset, epochs, targets)
+        return {name: value for name, value in found.items() if name not in self._given}
+
+    def _structure(self, data: Any) -> Mapping[str, Any]:
+        """Return the components and windows of training that the `issm` inside has by the data."""
+        task = self._compared(data)
+        if len(compared := structures(task)) < 2:
+            return {}
+        names = ("accelerator", "devices", "gradient_clip_val")
+        trainer = {name: self.trainer_kwargs[name] for name in names if name in self.trainer_kwargs}
+        options = {"seed": self.seed, "time_budget": self.time_budget, "trainer_kwargs": trainer}
+        inside = StateSpaceEstimator(AUTO, self.freq, self.prediction_length, **options)
+        self.selection = inside.choose(data, compared)
+        return self.selection.chosen.options
+
+    def _left(self, began: float) -> float | None:
+        """Return the seconds that are left of the time budget; None without one."""
+        return None if self.time_budget is None else max(self.time_budget - (time.monotonic() - began), 0.0)
+
     def choose(self, data: Iterable[dict[str, Any]], compared: Sequence[Candidate] | None = None) -> Selection:
         """Return the model and options that the data choose, see `tsforecast.forecasting.selection`.
 
@@ -303,19 +366,29 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
             quiet = {"max_epochs": epochs, "enable_progress_bar": False, "callbacks": None, "logger": False}
             return self._of(candidate, None, **quiet).train(entries)
 
-        entries = data.sample(_CHOSEN_BY, self.seed) if isinstance(data, StreamedEntries) else list(data)
-        task = ForecastTask("data", self.freq, self.prediction_length, 0, entries)
+        task = self._compared(data)
         if compared is None:
             compared = candidates(task, None if self.models is None else self.models.replace(" ", "").split(","))
         budget = None if self.time_budget is None else 0.5 * self.time_budget
         self.selection = select(task, train, self.seed, budget, compared)
         return self.selection
 
+    def _compared(self, data: Any) -> ForecastTask:
+        """Return the series on which candidates are compared."""
+        entries = data.sample(_CHOSEN_BY, self.seed) if isinstance(data, StreamedEntries) else list(data)
+        return ForecastTask("data", self.freq, self.prediction_length, 0, entries)
+
     def _of(self, candidate: Candidate, time_budget: float | None, **trainer: Any) -> "StateSpaceEstimator":
         """Return the estimator of a candidate, with a time for its training and other options of the trainer."""
-        given = {"model": candidate.model, "freq": self.freq, "train_horizon": self.train_horizon}
-        arguments = {**self.__init_args__, **given, "time_budget": time_budget, **candidate.options}
-        return StateSpaceEstimator(**{**arguments, "trainer_kwargs": {**self.trainer_kwargs, **trainer}})
+        options = {"train_horizon": self.train_horizon, **candidate.options, **trainer}
+        return self._with(options, model=candidate.model, time_budget=time_budget)
+
+    def _with(self, options: Mapping[str, Any], **arguments: Any) -> "StateSpaceEstimator":
+        """Return an estimator with other options, those of the trainer among them, and without a preset."""
+        own = {name: value for name, value in options.items() if name not in _OF_TRAINER}
+        trainer = {name: value for name, value in options.items() if name in _OF_TRAINER}
+        given = {**self.__init_args__, "freq": self.freq, "preset": presets.NONE, **arguments, **own}
+        return StateSpaceEstimator(**{**given, "trainer_kwargs": {**self.trainer_kwargs, **trainer}})
 
     def _entries(
         self, training: Any, validation: Any, columns: Any, from_predictor: PyTorchPredictor | None

@@ -7,7 +7,9 @@ from tsforecast.forecasting.lengths import context_by_frequency
 from tsforecast.models import MODELS, options_of
 
 SWITCHING = ("sgls", "rsgls", "rsgls-issm", "arsgls", "kvae-rb", "kvae-mc")  # models that have presets
-PRESETS = ("best", "fast", "paper", "none")
+BEST = "best"
+NONE = "none"
+PRESETS = (BEST, "fast", "paper", NONE)
 _LINEAR = 0.85  # share of a training of a given length in which the linear model inside is trained alone
 
 Options = dict[str, Any]
@@ -17,7 +19,7 @@ def preset(
     model: str,
     freq: str,
     prediction_length: int,
-    name: str = "best",
+    name: str = BEST,
     max_epochs: int | None = None,
     num_targets: int = 1,
 ) -> Options:
@@ -42,12 +44,11 @@ def preset(
     Raises:
         ValueError: If there is no such preset, or the model has none.
     """
-    if name not in PRESETS:
-        raise ValueError(f"expected a preset among {', '.join(PRESETS)}, got {name!r}")
     if model not in SWITCHING:
         raise ValueError(f"{model!r} has no presets, only {', '.join(SWITCHING)} have")
+    check(model, name)
     below_a_day = calendar_unit(freq)[1] in ("h", "min") and default_season(freq) > 1
-    if name == "none":
+    if name == NONE:
         return {}
     if name == "paper":
         found = _paper(model, freq, below_a_day)
@@ -61,6 +62,18 @@ def preset(
         found |= {"max_epochs": max_epochs, "linear_epochs": min(found["linear_epochs"], int(_LINEAR * max_epochs))}
     known = {*options_of(MODELS[model]), *_OF_RUN}
     return {option: value for option, value in found.items() if option in known}
+
+
+def check(model: str, name: str) -> None:
+    """Raise for a name that is no preset, and for presets of a model that has none, which may be left at `best`.
+
+    Raises:
+        ValueError: In both cases.
+    """
+    if name not in PRESETS:
+        raise ValueError(f"expected a preset among {', '.join(PRESETS)}, got {name!r}")
+    if model not in SWITCHING and name not in (BEST, NONE):
+        raise ValueError(f"{model!r} has no presets, only {', '.join(SWITCHING)} have")
 
 
 _OF_RUN = (
@@ -108,9 +121,3 @@ def _paper(model: str, freq: str, below_a_day: bool) -> Options:
     found: Options = {"context_length": context, "history_length": 2 * context, "batch_size": 50}
     found |= {"num_batches_per_epoch": 8, "max_epochs": 40}
     return found | ({"components": "paper", "learning_rate": 0.005} if model == "rsgls-issm" else {})
-
-
-def words(options: Options) -> list[str]:
-    """Return options as the command line takes them."""
-    text = {True: "true", False: "false"}
-    return [f"--{name}={text[value] if isinstance(value, bool) else value}" for name, value in options.items()]
