@@ -60,7 +60,7 @@ def looks_like_numbers(cells: Any) -> bool:
     return _share_of_numbers(cells) >= _MOST_CELLS
 
 
-def all_numbers(frame: pd.DataFrame) -> bool:
+def all_numbers(frame: Any) -> bool:
     """Whether nearly all cells of each column are numbers; columns of plain numbers are looked at together."""
     cells = pd.Series(frame.to_numpy(object).ravel())
     plain = pd.to_numeric(cells, errors="coerce").notna() | cells.isna()

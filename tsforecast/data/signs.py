@@ -25,7 +25,7 @@ def _grouped(sign: str, decimal: str, groups: str = "+", fraction: str = "?") ->
     return rf"[+-]?[1-9]\d{{0,2}}(?:{re.escape(sign)}\d{{3}}){groups}(?:{re.escape(decimal)}\d*){fraction}"
 
 
-def find_decimal(numbers: pd.DataFrame) -> str:
+def find_decimal(numbers: Any) -> str:
     """The decimal sign of a table: a comma if cells of one of its columns can not be read otherwise.
 
     Args:
