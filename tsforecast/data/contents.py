@@ -62,8 +62,9 @@ def looks_like_numbers(cells: Any) -> bool:
 
 def all_numbers(frame: Any) -> bool:
     """Whether nearly all cells of each column are numbers; columns of plain numbers are looked at together."""
-    cells = pd.Series(frame.to_numpy(object).ravel())
-    plain = pd.to_numeric(cells, errors="coerce").notna() | cells.isna()
+    cells: Any = pd.Series(frame.to_numpy(object).ravel())
+    numbers: Any = pd.to_numeric(cells, errors="coerce")
+    plain = numbers.notna() | cells.isna()
     text = cells[~plain].astype(str).str.strip()
     plain[text.index] = text.isin(MISSING) | text.str.fullmatch(_NUMBER)
     unsure = (~plain.to_numpy().reshape(frame.shape).all(0)).nonzero()[0]
