@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from tsforecast.data.contents import all_numbers, looks_like_dates, looks_like_numbers
 from tsforecast.data.roles import Columns
 from tsforecast.data.table import read_task
 from tsforecast.data.wording import command_line_wording
@@ -338,3 +339,40 @@ def test_of_very_many_columns_the_first_are_looked_at(tmp_path, caplog, monkeypa
     assert entry["target"].tolist() == [0, 1, 2, 3, 4]
     assert len(looked) == 1000
     assert "of 1500 columns the first 1000 are looked at for names of series; --item NAME names others" in caplog.text
+
+
+def test_dates_are_looked_for_in_the_first_of_very_many_columns(tmp_path, monkeypatch):
+    looked = []
+    monkeypatch.setattr("tsforecast.data.roles.looks_like_dates", lambda cells, **_: looked.append(1) and False)
+    (tmp_path / "mine.csv").write_text(",".join(f"word{k}b" for k in range(1500)) + "\n" + ",".join(["x"] * 1500))
+    with pytest.raises(ValueError, match="no column looks like time stamps; name it by"):
+        read_task(tmp_path / "mine.csv")
+    assert len(looked) == 1000
+
+
+def test_series_of_a_wide_table_are_not_looked_at_one_by_one(tmp_path, monkeypatch):
+    """Twenty thousand columns cost a look at all their cells together, and a file of commas is read once."""
+    looked, read, real = [], [], pd.read_csv
+    monkeypatch.setattr("tsforecast.data.contents.looks_like_numbers", lambda cells: looked.append(cells.name) or True)
+    monkeypatch.setattr(pd, "read_csv", lambda *args, **options: read.append(options) or real(*args, **options))
+    frame = pd.DataFrame({"date": pd.date_range("2024-01-01", periods=9).astype(str)})
+    frame = frame.assign(**{f"s{k}": [1.5, "", "NA", *["2.25"] * 6] for k in range(50)})
+    frame["s50"] = ["a"] + ["1"] * 8
+    frame.to_csv(tmp_path / "mine.csv", index=False)
+    with pytest.raises(ValueError, match="expected a number, got 'a'"):
+        read_task(tmp_path / "mine.csv", windows=0)
+    assert looked == ["s50"]
+    assert len([options for options in read if "nrows" not in options or options["nrows"] is None]) <= 2
+
+
+@pytest.mark.parametrize("cells", [["1", "2", ""], ["1.500,2", "NA"], ["x", "1"], [1.0, np.nan], [None, None]])
+def test_all_numbers_agrees_with_a_look_at_each_column(cells):
+    frame = pd.DataFrame({"a": cells, "b": ["1"] * len(cells)})
+    assert all_numbers(frame) == looks_like_numbers(frame["a"]) == (cells != ["x", "1"])
+
+
+@pytest.mark.parametrize(
+    ("text", "found"), [(["Jan", "May"], False), (["may 2020", "jun 2020"], True), (["ax"], False)]
+)
+def test_no_date_is_without_a_digit(text, found):
+    assert looks_like_dates(pd.Series(text)) == found

@@ -1,3 +1,4 @@
+import os
 import pickle
 import signal
 import warnings
@@ -616,6 +617,21 @@ def test_an_interrupt_is_an_interrupt():
     with pytest.raises(KeyboardInterrupt):
         make_estimator(trainer_kwargs={"callbacks": [watch]}).train(make_entries())
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_sigterm_ends_a_training_within_its_step(monkeypatch):
+    """A step of a large batch takes minutes, after which Lightning would look whether it should stop."""
+    went_on = []
+
+    def stopped(*_):
+        os.kill(os.getpid(), signal.SIGTERM)
+        went_on.append(True)
+
+    monkeypatch.setattr("tsforecast.models.base.AbstractForecaster.training_step", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        make_estimator().train(make_entries())
+    assert not went_on
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
 def test_callbacks_survive_a_second_training():

@@ -7,11 +7,13 @@ from urllib.parse import quote
 
 import numpy as np
 import pytest
+import torch
 
 from tests.forecasting.test_estimator import HORIZON, make_entries, make_estimator
 from tests.live.stores import Source, begin_store, make_store, observations, save_predictor
 from tsforecast.live.guard import LOOPBACK, Guard, Limits, read_token
 from tsforecast.live.owner import Owner, Wanted
+from tsforecast.live.rules import Pending
 from tsforecast.live.store import open_store
 
 pytest.importorskip("fastapi")
@@ -220,9 +222,44 @@ def test_gaps_take_room_and_what_is_left_waits_its_turn(tmp_path):
         ends = store.rows.end[:5] + 150
         answer = owner.observe(observations([f"s{k}" for k in range(5)], ends, np.ones(5)))
         assert answer.result(60) == ["applied"] * 5
-        assert store.number == 5
+        assert store.number == 8  # of 755 steps at most 100 in each
         assert (store.rows.end[:5] == ends + 1).all()
         owner.close()
+
+
+@pytest.mark.usefixtures("unhurried")
+def test_a_small_request_is_answered_within_the_gap_of_another(tmp_path):
+    """And what comes of the gap is what comes of it at once, but for rounding."""
+    ends, order = {}, []
+    for room in (100, 5000):
+        (tmp_path / str(room)).mkdir()
+        with open_store(make_store(tmp_path / str(room))) as store:
+            owner = Owner(store, batch=room)
+            first, second = store.rows.end[:2].tolist()
+            free = held_up(owner)
+            for item, ahead, count in (("s0", first + 900, 70), ("s1", second, 1)):
+                given = observations([item] * count, ahead + np.arange(count), np.ones(count))
+                owner.observe(given).add_done_callback(lambda answer: order.append(answer.result()))
+            free.set()
+            owner.close()
+            assert store.number == (11 if room == 100 else 2)
+            ends[room] = [part[:2].clone() for part in store.rows.parts], store.rows.end[:2].tolist()
+    assert order == [["applied"], ["applied"] * 70] * 2
+    assert ends[100][1] == ends[5000][1] == [first + 970, second + 1]
+    for some, others in zip(ends[100][0], ends[5000][0], strict=True):
+        torch.testing.assert_close(some, others, equal_nan=True)
+
+
+def test_a_gap_taken_in_parts_counts_once_against_the_bound(tmp_path):
+    with open_store(make_store(tmp_path), max_gap=50) as store:
+        end = int(store.rows.end[0])
+        request = Pending(observations(["s0"] * 3, [end + 40, end + 51, end + 60], np.ones(3)))
+        rounds = 0
+        while not request.is_done:
+            store.advance([request], 8)
+            rounds += 1
+        assert (request.outcomes, rounds) == (["applied", "applied", "gap"], 8)  # six to the first, two to the second
+        assert store.rows.end[0] == end + 52
 
 
 def test_micro_batches_become_smaller_where_they_take_long_and_larger_again(tmp_path, monkeypatch):
@@ -232,7 +269,7 @@ def test_micro_batches_become_smaller_where_they_take_long_and_larger_again(tmp_
             monkeypatch.setattr("tsforecast.live.owner._SECONDS", seconds)
             owner.observe(observations(["s0"], [int(store.rows.end[0])], [1.0])).result(60)
             rooms.append(owner._room)
-        assert rooms == [150, 75, 64, 128, 256, 300]
+        assert rooms == [150, 75, 37, 74, 148, 296]
         owner.close()
 
 

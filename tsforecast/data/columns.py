@@ -184,7 +184,7 @@ def with_decimal(path: Path, columns: Columns, frame: pd.DataFrame) -> Columns:
     """The columns with the decimal sign of their numbers, which is logged where it is a comma."""
     if columns.decimal is not None:
         return columns
-    decimal = find_decimal(frame[name] for name in columns.numbers)
+    decimal = find_decimal(frame[columns.numbers])
     if decimal == ",":
         log.info("%s: numbers have a decimal comma", path)
     return replace(columns, decimal=decimal)
@@ -282,11 +282,11 @@ def _in_layout(path: Path, layout: Layout, given: Columns, rows: int | None) -> 
     found = found._replace(columns=with_decimal(path, found.columns, parts))
     frame = cells_of(path, layout, found, numbers, nrows=rows)
     refuse_surplus(path, frame)
-    if given.decimal is None and found.columns.decimal == "." and find_decimal(frame[name] for name in numbers) == ",":
+    if given.decimal is None and found.columns.decimal == "." and find_decimal(frame[numbers]) == ",":
         log.info("%s: numbers have a decimal comma", path)
         found = found._replace(columns=replace(found.columns, decimal=","))
         frame = cells_of(path, layout, found, numbers, nrows=rows)
-    if given.decimal is None and found.columns.decimal == ".":
+    if given.decimal is None and found.columns.decimal == "." and layout.delimiter != ",":
         floats = frame[numbers].select_dtypes("float")
         broken = floats.columns[(floats % 1 > 0).any()].tolist()
         if broken and all(may_be_thousands(frame[name].to_numpy()) for name in broken):

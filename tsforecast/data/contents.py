@@ -30,6 +30,8 @@ def looks_like_dates(cells: Any, *, years: bool = False) -> bool:
     text = _filled(cells)
     if len(text) == 0 or pd.to_numeric(text, errors="coerce").notna().all():  # pyright: ignore[reportAttributeAccessIssue]
         return years and len(text) > 0 and bool(text.str.fullmatch(r"\d{4}|\d{6}").all())
+    if text.str.contains(r"\d").mean() < _MOST_CELLS:  # no date is without a digit
+        return False
     return max(float(reading.stamps.notna().mean()) for reading in readings(text)) >= _MOST_CELLS
 
 
@@ -56,6 +58,17 @@ def _share_of_numbers(cells: Any) -> float:
 def looks_like_numbers(cells: Any) -> bool:
     """Whether nearly all cells that are not empty are numbers, with whatever signs."""
     return _share_of_numbers(cells) >= _MOST_CELLS
+
+
+def all_numbers(frame: Any) -> bool:
+    """Whether nearly all cells of each column are numbers; columns of plain numbers are looked at together."""
+    cells: Any = pd.Series(frame.to_numpy(object).ravel())
+    numbers: Any = pd.to_numeric(cells, errors="coerce")
+    plain = numbers.notna() | cells.isna()
+    text = cells[~plain].astype(str).str.strip()
+    plain[text.index] = text.isin(MISSING) | text.str.fullmatch(_NUMBER)
+    unsure = (~plain.to_numpy().reshape(frame.shape).all(0)).nonzero()[0]
+    return all(looks_like_numbers(frame.iloc[:, place]) for place in unsure)
 
 
 def looks_like_names(cells: Any) -> bool:

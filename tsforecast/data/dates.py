@@ -50,7 +50,8 @@ def readings(text: pd.Series) -> Iterator[Reading]:
     yield Reading("ISO 8601", pd.Series(first.to_numpy()[codes], index=text.index))
     if first.notna().all():
         return
-    found = [Reading(name, _from_parts(cells.str.extract(f"^{form}$", re.IGNORECASE))) for name, form in _FORMS.items()]
+    parts = {name: cells.str.extract(f"^{form}$", re.IGNORECASE) for name, form in _FORMS.items()}
+    found = [Reading(name, _from_parts(some)) for name, some in parts.items() if some.notna().to_numpy().any()]
     found += _with_hours(cells)
     found += [
         Reading("weeks, by their Mondays", pd.to_datetime(cells + "-1", format="%G-W%V-%u", errors="coerce")),

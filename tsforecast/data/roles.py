@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from tsforecast.data.contents import all_match, looks_like_dates, looks_like_names, looks_like_numbers, numbered
+from tsforecast.data.contents import all_match, all_numbers, looks_like_dates, looks_like_names, numbered
 from tsforecast.data.wording import listed, option, plain, suggestion
 
 log = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ TARGET_NAMES = (
 WIDE_ITEM, WIDE_TARGET = "(series)", "(value)"
 ACROSS_TIME, ACROSS_TARGET = "(time)", "(value)"
 
-_MOST_LOOKED_AT = 1000  # columns whose cells are looked at for names of series
+_MOST_LOOKED_AT = 1000  # columns whose cells are looked at for dates and names of series
 _CLOCK = r"\d{1,2}:\d{2}(?::\d{2}.*)?(?:\s*[AaPp][Mm])?"
 
 
@@ -224,7 +224,7 @@ def _find_timestamps(sample: pd.DataFrame, names: list[str], columns: Columns) -
         return [by_name, *(str(part) for part in parts[:last])]
     if by_name is not None:
         return [by_name]
-    dates = [name for name in names if looks_like_dates(sample[name])]
+    dates = [name for name in names[:_MOST_LOOKED_AT] if looks_like_dates(sample[name])]
     if dates and (len(dates) == 1 or dates[0] == names[0]):
         return [dates[0]]
     return units[:1]
@@ -242,7 +242,7 @@ def _hours_beside(sample: pd.DataFrame, dates: str, names: list[str]) -> str | N
 
 
 def _is_numbered(sample: pd.DataFrame, names: list[str]) -> bool:
-    return numbered(names) and all(looks_like_numbers(sample[name]) for name in names)
+    return numbered(names) and all_numbers(sample[names])
 
 
 def _resolve_wide(path: Path, names: list[str], columns: Columns, stamps: list[str]) -> Columns:
@@ -263,7 +263,7 @@ def _resolve_wide(path: Path, names: list[str], columns: Columns, stamps: list[s
 def _no_target(path: Path, sample: pd.DataFrame, names: list[str], rest: list[str], item: list[str]) -> str:
     """The message where no target is found: perhaps the table is wide."""
     name_it = column_option("target", "NAME")
-    if not item and len(rest) > 1 and all(looks_like_numbers(sample[name]) for name in rest):
+    if not item and len(rest) > 1 and all_numbers(sample[rest]):
         wide = column_option("wide", True)
         return (
             f"{path}: no column looks like a target. If each of the {len(rest)} columns {listed(rest)} is a series of "

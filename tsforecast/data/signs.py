@@ -1,7 +1,6 @@
 """Numbers as people write them: decimal commas, and what separates thousands."""
 
 import re
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -26,18 +25,17 @@ def _grouped(sign: str, decimal: str, groups: str = "+", fraction: str = "?") ->
     return rf"[+-]?[1-9]\d{{0,2}}(?:{re.escape(sign)}\d{{3}}){groups}(?:{re.escape(decimal)}\d*){fraction}"
 
 
-def find_decimal(columns: Iterable[Any]) -> str:
-    """The decimal sign of a table: a comma if cells of one of these columns can not be read otherwise.
+def find_decimal(numbers: Any) -> str:
+    """The decimal sign of a table: a comma if cells of one of its columns can not be read otherwise.
 
     Args:
-        columns: Of numbers, as text or as values.
+        numbers: Columns of numbers, as text or as values.
     """
-    return "," if any(_has_decimal_comma(column) for column in columns) else "."
+    text = numbers.select_dtypes(exclude=["number", "bool", "datetime", "timedelta"])
+    return "," if any(_has_decimal_comma(column) for _, column in text.items()) else "."
 
 
 def _has_decimal_comma(column: Any) -> bool:
-    if column.dtype.kind in "fiubmMc":
-        return False
     if not any("," in cell for cell in column.to_numpy(object) if isinstance(cell, str)):
         return False
     text = _without_blanks(column)
@@ -65,9 +63,14 @@ def refuse_ambiguous(path: Path, text: pd.DataFrame, delimiter: str | None) -> N
     Raises:
         ValueError: If nothing tells which of both they are.
     """
-    found = {str(name): _ambiguous(text[name], delimiter) for name in text}
-    if found and all(found.values()):
-        name, cell = next(iter(found.items()))
+    first = None
+    for name in text:
+        cell = _ambiguous(text[name], delimiter)
+        if cell is None:  # one column that is sure decides for all
+            return
+        first = first or (str(name), cell)
+    if first is not None:
+        name, cell = first
         raise ValueError(
             f"{path}, column {name!r}: in {cell!r} the point may separate thousands, or be the decimal sign; give "
             f"{column_option('decimal', ',')} in the first case, {column_option('decimal', '.')} in the second"
@@ -80,11 +83,13 @@ def _ambiguous(column: Any, delimiter: str | None) -> str | None:
     That is so where three digits follow every point, in a file of semicolons, which also stand where commas are
     decimal. Elsewhere there must be cells without a point beside them: numbers of three decimals all have one.
     """
+    if delimiter == ",":
+        return None
     text = _without_blanks(column)
     pointed = text.str.contains(".", regex=False)
     grouped = text.str.fullmatch(r"[+-]?[1-9]\d{0,2}\.\d{3}")
     small = text.str.fullmatch(r"[+-]?\d{1,3}")
-    if delimiter == "," or not pointed.any() or not bool((grouped | small).all()):
+    if not pointed.any() or not bool((grouped | small).all()):
         return None
     return str(text[pointed].iloc[0]) if delimiter == ";" or small.any() else None
 

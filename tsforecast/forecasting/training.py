@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import tempfile
+import threading
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -13,8 +14,10 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
+from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.plugins.io import CheckpointIO, TorchCheckpointIO
+from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from tsforecast.core import kernels
 from tsforecast.data.epochs import EpochLoader
@@ -160,9 +163,25 @@ class _WholeCheckpoints(TorchCheckpointIO):
         save_tensors(checkpoint, path)
 
 
+class _EndAtOnce(pl.Callback):
+    """Ends a training of one process where SIGTERM meets it; Lightning would end the step first, however long it is."""
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Takes the place of Lightning's handler, which the trainer takes away again at its end."""
+        if trainer.world_size == 1 and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, self._end)
+
+    @staticmethod
+    def _end(*_: Any) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a second one waits for nothing
+        raise SIGTERMException
+
+
 def _run(trainer: pl.Trainer, module: AbstractForecaster, loader: Any, validation: Any, checkpoint: Any) -> None:
     """Runs the trainer, so that what fails raises, and Ctrl-C raises a KeyboardInterrupt."""
     interrupt = signal.getsignal(signal.SIGINT)
+    if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL and not SLURMEnvironment.detect():
+        trainer.callbacks.append(_EndAtOnce())  # pyright: ignore[reportAttributeAccessIssue]
     try:
         with warnings.catch_warnings():  # of Lightning about itself, and about missing validation data
             warnings.filterwarnings("ignore", r".*LeafSpec.* is deprecated", FutureWarning)

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -13,6 +13,7 @@ import orjson
 from fastapi import FastAPI, HTTPException, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import PlainTextResponse
+from fastapi.routing import APIRoute
 
 from tsforecast.data.quantiles import check_levels
 from tsforecast.live.metrics import CONTENT_TYPE, Metrics
@@ -72,6 +73,7 @@ def make_app(owner: Owner, sizes: Sizes = Sizes(), metrics: Metrics | None = Non
 
     # The pages that FastAPI would serve at /docs load scripts from elsewhere.
     app = FastAPI(title="tsforecast live", lifespan=lifespan, docs_url=None, redoc_url=None)
+    app.router.route_class = _Route
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(StoreError, _unavailable)
     app.add_exception_handler(BusyError, _unavailable)
@@ -151,6 +153,25 @@ def make_app(owner: Owner, sizes: Sizes = Sizes(), metrics: Metrics | None = Non
         return Response(shown.text(), media_type=CONTENT_TYPE)
 
     return app
+
+
+class _Request(Request):
+    """A request whose body is read by the faster parser: all other requests wait meanwhile."""
+
+    async def json(self) -> Any:
+        return orjson.loads(await self.body())
+
+
+class _Route(APIRoute):
+    """A route of such requests."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        answer = super().get_route_handler()
+
+        async def handle(request: Request) -> Response:
+            return await answer(_Request(request.scope, request.receive))
+
+        return handle
 
 
 @dataclass(frozen=True)

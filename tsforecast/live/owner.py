@@ -24,7 +24,8 @@ Result = TypeVar("Result")
 _TOGETHER = 256  # forecasts that are computed together
 _SMALL = 64  # observations or forecasts of a request up to which it is not taken in parts
 _NUMBERS = 100  # of an answer, that take as long as another forecast
-_SECONDS = 0.02  # of a micro-batch after which the next ones are smaller
+_SECONDS = 0.005  # of a micro-batch after which the next ones are smaller: others wait for one of them
+_LEAST = 8  # observations of a micro-batch, with missing steps before them, however long they take
 _MOST_NUMBERS = 20_000_000  # of forecasts that wait
 
 
@@ -316,7 +317,7 @@ class Owner:
             return
         took = time.perf_counter() - start
         if took > _SECONDS:
-            self._room = max(_SMALL, self._room // 2)
+            self._room = max(_LEAST, self._room // 2)
         elif took < _SECONDS / 4:
             self._room = min(self._batch, 2 * self._room)
         self.tally.batches += 1

@@ -16,7 +16,7 @@
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -119,7 +119,7 @@ class Rules:
             latest: Ordinal behind which no series begins; None for any.
         """
         walk = _Walk(known)
-        chosen = []
+        chosen, within = [], None
         for request in requests:
             given = request.observations
             begin = len(request.outcomes)
@@ -138,6 +138,12 @@ class Rules:
                     ahead = ordinal - walk.ends[row]
                     left_out = request.left_out.get(item, 0) + max(ahead, 0) // self.multiple
                     outcome = self._follows(ahead, left_out, sequence, walk.last[row])
+                    if outcome == APPLIED and room is not None and ahead // self.multiple > max(room - walk.used, 1):
+                        missing = max(room - walk.used, 1)  # the others wait their turn, as the observation does
+                        request.left_out[item] = request.left_out.get(item, 0) + missing
+                        within = row, walk.ends[row] + (missing - 1) * self.multiple
+                        walk.used = room
+                        break
                     if outcome == APPLIED and ahead:
                         request.left_out[item] = left_out
                         walk.used += ahead // self.multiple
@@ -151,7 +157,8 @@ class Rules:
             [getattr(one.observations, name)[places[:, 0]] for one, places in zip(requests, chosen, strict=True)]
         )
         columns = {name: pick(name) for name in ("ordinals", "sequences", "values", "covariates")}
-        return Steps(number, list(walk.new), np.concatenate([places[:, 1] for places in chosen]), **columns)
+        steps = Steps(number, list(walk.new), np.concatenate([places[:, 1] for places in chosen]), **columns)
+        return steps if within is None else _with_missing(steps, *within)
 
     def _begins(self, count: int, ordinal: int, latest: int | None) -> str:
         if self.has_static_numbers:
@@ -170,6 +177,18 @@ class Rules:
         if ahead and left_out > self.max_gap:
             return "gap"
         return "covariates" if ahead and self.has_covariates else APPLIED
+
+
+def _with_missing(steps: Steps, row: int, ordinal: int) -> Steps:
+    """Return a micro-batch that ends within a gap of a series, at a step that is missing."""
+    return replace(
+        steps,
+        rows=np.append(steps.rows, row),
+        ordinals=np.append(steps.ordinals, ordinal),
+        sequences=np.append(steps.sequences, NO_SEQUENCE),
+        values=np.concatenate([steps.values, np.full((1, steps.values.shape[1]), np.nan)]),
+        covariates=np.concatenate([steps.covariates, np.zeros((1, steps.covariates.shape[1]))]),
+    )
 
 
 class _Walk:
