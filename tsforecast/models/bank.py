@@ -164,7 +164,7 @@ class BankForecaster(AbstractForecaster[BankInference]):
     ) -> None:
         names = ["none", "symlog"] if transformations == "auto" else transformations.replace(" ", "").split(",")
         for name in names:
-            one_of(OF_SIZE_ONE, transformations=name)
+            one_of(tuple(OF_SIZE_ONE), transformations=name)
         if len(set(names)) < len(names):
             raise ValueError(f"expected every transformation once, got {transformations!r}")
         dynamics = BankDynamics(data, structures_of(structures, data.freq), names, scales)
