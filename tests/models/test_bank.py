@@ -15,10 +15,10 @@ from tsforecast.models import MODELS
 from tsforecast.models import make_model as build
 from tsforecast.models.parts.component_names import structures_of
 from tsforecast.models.parts.objectives import crps_of_mixture
-from tsforecast.models.parts.transformation import OF_SIZE_ONE, log_slope, restored, transformed
 from tsforecast.models.parts.units import near, scaled
 from tsforecast.models.parts.volatility import InverseGamma
 from tsforecast.models.records import Series
+from tsforecast.models.transformations import OF_SIZE_ONE, transformation_of
 
 EXACT = {"rtol": 1e-9, "atol": 1e-9}
 
@@ -141,9 +141,9 @@ def test_widths_are_those_of_the_inverse_gamma():
 @pytest.mark.parametrize("name", OF_SIZE_ONE)
 def test_densities_change_by_the_slope_of_a_transformation(name):
     values = torch.linspace(-3, 3, 13, dtype=torch.float64, requires_grad=True)
-    (slope,) = torch.autograd.grad(transformed(values, name).sum(), values)
-    torch.testing.assert_close(log_slope(values, name), slope.log(), **EXACT)
-    torch.testing.assert_close(restored(transformed(values, name), name), values, **EXACT)
+    (slope,) = torch.autograd.grad(transformation_of(name).apply(values).sum(), values)
+    torch.testing.assert_close(transformation_of(name).log_slope(values), slope.log(), **EXACT)
+    torch.testing.assert_close(transformation_of(name).restore(transformation_of(name).apply(values)), values, **EXACT)
 
 
 def test_the_loss_is_the_crps_of_the_paths():
@@ -303,8 +303,8 @@ def test_the_future_has_the_likelihood_of_the_mixture():
                     location, scale = (x[k, number] for x in (state.location, state.scale))
                     mean, cov = joint.mean[row] * scale + location, joint.cov[row] * scale.square()
                     known = multivariate_t(mean[seen].numpy(), cov[seen][:, seen].numpy() * rate / shape, 2 * shape)
-                    density = torch.tensor(known.logpdf(transformed(values[k][seen], name).numpy()))
-                    found.append(density + log_slope(values[k][seen], name).sum())
+                    density = torch.tensor(known.logpdf(transformation_of(name).apply(values[k][seen]).numpy()))
+                    found.append(density + transformation_of(name).log_slope(values[k][seen]).sum())
             total = torch.logsumexp(log_weight[k] + torch.stack(found), 0) / seen.sum()
             torch.testing.assert_close(loss[k], -total - belief.bank.scale[k, 0].log(), **EXACT)
 

@@ -9,8 +9,8 @@ import torch
 from tests.models.cases import HORIZON, LINEAR, linear_of, make_batch, make_entries, make_model, without
 from tsforecast.core import Gaussian
 from tsforecast.models import ExactInference
-from tsforecast.models.parts.transformation import TRANSFORMATIONS, restored
 from tsforecast.models.parts.units import scaled
+from tsforecast.models.transformations import TRANSFORMATIONS, transformation_of
 
 EXACT = {"rtol": 1e-9, "atol": 1e-9}
 
@@ -113,7 +113,7 @@ def test_marginals_are_those_of_the_joint_gaussian(case, transformation):
         joint = model.inference.predictive(belief, batch)
         found = model.inference.marginals(belief, batch)
     inside = (joint.mean + joint.variance.sqrt() * 1.2815515655446004).unflatten(1, (HORIZON, -1))
-    expected = restored(inside.double(), transformation)
+    expected = transformation_of(transformation).restore(inside.double())
     torch.testing.assert_close(
         found.quantile(torch.tensor([0.9], dtype=torch.float64))[0], expected, rtol=1e-8, atol=1e-8
     )

@@ -10,7 +10,7 @@ from scipy import integrate, special, stats
 
 from tsforecast.models.parts import marginals
 from tsforecast.models.parts.marginals import Marginals
-from tsforecast.models.parts.transformation import OF_SIZE_ONE, TRANSFORMATIONS, restored, transformed
+from tsforecast.models.transformations import OF_SIZE_ONE, TRANSFORMATIONS, transformation_of
 
 LEVELS = (0.01, 0.1, 0.5, 0.9, 0.99)
 CASES = [(name,) for name in dict.fromkeys((*TRANSFORMATIONS, *OF_SIZE_ONE))] + [
@@ -42,7 +42,9 @@ def draws(found, count):
     chosen = torch.multinomial(weight, count, replacement=True, generator=generator)  # (series, draw)
     noise = torch.randn((count, *found.mean.shape), generator=generator, dtype=torch.float64)
     parts = (found.mean + found.deviation * noise).unbind(2)
-    values = torch.stack([restored(x, name) for x, name in zip(parts, found.transformations, strict=True)])
+    values = torch.stack(
+        [transformation_of(name).restore(x) for x, name in zip(parts, found.transformations, strict=True)]
+    )
     index = chosen.T[None, ..., None, None].expand(1, *values.shape[1:])
     values = values.gather(0, index)[0] * SIZE.unsqueeze(1)
     return values.clamp_min(0.0) if found.clip == "nonnegative" else values
@@ -131,7 +133,7 @@ def test_known_values_are_their_own_quantiles_and_means(names):
     values = [-0.05, 0.0, 3.0] if "logit" not in names else [0.0, 0.03, 0.1]
     known = torch.tensor(values, dtype=torch.float64)[None, :, None].expand(SERIES, HORIZON, TARGETS)
     found = make_marginals(names, deviation=0.0)
-    mean = torch.stack([transformed(known / SIZE.unsqueeze(1), name) for name in names], 1)
+    mean = torch.stack([transformation_of(name).apply(known / SIZE.unsqueeze(1)) for name in names], 1)
     found = replace(found, mean=mean)
     for quantile in found.quantile(torch.tensor(LEVELS)):
         torch.testing.assert_close(quantile, known, rtol=1e-12, atol=1e-12)

@@ -7,7 +7,7 @@ import torch
 from tests.models.cases import CASES, HORIZON, entries_of, make_batch, make_model
 from tsforecast.models import MODELS
 from tsforecast.models import make_model as build
-from tsforecast.models.parts.transformation import log_slope
+from tsforecast.models.transformations import transformation_of
 
 WEIGHTS = (0.5, 0.2, 0.3)
 EXACT = {"rtol": 1e-9, "atol": 1e-9}
@@ -69,7 +69,7 @@ def test_the_likelihood_is_that_of_the_mixture_in_the_units_of_the_data(pool, me
     values = torch.where(batch["past_observed"], batch["past_target"], 0.0).double()[..., 0].T
     for weight, member, own in zip(WEIGHTS, members, batches(members), strict=True):
         known, log_density = member.filter(own)
-        slope = log_slope(values, member.units.transformation) - known.scale[:, 0].log()
+        slope = transformation_of(member.units.transformation).log_slope(values) - known.scale[:, 0].log()
         density = density + weight * (log_density + slope).exp()
     expected = torch.where(seen, (density * belief.scale[:, 0]).log(), 0.0)
     torch.testing.assert_close(terms, expected, rtol=1e-6, atol=1e-6)
@@ -89,7 +89,8 @@ def test_a_value_too_far_for_a_member_is_weighed_by_the_others(pool, members):
         early, late = (dict(pool.inference.each(part))[own] for part in (first, second))
         known, log_density = member.filter(late, member.filter(early)[0])
         if not member.units.too_far(late, known)[0, 0, 0]:
-            slope = log_slope(late["past_target"][0, 0, 0], member.units.transformation) - known.scale[0, 0].log()
+            slope = transformation_of(member.units.transformation).log_slope(late["past_target"][0, 0, 0])
+            slope = slope - known.scale[0, 0].log()
             near[number] = log_density[0, 0] + slope
     assert [*near] == [2]  # so its weight is all there is
     torch.testing.assert_close(terms[0, 0], near[2] + belief.scale[0, 0].log(), rtol=1e-6, atol=1e-6)

@@ -24,7 +24,7 @@ from tsforecast.data.transform import calendar_of
 from tsforecast.data.wording import listed, option
 from tsforecast.models.parts.bounds import at_least, one_of
 from tsforecast.models.parts.component_names import component_names, parse_component, steps_in_cycle
-from tsforecast.models.parts.transformation import TRANSFORMATIONS, restored, transformed
+from tsforecast.models.transformations import TRANSFORMATIONS, transformation_of
 
 log = logging.getLogger(__name__)
 
@@ -237,7 +237,7 @@ def _estimate(
     model = StructuralModel(tuple(parse_component(name) for name in seasons), options.level_sd, options.dynamic)
     actual = np.stack([case.values[:steps] for case in cases], 1)
     known = ~np.isnan(actual[:before])
-    bent = transformed(torch.from_numpy(np.nan_to_num(actual)), options.transformation).numpy()
+    bent = transformation_of(options.transformation).apply(torch.from_numpy(np.nan_to_num(actual))).numpy()
     centre, scale = _units(bent[:before], known)
     controls = np.stack([case.controls[:steps] for case in cases], 1)
     middle, spread = _units(controls[:before], np.broadcast_to(known[..., None], controls[:before].shape))
@@ -249,7 +249,7 @@ def _estimate(
     )
     drawn = paths(model, past, horizon, options.num_samples, generator)
     unit, shift = (torch.from_numpy(x)[:, None, None] for x in (scale, centre))
-    would = restored(drawn * unit + shift, options.transformation).numpy()
+    would = transformation_of(options.transformation).restore(drawn * unit + shift).numpy()
     shown = min(before, 3 * horizon + _SHOWN)
     last = labelled(cases, before - shown, shown) | {"actual": actual[before - shown : before].T.ravel()}
     frame, sums = tables_of(cases, actual[before:].T, would, options.level)

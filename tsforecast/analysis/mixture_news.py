@@ -22,10 +22,10 @@ from tsforecast.models.parts.bank import BankInference
 from tsforecast.models.parts.bank_members import stacked
 from tsforecast.models.parts.marginals import Marginals
 from tsforecast.models.parts.pool import PoolInference
-from tsforecast.models.parts.transformation import restored
 from tsforecast.models.parts.units import near, scaled
 from tsforecast.models.parts.volatility import NODES
 from tsforecast.models.records import TimeSlice
+from tsforecast.models.transformations import transformation_of
 
 _FLAT = 1e-7  # of a deviation: changes of the mean below are too small for a quotient
 
@@ -164,7 +164,7 @@ def _cells(
             changes = getattr(news, kind)
             impact = changes.impact * scale * own
             held = [
-                restored(x * scale[changes.target] + location[changes.target], name) * size
+                transformation_of(name).restore(x * scale[changes.target] + location[changes.target]) * size
                 for x in (changes.expected, changes.value)
             ]
             for place, key in enumerate(zip(changes.time.tolist(), changes.target.tolist(), strict=True)):

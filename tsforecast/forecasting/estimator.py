@@ -54,6 +54,7 @@ from tsforecast.models import MODELS, AbstractForecaster, make_model, options_of
 from tsforecast.models.parts.bounds import at_least
 from tsforecast.models.parts.component_names import longest_cycle
 from tsforecast.models.parts.units import largest_value
+from tsforecast.models.transformations import transformation_of
 from tsforecast.nn.decoders import DECODERS
 
 log = logging.getLogger(__name__)
@@ -591,15 +592,7 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
             self.train_horizon = self._far if fits else self.prediction_length
         if self._recent:
             self.train_length = 0 if varies_only_before(data, self._recent) else self._recent
-        if self.hyperparameters.get("transformation") == "log1p" and found.lowest <= -1:
-            raise ValueError(
-                f"log1p needs values above -1, the lowest is {found.lowest:g}; take the transformation 'asinh'"
-            )
-        if self.hyperparameters.get("transformation") == "logit" and not 0 <= found.lowest <= found.highest <= 1:
-            raise ValueError(
-                f"logit needs values from 0 to 1, they reach from {found.lowest:g} to {found.highest:g}; divide by the "
-                "largest that can be, or take another transformation"
-            )
+        transformation_of(self.hyperparameters.get("transformation", "none")).check(found.lowest, found.highest)
         return found if from_predictor is None else adopt(found, from_predictor)
 
 

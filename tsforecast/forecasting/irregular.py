@@ -23,6 +23,7 @@ from tsforecast.models import AbstractForecaster, make_model, options_of
 from tsforecast.models.continuous import TIMED
 from tsforecast.models.parts.bounds import at_least, one_of
 from tsforecast.models.parts.continuous_structure import usual_components
+from tsforecast.models.transformations import transformation_of
 
 log = logging.getLogger(__name__)
 
@@ -147,8 +148,8 @@ class IrregularEstimator:
             own["components"] = _components(task, entries)
             log.info("%s: components %s", task.name, own["components"])
         lowest = min(float(np.nanmin(entry["target"])) for entry in entries)
-        if own.get("transformation") == "log1p" and lowest <= -1:
-            raise ValueError(f"log1p needs values above -1, the lowest is {lowest:g}; take the transformation 'asinh'")
+        highest = max(float(np.nanmax(entry["target"])) for entry in entries)
+        transformation_of(own.get("transformation", "none")).check(lowest, highest)
         for name, chosen in (("clip", "nonnegative" if lowest >= 0 else "none"), ("transformation", "none")):
             if own.get(name, "auto") == "auto" and name in options_of(TIMED[self.model]):
                 own[name] = chosen

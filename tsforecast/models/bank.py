@@ -17,10 +17,10 @@ from tsforecast.models.parts.exact import AbstractLinearDynamics
 from tsforecast.models.parts.issm_dynamics import ISSMDynamics
 from tsforecast.models.parts.optimisation import BankTraining
 from tsforecast.models.parts.parameter_groups import ParameterGroups
-from tsforecast.models.parts.transformation import OF_SIZE_ONE
 from tsforecast.models.parts.units import Scaling, Units
 from tsforecast.models.parts.volatility import InverseGamma
 from tsforecast.models.records import DataSpec
+from tsforecast.models.transformations import OF_SIZE_ONE
 
 # Initial values, by which structures that are alike begin to differ: a trend that hardly turns, a level that forgets
 # slowly.
@@ -164,7 +164,7 @@ class BankForecaster(AbstractForecaster[BankInference]):
     ) -> None:
         names = ["none", "symlog"] if transformations == "auto" else transformations.replace(" ", "").split(",")
         for name in names:
-            one_of(OF_SIZE_ONE, transformations=name)
+            one_of(tuple(OF_SIZE_ONE), transformations=name)
         if len(set(names)) < len(names):
             raise ValueError(f"expected every transformation once, got {transformations!r}")
         dynamics = BankDynamics(data, structures_of(structures, data.freq), names, scales)

@@ -14,10 +14,10 @@ from tsforecast.models.parts.bank_members import AbstractBankDynamics, Members, 
 from tsforecast.models.parts.inference import AbstractInference
 from tsforecast.models.parts.marginals import Marginals
 from tsforecast.models.parts.objectives import crps_of_mixture
-from tsforecast.models.parts.transformation import restored, transformed
 from tsforecast.models.parts.units import Units, in_scale, known_past, last_values, near, scaled
 from tsforecast.models.parts.volatility import NODES, discounted
 from tsforecast.models.records import BankState, Batch, Belief, Series, TimeSlice
+from tsforecast.models.transformations import transformation_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,7 +131,7 @@ class BankInference(AbstractInference[AbstractBankDynamics]):
             found = self._mixture(belief.bank, belief.series, self.slice_of(future, "future"))
         found, size = map_tensors(torch.Tensor.double, found), belief.bank.size.double()
         sized = torch.nan_to_num(known / size.unsqueeze(1))
-        given = torch.stack([transformed(sized, name) for name in found.transformations], 1)
+        given = torch.stack([transformation_of(name).apply(sized) for name in found.transformations], 1)
         mean = torch.where(observed.unsqueeze(1), given, found.mean)
         deviation = torch.where(observed.unsqueeze(1), 0.0, found.deviation)
         clip, names = self.units.clip, tuple(name for name in self.members.names for _ in range(NODES))
@@ -282,7 +282,7 @@ class BankInference(AbstractInference[AbstractBankDynamics]):
         """
         samples = samples * state.scale[:, None, :, None] + state.location[:, None, :, None]
         for number, name in enumerate(self.dynamics.transformations):
-            own = restored(samples[:, :, number], name) * state.size.unsqueeze(-1)
+            own = transformation_of(name).restore(samples[:, :, number]) * state.size.unsqueeze(-1)
             model = structure * self.members.num_transformations + number
             paths = own if paths is None else torch.where((chosen == model).unsqueeze(-1), own, paths)
         assert paths is not None

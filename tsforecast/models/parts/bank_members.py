@@ -13,10 +13,10 @@ from tsforecast.core.torch_internals import constant
 from tsforecast.models.parts.exact import AbstractLinearDynamics
 from tsforecast.models.parts.inference import AbstractDynamics, LinearModel
 from tsforecast.models.parts.structure import Structure
-from tsforecast.models.parts.transformation import log_slope, own_change, transformed
 from tsforecast.models.parts.units import location_and_scale, masked_mean, recent, scaled
 from tsforecast.models.parts.volatility import InverseGamma
 from tsforecast.models.records import BankState, DataSpec, Series, TimeSlice
+from tsforecast.models.transformations import transformation_of
 
 _SLOPE = 0.01  # prior deviation of slopes of series that stand still, as a share of what it is for others
 
@@ -105,7 +105,8 @@ class Members:
         size = torch.where(size > 0, size, 1.0)
         wide = self.wide(past, size)
         apart = zip(wide.values.chunk(self.num_transformations, 1), self.dynamics.transformations, strict=True)
-        own = self.data.typical_change * torch.cat([own_change(values, name) for values, name in apart], 1)
+        changes = [transformation_of(name).own_change(values) for values, name in apart]
+        own = self.data.typical_change * torch.cat(changes, 1)
         location, scale = location_and_scale(wide.values, own, seen.repeat(1, self.num_transformations, 1), self.data)
         location, scale = (x.reshape(self.num_transformations, -1).T for x in (location, scale.to(size)))
         scale = torch.where(nothing_but_zeros, self.data.typical_change, scale)
@@ -129,9 +130,8 @@ class Members:
         count, wide = self.num_transformations, self.wide(time_slice, before.size)
         location, scale = (stacked(x) for x in (before.location, before.scale))
         values, observed = scaled(wide, location, scale)
-        slope = torch.cat(
-            [log_slope(time_slice.values / before.size, name) for name in self.dynamics.transformations], 1
-        )
+        sized = time_slice.values / before.size
+        slope = torch.cat([transformation_of(name).log_slope(sized) for name in self.dynamics.transformations], 1)
         slope = torch.where(wide.observed, slope - scale.log(), 0.0).squeeze(-1).to(scale)
         found: list[tuple[Tensor, Tensor]] = []
         states = []
@@ -154,7 +154,7 @@ class Members:
         """Return a slice in units of the series' sizes, under each transformation, transformations outermost."""
         count = self.num_transformations
         values = time_slice.values / size
-        wide = torch.cat([transformed(values, name) for name in self.dynamics.transformations], 1)
+        wide = torch.cat([transformation_of(name).apply(values) for name in self.dynamics.transformations], 1)
         index = time_slice.season_index
         return TimeSlice(
             values=torch.where(time_slice.observed.repeat(1, count, 1), wide, 0.0),

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from tsforecast.core.gaussian import Gaussian, map_tensors, register_record
 from tsforecast.models.parts.roots import rising_root
-from tsforecast.models.parts.transformation import restored, transformed
-from tsforecast.models.parts.transformed_means import transformed_mean
+from tsforecast.models.transformations import transformation_of
 
 _ROWS, _SAMPLE = (8, 64), 512  # of a table that brackets quantiles, and of the sample it is made of
 _FARTHEST = 37.0  # standard score, beyond which a double holds no probability
@@ -142,7 +141,7 @@ class Marginals:
     def component_means(self) -> Float[Tensor, "series component horizon target"]:
         """Return the mean of each component in the units of the data, after clipping."""
         parts = zip(self.mean.unbind(1), self.deviation.unbind(1), self.transformations, strict=True)
-        means = torch.stack([transformed_mean(mean, deviation, name, self.clip) for mean, deviation, name in parts], 1)
+        means = torch.stack([transformation_of(name).mean(m, s, self.clip != "none") for m, s, name in parts], 1)
         means = means * self.size.unsqueeze(2)
         return means if self.bounds is None else means.clamp(*self.bounds[:, None, :, None].unbind(2))
 
@@ -162,7 +161,8 @@ class Marginals:
         aim = normal[:, None, None, None]
         parts = (self.mean.unbind(1), self.deviation.unbind(1), self.size.unsqueeze(2).unbind(1), self.transformations)
         return [
-            restored(m + torch.where(s > 0, s * aim, 0.0), name) * size for m, s, size, name in zip(*parts, strict=True)
+            transformation_of(name).restore(m + torch.where(s > 0, s * aim, 0.0)) * size
+            for m, s, size, name in zip(*parts, strict=True)
         ]
 
     def _clipped(self, values: Tensor) -> Tensor:
@@ -270,7 +270,7 @@ class _Group:
 
     def distance(self, values: Float[Tensor, " cell"]) -> Float[Tensor, " cell"]:
         """Return the distance of each value from the nearest component with a weight, in standard deviations."""
-        point = transformed(values.unsqueeze(1) / self.size, self.transformation)
+        point = transformation_of(self.transformation).apply(values.unsqueeze(1) / self.size)
         distance = (point - self.mean).abs() / self.deviation
         return torch.where((self.weight > 0) & (self.deviation > 0), distance, torch.inf).amin(1)
 
@@ -290,11 +290,7 @@ def _cdf(values: Float[Tensor, " cell"], groups: Sequence[_Group], upper: bool =
     sign = -1.0 if upper else 1.0
     total = torch.zeros_like(values)
     for group in groups:
-        sized, name = values.unsqueeze(1) / group.size, group.transformation
-        # Below -1 log1p has no value: all of its distribution lies above. That of the logit lies between 0 and 1.
-        point = torch.log1p(sized.clamp_min(-1.0)) if name == "log1p" else transformed(sized, name)
-        if name == "logit":
-            point = torch.where(sized < 0, -torch.inf, torch.where(sized < 1, point, torch.inf))
+        point = transformation_of(group.transformation).place(values.unsqueeze(1) / group.size)
         distance = point - group.mean
         share = 0.5 * torch.erfc(-sign / math.sqrt(2) * distance / group.deviation)  # `ndtr` loses its lower tail
         if group.has_known:

@@ -9,9 +9,9 @@ from torch import Tensor
 from tsforecast.core import AbstractLinearSystem, Gaussian
 from tsforecast.models.parts.crps import crps_of_gaussians, crps_of_points, crps_of_samples, weighted_crps
 from tsforecast.models.parts.marginals import Marginals
-from tsforecast.models.parts.transformation import restored
 from tsforecast.models.parts.units import Units, scaled
 from tsforecast.models.records import Batch, Belief, TimeSlice
+from tsforecast.models.transformations import transformation_of
 
 _POINTS = 20  # quantiles that stand for a component of a mixture
 
@@ -85,7 +85,7 @@ def crps_of_mixture(
     mean, deviation = (x.squeeze(-1).unsqueeze(-1) for x in (mixture.mean, mixture.deviation))
     places = (mean + deviation * torch.special.ndtri(levels)).unbind(1)
     size = torch.ones_like(places[0])
-    parts = [restored(x, name, size) for x, name in zip(places, mixture.transformations, strict=True)]
+    parts = [transformation_of(name).restore(x, size) for x, name in zip(places, mixture.transformations, strict=True)]
     points = torch.cat(parts, -1)  # series, horizon, point
     weight = (mixture.log_weight.exp() / _POINTS).repeat_interleave(_POINTS, 1).unsqueeze(1).expand_as(points)
     score = crps_of_points(points, weight, torch.where(observed, values, 0.0))

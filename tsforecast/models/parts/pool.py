@@ -11,9 +11,9 @@ from torch import Tensor
 from tsforecast.core.torch_internals import constant
 from tsforecast.models.parts.inference import AbstractDynamics, AbstractInference
 from tsforecast.models.parts.marginals import Marginals
-from tsforecast.models.parts.transformation import log_slope
 from tsforecast.models.parts.units import Units
 from tsforecast.models.records import Batch, Belief, PoolState
+from tsforecast.models.transformations import transformation_of
 
 _SEASONS = ("past_season_index", "future_season_index")
 
@@ -83,7 +83,8 @@ class PoolInference(AbstractInference[PoolDynamics]):
             # Members see other transformations and scales: densities become those of the data.
             near = observed & ~member.units.too_far(own, after).transpose(0, 1)
             values = torch.where(near, own["past_target"].transpose(0, 1), 0.0).double()
-            slope = torch.where(near, log_slope(values, member.units.transformation) - after.scale.log(), 0.0).to(term)
+            slope = transformation_of(member.units.transformation).log_slope(values) - after.scale.log()
+            slope = torch.where(near, slope, 0.0).to(term)
             beliefs.append(after)
             terms.append(term + slope.sum(-1))
             seen.append(near.any(-1))

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from tsforecast.core.torch_internals import is_transformed
 from tsforecast.models.parts.bounds import one_of
-from tsforecast.models.parts.transformation import TRANSFORMATIONS, own_change, restored, transformed
 from tsforecast.models.records import Batch, Belief, DataSpec, TimeSlice
+from tsforecast.models.transformations import TRANSFORMATIONS, transformation_of
 
 # An observation further from the centre than so many scales counts as missing: its square is soon infinite in float32.
 FARTHEST = 1e7
@@ -83,11 +83,11 @@ class Units:
 
     def transform(self, values: Tensor) -> Tensor:
         """Return values in transformed units."""
-        return transformed(values, self.transformation)
+        return transformation_of(self.transformation).apply(values)
 
     def restore(self, values: Tensor, size: Tensor | None = None) -> Tensor:
         """Return values in the units of the data, clipped at zero if that was chosen; see `restored`."""
-        values = restored(values, self.transformation, size)
+        values = transformation_of(self.transformation).restore(values, size)
         return values.clamp_min(0.0) if self.clip == "nonnegative" else values
 
     def in_units(
@@ -146,7 +146,7 @@ class Units:
         if "past_is_tick" in batch:  # moments between observations would break the differences of these
             order = batch["past_is_tick"].T.int().argsort(dim=0, descending=True, stable=True).unsqueeze(-1)
             values, observed = (x.gather(0, order.expand(x.shape)) for x in (values, observed))
-        own = self.data.typical_change * own_change(values, self.transformation)
+        own = self.data.typical_change * transformation_of(self.transformation).own_change(values)
         location, scale = location_and_scale(values, own, recent(observed, self.data.scaling_length), self.data)
         return location, scale.to(dtype)
 
@@ -185,7 +185,7 @@ def largest_value(transformation: str, support: str) -> float:
     """Return the largest size of a value that models of a transformation and a support can take."""
     if support == "counts":
         return 2.0**53  # whole numbers beyond have gaps
-    return 1e36 if transformation in ("log1p", "asinh") else 1e300
+    return transformation_of(transformation).largest
 
 
 def known_past(batch: Batch) -> Float[Tensor, "series time target"]:
