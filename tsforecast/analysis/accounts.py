@@ -168,7 +168,7 @@ def _batch(histories: Histories, windows: list[dict[str, Any]], learn: int) -> l
     (rows, changed), squares = _by_step(histories, batch, begin), mean_squares(inference, batch, learn) or {}
     roots = {name: x[begin:].sqrt().double().cpu().numpy() for name, x in squares.items()}
     shocks = [{name: x[:, series] for name, x in roots.items()} for series in range(len(rows))]
-    return [(one, None, *rest) for one, *rest in zip(rows, shocks, exponents, changed, strict=True)]
+    return [(one, None, *rest) for one, rest in zip(rows, zip(shocks, exponents, changed, strict=True), strict=True)]
 
 
 def _exact(inference: ExactInference, batch: dict[str, Any], learn: int, exponents: NDArray[np.int64]) -> list[_Found]:

@@ -5,6 +5,7 @@ are skewed, and vary more where more is expected.
 """
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -59,7 +60,7 @@ class Counts:
             found = cls(share * median, float(np.exp(log_size)))._law().logpmf(counts)
             return -float(np.maximum(found, _RAREST).sum())
 
-        best = optimize.minimize_scalar(loss, bounds=_SIZES, method="bounded")
+        best: Any = optimize.minimize_scalar(loss, bounds=_SIZES, method="bounded")
         with np.errstate(divide="ignore"):
             theirs = np.maximum(np.log(probability[known]), _RAREST).sum()
         return cls(share * np.maximum(expected, _LEAST), float(np.exp(best.x))) if -best.fun > theirs else None
@@ -77,5 +78,5 @@ class Counts:
         law = self._law()
         return np.where(scores > 0, law.isf(stats.norm.sf(scores)), law.ppf(stats.norm.cdf(scores)))
 
-    def _law(self) -> stats.distributions.rv_frozen:
+    def _law(self) -> Any:  # types of scipy know no frozen discrete distribution
         return stats.nbinom(self.size, self.size / (self.size + self.mean))
