@@ -89,9 +89,10 @@ def test_an_event_hides_no_later_one_and_a_change_that_stays_is_learnt():
     assert (found[260:284] <= 0.001).any()
     assert found[AT] <= 0.001
     assert (found[AT + 1 :] <= 0.001).mean() <= 0.01
-    errors[AT + 1 :] *= 3.0
-    late = tails(errors)[AT + 250 :]
-    assert (late <= 0.01).mean() <= 0.03
+    lasting = np.random.default_rng(2).normal(size=900) + 2.5 * (np.arange(900) >= AT)
+    found = tails(lasting) <= 0.001
+    assert found[AT + 24 : AT + 40].all()
+    assert found[AT + 100 :].mean() < 0.1
 
 
 def test_errors_have_the_size_of_their_step_of_the_season_where_sizes_differ():
