@@ -1,7 +1,7 @@
 """Planted anomalies, and false alarms where nothing is planted, by sets, methods and kinds: results/anomalies.csv.
 
-    python runs/anomalies.py            # ten minutes on one core; writes the tables of docs/howto/anomalies.md, too
-    python runs/anomalies.py --page     # these alone
+    python runs/anomalies.py    # ten minutes on one core
+    python runs/pages.py        # writes the tables of docs/howto/anomalies.md
 
 Each series has 300 steps that teach and 400 that are judged, as it is and with a spike, a stretch of more variance and
 a shift of the level. Sizes are in robust standard deviations of a change from step to step, over the root of two.
@@ -13,7 +13,6 @@ at a rate that is set; for the others it assumes Gaussian scores. Standard error
 """
 
 import argparse
-import csv
 import pathlib
 from collections.abc import Callable
 from typing import Any
@@ -21,26 +20,20 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from anomalies_page import KINDS, METHODS, RATES, TABLE
 from numpy.typing import NDArray
 from scipy import stats
 from statsmodels.tsa.seasonal import STL
-from tables import ROOT, fill, has_row
+from tables import fill, has_row
 
 from tsforecast import load_task
 from tsforecast.analysis.anomalies import anomalies, trained
-from tsforecast.data.files import replace_file
 from tsforecast.forecasting.predictor import StateSpacePredictor
 
 STEPS, LEARN, WINDOW, STRETCH = 700, 300, 48, 24
 SPIKE, SHIFT, MORE = 8.0, 6.0, 4.0  # sizes of what is planted
-RATES = (0.001, 0.01, 0.05)
-METHODS = ("anomalies", "rolling z-score", "STL residual")
 REAL = {"exchange": ("B", 5), "wiki": ("D", 7), "electricity": ("h", 24)}
 COLUMNS = ["set", "method", "measure", "value", "se", "series", "seed", "commit", "command"]
-RESULTS = ROOT / "results" / "anomalies.csv"
-PAGE = ROOT / "docs" / "howto" / "anomalies.md"
-_KINDS = ("spike", "variance", "shift")
-BEGIN, END = "<!-- runs/anomalies.py -->", "<!-- end -->"
 Numbers = NDArray[np.float64]
 
 
@@ -92,7 +85,7 @@ def planted(values: Numbers, rng: np.random.Generator) -> tuple[Numbers, dict[st
     """Return a series with an event of each kind, and where these begin."""
     changes = np.diff(values[:LEARN])
     size = float(np.median(np.abs(changes))) / 0.6745 / 2**0.5 or float(changes.std()) / 2**0.5
-    at = {name: int(rng.integers(first, first + 80)) for name, first in zip(_KINDS, (310, 420, 560), strict=True)}
+    at = {name: int(rng.integers(first, first + 80)) for name, first in zip(KINDS, (310, 420, 560), strict=True)}
     found = values.copy()
     found[at["spike"]] += SPIKE * size * rng.choice([-1, 1])
     where = slice(at["variance"], at["variance"] + STRETCH)
@@ -135,7 +128,7 @@ def run(job: tuple[str, int, int]) -> list[dict[str, Any]]:
     rows = []
     for method in METHODS:
         threshold = float(np.quantile(as_they_are[method], 1 - RATES[0]))
-        for kind in _KINDS:
+        for kind in KINDS:
             length = 1 if kind == "spike" else STRETCH
             begins = [at[kind] - LEARN for _, at in both]
             parts = zip(changed[method], begins, strict=True)
@@ -157,46 +150,18 @@ def run(job: tuple[str, int, int]) -> list[dict[str, Any]]:
     ]
 
 
-def page(table: pathlib.Path) -> str:
-    """Return the lines of the guide that a table fills."""
-    with table.open(newline="") as stream:
-        cells = {
-            (r["set"], r["method"], r["measure"]): (float(r["value"]), float(r["se"])) for r in csv.DictReader(stream)
-        }
-    sets = list(dict.fromkeys(name for name, _, _ in cells))
-    lines = ["| recall of | " + " | ".join(f"{kind}, {method}" for kind in _KINDS for method in METHODS) + " |"]
-    lines.append("| --- " * (1 + len(_KINDS) * len(METHODS)) + "|")
-    for name in sets:
-        found = [cells[name, method, f"recall {kind}"] for kind in _KINDS for method in METHODS]
-        lines.append(f"| {name} | " + " | ".join(f"{value:.2f} ± {error:.2f}" for value, error in found) + " |")
-    lines += ["", "| flagged at | " + " | ".join(f"{rate}, {m}" for rate in RATES for m in METHODS) + " |"]
-    lines.append("| --- " * (1 + len(RATES) * len(METHODS)) + "|")
-    for name in sets:
-        found = [cells[name, method, f"share {rate}"] for rate in RATES for method in METHODS]
-        lines.append(f"| {name} | " + " | ".join(f"{value:.4f} ± {error:.4f}" for value, error in found) + " |")
-    return "\n".join([BEGIN, *lines, END])
-
-
 def main() -> None:
-    """Runs what is not in the table yet, and writes the guide's lines."""
+    """Runs what is not in the table yet."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sets", nargs="+", default=[*SIMULATED, *REAL], choices=[*SIMULATED, *REAL], metavar="SET")
     parser.add_argument("--series", type=int, default=40, help="series of each set")
     parser.add_argument("--seed", type=int, default=0, help="of series and of what is planted")
-    parser.add_argument("--output", type=pathlib.Path, default=RESULTS)
-    parser.add_argument("--page", action="store_true", help="write the lines of the guide alone")
+    parser.add_argument("--output", type=pathlib.Path, default=TABLE)
     options = parser.parse_args()
-    if not options.page:
-        torch.set_num_threads(1)
-        jobs = [(name, options.series, options.seed) for name in options.sets]
-        jobs = [job for job in jobs if not has_row(options.output, {"set": job[0], "seed": job[2]})]
-        fill(options.output, COLUMNS, jobs, run, lambda table: table.read_text())
-    if options.output != RESULTS:
-        return
-    text = PAGE.read_text(encoding="utf-8")
-    before, after = text.split(BEGIN)[0], text.split(END)[1]
-    with replace_file(PAGE) as temporary:
-        temporary.write_text(before + page(RESULTS) + after, encoding="utf-8")
+    torch.set_num_threads(1)
+    jobs = [(name, options.series, options.seed) for name in options.sets]
+    jobs = [job for job in jobs if not has_row(options.output, {"set": job[0], "seed": job[2]})]
+    fill(options.output, COLUMNS, jobs, run, lambda table: table.read_text())
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ With `--check` nothing is written: it fails if a page is not what the tables say
 import argparse
 import pathlib
 
+import anomalies_page
 import bandits_page
 import leaderboard
 import memory_page
@@ -15,7 +16,7 @@ import zeroshot_page
 
 from tsforecast.data.files import replace_file
 
-MODULES = (leaderboard, zeroshot_page, bandits_page, memory_page, nab_page, stein_page)
+MODULES = (leaderboard, zeroshot_page, anomalies_page, bandits_page, memory_page, nab_page, stein_page)
 
 
 def pages() -> dict[pathlib.Path, str]:

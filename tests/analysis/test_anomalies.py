@@ -135,8 +135,8 @@ def test_false_alarms_on_real_series_have_the_rate_that_is_set():
     assert error < rate
 
 
-@pytest.mark.parametrize("case", ["ramp", "constant", "zeros"])
-def test_what_everybody_sees_is_flagged_and_what_follows_is_not(case):
+@pytest.mark.parametrize(("case", "kind"), [("ramp", "level shift"), ("constant", "level shift"), ("zeros", "spike")])
+def test_what_everybody_sees_is_flagged_by_its_kind_and_what_follows_is_not(case, kind):
     """A drop in a ramp that comes back, a constant that steps, zeros with one spike."""
     rng, steps, at = np.random.default_rng(6), 260, 180
     target = {"ramp": np.arange(steps) + 0.5 * rng.normal(size=steps), "constant": np.full(steps, 5.0)}.get(case)
@@ -149,12 +149,32 @@ def test_what_everybody_sees_is_flagged_and_what_follows_is_not(case):
         target[at] = 10
     entry = {"item_id": case, "start": pd.Period("2024-01-01", "D"), "target": target.astype(np.float32)}
     predictor = trained([{**entry, "target": entry["target"][:120]}], "D", components="trend")
-    places = np.flatnonzero(anomalies([entry], predictor, rate=0.001, since="2024-04-30")["flagged"])
+    found = anomalies([entry], predictor, rate=0.001, since="2024-04-30")
+    places = np.flatnonzero(found["flagged"])
     assert places[0] == at
+    assert found["kind"][at] == kind
     if case == "zeros":
         assert len(places) == 1
     else:
         assert len(places) <= 24
+
+
+def test_a_spike_of_counts_is_rare_by_what_is_ordinary_for_counts():
+    """Poisson counts of a week with quiet days: expected values and bounds are counts, 9 on a quiet day is a spike."""
+    rng, steps, at = np.random.default_rng(4), 300, 240
+    mean = np.tile([1.0, 1, 4, 8, 12, 8, 4], steps)[:steps]
+    target = rng.poisson(mean).astype(np.float32)
+    target[at - at % 7] = 9
+    entry = {"item_id": "sold", "start": pd.Period("2024-01-01", "D"), "target": target}
+    model = trained([{**entry, "target": target[:200]}], "D", components="level+day_of_week")
+    found = anomalies([entry], model, rate=0.001, since=entry["start"] + 200)
+    assert np.flatnonzero(found["flagged"]).tolist() == [at - at % 7]
+    judged = found[200:]
+    for name in ("expected", "lower", "upper"):
+        assert (judged[name] == judged[name].round()).all()
+    assert (judged["lower"] >= 0).all()
+    upper = judged["upper"].to_numpy()
+    assert upper[0::7].mean() > upper[4::7].mean()  # the busiest day, and a quiet one
 
 
 def test_a_frame_alone_is_judged_by_a_model_of_its_first_part(planted, monkeypatch):

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from tsforecast.analysis.rarity import rarity, sizes
+from tsforecast.analysis.error_sizes import of_season, sizes
+from tsforecast.analysis.rarity import rarity
 
 STEPS, LEARN, AT, LENGTH = 500, 200, 350, 24
 
@@ -77,6 +78,37 @@ def test_a_stretch_is_flagged_where_no_step_alone_is(kind):
     found = np.flatnonzero(tails(errors) <= 0.001)
     assert len(found)
     assert AT < found[0] < AT + LENGTH
+
+
+def test_an_event_hides_no_later_one_and_a_change_that_stays_is_learnt():
+    rng = np.random.default_rng(7)
+    errors = rng.normal(size=900)
+    errors[260:284] *= 5.0
+    errors[AT] = 6.0
+    found = tails(errors)
+    assert (found[260:284] <= 0.001).any()
+    assert found[AT] <= 0.001
+    assert (found[AT + 1 :] <= 0.001).mean() <= 0.01
+    lasting = np.random.default_rng(2).normal(size=900) + 2.5 * (np.arange(900) >= AT)
+    found = tails(lasting) <= 0.001
+    assert found[AT + 24 : AT + 40].all()
+    assert found[AT + 100 :].mean() < 0.1
+
+
+def test_errors_have_the_size_of_their_step_of_the_season_where_sizes_differ():
+    rng, season = np.random.default_rng(8), 12
+    true = np.where(np.arange(season) < 6, 0.5, 2.0)
+    errors = rng.normal(size=STEPS) * np.tile(true, STEPS)[:STEPS]
+    share = of_season(errors, 0, LEARN, season)[:season]
+    np.testing.assert_allclose(share / share[:6].mean(), true / 0.5, rtol=0.5)
+    assert share[6:].min() > share[:6].max()
+    errors[300] = 4.0  # eight of its sizes, and two of others
+    for known, rare in ((season, True), (1, False)):
+        found = rarity(errors, errors, np.zeros(STEPS), LEARN, LENGTH, 0.001, known)
+        assert (found.tails[300] <= 0.001) == rare
+        assert (found.reach[303:STEPS:12].mean() < 0.5 * found.reach[309:STEPS:12].mean()) == rare
+    alike = rng.normal(size=STEPS)
+    np.testing.assert_array_equal(of_season(alike, 0, LEARN, season), 1.0)
 
 
 def test_no_step_is_judged_by_a_later_one():

@@ -128,6 +128,19 @@ def test_every_learner_of_numbers_gives_a_next_point_and_the_same_again(name):
     assert torch.equal(again.points, known.points)
 
 
+def test_points_that_are_waited_for_are_not_asked_for_again_and_all_are_within_bounds():
+    low, high = (2.0, -3.0), (2.5, 4.0)
+    optimiser = ThompsonOptimiser(low, high, Surrogate(LearnerConfig("ekf"), hidden=(4,)), initial=4)
+    border = torch.tensor([[2.0, -3.0], [2.0, 4.0], [2.5, -3.0], [2.5, 4.0], [2.25, 0.0]], dtype=torch.float64)
+    for known in (
+        Evaluations(border[:0], torch.zeros(0, dtype=torch.float64)),
+        Evaluations(border, border[:, 0] + 0.1 * border[:, 1]),  # the least value is in a corner
+    ):
+        asked = torch.stack([optimiser.ask(known, ahead) for ahead in range(6)])
+        assert len(asked.unique(dim=0)) > 4
+        assert ((asked >= torch.tensor(low)) & (asked <= torch.tensor(high))).all()
+
+
 def test_it_comes_nearer_than_random_points():
     """The regret on Branin after 40 evaluations, beside the median of 40 uniform points over a thousand draws."""
     function = FUNCTIONS["branin"]

@@ -9,6 +9,7 @@ from torch import nn
 
 from tsforecast.decisions import Control, Episodes, PolicyConfig, PolicyGradient
 from tsforecast.decisions.control import control_of, environment, roll_out
+from tsforecast.decisions.policy_gradient import above_others
 from tsforecast.learners.classes import CategoricalLikelihood
 from tsforecast.learners.layer_chain import LayerChain
 from tsforecast.learners.likelihood import GaussianLikelihood
@@ -115,6 +116,17 @@ def test_estimates_are_those_of_the_return_on_average(trace):
     error = scores.std(0) / count**0.5
     assert ((scores.mean(0) - expected.detach()).abs() <= 4.5 * error + 1e-12).all()
     assert (error > 0).any()
+
+
+def test_an_episode_is_compared_with_the_others_of_its_policy():
+    still = torch.tensor([[[3.0], [5.0], [10.0]]])
+    assert above_others(still).flatten().tolist() == [-4.5, -1.5, 6.0]
+    assert torch.equal(above_others(still[:, :1]), still[:, :1])
+
+
+def test_observations_are_in_units_of_their_bounds():
+    control = Control("numbers", 0, (-1.0,), (1.0,), (1.0, 0.0), (2.0, 1.0), 4)
+    assert control.scaled([(5.0, 3.0), (1.0, -1.0)], FIRST).tolist() == [[2.0, 3.0], [0.0, -1.0]]
 
 
 def test_particles_move_as_stein_says_and_one_as_without_a_kernel():

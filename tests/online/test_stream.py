@@ -318,6 +318,12 @@ def test_targets_that_come_at_once_change_nothing(timed):
     assert late.waiting == {}
 
 
+def test_weights_drift_once_for_each_observation():
+    for count in (1, 2, 3):
+        belief = follow(Setup(changed(drift="wiener", rate=5.0), 0), labelled(count))[0].stream.belief
+        assert belief.variance[3].item() == 1 + 5 * count  # of a feature that never came
+
+
 def test_a_delay_in_observations():
     events = list(delayed(labelled(6), 2))
     order = [(event.key, event.target is None) for event in events]

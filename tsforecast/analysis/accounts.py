@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -43,6 +43,7 @@ class Account:
         info: Of its entry, see `tsforecast.data.stamps`.
         shocks: Auxiliary residuals of shocks to parts of the state, see `Disturbances`, from `begin` on; by part. Of
             mixtures roots of their mean squares, and under "error" those of observations.
+        changed: Where so many outliers in a row had come that the series has changed, see `tsforecast.core.outliers`.
     """
 
     item_id: str | None
@@ -54,13 +55,19 @@ class Account:
     exponents: NDArray[np.int64]
     info: Mapping[str, Any] | None
     shocks: dict[str, Float[NDArray[np.float64], " step"]]
+    changed: Bool[NDArray[np.bool_], " time"]
 
-    def errors(self, given_all: bool = False) -> Float[NDArray[np.float64], "time target"]:
-        """Return standardised errors: normal scores of the values, NaN where one is missing or not predicted."""
+    def errors(self, given_all: bool = False, more: float = 0.0) -> Float[NDArray[np.float64], "time target"]:
+        """Return standardised errors: normal scores of the values, NaN where one is missing or not predicted.
+
+        Args:
+            given_all: Whether the distribution of a step is given all others.
+            more: A number that is added to the values.
+        """
         marginals = self.others if given_all else self.predicted
         assert marginals is not None
         found = np.full(self.values.shape, np.nan)
-        known = np.ldexp(self.values[self.begin :], -self.exponents)
+        known = np.ldexp(self.values[self.begin :] + more, -self.exponents)
         filled = torch.from_numpy(np.nan_to_num(known)).unsqueeze(1)
         found[self.begin :] = np.where(np.isnan(known), np.nan, marginals.normal_score(filled).squeeze(1).numpy())
         return found
@@ -126,12 +133,16 @@ def _account(
     others: Marginals | None,
     shocks: dict[str, NDArray[Any]],
     exponents: NDArray[np.int64],
+    changed: NDArray[np.bool_],
 ) -> Account:
     values = as_numbers(entry["target"]).astype(np.float64)
     values = values[:, None] if values.ndim == 1 else values.T
     begin = len(values) - len(predicted.mean)
     info = entry.get("info")
-    return Account(entry.get("item_id"), entry["start"], values, begin, predicted, others, exponents, info, shocks)
+    since = np.append(np.zeros(begin, bool), changed)
+    return Account(
+        entry.get("item_id"), entry["start"], values, begin, predicted, others, exponents, info, shocks, since
+    )
 
 
 def _together(histories: Histories, window: dict[str, Any], length: int) -> int:
@@ -142,7 +153,7 @@ def _together(histories: Histories, window: dict[str, Any], length: int) -> int:
     return max(1, min(histories.batch_size, _HELD // (3 * min(length, SEGMENT) * size**2)))
 
 
-_Found = tuple[Marginals, Marginals | None, dict[str, NDArray[Any]], NDArray[np.int64]]
+_Found = tuple[Marginals, Marginals | None, dict[str, NDArray[Any]], NDArray[np.int64], NDArray[np.bool_]]
 
 
 @torch.no_grad()
@@ -154,10 +165,10 @@ def _batch(histories: Histories, windows: list[dict[str, Any]], learn: int) -> l
     if isinstance(inference, ExactInference):
         return _exact(inference, batch, learn, exponents)
     begin = max(learn // 2, 1)  # the belief there has a scale
-    rows, squares = _by_step(histories, batch, begin), mean_squares(inference, batch, learn) or {}
+    (rows, changed), squares = _by_step(histories, batch, begin), mean_squares(inference, batch, learn) or {}
     roots = {name: x[begin:].sqrt().double().cpu().numpy() for name, x in squares.items()}
     shocks = [{name: x[:, series] for name, x in roots.items()} for series in range(len(rows))]
-    return [(one, None, own, powers) for one, own, powers in zip(rows, shocks, exponents, strict=True)]
+    return [(one, None, *rest) for one, rest in zip(rows, zip(shocks, exponents, changed, strict=True), strict=True)]
 
 
 def _exact(inference: ExactInference, batch: dict[str, Any], learn: int, exponents: NDArray[np.int64]) -> list[_Found]:
@@ -183,26 +194,34 @@ def _exact(inference: ExactInference, batch: dict[str, Any], learn: int, exponen
             both = (mean.unsqueeze(1).cpu(), deviation.unsqueeze(1).cpu())
             marginals.append(Marginals.single(*both, units.transformation, units.clip))
         by_part = {name: shocks[:, series, places].max(-1) for name, places in parts.items()}
-        found.append((*marginals, by_part, powers))
+        found.append((*marginals, by_part, powers, (changed[:, series] > 0).cpu().numpy()))
     return found
 
 
-def _by_step(histories: Histories, batch: dict[str, Any], first: int) -> list[Marginals]:
-    """Return the distribution of each step of each series from `first` on, by beliefs that move on step by step."""
+def _by_step(
+    histories: Histories, batch: dict[str, Any], first: int
+) -> tuple[list[Marginals], Bool[NDArray[np.bool_], "series step"]]:
+    """Return the distribution of each step of each series from `first` on, by beliefs that move on step by step.
+
+    The second of the two is where a series has changed.
+    """
     inference, length = histories.net.inference, batch["past_target"].shape[1]
     belief: Belief = inference.filter(_steps(batch, 0, first))[0]
     watch = ErrorWatch.begin(batch["past_target"][:, 0].double().cpu())
     steps: list[Marginals] = []
+    changed: list[Tensor] = []
     for time in range(first, length):
         here = _steps(batch, time, time + 1)
         steps.append(_ahead(histories, belief, _as_future(here)))
         observed = here["past_observed"].bool()
         errors = steps[-1].normal_score(torch.where(observed, here["past_target"], 0.0).double().cpu())[:, 0]
         watch, outlier = watch.step(errors, observed[:, 0].cpu())
+        changed.append(watch.has_changed)
         observed = observed & ~outlier.unsqueeze(1).to(observed.device)
         belief = inference.filter({**here, "past_observed": observed}, belief)[0]
     count = batch["past_target"].shape[0]
-    return [_joined([one.of(slice(k, k + 1)) for one in steps]) for k in range(count)]
+    rows = [_joined([one.of(slice(k, k + 1)) for one in steps]) for k in range(count)]
+    return rows, torch.stack(changed, 1).numpy()
 
 
 def _ahead(histories: Histories, belief: Belief, future: dict[str, Any]) -> Marginals:

@@ -8,8 +8,10 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 from numpy.typing import NDArray
+from scipy import stats
 
 from tsforecast.analysis.accounts import Account, accounts
+from tsforecast.analysis.counts import Counts
 from tsforecast.analysis.kinds import MISSING, kind_of, missing_tails
 from tsforecast.analysis.rarity import SHORTEST, rarity
 from tsforecast.data.checks import as_numbers
@@ -94,8 +96,11 @@ def anomalies(
                 f"given='all' needs a model that is one linear system, as issm and gls are; of "
                 f"{type(predictor.prediction_net).__name__} take given='past'"
             )
-        length = stretch or min(max(default_season(alias), SHORTEST), _LONGEST)
-        found += [_judged(account, k, first, rate, given == "all", length, targets) for k in range(len(targets))]
+        season = default_season(alias)
+        length = stretch or min(max(season, SHORTEST), _LONGEST)
+        found += [
+            _judged(account, k, first, rate, given == "all", (length, season), targets) for k in range(len(targets))
+        ]
     frame = pd.concat(found, ignore_index=True)
     frame = frame if len(targets) > 1 else frame.drop(columns="target")
     return frame if read is None else as_read(frame, read, cells_of(entries))
@@ -176,18 +181,30 @@ def trained(entries: Sequence[dict[str, Any]], learn: Sequence[int], freq: str, 
 
 
 def _judged(
-    account: Account, target: int, learn: int, rate: float, given_all: bool, length: int, targets: Sequence[str]
+    account: Account,
+    target: int,
+    learn: int,
+    rate: float,
+    given_all: bool,
+    lengths: tuple[int, int],
+    targets: Sequence[str],
 ) -> pd.DataFrame:
-    """Return the rows of a target of a series."""
-    errors, ahead = account.errors(given_all)[:, target], account.errors()[:, target]
+    """Return the rows of a target of a series; `lengths` are the steps of a stretch and of a season."""
+    length, season = lengths
+    (errors, counts), (ahead, _) = (_errors(account, target, learn, every) for every in (given_all, False))
+    floor = _floor(account, target, learn, given_all) if counts is None else np.zeros(len(errors))
     try:
-        found = rarity(errors, ahead, _floor(account, target, learn, given_all), learn, length, rate)
+        found = rarity(errors, ahead, floor, learn, length, rate, season)
     except ValueError as error:
         raise ValueError(f"series {account.item_id!r}: {error}") from error
     missing = np.isnan(account.values[:, target])
     gone = missing_tails(missing, learn)
     tails = np.where(missing & (np.arange(len(errors)) >= max(learn, account.begin)), gone, found.tails)
-    lower, expected, upper = _interval(account, target, found.reach, given_all)
+    lower, expected, upper = (
+        _interval(account, target, found.reach, given_all)
+        if counts is None
+        else counts.quantiles(np.stack([-found.reach, np.zeros_like(found.reach), found.reach]))
+    )
     flagged = tails <= rate
     events = _events(flagged, length)
     return pd.DataFrame(
@@ -207,6 +224,16 @@ def _judged(
             "kind": _kinds(account, target, events, missing, learn, length),
         }
     )
+
+
+def _errors(account: Account, target: int, learn: int, given_all: bool) -> tuple[NDArray[np.float64], Counts | None]:
+    """Return standardised errors, and the distributions behind them where they are counts rather than the model's."""
+    values = account.values[:, target]
+    low, high = (stats.norm.cdf(account.errors(given_all, more)[:, target]) for more in (-0.5, 0.5))
+    median = account.quantiles((0.0,), given_all)[0, :, target]
+    steps = np.arange(len(values))
+    counts = Counts.likelier(values, median, high - low, (steps >= learn // 4) & (steps < learn))
+    return (account.errors(given_all)[:, target], None) if counts is None else (counts.scores(values), counts)
 
 
 def _floor(account: Account, target: int, learn: int, given_all: bool) -> Float[NDArray[np.float64], " time"]:
@@ -262,7 +289,10 @@ def _kinds(
         places = np.flatnonzero(events == number)
         first, last = int(places[0]), int(places[-1])
         gone = missing[places]
-        kind = MISSING if gone.any() and gone.mean() >= 0.5 else kind_of(first, last, errors, shocks, usual, 3 * length)
+        if gone.any() and gone.mean() >= 0.5:
+            kind = MISSING
+        else:
+            kind = kind_of(first, last, errors, shocks, usual, 3 * length, account.changed)
         for place in places:
             found[place] = kind
     return found

@@ -7,6 +7,7 @@ from jaxtyping import Bool, Float
 from numpy.typing import NDArray
 
 from tsforecast.analysis.residuals import LEVEL, REST, SEASON, SLOPE
+from tsforecast.core.outliers import MOST
 
 SPIKE, SHIFT, VARIANCE, MISSING, UNKNOWN = "spike", "level shift", "variance", "missing", "unknown"
 _OF_PART = {LEVEL: SHIFT, SLOPE: "slope change", SEASON: "season change", REST: "state change"}
@@ -21,6 +22,7 @@ def kind_of(
     shocks: dict[str, Float[NDArray[np.float64], " time"]],
     usual: float,
     length: int,
+    changed: Bool[NDArray[np.bool_], " time"],
 ) -> str:
     """Return the kind of a stretch of anomalous steps.
 
@@ -35,6 +37,8 @@ def kind_of(
         shocks: Auxiliary residuals by part of the state.
         usual: Mean square of the errors in the ordinary part, by which all squares are divided.
         length: Steps from the end of the stretch among which another variance may end: few of its steps may be flagged.
+        changed: Where the series had changed, see `gains_of_changes`. The filter has followed these changes, so that no
+            shock is left; all that begin before the end of the variance are weighed against it.
     """
     if errors is None:
         return UNKNOWN
@@ -46,9 +50,12 @@ def kind_of(
     for part, values in shocks.items():
         if part in _OF_PART:
             gains[_OF_PART[part]] = float((values[first : last + 1] ** 2).max()) / (2 * usual)
-    gains[VARIANCE] = max(
-        _gain_of_variance(errors[first:end] ** 2 / usual) for end in range(last + 1, last + 1 + length)
-    )
+    ends = range(last + 1, last + 1 + length)
+    variances = [_gain_of_variance(errors[first:end] ** 2 / usual) for end in ends]
+    gains[VARIANCE] = max(variances)
+    end = ends[variances.index(gains[VARIANCE])]
+    for kind, gain in gains_of_changes(errors, changed, usual).items():
+        gains[kind] = max(gains.get(kind, 0.0), float(gain[first:end].sum()))
     return max(gains, key=lambda kind: gains[kind])
 
 
@@ -59,6 +66,28 @@ def _gain_of_variance(squares: Float[NDArray[np.float64], " step"]) -> float:
         return 0.0
     ratio = max(float(rest.mean()), 1e-12)
     return len(rest) * (ratio - 1 - math.log(ratio)) / 2
+
+
+def gains_of_changes(
+    errors: Float[NDArray[np.float64], " time"], changed: Bool[NDArray[np.bool_], " time"], usual: float
+) -> dict[str, Float[NDArray[np.float64], " time"]]:
+    """Return the gain in likelihood of each change of level or slope that was taken for outliers, where it begins.
+
+    The errors of these outliers, which moved no prediction, are a constant or rise evenly. Half of what their squares
+    lose by regression on that is the gain. It goes to the better of the two; all other gains are 0.
+
+    Args:
+        errors: Standardised errors of all steps, as for `kind_of`.
+        changed: Where as many outliers in a row had come that the filter took the next one for a change.
+        usual: Mean square of ordinary errors.
+    """
+    found = {kind: np.zeros(len(errors)) for kind in (SHIFT, _OF_PART[SLOPE])}
+    for time in np.flatnonzero(changed):
+        run = np.flatnonzero(~np.isnan(errors[:time]))[-MOST:]
+        shapes = np.ones(len(run)), run - run[0] + 1.0
+        gains = [float(shape @ errors[run]) ** 2 / (shape @ shape) / (2 * usual) for shape in shapes]
+        found[list(found)[int(np.argmax(gains))]][run[0]] = max(gains)
+    return found
 
 
 def missing_tails(missing: Bool[NDArray[np.bool_], " time"], learn: int) -> Float[NDArray[np.float64], " time"]:
