@@ -59,7 +59,7 @@ def test_recipes_are_what_the_published_rows_were_trained_with():
         seed, threads = given.pop("--seed"), given.pop("--threads")
         assert yaml.safe_load(recipe.path.read_text()).keys() == {name.removeprefix("--") for name in given}
         asked = ["--recipe", recipe.name, "--dataset", recipe.dataset, "--seed", seed, "--threads", threads]
-        old, new = (vars(train.parse(command, [model, *part])[model]) for part in (words, asked))
+        old, new = (vars(train.parse(command, [model, *part])[0][model]) for part in (words, asked))
         assert old | {"recipe": None, "config": None} == new | {"recipe": None, "config": None}
 
 
