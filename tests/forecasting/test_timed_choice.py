@@ -9,12 +9,16 @@ from tsforecast import IrregularEstimator
 from tsforecast.data.irregular import IrregularTask
 from tsforecast.forecasting.timed_batches import Clock
 from tsforecast.forecasting.timed_choice import ENOUGH, given_others, has_enough
+from tsforecast.models import AbstractForecaster
 from tsforecast.models.parts.units import scaled
 from tsforecast.models.records import Series
 
 
-def wandering(day: float, count: int = 120) -> list[dict]:
-    """A level that fades within hours and its noise, beside a day of some size, at random times of a month."""
+def wandering(day: float, loudness: float = 0.0, count: int = 120) -> list[dict]:
+    """A level that fades within hours and its noise, beside a day of some size, at random times of a month.
+
+    The logarithm of the size of what is not regular is a cosine of the day, of some loudness.
+    """
     rng = np.random.default_rng(3)
     times = np.sort(rng.choice(30 * 24 * 60, count, replace=False)) * (HOUR // 60)
     gaps, level, found = np.diff(times, prepend=times[0]) / HOUR, 0.0, []
@@ -22,20 +26,27 @@ def wandering(day: float, count: int = 120) -> list[dict]:
         kept = np.exp(-gap / 10)
         level = kept * level + np.sqrt(1 - kept**2) * rng.standard_normal()
         found.append(level)
-    values = 20 + np.array(found) + 0.3 * rng.standard_normal(count) + day * np.sin(2 * np.pi * times / HOUR / 24)
+    angle = 2 * np.pi * times / HOUR / 24
+    irregular = np.array(found) + 0.3 * rng.standard_normal(count)
+    values = 20 + np.exp(loudness * np.cos(angle)) * irregular + day * np.sin(angle)
     return [{"item_id": "a", "times": times, "target": values}]
 
 
-def chosen(data: list[dict]) -> str:
-    """The components of the untrained model."""
-    task = IrregularTask("d", 6 * HOUR, HOUR, 0, data)
-    return IrregularEstimator("issm", "6h", seed=0)._model(task, data).hyperparameters["components"]
+def untrained(data: list[dict], **options) -> AbstractForecaster:
+    """The model that training begins with."""
+    return IrregularEstimator("issm", "6h", seed=0, **options)._model(IrregularTask("d", 6 * HOUR, HOUR, 0, data), data)
 
 
 @pytest.mark.parametrize(("day", "expected"), [(0.0, "level+damped_level"), (2.0, "level+damped_level+day")])
 def test_cycles_are_chosen_that_few_observations_show(day, expected):
     """A week is never there."""
-    assert chosen(wandering(day)) == expected
+    assert untrained(wandering(day)).hyperparameters["components"] == expected
+
+
+@pytest.mark.parametrize(("loudness", "expected"), [(0.0, False), (1.5, True)])
+def test_noise_has_a_rhythm_that_few_observations_show(loudness, expected):
+    net = untrained(wandering(1.0, loudness), components="damped_level+day_with_2_harmonics")
+    assert net.dynamics.rhythm.requires_grad == expected
 
 
 def test_densities_given_others_are_those_of_the_joint_gaussian():

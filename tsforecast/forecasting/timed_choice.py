@@ -135,7 +135,8 @@ def given_others(inference: ExactInference, batch: Batch) -> Float[Tensor, " obs
     at = model.system.by_step()
     emissions = [at(time)[1] for time in range(len(values))]
     read = [one.marginal(map_tensors(lambda x, t=time: x[t], states)) for time, one in enumerate(emissions)]
-    noise = torch.stack([one.noise[..., 0, 0].expand(values.shape[1]) for one in emissions])
+    unread = [one.marginal(map_tensors(torch.zeros_like, map_tensors(lambda x: x[0], states))) for one in emissions]
+    noise = torch.stack([one.cov[..., 0, 0] for one in unread])
     mean = torch.stack([one.mean[..., 0] for one in read])
     left = (2 * noise - torch.stack([one.cov[..., 0, 0] for one in read])).clamp_min(1e-12 * noise)  # r - v
     error, variance = (values[..., 0] - mean) * noise / left, noise.square() / left
