@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from tsforecast.data.wording import listed
 from tsforecast.forecasting.data_summary import largest_move, typical_change
 from tsforecast.forecasting.irregular_predictor import IrregularPredictor
 from tsforecast.forecasting.timed_batches import Clock, WindowLoader
+from tsforecast.forecasting.timed_choice import cycles_shown, has_enough, rhythm_shown
 from tsforecast.forecasting.training import fit
 from tsforecast.models import AbstractForecaster, make_model, options_of
 from tsforecast.models.continuous import TIMED
@@ -144,9 +145,6 @@ class IrregularEstimator:
         """Return the untrained model, in double precision."""
         epochs = self.trainer_kwargs.get("max_epochs", default_epochs(self.model))
         own = {**default_linear_epochs(self.model, epochs), **self.hyperparameters}
-        if self._is_auto:
-            own["components"] = _components(task, entries)
-            log.info("%s: components %s", task.name, own["components"])
         lowest = min(float(np.nanmin(entry["target"])) for entry in entries)
         highest = max(float(np.nanmax(entry["target"])) for entry in entries)
         transformation_of(own.get("transformation", "none")).check(lowest, highest)
@@ -166,12 +164,18 @@ class IrregularEstimator:
             "num_dynamic_real": len(entries[0].get("feat_dynamic_real", ())),
             "seed": self.seed,
         }
+        if self._is_auto:
+            own["components"] = _components(task, entries, _untrained({**own, **options}))
+            log.info("%s: components %s", task.name, own["components"])
         with torch.random.fork_rng(devices=[], enabled=self.seed is not None):
             if self.seed is not None:
                 torch.manual_seed(self.seed)
             net = make_model(TIMED[self.model], **{**own, **options}).double()
         if has_components(self.model) and "oscillation" in own["components"].split("+"):
             net.dynamics.begin_at(strongest_frequency(entries, task.unit))  # pyright: ignore[reportCallIssue]
+        if has_components(self.model) and not has_enough(own["components"], task.unit, entries):
+            rhythm = rhythm_shown(own["components"], entries, _untrained({**own, **options}))
+            net.dynamics.integrate_cycles(rhythm)  # pyright: ignore[reportCallIssue]
         return net
 
 
@@ -210,11 +214,24 @@ def _units(entries: list[dict[str, Any]]) -> list[list[float]]:
     return moments.units()
 
 
-def _components(task: IrregularTask, entries: list[dict[str, Any]]) -> str:
+def _components(
+    task: IrregularTask, entries: list[dict[str, Any]], untrained: Callable[[str], AbstractForecaster]
+) -> str:
     """Return the components that the data choose."""
     span = int(np.median([entry["times"][-1] - entry["times"][0] for entry in entries]))
     hours = np.concatenate([entry["times"] // _HOURS % 24 for entry in entries])
-    return usual_components(span, task.unit, len(np.unique(hours)) / 24)
+    usual = usual_components(span, task.unit, len(np.unique(hours)) / 24)
+    return usual if has_enough(usual, task.unit, entries) else cycles_shown(usual, entries, untrained)
+
+
+def _untrained(options: Mapping[str, Any]) -> Callable[[str], AbstractForecaster]:
+    """Return what makes an `issm` of some components.
+
+    Args:
+        options: Of a model; those of an `issm` are read.
+    """
+    known = {name: value for name, value in options.items() if name in options_of(TIMED["issm"])}
+    return lambda components: make_model(TIMED["issm"], **{**known, "components": components}).double()
 
 
 def strongest_frequency(entries: list[dict[str, Any]], unit: int) -> float:

@@ -49,6 +49,19 @@ class TimedISSMDynamics(AbstractLinearDynamics):
         shape = (len(self.cycles), _RHYTHM, 2)
         self.rhythm = torch.nn.Parameter(torch.zeros(shape)) if self.cycles else None
 
+    def integrate_cycles(self, with_rhythm: bool) -> None:
+        """Let cycles begin at zero with a variance that is learnt.
+
+        A mean that few observations fit takes the place of the variance, and then is taken for known. Integrated out,
+        the cycles of a series are as uncertain as its observations leave them.
+
+        Args:
+            with_rhythm: Whether the noise has a rhythm.
+        """
+        self.cycle_means.requires_grad_(False)
+        if self.rhythm is not None:
+            self.rhythm.requires_grad_(with_rhythm)
+
     def begin_at(self, frequency: float) -> None:
         """Let oscillations begin at a frequency, in radians in a unit of time."""
         names = [(one.kind, name) for one in self.timed.components for name in one.initial]

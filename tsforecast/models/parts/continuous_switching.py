@@ -64,6 +64,10 @@ class TimedSwitchingDynamics(AbstractSwitchingDynamics):
         """Return the number of states."""
         return self.timed.num_states
 
+    def integrate_cycles(self, with_rhythm: bool) -> None:
+        """Let cycles begin at zero with a variance that is learnt, see `TimedISSMDynamics`."""
+        self.inside.integrate_cycles(with_rhythm)
+
     def begin_at(self, frequency: float) -> None:
         """Let oscillations begin at a frequency, in radians in a unit of time."""
         self.inside.begin_at(frequency)
