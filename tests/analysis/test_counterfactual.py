@@ -145,10 +145,14 @@ def test_sizes_of_coefficients_are_weighed_by_the_evidence():
     assert ((drawn.mean(0) - torch.from_numpy(mean)).abs() < 4.5 * drawn.std(0) / 200).all()
 
 
-@pytest.mark.parametrize("gaps", [False, True])
-def test_paths_are_those_of_the_posterior_by_brute_force(monkeypatch, gaps):
-    """One point of the grid without growth: a Student-t, by conditioning the joint Gaussian of all steps."""
+@pytest.mark.parametrize(("gaps", "moves"), [(False, False), (True, False), (True, True)])
+def test_paths_are_those_of_the_posterior_by_brute_force(monkeypatch, gaps, moves):
+    """One point of the grid without growth: a Student-t, by conditioning the joint Gaussian of all steps.
+
+    A coefficient that moves begins at 0.
+    """
     monkeypatch.setattr(counterfactual, "sizes_of_growth", lambda: (one(0.0), one(0.0)))
+    monkeypatch.setattr(counterfactual, "sizes_of_controls", lambda number: one(0.0))
     steps, horizon = 24, 3
     values = torch.randn(steps, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     observed = torch.ones(steps, 2, dtype=torch.bool)
@@ -156,10 +160,16 @@ def test_paths_are_those_of_the_posterior_by_brute_force(monkeypatch, gaps):
     if gaps:
         observed[9, 1] = False
     index = torch.arange(steps + horizon).unsqueeze(1) % 4
-    past = Past(values * observed, observed, torch.zeros(steps + horizon, 2, 0).double(), index)
-    drawn = paths(Single((Season(4),)), past, horizon, 40_000, torch.Generator().manual_seed(1))
-    cov, free = covariance(steps + horizon, index[:, 0].numpy())
+    generator = torch.Generator().manual_seed(4)
+    controls = torch.randn(steps + horizon, 2, int(moves), generator=generator, dtype=torch.float64)
+    past = Past(values * observed, observed, controls, index)
+    model = Single((Season(4),), moves=moves)
+    drawn = paths(model, past, horizon, 40_000, torch.Generator().manual_seed(1))
+    still, free = covariance(steps + horizon, index[:, 0].numpy())
+    time = np.arange(steps + horizon)
+    coefficient = 0.2 * (np.minimum(time[:, None], time) + 1)
     for k in range(2):
+        cov = still + coefficient * (controls[:, k] @ controls[:, k].T).numpy()
         seen = np.append(observed[:, k].numpy(), np.zeros(horizon, bool))
         own, among, ahead = (
             values[seen[:steps], k].numpy(),
@@ -196,3 +206,13 @@ def test_a_series_has_the_same_paths_in_a_batch_and_beside_one_with_gaps():
     torch.testing.assert_close(one_cov.gram[:, 0], own_cov.gram[:, 0])
     torch.testing.assert_close(ends.mean[:, 0], own_ends.mean[:, 0], rtol=1e-6, atol=1e-6)
     assert not torch.allclose(one_cov.gram[:, 1], own_cov.gram[:, 1])
+
+
+def test_steps_are_in_units_of_the_structure_that_they_belong_to():
+    """Seasons move by shares of all other variances; a level under a slope that returns by shares of that slope."""
+    grid = StructuralModel((Season(7),)).grid()
+    shares = grid.season / (1 + grid.level + grid.slope + grid.wandering)
+    assert set(np.round(shares.numpy(), 9)) == {0.0, 1e-3, 1e-1}
+    returns = (grid.slope > 0) & (grid.growth < 1)
+    assert set((grid.level / grid.slope)[returns].tolist()) == {0.0, 1.0}
+    assert not (returns & grid.local_trend).any()

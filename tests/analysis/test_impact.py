@@ -11,8 +11,9 @@ import pytest
 import torch
 
 from tests.analysis.r_random import RRandom
-from tsforecast.analysis.impact import Options, effects, impact
+from tsforecast.analysis.impact import Options, _units, effects, impact
 from tsforecast.analysis.impact_tables import ALL
+from tsforecast.analysis.interventions import pairs_of_table, read_dates
 from tsforecast.cli import main
 
 pytestmark = pytest.mark.usefixtures("unchecked_module")
@@ -137,6 +138,21 @@ def test_a_season_of_less_than_two_cycles_is_left_out_and_named(caplog):
     pd.testing.assert_frame_equal(found, untouched(values, 12, seasons="none"))
 
 
+def test_two_whole_cycles_of_a_season_are_enough(caplog):
+    values = np.random.default_rng(3).normal(size=(1, 18)) + 5 * (np.arange(18) % 7 == 0)
+    with caplog.at_level(logging.WARNING):
+        found = untouched(values, 14)
+        assert "left out" not in caplog.text
+        untouched(values, 13)
+    assert "left out" in caplog.text
+    assert not found.equals(untouched(values, 14, seasons="none"))
+
+
+def test_units_are_those_of_what_is_known():
+    values, known = np.array([[1.0], [3.0], [100.0]]), np.array([[True], [True], [False]])
+    np.testing.assert_allclose(_units(values, known), [[2.0], [2.0**0.5]])
+
+
 def test_large_values_keep_their_last_digits():
     """Steps of 1 at 1e9, which single precision does not tell apart."""
     values = np.random.default_rng(4).normal(size=(1, 70))
@@ -229,6 +245,7 @@ def test_each_series_has_its_own_date():
         ({}, "expected one of after, dates and after_column"),
         ({"after": "2024-02-01", "after_column": "x"}, "expected one of after, dates and after_column"),
         ({"dates": pd.DataFrame({"item": ["s0"]}), "until": "2024-02-01"}, "until goes with after"),
+        ({"after": "2024-02-01", "until_column": "x"}, "until_column with after_column"),
         ({"dates": pd.DataFrame({"item": ["s0"]})}, "expected a table with a column that names the series, 'after'"),
         (
             {"dates": pd.DataFrame({"item": ["zz"], "after": ["2024-02-01"]})},
@@ -243,6 +260,16 @@ def test_each_series_has_its_own_date():
 def test_dates_of_series_that_do_not_fit_are_refused(given, message):
     with pytest.raises(ValueError, match=message):
         impact(series(count=1), **given)
+
+
+def test_dates_of_a_table_come_in_any_order_and_interventions_may_touch():
+    first, middle, last = (pd.Timestamp(f"2024-02-{day}") for day in ("01", "10", "20"))
+    table = pd.DataFrame({"shop": "a", "after": [middle, first], "until": [last, middle]})
+    assert pairs_of_table(table) == {"a": [(first, middle), (middle, last)]}
+
+
+def test_dates_with_a_zone_are_read_in_utc():
+    assert read_dates(["2024-02-01T23:30-02:00"], "after") == [pd.Timestamp("2024-02-02T01:30")]
 
 
 def test_the_order_of_day_and_month_is_not_guessed():
