@@ -9,7 +9,14 @@ from scipy import stats
 
 from tsforecast.analysis import counterfactual
 from tsforecast.analysis.counterfactual import Past, paths, whiten
-from tsforecast.analysis.regression import RegressionPrior, Whitened, draw, log_evidence
+from tsforecast.analysis.regression import (
+    RegressionPrior,
+    Whitened,
+    draw,
+    log_evidence,
+    sizes_of_controls,
+    sizes_of_growth,
+)
 from tsforecast.analysis.structures import Grid, Point, StructuralModel, System
 from tsforecast.core.components import Season
 
@@ -216,3 +223,36 @@ def test_steps_are_in_units_of_the_structure_that_they_belong_to():
     returns = (grid.slope > 0) & (grid.growth < 1)
     assert set((grid.level / grid.slope)[returns].tolist()) == {0.0, 1.0}
     assert not (returns & grid.local_trend).any()
+
+
+def test_weights_of_growth_and_sizes_of_coefficients():
+    """A growth is there in a quarter of the prior; sizes of controls are of all of them together."""
+    sizes, weights = sizes_of_growth()
+    assert weights[sizes == 0].exp().item() == pytest.approx(0.75)
+    assert weights.exp().sum().item() == pytest.approx(1.0)
+    torch.testing.assert_close(3 * sizes_of_controls(3), sizes_of_controls(1))
+
+
+def test_only_slopes_that_wander_need_a_beginning():
+    model = StructuralModel()
+    grid = model.grid()
+    past = Past(torch.zeros(3, 1), torch.ones(3, 1, dtype=torch.bool), torch.zeros(4, 1, 0), torch.zeros(4, 0).long())
+    without = counterfactual.prior_of(model, grid, past).growths[:, 0]
+    assert grid.local_trend.any()
+    assert (without.isinf() == grid.local_trend).all()
+
+
+def test_the_spread_of_a_growth_is_that_of_its_posterior():
+    """One cell of the prior: a Student-t, whose precision the prior of the growth raises by 1 / (count size)."""
+    count, size = 20, 0.05
+    time, noise = np.linspace(-0.5, 0.5, count), np.random.default_rng(1).normal(size=count)
+    columns = torch.from_numpy(np.column_stack([time, noise]))
+    whitened = Whitened((columns.T @ columns)[None, None], one(0.0)[None], one(float(count)))
+    prior = RegressionPrior(one(0.0), one(1.5), one(0.7), one(0.0), one(0.0)[None], one(size))
+    drawn = draw(whitened, prior, 40_000, torch.Generator().manual_seed(2))
+    inner, share = time @ time, count * size / (1 + count * size)
+    left = noise @ noise - share * (time @ noise) ** 2 / inner
+    expected = share / inner * (0.7 + left / 2) / (1.5 + count / 2 - 1)
+    centred = drawn.coefficients[0, :, 0] - share * (time @ noise) / inner
+    squares = centred.square()
+    assert abs(squares.mean() - expected) < 4.5 * squares.std() / len(squares) ** 0.5

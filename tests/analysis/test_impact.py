@@ -138,12 +138,13 @@ def test_a_season_of_less_than_two_cycles_is_left_out_and_named(caplog):
     pd.testing.assert_frame_equal(found, untouched(values, 12, seasons="none"))
 
 
-def test_two_whole_cycles_of_a_season_are_enough(caplog):
+@pytest.mark.parametrize("seasons", ["auto", "week_with_2_harmonics"])
+def test_two_whole_cycles_of_a_season_are_enough(caplog, seasons):
     values = np.random.default_rng(3).normal(size=(1, 18)) + 5 * (np.arange(18) % 7 == 0)
     with caplog.at_level(logging.WARNING):
-        found = untouched(values, 14)
+        found = untouched(values, 14, seasons=seasons)
         assert "left out" not in caplog.text
-        untouched(values, 13)
+        untouched(values, 13, seasons=seasons)
     assert "left out" in caplog.text
     assert not found.equals(untouched(values, 14, seasons="none"))
 
