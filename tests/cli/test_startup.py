@@ -17,7 +17,7 @@ from tsforecast.evaluation.baselines import BASELINES
 from tsforecast.forecasting.adaptation import EVIDENCE, MEMORIES_OF_WINDOWS, Adaptation
 from tsforecast.forecasting.engines import ENGINES
 from tsforecast.learners import DRIFTS, LEARNERS, WEIGHTS
-from tsforecast.learners.continual import MEMORIES
+from tsforecast.learners.memory.continual import MEMORIES
 from tsforecast.models import MODELS
 from tsforecast.online.config import ACTIVATIONS
 from tsforecast.online.stream import PREPARED, STREAMS

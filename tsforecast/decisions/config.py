@@ -23,16 +23,16 @@ from tsforecast.decisions.rules import UCB, AbstractRule, EpsilonGreedy, Greedy,
 from tsforecast.decisions.stein import SteinRewards
 from tsforecast.decisions.subspace import SubspaceRewards
 from tsforecast.decisions.tangent import TangentRewards
+from tsforecast.learners.batch.laplace import Laplace
+from tsforecast.learners.beliefs.diagonal import Diagonal
+from tsforecast.learners.beliefs.full import Full
 from tsforecast.learners.config import LearnerConfig
-from tsforecast.learners.diagonal import Diagonal
 from tsforecast.learners.drift import AbstractDrift, NoDrift
-from tsforecast.learners.full import Full
-from tsforecast.learners.laplace import Laplace
-from tsforecast.learners.layer_chain import LayerChain
-from tsforecast.learners.likelihood import GaussianLikelihood
+from tsforecast.learners.likelihoods.likelihood import GaussianLikelihood
 from tsforecast.learners.named import DRIFTS, LEARNERS
-from tsforecast.learners.network import AbstractNetwork
-from tsforecast.learners.svgd import s2vgd
+from tsforecast.learners.networks.layer_chain import LayerChain
+from tsforecast.learners.networks.network import AbstractNetwork
+from tsforecast.learners.particles.svgd import s2vgd
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {"tanh": nn.Tanh, "relu": nn.ReLU, "sigmoid": nn.Sigmoid}
 

@@ -7,8 +7,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tsforecast.learners.layer_chain import LayerChain
-from tsforecast.learners.network import AbstractNetwork
+from tsforecast.learners.networks.layer_chain import LayerChain
+from tsforecast.learners.networks.network import AbstractNetwork
 
 
 class AbstractEncoding(abc.ABC):

@@ -12,7 +12,7 @@ from tsforecast.decisions.encoding import ArmOutput, OutputPerArm, rescale_outpu
 from tsforecast.decisions.fitting import Descent, Fit
 from tsforecast.decisions.neural_linear import fading
 from tsforecast.decisions.rewards import AbstractRewards, ArmRewards, Interactions
-from tsforecast.learners.layer_chain import LayerChain
+from tsforecast.learners.networks.layer_chain import LayerChain
 
 
 @register_record

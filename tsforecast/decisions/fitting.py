@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tsforecast.learners.network import AbstractNetwork
+from tsforecast.learners.networks.network import AbstractNetwork
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,7 +13,7 @@ from tsforecast.decisions.encoding import AbstractEncoding, rescale_outputs
 from tsforecast.decisions.fitting import Descent, Fit
 from tsforecast.decisions.rewards import AbstractRewards, ArmRewards, Interactions, learn_in_turn
 from tsforecast.learners.gaussian_learner import GaussianLearner
-from tsforecast.learners.memory_learner import Remembered
+from tsforecast.learners.memory.memory_learner import Remembered
 from tsforecast.learners.over_network import AbstractNetworkLearner
 
 

@@ -11,9 +11,9 @@ from tsforecast.core.linalg import cholesky, symmetrise
 from tsforecast.core.torch_internals import standard_gamma
 from tsforecast.decisions.buffer import Buffer
 from tsforecast.decisions.rewards import AbstractRewards, ArmRewards, Interactions, learn_in_turn
+from tsforecast.learners.beliefs.full import Full
 from tsforecast.learners.conjugate import ConjugateRegression, NormalInverseGamma
 from tsforecast.learners.drift import AbstractDrift, BayesianForgetting, NoDrift
-from tsforecast.learners.full import Full
 
 Heads = tuple[NormalInverseGamma, ...]  # one for each arm
 

@@ -10,12 +10,12 @@ from torch import Tensor, nn
 
 from tsforecast.decisions.linear import with_one
 from tsforecast.decisions.rewards import AbstractRewards, ArmRewards, Interactions, learn_in_turn
-from tsforecast.learners.batch import AbstractBatchPosterior
-from tsforecast.learners.classes import BernoulliLikelihood
+from tsforecast.learners.batch.batch_posterior import AbstractBatchPosterior
+from tsforecast.learners.batch.expectation_propagation import EP
+from tsforecast.learners.batch.refitted import Refitted, RefittedLearner
 from tsforecast.learners.drift import AbstractDrift, NoDrift
-from tsforecast.learners.expectation_propagation import EP
-from tsforecast.learners.layer_chain import LayerChain
-from tsforecast.learners.refitted import Refitted, RefittedLearner
+from tsforecast.learners.likelihoods.classes import BernoulliLikelihood
+from tsforecast.learners.networks.layer_chain import LayerChain
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,7 +14,7 @@ from tsforecast.decisions.fitting import Descent, Fit, gradient_step
 from tsforecast.decisions.linear import Heads, draw_heads, expect_heads, fit_heads, regression
 from tsforecast.decisions.neural_linear import NeuralLinear, fading, hidden
 from tsforecast.decisions.rewards import AbstractRewards, ArmRewards, Interactions
-from tsforecast.learners.layer_chain import LayerChain
+from tsforecast.learners.networks.layer_chain import LayerChain
 
 # Added to the diagonal of a matched covariance, which clipping leaves singular.
 _JITTER = 1e-5

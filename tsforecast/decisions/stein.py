@@ -9,7 +9,7 @@ from torch import Tensor
 
 from tsforecast.decisions.encoding import AbstractEncoding, rescale_outputs
 from tsforecast.decisions.rewards import AbstractRewards, ArmRewards, Interactions
-from tsforecast.learners.particles import Particles, SteinLearner
+from tsforecast.learners.particles.particle_learner import Particles, SteinLearner
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,10 +9,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from tsforecast.learners.layer_chain import as_network
-from tsforecast.learners.likelihood import AbstractLikelihood
+from tsforecast.learners.likelihoods.likelihood import AbstractLikelihood
 from tsforecast.learners.named import DRIFTS, LEARNERS
-from tsforecast.learners.network import AbstractNetwork
+from tsforecast.learners.networks.layer_chain import as_network
+from tsforecast.learners.networks.network import AbstractNetwork
 from tsforecast.learners.over_network import AbstractNetworkLearner
 from tsforecast.learners.weight import AbstractWeight, Gate, InverseMultiquadric
 

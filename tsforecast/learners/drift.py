@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tsforecast.learners.family import AbstractFamily
+from tsforecast.learners.beliefs.family import AbstractFamily
 
 # Of the logarithm of a growth that is bounded afterwards: finite in float32.
 _MOST = 60.0

@@ -7,16 +7,16 @@ weights of the module unless others are given. An argument that is None is what 
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from tsforecast.learners.classes import BernoulliLikelihood
-from tsforecast.learners.diagonal import BlockDiagonal, Diagonal
+from tsforecast.learners.beliefs.diagonal import BlockDiagonal, Diagonal
+from tsforecast.learners.beliefs.family import AbstractFamily
 from tsforecast.learners.drift import AbstractDrift
-from tsforecast.learners.evidence_estimators import AbstractEvidenceEstimator
-from tsforecast.learners.family import AbstractFamily
+from tsforecast.learners.evidence.estimators import AbstractEvidenceEstimator
+from tsforecast.learners.evidence.moment_matching import MomentMatched
 from tsforecast.learners.gaussian_learner import GaussianLearner
-from tsforecast.learners.layer_chain import as_network, network_and_weights
-from tsforecast.learners.likelihood import AbstractLikelihood
-from tsforecast.learners.moment_matching import MomentMatched
-from tsforecast.learners.network import AbstractNetwork, uniform_prior
+from tsforecast.learners.likelihoods.classes import BernoulliLikelihood
+from tsforecast.learners.likelihoods.likelihood import AbstractLikelihood
+from tsforecast.learners.networks.layer_chain import as_network, network_and_weights
+from tsforecast.learners.networks.network import AbstractNetwork, uniform_prior
 from tsforecast.learners.rule import BONG, AbstractRule
 from tsforecast.learners.weight import AbstractWeight, InverseMultiquadric
 

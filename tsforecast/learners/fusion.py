@@ -11,9 +11,10 @@ from torch import Tensor
 
 from tsforecast.core import fusion
 from tsforecast.core.gaussian import Gaussian
-from tsforecast.learners.diagonal import Blocked, Independent
-from tsforecast.learners.loop import AbstractLearner, Expectation
-from tsforecast.learners.low_rank_precision import LOFI, LowRankPrecision, solve
+from tsforecast.learners.beliefs.diagonal import Blocked, Independent
+from tsforecast.learners.beliefs.low_rank_precision import LOFI, LowRankPrecision, solve
+from tsforecast.learners.likelihoods.predictions import Expectation
+from tsforecast.learners.loop import AbstractLearner
 
 
 def fuse(beliefs: Sequence[Any], prior: Any, rank: int | None = None) -> Any:

@@ -1,7 +1,6 @@
 """Learners whose belief over weights is changed by every observation, and the loop that scores them on the way."""
 
 import abc
-import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
@@ -12,41 +11,12 @@ from torch import Tensor
 from torch.distributions import Distribution
 from torch.utils import _pytree as pytree
 
-from tsforecast.core.gaussian import map_tensors, register_record
+from tsforecast.core.gaussian import map_tensors
 from tsforecast.core.loop.scan import scan
 from tsforecast.core.torch_internals import is_transformed
+from tsforecast.learners.likelihoods.predictions import Expectation, Prediction
 
 Belief = TypeVar("Belief")
-
-
-@register_record
-@dataclasses.dataclass(frozen=True)
-class Expectation:
-    """What is expected of targets that nobody has seen.
-
-    Attributes:
-        mean: Expected target; probabilities of the classes.
-        variance: Of the target.
-    """
-
-    mean: Float[Tensor, "point output"]
-    variance: Float[Tensor, "point output"]
-
-
-@register_record
-@dataclasses.dataclass(frozen=True)
-class Prediction:
-    """What was expected of targets before they were seen, and how well that did.
-
-    Attributes:
-        mean: Expected target; probabilities of the classes.
-        variance: Of the target.
-        log_prob: Log-density or log-probability of the observed components of a target; 0 where none is observed.
-    """
-
-    mean: Float[Tensor, "*time point output"]
-    variance: Float[Tensor, "*time point output"]
-    log_prob: Float[Tensor, "*time point"]
 
 
 class AbstractLearner(abc.ABC, Generic[Belief]):

@@ -9,10 +9,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from tsforecast.learners import drift as drifts
-from tsforecast.learners.classes import BernoulliLikelihood, CategoricalLikelihood
-from tsforecast.learners.continual import vb
+from tsforecast.learners.beliefs.family import AbstractFamily
 from tsforecast.learners.descent import GradientDescent
-from tsforecast.learners.evidence_estimators import AbstractEvidenceEstimator
+from tsforecast.learners.evidence.estimators import AbstractEvidenceEstimator
 from tsforecast.learners.extended_kalman import (
     adf,
     decoupled_ekf,
@@ -21,11 +20,12 @@ from tsforecast.learners.extended_kalman import (
     vd_ekf,
     wolf_ekf,
 )
-from tsforecast.learners.family import AbstractFamily
 from tsforecast.learners.gaussian_learner import GaussianLearner
-from tsforecast.learners.layer_chain import LayerChain, network_and_weights
-from tsforecast.learners.likelihood import AbstractLikelihood, GaussianLikelihood
-from tsforecast.learners.network import AbstractNetwork
+from tsforecast.learners.likelihoods.classes import BernoulliLikelihood, CategoricalLikelihood
+from tsforecast.learners.likelihoods.likelihood import AbstractLikelihood, GaussianLikelihood
+from tsforecast.learners.memory.continual import vb
+from tsforecast.learners.networks.layer_chain import LayerChain, network_and_weights
+from tsforecast.learners.networks.network import AbstractNetwork
 from tsforecast.learners.over_network import AbstractNetworkLearner
 from tsforecast.learners.reduced_kalman import lofi, lrkf, subspace_ekf
 from tsforecast.learners.rule import AbstractRule

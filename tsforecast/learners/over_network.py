@@ -4,9 +4,9 @@ import abc
 import dataclasses
 from typing import Any, Generic, TypeVar
 
-from tsforecast.learners.likelihood import AbstractLikelihood
+from tsforecast.learners.likelihoods.likelihood import AbstractLikelihood
 from tsforecast.learners.loop import AbstractLearner
-from tsforecast.learners.network import AbstractNetwork
+from tsforecast.learners.networks.network import AbstractNetwork
 
 Belief = TypeVar("Belief")
 

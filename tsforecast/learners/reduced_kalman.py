@@ -4,18 +4,18 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from tsforecast.learners.beliefs.family import AbstractFamily
+from tsforecast.learners.beliefs.low_rank_covariance import LRKF
+from tsforecast.learners.beliefs.low_rank_precision import LOFI
 from tsforecast.learners.drift import AbstractDrift, Wiener
-from tsforecast.learners.evidence_estimators import AbstractEvidenceEstimator
+from tsforecast.learners.evidence.estimators import AbstractEvidenceEstimator
 from tsforecast.learners.extended_kalman import ekf
-from tsforecast.learners.family import AbstractFamily
 from tsforecast.learners.gaussian_learner import GaussianLearner
-from tsforecast.learners.layer_chain import network_and_weights
-from tsforecast.learners.likelihood import AbstractLikelihood
-from tsforecast.learners.low_rank_covariance import LRKF
-from tsforecast.learners.low_rank_precision import LOFI
-from tsforecast.learners.network import AbstractNetwork
+from tsforecast.learners.likelihoods.likelihood import AbstractLikelihood
+from tsforecast.learners.networks.layer_chain import network_and_weights
+from tsforecast.learners.networks.network import AbstractNetwork
+from tsforecast.learners.networks.subspace import Subspace, random_basis
 from tsforecast.learners.rule import AbstractRule
-from tsforecast.learners.subspace import Subspace, random_basis
 from tsforecast.learners.weight import AbstractWeight
 
 

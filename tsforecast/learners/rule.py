@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from tsforecast.learners.evidence import AbstractEvidence
-from tsforecast.learners.family import AbstractFactorFamily, AbstractFamily
+from tsforecast.learners.beliefs.family import AbstractFactorFamily, AbstractFamily
+from tsforecast.learners.evidence.pseudo_observation import AbstractEvidence
 
 EvidenceAt = Callable[[Any], AbstractEvidence]
 

@@ -8,19 +8,19 @@ import dataclasses
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from tsforecast.learners.diagonal import Diagonal
+from tsforecast.learners.beliefs.diagonal import Diagonal
+from tsforecast.learners.beliefs.family import AbstractFamily
 from tsforecast.learners.drift import AbstractDrift
-from tsforecast.learners.evidence_estimators import (
+from tsforecast.learners.evidence.estimators import (
     AbstractEvidenceEstimator,
     EmpiricalFisher,
     Linearised,
     MonteCarloHessian,
 )
 from tsforecast.learners.extended_kalman import ekf
-from tsforecast.learners.family import AbstractFamily
 from tsforecast.learners.gaussian_learner import GaussianLearner
-from tsforecast.learners.likelihood import AbstractLikelihood
-from tsforecast.learners.network import AbstractNetwork
+from tsforecast.learners.likelihoods.likelihood import AbstractLikelihood
+from tsforecast.learners.networks.network import AbstractNetwork
 from tsforecast.learners.rule import BBB, BLR, BOG, BONG
 from tsforecast.learners.weight import AbstractWeight
 
