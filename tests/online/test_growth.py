@@ -33,7 +33,7 @@ def wider(rows, inputs):
 
 @pytest.fixture(autouse=True)
 def particles(monkeypatch):
-    monkeypatch.setitem(LEARNERS, "particles", NamedLearner(make_particles, frozenset()))
+    monkeypatch.setitem(LEARNERS, "particles", NamedLearner(make_particles))
 
 
 @pytest.mark.parametrize(

@@ -26,10 +26,9 @@ from tsforecast.decisions.tangent import TangentRewards
 from tsforecast.learners.batch.laplace import Laplace
 from tsforecast.learners.beliefs.diagonal import Diagonal
 from tsforecast.learners.beliefs.full import Full
-from tsforecast.learners.config import LearnerConfig
+from tsforecast.learners.config import DRIFTS, LEARNERS, LearnerConfig
 from tsforecast.learners.drift import AbstractDrift, NoDrift
 from tsforecast.learners.likelihoods.likelihood import GaussianLikelihood
-from tsforecast.learners.named import DRIFTS, LEARNERS
 from tsforecast.learners.networks.layer_chain import LayerChain
 from tsforecast.learners.networks.network import AbstractNetwork
 from tsforecast.learners.particles.svgd import s2vgd

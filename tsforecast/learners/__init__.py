@@ -10,7 +10,7 @@ from tsforecast.learners.beliefs.family import AbstractFactorFamily, AbstractFam
 from tsforecast.learners.beliefs.full import Full
 from tsforecast.learners.beliefs.low_rank_covariance import LRKF, LowRankCovariance
 from tsforecast.learners.beliefs.low_rank_precision import LOFI, LowRankPrecision
-from tsforecast.learners.config import WEIGHTS, LearnerConfig
+from tsforecast.learners.config import DRIFTS, LEARNERS, WEIGHTS, LearnerConfig, NamedLearner
 from tsforecast.learners.conjugate import ConjugateRegression, NormalInverseGamma
 from tsforecast.learners.descent import GradientDescent, Point
 from tsforecast.learners.drift import (
@@ -26,14 +26,6 @@ from tsforecast.learners.drift import (
 from tsforecast.learners.evidence.estimators import EmpiricalFisher, Linearised, MonteCarloHessian
 from tsforecast.learners.evidence.moment_matching import MomentMatched
 from tsforecast.learners.evidence.pseudo_observation import PseudoObservation
-from tsforecast.learners.extended_kalman import (
-    adf,
-    decoupled_ekf,
-    ekf,
-    iterated_ekf,
-    vd_ekf,
-    wolf_ekf,
-)
 from tsforecast.learners.fusion import expect_of_experts, fuse
 from tsforecast.learners.gaussian_learner import GaussianLearner
 from tsforecast.learners.likelihoods.classes import BernoulliLikelihood, CategoricalLikelihood
@@ -44,7 +36,25 @@ from tsforecast.learners.memory.coreset import Memory
 from tsforecast.learners.memory.memory_learner import MemoryLearner, Remembered
 from tsforecast.learners.memory.memory_update import Coreset, NoMemory, ResidualMemory
 from tsforecast.learners.memory.variational_fit import AdamFit, LinearisedFit
-from tsforecast.learners.named import DRIFTS, LEARNERS, NamedLearner, ewma, ogd, rls
+from tsforecast.learners.named import (
+    Parts,
+    adf,
+    bbb,
+    blr,
+    bog,
+    bong,
+    decoupled_ekf,
+    ekf,
+    ewma,
+    iterated_ekf,
+    lofi,
+    lrkf,
+    ogd,
+    rls,
+    subspace_ekf,
+    vd_ekf,
+    wolf_ekf,
+)
 from tsforecast.learners.networks.layer_chain import LayerChain, as_network
 from tsforecast.learners.networks.network import AbstractNetwork, ModuleNetwork, weights_of
 from tsforecast.learners.networks.subspace import Subspace, basis_of_iterates, random_basis
@@ -52,9 +62,7 @@ from tsforecast.learners.over_network import AbstractNetworkLearner
 from tsforecast.learners.particles.matrix_structure import Structure
 from tsforecast.learners.particles.particle_learner import Particles, SteinLearner
 from tsforecast.learners.particles.svgd import s2vgd, svgd
-from tsforecast.learners.reduced_kalman import lofi, lrkf, subspace_ekf
 from tsforecast.learners.rule import BBB, BLR, BOG, BONG, AbstractRule
-from tsforecast.learners.variational import bbb, blr, bog, bong
 from tsforecast.learners.weight import AbstractWeight, Gate, InverseMultiquadric, Unweighted
 
 __all__ = [
@@ -119,6 +127,7 @@ __all__ = [
     "NormalInverseGamma",
     "OrnsteinUhlenbeck",
     "Particles",
+    "Parts",
     "Point",
     "PoissonLikelihood",
     "PoissonSite",

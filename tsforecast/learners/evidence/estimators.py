@@ -214,3 +214,24 @@ def draw(
     """Weights from the belief, moved to its mean if they are to be centred."""
     draws = family.sample(belief, num_samples, generator)
     return draws - draws.mean(0) + family.mean(belief) if centred else draws
+
+
+ESTIMATORS: dict[str, AbstractEvidenceEstimator] = {
+    "linearised": Linearised(),
+    "empirical-fisher": EmpiricalFisher(),
+    "linearised-fisher": EmpiricalFisher(num_samples=0),
+    "hessian": MonteCarloHessian(),
+}
+
+
+def estimator_of(evidence: AbstractEvidenceEstimator | str) -> AbstractEvidenceEstimator:
+    """Return an estimator as it is, or by its name in `ESTIMATORS`.
+
+    Raises:
+        ValueError: If the name is unknown.
+    """
+    if not isinstance(evidence, str):
+        return evidence
+    if evidence not in ESTIMATORS:
+        raise ValueError(f"expected evidence to be one of {', '.join(ESTIMATORS)}, got {evidence!r}")
+    return ESTIMATORS[evidence]
