@@ -99,6 +99,11 @@ def test_parsers_name_what_there_is(named, table):
     assert named == tuple(table)
 
 
+def test_a_table_of_another_name_is_not_there():
+    with pytest.raises(AttributeError, match="no attribute 'LEARNER'"):
+        getattr(names, "LEARNER")  # noqa: B009
+
+
 def test_defaults_of_evaluate_are_those_of_an_adaptation():
     chosen = parsers.evaluate().parse_args(["run"])
     for name in ("drift", "rate", "variance", "rank", "evidence"):

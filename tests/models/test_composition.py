@@ -119,7 +119,6 @@ def test_the_model_of_the_guide_keeps_the_contract(tmp_path):
             '    "issm": ISSM',
             '    "local-level": LocalLevelForecaster,\n    "issm": ISSM',
         ),
-        ("tsforecast/cli/names.py", '    "issm",', '    "local-level",\n    "issm",'),
         ("tests/models/cases.py", '    "gls": (', '    "local-level": ("local-level", {}),\n    "gls": ('),
     ):
         text = (tmp_path / path).read_text()

@@ -288,7 +288,6 @@ AGENTS: dict[str, tuple[Callable[[AgentConfig, dict[str, Any]], AbstractRewards[
     "ep": (functools.partial(_logistic, every=100), "thompson"),
     "laplace": (functools.partial(_logistic, every=100, batch=Laplace()), "thompson"),
     "fab-cost": (functools.partial(_logistic, at=(100, 10_000)), "thompson"),
-    **{name: (_learnt, "thompson") for name, named in LEARNERS.items() if named.numbers and name != "subspace-ekf"},
     "subspace-svd": (_subspace(iterated=True), "thompson"),
     "subspace-random": (_subspace(iterated=False), "thompson"),
     "subspace-svd-diagonal": (_subspace(iterated=True, diagonal=True), "thompson"),
@@ -301,4 +300,5 @@ AGENTS: dict[str, tuple[Callable[[AgentConfig, dict[str, Any]], AbstractRewards[
     "bootstrap": (_of_chain(BootstrapRewards), "thompson"),
     "dropout": (_of_chain(DropoutRewards), "thompson"),
     "stein": (_stein, "thompson"),
+    **{name: (_learnt, "thompson") for name, named in LEARNERS.items() if named.numbers and name != "subspace-ekf"},
 }
