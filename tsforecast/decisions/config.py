@@ -54,7 +54,7 @@ _DESCENT = {"steps": "steps", "learning_rate": "rate", "batch": "batch"}  # sett
 
 @dataclasses.dataclass(frozen=True)
 class AgentConfig:
-    """Plain values that say which agent it is.
+    """Plain values of a named agent.
 
     Attributes:
         agent: A name in `AGENTS`.
@@ -172,7 +172,7 @@ class AgentConfig:
 
 
 def _descent(settings: dict[str, Any], **defaults: Any) -> Descent:
-    """Return the descent that settings name, which are taken out of them."""
+    """Return the descent that settings name; its names are taken out of them."""
     given = {field: settings.pop(name) for name, field in _DESCENT.items() if name in settings}
     return Descent(**{**defaults, **given})
 

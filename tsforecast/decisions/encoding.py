@@ -1,4 +1,4 @@
-"""How a context and an arm become the inputs of a network with one output, the reward."""
+"""Encodings of a context and an arm as inputs of a network with one output, the reward."""
 
 import abc
 import dataclasses

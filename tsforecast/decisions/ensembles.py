@@ -130,7 +130,7 @@ class Dropped:
 
 @dataclasses.dataclass(frozen=True)
 class DropoutRewards(AbstractRewards[Dropped]):
-    """A network whose hidden units are dropped at random, when it is trained and when it is drawn from.
+    """A network with hidden units dropped at random, in training and in draws.
 
     Gal and Ghahramani (2016). All rows of a training step share what is dropped.
 

@@ -138,7 +138,7 @@ class WindowRewards(AbstractRewards[Buffer]):
         return fit_heads((prior.init(),) * self.arms, with_one(seen.contexts), seen)
 
     def expect(self, state: Buffer, context: Float[Tensor, " feature"], spread: bool = True) -> ArmRewards:
-        """Return the moments given the window, which is fitted as a whole."""
+        """Return the moments given the window, fitted as a whole."""
         return expect_heads(self._heads(state), with_one(context), spread)
 
     def draw(

@@ -54,7 +54,7 @@ class LogisticRewards(AbstractRewards[tuple[Refitted, ...]]):
 
     @functools.cached_property
     def _learner(self) -> RefittedLearner:
-        """What learns from the rewards of an arm."""
+        """Learner of the rewards of an arm."""
         mean = torch.zeros(self.features + 1, dtype=torch.float64)
         return RefittedLearner(
             LayerChain((self.features + 1, 1), (nn.Identity,), (False,)),
@@ -102,7 +102,7 @@ class LogisticRewards(AbstractRewards[tuple[Refitted, ...]]):
     def expect(
         self, state: tuple[Refitted, ...], context: Float[Tensor, " feature"], spread: bool = True
     ) -> ArmRewards:
-        """Return mean and standard deviation of the logits x' w, whose order is that of the probabilities."""
+        """Return mean and standard deviation of the logits x' w; their order is that of the probabilities."""
         x = with_one(context)
         mean = torch.stack([x @ one.belief.mean for one in state])
         if not spread:

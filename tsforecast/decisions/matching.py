@@ -1,4 +1,4 @@
-"""LiM2: neural-linear with a limited memory, whose priors keep what was learnt before (Nabati et al. 2021)."""
+"""LiM2: neural-linear with a limited memory, and priors from earlier rounds (Nabati et al. 2021)."""
 
 import dataclasses
 

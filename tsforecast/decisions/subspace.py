@@ -1,4 +1,4 @@
-"""Rewards by a network whose weights are believed to lie in a subspace."""
+"""Rewards by a network with weights in a subspace."""
 
 import dataclasses
 from typing import Any
@@ -133,6 +133,6 @@ class SubspaceRewards(AbstractRewards[InSubspace]):
     def draw(
         self, state: InSubspace, context: Float[Tensor, " feature"], generator: torch.Generator
     ) -> Float[Tensor, " arm"]:
-        """Return the outputs of a network whose coordinates are drawn."""
+        """Return the outputs of a network with drawn coordinates."""
         learner = self._learner(state.origin, state.basis)
         return draw_rewards(learner, state.belief, self.encoding.each(context), generator)

@@ -1,4 +1,4 @@
-"""A named learner and its settings as plain values: what streams, adaptation and the estimators are configured by."""
+"""A named learner and its settings as plain values: the configuration of streams, adaptation and estimators."""
 
 import dataclasses
 import inspect
@@ -106,7 +106,7 @@ LEARNERS: dict[str, NamedLearner] = {
 
 @dataclasses.dataclass(frozen=True)
 class LearnerConfig:
-    """Plain values that say which learner it is.
+    """Plain values of a named learner.
 
     Attributes:
         learner: A name in `tsforecast.learners.LEARNERS`.

@@ -99,7 +99,7 @@ class GradientDescent(AbstractNetworkLearner[Point]):
         return dataclasses.replace(self, network=network, mean=mean), Point(mean.index_copy(0, places, belief.mean))
 
     def weights(self, belief: Point) -> Float[Tensor, " weight"]:
-        """Return the weights, which are all that is known."""
+        """Return the weights; nothing else is known."""
         return belief.mean
 
     def variances(self, belief: Point) -> Float[Tensor, " weight"]:

@@ -1,4 +1,4 @@
-"""How beliefs over weights change between observations."""
+"""Drifts: changes of beliefs over weights between observations."""
 
 import abc
 import dataclasses
@@ -106,7 +106,7 @@ class BayesianForgetting(AbstractDrift):
         return family.temper(belief, self.kept(dt), prior)
 
     def kept(self, dt: Float[Tensor, ""] | float) -> Float[Tensor, ""] | float:
-        """Return what evidence counts for after the time dt, of what it did."""
+        """Return the part of its weight that evidence keeps after the time dt."""
         return (1 - self.rate) ** (dt / self.typical)
 
 

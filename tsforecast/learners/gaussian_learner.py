@@ -70,7 +70,7 @@ class GaussianLearner(AbstractNetworkLearner[Any]):
 
     @functools.cached_property
     def prior(self) -> Any:
-        """What drifts return to; kept, so not as a tensor of inference mode, of which no gradient can be taken."""
+        """Prior that drifts return to; kept, so not a tensor of inference mode, since those have no gradients."""
         with torch.inference_mode(False):
             return self.family.prior(self.mean, self.variance)
 

@@ -1,4 +1,4 @@
-"""Learners whose belief over weights is changed by every observation, and the loop that scores them on the way."""
+"""Learners that change their belief over weights by every observation, and the loop that scores them on the way."""
 
 import abc
 import functools
@@ -42,11 +42,11 @@ class AbstractLearner(abc.ABC, Generic[Belief]):
 
     @abc.abstractmethod
     def predict(self, belief: Belief, inputs: Float[Tensor, "point *feature"]) -> Distribution:
-        """What is expected of the targets, one event for each point."""
+        """Return the distribution of the targets, one event for each point."""
 
     @abc.abstractmethod
     def expect(self, belief: Belief, inputs: Float[Tensor, "point *feature"], spread: bool = True) -> Expectation:
-        """Mean and variance of the targets, which need not be known.
+        """Return mean and variance of the targets before they are known.
 
         Args:
             belief: After what was learnt.
@@ -113,7 +113,7 @@ class AbstractLearner(abc.ABC, Generic[Belief]):
         dt: Float[Tensor, ""] | float = 1.0,
         generator: torch.Generator | None = None,
     ) -> tuple[Belief, Prediction]:
-        """`drift`, `predict`, score, `update`: what is shared is computed once.
+        """`drift`, `predict`, score, `update`: shared parts are computed once.
 
         Args:
             belief: After the step before.
@@ -203,7 +203,7 @@ def run_many(
 def in_prior_units(
     learner: AbstractLearner[Belief], belief: Belief
 ) -> tuple[Float[Tensor, " weight"], Float[Tensor, " weight"]]:
-    """How far each weight is from where it began, and how uncertain it is, in standard deviations of the prior.
+    """Return the change and the uncertainty of each weight, in standard deviations of the prior.
 
     A weight whose prior is one point has itself as unit.
 
@@ -245,7 +245,7 @@ def _step_of(learner: AbstractLearner[Any], generator: torch.Generator | None) -
 
 @functools.lru_cache(maxsize=16)
 def _step_of_many(learner: AbstractLearner[Any], generator: torch.Generator | None) -> Callable[[Any, Any], Any]:
-    """The step of all learners; what has no dimension of learners is shared."""
+    """Return the step of all learners; tensors without a dimension of learners are shared."""
     step = _step_of(learner, generator)
 
     def step_of_many(carry: Any, x: Any) -> tuple[Any, Prediction]:

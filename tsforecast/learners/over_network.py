@@ -1,4 +1,4 @@
-"""What a learner over the weights of a network shares with all others, so that anything may be built around it."""
+"""The contract of learners over the weights of a network."""
 
 import abc
 import dataclasses

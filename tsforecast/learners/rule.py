@@ -1,4 +1,4 @@
-"""How a belief takes evidence in: by how many steps, of what length, natural or plain."""
+"""Rules of updates by evidence: the number of steps, their length, natural or plain."""
 
 import abc
 import dataclasses

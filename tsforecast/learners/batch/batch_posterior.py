@@ -36,7 +36,7 @@ class Sites:
 
 @dataclasses.dataclass(frozen=True)
 class BatchPosterior:
-    """What was found from all data.
+    """Result of a fit to all data.
 
     Attributes:
         belief: Over the weights, as the family `Full` has it.

@@ -1,4 +1,4 @@
-"""Expectation propagation, and assumed density filtering, which is its first sweep."""
+"""Expectation propagation, and its first sweep: assumed density filtering."""
 
 import dataclasses
 import math
@@ -101,7 +101,7 @@ class EP(AbstractBatchPosterior):
         sites: Sites,
         counts: Tensor | None,
     ) -> float:
-        """Return the integral of the prior times all sites, which are scaled to the masses of their factors."""
+        """Return the integral of the prior times all sites, scaled to the masses of their factors."""
         tau, nu = parts(sites)
         a, s2 = inputs @ belief.mean, ((inputs @ belief.cov) * inputs).sum(-1)
         rest = 1 - s2 * tau
@@ -139,7 +139,7 @@ class EP(AbstractBatchPosterior):
 
 @dataclasses.dataclass(frozen=True)
 class ADF(AbstractBatchPosterior):
-    """Assumed density filtering: one pass, in which each point is taken in and not visited again (algorithm 4).
+    """Assumed density filtering: one pass over the points, without a second visit (algorithm 4).
 
     It is the first sweep of `EP`, and what the learner `adf` does one observation after the other. Points that have a
     site to start from stay as they are.
@@ -190,7 +190,7 @@ def visit_once(
     target: Float[Tensor, " point"],
     counts: Float[Tensor, " point"] | None = None,
 ) -> tuple[Gaussian, Sites, int]:
-    """Return the belief after new points, one after the other; their sites; and how many were skipped."""
+    """Return the belief after new points, one after the other; their sites; and the number of skipped ones."""
     with torch.no_grad():
         return _visits(site, belief, inputs, target, started(inputs, None), 0.0, counts)
 

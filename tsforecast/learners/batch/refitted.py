@@ -1,4 +1,4 @@
-"""A learner by assumed density filtering whose belief is fitted anew to all data at chosen steps: FAB-COST."""
+"""A learner by assumed density filtering, fitted anew to all data at chosen steps: FAB-COST."""
 
 import dataclasses
 import functools
@@ -96,7 +96,7 @@ class RefittedLearner(AbstractNetworkLearner[Refitted]):
 
     @functools.cached_property
     def _plain(self) -> GaussianLearner:
-        """What predicts from the belief."""
+        """Learner that predicts from the belief."""
         return GaussianLearner(self.network, self.likelihood, self.mean, self.variance, Full())
 
     def _is_due(self, before: int, after: int) -> bool:
@@ -226,13 +226,13 @@ class RefittedLearner(AbstractNetworkLearner[Refitted]):
 
 
 def _without(belief: Refitted, points: int) -> Refitted:
-    """Return what is left without the oldest points."""
+    """Return the belief without the oldest points."""
     names = ("rows", "target", "precision", "linear", "counts")
     return dataclasses.replace(belief, **{name: getattr(belief, name)[points:] for name in names})
 
 
 def _absorbed(belief: Refitted, points: int) -> Refitted:
-    """Return what is left without the oldest points, with their sites in the prior."""
+    """Return the belief without the oldest points; their sites enter the prior."""
     sites = Sites(belief.precision[:points], belief.linear[:points])
     prior = Natural.of(belief.prior).times(belief.rows[:points], sites)
     return dataclasses.replace(_without(belief, points), prior=prior)

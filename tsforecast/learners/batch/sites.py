@@ -1,4 +1,4 @@
-"""Likelihoods of one number given a target, with what a Gaussian posterior needs of them: slopes and tilted moments."""
+"""Likelihoods of one number given a target, with slopes and tilted moments for a Gaussian posterior."""
 
 import abc
 import dataclasses
@@ -90,7 +90,7 @@ class AbstractSite(abc.ABC):
     def bounds(
         self, mean: Float[Tensor, "*batch"], variance: Float[Tensor, "*batch"], target: Float[Tensor, "*batch"]
     ) -> tuple[Float[Tensor, "*batch"], Float[Tensor, "*batch"]]:
-        """Return what the mode of N(f; mean, variance) p(target | f) is between.
+        """Return bounds of the mode of N(f; mean, variance) p(target | f).
 
         As the slope of the logarithm falls, that is the mean and where the slope there would lead.
         """

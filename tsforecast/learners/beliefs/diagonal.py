@@ -96,7 +96,7 @@ class Diagonal(AbstractFactorFamily[Independent]):
     def outputs(
         self, belief: Independent, network: AbstractNetwork, inputs: Float[Tensor, "point *feature"]
     ) -> tuple[Float[Tensor, "point output"], Float[Tensor, "point output output"]]:
-        """Ask the network, which may not need its Jacobian."""
+        """Ask the network; it may not need its Jacobian."""
         return network.spread(belief.mean, belief.variance, inputs)
 
     def push(
@@ -213,7 +213,7 @@ class BlockDiagonal(AbstractFamily[Blocked]):
     sizes: tuple[int, ...]
 
     def init(self, mean: Float[Tensor, " weight"], variance: Float[Tensor, " weight"]) -> Blocked:
-        """Return the belief whose blocks are diagonal."""
+        """Return the belief with diagonal blocks."""
         return Blocked(mean, tuple(map(torch.diag_embed, variance.split(self.sizes))))
 
     def condition(
@@ -270,7 +270,7 @@ class BlockDiagonal(AbstractFamily[Blocked]):
         return Blocked(belief.mean, tuple(cov * factor for cov in belief.covs))
 
     def bound(self, belief: Blocked, most: Float[Tensor, " weight"]) -> Blocked:
-        """Rows and columns scaled, which keeps all correlations."""
+        """Return the belief with rows and columns scaled: all correlations stay."""
         scales = (most / self.variance(belief)).clamp_max(1).sqrt().split(self.sizes)
         return Blocked(
             belief.mean, tuple(s.unsqueeze(-1) * s * cov for s, cov in zip(scales, belief.covs, strict=True))

@@ -1,4 +1,4 @@
-"""What a family of Gaussian beliefs over weights must be able to do."""
+"""Families of Gaussian beliefs over weights: their contract."""
 
 import abc
 from typing import Generic, TypeVar
@@ -110,11 +110,11 @@ class AbstractFamily(abc.ABC, Generic[Belief]):
 
 
 class AbstractFactorFamily(AbstractFamily[Belief]):
-    """A family whose precision may change by any matrix of its own form, and whose square root may take plain steps."""
+    """A family with a precision that any matrix of its own form may change, and a square root for plain steps."""
 
     @abc.abstractmethod
     def curvature(self, hessian: Float[Tensor, "*hessian"]) -> Float[Tensor, "*hessian"]:
-        """The precision which the negative of a Hessian adds, floored at zero."""
+        """Return the precision that the negative of a Hessian adds, floored at zero."""
 
     @abc.abstractmethod
     def shift(self, belief: Belief, increment: Float[Tensor, "*hessian"], gradient: Float[Tensor, " weight"]) -> Belief:
@@ -156,7 +156,7 @@ class AbstractFactorFamily(AbstractFamily[Belief]):
 
 
 def plus_one(matrix: Float[Tensor, "row row"]) -> Float[Tensor, "row row"]:
-    """The matrix plus the identity, which is the covariance of the noise of a pseudo-observation."""
+    """Return the matrix plus the identity, the covariance of the noise of a pseudo-observation."""
     return matrix + torch.eye(len(matrix), dtype=matrix.dtype, device=matrix.device)
 
 

@@ -68,7 +68,7 @@ class Full(AbstractFactorFamily[Gaussian]):
         return Gaussian(belief.mean, symmetrise(belief.cov) * factor)
 
     def bound(self, belief: Gaussian, most: Float[Tensor, " weight"]) -> Gaussian:
-        """Rows and columns scaled, which keeps all correlations."""
+        """Return the belief with rows and columns scaled: all correlations stay."""
         scale = (most / belief.variance).clamp_max(1).sqrt()
         return Gaussian(belief.mean, scale.unsqueeze(-1) * scale * belief.cov)
 
@@ -95,7 +95,7 @@ class Full(AbstractFactorFamily[Gaussian]):
         return Gaussian(prior.mean.index_copy(0, places, belief.mean), embed(belief.cov, prior.cov, places))
 
     def curvature(self, hessian: Float[Tensor, "weight weight"]) -> Float[Tensor, "weight weight"]:
-        """Negative eigenvalues of what would be added become zero."""
+        """Return the added precision with negative eigenvalues set to zero."""
         values, vectors = torch.linalg.eigh(symmetrise(-hessian))
         return (vectors * values.clamp_min(0)) @ vectors.mT
 

@@ -1,4 +1,4 @@
-"""LRKF: a belief whose covariance has low rank, beside the noise of the last drift."""
+"""LRKF: a belief with a covariance of low rank, beside the noise of the last drift."""
 
 import dataclasses
 
@@ -124,7 +124,7 @@ class LRKF(AbstractFamily[LowRankCovariance]):
         return LowRankCovariance(belief.mean, belief.factor * factor**0.5, belief.noise * factor)
 
     def bound(self, belief: LowRankCovariance, most: Float[Tensor, " weight"]) -> LowRankCovariance:
-        """Scale the columns of weights whose variance is too large."""
+        """Scale the columns of weights with too large a variance."""
         variance = self.variance(belief)
         ratio = torch.where(variance > most, most / variance, 1.0)  # some may be zero
         return LowRankCovariance(belief.mean, belief.factor * ratio.sqrt(), belief.noise * ratio)

@@ -1,4 +1,4 @@
-"""LOFI: a belief whose precision is diagonal plus low rank (Chang et al. 2023)."""
+"""LOFI: a belief with a precision that is diagonal plus low rank (Chang et al. 2023)."""
 
 import dataclasses
 import functools
@@ -62,7 +62,7 @@ class LOFI(AbstractFamily[LowRankPrecision]):
         return LowRankPrecision(mean, 1 / variance, mean.new_zeros(self.rank, len(mean)).T)
 
     def prior(self, mean: Float[Tensor, " weight"], variance: Float[Tensor, " weight"]) -> LowRankPrecision:
-        """Return the prior, which needs no columns."""
+        """Return the prior; it needs no columns."""
         return LowRankPrecision(mean, 1 / variance, mean.new_zeros(len(mean), 0))
 
     def condition(
@@ -253,5 +253,5 @@ def _split(x: Tensor) -> tuple[Tensor, ...]:
 
 
 def _in_pieces(x: Tensor) -> bool:
-    """Say whether pieces of a result are written one by one, which transformations do not allow."""
+    """Say whether pieces of a result are written one by one; transformations do not allow it."""
     return x.shape[-1] > _CHUNK and not is_transformed(x)

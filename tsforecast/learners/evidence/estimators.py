@@ -1,4 +1,4 @@
-"""How evidence is found near a belief: by linearising, or from weights drawn from the belief."""
+"""Estimators of evidence near a belief: by linearising, or from weights drawn from the belief."""
 
 import abc
 import dataclasses
@@ -24,7 +24,7 @@ HESSIANS = ("exact", "hutchinson")
 
 
 class AbstractEvidenceEstimator(abc.ABC):
-    """How evidence is found near a belief. Settings only: randomness comes from the generator."""
+    """An estimator of evidence near a belief. Settings only: randomness comes from the generator."""
 
     @property
     def pointwise(self) -> bool:
@@ -169,7 +169,7 @@ class MonteCarloHessian(AbstractEvidenceEstimator):
 def whitened(
     model: Model, belief: Any, points: Points, weight: AbstractWeight, linearised: tuple[Tensor, Tensor] | None
 ) -> tuple[Float[Tensor, "point row weight"], Float[Tensor, "point row"]]:
-    """The linearised pseudo-observation of each point, by its weight and how often it counts."""
+    """Return the linearised pseudo-observation of each point, by its weight and its count."""
     mean = model.family.mean(belief)
     outputs, jacobian = linearised or model.network.linearise(mean, points.inputs)
     matrix, residual = model.likelihood.whiten(outputs, jacobian, points.target, points.observed)

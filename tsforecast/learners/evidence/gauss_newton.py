@@ -1,4 +1,4 @@
-"""Gauss-Newton steps of a network whose Jacobian is too large to hold: conjugate gradients by products with it."""
+"""Gauss-Newton steps without the Jacobian of a network in memory: conjugate gradients by products with it."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Evidence of a label, which matches the moments of its logit: assumed density filtering."""
+"""Evidence of a label by matching the moments of its logit: assumed density filtering."""
 
 import dataclasses
 import math

@@ -1,4 +1,4 @@
-"""What an observation says about the weights, near a belief: curvature and gradient."""
+"""Evidence of an observation about the weights, near a belief: curvature and gradient."""
 
 import abc
 import dataclasses
@@ -31,7 +31,7 @@ class Points:
 
     @staticmethod
     def of(inputs: Tensor, target: Tensor, observed: Tensor | None, counts: Tensor | None = None) -> "Points":
-        """Points as they came: what stands where nothing is observed, or does not count, is not read (NaN, perhaps)."""
+        """Return points as they came; values that are not observed, or do not count, are not read (NaN, perhaps)."""
         if counts is not None:
             counting = (counts > 0).unsqueeze(-1).expand_as(target)
             observed = counting if observed is None else observed & counting
@@ -49,7 +49,7 @@ class Points:
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-    """What evidence is computed from.
+    """Network, likelihood and family of beliefs that evidence is computed from.
 
     Attributes:
         network: From weights to outputs.
@@ -77,7 +77,7 @@ class AbstractEvidence(abc.ABC):
 
     @abc.abstractmethod
     def as_taken_by(self, family: AbstractFamily) -> "AbstractEvidence":
-        """Return it in the form by which the family moves its mean."""
+        """Return it in the form that moves the mean of the family."""
 
     @abc.abstractmethod
     def scaled(self, factor: Float[Tensor, ""] | float) -> "AbstractEvidence":
@@ -85,7 +85,7 @@ class AbstractEvidence(abc.ABC):
 
     @abc.abstractmethod
     def absorb(self, family: AbstractFamily, belief: Any) -> Any:
-        """Return the belief at whose mean this is, conditioned on it."""
+        """Return the belief conditioned on it; its mean is the place of this evidence."""
 
     @abc.abstractmethod
     def descend(self, family: AbstractFactorFamily, belief: Any, step: float, anchor: Any | None) -> Any:
@@ -109,7 +109,7 @@ class PseudoObservation(AbstractEvidence):
         return PseudoObservation(self.matrix, self.residual + self.matrix @ change)
 
     def as_taken_by(self, family: AbstractFamily) -> AbstractEvidence:
-        """Return it as it is, or, where the mean moves by the new precision, what the family keeps of H' H."""
+        """Return it as it is, or the family's part of H' H, where the mean moves by the new precision."""
         if not family.by_curvature:
             return self
         assert isinstance(family, AbstractFactorFamily)
@@ -157,7 +157,7 @@ class Curvature(AbstractEvidence):
         return Curvature(self.increment * factor, self.gradient * factor)
 
     def absorb(self, family: AbstractFamily, belief: Any) -> Any:
-        """Return the belief whose precision has gained the curvature."""
+        """Return the belief with the curvature added to its precision."""
         assert isinstance(family, AbstractFactorFamily)
         return family.shift(belief, self.increment, self.gradient)
 

@@ -14,7 +14,7 @@ from tsforecast.learners.likelihoods.predictions import Expectation, Prediction
 
 @dataclasses.dataclass(frozen=True)
 class BernoulliLikelihood(AbstractLikelihood):
-    """A target of 0 or 1, of which the outputs are logits; each output has a target of its own.
+    """A target of 0 or 1, with outputs as logits; each output has a target of its own.
 
     Attributes:
         prediction: "plug-in" at the mean, or "moderated" by the uncertainty of the logit (MacKay 1992).
@@ -64,7 +64,7 @@ class BernoulliLikelihood(AbstractLikelihood):
     def predictive(
         self, outputs: Float[Tensor, "*point output"], cov: Float[Tensor, "*point output output"]
     ) -> Distribution:
-        """Return the distribution of the targets, whose outputs are independent."""
+        """Return the distribution of the targets; outputs are independent."""
         return Independent(Bernoulli(logits=_logits(self.prediction, outputs, cov)), 1)
 
     def expect(self, outputs: Float[Tensor, "point output"], cov: Float[Tensor, "point output output"]) -> Expectation:
@@ -91,7 +91,7 @@ class BernoulliLikelihood(AbstractLikelihood):
 
 @dataclasses.dataclass(frozen=True)
 class CategoricalLikelihood(AbstractLikelihood):
-    """One of C classes, of which the outputs are logits; the target is the number of the class.
+    """One of C classes, with outputs as logits; the target is the number of the class.
 
     With `p` the probabilities and `B = diag(sqrt p) - p sqrt(p)'`: `B B' = diag(p) - p p'` and, for
     `e = (y - p) / sqrt p`, `B e = y - p`. Where p is nearly 0 for the class that came the curvature vanishes and the
@@ -201,7 +201,7 @@ class CategoricalLikelihood(AbstractLikelihood):
 
 
 def _came(target: Tensor, p: Tensor) -> Tensor:
-    """Return which class came, as a mask."""
+    """Return a mask of the class that came."""
     return target == torch.arange(p.shape[-1], dtype=target.dtype, device=target.device)
 
 

@@ -13,7 +13,7 @@ from tsforecast.learners.likelihoods.predictions import Expectation, Prediction
 
 @dataclasses.dataclass(frozen=True)
 class PoissonLikelihood(AbstractLikelihood):
-    """A count, of which the output is the logarithm of the rate; each output has a target of its own.
+    """A count, with the logarithm of the rate as output; each output has a target of its own.
 
     Attributes:
         prediction: "plug-in" at the mean, or "moderated": with the mean exp(f + s^2 / 2) of a log-normal rate.
@@ -70,11 +70,11 @@ class PoissonLikelihood(AbstractLikelihood):
     def predictive(
         self, outputs: Float[Tensor, "*point output"], cov: Float[Tensor, "*point output output"]
     ) -> Distribution:
-        """Return the distribution of the targets, whose outputs are independent."""
+        """Return the distribution of the targets; outputs are independent."""
         return Independent(Poisson(self._log_rate(outputs, cov).exp()), 1)
 
     def expect(self, outputs: Float[Tensor, "point output"], cov: Float[Tensor, "point output output"]) -> Expectation:
-        """Return the rate, which is also the variance."""
+        """Return the rate; it is also the variance."""
         rate = self._log_rate(outputs, cov).exp()
         return Expectation(rate, rate)
 

@@ -1,4 +1,4 @@
-"""What a network's outputs say about a target: likelihoods, and the whitened observation of the weights they amount to.
+"""Likelihoods of a target given a network's outputs, and their whitened observation of the weights.
 
 A linearised likelihood is the pseudo-observation `e = H (theta - mean) + v`, v ~ N(0, I): `H' H` is its curvature and
 `H' e` its gradient at the mean. Rows of zeros say nothing: so are missing components left out.
@@ -59,7 +59,7 @@ class AbstractLikelihood(abc.ABC):
         target: Float[Tensor, "point target"],
         observed: Bool[Tensor, "point target"] | None,
     ) -> Prediction:
-        """Return what `predictive` says about a target."""
+        """Return the moments of `predictive`, and its log-density of a target."""
 
     @abc.abstractmethod
     def check(self, target: Float[Tensor, "*any target"], observed: Bool[Tensor, "*any target"] | None) -> None:
@@ -182,7 +182,7 @@ class LogDensity(AbstractLikelihood):
         target: Float[Tensor, "point target"],
         observed: Bool[Tensor, "point target"] | None,
     ) -> Float[Tensor, " point"]:
-        """Return the output, which is the log-density itself."""
+        """Return the output: the log-density itself."""
         return outputs.squeeze(-1)
 
     def predictive(self, outputs: Float[Tensor, "*point 1"], cov: Float[Tensor, "*point 1 1"]) -> Distribution:
@@ -229,7 +229,7 @@ def _log_normal(residual: Tensor, cov: Tensor, observed: Tensor | None) -> Tenso
 
 
 def sum_observed(terms: Tensor, observed: Tensor | None) -> Tensor:
-    """Sum over the last dimension what is observed."""
+    """Sum the observed terms over the last dimension."""
     return (terms if observed is None else torch.where(observed, terms, 0.0)).sum(-1)
 
 
@@ -238,7 +238,7 @@ def _check_finite(target: Tensor, observed: Tensor | None) -> None:
 
 
 def check_that(fits: Tensor, target: Tensor, observed: Tensor | None, what: str) -> None:
-    """Raises a ValueError that says what was expected of observed targets, and which was not."""
+    """Raises a ValueError that names the expectation of observed targets, and the first that breaks it."""
     wrong = ~fits if observed is None else observed & ~fits
     if bool(wrong.any()):
         where = wrong.nonzero()[0].tolist()

@@ -11,7 +11,7 @@ from tsforecast.core.gaussian import register_record
 @register_record
 @dataclasses.dataclass(frozen=True)
 class Expectation:
-    """What is expected of targets that nobody has seen.
+    """Moments of targets that nobody has seen.
 
     Attributes:
         mean: Expected target; probabilities of the classes.
@@ -25,7 +25,7 @@ class Expectation:
 @register_record
 @dataclasses.dataclass(frozen=True)
 class Prediction:
-    """What was expected of targets before they were seen, and how well that did.
+    """Moments of targets before they were seen, and their log-density after.
 
     Attributes:
         mean: Expected target; probabilities of the classes.

@@ -32,7 +32,7 @@ _ALPHA, _BETA = 0.001, 0.999
 
 
 def layer_variances(network: AbstractNetwork) -> tuple[float, ...]:
-    """Return a prior variance for each layer: 1 / (N c), with N inputs, and c the variance of what enters there.
+    """Return a prior variance for each layer: 1 / (N c), with N inputs of variance c.
 
     What enters a unit then has variance one under the prior (Kurle et al. 2020, appendix H). c is that of the
     activation before, of a standard Gaussian number, and 1 for the first layer. Inputs should be standardised.

@@ -1,4 +1,4 @@
-"""A memory of observations as they came, of fixed capacity, and what is kept in it by chance or by distance."""
+"""A memory of observations as they came, of fixed capacity, and its choices by chance or by distance."""
 
 import dataclasses
 import math
@@ -15,7 +15,7 @@ from tsforecast.learners.evidence.pseudo_observation import Points
 @register_record
 @dataclasses.dataclass(frozen=True)
 class Memory:
-    """Observations in places, whose number never changes, so that a loop can carry them.
+    """Observations in a fixed number of places, so that a loop can carry them.
 
     Attributes:
         inputs: Of each place; zeros where it is free.
@@ -96,7 +96,7 @@ class Memory:
         return self.joined(Memory(*more))
 
     def without(self, kept: Bool[Tensor, " place"]) -> "Memory":
-        """Return the memory in which places that are kept elsewhere are free."""
+        """Return the memory with places free that are kept elsewhere."""
         return dataclasses.replace(self, valid=self.valid & ~kept)
 
     def later(self, dt: Float[Tensor, ""] | float, keep: Float[Tensor, ""] | float) -> "Memory":
@@ -110,7 +110,7 @@ class Memory:
         return dataclasses.replace(self, power=power, valid=self.valid & (power > 0), age=self.age + dt)
 
     def widened(self, features: tuple[int, ...], targets: int) -> "Memory":
-        """Return the memory of observations with more features or targets, which are 0 or missing in those it has."""
+        """Return the memory for more features or targets; they are 0 or missing in its observations."""
         empty = Memory.empty(len(self), features, targets, self.power)
         inputs, target, observed = empty.inputs.clone(), empty.target.clone(), empty.observed.clone()
         inputs[tuple(map(slice, self.inputs.shape))] = self.inputs
@@ -120,7 +120,7 @@ class Memory:
 
 
 def best(scores: Float[Tensor, " place"], valid: Bool[Tensor, " place"], size: int) -> Bool[Tensor, " place"]:
-    """Return which places have the highest scores among those that are valid; all of these, if they are few."""
+    """Return a mask of the valid places with the highest scores; all of these, if they are few."""
     scores = torch.where(valid, scores.nan_to_num(nan=-torch.finfo(scores.dtype).max), -math.inf)
     chosen = torch.topk(scores, min(size, len(scores))).indices
     return torch.zeros_like(valid).scatter(0, chosen, torch.ones_like(chosen, dtype=torch.bool)) & valid

@@ -86,7 +86,7 @@ class MemoryLearner(AbstractNetworkLearner[Remembered]):
 
     @functools.cached_property
     def _plain(self) -> GaussianLearner:
-        """Return the learner with a Gaussian alone, which drifts and predicts."""
+        """Return the learner with a Gaussian alone; it drifts and predicts."""
         drift = self.weight_drift
         return GaussianLearner(self.network, self.likelihood, self.mean, self.variance, Diagonal(), weight_drift=drift)
 
@@ -126,7 +126,7 @@ class MemoryLearner(AbstractNetworkLearner[Remembered]):
         generator: torch.Generator | None = None,
         counts: Float[Tensor, " point"] | None = None,
     ) -> Remembered:
-        """Fit Gaussian, memory and block together, and choose what the memory keeps."""
+        """Fit Gaussian, memory and block together, and choose the observations that the memory keeps."""
         if not len(target):
             return belief
         new = Memory.of(Points.of(inputs, target, observed, counts))

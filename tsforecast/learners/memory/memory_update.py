@@ -1,4 +1,4 @@
-"""How a block of observations becomes a Gaussian and a memory: which are kept as they came, and what the others add."""
+"""Updates of a Gaussian and a memory by a block: some observations are kept as they came, the others summed up."""
 
 import abc
 import dataclasses
@@ -21,7 +21,7 @@ _FLOOR = 1e-3
 
 @dataclasses.dataclass(frozen=True)
 class Block:
-    """What is to be learnt from: the belief before, and all observations that are at hand as they came.
+    """A block to learn from: the belief before, and all observations that are at hand as they came.
 
     Attributes:
         model: Network and likelihood.
@@ -50,7 +50,7 @@ class Block:
 
 @dataclasses.dataclass(frozen=True)
 class Learnt:
-    """What came of a block.
+    """The Gaussian and the memory after a block.
 
     Attributes:
         gaussian: Evidence of all that is not in the memory.
@@ -121,7 +121,7 @@ class Coreset(AbstractMemoryUpdate):
 
 @dataclasses.dataclass(frozen=True)
 class ResidualMemory(AbstractMemoryUpdate):
-    """Gaussian residual scoring (Kurle et al. 2020): everything is fitted, and kept what the fit describes worst.
+    """Gaussian residual scoring (Kurle et al. 2020): all is fitted, and the worst described observations are kept.
 
     The Gaussian is the fit without what the memory keeps. A second fit, to that Gaussian and the memory, has the same
     optimum, so that the first one serves for predictions.
@@ -148,7 +148,7 @@ class ResidualMemory(AbstractMemoryUpdate):
             raise ValueError(f"expected floor to be positive and at most 1, got {self.floor}")
 
     def __call__(self, block: Block, generator: torch.Generator | None) -> Learnt:
-        """Fit, score, choose, and take what is kept out of the fit."""
+        """Fit, score, choose, and take the kept observations out of the fit."""
         found, points = block.candidates, block.candidates.points
         problem = Problem(block.model, block.before, block.start, points, block.is_first)
         fit = block.fit.with_terms(problem, generator)

@@ -1,4 +1,4 @@
-"""Gaussian residual scoring: what a Gaussian fit makes of each observation, and which it describes badly.
+"""Gaussian residual scoring: factors of a Gaussian fit for each observation, and scores of their errors.
 
 At an optimum of the variational objective a fit q is the prior times one Gaussian function r_n(w) = exp(eta_n w -
 Lambda_n w^2 / 2) for each likelihood p_n, and the objective is log Z_q + sum_n E_q[log p_n - log r_n] (Kurle et al.,
@@ -49,7 +49,7 @@ def factors_of(
 def corrected(
     factors: Factors, before: Independent, fitted: Independent, counting: Bool[Tensor, " point"] | None = None
 ) -> Factors:
-    """Return factors whose product takes `before` to `fitted`: all lose their mean error (appendix C).
+    """Return factors with a product that takes `before` to `fitted`: all lose their mean error (appendix C).
 
     Args:
         factors: As estimated.
@@ -85,7 +85,7 @@ def scores(
     at_mean: Float[Tensor, " point"],
     share: Float[Tensor, " draw"] | None = None,
 ) -> Float[Tensor, " point"]:
-    """Return how badly each factor stands for its likelihood, under q.
+    """Return the error of each factor in the place of its likelihood, under q.
 
     - `grs`: E[log p_n - log r_n], as published (equation 8). r_n has no normaliser, so that the score of a Gaussian
       likelihood is not 0, and depends on where the origin of the weights is.
@@ -124,7 +124,7 @@ def without(
     adding: bool,
     floor: Float[Tensor, " weight"],
 ) -> Independent:
-    """Return the Gaussian part of a belief whose memory keeps some points: that of all others.
+    """Return the Gaussian part of a belief without the points that its memory keeps.
 
     Weights whose precision would fall below the floor get the floor, and the mean of the fit: without the memory
     nothing is known of them but where they are.

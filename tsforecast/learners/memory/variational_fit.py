@@ -26,7 +26,7 @@ _LARGE = 1 << 24
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """What is fitted: independent weights q, to a prior times the likelihoods of some points.
+    """A problem of fitting independent weights q to a prior times the likelihoods of some points.
 
     Attributes:
         model: Network and likelihood.
@@ -45,7 +45,7 @@ class Problem:
 
 @dataclasses.dataclass(frozen=True)
 class Fitted:
-    """A fit, and what each observation adds to it.
+    """A fit, and the part of each observation in it.
 
     Attributes:
         belief: The fit q.
@@ -59,7 +59,7 @@ class Fitted:
 
 
 class AbstractFit(abc.ABC):
-    """A way to a fit, and to what each observation adds to it. Settings only."""
+    """A way to a fit, and to the part of each observation in it. Settings only."""
 
     @abc.abstractmethod
     def __call__(self, problem: Problem, generator: torch.Generator | None = None) -> Independent:
@@ -67,7 +67,7 @@ class AbstractFit(abc.ABC):
 
     @abc.abstractmethod
     def with_terms(self, problem: Problem, generator: torch.Generator | None = None) -> Fitted:
-        """Return the fit together with what each point adds to it."""
+        """Return the fit together with the part of each point in it."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,7 +148,7 @@ def _is_fixed(mean: Tensor) -> bool:
 
 
 def _parts(model: Model, mean: Tensor, points: Points) -> list[Points]:
-    """Return the points in parts whose Jacobian is not large."""
+    """Return the points in parts with small Jacobians."""
     if _is_fixed(mean) or not len(points.inputs):
         return [points]
     outputs = model.network(mean, points.inputs[:1]).shape[-1]
@@ -157,7 +157,7 @@ def _parts(model: Model, mean: Tensor, points: Points) -> list[Points]:
 
 
 def _rows(model: Model, mean: Tensor, points: Points) -> tuple[Tensor, Tensor]:
-    """Return what the points say of the outputs at the mean, see `whitened_outputs`."""
+    """Return the evidence of the points about the outputs at the mean, see `whitened_outputs`."""
     return whitened_outputs(model, model.network(mean, points.inputs), points)
 
 
@@ -244,7 +244,7 @@ class AdamFit(AbstractFit):
 
 
 def _ordinary(points: Points) -> Points:
-    """Return tensors of which gradients can be taken, also where those given are of inference mode."""
+    """Return tensors with gradients, also where those given are of inference mode."""
     parts: dict[str, Any] = {
         field.name: None if (x := getattr(points, field.name)) is None else x.clone()
         for field in dataclasses.fields(points)

@@ -70,7 +70,7 @@ class LayerChain(AbstractNetwork):
         return self._forward(self._layers(weights), inputs)[-1]
 
     def _forward(self, layers: list[tuple[Tensor, Tensor | None]], inputs: Tensor) -> list[Tensor]:
-        """Return the inputs, and what every layer makes of them."""
+        """Return the inputs, and the values of every layer."""
         values = [inputs]
         for (matrix, bias), activation in zip(layers, self.activations, strict=True):
             x = nn.functional.linear(values[-1], matrix, bias)
@@ -91,7 +91,7 @@ class LayerChain(AbstractNetwork):
         inputs: Float[Tensor, "point *feature"],
         rows: Float[Tensor, "point row output"],
     ) -> Float[Tensor, " weight"]:
-        """Multiply squares of what enters a layer with those of what goes back through it: there is no Jacobian."""
+        """Multiply squares of the inputs of each layer by those of its gradients: there is no Jacobian."""
         layers = self._layers(weights)
         factors = self._factors(layers, self._forward(layers, inputs), rows)
         pairs = [(delta.square().sum(1), None if value is None else value.square()) for delta, value in factors]
@@ -104,7 +104,7 @@ class LayerChain(AbstractNetwork):
         rows: Float[Tensor, "point row output"],
         residual: Float[Tensor, "point row"],
     ) -> tuple[Float[Tensor, "point weight"], Float[Tensor, "point weight"]]:
-        """Add up the rows, by the residual or as squares, before they meet what enters a layer."""
+        """Add up the rows, by the residual or as squares, before they meet the inputs of a layer."""
         layers = self._layers(weights)
         factors = self._factors(layers, self._forward(layers, inputs), rows)
         pulled = [(residual.unsqueeze(1) @ delta, value) for delta, value in factors]
@@ -117,7 +117,7 @@ class LayerChain(AbstractNetwork):
         variance: Float[Tensor, " weight"],
         inputs: Float[Tensor, "point *feature"],
     ) -> tuple[Float[Tensor, "point output"], Float[Tensor, "point output output"]]:
-        """Add up what each layer spreads, from the variances of what enters its units: there is no Jacobian."""
+        """Add up the variance of each layer, from that of the inputs of its units: there is no Jacobian."""
         layers = self._layers(weights)
         values = self._forward(layers, inputs)
         parts = [part for pair in self._layers(variance) for part in pair if part is not None]
@@ -130,7 +130,7 @@ class LayerChain(AbstractNetwork):
     def _factors(
         self, layers: list[tuple[Tensor, Tensor | None]], values: list[Tensor], rows: Tensor | None = None
     ) -> list[tuple[Tensor, Tensor | None]]:
-        """Return what products with a Jacobian are made of, in the order of the weights.
+        """Return the factors of products with a Jacobian, in the order of the weights.
 
         Args:
             layers: Matrices and biases.
@@ -166,7 +166,7 @@ class LayerChain(AbstractNetwork):
         inputs: Float[Tensor, "group row feature"],
         generator: torch.Generator | None = None,
     ) -> Float[Tensor, "group row output"]:
-        """Draw what enters each unit, instead of the weights (Kingma, Salimans and Welling 2015): far fewer numbers."""
+        """Draw inputs of units instead of weights (Kingma, Salimans and Welling 2015): far fewer numbers."""
         x = inputs
         for parts in zip(self._layers_of(mean), self._layers_of(variance), self.activations, strict=True):
             (matrix, bias), (spread, bias_spread), activation = parts

@@ -96,7 +96,7 @@ class AbstractNetwork(abc.ABC):
         return torch.func.vmap(torch.func.vmap(one))(weights, inputs)
 
     def adopt(self, smaller: "AbstractNetwork") -> tuple["AbstractNetwork", Int[Tensor, " weight"]]:
-        """Return where the weights of a smaller network belong in this one, which has more inputs, outputs or units.
+        """Return the places of a smaller network's weights in this one, with more inputs, outputs or units.
 
         Args:
             smaller: The same layers, of which none is larger.

@@ -1,4 +1,4 @@
-"""Networks whose weights lie in a subspace of all weights."""
+"""Networks with weights in a subspace of all weights."""
 
 import dataclasses
 
@@ -69,7 +69,7 @@ def random_basis(
 
 
 def basis_of_iterates(iterates: Float[Tensor, "iterate weight"], dim: int) -> Float[Tensor, "weight coordinate"]:
-    """The directions in which iterates of a warm-up differ most: leading right singular vectors, centred.
+    """Return the directions of most difference between iterates of a warm-up: leading right singular vectors, centred.
 
     Raises:
         ValueError: If there are fewer iterates than directions asked for.

@@ -105,7 +105,7 @@ class SteinLearner(AbstractNetworkLearner[Particles]):
         return torch.func.vmap(lambda x: self.network(self.posterior.weights(x), inputs))(belief.values)
 
     def predict(self, belief: Particles, inputs: Float[Tensor, "point *feature"]) -> Distribution:
-        """Return the mixture of what the particles predict; of classes it is the mean of the probabilities."""
+        """Return the mixture of the particles' predictions; for classes it is the mean of the probabilities."""
         if isinstance(self.likelihood, CategoricalLikelihood):
             return Categorical(probs=self.expect(belief, inputs).mean)
         outputs = self.outputs(belief, inputs)
@@ -117,7 +117,7 @@ class SteinLearner(AbstractNetworkLearner[Particles]):
         return MixtureSameFamily(Categorical(logits=outputs.new_zeros(len(inputs), len(belief.values))), each)
 
     def expect(self, belief: Particles, inputs: Float[Tensor, "point *feature"], spread: bool = True) -> Expectation:
-        """Return mean and variance of the mixture, in which the spread costs nothing."""
+        """Return mean and variance of the mixture; the spread costs nothing."""
         outputs = self.outputs(belief, inputs)
         expect = torch.func.vmap(lambda v, x, c: self.posterior.noise(v).expect(x, c))
         each = expect(belief.values, outputs, _no_cov(outputs))
@@ -189,7 +189,7 @@ class SteinLearner(AbstractNetworkLearner[Particles]):
             return dataclasses.replace(data, values=values, moments=moments)
 
     def draw(self, belief: Particles, generator: torch.Generator | None = None) -> tuple[Points, float]:
-        """Return the points of a step, and how many of all each stands for."""
+        """Return the points of a step, and the number of points that each stands for."""
         total = len(belief.counts)
         rows: Tensor | slice = slice(None)
         if total > self.batch:
@@ -205,7 +205,7 @@ class SteinLearner(AbstractNetworkLearner[Particles]):
         scale: float,
         rate: Float[Tensor, ""] | float,
     ) -> tuple[Float[Tensor, "particle variable"], Moments]:
-        """Return all particles after one step: a pure function, which `torch.func.vmap` takes."""
+        """Return all particles after one step: a pure function for `torch.func.vmap`."""
         uphill = direction(values, self.posterior.scores(values, points, scale))
         return self.adaptive(values, uphill, moments, rate)
 

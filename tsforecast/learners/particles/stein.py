@@ -59,7 +59,7 @@ def direction(
 @register_record
 @dataclasses.dataclass(frozen=True)
 class Moments:
-    """What an adaptive step remembers of earlier directions.
+    """Memory of an adaptive step: moments of earlier directions.
 
     Attributes:
         first: Fading mean of the directions.
@@ -78,7 +78,7 @@ class Moments:
 
 
 class AbstractStep(abc.ABC):
-    """A step uphill whose length adapts to each variable: a pure function, as loops and `vmap` need it."""
+    """A step uphill with a length for each variable: a pure function, for loops and `vmap`."""
 
     @abc.abstractmethod
     def __call__(
@@ -122,7 +122,7 @@ class Adam(AbstractStep):
 
 @dataclasses.dataclass(frozen=True)
 class RMSprop(AbstractStep):
-    """RMSprop (Hinton et al. 2012), which begins with the square of the first direction.
+    """RMSprop (Hinton et al. 2012), begun with the square of the first direction.
 
     Attributes:
         second: Part of the mean of squares that a step leaves.

@@ -59,7 +59,7 @@ class WeightPosterior:
 
     @property
     def num_precisions(self) -> int:
-        """Return how many logarithms of precisions are variables."""
+        """Return the number of logarithms of precisions among the variables."""
         return self.learns_noise + (len(self._groups) if self.variance is None else 0)
 
     @property
