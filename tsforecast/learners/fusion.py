@@ -70,8 +70,8 @@ def _(prior: Independent, beliefs: Sequence[Independent]) -> Independent:
 def _(prior: Blocked, beliefs: Sequence[Blocked]) -> Blocked:
     sizes = [len(cov) for cov in prior.covs]
     split = [[Gaussian(*pair) for pair in zip(b.mean.split(sizes), b.covs, strict=True)] for b in (prior, *beliefs)]
-    found = [fusion.product(own[1:], own[0]) for own in zip(*split, strict=True)]
-    return Blocked(torch.cat([block.mean for block in found]), tuple(block.cov for block in found))
+    blocks = [fusion.product(own[1:], own[0]) for own in zip(*split, strict=True)]
+    return Blocked(torch.cat([block.mean for block in blocks]), tuple(block.cov for block in blocks))
 
 
 def _fuse_low_rank(beliefs: Sequence[LowRankPrecision], prior: LowRankPrecision, rank: int | None) -> LowRankPrecision:

@@ -228,8 +228,8 @@ def _fold(
     if compiled or torch.is_grad_enabled() or any(map(is_transformed, tensors)):
         return scan(step, belief, xs, compiled=compiled, unroll=unroll)
     with torch.inference_mode():  # nothing is recorded of each tensor
-        found = scan(step, belief, xs)
-    return map_tensors(torch.clone, found)  # ordinary tensors again, of which gradients may be taken later
+        result = scan(step, belief, xs)
+    return map_tensors(torch.clone, result)  # ordinary tensors again, of which gradients may be taken later
 
 
 @functools.lru_cache(maxsize=16)

@@ -71,10 +71,10 @@ class BLR(AbstractRule):
         """Take the steps one after the other, each by the evidence at its place."""
         current = belief
         for _ in range(self.iterations):
-            found = evidence(current)
+            near = evidence(current)
             tempered = family.temper(current, 1 - self.step, belief)
             change = family.mean(current) - family.mean(tempered)
-            current = found.seen_from(change).scaled(self.step).absorb(family, tempered)
+            current = near.seen_from(change).scaled(self.step).absorb(family, tempered)
         return current
 
 

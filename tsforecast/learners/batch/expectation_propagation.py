@@ -130,9 +130,9 @@ class EP(AbstractBatchPosterior):
         rest = 1 - s2 * sites.precision
         proper = (rest > 0) & (s2 > 0)
         rest, width = torch.where(proper, rest, 1.0), torch.where(proper, s2, 1.0)
-        found = _site(self.site, (a - s2 * sites.linear) / rest, width / rest, target, counts)
+        updated = _site(self.site, (a - s2 * sites.linear) / rest, width / rest, target, counts)
         keep = max(self.damping, _LEAST_KEPT if bool(sites.precision.any()) else 0.0)
-        pairs = zip(found, parts(sites), strict=True)
+        pairs = zip(updated, parts(sites), strict=True)
         mixed = (torch.where(proper, (1 - keep) * new + keep * old, old) for new, old in pairs)
         return Sites(*mixed), int((~proper).sum())
 

@@ -166,7 +166,7 @@ class RefittedLearner(AbstractNetworkLearner[Refitted]):
         check(self.batch.site, belief.belief, rows, target)
         before = int(belief.count)
         kept, new, _ = visit_once(self.batch.site, belief.belief, rows, target[:, 0])
-        found = Refitted(
+        after = Refitted(
             kept,
             belief.prior,
             belief.count + len(rows),
@@ -177,16 +177,16 @@ class RefittedLearner(AbstractNetworkLearner[Refitted]):
             torch.cat([belief.counts, torch.ones_like(new.linear)]),
         )
         if self._is_due(before, before + len(rows)):
-            sites, counts = Sites(found.precision, found.linear), found.counts
+            sites, counts = Sites(after.precision, after.linear), after.counts
             less = bool((counts != 1).any())
-            fitted = self.batch.fit(found.prior, found.rows, found.target, sites, counts if less else None)
+            fitted = self.batch.fit(after.prior, after.rows, after.target, sites, counts if less else None)
             sites = fitted.sites
-            found = dataclasses.replace(found, belief=fitted.belief, precision=sites.precision, linear=sites.linear)
+            after = dataclasses.replace(after, belief=fitted.belief, precision=sites.precision, linear=sites.linear)
         if not self.every and before + len(rows) >= max(self.at, default=0):  # no fit lies ahead
-            return _without(found, len(found.rows))
-        if self.memory and len(found.rows) >= 2 * self.memory:
-            return _absorbed(found, len(found.rows) - self.memory)
-        return found
+            return _without(after, len(after.rows))
+        if self.memory and len(after.rows) >= 2 * self.memory:
+            return _absorbed(after, len(after.rows) - self.memory)
+        return after
 
     def forget(self, belief: Refitted, rate: float) -> Refitted:
         """Let points count for less, in the belief and in the next fit."""

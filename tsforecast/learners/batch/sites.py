@@ -156,10 +156,10 @@ class LogisticSite(AbstractSite):
         if counts is not None:
             return super().log_mass(mean, variance, target, counts)
         mass = _mixture_moments(mean, variance, 2 * target - 1)[2]
-        rare, found = mass < _LEAST, mass.log()
+        rare, log_mass = mass < _LEAST, mass.log()
         if bool(rare.any()):
-            found = found.masked_scatter(rare, super().log_mass(mean[rare], variance[rare], target[rare]))
-        return found
+            log_mass = log_mass.masked_scatter(rare, super().log_mass(mean[rare], variance[rare], target[rare]))
+        return log_mass
 
 
 @dataclasses.dataclass(frozen=True)
@@ -236,18 +236,18 @@ def _mode(site: AbstractSite, mean: Tensor, variance: Tensor, target: Tensor, co
     """
     share = variance * counts
     low, high = site.bounds(mean, share, target)
-    found, before = 0.5 * (low + high), torch.full_like(low, torch.inf)
+    mode, before = 0.5 * (low + high), torch.full_like(low, torch.inf)
     for _ in range(_STEPS):
-        slope, bend = site.derivatives(found, target)
-        error, growth = found - mean - share * slope, 1 + share * bend
-        low, high = torch.where(error > 0, low, found), torch.where(error > 0, found, high)
-        guess, size = found - error / growth, error.abs()
+        slope, bend = site.derivatives(mode, target)
+        error, growth = mode - mean - share * slope, 1 + share * bend
+        low, high = torch.where(error > 0, low, mode), torch.where(error > 0, mode, high)
+        guess, size = mode - error / growth, error.abs()
         good = (guess >= low) & (guess <= high) & (size <= 0.5 * before)
-        found, before = torch.where(good, guess, 0.5 * (low + high)), size
+        mode, before = torch.where(good, guess, 0.5 * (low + high)), size
         near = good & (size <= _NEAR * (variance * growth).sqrt())
         if not is_transformed(near) and bool(near.all()):
             break
-    return found
+    return mode
 
 
 def _quadrature(
@@ -291,8 +291,8 @@ def _on_grid(
 
 def _in_chunks(moments: Callable[..., tuple[Tensor, Tensor]], *parts: Tensor) -> tuple[Tensor, Tensor]:
     """Moments of many points, a few thousand grids at a time."""
-    found = [moments(*part) for part in zip(*(x.split(_CHUNK) for x in parts), strict=True)]
-    first, second = zip(*found, strict=True)
+    moments_of_parts = [moments(*part) for part in zip(*(x.split(_CHUNK) for x in parts), strict=True)]
+    first, second = zip(*moments_of_parts, strict=True)
     return torch.cat(first), torch.cat(second)
 
 

@@ -103,13 +103,13 @@ class EmpiricalFisher(AbstractEvidenceEstimator):
         if not self.num_samples:
             matrix, residual = whitened(model, belief, points, Unweighted(), linearised)
             gradient = matrix.flatten(0, 1).T @ residual.flatten()
-            found = PseudoObservation(gradient.unsqueeze(0), gradient.new_ones(1))
-            return weighted(found, model, belief, points, weight, linearised)
+            observation = PseudoObservation(gradient.unsqueeze(0), gradient.new_ones(1))
+            return weighted(observation, model, belief, points, weight, linearised)
         draws = draw(model.family, belief, self.num_samples, self.centred, generator)
         gradients = torch.func.vmap(torch.func.grad(model.log_prob), (0, None))(draws, points)
         count = math.sqrt(self.num_samples)
-        found = PseudoObservation(gradients / count, gradients.new_full((self.num_samples,), 1 / count))
-        return weighted(found, model, belief, points, weight, linearised)
+        observation = PseudoObservation(gradients / count, gradients.new_full((self.num_samples,), 1 / count))
+        return weighted(observation, model, belief, points, weight, linearised)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -193,7 +193,7 @@ def _distance(model: Model, belief: Any, weight: AbstractWeight, matrix: Tensor,
 
 
 def weighted(
-    found: Any,
+    evidence: Any,
     model: Model,
     belief: Any,
     points: Points,
@@ -202,10 +202,10 @@ def weighted(
 ) -> Any:
     """All points together by the weight of their linearised distance."""
     if isinstance(weight, Unweighted):
-        return found
+        return evidence
     matrix, residual = whitened(model, belief, points, Unweighted(), linearised)
     matrix, residual = matrix.flatten(0, 1).unsqueeze(0), residual.flatten().unsqueeze(0)
-    return found.scaled(weight(_distance(model, belief, weight, matrix, residual))[0])
+    return evidence.scaled(weight(_distance(model, belief, weight, matrix, residual))[0])
 
 
 def draw(

@@ -41,10 +41,10 @@ def step_by_products(
     def pulled(rows: Tensor) -> Tensor:
         return back(torch.einsum("nro,nr->no", root, rows))[0]
 
-    found = conjugate_gradients(
+    solution = conjugate_gradients(
         lambda x: x + scale * pulled(seen(scale * x)), scale * pulled(residual + seen(begun)), begun / scale
     )
-    return prior.mean + scale * found
+    return prior.mean + scale * solution
 
 
 def whitened_outputs(
@@ -69,7 +69,7 @@ def conjugate_gradients(
         right: The other side.
         start: Where the search begins.
     """
-    found, residual = start, right - product(start)
+    solution, residual = start, right - product(start)
     direction, square = residual, residual @ residual
     enough = _SMALL**2 * square
     for _ in range(_ITERATIONS):
@@ -77,7 +77,7 @@ def conjugate_gradients(
             break
         moved = product(direction)
         step = square / (direction @ moved)
-        found, residual = found + step * direction, residual - step * moved
+        solution, residual = solution + step * direction, residual - step * moved
         before, square = square, residual @ residual
         direction = residual + square / before * direction
-    return found
+    return solution

@@ -70,10 +70,10 @@ class MomentMatched(AbstractEvidenceEstimator):
             known = known & points.observed[0, 0]
         root = torch.where(known, precision, 1.0).sqrt()
         residual = torch.where(known, (matched - logit[0, 0]) / (left * root), 0.0)
-        found = PseudoObservation(row * (root * known), residual.unsqueeze(0))
+        observation = PseudoObservation(row * (root * known), residual.unsqueeze(0))
         once = dataclasses.replace(points, counts=None)
-        found = weighted(found, model, belief, once, weight, linearised)
-        return found if points.counts is None else found.scaled(points.counts[0])
+        observation = weighted(observation, model, belief, once, weight, linearised)
+        return observation if points.counts is None else observation.scaled(points.counts[0])
 
 
 def logistic_moments(

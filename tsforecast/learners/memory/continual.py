@@ -107,10 +107,10 @@ def vb(
         start = Independent(mean, (1 - _BETA) * spread)
     if features is None:
         features = (network.widths[0],) if isinstance(network, LayerChain) else ()
-    found = MemoryLearner(network, likelihood, mean, spread, start, features, _update_of(memory, memory_size, score))
-    if found.update_memory.size and not features:
+    learner = MemoryLearner(network, likelihood, mean, spread, start, features, _update_of(memory, memory_size, score))
+    if learner.update_memory.size and not features:
         raise ValueError("expected features, the shape of an observation's inputs, for a memory of any other network")
-    return dataclasses.replace(found, fit=_fit_of(fit, passes), weight_drift=drift or NoDrift())
+    return dataclasses.replace(learner, fit=_fit_of(fit, passes), weight_drift=drift or NoDrift())
 
 
 def _update_of(memory: str, size: int, score: str) -> AbstractMemoryUpdate:

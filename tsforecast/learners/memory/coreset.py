@@ -79,8 +79,8 @@ class Memory:
             size: There are as many places as before, if those are less.
         """
         order = torch.sort((~kept).to(torch.int64), stable=True).indices[:size]
-        found = Memory(*(part[order] for part in self._parts()))
-        return dataclasses.replace(found, valid=kept[order] & found.valid)
+        ordered = Memory(*(part[order] for part in self._parts()))
+        return dataclasses.replace(ordered, valid=kept[order] & ordered.valid)
 
     def taken(self) -> "Memory":
         """Return the memory without its free places, where their number may depend on values."""

@@ -112,10 +112,10 @@ class Coreset(AbstractMemoryUpdate):
 
     def __call__(self, block: Block, generator: torch.Generator | None) -> Learnt:
         """Choose, fit the others, fit the memory."""
-        found = block.candidates
-        kept = k_centre(found, self.size) if self.spread else at_random(found, self.size, generator)
-        gaussian = block.fitted(block.before, found.without(kept).points, generator)
-        memory = found.only(kept, self.size)
+        candidates = block.candidates
+        kept = k_centre(candidates, self.size) if self.spread else at_random(candidates, self.size, generator)
+        gaussian = block.fitted(block.before, candidates.without(kept).points, generator)
+        memory = candidates.only(kept, self.size)
         return Learnt(gaussian, block.fitted(gaussian, memory.points, generator), memory)
 
 
@@ -149,15 +149,17 @@ class ResidualMemory(AbstractMemoryUpdate):
 
     def __call__(self, block: Block, generator: torch.Generator | None) -> Learnt:
         """Fit, score, choose, and take the kept observations out of the fit."""
-        found, points = block.candidates, block.candidates.points
+        candidates, points = block.candidates, block.candidates.points
         problem = Problem(block.model, block.before, block.start, points, block.is_first)
         fit = block.fit.with_terms(problem, generator)
         fitted = fit.belief
-        factors = corrected(factors_of(fit.gradient, fit.precision, fitted.mean), block.before, fitted, found.valid)
-        kept = best(self.scored(block.model, factors, fitted, points, generator), found.valid, self.size)
+        factors = corrected(
+            factors_of(fit.gradient, fit.precision, fitted.mean), block.before, fitted, candidates.valid
+        )
+        kept = best(self.scored(block.model, factors, fitted, points, generator), candidates.valid, self.size)
         floor = self.floor / block.prior.variance
         gaussian = without(kept, factors, block.before, fitted, block.new <= self.size, floor)
-        return Learnt(gaussian, fitted, found.only(kept, self.size))
+        return Learnt(gaussian, fitted, candidates.only(kept, self.size))
 
     def scored(
         self, model: Model, factors: Factors, fitted: Independent, points: Points, generator: torch.Generator | None
@@ -167,11 +169,11 @@ class ResidualMemory(AbstractMemoryUpdate):
         weights = torch.cat([draws, fitted.mean.unsqueeze(0)])
 
         def log_prob(theta: Tensor) -> Tensor:
-            found = model.likelihood.log_prob(model.network(theta, points.inputs), points.target, points.observed)
-            return found if points.counts is None else found * points.counts
+            terms = model.likelihood.log_prob(model.network(theta, points.inputs), points.target, points.observed)
+            return terms if points.counts is None else terms * points.counts
 
-        found = torch.func.vmap(log_prob, randomness="same")(weights)
-        return scores(self.score, factors, fitted.mean, draws, found[:-1], found[-1])
+        log_probs = torch.func.vmap(log_prob, randomness="same")(weights)
+        return scores(self.score, factors, fitted.mean, draws, log_probs[:-1], log_probs[-1])
 
 
 def check_size(size: int) -> None:

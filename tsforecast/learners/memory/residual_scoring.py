@@ -106,14 +106,14 @@ def scores(
     """
     if kind not in SCORES:
         raise ValueError(f"expected score to be one of {', '.join(SCORES)}, got {kind!r}")
-    found = residuals(factors, draws, log_prob)
+    errors = residuals(factors, draws, log_prob)
     share = draws.new_full((len(draws),), 1 / len(draws)) if share is None else share
-    expected = share @ found
+    expected = share @ errors
     if kind == "grs":
         return expected
     if kind == "centred":
         return expected - residuals(factors, mean.unsqueeze(0), at_mean.unsqueeze(0))[0]
-    return share @ (found - expected).square()
+    return share @ (errors - expected).square()
 
 
 def without(

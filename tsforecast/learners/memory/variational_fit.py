@@ -134,10 +134,12 @@ class LinearisedFit(AbstractFit):
         for _ in range(self.passes):
             move = newton(mean) - mean
             places = mean + steps.unsqueeze(-1) * move
-            found = torch.func.vmap(density, randomness="same")(places)  # where a network draws, steps are comparable
-            found = found.nan_to_num(nan=-torch.inf)
-            mean = places[found.argmax()]
-            if not fixed and bool(found.max() - found[-1] <= self.settled):
+            densities = torch.func.vmap(density, randomness="same")(
+                places
+            )  # where a network draws, steps are comparable
+            densities = densities.nan_to_num(nan=-torch.inf)
+            mean = places[densities.argmax()]
+            if not fixed and bool(densities.max() - densities[-1] <= self.settled):
                 break
         return mean
 
@@ -238,8 +240,8 @@ class AdamFit(AbstractFit):
                 rows = points.inputs.unsqueeze(1).expand(count, draws, *points.inputs.shape[1:])
                 outputs = model.network.draw(mean, variance, rows, generator).flatten(0, 1)
                 log_prob = _log_prob(model, outputs, points, draws).sum() / self.term_draws
-                found = torch.autograd.grad(log_prob, (mean, variance), allow_unused=True)
-                total = [a if b is None else a + b for a, b in zip(total, found, strict=True)]
+                gradients = torch.autograd.grad(log_prob, (mean, variance), allow_unused=True)
+                total = [a if b is None else a + b for a, b in zip(total, gradients, strict=True)]
         return total[0], -2 * total[1]
 
 
@@ -258,8 +260,8 @@ def _log_prob(model: Model, outputs: Tensor, points: Points, draws: int) -> Tens
         None if x is None else x.repeat_interleave(draws, 0) for x in (points.target, points.observed, points.counts)
     )
     assert target is not None
-    found = model.likelihood.log_prob(outputs, target, observed)
-    return (found if counts is None else found * counts).unflatten(0, (-1, draws))
+    log_prob = model.likelihood.log_prob(outputs, target, observed)
+    return (log_prob if counts is None else log_prob * counts).unflatten(0, (-1, draws))
 
 
 def _check(name: str, value: int, least: int) -> None:

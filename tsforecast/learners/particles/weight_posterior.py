@@ -94,8 +94,8 @@ class WeightPosterior:
     def log_likelihood(self, variables: Float[Tensor, " variable"], points: Points) -> Float[Tensor, " point"]:
         """Return the log-density of each target, as often as it counts."""
         outputs = self.network(self.weights(variables), points.inputs)
-        found = self.noise(variables).log_prob(outputs, points.target, points.observed)
-        return found if points.counts is None else found * points.counts
+        log_prob = self.noise(variables).log_prob(outputs, points.target, points.observed)
+        return log_prob if points.counts is None else log_prob * points.counts
 
     def scores(
         self, particles: Float[Tensor, "particle variable"], points: Points, scale: float = 1.0
