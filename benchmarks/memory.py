@@ -25,8 +25,8 @@ from torch import nn
 from tsforecast import learners
 from tsforecast.cli.provenance import provenance
 from tsforecast.data.files import replace_file
-from tsforecast.learners.evidence import Model, Points
-from tsforecast.learners.variational_fit import Problem
+from tsforecast.learners.evidence.pseudo_observation import Model, Points
+from tsforecast.learners.memory.variational_fit import Problem
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # Widths of the network, observations of a block, of the memory.

@@ -48,7 +48,7 @@ from tsforecast.learners import (
     LogisticSite,
     Sites,
 )
-from tsforecast.learners.expectation_propagation import visit_once
+from tsforecast.learners.batch.expectation_propagation import visit_once
 from tsforecast.plots import COLOURS, save_figure
 from tsforecast.plots.style import style_axis
 

@@ -26,7 +26,7 @@ from tsforecast.cli.provenance import provenance
 from tsforecast.data.files import append_rows
 from tsforecast.decisions.tables import read_table
 from tsforecast.learners import CategoricalLikelihood, expect_of_experts, fuse, lofi, vd_ekf
-from tsforecast.learners.loop import Expectation
+from tsforecast.learners.likelihoods.predictions import Expectation
 
 LEARNERS: dict[str, Any] = {"vd-ekf": vd_ekf, "lofi": lofi}
 HIDDEN, BLOCK = 20, 4

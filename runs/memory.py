@@ -38,7 +38,7 @@ from tqdm import tqdm
 from tsforecast import learners
 from tsforecast.cli.provenance import provenance
 from tsforecast.data.files import append_rows
-from tsforecast.learners.memory_learner import MemoryLearner, Remembered
+from tsforecast.learners.memory.memory_learner import MemoryLearner, Remembered
 from tsforecast.online.stream import read_stream
 
 

@@ -41,7 +41,7 @@ from tqdm import tqdm
 from tsforecast import learners
 from tsforecast.cli.provenance import provenance
 from tsforecast.data.files import append_rows
-from tsforecast.learners.memory_learner import MemoryLearner
+from tsforecast.learners.memory.memory_learner import MemoryLearner
 from tsforecast.plots import COLOURS, save_figure
 from tsforecast.plots.style import style_axis
 

@@ -32,8 +32,8 @@ from tsforecast.core.gaussian import map_tensors
 from tsforecast.data.files import append_rows
 from tsforecast.data.folder import data_home
 from tsforecast.learners import GaussianLikelihood, SteinLearner, s2vgd, svgd
-from tsforecast.learners.evidence import Points
-from tsforecast.learners.stein import Moments
+from tsforecast.learners.evidence.pseudo_observation import Points
+from tsforecast.learners.particles.stein import Moments
 
 SETS = ("boston", "concrete", "energy", "yacht", "wine_red", "power", "kin8nm", "naval", "protein")
 METHODS: dict[str, Any] = {

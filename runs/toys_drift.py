@@ -12,7 +12,7 @@ from toys_shared import TUNING, Result, Row, band, choose, learn, rows_of, style
 from tqdm import tqdm
 
 from tsforecast import learners
-from tsforecast.learners.loop import Prediction
+from tsforecast.learners.likelihoods.predictions import Prediction
 from tsforecast.plots import COLOURS, OBSERVED
 
 

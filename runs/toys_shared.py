@@ -11,7 +11,8 @@ from torch import Tensor
 from tsforecast import learners
 from tsforecast.core import Gaussian
 from tsforecast.core.loop.scan import scan
-from tsforecast.learners.loop import AbstractLearner, Prediction, run
+from tsforecast.learners.likelihoods.predictions import Prediction
+from tsforecast.learners.loop import AbstractLearner, run
 
 TUNING = 10  # streams that choose settings
 # The first of each grid is the library's default.

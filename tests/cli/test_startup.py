@@ -21,7 +21,7 @@ from tsforecast.forecasting.adaptation import EVIDENCE, MEMORIES_OF_WINDOWS, Ada
 from tsforecast.forecasting.engines import ENGINES
 from tsforecast.forecasting.estimator import StateSpaceEstimator
 from tsforecast.learners import DRIFTS, LEARNERS, WEIGHTS
-from tsforecast.learners.continual import MEMORIES
+from tsforecast.learners.memory.continual import MEMORIES
 from tsforecast.models import MODELS, records_of
 from tsforecast.online.config import ACTIVATIONS
 from tsforecast.online.stream import PREPARED, STREAMS
@@ -128,6 +128,11 @@ def _parameters(made):
 def test_a_name_that_the_source_does_not_declare():
     with pytest.raises(LookupError, match="models to declare nothing"):
         declared("tsforecast.models", "nothing")
+
+
+def test_a_table_of_another_name_is_not_there():
+    with pytest.raises(AttributeError, match="no attribute 'LEARNER'"):
+        getattr(names, "LEARNER")  # noqa: B009
 
 
 def test_defaults_of_evaluate_are_those_of_an_adaptation():

@@ -10,12 +10,12 @@ from torch import nn
 from tsforecast.decisions import Control, Episodes, PolicyConfig, PolicyGradient
 from tsforecast.decisions.control import control_of, environment, roll_out
 from tsforecast.decisions.policy_gradient import above_others
-from tsforecast.learners.classes import CategoricalLikelihood
-from tsforecast.learners.layer_chain import LayerChain
-from tsforecast.learners.likelihood import GaussianLikelihood
-from tsforecast.learners.stein import direction
-from tsforecast.learners.structure import Structure
-from tsforecast.learners.weight_posterior import WeightPosterior
+from tsforecast.learners.likelihoods.classes import CategoricalLikelihood
+from tsforecast.learners.likelihoods.likelihood import GaussianLikelihood
+from tsforecast.learners.networks.layer_chain import LayerChain
+from tsforecast.learners.particles.matrix_structure import Structure
+from tsforecast.learners.particles.stein import direction
+from tsforecast.learners.particles.weight_posterior import WeightPosterior
 
 EXACT = {"rtol": 1e-9, "atol": 1e-9}
 FIRST, SECOND = torch.tensor([0.3, -0.8]), torch.tensor([[1.0, -2.0], [0.5, 2.5]])

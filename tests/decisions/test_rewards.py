@@ -36,7 +36,7 @@ from tsforecast.learners import (
     OrnsteinUhlenbeck,
     ekf,
 )
-from tsforecast.learners.svgd import s2vgd
+from tsforecast.learners.particles.svgd import s2vgd
 
 
 def test_recursive_regressions_are_the_batch_formula():

@@ -163,7 +163,7 @@ def test_what_has_been_learnt_is_kept(issm, tmp_path):
 
 
 def test_a_belief_that_is_no_gaussian_learns_is_saved_and_goes_on(issm, tmp_path, monkeypatch):
-    monkeypatch.setitem(LEARNERS, "particles", NamedLearner(make_particles, frozenset()))
+    monkeypatch.setitem(LEARNERS, "particles", NamedLearner(make_particles))
     adaptive = AdaptivePredictor(issm, Adaptation("particles", "none", variance=1e-4, settings={"count": 4}))
     first = adaptive.weights
     adaptive.learn(make_entries())

@@ -9,9 +9,9 @@ from torch.distributions import Categorical, Distribution, Independent, MixtureS
 
 from tsforecast.core.gaussian import register_record
 from tsforecast.learners import AbstractLikelihood, AbstractNetwork, AbstractNetworkLearner
-from tsforecast.learners.evidence import Points
-from tsforecast.learners.layer_chain import network_and_weights
-from tsforecast.learners.loop import Expectation, Prediction
+from tsforecast.learners.evidence.pseudo_observation import Points
+from tsforecast.learners.likelihoods.predictions import Expectation, Prediction
+from tsforecast.learners.networks.layer_chain import network_and_weights
 
 
 @register_record

@@ -26,7 +26,7 @@ from tsforecast.learners import (
     adf,
     fab_cost,
 )
-from tsforecast.learners.batch import change_between
+from tsforecast.learners.batch.batch_posterior import change_between
 from tsforecast.learners.loop import run
 
 pytestmark = pytest.mark.usefixtures("float64")

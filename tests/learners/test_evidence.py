@@ -39,10 +39,10 @@ from tsforecast.learners import (
     ekf,
     vd_ekf,
 )
-from tsforecast.learners.evidence import Model, Points
-from tsforecast.learners.layer_chain import as_network
+from tsforecast.learners.evidence.moment_matching import logistic_moments, mackay_moments, probit_moments
+from tsforecast.learners.evidence.pseudo_observation import Model, Points
 from tsforecast.learners.loop import run
-from tsforecast.learners.moment_matching import logistic_moments, mackay_moments, probit_moments
+from tsforecast.learners.networks.layer_chain import as_network
 from tsforecast.learners.weight import Unweighted
 
 pytestmark = pytest.mark.usefixtures("float64")

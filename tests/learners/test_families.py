@@ -44,12 +44,12 @@ from tsforecast.learners import (
     decoupled_ekf,
     ekf,
     lofi,
-    low_rank_precision,
     lrkf,
     random_basis,
     subspace_ekf,
     vd_ekf,
 )
+from tsforecast.learners.beliefs import low_rank_precision
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -20,8 +20,8 @@ from tsforecast.learners.invariance import (
     mean_field,
     permutation_gaps,
 )
-from tsforecast.learners.layer_chain import as_network
-from tsforecast.learners.network import weights_of
+from tsforecast.learners.networks.layer_chain import as_network
+from tsforecast.learners.networks.network import weights_of
 
 MODEL = OverParametrised(7, 10, 1.3, 0.4, 1.5)
 

@@ -23,12 +23,12 @@ from tsforecast.learners import (
     ResidualMemory,
     vb,
 )
-from tsforecast.learners.continual import MEMORIES, layer_variances
-from tsforecast.learners.coreset import Memory, at_random, k_centre
-from tsforecast.learners.evidence import Model, Points
-from tsforecast.learners.layer_chain import as_network
+from tsforecast.learners.evidence.pseudo_observation import Model, Points
 from tsforecast.learners.loop import run, run_many
-from tsforecast.learners.variational_fit import Problem
+from tsforecast.learners.memory.continual import MEMORIES, layer_variances
+from tsforecast.learners.memory.coreset import Memory, at_random, k_centre
+from tsforecast.learners.memory.variational_fit import Problem
+from tsforecast.learners.networks.layer_chain import as_network
 
 KINDS = [name for name in MEMORIES if name != "none"]
 

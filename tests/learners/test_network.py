@@ -52,14 +52,14 @@ from tsforecast.learners import (
     bbb,
     blr,
     ekf,
-    layer_chain,
     lofi,
     ogd,
     random_basis,
     weights_of,
 )
 from tsforecast.learners.loop import run, run_many
-from tsforecast.learners.network import uniform_prior
+from tsforecast.learners.networks import layer_chain
+from tsforecast.learners.networks.network import uniform_prior
 
 pytestmark = pytest.mark.usefixtures("float64")
 

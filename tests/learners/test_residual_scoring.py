@@ -15,13 +15,13 @@ from tsforecast.learners import (
     Diagonal,
     GaussianLikelihood,
     Independent,
-    variational_fit,
 )
-from tsforecast.learners.evidence import Model, Points
-from tsforecast.learners.gauss_newton import conjugate_gradients
-from tsforecast.learners.layer_chain import as_network
-from tsforecast.learners.residual_scoring import Factors, corrected, factors_of, residuals, scores, without
-from tsforecast.learners.variational_fit import AdamFit, LinearisedFit, Problem
+from tsforecast.learners.evidence.gauss_newton import conjugate_gradients
+from tsforecast.learners.evidence.pseudo_observation import Model, Points
+from tsforecast.learners.memory import variational_fit
+from tsforecast.learners.memory.residual_scoring import Factors, corrected, factors_of, residuals, scores, without
+from tsforecast.learners.memory.variational_fit import AdamFit, LinearisedFit, Problem
+from tsforecast.learners.networks.layer_chain import as_network
 
 pytestmark = pytest.mark.usefixtures("float64")
 

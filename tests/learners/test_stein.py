@@ -16,10 +16,10 @@ from tsforecast.learners import (
     s2vgd,
     svgd,
 )
-from tsforecast.learners.evidence import Points
+from tsforecast.learners.evidence.pseudo_observation import Points
 from tsforecast.learners.loop import run
-from tsforecast.learners.stein import Adam, Moments, RMSprop, bandwidth, direction, squared_distances
-from tsforecast.learners.structure import reflect
+from tsforecast.learners.particles.matrix_structure import reflect
+from tsforecast.learners.particles.stein import Adam, Moments, RMSprop, bandwidth, direction, squared_distances
 
 
 def numbers(seed=0):

@@ -17,6 +17,7 @@ from tests.models.cases import make_batch, make_entries
 from tsforecast.forecasting.estimator import StateSpaceEstimator
 from tsforecast.forecasting.predictor import load_predictor, save_predictor
 from tsforecast.models import DATA_DECIDED, MODELS, make_model, options_of
+from tsforecast.models.parts.dense import DenseSwitch
 
 ROOT = Path(__file__).parents[2]
 
@@ -101,6 +102,15 @@ def test_the_model_of_the_guide(monkeypatch, tmp_path):
     torch.testing.assert_close(model.loss(batch)[0].detach(), expected, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.parametrize(("name", "proposal"), [("sgls", "encoder"), ("rsgls", "encoder"), ("arsgls", "ladder")])
+def test_the_options_of_a_dense_switch_are_one_record_and_options_by_name(name, proposal):
+    model = make_model(MODELS[name], state_dim=3, switch_dim=2, persistence=0.5)
+    assert model.records[-1] == DenseSwitch(state_dim=3, switch_dim=2, persistence=0.5, proposal=proposal)
+    assert (model.hyperparameters["state_dim"], model.hyperparameters["proposal"]) == (3, proposal)
+    with pytest.raises(ValueError, match="expected persistence to be at least 0 and below 1, got 1"):
+        make_model(MODELS[name], persistence=1.0)
+
+
 def test_the_model_of_the_guide_keeps_the_contract(tmp_path):
     """It is put where the guide says, into a copy of the package, and passes the contract tests of all models there."""
     for folder in ("tsforecast", "tests"):
@@ -119,7 +129,6 @@ def test_the_model_of_the_guide_keeps_the_contract(tmp_path):
             '    "issm": ISSM',
             '    "local-level": LocalLevelForecaster,\n    "issm": ISSM',
         ),
-        ("tsforecast/cli/names.py", '    "issm",', '    "local-level",\n    "issm",'),
         ("tests/models/cases.py", '    "gls": (', '    "local-level": ("local-level", {}),\n    "gls": ('),
     ):
         text = (tmp_path / path).read_text()

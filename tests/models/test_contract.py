@@ -32,9 +32,9 @@ from tests.models.cases import (
 from tests.models.noise import no_noise, shared_noise
 from tsforecast.core import Gaussian
 from tsforecast.models import FORMAT, INPUT_NAMES, MODELS, Belief, ExactInference, Series
-from tsforecast.models.parts.bank import BankInference
-from tsforecast.models.parts.markov import MarkovInference
-from tsforecast.models.parts.pool import PoolInference
+from tsforecast.models.parts.bank_inference import BankInference
+from tsforecast.models.parts.markov_inference import MarkovInference
+from tsforecast.models.parts.pool_inference import PoolInference
 from tsforecast.models.records import BankState, PoolState
 
 pytestmark = pytest.mark.usefixtures("unchecked_module")  # tests of each model look at types

@@ -17,7 +17,7 @@ from tsforecast.online.stream import Observation
 
 @pytest.fixture(autouse=True)
 def particles(monkeypatch):
-    monkeypatch.setitem(LEARNERS, "particles", NamedLearner(make_particles, frozenset()))
+    monkeypatch.setitem(LEARNERS, "particles", NamedLearner(make_particles))
 
 
 def config(**settings):

@@ -11,7 +11,7 @@ from tests.learners.particles import make_particles
 from tests.online.test_features import config
 from tests.online.test_stream import follow
 from tsforecast.learners import LEARNERS, CategoricalLikelihood, GaussianLikelihood, ModuleNetwork, NamedLearner
-from tsforecast.learners.layer_chain import as_network
+from tsforecast.learners.networks.layer_chain import as_network
 from tsforecast.online.prequential import Setup, advance
 from tsforecast.online.river import OnlineClassifier, OnlineRegressor
 from tsforecast.online.saved_progress import load, save
@@ -33,7 +33,7 @@ def wider(rows, inputs):
 
 @pytest.fixture(autouse=True)
 def particles(monkeypatch):
-    monkeypatch.setitem(LEARNERS, "particles", NamedLearner(make_particles, frozenset()))
+    monkeypatch.setitem(LEARNERS, "particles", NamedLearner(make_particles))
 
 
 @pytest.mark.parametrize(

@@ -18,10 +18,10 @@ from torch import Tensor
 from tsforecast.core.news import News
 from tsforecast.core.news import news as linear_news
 from tsforecast.models import Batch, Belief, ExactInference, Series
-from tsforecast.models.parts.bank import BankInference
+from tsforecast.models.parts.bank_inference import BankInference
 from tsforecast.models.parts.bank_members import stacked
 from tsforecast.models.parts.marginals import Marginals
-from tsforecast.models.parts.pool import PoolInference
+from tsforecast.models.parts.pool_inference import PoolInference
 from tsforecast.models.parts.units import near, scaled
 from tsforecast.models.parts.volatility import NODES
 from tsforecast.models.records import TimeSlice

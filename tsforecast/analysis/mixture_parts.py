@@ -16,11 +16,11 @@ from torch import Tensor
 from tsforecast.core import AbstractLinearSystem, Gaussian, kalman
 from tsforecast.core.gaussian import map_tensors
 from tsforecast.models import Batch, Belief, ExactInference
-from tsforecast.models.parts.bank import BankInference
+from tsforecast.models.parts.bank_inference import BankInference
 from tsforecast.models.parts.bank_members import stacked
 from tsforecast.models.parts.inference import LinearModel, emissions
 from tsforecast.models.parts.marginals import Marginals
-from tsforecast.models.parts.pool import PoolInference
+from tsforecast.models.parts.pool_inference import PoolInference
 from tsforecast.models.parts.structure import Structure
 from tsforecast.models.parts.volatility import NODES
 

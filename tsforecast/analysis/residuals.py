@@ -14,9 +14,9 @@ from torch import Tensor
 from tsforecast.core.components import Component, Level, Trend
 from tsforecast.core.disturbances import Disturbances, disturbances
 from tsforecast.models import Batch, ExactInference, Series
-from tsforecast.models.parts.bank import BankInference
+from tsforecast.models.parts.bank_inference import BankInference
 from tsforecast.models.parts.bank_members import stacked
-from tsforecast.models.parts.pool import PoolInference
+from tsforecast.models.parts.pool_inference import PoolInference
 from tsforecast.models.parts.structure import Structure
 from tsforecast.models.parts.units import in_scale, near, scaled
 

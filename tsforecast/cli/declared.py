@@ -27,7 +27,7 @@ def declared(module: str, name: str) -> Any:
     """
     if module.split(".")[0] != _PACKAGE:
         return getattr(importlib.import_module(module), name)
-    match _statements(module).get(name):
+    match statements(module).get(name):
         case ast.ClassDef() as statement:
             return _record_or_signature(statement, module)
         case ast.Assign(value=expression) | ast.AnnAssign(value=ast.expr() as expression):
@@ -41,7 +41,7 @@ def declared(module: str, name: str) -> Any:
 
 
 @functools.cache
-def _statements(module: str) -> dict[str, ast.stmt]:
+def statements(module: str) -> dict[str, ast.stmt]:
     """Return the statements at the top of a module by the names that they bind."""
     path = _ROOT.joinpath(*module.split(".")[1:])
     path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
@@ -76,4 +76,4 @@ def _record_or_signature(declaration: ast.ClassDef, module: str) -> type:
 def _names_in(code: ast.AST, module: str) -> dict[str, Any]:
     """Return what the names in an expression or a class stand for, where the module declares them."""
     names = {part.id for part in ast.walk(code) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load)}
-    return {name: declared(module, name) for name in names & {*_statements(module)}}
+    return {name: declared(module, name) for name in names & {*statements(module)}}

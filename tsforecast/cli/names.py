@@ -1,60 +1,64 @@
-"""Names that options take, for the parsers: the tables behind them need torch, and a help text must not wait for it.
+"""Names that options take, for the parsers.
 
-A test compares each of them with its table.
+They stand in the tables of the package, each of which needs torch or pandas. A help text must not wait for these: names
+are read from the source of a table, without running it.
 """
 
-MODELS = (
-    "bank",
-    "issm",
-    "gls",
-    "deepstate",
-    "markov",
-    "sgls",
-    "rsgls",
-    "rsgls-issm",
-    "pool",
-    "arsgls",
-    "kvae-rb",
-    "kvae-mc",
-)
-AUTO = "auto"
-TRAINED = (AUTO, *MODELS)  # what `train` takes
+import ast
 
+from tsforecast.cli.declared import statements
+
+# Table of names -> its module, and what it is called there.
+_TABLES = {
+    "MODELS": ("tsforecast.models", "MODELS"),
+    "STREAMS": ("tsforecast.online.stream", "STREAMS"),
+    "PREPARED": ("tsforecast.online.stream", "PREPARED"),
+    "ACTIVATIONS": ("tsforecast.online.config", "ACTIVATIONS"),
+    "LEARNERS": ("tsforecast.learners.config", "LEARNERS"),
+    "DRIFTS": ("tsforecast.learners.config", "DRIFTS"),
+    "WEIGHTS": ("tsforecast.learners.config", "WEIGHTS"),
+    "MEMORIES": ("tsforecast.learners.memory.continual", "MEMORIES"),
+    "OWN_AGENTS": ("tsforecast.decisions.config", "AGENTS"),
+    "RULES": ("tsforecast.decisions.config", "RULES"),
+    "ENCODINGS": ("tsforecast.decisions.config", "ENCODINGS"),
+    "BANDITS": ("tsforecast.decisions.tables", "MADE"),
+    "BANDIT_TABLES": ("tsforecast.decisions.tables", "PREPARED"),
+    "POLICIES": ("tsforecast.decisions.policies", "POLICIES"),
+    "GRADIENTS": ("tsforecast.decisions.policies", "GRADIENTS"),
+    "MEMORIES_OF_WINDOWS": ("tsforecast.forecasting.adaptation", "MEMORIES_OF_WINDOWS"),
+    "EVIDENCE": ("tsforecast.forecasting.adaptation", "EVIDENCE"),
+    "ENGINES": ("tsforecast.forecasting.engines", "ENGINES"),
+}
+
+AUTO = "auto"
+# Tables that are computed; a test compares them.
 DATASETS = (
     "exchange", "electricity", "electricity-18dec", "traffic", "solar", "wiki", "taxi-blizzard", "eia-2020",
     "electricity-2012-2014", "exchange-full", "electricity-full", "traffic-full", "solar-full", "wiki-full",
 )  # fmt: skip
-STREAMS = ("digits", "breast-cancer", "diabetes", "phishing")
-PREPARED = ("elec2", "noaa", "gas-drift", "spambase", "uci-regression", "mnist")
-
-BANDITS = ("linear", "wheel", "clicks")
-BANDIT_TABLES = ("adult", "covertype", "shuttle", "mushroom", "movielens", "mnist")
-AGENTS = (
-    "linear", "linucb", "linear-window", "adf", "ep", "laplace", "fab-cost", "ekf", "iterated-ekf", "decoupled-ekf",
-    "vd-ekf", "lofi", "lrkf", "bong", "blr", "bog", "bbb", "wolf-ekf", "ogd", "vb", "subspace-svd",
-    "subspace-random", "subspace-svd-diagonal", "neural-linear", "neural-linear-limited", "neural-greedy", "lim2",
-    "neural-ts", "neural-ucb", "bootstrap", "dropout", "stein",
-)  # fmt: skip
-RULES = ("thompson", "ucb", "greedy", "epsilon")
-ENCODINGS = ("output", "concatenated", "block")
-
-LEARNERS = (
-    "ekf", "iterated-ekf", "subspace-ekf", "decoupled-ekf", "vd-ekf", "lofi", "lrkf", "bong", "blr", "bog", "bbb",
-    "wolf-ekf", "adf", "ogd", "vb",
-)  # fmt: skip
-OF_NUMBERS = tuple(name for name in LEARNERS if name != "adf")
-DRIFTS = ("none", "wiener", "ou", "forgetting", "exponential", "shrink")
-MEMORIES = ("none", "random", "k-center", "grs")
-MEMORIES_OF_WINDOWS = ("none", "random", "grs")
-ACTIVATIONS = ("tanh", "relu", "sigmoid")
-WEIGHTS = ("none", "imq", "gate")
-POLICIES = ("svgd", "s2vgd", "independent", "joint")
-GRADIENTS = ("reinforce", "a2c")
 FUNCTIONS = ("branin", "ackley-2", "ackley-5", "hartmann-6")
-ENGINES = ("local", "ray")
-EVIDENCE = ("likelihood", "objective")
-
 BASELINES = (
     "seasonal_naive", "random_walk", "empirical_seasonal", "empirical_random_walk", "auto_ets", "auto_theta", "mstl",
     "auto_arima", "deepar",
 )  # fmt: skip
+
+
+def __getattr__(name: str) -> tuple[str, ...]:
+    """Return the names in a table."""
+    if name == "TRAINED":  # what `train` takes
+        return (AUTO, *_read(*_TABLES["MODELS"]))
+    if name == "OF_NUMBERS":
+        return tuple(learner for learner in _read(*_TABLES["LEARNERS"]) if learner != "adf")
+    if name == "AGENTS":  # which are learners of numbers, too, but for one that has agents of its own
+        learners = (learner for learner in __getattr__("OF_NUMBERS") if learner != "subspace-ekf")
+        return (*_read(*_TABLES["OWN_AGENTS"]), *learners)
+    if name not in _TABLES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _read(*_TABLES[name])
+
+
+def _read(module: str, table: str) -> tuple[str, ...]:
+    """Return the constant keys of a dict, or the entries of a tuple, that a module assigns."""
+    value = getattr(statements(module)[table], "value", None)
+    entries = value.keys if isinstance(value, ast.Dict) else getattr(value, "elts", ())
+    return tuple(str(entry.value) for entry in entries if isinstance(entry, ast.Constant))

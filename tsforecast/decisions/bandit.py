@@ -136,7 +136,7 @@ class Bandit:
         return arm
 
     def learn(self, context: Sequence[float] | Tensor, arm: int, reward: float) -> None:
-        """Learns what an arm has paid, also one that somebody else has chosen.
+        """Learns the reward of an arm, also of one that somebody else has chosen.
 
         Args:
             context: Of the choice.
@@ -168,7 +168,7 @@ class Bandit:
         self._learn(row, arm, self._reward(reward), self.standing.statistics, waiting)
 
     def expect(self, context: Sequence[float] | Tensor) -> ArmRewards:
-        """Return what each arm is expected to pay in a context, and how far that may be wrong, in units of rewards.
+        """Return the expected reward of each arm in a context, and its standard deviation, in units of rewards.
 
         Of agents that learn 0 and 1 these are logits of the probability of 1. Nothing is counted or learnt.
 
@@ -224,7 +224,7 @@ class Bandit:
         return rewards.new_tensor([mean, math.sqrt(squares / count) or 1.0])
 
     def _in_units(self, now: Standing, rewards: Tensor) -> tuple[Any, Tensor]:
-        """Return state and units, which are others where rewards have outgrown the old ones."""
+        """Return state and units; new ones where rewards have outgrown the old ones."""
         old, new = now.units.tolist(), self._units(rewards).tolist()
         was_constant = now.rewards[2] == 0  # so that the unit has been arbitrary
         is_outgrown = new[1] > _OUTGROWN * old[1] or (was_constant and rewards[2] > 0)

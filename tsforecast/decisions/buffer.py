@@ -88,7 +88,7 @@ class History:
         return History(recent.interactions(), torch.zeros(0, dtype=torch.int64), recent)
 
     def of(self, seen: Interactions) -> "History":
-        """Return the history of these rounds alone, of which none is left out."""
+        """Return the history of these rounds alone, with none left out."""
         return History(seen, _ages(len(seen)), self.recent)
 
     @property
@@ -129,11 +129,11 @@ def _parts(seen: Interactions) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _ages(rounds: int) -> Tensor:
-    """Return how many rounds ago each round was, the oldest first."""
+    """Return the age of each round in rounds, the oldest first."""
     return torch.arange(rounds - 1, -1, -1)
 
 
 def _rank_from_the_end(arms: Tensor) -> Tensor:
-    """Return how many later rounds pulled the same arm, of each round."""
+    """Return the number of later rounds with the same arm, of each round."""
     later = torch.nn.functional.one_hot(arms).flip(0).cumsum(0).flip(0)
     return later.gather(-1, arms.unsqueeze(-1))[:, 0] - 1

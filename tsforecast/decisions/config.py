@@ -23,16 +23,15 @@ from tsforecast.decisions.rules import UCB, AbstractRule, EpsilonGreedy, Greedy,
 from tsforecast.decisions.stein import SteinRewards
 from tsforecast.decisions.subspace import SubspaceRewards
 from tsforecast.decisions.tangent import TangentRewards
-from tsforecast.learners.config import LearnerConfig
-from tsforecast.learners.diagonal import Diagonal
+from tsforecast.learners.batch.laplace import Laplace
+from tsforecast.learners.beliefs.diagonal import Diagonal
+from tsforecast.learners.beliefs.full import Full
+from tsforecast.learners.config import DRIFTS, LEARNERS, LearnerConfig
 from tsforecast.learners.drift import AbstractDrift, NoDrift
-from tsforecast.learners.full import Full
-from tsforecast.learners.laplace import Laplace
-from tsforecast.learners.layer_chain import LayerChain
-from tsforecast.learners.likelihood import GaussianLikelihood
-from tsforecast.learners.named import DRIFTS, LEARNERS
-from tsforecast.learners.network import AbstractNetwork
-from tsforecast.learners.svgd import s2vgd
+from tsforecast.learners.likelihoods.likelihood import GaussianLikelihood
+from tsforecast.learners.networks.layer_chain import LayerChain
+from tsforecast.learners.networks.network import AbstractNetwork
+from tsforecast.learners.particles.svgd import s2vgd
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {"tanh": nn.Tanh, "relu": nn.ReLU, "sigmoid": nn.Sigmoid}
 
@@ -55,7 +54,7 @@ _DESCENT = {"steps": "steps", "learning_rate": "rate", "batch": "batch"}  # sett
 
 @dataclasses.dataclass(frozen=True)
 class AgentConfig:
-    """Plain values that say which agent it is.
+    """Plain values of a named agent.
 
     Attributes:
         agent: A name in `AGENTS`.
@@ -173,7 +172,7 @@ class AgentConfig:
 
 
 def _descent(settings: dict[str, Any], **defaults: Any) -> Descent:
-    """Return the descent that settings name, which are taken out of them."""
+    """Return the descent that settings name; its names are taken out of them."""
     given = {field: settings.pop(name) for name, field in _DESCENT.items() if name in settings}
     return Descent(**{**defaults, **given})
 
@@ -289,7 +288,6 @@ AGENTS: dict[str, tuple[Callable[[AgentConfig, dict[str, Any]], AbstractRewards[
     "ep": (functools.partial(_logistic, every=100), "thompson"),
     "laplace": (functools.partial(_logistic, every=100, batch=Laplace()), "thompson"),
     "fab-cost": (functools.partial(_logistic, at=(100, 10_000)), "thompson"),
-    **{name: (_learnt, "thompson") for name, named in LEARNERS.items() if named.numbers and name != "subspace-ekf"},
     "subspace-svd": (_subspace(iterated=True), "thompson"),
     "subspace-random": (_subspace(iterated=False), "thompson"),
     "subspace-svd-diagonal": (_subspace(iterated=True, diagonal=True), "thompson"),
@@ -302,4 +300,5 @@ AGENTS: dict[str, tuple[Callable[[AgentConfig, dict[str, Any]], AbstractRewards[
     "bootstrap": (_of_chain(BootstrapRewards), "thompson"),
     "dropout": (_of_chain(DropoutRewards), "thompson"),
     "stein": (_stein, "thompson"),
+    **{name: (_learnt, "thompson") for name, named in LEARNERS.items() if named.numbers and name != "subspace-ekf"},
 }

@@ -1,4 +1,4 @@
-"""How a context and an arm become the inputs of a network with one output, the reward."""
+"""Encodings of a context and an arm as inputs of a network with one output, the reward."""
 
 import abc
 import dataclasses
@@ -7,8 +7,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tsforecast.learners.layer_chain import LayerChain
-from tsforecast.learners.network import AbstractNetwork
+from tsforecast.learners.networks.layer_chain import LayerChain
+from tsforecast.learners.networks.network import AbstractNetwork
 
 
 class AbstractEncoding(abc.ABC):

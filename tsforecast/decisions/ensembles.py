@@ -12,7 +12,7 @@ from tsforecast.decisions.encoding import ArmOutput, OutputPerArm, rescale_outpu
 from tsforecast.decisions.fitting import Descent, Fit
 from tsforecast.decisions.neural_linear import fading
 from tsforecast.decisions.rewards import AbstractRewards, ArmRewards, Interactions
-from tsforecast.learners.layer_chain import LayerChain
+from tsforecast.learners.networks.layer_chain import LayerChain
 
 
 @register_record
@@ -130,7 +130,7 @@ class Dropped:
 
 @dataclasses.dataclass(frozen=True)
 class DropoutRewards(AbstractRewards[Dropped]):
-    """A network whose hidden units are dropped at random, when it is trained and when it is drawn from.
+    """A network with hidden units dropped at random, in training and in draws.
 
     Gal and Ghahramani (2016). All rows of a training step share what is dropped.
 

@@ -7,12 +7,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tsforecast.learners.network import AbstractNetwork
+from tsforecast.learners.networks.network import AbstractNetwork
 
 
 @dataclasses.dataclass(frozen=True)
 class Fit:
-    """What a network is fitted to: L(w) = mean_i c_i (f(x_i; w) - r_i)^2 / 2.
+    """Loss of a network: L(w) = mean_i c_i (f(x_i; w) - r_i)^2 / 2.
 
     Attributes:
         network: With one output.

@@ -1,4 +1,4 @@
-"""Functions over a box whose least value is known: Branin, Ackley and Hartmann."""
+"""Functions over a box with a known least value: Branin, Ackley and Hartmann."""
 
 import dataclasses
 import math

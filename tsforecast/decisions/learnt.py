@@ -13,7 +13,7 @@ from tsforecast.decisions.encoding import AbstractEncoding, rescale_outputs
 from tsforecast.decisions.fitting import Descent, Fit
 from tsforecast.decisions.rewards import AbstractRewards, ArmRewards, Interactions, learn_in_turn
 from tsforecast.learners.gaussian_learner import GaussianLearner
-from tsforecast.learners.memory_learner import Remembered
+from tsforecast.learners.memory.memory_learner import Remembered
 from tsforecast.learners.over_network import AbstractNetworkLearner
 
 
@@ -103,7 +103,7 @@ class LearntRewards(AbstractRewards[Centred]):
     def draw(
         self, state: Centred, context: Float[Tensor, " feature"], generator: torch.Generator
     ) -> Float[Tensor, " arm"]:
-        """Return the outputs of a network whose weights are drawn, or drawn outputs of the linearised one."""
+        """Return the outputs of a network with drawn weights, or drawn outputs of the linearised one."""
         inputs = self.encoding.each(context).to(state.origin.device)
         return draw_rewards(self.learner, state.belief, inputs, generator, self.draws_outputs)
 

@@ -11,9 +11,9 @@ from tsforecast.core.linalg import cholesky, symmetrise
 from tsforecast.core.torch_internals import standard_gamma
 from tsforecast.decisions.buffer import Buffer
 from tsforecast.decisions.rewards import AbstractRewards, ArmRewards, Interactions, learn_in_turn
+from tsforecast.learners.beliefs.full import Full
 from tsforecast.learners.conjugate import ConjugateRegression, NormalInverseGamma
 from tsforecast.learners.drift import AbstractDrift, BayesianForgetting, NoDrift
-from tsforecast.learners.full import Full
 
 Heads = tuple[NormalInverseGamma, ...]  # one for each arm
 
@@ -138,7 +138,7 @@ class WindowRewards(AbstractRewards[Buffer]):
         return fit_heads((prior.init(),) * self.arms, with_one(seen.contexts), seen)
 
     def expect(self, state: Buffer, context: Float[Tensor, " feature"], spread: bool = True) -> ArmRewards:
-        """Return the moments given the window, which is fitted as a whole."""
+        """Return the moments given the window, fitted as a whole."""
         return expect_heads(self._heads(state), with_one(context), spread)
 
     def draw(

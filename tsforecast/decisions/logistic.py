@@ -10,12 +10,12 @@ from torch import Tensor, nn
 
 from tsforecast.decisions.linear import with_one
 from tsforecast.decisions.rewards import AbstractRewards, ArmRewards, Interactions, learn_in_turn
-from tsforecast.learners.batch import AbstractBatchPosterior
-from tsforecast.learners.classes import BernoulliLikelihood
+from tsforecast.learners.batch.batch_posterior import AbstractBatchPosterior
+from tsforecast.learners.batch.expectation_propagation import EP
+from tsforecast.learners.batch.refitted import Refitted, RefittedLearner
 from tsforecast.learners.drift import AbstractDrift, NoDrift
-from tsforecast.learners.expectation_propagation import EP
-from tsforecast.learners.layer_chain import LayerChain
-from tsforecast.learners.refitted import Refitted, RefittedLearner
+from tsforecast.learners.likelihoods.classes import BernoulliLikelihood
+from tsforecast.learners.networks.layer_chain import LayerChain
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +54,7 @@ class LogisticRewards(AbstractRewards[tuple[Refitted, ...]]):
 
     @functools.cached_property
     def _learner(self) -> RefittedLearner:
-        """What learns from the rewards of an arm."""
+        """Learner of the rewards of an arm."""
         mean = torch.zeros(self.features + 1, dtype=torch.float64)
         return RefittedLearner(
             LayerChain((self.features + 1, 1), (nn.Identity,), (False,)),
@@ -102,7 +102,7 @@ class LogisticRewards(AbstractRewards[tuple[Refitted, ...]]):
     def expect(
         self, state: tuple[Refitted, ...], context: Float[Tensor, " feature"], spread: bool = True
     ) -> ArmRewards:
-        """Return mean and standard deviation of the logits x' w, whose order is that of the probabilities."""
+        """Return mean and standard deviation of the logits x' w; their order is that of the probabilities."""
         x = with_one(context)
         mean = torch.stack([x @ one.belief.mean for one in state])
         if not spread:

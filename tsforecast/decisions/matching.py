@@ -1,4 +1,4 @@
-"""LiM2: neural-linear with a limited memory, whose priors keep what was learnt before (Nabati et al. 2021)."""
+"""LiM2: neural-linear with a limited memory, and priors from earlier rounds (Nabati et al. 2021)."""
 
 import dataclasses
 
@@ -14,7 +14,7 @@ from tsforecast.decisions.fitting import Descent, Fit, gradient_step
 from tsforecast.decisions.linear import Heads, draw_heads, expect_heads, fit_heads, regression
 from tsforecast.decisions.neural_linear import NeuralLinear, fading, hidden
 from tsforecast.decisions.rewards import AbstractRewards, ArmRewards, Interactions
-from tsforecast.learners.layer_chain import LayerChain
+from tsforecast.learners.networks.layer_chain import LayerChain
 
 # Added to the diagonal of a matched covariance, which clipping leaves singular.
 _JITTER = 1e-5

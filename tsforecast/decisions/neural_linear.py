@@ -13,7 +13,7 @@ from tsforecast.decisions.fitting import Descent, Fit
 from tsforecast.decisions.linear import Heads, draw_heads, expect_heads, fit_heads, regression, rescale_heads
 from tsforecast.decisions.rewards import AbstractRewards, ArmRewards, Interactions
 from tsforecast.learners.conjugate import ConjugateRegression
-from tsforecast.learners.layer_chain import LayerChain
+from tsforecast.learners.networks.layer_chain import LayerChain
 
 
 @register_record

@@ -18,7 +18,7 @@ _GOOD = 5  # best points near which a draw is looked at
 @register_record
 @dataclasses.dataclass(frozen=True)
 class Evaluations:
-    """What is known of a function: all that the next point depends on.
+    """Knowledge of a function: all that the next point depends on.
 
     Attributes:
         points: Where it was evaluated, in order.
@@ -58,7 +58,7 @@ class Recommendation:
 
 @dataclasses.dataclass(frozen=True)
 class TrustRegion:
-    """A box around the best point, in which the next one is looked for (TuRBO, Eriksson et al. 2019).
+    """A box around the best point for the search of the next one (TuRBO, Eriksson et al. 2019).
 
     It doubles after successes and halves after failures; one that has become too small begins anew at its first size.
 
@@ -210,7 +210,7 @@ class ThompsonOptimiser:
         return Recommendation(int(fine[least]), found, (sd[least] * spread).item())
 
     def tell(self, known: Evaluations, point: Float[Tensor, " dim"], value: float) -> Evaluations:
-        """Return what is known after an evaluation, which need not be of the point that was asked for.
+        """Return the knowledge after an evaluation, also of a point that was not asked for.
 
         Args:
             known: Before.
@@ -230,7 +230,7 @@ class ThompsonOptimiser:
     def minimise(
         self, function: Callable[[Tensor], float | Tensor], evaluations: int, known: Evaluations | None = None
     ) -> Evaluations:
-        """Return what is known after some evaluations of a function.
+        """Return the knowledge after some evaluations of a function.
 
         Args:
             function: Of one point.

@@ -1,4 +1,4 @@
-"""The loop: an agent plays an environment, which pays the arm it pulls and no other."""
+"""The loop: an agent plays an environment and is paid for the arm it pulls alone."""
 
 import math
 from collections.abc import Iterator

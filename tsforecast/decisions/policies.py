@@ -9,11 +9,11 @@ from torch import nn
 
 from tsforecast.decisions.control import control_of, environment
 from tsforecast.decisions.policy_gradient import PolicyGradient
-from tsforecast.learners.classes import CategoricalLikelihood
-from tsforecast.learners.layer_chain import LayerChain
-from tsforecast.learners.likelihood import GaussianLikelihood
-from tsforecast.learners.structure import Structure
-from tsforecast.learners.weight_posterior import WeightPosterior
+from tsforecast.learners.likelihoods.classes import CategoricalLikelihood
+from tsforecast.learners.likelihoods.likelihood import GaussianLikelihood
+from tsforecast.learners.networks.layer_chain import LayerChain
+from tsforecast.learners.particles.matrix_structure import Structure
+from tsforecast.learners.particles.weight_posterior import WeightPosterior
 
 # Whether there is a kernel, whether weights have a structure, whether there is one policy that has all episodes.
 POLICIES: dict[str, tuple[bool, bool, bool]] = {

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from tsforecast.core.gaussian import register_record
 from tsforecast.decisions.control import Control, Episodes, roll_out
-from tsforecast.learners.evidence import Points
-from tsforecast.learners.stein import AbstractStep, Adam, Moments, direction
-from tsforecast.learners.weight_posterior import WeightPosterior
+from tsforecast.learners.evidence.pseudo_observation import Points
+from tsforecast.learners.particles.stein import AbstractStep, Adam, Moments, direction
+from tsforecast.learners.particles.weight_posterior import WeightPosterior
 
 # Precision of the coefficients of a critic, which are of the size of returns.
 _RIDGE = 1e-5

@@ -1,4 +1,4 @@
-"""What is believed of the reward of each arm of a contextual bandit."""
+"""Beliefs about the reward of each arm of a contextual bandit."""
 
 import abc
 import dataclasses
@@ -16,7 +16,7 @@ State = TypeVar("State")
 @register_record
 @dataclasses.dataclass(frozen=True)
 class Interactions:
-    """What was pulled and paid, in order.
+    """Arms that were pulled and their rewards, in order.
 
     Attributes:
         contexts: What was known before the arm was chosen.
@@ -35,7 +35,7 @@ class Interactions:
 @register_record
 @dataclasses.dataclass(frozen=True)
 class ArmRewards:
-    """Expected rewards, and how far these may be wrong.
+    """Expected rewards, and their standard deviations.
 
     Attributes:
         mean: Of the reward of each arm.
@@ -72,7 +72,7 @@ class AbstractRewards(abc.ABC, Generic[State]):
 
     @abc.abstractmethod
     def warm_up(self, state: State, seen: Interactions, generator: torch.Generator) -> State:
-        """Return the state after a warm-up, in which arms were pulled in turn.
+        """Return the state after a warm-up with arms pulled in turn.
 
         Args:
             state: That of `init`.
@@ -114,7 +114,7 @@ class AbstractRewards(abc.ABC, Generic[State]):
 
     @abc.abstractmethod
     def expect(self, state: State, context: Float[Tensor, " feature"], spread: bool = True) -> ArmRewards:
-        """Return what the arms are expected to pay.
+        """Return the expected rewards of the arms.
 
         Args:
             state: After what was learnt.

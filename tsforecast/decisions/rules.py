@@ -1,4 +1,4 @@
-"""Rules by which an arm is chosen, given what is believed of rewards."""
+"""Rules that choose an arm, given beliefs about rewards."""
 
 import abc
 import dataclasses

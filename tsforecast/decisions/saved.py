@@ -1,4 +1,4 @@
-"""A bandit in one file, from which it goes on; no code of the file is run."""
+"""A bandit in one file; it goes on from there, and no code of the file is run."""
 
 import dataclasses
 from pathlib import Path

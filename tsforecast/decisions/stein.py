@@ -9,7 +9,7 @@ from torch import Tensor
 
 from tsforecast.decisions.encoding import AbstractEncoding, rescale_outputs
 from tsforecast.decisions.rewards import AbstractRewards, ArmRewards, Interactions
-from tsforecast.learners.particles import Particles, SteinLearner
+from tsforecast.learners.particles.particle_learner import Particles, SteinLearner
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +45,7 @@ class SteinRewards(AbstractRewards[Particles]):
         return self.learner.keep(self.learner.init(), *self._points(none))
 
     def warm_up(self, state: Particles, seen: Interactions, generator: torch.Generator) -> Particles:
-        """Move the particles towards the posterior of what the pulled arms paid."""
+        """Move the particles towards the posterior given the rewards of the pulled arms."""
         kept = self.learner.keep(state, *self._points(seen))
         return self.learner.fit(kept, self.warm_up_steps, generator)
 

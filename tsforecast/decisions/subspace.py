@@ -1,4 +1,4 @@
-"""Rewards by a network whose weights are believed to lie in a subspace."""
+"""Rewards by a network with weights in a subspace."""
 
 import dataclasses
 from typing import Any
@@ -12,13 +12,13 @@ from tsforecast.decisions.encoding import AbstractEncoding, rescale_outputs
 from tsforecast.decisions.fitting import Descent, Fit
 from tsforecast.decisions.learnt import draw_rewards, expect_rewards
 from tsforecast.decisions.rewards import AbstractRewards, ArmRewards, Interactions, learn_in_turn
+from tsforecast.learners.beliefs.family import AbstractFamily
+from tsforecast.learners.beliefs.full import Full
 from tsforecast.learners.drift import AbstractDrift, NoDrift
-from tsforecast.learners.family import AbstractFamily
-from tsforecast.learners.full import Full
 from tsforecast.learners.gaussian_learner import GaussianLearner
-from tsforecast.learners.likelihood import GaussianLikelihood
-from tsforecast.learners.network import AbstractNetwork
-from tsforecast.learners.subspace import Subspace, basis_of_iterates, random_basis
+from tsforecast.learners.likelihoods.likelihood import GaussianLikelihood
+from tsforecast.learners.networks.network import AbstractNetwork
+from tsforecast.learners.networks.subspace import Subspace, basis_of_iterates, random_basis
 
 
 @register_record
@@ -133,6 +133,6 @@ class SubspaceRewards(AbstractRewards[InSubspace]):
     def draw(
         self, state: InSubspace, context: Float[Tensor, " feature"], generator: torch.Generator
     ) -> Float[Tensor, " arm"]:
-        """Return the outputs of a network whose coordinates are drawn."""
+        """Return the outputs of a network with drawn coordinates."""
         learner = self._learner(state.origin, state.basis)
         return draw_rewards(learner, state.belief, self.encoding.each(context), generator)

@@ -9,10 +9,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from tsforecast.learners.config import LearnerConfig
-from tsforecast.learners.layer_chain import LayerChain
-from tsforecast.learners.likelihood import GaussianLikelihood
-from tsforecast.learners.named import LEARNERS
+from tsforecast.learners.config import LEARNERS, LearnerConfig
+from tsforecast.learners.likelihoods.likelihood import GaussianLikelihood
+from tsforecast.learners.networks.layer_chain import LayerChain
 
 # Variances of the noise of which `smooth` takes the likeliest.
 _NOISES = tuple(10 ** (k / 2) for k in range(-8, 3))

@@ -12,7 +12,7 @@ from tsforecast.decisions.encoding import AbstractEncoding, rescale_outputs
 from tsforecast.decisions.fitting import Descent, Fit
 from tsforecast.decisions.neural_linear import fading
 from tsforecast.decisions.rewards import AbstractRewards, ArmRewards, Interactions
-from tsforecast.learners.network import AbstractNetwork
+from tsforecast.learners.networks.network import AbstractNetwork
 
 
 @register_record

@@ -31,7 +31,7 @@ from tsforecast.forecasting.period_network import Evidence, PeriodNetwork, Windo
 from tsforecast.forecasting.predictor import StateSpacePredictor, load_predictor, save_predictor, with_module
 from tsforecast.learners import LEARNERS, AbstractNetworkLearner, LearnerConfig, LogDensity, Subspace
 from tsforecast.learners.loop import in_prior_units
-from tsforecast.learners.memory_learner import Remembered
+from tsforecast.learners.memory.memory_learner import Remembered
 from tsforecast.models import FORMAT, AbstractForecaster, Batch
 from tsforecast.progress import follow
 

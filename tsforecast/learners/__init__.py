@@ -1,14 +1,18 @@
 """Online learners over the weights of networks: a belief, evidence, a drift and a weight, chosen independently."""
 
-from tsforecast.learners.batch import AbstractBatchPosterior, BatchPosterior, Sites
-from tsforecast.learners.classes import BernoulliLikelihood, CategoricalLikelihood
-from tsforecast.learners.config import WEIGHTS, LearnerConfig
+from tsforecast.learners.batch.batch_posterior import AbstractBatchPosterior, BatchPosterior, Sites
+from tsforecast.learners.batch.expectation_propagation import ADF, EP
+from tsforecast.learners.batch.laplace import Laplace
+from tsforecast.learners.batch.refitted import Refitted, RefittedLearner, fab_cost
+from tsforecast.learners.batch.sites import AbstractSite, LogisticSite, PoissonSite, ProbitSite
+from tsforecast.learners.beliefs.diagonal import BlockDiagonal, Blocked, Diagonal, Independent
+from tsforecast.learners.beliefs.family import AbstractFactorFamily, AbstractFamily
+from tsforecast.learners.beliefs.full import Full
+from tsforecast.learners.beliefs.low_rank_covariance import LRKF, LowRankCovariance
+from tsforecast.learners.beliefs.low_rank_precision import LOFI, LowRankPrecision
+from tsforecast.learners.config import DRIFTS, LEARNERS, WEIGHTS, LearnerConfig, NamedLearner
 from tsforecast.learners.conjugate import ConjugateRegression, NormalInverseGamma
-from tsforecast.learners.continual import vb
-from tsforecast.learners.coreset import Memory
-from tsforecast.learners.counts import PoissonLikelihood
 from tsforecast.learners.descent import GradientDescent, Point
-from tsforecast.learners.diagonal import BlockDiagonal, Blocked, Diagonal, Independent
 from tsforecast.learners.drift import (
     AbstractDrift,
     BayesianForgetting,
@@ -19,42 +23,46 @@ from tsforecast.learners.drift import (
     ShrinkAndPerturb,
     Wiener,
 )
-from tsforecast.learners.evidence import PseudoObservation
-from tsforecast.learners.evidence_estimators import EmpiricalFisher, Linearised, MonteCarloHessian
-from tsforecast.learners.expectation_propagation import ADF, EP
-from tsforecast.learners.extended_kalman import (
+from tsforecast.learners.evidence.estimators import EmpiricalFisher, Linearised, MonteCarloHessian
+from tsforecast.learners.evidence.moment_matching import MomentMatched
+from tsforecast.learners.evidence.pseudo_observation import PseudoObservation
+from tsforecast.learners.fusion import expect_of_experts, fuse
+from tsforecast.learners.gaussian_learner import GaussianLearner
+from tsforecast.learners.likelihoods.classes import BernoulliLikelihood, CategoricalLikelihood
+from tsforecast.learners.likelihoods.counts import PoissonLikelihood
+from tsforecast.learners.likelihoods.likelihood import AbstractLikelihood, GaussianLikelihood, LogDensity
+from tsforecast.learners.memory.continual import vb
+from tsforecast.learners.memory.coreset import Memory
+from tsforecast.learners.memory.memory_learner import MemoryLearner, Remembered
+from tsforecast.learners.memory.memory_update import Coreset, NoMemory, ResidualMemory
+from tsforecast.learners.memory.variational_fit import AdamFit, LinearisedFit
+from tsforecast.learners.named import (
+    Parts,
     adf,
+    bbb,
+    blr,
+    bog,
+    bong,
     decoupled_ekf,
     ekf,
+    ewma,
     iterated_ekf,
+    lofi,
+    lrkf,
+    ogd,
+    rls,
+    subspace_ekf,
     vd_ekf,
     wolf_ekf,
 )
-from tsforecast.learners.family import AbstractFactorFamily, AbstractFamily
-from tsforecast.learners.full import Full
-from tsforecast.learners.fusion import expect_of_experts, fuse
-from tsforecast.learners.gaussian_learner import GaussianLearner
-from tsforecast.learners.laplace import Laplace
-from tsforecast.learners.layer_chain import LayerChain, as_network
-from tsforecast.learners.likelihood import AbstractLikelihood, GaussianLikelihood, LogDensity
-from tsforecast.learners.low_rank_covariance import LRKF, LowRankCovariance
-from tsforecast.learners.low_rank_precision import LOFI, LowRankPrecision
-from tsforecast.learners.memory_learner import MemoryLearner, Remembered
-from tsforecast.learners.memory_update import Coreset, NoMemory, ResidualMemory
-from tsforecast.learners.moment_matching import MomentMatched
-from tsforecast.learners.named import DRIFTS, LEARNERS, NamedLearner, ewma, ogd, rls
-from tsforecast.learners.network import AbstractNetwork, ModuleNetwork, weights_of
+from tsforecast.learners.networks.layer_chain import LayerChain, as_network
+from tsforecast.learners.networks.network import AbstractNetwork, ModuleNetwork, weights_of
+from tsforecast.learners.networks.subspace import Subspace, basis_of_iterates, random_basis
 from tsforecast.learners.over_network import AbstractNetworkLearner
-from tsforecast.learners.particles import Particles, SteinLearner
-from tsforecast.learners.reduced_kalman import lofi, lrkf, subspace_ekf
-from tsforecast.learners.refitted import Refitted, RefittedLearner, fab_cost
+from tsforecast.learners.particles.matrix_structure import Structure
+from tsforecast.learners.particles.particle_learner import Particles, SteinLearner
+from tsforecast.learners.particles.svgd import s2vgd, svgd
 from tsforecast.learners.rule import BBB, BLR, BOG, BONG, AbstractRule
-from tsforecast.learners.sites import AbstractSite, LogisticSite, PoissonSite, ProbitSite
-from tsforecast.learners.structure import Structure
-from tsforecast.learners.subspace import Subspace, basis_of_iterates, random_basis
-from tsforecast.learners.svgd import s2vgd, svgd
-from tsforecast.learners.variational import bbb, blr, bog, bong
-from tsforecast.learners.variational_fit import AdamFit, LinearisedFit
 from tsforecast.learners.weight import AbstractWeight, Gate, InverseMultiquadric, Unweighted
 
 __all__ = [
@@ -119,6 +127,7 @@ __all__ = [
     "NormalInverseGamma",
     "OrnsteinUhlenbeck",
     "Particles",
+    "Parts",
     "Point",
     "PoissonLikelihood",
     "PoissonSite",

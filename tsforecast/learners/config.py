@@ -1,6 +1,7 @@
-"""A named learner and its settings as plain values: what streams, adaptation and the estimators are configured by."""
+"""A named learner and its settings as plain values: the configuration of streams, adaptation and estimators."""
 
 import dataclasses
+import inspect
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -9,12 +10,41 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from tsforecast.learners.layer_chain import as_network
-from tsforecast.learners.likelihood import AbstractLikelihood
-from tsforecast.learners.named import DRIFTS, LEARNERS
-from tsforecast.learners.network import AbstractNetwork
+from tsforecast.learners import drift as drifts
+from tsforecast.learners.likelihoods.classes import BernoulliLikelihood, CategoricalLikelihood
+from tsforecast.learners.likelihoods.likelihood import AbstractLikelihood
+from tsforecast.learners.memory.continual import vb
+from tsforecast.learners.named import (
+    Parts,
+    adf,
+    bbb,
+    blr,
+    bog,
+    bong,
+    decoupled_ekf,
+    ekf,
+    iterated_ekf,
+    lofi,
+    lrkf,
+    ogd,
+    subspace_ekf,
+    vd_ekf,
+    wolf_ekf,
+)
+from tsforecast.learners.networks.layer_chain import as_network
+from tsforecast.learners.networks.network import AbstractNetwork
 from tsforecast.learners.over_network import AbstractNetworkLearner
 from tsforecast.learners.weight import AbstractWeight, Gate, InverseMultiquadric
+
+# Drifts that take a rate in a unit of time; "none" for the learner's own.
+DRIFTS: dict[str, Callable[[float], drifts.AbstractDrift] | None] = {
+    "none": None,
+    "wiener": drifts.Wiener,
+    "ou": drifts.OrnsteinUhlenbeck,
+    "forgetting": drifts.BayesianForgetting,
+    "exponential": lambda rate: drifts.ExponentialForgetting(1 - rate),
+    "shrink": lambda rate: drifts.ShrinkAndPerturb(1 - rate),
+}
 
 # Weights of outliers that take a threshold; "none" for the learner's own.
 WEIGHTS: dict[str, Callable[[float], AbstractWeight] | None] = {
@@ -25,8 +55,58 @@ WEIGHTS: dict[str, Callable[[float], AbstractWeight] | None] = {
 
 
 @dataclasses.dataclass(frozen=True)
+class NamedLearner:
+    """A constructor of learners.
+
+    Attributes:
+        make: From a module or network, a likelihood and a prior variance, with settings by keyword; a network comes
+            with `mean`.
+        classes: Its likelihood of classes.
+        numbers: Whether it learns numbers, too.
+    """
+
+    make: Callable[..., AbstractNetworkLearner[Any]]
+    classes: type[BernoulliLikelihood] | type[CategoricalLikelihood] = CategoricalLikelihood
+    numbers: bool = True
+
+    def __call__(self, *args: Any, **settings: Any) -> AbstractNetworkLearner[Any]:
+        """Return the learner."""
+        return self.make(*args, **settings)
+
+    @property
+    def takes(self) -> frozenset[str]:
+        """Return the names of its settings."""
+        parameters = inspect.signature(self.make).parameters
+        return frozenset(parameters).union(Parts.__annotations__ if "parts" in parameters else ())
+
+    @property
+    def binary(self) -> bool:
+        """Say whether it tells two classes apart, and no more."""
+        return self.classes is BernoulliLikelihood
+
+
+LEARNERS: dict[str, NamedLearner] = {
+    "ekf": NamedLearner(ekf),
+    "iterated-ekf": NamedLearner(iterated_ekf),
+    "subspace-ekf": NamedLearner(subspace_ekf),
+    "decoupled-ekf": NamedLearner(decoupled_ekf),
+    "vd-ekf": NamedLearner(vd_ekf),
+    "lofi": NamedLearner(lofi),
+    "lrkf": NamedLearner(lrkf),
+    "bong": NamedLearner(bong),
+    "blr": NamedLearner(blr),
+    "bog": NamedLearner(bog),
+    "bbb": NamedLearner(bbb),
+    "wolf-ekf": NamedLearner(wolf_ekf),
+    "adf": NamedLearner(adf, classes=BernoulliLikelihood, numbers=False),
+    "ogd": NamedLearner(ogd),
+    "vb": NamedLearner(vb),
+}
+
+
+@dataclasses.dataclass(frozen=True)
 class LearnerConfig:
-    """Plain values that say which learner it is.
+    """Plain values of a named learner.
 
     Attributes:
         learner: A name in `tsforecast.learners.LEARNERS`.

@@ -11,7 +11,8 @@ from torch.distributions import Distribution, Independent, StudentT
 from tsforecast.core.gaussian import register_record
 from tsforecast.core.linalg import cholesky, matvec, symmetrise
 from tsforecast.core.torch_internals import normal, standard_gamma
-from tsforecast.learners.loop import AbstractLearner, Expectation, Prediction
+from tsforecast.learners.likelihoods.predictions import Expectation, Prediction
+from tsforecast.learners.loop import AbstractLearner
 
 
 @register_record

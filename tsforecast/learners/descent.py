@@ -8,11 +8,11 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from tsforecast.core.gaussian import register_record
-from tsforecast.learners.evidence import Model, Points
-from tsforecast.learners.full import Full
-from tsforecast.learners.likelihood import AbstractLikelihood
-from tsforecast.learners.loop import Expectation, Prediction
-from tsforecast.learners.network import AbstractNetwork
+from tsforecast.learners.beliefs.full import Full
+from tsforecast.learners.evidence.pseudo_observation import Model, Points
+from tsforecast.learners.likelihoods.likelihood import AbstractLikelihood
+from tsforecast.learners.likelihoods.predictions import Expectation, Prediction
+from tsforecast.learners.networks.network import AbstractNetwork
 from tsforecast.learners.over_network import AbstractNetworkLearner
 
 
@@ -99,7 +99,7 @@ class GradientDescent(AbstractNetworkLearner[Point]):
         return dataclasses.replace(self, network=network, mean=mean), Point(mean.index_copy(0, places, belief.mean))
 
     def weights(self, belief: Point) -> Float[Tensor, " weight"]:
-        """Return the weights, which are all that is known."""
+        """Return the weights; nothing else is known."""
         return belief.mean
 
     def variances(self, belief: Point) -> Float[Tensor, " weight"]:

@@ -1,4 +1,4 @@
-"""How beliefs over weights change between observations."""
+"""Drifts: changes of beliefs over weights between observations."""
 
 import abc
 import dataclasses
@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tsforecast.learners.family import AbstractFamily
+from tsforecast.learners.beliefs.family import AbstractFamily
 
 # Of the logarithm of a growth that is bounded afterwards: finite in float32.
 _MOST = 60.0
@@ -106,7 +106,7 @@ class BayesianForgetting(AbstractDrift):
         return family.temper(belief, self.kept(dt), prior)
 
     def kept(self, dt: Float[Tensor, ""] | float) -> Float[Tensor, ""] | float:
-        """Return what evidence counts for after the time dt, of what it did."""
+        """Return the part of its weight that evidence keeps after the time dt."""
         return (1 - self.rate) ** (dt / self.typical)
 
 

@@ -11,9 +11,10 @@ from torch import Tensor
 
 from tsforecast.core import fusion
 from tsforecast.core.gaussian import Gaussian
-from tsforecast.learners.diagonal import Blocked, Independent
-from tsforecast.learners.loop import AbstractLearner, Expectation
-from tsforecast.learners.low_rank_precision import LOFI, LowRankPrecision, solve
+from tsforecast.learners.beliefs.diagonal import Blocked, Independent
+from tsforecast.learners.beliefs.low_rank_precision import LOFI, LowRankPrecision, solve
+from tsforecast.learners.likelihoods.predictions import Expectation
+from tsforecast.learners.loop import AbstractLearner
 
 
 def fuse(beliefs: Sequence[Any], prior: Any, rank: int | None = None) -> Any:
@@ -69,8 +70,8 @@ def _(prior: Independent, beliefs: Sequence[Independent]) -> Independent:
 def _(prior: Blocked, beliefs: Sequence[Blocked]) -> Blocked:
     sizes = [len(cov) for cov in prior.covs]
     split = [[Gaussian(*pair) for pair in zip(b.mean.split(sizes), b.covs, strict=True)] for b in (prior, *beliefs)]
-    found = [fusion.product(own[1:], own[0]) for own in zip(*split, strict=True)]
-    return Blocked(torch.cat([block.mean for block in found]), tuple(block.cov for block in found))
+    blocks = [fusion.product(own[1:], own[0]) for own in zip(*split, strict=True)]
+    return Blocked(torch.cat([block.mean for block in blocks]), tuple(block.cov for block in blocks))
 
 
 def _fuse_low_rank(beliefs: Sequence[LowRankPrecision], prior: LowRankPrecision, rank: int | None) -> LowRankPrecision:

@@ -9,14 +9,14 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.distributions import Distribution
 
+from tsforecast.learners.beliefs.family import AbstractFamily
+from tsforecast.learners.beliefs.full import Full
 from tsforecast.learners.drift import AbstractDrift, BayesianForgetting, NoDrift
-from tsforecast.learners.evidence import Model, Points
-from tsforecast.learners.evidence_estimators import AbstractEvidenceEstimator, Linearised
-from tsforecast.learners.family import AbstractFamily
-from tsforecast.learners.full import Full
-from tsforecast.learners.likelihood import AbstractLikelihood
-from tsforecast.learners.loop import Expectation, Prediction
-from tsforecast.learners.network import AbstractNetwork
+from tsforecast.learners.evidence.estimators import AbstractEvidenceEstimator, Linearised
+from tsforecast.learners.evidence.pseudo_observation import Model, Points
+from tsforecast.learners.likelihoods.likelihood import AbstractLikelihood
+from tsforecast.learners.likelihoods.predictions import Expectation, Prediction
+from tsforecast.learners.networks.network import AbstractNetwork
 from tsforecast.learners.over_network import AbstractNetworkLearner
 from tsforecast.learners.rule import BONG, AbstractRule
 from tsforecast.learners.weight import AbstractWeight, Unweighted
@@ -70,7 +70,7 @@ class GaussianLearner(AbstractNetworkLearner[Any]):
 
     @functools.cached_property
     def prior(self) -> Any:
-        """What drifts return to; kept, so not as a tensor of inference mode, of which no gradient can be taken."""
+        """Prior that drifts return to; kept, so not a tensor of inference mode, since those have no gradients."""
         with torch.inference_mode(False):
             return self.family.prior(self.mean, self.variance)
 

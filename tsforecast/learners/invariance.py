@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tsforecast.core.gaussian import Gaussian
-from tsforecast.learners.diagonal import Independent
+from tsforecast.learners.beliefs.diagonal import Independent
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,7 +1,6 @@
-"""Learners whose belief over weights is changed by every observation, and the loop that scores them on the way."""
+"""Learners that change their belief over weights by every observation, and the loop that scores them on the way."""
 
 import abc
-import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
@@ -12,41 +11,12 @@ from torch import Tensor
 from torch.distributions import Distribution
 from torch.utils import _pytree as pytree
 
-from tsforecast.core.gaussian import map_tensors, register_record
+from tsforecast.core.gaussian import map_tensors
 from tsforecast.core.loop.scan import scan
 from tsforecast.core.torch_internals import is_transformed
+from tsforecast.learners.likelihoods.predictions import Expectation, Prediction
 
 Belief = TypeVar("Belief")
-
-
-@register_record
-@dataclasses.dataclass(frozen=True)
-class Expectation:
-    """What is expected of targets that nobody has seen.
-
-    Attributes:
-        mean: Expected target; probabilities of the classes.
-        variance: Of the target.
-    """
-
-    mean: Float[Tensor, "point output"]
-    variance: Float[Tensor, "point output"]
-
-
-@register_record
-@dataclasses.dataclass(frozen=True)
-class Prediction:
-    """What was expected of targets before they were seen, and how well that did.
-
-    Attributes:
-        mean: Expected target; probabilities of the classes.
-        variance: Of the target.
-        log_prob: Log-density or log-probability of the observed components of a target; 0 where none is observed.
-    """
-
-    mean: Float[Tensor, "*time point output"]
-    variance: Float[Tensor, "*time point output"]
-    log_prob: Float[Tensor, "*time point"]
 
 
 class AbstractLearner(abc.ABC, Generic[Belief]):
@@ -72,11 +42,11 @@ class AbstractLearner(abc.ABC, Generic[Belief]):
 
     @abc.abstractmethod
     def predict(self, belief: Belief, inputs: Float[Tensor, "point *feature"]) -> Distribution:
-        """What is expected of the targets, one event for each point."""
+        """Return the distribution of the targets, one event for each point."""
 
     @abc.abstractmethod
     def expect(self, belief: Belief, inputs: Float[Tensor, "point *feature"], spread: bool = True) -> Expectation:
-        """Mean and variance of the targets, which need not be known.
+        """Return mean and variance of the targets before they are known.
 
         Args:
             belief: After what was learnt.
@@ -143,7 +113,7 @@ class AbstractLearner(abc.ABC, Generic[Belief]):
         dt: Float[Tensor, ""] | float = 1.0,
         generator: torch.Generator | None = None,
     ) -> tuple[Belief, Prediction]:
-        """`drift`, `predict`, score, `update`: what is shared is computed once.
+        """`drift`, `predict`, score, `update`: shared parts are computed once.
 
         Args:
             belief: After the step before.
@@ -233,7 +203,7 @@ def run_many(
 def in_prior_units(
     learner: AbstractLearner[Belief], belief: Belief
 ) -> tuple[Float[Tensor, " weight"], Float[Tensor, " weight"]]:
-    """How far each weight is from where it began, and how uncertain it is, in standard deviations of the prior.
+    """Return the change and the uncertainty of each weight, in standard deviations of the prior.
 
     A weight whose prior is one point has itself as unit.
 
@@ -258,8 +228,8 @@ def _fold(
     if compiled or torch.is_grad_enabled() or any(map(is_transformed, tensors)):
         return scan(step, belief, xs, compiled=compiled, unroll=unroll)
     with torch.inference_mode():  # nothing is recorded of each tensor
-        found = scan(step, belief, xs)
-    return map_tensors(torch.clone, found)  # ordinary tensors again, of which gradients may be taken later
+        result = scan(step, belief, xs)
+    return map_tensors(torch.clone, result)  # ordinary tensors again, of which gradients may be taken later
 
 
 @functools.lru_cache(maxsize=16)
@@ -275,7 +245,7 @@ def _step_of(learner: AbstractLearner[Any], generator: torch.Generator | None) -
 
 @functools.lru_cache(maxsize=16)
 def _step_of_many(learner: AbstractLearner[Any], generator: torch.Generator | None) -> Callable[[Any, Any], Any]:
-    """The step of all learners; what has no dimension of learners is shared."""
+    """Return the step of all learners; tensors without a dimension of learners are shared."""
     step = _step_of(learner, generator)
 
     def step_of_many(carry: Any, x: Any) -> tuple[Any, Prediction]:

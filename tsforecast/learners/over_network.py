@@ -1,12 +1,12 @@
-"""What a learner over the weights of a network shares with all others, so that anything may be built around it."""
+"""The contract of learners over the weights of a network."""
 
 import abc
 import dataclasses
 from typing import Any, Generic, TypeVar
 
-from tsforecast.learners.likelihood import AbstractLikelihood
+from tsforecast.learners.likelihoods.likelihood import AbstractLikelihood
 from tsforecast.learners.loop import AbstractLearner
-from tsforecast.learners.network import AbstractNetwork
+from tsforecast.learners.networks.network import AbstractNetwork
 
 Belief = TypeVar("Belief")
 

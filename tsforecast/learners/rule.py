@@ -1,4 +1,4 @@
-"""How a belief takes evidence in: by how many steps, of what length, natural or plain."""
+"""Rules of updates by evidence: the number of steps, their length, natural or plain."""
 
 import abc
 import dataclasses
@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from tsforecast.learners.evidence import AbstractEvidence
-from tsforecast.learners.family import AbstractFactorFamily, AbstractFamily
+from tsforecast.learners.beliefs.family import AbstractFactorFamily, AbstractFamily
+from tsforecast.learners.evidence.pseudo_observation import AbstractEvidence
 
 EvidenceAt = Callable[[Any], AbstractEvidence]
 
@@ -71,10 +71,10 @@ class BLR(AbstractRule):
         """Take the steps one after the other, each by the evidence at its place."""
         current = belief
         for _ in range(self.iterations):
-            found = evidence(current)
+            near = evidence(current)
             tempered = family.temper(current, 1 - self.step, belief)
             change = family.mean(current) - family.mean(tempered)
-            current = found.seen_from(change).scaled(self.step).absorb(family, tempered)
+            current = near.seen_from(change).scaled(self.step).absorb(family, tempered)
         return current
 
 

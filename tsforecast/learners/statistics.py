@@ -1,4 +1,4 @@
-"""Running location and scale of the numbers of a stream, by which they are standardised."""
+"""Running location and scale of the numbers of a stream, for standardising."""
 
 import dataclasses
 import math
@@ -25,7 +25,7 @@ _CLIP = 10.0
 @register_record
 @dataclasses.dataclass(frozen=True)
 class Statistics:
-    """Running location and scale of each column, on which no single value has much influence.
+    """Running location and scale of each column; no single value has much influence.
 
     - An outlier counts as missing. It is more than six standard deviations from the mean, and more than three times as
       far as any value before. It triples the largest distance known, so that a real change is believed after a few.
@@ -109,7 +109,7 @@ class Statistics:
         return after, torch.where(seen, scaled, math.nan)
 
     def _look_closely(self, rows: Tensor) -> tuple["Statistics", Tensor]:
-        """Return what `standardise` does where a column is young, or a value far."""
+        """Return the statistics after these rows, and the rows standardised, with young columns and far values."""
         change = rows - self.mean
         apart = change.abs()
         # Where nothing has varied yet there is no scale to cut by. For young columns see `_moments`.

@@ -1,4 +1,4 @@
-"""How much an observation counts, by how far it is from what was expected."""
+"""Weights of observations by their distance from the prediction."""
 
 import abc
 import dataclasses

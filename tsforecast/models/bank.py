@@ -9,7 +9,7 @@ from torch import Tensor
 
 from tsforecast.models.base import AbstractForecaster
 from tsforecast.models.options import RECORDS
-from tsforecast.models.parts.bank import BankInference
+from tsforecast.models.parts.bank_inference import BankInference
 from tsforecast.models.parts.bank_members import AbstractBankDynamics
 from tsforecast.models.parts.bounds import one_of
 from tsforecast.models.parts.component_names import structures_of

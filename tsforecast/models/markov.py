@@ -3,8 +3,8 @@
 from tsforecast.models.base import AbstractForecaster
 from tsforecast.models.options import RECORDS
 from tsforecast.models.parts.bounds import at_least, one_of
-from tsforecast.models.parts.markov import MarkovInference
 from tsforecast.models.parts.markov_dynamics import MarkovDynamics
+from tsforecast.models.parts.markov_inference import MarkovInference
 from tsforecast.models.parts.markov_start import EMStart
 from tsforecast.models.parts.optimisation import Training
 from tsforecast.models.parts.parameter_groups import ParameterGroups

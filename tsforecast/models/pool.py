@@ -13,7 +13,7 @@ from tsforecast.models.issm import ISSMForecaster
 from tsforecast.models.options import DATA_DECIDED, RECORDS, make_model, options_of
 from tsforecast.models.parts.optimisation import PoolTraining
 from tsforecast.models.parts.parameter_groups import PoolGroups
-from tsforecast.models.parts.pool import PoolDynamics, PoolInference
+from tsforecast.models.parts.pool_inference import PoolDynamics, PoolInference
 from tsforecast.models.parts.units import Scaling
 from tsforecast.models.records import DataSpec
 from tsforecast.models.rsgls_issm import RSGLSISSMForecaster

@@ -5,7 +5,7 @@ from tsforecast.models.options import RECORDS
 from tsforecast.models.parts.auxiliary import Auxiliary
 from tsforecast.models.parts.bounds import one_of
 from tsforecast.models.parts.component_names import component_names
-from tsforecast.models.parts.dense import DenseBases
+from tsforecast.models.parts.dense import DenseSwitch
 from tsforecast.models.parts.monte_carlo import ParticleInference
 from tsforecast.models.parts.optimisation import SwitchingTraining
 from tsforecast.models.parts.parameter_groups import ParameterGroups
@@ -61,18 +61,18 @@ class RSGLSISSMForecaster(AbstractForecaster[ParticleInference]):
     ) -> None:
         one_of(("encoder", "bootstrap"), proposal=proposal)
         names = "+".join(component_names(components, data.freq))
-        bases = DenseBases(data, Auxiliary(data.num_targets), 0, num_bases, begins_linear=True, components=names)
-        dynamics = SwitchingBases(
-            bases,
+        dense = DenseSwitch(
+            state_dim=0,
+            components=names,
+            num_bases=num_bases,
             switch_dim=switch_dim,
             hidden=hidden,
             embedding_dim=embedding_dim,
             proposal=proposal,
             persistence=persistence,
-            recurrence=recurrence,
-            stable=False,
-            series_scales=False,
         )
+        bases = dense.bases(data, Auxiliary(data.num_targets), begins_linear=True)
+        dynamics = SwitchingBases(bases, dense, recurrence=recurrence)
         units = Units(data, scaling)
         inference = ParticleInference(dynamics, units, particles, training.objective, training.gradient_length)
         groups = ParameterGroups(

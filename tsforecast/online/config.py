@@ -19,7 +19,7 @@ from tsforecast.learners import (
     LearnerConfig,
     NamedLearner,
 )
-from tsforecast.learners.loop import Expectation
+from tsforecast.learners.likelihoods.predictions import Expectation
 from tsforecast.learners.statistics import Statistics
 
 ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU, "sigmoid": nn.Sigmoid}

@@ -150,6 +150,55 @@ class DenseBases:
         return torch.nn.functional.pad(own * factor, (int(self.has_components), 0))
 
 
+@dataclasses.dataclass(frozen=True)
+class DenseSwitch:
+    """Options of a dense state whose base matrices a switch mixes.
+
+    Attributes:
+        state_dim: Size of the dense state. The transition starts as a level and damped rotations at the harmonics of
+            the season, and beside components with a short memory. With components it may be 0, unless an auxiliary is
+            emitted.
+        components: Names of components beside the dense state, joined by "+", see `ISSMForecaster`; "none" for no
+            components. The emission is the sum of both. Components are added to the first auxiliary, where there is
+            one, which with `skip` is the mean of the observation. The switch chooses factors of their noises.
+        num_bases: Number of base matrices.
+        stable: Whether base transitions are kept from expanding, as in `gls`: no path of switches then makes a forecast
+            grow without bound.
+        series_scales: Whether the noises of the dense state and of emission have factors of each category and series.
+        switch_dim: Size of the switch, or number of categories.
+        hidden: Width of the networks' layers.
+        embedding_dim: Size of the embedding of the series.
+        proposal: "encoder" (a network), "bootstrap" (the model itself, without looking at the observation) or, with an
+            auxiliary, "ladder" (one network for switch and auxiliary, where "encoder" has one for each).
+        persistence: Initial share of the switch that stays from step to step, in [0, 1). It is that of the first
+            dimension; the others are slower. At 0 the network alone moves the switch, as in the paper. Regimes that
+            last, such as volatility, are found with a share near 1.
+
+    Raises:
+        ValueError: If a number is out of its range.
+    """
+
+    state_dim: int = 16
+    components: str = "none"
+    num_bases: int = 20
+    stable: bool = False
+    series_scales: bool = False
+    switch_dim: int = 10
+    hidden: int = 64
+    embedding_dim: int = 50
+    proposal: str = "encoder"
+    persistence: float = 0.0
+
+    def __post_init__(self) -> None:
+        at_least(1, switch_dim=self.switch_dim, hidden=self.hidden, embedding_dim=self.embedding_dim)
+        if not 0 <= self.persistence < 1:
+            raise ValueError(f"expected persistence to be at least 0 and below 1, got {self.persistence}")
+
+    def bases(self, data: DataSpec, emits: Auxiliary, begins_linear: bool) -> DenseBases:
+        """Return the base matrices of what is known of the data and is emitted."""
+        return DenseBases(data, emits, self.state_dim, self.num_bases, begins_linear, self.components)
+
+
 DenseStep = tuple[DiagonalLinearGaussian, DiagonalLinearGaussian]
 _COMPONENTS_LEARNING_RATE = 0.1  # that of `issm`
 

@@ -7,8 +7,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from tsforecast.core.regimes.em import SwitchingRegression, em_step
-from tsforecast.models.parts.markov import MarkovInference
 from tsforecast.models.parts.markov_dynamics import HIGHEST, LOWEST, MarkovDynamics
+from tsforecast.models.parts.markov_inference import MarkovInference
 from tsforecast.models.parts.units import scaled
 from tsforecast.models.records import Batch
 

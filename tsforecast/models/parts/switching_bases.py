@@ -14,8 +14,8 @@ from tsforecast.core.innovation import ISSMEmission, ISSMTransition
 from tsforecast.core.linear import DiagonalLinearGaussian
 from tsforecast.core.particles.filtering import AbstractSwitchingSystem, Regime
 from tsforecast.core.particles.switching import CategoricalSwitching, GaussianSwitching
-from tsforecast.models.parts.bounds import at_least, one_of
-from tsforecast.models.parts.dense import DenseBases, DenseStep, linear_part, prior_over
+from tsforecast.models.parts.bounds import one_of
+from tsforecast.models.parts.dense import DenseBases, DenseStep, DenseSwitch, linear_part, prior_over
 from tsforecast.models.parts.frames import AbstractFrameDynamics
 from tsforecast.models.parts.inference import LinearModel
 from tsforecast.models.parts.issm_dynamics import issm_of, side_by_side
@@ -32,18 +32,6 @@ RECURRENCES = ("exact", "paper", "none")
 _LARGEST_FACTOR = 4.0
 
 
-def check_switch(switch_dim: int, hidden: int, embedding_dim: int, persistence: float, recurrence: str) -> None:
-    """Refuses options of switches and their networks.
-
-    Raises:
-        ValueError: If a number is out of its range, or the recurrence is not known.
-    """
-    one_of(RECURRENCES, recurrence=recurrence)
-    at_least(1, switch_dim=switch_dim, hidden=hidden, embedding_dim=embedding_dim)
-    if not 0 <= persistence < 1:
-        raise ValueError(f"expected persistence to be at least 0 and below 1, got {persistence}")
-
-
 class SwitchingBases(AbstractFrameDynamics):
     """The dynamics of SGLS, RSGLS, RSGLS-ISSM and ARSGLS; see the forecasters of these names.
 
@@ -52,14 +40,8 @@ class SwitchingBases(AbstractFrameDynamics):
 
     Args:
         bases: Sizes of state, emission and base matrices, and components.
-        switch_dim: Size of the switch, or number of categories.
-        hidden: Width of the networks' layers.
-        embedding_dim: Size of the embedding of the series.
-        proposal: "ladder", "encoder" or "bootstrap".
-        persistence: Initial share of the switch that stays.
+        options: Those of the switch and its networks.
         recurrence: How the next switch depends on the state, a name in `RECURRENCES`.
-        stable: Whether base transitions are kept from expanding.
-        series_scales: Whether the noises have factors of each category and series.
         categorical: Whether switches are categories.
         reconstruction_weight: Weight of log p(y_t | z_t) in training.
 
@@ -70,22 +52,16 @@ class SwitchingBases(AbstractFrameDynamics):
     def __init__(
         self,
         bases: DenseBases,
+        options: DenseSwitch,
         *,
-        switch_dim: int,
-        hidden: int,
-        embedding_dim: int,
-        proposal: str,
-        persistence: float,
         recurrence: str = "none",
-        stable: bool,
-        series_scales: bool,
         categorical: bool = False,
         reconstruction_weight: float = 1.0,
     ) -> None:
         super().__init__()
-        check_switch(switch_dim, hidden, embedding_dim, persistence, recurrence)
+        one_of(RECURRENCES, recurrence=recurrence)
         self.bases, self.emits = bases, bases.emits
-        self.switch_dim, self.hidden, self.proposal = switch_dim, hidden, proposal
+        self.switch_dim, self.hidden, self.proposal = options.switch_dim, options.hidden, options.proposal
         self.recurrence, self.is_categorical = recurrence, categorical
         self.reconstruction_weight = reconstruction_weight
         self.issm = bases.issm()
@@ -95,31 +71,31 @@ class SwitchingBases(AbstractFrameDynamics):
             # What goes through a network is no sum of components any more.
             self.structure = self.issm.structure if self.emits.skip or not self.emits.size else None
         self.step_inputs = StepInputs(bases.data, self.season_names)
-        self.inputs = self.step_inputs.network(embedding_dim, hidden)
+        self.inputs = self.step_inputs.network(options.embedding_dim, options.hidden)
         image = self.emits.image
         self.encoder = None if image is None else ImageEncoder(image)
-        self.log_scales = bases.log_scales() if series_scales and bases.state_dim else None
+        self.log_scales = bases.log_scales() if options.series_scales and bases.state_dim else None
         if bases.state_dim:
             self.prior_mean = torch.nn.Parameter(torch.zeros(bases.state_dim))
             scale = bases.initial_log_inverse_scales[2]
             self.prior_log_inverse_scale = torch.nn.Parameter(torch.full((bases.state_dim,), scale))
-        initial = self._initial_bases(persistence)
-        stable_names = ("transition",) if stable else ()
-        self.mixture = BaseMixture(switch_dim, initial, 0 if categorical else hidden, stable_names)
+        initial = self._initial_bases(options.persistence)
+        stable_names = ("transition",) if options.stable else ()
+        self.mixture = BaseMixture(options.switch_dim, initial, 0 if categorical else options.hidden, stable_names)
         if bases.state_dim:
             # Offsets of the emission are D(s) u. The bases of D stand apart, since D_k u is computed for all steps at
             # once.
-            shape = (len(initial["transition"]), self.emits.emitted_dim, hidden)
+            shape = (len(initial["transition"]), self.emits.emitted_dim, options.hidden)
             self.emission_inputs = torch.nn.Parameter(0.01 * torch.randn(shape))
-        self.dynamics = SwitchDynamics(switch_dim, hidden, categorical, persistence)
+        self.dynamics = SwitchDynamics(options.switch_dim, options.hidden, categorical, options.persistence)
         self.proposal_network: ProposalNetwork | None = None
-        if proposal != "bootstrap" and not categorical:
-            seen = self.emits.encoder_input_dim + hidden
-            ladder = proposal == "ladder" and self.emits.size > 0
-            self.proposal_network = ProposalNetwork(seen, switch_dim, self.emits.size, hidden, ladder)
+        if options.proposal != "bootstrap" and not categorical:
+            seen = self.emits.encoder_input_dim + options.hidden
+            ladder = options.proposal == "ladder" and self.emits.size > 0
+            self.proposal_network = ProposalNetwork(seen, options.switch_dim, self.emits.size, options.hidden, ladder)
             if image is not None and ladder:
                 keep_variance(self.proposal_network.lower)
-        self.decoder = self.emits.decoder(hidden)
+        self.decoder = self.emits.decoder(options.hidden)
 
     def _initial_bases(self, persistence: float) -> dict[str, Tensor]:
         """Return initial base parameters, which differ a little."""

@@ -1,0 +1,1 @@
+"""Families of Gaussian beliefs over the weights of a network."""

@@ -1,0 +1,1 @@
+"""Evidence of observations about weights, and its estimators."""

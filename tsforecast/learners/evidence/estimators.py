@@ -1,0 +1,237 @@
+"""Estimators of evidence near a belief: by linearising, or from weights drawn from the belief."""
+
+import abc
+import dataclasses
+import math
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from tsforecast.core.torch_internals import device_of
+from tsforecast.learners.beliefs.family import AbstractFactorFamily, AbstractFamily
+from tsforecast.learners.evidence.pseudo_observation import (
+    AbstractEvidence,
+    Curvature,
+    Model,
+    Points,
+    PseudoObservation,
+)
+from tsforecast.learners.weight import AbstractWeight, Unweighted
+
+HESSIANS = ("exact", "hutchinson")
+
+
+class AbstractEvidenceEstimator(abc.ABC):
+    """An estimator of evidence near a belief. Settings only: randomness comes from the generator."""
+
+    @property
+    def pointwise(self) -> bool:
+        """Say whether points have to be learnt from one after the other."""
+        return False
+
+    @abc.abstractmethod
+    def __call__(
+        self,
+        model: Model,
+        belief: Any,
+        points: Points,
+        weight: AbstractWeight,
+        generator: torch.Generator | None,
+        linearised: tuple[Tensor, Tensor] | None,
+    ) -> AbstractEvidence:
+        """Return the evidence of some points.
+
+        Args:
+            model: Network, likelihood and family.
+            belief: Near which.
+            points: Inputs and targets.
+            weight: By distance from what the belief expects.
+            generator: Of random numbers.
+            linearised: Outputs and Jacobian at the belief's mean, if they are known already.
+        """
+
+
+@dataclasses.dataclass(frozen=True)
+class Linearised(AbstractEvidenceEstimator):
+    """The network linearised at the mean, the likelihood by its Gauss-Newton curvature: the extended Kalman filter."""
+
+    def __call__(
+        self,
+        model: Model,
+        belief: Any,
+        points: Points,
+        weight: AbstractWeight,
+        generator: torch.Generator | None,
+        linearised: tuple[Tensor, Tensor] | None,
+    ) -> PseudoObservation:
+        """Return one row for each output of each point."""
+        matrix, residual = whitened(model, belief, points, weight, linearised)
+        return PseudoObservation(matrix.flatten(0, 1), residual.flatten())
+
+
+@dataclasses.dataclass(frozen=True)
+class EmpiricalFisher(AbstractEvidenceEstimator):
+    """The curvature E[g g'] of gradients g of the log-likelihood at weights drawn from the belief.
+
+    The gradients are those of all points together: of one that counts c they are c times, the curvature c^2 times as
+    large.
+
+    Attributes:
+        num_samples: Draws; 0 takes the gradient of the linearised network at the mean.
+        centred: Whether draws are moved so that their mean is the belief's.
+    """
+
+    num_samples: int = 10
+    centred: bool = True
+
+    def __post_init__(self) -> None:
+        if self.num_samples < 0:
+            raise ValueError(f"expected num_samples to be at least 0, got {self.num_samples}")
+
+    def __call__(
+        self,
+        model: Model,
+        belief: Any,
+        points: Points,
+        weight: AbstractWeight,
+        generator: torch.Generator | None,
+        linearised: tuple[Tensor, Tensor] | None,
+    ) -> PseudoObservation:
+        """Return one row for each draw: g_k / sqrt(K), with residuals 1 / sqrt(K)."""
+        if not self.num_samples:
+            matrix, residual = whitened(model, belief, points, Unweighted(), linearised)
+            gradient = matrix.flatten(0, 1).T @ residual.flatten()
+            observation = PseudoObservation(gradient.unsqueeze(0), gradient.new_ones(1))
+            return weighted(observation, model, belief, points, weight, linearised)
+        draws = draw(model.family, belief, self.num_samples, self.centred, generator)
+        gradients = torch.func.vmap(torch.func.grad(model.log_prob), (0, None))(draws, points)
+        count = math.sqrt(self.num_samples)
+        observation = PseudoObservation(gradients / count, gradients.new_full((self.num_samples,), 1 / count))
+        return weighted(observation, model, belief, points, weight, linearised)
+
+
+@dataclasses.dataclass(frozen=True)
+class MonteCarloHessian(AbstractEvidenceEstimator):
+    """The expected Hessian and gradient of the log-likelihood, over weights drawn from the belief.
+
+    Where the log-likelihood is not concave, curvature that would make the precision indefinite is left out. With
+    centred draws the result is exact for a linear network and a Gaussian likelihood.
+
+    Attributes:
+        num_samples: Draws.
+        centred: Whether draws are moved so that their mean is the belief's.
+        hessian: Of a diagonal family: "exact", by P products; or "hutchinson", by one random product for each draw.
+    """
+
+    num_samples: int = 10
+    centred: bool = True
+    hessian: str = "exact"
+
+    def __post_init__(self) -> None:
+        if self.num_samples < 1:
+            raise ValueError(f"expected num_samples to be positive, got {self.num_samples}")
+        if self.hessian not in HESSIANS:
+            raise ValueError(f"expected hessian to be one of {', '.join(HESSIANS)}, got {self.hessian!r}")
+
+    def __call__(
+        self,
+        model: Model,
+        belief: Any,
+        points: Points,
+        weight: AbstractWeight,
+        generator: torch.Generator | None,
+        linearised: tuple[Tensor, Tensor] | None,
+    ) -> Curvature:
+        """Return the means of gradient and Hessian over draws from the belief."""
+        family = model.family
+        if not isinstance(family, AbstractFactorFamily):
+            raise TypeError(f"expected a full or diagonal family for Monte Carlo Hessians, got {type(family).__name__}")
+        draws = draw(family, belief, self.num_samples, self.centred, generator)
+        gradient_of = torch.func.grad(model.log_prob)
+        gradient = torch.func.vmap(gradient_of, (0, None))(draws, points).mean(0)
+        is_matrix = family.outer(draws[:1]).ndim == 2
+        if is_matrix or self.hessian == "exact":
+            hessian = torch.func.vmap(torch.func.hessian(model.log_prob), (0, None))(draws, points).mean(0)
+            hessian = hessian if is_matrix else hessian.diagonal()
+        else:
+            coins = torch.randint(0, 2, draws.shape, generator=generator, device=device_of(generator, draws))
+            signs = 2 * coins.to(draws) - 1
+
+            def product(theta: Tensor, sign: Tensor) -> Tensor:
+                return torch.func.jvp(lambda t: gradient_of(t, points), (theta,), (sign,))[1] * sign
+
+            hessian = torch.func.vmap(product)(draws, signs).mean(0)
+        return weighted(Curvature(family.curvature(hessian), gradient), model, belief, points, weight, linearised)
+
+
+def whitened(
+    model: Model, belief: Any, points: Points, weight: AbstractWeight, linearised: tuple[Tensor, Tensor] | None
+) -> tuple[Float[Tensor, "point row weight"], Float[Tensor, "point row"]]:
+    """Return the linearised pseudo-observation of each point, by its weight and its count."""
+    mean = model.family.mean(belief)
+    outputs, jacobian = linearised or model.network.linearise(mean, points.inputs)
+    matrix, residual = model.likelihood.whiten(outputs, jacobian, points.target, points.observed)
+    power = points.counts
+    if not isinstance(weight, Unweighted):
+        weights = weight(_distance(model, belief, weight, matrix, residual))
+        power = weights if power is None else weights * power
+    if power is None:
+        return matrix, residual
+    root = power.sqrt().unsqueeze(-1)
+    return matrix * root.unsqueeze(-1), residual * root
+
+
+def _distance(model: Model, belief: Any, weight: AbstractWeight, matrix: Tensor, residual: Tensor) -> Tensor:
+    """Return the squared distance of each point's residual."""
+    if weight.norm == "noise":
+        return residual.square().sum(-1)
+    eye = torch.eye(matrix.shape[-2], dtype=matrix.dtype, device=matrix.device)
+    among = model.family.covariance(belief, matrix) + eye
+    return (residual * torch.linalg.solve(among, residual.unsqueeze(-1)).squeeze(-1)).sum(-1)
+
+
+def weighted(
+    evidence: Any,
+    model: Model,
+    belief: Any,
+    points: Points,
+    weight: AbstractWeight,
+    linearised: tuple[Tensor, Tensor] | None,
+) -> Any:
+    """All points together by the weight of their linearised distance."""
+    if isinstance(weight, Unweighted):
+        return evidence
+    matrix, residual = whitened(model, belief, points, Unweighted(), linearised)
+    matrix, residual = matrix.flatten(0, 1).unsqueeze(0), residual.flatten().unsqueeze(0)
+    return evidence.scaled(weight(_distance(model, belief, weight, matrix, residual))[0])
+
+
+def draw(
+    family: AbstractFamily, belief: Any, num_samples: int, centred: bool, generator: torch.Generator | None
+) -> Float[Tensor, "sample weight"]:
+    """Weights from the belief, moved to its mean if they are to be centred."""
+    draws = family.sample(belief, num_samples, generator)
+    return draws - draws.mean(0) + family.mean(belief) if centred else draws
+
+
+ESTIMATORS: dict[str, AbstractEvidenceEstimator] = {
+    "linearised": Linearised(),
+    "empirical-fisher": EmpiricalFisher(),
+    "linearised-fisher": EmpiricalFisher(num_samples=0),
+    "hessian": MonteCarloHessian(),
+}
+
+
+def estimator_of(evidence: AbstractEvidenceEstimator | str) -> AbstractEvidenceEstimator:
+    """Return an estimator as it is, or by its name in `ESTIMATORS`.
+
+    Raises:
+        ValueError: If the name is unknown.
+    """
+    if not isinstance(evidence, str):
+        return evidence
+    if evidence not in ESTIMATORS:
+        raise ValueError(f"expected evidence to be one of {', '.join(ESTIMATORS)}, got {evidence!r}")
+    return ESTIMATORS[evidence]

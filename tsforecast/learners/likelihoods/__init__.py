@@ -1,0 +1,1 @@
+"""Likelihoods of targets given the outputs of a network."""

@@ -1,0 +1,1 @@
+"""Variational learners with a memory of observations."""

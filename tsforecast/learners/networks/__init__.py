@@ -1,0 +1,1 @@
+"""Networks as functions of one vector of weights."""

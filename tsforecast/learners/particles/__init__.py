@@ -1,0 +1,1 @@
+"""Particles over weights, moved by Stein variational gradient descent."""
