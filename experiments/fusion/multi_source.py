@@ -34,11 +34,10 @@ from tqdm import tqdm
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[2]))
 
+from experiments.fusion.vae import BOUNDS, MultiSourceVAE, product
 from experiments.tables import ROOT, has_row
 from tsforecast.cli.provenance import provenance
 from tsforecast.data.files import append_rows
-from tsforecast.nn import BOUNDS, MultiSourceVAE
-from tsforecast.nn.multi_source import product
 from tsforecast.plots import save_figure
 from tsforecast.plots.style import style_axis
 

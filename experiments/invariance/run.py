@@ -31,12 +31,7 @@ from tqdm import tqdm
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[2]))
 
-from experiments.streams.toys_shared import style
-from experiments.tables import ROOT
-from tsforecast import learners
-from tsforecast.cli.provenance import provenance
-from tsforecast.data.files import replace_file
-from tsforecast.learners.invariance import (
+from experiments.invariance.gap import (
     OverParametrised,
     abiding,
     by_unit,
@@ -45,6 +40,11 @@ from tsforecast.learners.invariance import (
     mean_field,
     permutation_gaps,
 )
+from experiments.streams.toys_shared import style
+from experiments.tables import ROOT
+from tsforecast import learners
+from tsforecast.cli.provenance import provenance
+from tsforecast.data.files import replace_file
 from tsforecast.learners.loop import AbstractLearner
 from tsforecast.plots import COLOURS, save_figure
 

@@ -23,11 +23,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[2]))
+
+from experiments.nab.benchmark import PROFILES, Labelled, Outcome, evaluate, evaluate_all, read_benchmark
 from tsforecast.analysis.detector import Detector
 from tsforecast.analysis.switching_levels import SwitchingLevels
 from tsforecast.cli.provenance import provenance
 from tsforecast.data.files import replace_file
-from tsforecast.evaluation.nab import PROFILES, Labelled, Outcome, evaluate, evaluate_all, read_benchmark
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "experiments" / "nab" / "results" / "nab.csv"

@@ -32,9 +32,14 @@ from numpy.typing import NDArray
 
 sys.path.append(str(Path(__file__).resolve().parents[2]))
 
+from experiments.video.charts import horizon_plot, switch_plot
 from experiments.video.costs import Stopwatch, peak_memory
+from experiments.video.data import Video
+from experiments.video.films import gif
 from experiments.video.floors import FLOORS, floors
 from experiments.video.frames import batches, filled, filtered, futures, hide, pixels, tracks, whiten
+from experiments.video.scores import FrameScores, carry_forward, linear_probe, score_frames
+from experiments.video.strips import film_strip, imputation_strip
 from experiments.video.trained import (
     AHEAD,
     SEEN,
@@ -50,11 +55,6 @@ from tsforecast.cli.provenance import provenance
 from tsforecast.data.files import replace_file
 from tsforecast.evaluation.compare import mean_difference
 from tsforecast.plots import save_figure
-from tsforecast.video.charts import horizon_plot, switch_plot
-from tsforecast.video.data import Video
-from tsforecast.video.films import gif
-from tsforecast.video.scores import FrameScores, carry_forward, linear_probe, score_frames
-from tsforecast.video.strips import film_strip, imputation_strip
 
 log = logging.getLogger(__name__)
 

@@ -3,11 +3,11 @@
 import numpy as np
 from tqdm import tqdm
 
+from experiments.video import physics, worlds
+from experiments.video.data import Video
 from experiments.video.frames import pixels
+from experiments.video.scores import FrameScores, repeat_last_frame, score_frames
 from experiments.video.trained import AHEAD, SEEN
-from tsforecast.video import physics, worlds
-from tsforecast.video.data import Video
-from tsforecast.video.scores import FrameScores, repeat_last_frame, score_frames
 
 FLOORS = ("last frame", "true physics")
 # How well a few frames tell the state of a disc: its centre to a quarter of a pixel, and so its velocity, by a line

@@ -9,11 +9,11 @@ import torch
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+from experiments.video.data import Video, make_batch
 from experiments.video.trained import AHEAD, SEEN, Model, use_particles
 from tsforecast.core.particles.filtering import ParticleState
 from tsforecast.models import Batch
 from tsforecast.models.frame_paths import decode, forecast_paths, smoothed_paths
-from tsforecast.video.data import Video, make_batch
 
 _BATCH = 32
 _AT_LEAST = 64  # particles for filling in, of which there is little choice otherwise

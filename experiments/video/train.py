@@ -31,6 +31,7 @@ from torch.utils.data import DistributedSampler
 sys.path.append(str(Path(__file__).resolve().parents[2]))
 
 from experiments.video.costs import PROFILERS, limit, peak_memory
+from experiments.video.data import VideoDataset
 from experiments.video.trained import (
     NAMES,
     SEEN,
@@ -50,7 +51,6 @@ from tsforecast.cli.run_log import log_file
 from tsforecast.forecasting.training import fit
 from tsforecast.plots import plot_learning_curve, save_figure
 from tsforecast.progress import is_watched
-from tsforecast.video.data import VideoDataset
 
 log = logging.getLogger(__name__)
 EPOCHS = 400

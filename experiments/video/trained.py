@@ -8,14 +8,14 @@ import numpy as np
 import torch
 from jsonargparse import ArgumentParser, Namespace
 
+from experiments.video.data import Video, load_video
+from experiments.video.worlds import WORLDS
 from tsforecast.cli import runs
 from tsforecast.data.folder import data_home
 from tsforecast.forecasting.arguments import add_options
 from tsforecast.forecasting.training import check_checkpoint
 from tsforecast.models import MODELS, ARSGLSForecaster, KVAEMCForecaster, KVAERBForecaster
 from tsforecast.models import make_model as build
-from tsforecast.video.data import Video, load_video
-from tsforecast.video.worlds import WORLDS
 
 SEEN, AHEAD = 20, 40  # frames that are filtered, and forecast
 NAMES = ("arsgls", "kvae-rb", "kvae-mc")

@@ -39,7 +39,7 @@ are in `experiments/zeroshot/results/zeroshot_published.csv`. The
 NOTES = """\
 - One constant of the training of `bank`, how late its windows end, was chosen with a look at the test windows of nine
   of these tasks: all but car parts, monthly M3, ETTh and ETTm.
-- `experiments/zeroshot/fev.py` scores our forecasts by the package fev as well. On ETTh and ETTm it has
+- `experiments/zeroshot/fev_scores.py` scores our forecasts by the package fev as well. On ETTh and ETTm it has
   our weighted quantile loss to all eight digits that it prints.
 - The published seasonal naive has one value for all quantiles. Its loss is the absolute error over the absolute
   labels.

@@ -7,11 +7,11 @@ import pandas as pd
 import pytest
 import torch
 
+from experiments.video.data import VideoDataset, load_video, make_batch, make_video, save_video
+from experiments.video.worlds import WORLDS
 from tests.data.test_datasets import script
 from tsforecast.data.transform import Prepare
 from tsforecast.data.windows import collate, cut
-from tsforecast.video.data import VideoDataset, load_video, make_batch, make_video, save_video
-from tsforecast.video.worlds import WORLDS
 
 convert = script("video").main
 

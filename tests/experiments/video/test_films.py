@@ -6,11 +6,11 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from PIL import Image, ImageColor
 
+from experiments.video.charts import horizon_plot, switch_plot
+from experiments.video.films import gif
+from experiments.video.paint import FORECAST, SEEN
+from experiments.video.strips import film_strip, imputation_strip
 from tsforecast.plots import save_figure
-from tsforecast.video.charts import horizon_plot, switch_plot
-from tsforecast.video.films import gif
-from tsforecast.video.paint import FORECAST, SEEN
-from tsforecast.video.strips import film_strip, imputation_strip
 
 SEEN_STEPS, STEPS, HEIGHT, WIDTH = 4, 10, 8, 12
 BLANK, WHITE, BLACK = (235,) * 3, (255,) * 3, (0,) * 3

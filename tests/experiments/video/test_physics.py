@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tsforecast.video.data import make_video
-from tsforecast.video.physics import rasterise, simulate, simulate_sequences
-from tsforecast.video.worlds import (
+from experiments.video.data import make_video
+from experiments.video.physics import rasterise, simulate, simulate_sequences
+from experiments.video.worlds import (
     PADDLE_HEIGHT,
     PADDLE_REACH,
     RADIUS,

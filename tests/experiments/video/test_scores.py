@@ -6,8 +6,8 @@ from hypothesis.extra.numpy import arrays
 from scipy.optimize import linear_sum_assignment, linprog
 from scipy.spatial.distance import cdist
 
-from tsforecast.video import transport
-from tsforecast.video.scores import (
+from experiments.video import transport
+from experiments.video.scores import (
     FrameScores,
     carry_forward,
     intersection_over_union,
@@ -16,7 +16,7 @@ from tsforecast.video.scores import (
     repeat_last_frame,
     score_frames,
 )
-from tsforecast.video.transport import wasserstein, wasserstein_table
+from experiments.video.transport import wasserstein, wasserstein_table
 
 pytest.importorskip("ot")
 

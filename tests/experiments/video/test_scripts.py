@@ -14,9 +14,9 @@ import pytest
 import torch
 from lightning.pytorch.callbacks import LambdaCallback, timer
 
-from tsforecast.video import physics
-from tsforecast.video.data import load_video, make_video, save_video
-from tsforecast.video.scores import FrameScores
+from experiments.video import physics
+from experiments.video.data import load_video, make_video, save_video
+from experiments.video.scores import FrameScores
 
 pytestmark = pytest.mark.usefixtures("unchecked_module")
 

@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike
 
+from experiments.video.paint import check_seen
 from tsforecast.plots import COLOURS, OBSERVED
-from tsforecast.video.paint import check_seen
 
 _DASHES = (0, (4, 3))
 _METRICS = {

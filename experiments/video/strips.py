@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
-from tsforecast.video.paint import FORECAST, SEEN, Picture, blank, check_frames, make_film, paint, zoom
+from experiments.video.paint import FORECAST, SEEN, Picture, blank, check_frames, make_film, paint, zoom
 
 _COLUMNS = 12  # of a film strip, about
 _GAP = 2  # pixels of a frame between two frames

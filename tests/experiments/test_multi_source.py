@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
+from experiments.fusion.vae import BOUNDS, MultiSourceVAE, evidence_bound, product
 from tests.learners.dense import assert_same, randn
-from tsforecast.nn.multi_source import BOUNDS, MultiSourceVAE, evidence_bound, product
 
 
 def linear(count, batch=3, seed=0):

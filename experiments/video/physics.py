@@ -23,8 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from tsforecast.progress import is_watched
-from tsforecast.video.worlds import (
+from experiments.video.worlds import (
     ITERATIONS,
     PADDLE_HEIGHT,
     PADDLE_REACH,
@@ -42,6 +41,7 @@ from tsforecast.video.worlds import (
     half_planes,
     initial_states,
 )
+from tsforecast.progress import is_watched
 
 OVERLAP = 0.1  # of ball and wall in what `simulate` begins from, at most, in pixels
 # Most of the time goes into the call of the engine, so it steps a few sequences at once, each blind to the others: each

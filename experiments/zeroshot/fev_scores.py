@@ -1,7 +1,7 @@
 """Scores the forecasts of `experiments/zeroshot/run.py` by the benchmark's own package fev, beside our scores.
 
     pip install fev
-    python experiments/zeroshot/fev.py
+    python experiments/zeroshot/fev_scores.py
 
 Every run in the folder of `experiments/zeroshot/run.py` is scored both ways, in a line each. It stops where the
 weighted quantile losses differ by more than 1e-5, relatively: labels are float32 on one side.

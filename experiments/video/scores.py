@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
+from experiments.video.transport import pairs, wasserstein_table
 from tsforecast.evaluation.metrics import Array
-from tsforecast.video.transport import pairs, wasserstein_table
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,7 @@ import torch
 from scipy.optimize import minimize
 from torch import nn
 
-from tsforecast.learners import Diagonal, Independent
-from tsforecast.learners.invariance import (
+from experiments.invariance.gap import (
     OverParametrised,
     abiding,
     by_unit,
@@ -20,6 +19,7 @@ from tsforecast.learners.invariance import (
     mean_field,
     permutation_gaps,
 )
+from tsforecast.learners import Diagonal, Independent
 from tsforecast.learners.layer_chain import as_network
 from tsforecast.learners.network import weights_of
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from tsforecast.evaluation import nab
+from experiments.nab import benchmark as nab
 
 DAYS = np.datetime64("2024-01-01") + np.arange(200)
 FILE = nab.Labelled(DAYS, np.zeros(200), ((DAYS[100], DAYS[109]), (DAYS[150], DAYS[159])))
