@@ -19,12 +19,11 @@ EXTRAS = (
     "holidays",
     "online",
     "ray",
-    "rl",
     "serve",
     "tune",
 )  # of users; others are for tests, tools, benchmarks
 
-OF_EXPERIMENTS = ("video",)
+OF_EXPERIMENTS = ("rl", "video")
 
 LARGE = {"ray"}  # imported if asked for, and not installed by `make test`: a module of the distribution's name
 

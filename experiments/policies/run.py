@@ -26,10 +26,10 @@ from tqdm import tqdm
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[2]))
 
+from experiments.policies.config import GRADIENTS, POLICIES, PolicyConfig
 from experiments.tables import ROOT, has_row
 from tsforecast.cli.provenance import provenance
 from tsforecast.data.files import append_rows
-from tsforecast.decisions import GRADIENTS, POLICIES, PolicyConfig
 from tsforecast.plots import COLOURS, save_figure
 from tsforecast.plots.style import style_axis
 

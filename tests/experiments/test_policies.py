@@ -7,8 +7,9 @@ import pytest
 import torch
 from torch import nn
 
-from tsforecast.decisions import Control, Episodes, PolicyConfig, PolicyGradient
-from tsforecast.decisions.control import control_of, environment, roll_out
+from experiments.policies.config import PolicyConfig
+from experiments.policies.control import Control, Episodes, control_of, environment, roll_out
+from experiments.policies.policy_gradient import PolicyGradient
 from tsforecast.learners.classes import CategoricalLikelihood
 from tsforecast.learners.layer_chain import LayerChain
 from tsforecast.learners.likelihood import GaussianLikelihood

@@ -1,5 +1,6 @@
-"""`tsforecast policy`: its folder, what goes on after a kill, policies that are read again, errors of one line."""
+"""Policies learnt by a command: its folder, what goes on after a kill, what is read again, errors of one line."""
 
+import dataclasses
 import json
 import sys
 
@@ -8,18 +9,29 @@ import pandas as pd
 import pytest
 import torch
 
-from tests.cli.test_commands import refused
-from tsforecast.cli import main
-from tsforecast.cli.policy import scores
-from tsforecast.decisions import PolicyConfig, load_policies
+from experiments.policies.config import PolicyConfig
+from experiments.policies.saved import load_policies
+from experiments.policies.train import PROGRAM, main, parser, scores
+from tsforecast.cli import main as tsforecast
 
 SMALL = ["--particles", "3", "--episodes", "2", "--horizon", "20", "--hidden", "4", "--iterations", "4", "--quiet"]
+
+
+def refused(capsys, *arguments: object) -> str:
+    """The one line that the command says when it refuses its arguments."""
+    capsys.readouterr()
+    assert main([str(argument) for argument in arguments]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    (line,) = [line for line in err.splitlines() if line.startswith("error: ")]
+    assert "Traceback" not in err
+    return line
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     folder = tmp_path_factory.mktemp("policies") / "whole"
-    assert main(["policy", "CartPole-v1", *SMALL, "--output", str(folder)]) == 0
+    assert main(["CartPole-v1", *SMALL, "--output", str(folder)]) == 0
     return folder
 
 
@@ -46,7 +58,7 @@ def test_a_run_leaves_returns_scores_a_picture_and_policies_that_act(whole, caps
 
 @pytest.mark.parametrize("gradient", ["reinforce", "a2c"])
 def test_a_run_that_was_stopped_goes_on_as_if_it_had_not_been(tmp_path, monkeypatch, capsys, gradient):
-    options = ["policy", "CartPole-v1", *SMALL[:-1], "--gradient", gradient]
+    options = ["CartPole-v1", *SMALL[:-1], "--gradient", gradient]
     assert main([*options, "--quiet", "--output", str(tmp_path / "whole")]) == 0
     folder, seen = tmp_path / "run", []
     seed_of = PolicyConfig.seed_of
@@ -60,20 +72,23 @@ def test_a_run_that_was_stopped_goes_on_as_if_it_had_not_been(tmp_path, monkeypa
     monkeypatch.setattr(PolicyConfig, "seed_of", stop_once)
     capsys.readouterr()
     assert main([*options, "--output", str(folder)]) == 130
-    assert f"stopped after 2 iterations; `tsforecast policy --resume {folder}` goes on" in capsys.readouterr().err
+    assert (
+        f"stopped after 2 iterations; `python experiments/policies/train.py --resume {folder}` goes on"
+        in capsys.readouterr().err
+    )
     with (folder / "returns.csv").open("a") as file:
         file.write("2,0,9.0,18,0.1\n2,1,")  # killed before the policies were saved, and in the middle of a row
-    assert main(["policy", "--resume", str(folder), "--quiet"]) == 0
+    assert main(["--resume", str(folder), "--quiet"]) == 0
     assert seen == [0, 1, 2, 2, 3]
     tables = [pd.read_csv(path / "returns.csv").drop(columns="seconds") for path in (folder, tmp_path / "whole")]
     pd.testing.assert_frame_equal(*tables)
-    assert main(["policy", "--resume", str(folder), "--quiet"]) == 0  # there is nothing left to do but the report
+    assert main(["--resume", str(folder), "--quiet"]) == 0  # there is nothing left to do but the report
     assert "did you mean" not in capsys.readouterr().err
 
 
 def test_actions_that_are_numbers(tmp_path):
     options = ["--agent", "s2vgd", "--particles", "2", "--episodes", "2", "--horizon", "8", "--iterations", "2"]
-    assert main(["policy", "Pendulum-v1", *options, "--quiet", "--output", str(tmp_path / "run")]) == 0
+    assert main(["Pendulum-v1", *options, "--quiet", "--output", str(tmp_path / "run")]) == 0
     table = pd.read_csv(tmp_path / "run" / "returns.csv")
     assert (table["returned"] < 0).all()
     assert len(table) == 4
@@ -89,7 +104,10 @@ def test_scores_are_of_the_last_tenth():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "expected an environment of gymnasium, as in `tsforecast policy CartPole-v1`, or --resume RUN"),
+        (
+            [],
+            "expected an environment of gymnasium, as in `{PROGRAM} CartPole-v1`, or --resume RUN",
+        ),
         (["CartPole-v1", "--agent", "svdg"], "--agent: there is no agent 'svdg'; did you mean 'svgd'?"),
         (["CartPole-v1", "--gradient", "ppo"], "--gradient: there is no gradient 'ppo'"),
         (["CartPole-v1", "--iterations", "0"], "--iterations: expected at least 1, got 0"),
@@ -103,24 +121,24 @@ def test_scores_are_of_the_last_tenth():
 )
 def test_one_line_says_what_is_wrong(capsys, tmp_path, monkeypatch, arguments, message):
     monkeypatch.chdir(tmp_path)
-    assert message in refused(capsys, "policy", *arguments)
+    assert message in refused(capsys, *arguments)
     assert not list(tmp_path.iterdir())
 
 
 def test_the_extra_is_named_where_it_is_missing(capsys, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "gymnasium", None)
     folder = tmp_path / "run"
-    message = refused(capsys, "policy", "CartPole-v1", "--output", folder)
+    message = refused(capsys, "CartPole-v1", "--output", folder)
     assert "policies need gymnasium: `pip install 'tsforecast[rl]'`" in message
     assert not folder.exists()
 
 
 def test_folders_of_other_runs_are_refused(capsys, tmp_path, whole):
-    assert "is a run already" in refused(capsys, "policy", "CartPole-v1", "--output", whole)
-    assert "--resume goes with no other option" in refused(capsys, "policy", "CartPole-v1", "--resume", whole)
+    assert "is a run already" in refused(capsys, "CartPole-v1", "--output", whole)
+    assert "--resume goes with no other option" in refused(capsys, "CartPole-v1", "--resume", whole)
     other = tmp_path / "other"
-    assert main(["optimise", "branin", "--evaluations", "2", "--quiet", "--output", str(other)]) == 0
-    assert "is no run of `tsforecast policy`" in refused(capsys, "policy", "--resume", other)
+    assert tsforecast(["optimise", "branin", "--evaluations", "2", "--quiet", "--output", str(other)]) == 0
+    assert "is no run of `python experiments/policies/train.py`" in refused(capsys, "--resume", other)
 
 
 DAMAGED = {
@@ -152,4 +170,10 @@ def test_a_table_that_is_not_of_the_policies_is_refused(capsys, tmp_path, whole)
             if path.is_file():
                 (folder / path.name).write_bytes(path.read_bytes())
         (folder / "returns.csv").write_text(content)
-        assert "are not of the same run; begin a new run" in refused(capsys, "policy", "--resume", folder)
+        assert "are not of the same run; begin a new run" in refused(capsys, "--resume", folder)
+
+
+def test_defaults_are_those_of_the_configuration():
+    chosen, config = parser().parse_args(["CartPole-v1"]), PolicyConfig()
+    for field in dataclasses.fields(PolicyConfig):
+        assert chosen[field.name] == (list(config.hidden) if field.name == "hidden" else getattr(config, field.name))

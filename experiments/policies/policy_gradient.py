@@ -8,8 +8,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from experiments.policies.control import Control, Episodes, roll_out
 from tsforecast.core.gaussian import register_record
-from tsforecast.decisions.control import Control, Episodes, roll_out
 from tsforecast.learners.evidence import Points
 from tsforecast.learners.stein import AbstractStep, Adam, Moments, direction
 from tsforecast.learners.weight_posterior import WeightPosterior

@@ -1,9 +1,12 @@
-"""`tsforecast policy`: policies act side by side in an environment of gymnasium and learn by Stein gradients.
+"""Policies act side by side in an environment of gymnasium and learn by Stein gradients.
+
+    python experiments/policies/train.py CartPole-v1
+    python experiments/policies/train.py --resume RUN
 
 A run folder has, beside config.yaml and run.json:
 
 - returns.csv: a row for each policy in each iteration, with the mean return of its episodes, without discount
-- policies.pt: the policies after the last iteration; `tsforecast.decisions.load_policies` reads them
+- policies.pt: the policies after the last iteration; `saved.load_policies` reads them
 - scores.json, returns.png: after the last iteration
 """
 
@@ -20,21 +23,69 @@ from typing import Any
 
 import pandas as pd
 import torch
-from jsonargparse import Namespace
+from jsonargparse import ArgumentParser, Namespace
 from tqdm import tqdm
 
-from tsforecast.cli import parsers, parsing, runs
+sys.path.append(str(Path(__file__).resolve().parents[2]))
+
+from experiments.policies.config import GRADIENTS, PolicyConfig
+from experiments.policies.config import POLICIES as AGENTS
+from experiments.policies.saved import LearntPolicies, load_policies, save_policies
+from tsforecast.cli import guarded, parsing, runs
 from tsforecast.data.files import append_file, replace_file
-from tsforecast.decisions.policies import PolicyConfig
-from tsforecast.decisions.saved_policies import LearntPolicies, load_policies, save_policies
 from tsforecast.plots import plot_returns, save_figure
 from tsforecast.progress import is_watched, quiet
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("tsforecast.policy")  # whose messages are shown
+PROGRAM = "python experiments/policies/train.py"
 
 RETURNS, POLICIES = "returns.csv", "policies.pt"
 _COLUMNS = ("iteration", "policy", "returned", "steps", "seconds")
 _OWN = ("output", "resume")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Return the exit status, as `tsforecast.cli.main` does, which this is a command like."""
+    return guarded(parsing.underscored(sys.argv[1:] if argv is None else argv), _explained)
+
+
+def _explained(argv: list[str]) -> int:
+    try:
+        return run(argv)
+    except ArgumentError as error:
+        raise ValueError(
+            f"{parsing.explained(str(error), parser(), argv)}; `{PROGRAM} --help` lists the options"
+        ) from error
+
+
+def parser() -> ArgumentParser:
+    """Return the options."""
+    command = parsing.command_parser(
+        "policy", "Learn policies of an environment of gymnasium by Stein policy gradients (see docs/particles.md)."
+    )
+    command.prog = PROGRAM
+    command.add_argument(
+        "env", nargs="?", metavar="ENV", type=str, help="name in gymnasium's register, such as CartPole-v1"
+    )
+    command.add_argument("--horizon", type=int, help="steps of an episode at most; default: the environment's")
+    command.add_argument("--iterations", type=int, default=60, help="in all")
+    command.add_argument("--seed", type=int, default=0, help="of initial weights, and of all that is drawn")
+    group = command.add_argument_group("policies")
+    group.add_argument("--agent", type=str, default="svgd", help=", ".join(AGENTS))
+    group.add_argument("--gradient", type=str, default="reinforce", help=", ".join(GRADIENTS))
+    group.add_argument("--particles", type=int, default=16, help="policies that act side by side")
+    group.add_argument("--episodes", type=int, default=4, help="of each in an iteration; joint: of one policy, for all")
+    group.add_argument("--hidden", type=int, nargs="*", default=[25, 10], help="widths of hidden layers; none: linear")
+    group.add_argument("--temperature", type=float, default=1.0, help="larger for policies that differ more")
+    group.add_argument("--variance", type=float, default=1.0, help="of every weight in the prior")
+    group.add_argument("--rate", type=float, default=0.01, help="of Adam")
+    group.add_argument("--discount", type=float, default=0.99, help="of a reward one step later")
+    group.add_argument("--trace", type=float, default=0.97, help="lambda of the advantages of a2c")
+    group.add_argument("--reflections", type=int, default=1, help="Householder reflections of s2vgd")
+    group = command.add_argument_group("run")
+    group.add_argument("--output", metavar="RUN", type=str, help="run folder; default: outputs/AGENT-ENV-TIME")
+    group.add_argument("--resume", metavar="RUN", type=str, help="go on with a run that was stopped")
+    return command
 
 
 def run(argv: Sequence[str]) -> int:
@@ -51,7 +102,7 @@ def run(argv: Sequence[str]) -> int:
         ValueError: If options or the folder are not as expected, or gymnasium is not installed.
         FileNotFoundError: If the folder is missing.
     """
-    chosen = parsers.policy().parse_args(list(argv))
+    chosen = parser().parse_args(list(argv))
     parsing.check_ranges(chosen)
     if chosen.resume:
         parsing.refuse_beside_resume(argv, chosen.env)
@@ -59,6 +110,7 @@ def run(argv: Sequence[str]) -> int:
         chosen = _recorded(folder)
         with runs.hold(folder):
             return _learn(folder, chosen)
+    _check(chosen)
     _config(chosen).build()  # raises now, and not in a folder
     folder = Path(chosen.output) if chosen.output else runs.default_folder(chosen.agent, chosen.env)
     options = {key: value for key, value in chosen.as_dict().items() if key not in _OWN}
@@ -66,6 +118,19 @@ def run(argv: Sequence[str]) -> int:
     with runs.hold(folder):
         runs.create(folder, json.dumps(options, indent=2) + "\n", record)
         return _learn(folder, chosen)
+
+
+def _check(chosen: Namespace) -> None:
+    """Refuses names that there are not.
+
+    Raises:
+        ValueError: At the first one.
+    """
+    if chosen.env is None:
+        raise ValueError(f"expected an environment of gymnasium, as in `{PROGRAM} CartPole-v1`, or --resume RUN")
+    for name, known in (("agent", AGENTS), ("gradient", GRADIENTS)):
+        if getattr(chosen, name) not in known:
+            raise ValueError(f"--{name}: {parsing.unknown(name, getattr(chosen, name), known)}")
 
 
 def _recorded(folder: Path) -> Namespace:
@@ -76,13 +141,13 @@ def _recorded(folder: Path) -> Namespace:
     """
     record = runs.read_record(folder)
     if not isinstance(record.get("policy"), dict):
-        raise ValueError(f"{folder} is no run of `tsforecast policy`")
+        raise ValueError(f"{folder} is no run of `{PROGRAM}`")
     try:
-        chosen = parsers.policy().parse_object(record["policy"])
+        chosen = parser().parse_object(record["policy"])
         parsing.check_ranges(chosen)
         _config(chosen)
     except (ArgumentError, ValueError) as error:
-        fault = parsing.explained(str(error), parsers.policy(), ())
+        fault = parsing.explained(str(error), parser(), ())
         raise ValueError(f"{folder / runs.RECORD} is damaged: {fault:.300}; begin a new run") from error
     return chosen
 
@@ -141,7 +206,7 @@ def _learn(folder: Path, chosen: Namespace) -> int:
                 bar.update()
                 bar.set_postfix_str(f"mean {found.mean():.4g}, best {found.max():.4g}", refresh=False)
     except KeyboardInterrupt:
-        log.info("stopped after %d iterations; `tsforecast policy --resume %s` goes on", done, folder)
+        log.info("stopped after %d iterations; `%s --resume %s` goes on", done, PROGRAM, folder)
         return 130
     _report(folder, chosen, pd.read_csv(folder / RETURNS))
     return 0
@@ -188,3 +253,7 @@ def _report(folder: Path, chosen: Namespace, table: pd.DataFrame) -> None:
         f"the last tenth of {found['iterations']} iterations; {found['over_all']:.4g} in all of them\n"
     )
     log.info("%s: %s, %s, scores.json, returns.png", folder, RETURNS, POLICIES)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -5,10 +5,10 @@ from pathlib import Path
 
 from torch.utils import _pytree as pytree
 
+from experiments.policies.config import PolicyConfig
+from experiments.policies.policy_gradient import Policies, PolicyGradient
 from tsforecast.data.files import save_tensors
 from tsforecast.data.tensors import expect_like, load_tensors
-from tsforecast.decisions.policies import PolicyConfig
-from tsforecast.decisions.policy_gradient import Policies, PolicyGradient
 
 FORMAT = 1  # raised when older files can no longer be read
 

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from tsforecast.decisions.control import control_of, environment
-from tsforecast.decisions.policy_gradient import PolicyGradient
+from experiments.policies.control import control_of, environment
+from experiments.policies.policy_gradient import PolicyGradient
 from tsforecast.learners.classes import CategoricalLikelihood
 from tsforecast.learners.layer_chain import LayerChain
 from tsforecast.learners.likelihood import GaussianLikelihood
