@@ -106,7 +106,7 @@ def test_scores_are_of_the_last_tenth():
     [
         (
             [],
-            "expected an environment of gymnasium, as in `{PROGRAM} CartPole-v1`, or --resume RUN",
+            f"expected an environment of gymnasium, as in `{PROGRAM} CartPole-v1`, or --resume RUN",
         ),
         (["CartPole-v1", "--agent", "svdg"], "--agent: there is no agent 'svdg'; did you mean 'svgd'?"),
         (["CartPole-v1", "--gradient", "ppo"], "--gradient: there is no gradient 'ppo'"),
