@@ -7,7 +7,7 @@ A table in Parquet is made into buckets, an ISSM is trained on them for an epoch
 forecast for each bucket. Every command runs as users type it. CPU seconds are of all its processes, those of Ray
 included; the peak is the largest sum of their memory, where what they share counts once. `load` is the mean number of
 processes that computed on the machine, other work included: above its cores, the wall clock tells little. `ray` is left
-out where it is not installed. Rows go to results/bulk.csv.
+out where it is not installed. Rows go to benchmarks/results/bulk.csv.
 """
 
 import argparse
@@ -138,7 +138,7 @@ def main() -> None:
     parser.add_argument("--series", nargs="+", type=int, default=[10_000, 100_000])
     parser.add_argument("--size", type=int, default=4000, help="series of a bucket, about")
     parser.add_argument("--engines", nargs="+", default=["local-1", "local-2", "ray-2"], help="engine-workers")
-    parser.add_argument("--output", type=pathlib.Path, default=ROOT / "results" / "bulk.csv")
+    parser.add_argument("--output", type=pathlib.Path, default=ROOT / "benchmarks" / "results" / "bulk.csv")
     options = parser.parse_args()
     engines = [(name, int(workers)) for name, _, workers in (text.partition("-") for text in options.engines)]
     if importlib.util.find_spec("ray") is None:

@@ -4,7 +4,7 @@
 
 Each size runs in a process of its own. `survey` is the walk that checks the data, `train` one pass over them, `predict`
 exact means of 14 days, one series after the other. The peak is that of the whole process; what it had
-before it saw the data is beside it. Rows go to results/fleet.csv.
+before it saw the data is beside it. Rows go to benchmarks/results/fleet.csv.
 """
 
 import argparse
@@ -104,7 +104,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--series", nargs="+", type=int, default=[1000, 10_000, 100_000])
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--output", type=pathlib.Path, default=ROOT / "results" / "fleet.csv")
+    parser.add_argument("--output", type=pathlib.Path, default=ROOT / "benchmarks" / "results" / "fleet.csv")
     parser.add_argument("--one", action="store_true", help="measure a single size here and print JSON")
     options = parser.parse_args()
     if options.one:

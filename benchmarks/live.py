@@ -18,7 +18,7 @@ were filtered are repeated under other names. Phases:
 - `memory`: what beliefs take, by the size of the arrays and by the growth of the process with the names.
 
 CPU time of both processes is told beside the wall clock: other work on the machine slows down the latter. Rows go to
-results/live.csv.
+benchmarks/results/live.csv.
 """
 
 import argparse
@@ -363,7 +363,7 @@ def main() -> None:
     parser.add_argument("--rates", type=float, nargs="+", default=[50, 200], help="updates with forecasts a second")
     parser.add_argument("--seconds", type=float, default=10, help="of the phase about latency")
     parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path(tempfile.gettempdir()))
-    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "results" / "live.csv")
+    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "benchmarks" / "results" / "live.csv")
     options = parser.parse_args()
     torch.set_num_threads(1)
     provenance(options.out)

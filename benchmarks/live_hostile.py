@@ -15,7 +15,7 @@ The latencies of all turns are put together; `cpu_ms` is what the service spends
 - `forecasts`: 1000 paths of 280 series, which is allowed;
 - `silent`: 200 sockets, on which a part of a head is sent, or nothing, where there may be 60.
 
-Rows go to results/live_hostile.csv.
+Rows go to benchmarks/results/live_hostile.csv.
 """
 
 import argparse
@@ -186,7 +186,7 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=2)
     parser.add_argument("--count", type=int, default=200, help="requests of a turn that are measured")
     parser.add_argument("--rate", type=float, default=50, help="of these a second")
-    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "results" / "live_hostile.csv")
+    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "benchmarks" / "results" / "live_hostile.csv")
     options = parser.parse_args()
     torch.set_num_threads(1)
     command = shlex.join(["python", "benchmarks/live_hostile.py", *sys.argv[1:]])

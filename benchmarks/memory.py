@@ -1,4 +1,4 @@
-"""What does Gaussian residual scoring cost beside the fit that it needs? results/memory_speed.csv.
+"""What does Gaussian residual scoring cost beside the fit that it needs? benchmarks/results/memory_speed.csv.
 
     python benchmarks/memory.py            # two minutes on one core
 
@@ -81,7 +81,7 @@ def main() -> None:
     """Measures all problems."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=60)
-    parser.add_argument("--output", type=pathlib.Path, default=ROOT / "results" / "memory_speed.csv")
+    parser.add_argument("--output", type=pathlib.Path, default=ROOT / "benchmarks" / "results" / "memory_speed.csv")
     options = parser.parse_args()
     torch.set_num_threads(1)
     torch.set_default_dtype(torch.float64)

@@ -11,12 +11,15 @@ passengers, for the examples.
 
 import argparse
 import pathlib
+import sys
 import tarfile
 
 import pandas as pd
 
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
+
+from experiments.nab.benchmark import LABELS, PUBLISHED, read_benchmark
 from tsforecast.data.files import replace_file
-from tsforecast.evaluation.nab import LABELS, PUBLISHED, read_benchmark
 
 FILES, WINDOWS, RECORDS = 58, 116, 365_558
 TAXI, DAILY = "realKnownCause/nyc_taxi.csv", "nyc-taxi-daily.csv"

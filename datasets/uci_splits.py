@@ -4,7 +4,7 @@
 
 FOLDER has a folder `NAME/data` for each set, with data.txt, index_features.txt, index_target.txt and index_test_K.txt.
 Each becomes `uci-splits/NAME.npz` where prepared data are kept, with X, y and `test_index` (a row for each split; all
-others are its training data), as `runs/stein.py` reads them.
+others are its training data), as `experiments/stein/run.py` reads them.
 """
 
 import argparse

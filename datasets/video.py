@@ -15,10 +15,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+from experiments.video.data import TRUTHS, Video, load_video, make_video, save_video
+from experiments.video.physics import simulate_sequences
+from experiments.video.worlds import WORLDS, constants
 from tsforecast.data.folder import data_home
-from tsforecast.video.data import TRUTHS, Video, load_video, make_video, save_video
-from tsforecast.video.physics import simulate_sequences
-from tsforecast.video.worlds import WORLDS, constants
 
 log = logging.getLogger(__name__)
 PARTS = {"train": 20, "test": 60}  # frames of a sequence

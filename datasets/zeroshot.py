@@ -30,7 +30,7 @@ FOLDER is searched with its subfolders; files may be gzipped. Wanted for each ta
 JSON lines (.jsonl) have an object for each series: `item_id`, `target` (the whole series, null where missing), and
 where known `start`, or `start_year_decimal`; those of M1 and M3 also `period` (YEARLY, QUARTERLY, MONTHLY). An .npz has
 `values`, `item_id` and `start`. Whichever file a task is from, the SHA-256 of its values in `TASKS` says whether they
-are those of results/zeroshot.csv; a warning says so if not.
+are those of experiments/zeroshot/results/zeroshot.csv; a warning says so if not.
 """
 
 import argparse
@@ -329,7 +329,11 @@ def read_task(name: str, folder: Path) -> ForecastTask:
                 f"got {len(one.values)} in {one.item}"
             )
     if digest(series) != task.sha256:
-        log.warning("%s: the values of %s are not those of results/zeroshot.csv (SHA-256 differs)", where, name)
+        log.warning(
+            "%s: the values of %s are not those of experiments/zeroshot/results/zeroshot.csv (SHA-256 differs)",
+            where,
+            name,
+        )
     entries = []
     for item, start, values in series:
         try:

@@ -16,8 +16,8 @@ def on_files(files: Files, config: Any) -> Files:
     for page, source in PAGES.items():
         text = (ROOT / source).read_text(encoding="utf-8")
         files.append(File.generated(config, page, content=rendered(text, source) if page in EXAMPLES else text))
-    for picture in sorted((ROOT / "results").glob("*.png")):
-        files.append(File.generated(config, f"results/{picture.name}", abs_src_path=str(picture)))
+    for picture in sorted(ROOT.glob("experiments/*/results/*.png")):
+        files.append(File.generated(config, picture.relative_to(ROOT).as_posix(), abs_src_path=str(picture)))
     return files
 
 

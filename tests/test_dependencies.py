@@ -19,11 +19,11 @@ EXTRAS = (
     "holidays",
     "online",
     "ray",
-    "rl",
     "serve",
     "tune",
-    "video",
 )  # of users; others are for tests, tools, benchmarks
+
+OF_EXPERIMENTS = ("rl", "video")
 
 LARGE = {"ray"}  # imported if asked for, and not installed by `make test`: a module of the distribution's name
 
@@ -43,15 +43,21 @@ def imported(path: Path) -> set[str]:
     return found
 
 
+def distributions(folder: str) -> set[str]:
+    """Distributions that the files of a folder import; a module that is not installed stands for its own."""
+    modules = set().union(*(imported(path) for path in (ROOT / folder).rglob("*.py")))
+    known = packages_distributions()
+    foreign = modules - {*sys.stdlib_module_names, "tsforecast", "experiments"}
+    return {known.get(module, [module])[0].lower().replace("_", "-") for module in foreign}
+
+
 @pytest.fixture(scope="module")
 def used() -> set[str]:
     """Distributions that the package imports."""
-    modules = set().union(*(imported(path) for path in (ROOT / "tsforecast").rglob("*.py")))
-    known = packages_distributions()
-    foreign = modules - {*sys.stdlib_module_names, "tsforecast"}
-    missing = foreign - known.keys()
+    found = distributions("tsforecast")
+    missing = found - {name.lower().replace("_", "-") for names in packages_distributions().values() for name in names}
     assert missing <= LARGE, f"not installed: {missing}"
-    return {known.get(module, [module])[0].lower().replace("_", "-") for module in foreign}
+    return found
 
 
 def test_every_declared_dependency_is_used_and_every_used_one_declared(used):
@@ -60,3 +66,8 @@ def test_every_declared_dependency_is_used_and_every_used_one_declared(used):
     assert not required & optional
     assert "import orjson" in inspect.getsource(gluonts.json)  # the only one that another package imports for us
     assert required | optional == used | {"orjson"}
+
+
+def test_extras_of_experiments_are_imported_there():
+    extras = {name(text) for extra in OF_EXPERIMENTS for text in PROJECT["optional-dependencies"][extra]}
+    assert extras <= distributions("experiments")

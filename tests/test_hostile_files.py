@@ -24,6 +24,7 @@ from gluonts.model.predictor import Predictor
 from lightning.pytorch.callbacks import ModelCheckpoint
 from pyarrow import parquet
 
+from experiments.video.data import load_video
 from tests.forecasting.test_estimator import make_entries, make_estimator
 from tests.online.test_stream import CONFIG
 from tsforecast.cli import main
@@ -41,7 +42,6 @@ from tsforecast.models.issm import ISSMForecaster
 from tsforecast.online import saved_progress
 from tsforecast.online.prequential import Setup, advance, begin
 from tsforecast.online.stream import Observation, read_stream
-from tsforecast.video.data import load_video
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*logging interval", "ignore:.*does not have many workers")
 

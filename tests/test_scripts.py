@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-SHELL = sorted((ROOT / "runs").glob("*.sh"))
+SHELL = sorted(ROOT.glob("experiments/*/*.sh"))
 PYTHON = sorted(
     path
-    for folder in ("runs", "scripts", "datasets", "benchmarks")
-    for path in (ROOT / folder).glob("*.py")
+    for pattern in ("experiments/*.py", "experiments/*/*.py", "datasets/*.py", "benchmarks/*.py")
+    for path in ROOT.glob(pattern)
     if '__name__ == "__main__"' in path.read_text()
 )
 
@@ -51,7 +51,7 @@ def test_every_python_script_answers_help():
         assert int(words) > 10, path
 
 
-@pytest.mark.parametrize("path", SHELL, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", SHELL, ids=lambda path: path.parent.name)
 def test_every_shell_script_answers_help_or_asks_a_python_script_that_does(path, tmp_path):
     stand_in = tmp_path / "python"
     stand_in.write_text('#!/bin/sh\necho "asked: $*"\n')
@@ -60,12 +60,12 @@ def test_every_shell_script_answers_help_or_asks_a_python_script_that_does(path,
     assert done.returncode == 0, done.stderr
     script = path.with_suffix(".py")
     if script in PYTHON:
-        assert done.stdout == f"asked: runs/{script.name} --help\n"
+        assert done.stdout == f"asked: {script.relative_to(ROOT)} --help\n"
     else:
         assert len(done.stdout.split()) > 10
 
 
 def test_a_script_without_options_refuses_them():
-    done = run("bash", ROOT / "runs" / "regimes.sh", "--epochs")
+    done = run("bash", ROOT / "experiments" / "regimes" / "run.sh", "--epochs")
     assert done.returncode == 2
     assert "takes no options, got --epochs" in done.stderr

@@ -2,7 +2,6 @@
 
 import importlib
 import logging
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -344,13 +343,10 @@ def test_the_command_writes_tables_and_a_picture(tmp_path, capsys):
     assert "expected --after between 2024-01-01" in capsys.readouterr().err
 
 
-def test_the_page_shows_the_table_of_the_results(monkeypatch):
+def test_the_page_shows_the_table_of_the_results():
     root = Path(__file__).parents[2]
-    monkeypatch.syspath_prepend(str(root / "runs"))
-    monkeypatch.delitem(sys.modules, "impact", raising=False)
-    script = importlib.import_module("impact")
-    monkeypatch.delitem(sys.modules, "impact")
-    rows, page = pd.read_csv(root / "results" / "impact.csv"), script.PAGE.read_text()
+    script = importlib.import_module("experiments.impact.run")
+    rows, page = pd.read_csv(root / "experiments" / "impact" / "results" / "impact.csv"), script.PAGE.read_text()
     assert script.with_table(page, rows) == page
     assert all(f"| {name} |" in page for name in rows["set"])
     assert script.with_table(page, rows.assign(average=0.5)) != page

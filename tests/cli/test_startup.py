@@ -1,6 +1,5 @@
 """Help and errors of usage come without torch, and parsers name what the tables behind them hold."""
 
-import dataclasses
 import inspect
 import json
 import re
@@ -12,7 +11,7 @@ import pytest
 from tsforecast.cli import names, parsers
 from tsforecast.cli.declared import declared
 from tsforecast.data.catalog import CATALOG
-from tsforecast.decisions import AGENTS, ENCODINGS, GRADIENTS, POLICIES, RULES, PolicyConfig
+from tsforecast.decisions import AGENTS, ENCODINGS, RULES
 from tsforecast.decisions.functions import FUNCTIONS
 from tsforecast.decisions.tables import MADE
 from tsforecast.decisions.tables import PREPARED as TABLES
@@ -48,8 +47,6 @@ LIGHT = (
     ["stream", "nothing", "--data", "digits"],
     ["stream", "--seed", "-1"],
     ["bandit", "--steps", "0"],
-    ["policy"],
-    ["policy", "CartPole-v1", "--agent", "nothing"],
 )
 
 SCRIPT = """
@@ -73,7 +70,7 @@ def test_help_and_errors_of_usage_import_no_torch():
 
 def test_commands_of_learners_import_nothing_that_trains_forecasters():
     script = (
-        "import sys, tsforecast.cli.bandit, tsforecast.cli.optimise, tsforecast.cli.policy, tsforecast.cli.stream\n"
+        "import sys, tsforecast.cli.bandit, tsforecast.cli.optimise, tsforecast.cli.stream\n"
         "assert not {'lightning', 'gluonts.torch', 'statsforecast'} & {*sys.modules}"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
@@ -92,8 +89,6 @@ def test_commands_of_learners_import_nothing_that_trains_forecasters():
         (names.RULES, RULES),
         (names.ENCODINGS, ENCODINGS),
         (names.BANDITS, MADE),
-        (names.POLICIES, POLICIES),
-        (names.GRADIENTS, GRADIENTS),
         (names.BANDIT_TABLES, TABLES),
         (names.LEARNERS, LEARNERS),
         (names.OF_NUMBERS, [name for name, learner in LEARNERS.items() if learner.numbers]),
@@ -139,12 +134,6 @@ def test_defaults_of_evaluate_are_those_of_an_adaptation():
     chosen = parsers.evaluate().parse_args(["run"])
     for name in ("drift", "rate", "variance", "rank", "evidence"):
         assert chosen[name] == getattr(Adaptation, name), name
-
-
-def test_defaults_of_policy_are_those_of_its_configuration():
-    chosen, config = parsers.policy().parse_args(["CartPole-v1"]), PolicyConfig()
-    for field in dataclasses.fields(PolicyConfig):
-        assert chosen[field.name] == (list(config.hidden) if field.name == "hidden" else getattr(config, field.name))
 
 
 @pytest.mark.parametrize("command", parsers.PARSERS)

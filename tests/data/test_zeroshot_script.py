@@ -144,7 +144,7 @@ def test_the_checksum_is_of_values_whatever_the_file(raw, home, change, caplog):
     (raw / "cif_2016_dataset.tsf").write_text(TSF)
     change("monash_cif_2016", series=2, horizon=2)
     prepare(raw, "monash_cif_2016", home)
-    assert "the values of monash_cif_2016 are not those of results/zeroshot.csv" in caplog.text
+    assert "the values of monash_cif_2016 are not those of experiments/zeroshot/results/zeroshot.csv" in caplog.text
     caplog.clear()
     known = zeroshot.digest(zeroshot.read_series(raw / "cif_2016_dataset.tsf"))
     change("monash_cif_2016", sha256=known)

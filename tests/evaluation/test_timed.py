@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from tsforecast.data.irregular import IrregularTask
-from tsforecast.evaluation.gru_d import GRUDBaseline
 from tsforecast.evaluation.metrics import LEVELS
 from tsforecast.evaluation.timed import last_value, score_timed, whole_past
 
@@ -44,15 +43,3 @@ def test_persistence_widens_with_the_gap():
     wide = found[LEVELS.index(0.9), :, 0] - found[LEVELS.index(0.1), :, 0]
     assert wide[1] > 3 * wide[0]
     assert whole_past(one, np.arange(2))[LEVELS.index(0.5), 1, 0] == pytest.approx(np.median(one["target"]))
-
-
-@pytest.mark.usefixtures("unchecked_types")
-def test_gru_d_learns_what_lies_between_observations():
-    one = entry(count=200)
-    hidden = np.arange(10, 190, 6)
-    seen = {**one, "times": np.delete(one["times"], hidden), "target": np.delete(one["target"], hidden)}
-    network = GRUDBaseline([seen], HOUR, steps=60, window=24)
-    pair = [(seen, {"item_id": "a", "times": one["times"][hidden], "target": one["target"][hidden]})]
-    answers = [how(seen, one["times"][hidden]) for how in (network.quantiles, whole_past)]
-    scores = [score_timed(pair, [answer]).overall["crps"] for answer in answers]
-    assert scores[0] < 0.6 * scores[1]

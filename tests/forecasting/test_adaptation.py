@@ -3,7 +3,6 @@ forecasts after a break."""
 
 import importlib
 import sys
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -249,8 +248,7 @@ def test_period_networks_count_their_weights(issm):
 
 def test_the_table_has_no_interval_of_too_few_windows(tmp_path, monkeypatch, capsys):
     """Of one series and a phase of a single window, cells of both ends are empty, and are so when the table is read."""
-    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[2] / "runs"))
-    adapt = importlib.import_module("adapt")
+    adapt = importlib.import_module("experiments.streams.adapt")
     rng = np.random.default_rng(0)
     starts = pd.date_range("2016-01-01", periods=24, freq="D")
     index = pd.MultiIndex.from_product([["a"], starts], names=["item_id", "start"])

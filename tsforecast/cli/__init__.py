@@ -4,7 +4,7 @@ import json
 import logging
 import sys
 from argparse import ArgumentError, ArgumentParser
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib import import_module
@@ -15,7 +15,7 @@ from tsforecast.cli import names, parsers, parsing, usage
 from tsforecast.cli.memory import keep_freed_memory
 from tsforecast.data.wording import command_line_wording
 
-__all__ = ["main"]
+__all__ = ["guarded", "main"]
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +41,6 @@ _USAGE = """usage: tsforecast COMMAND ...
   tsforecast optimise FUNCTION            looks for the least value of a function, by draws from a belief
   tsforecast optimise --trials FILE       proposes the next rows of a table that you fill in
   tsforecast bandit AGENT --data NAME     decides, and learns from what its decisions paid
-  tsforecast policy ENV                   learns policies of a control problem by Stein gradients
 
 `tsforecast COMMAND --help` lists the options of a command. Everywhere: --quiet says warnings only, --verbose more, and
 --log-json in lines of JSON.
@@ -67,34 +66,57 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     keep_freed_memory()
     name, *rest = parsing.underscored(arguments)
-    quiet, verbose, in_json = (word in rest for word in parsing.OUTPUT)
-    rest = [word for word in rest if word not in parsing.OUTPUT]
+    return guarded(rest, lambda rest: _dispatch(name, rest))
+
+
+def guarded(arguments: Sequence[str], run: Callable[[list[str]], int]) -> int:
+    """Runs a command so that its messages go where the user wants them, and what he has to change is one line.
+
+    Args:
+        arguments: Of the command, with underscores.
+        run: Is called with those that are not about messages; returns the exit status.
+
+    Returns:
+        Exit status, as of `main`.
+    """
+    quiet, verbose, in_json = (word in arguments for word in parsing.OUTPUT)
+    rest = [word for word in arguments if word not in parsing.OUTPUT]
     progress.quiet.set(quiet or in_json)  # no bars
     least = logging.WARNING if quiet else logging.DEBUG if verbose else logging.INFO
     with _messages(least, JSONLines() if in_json else _Plain()), command_line_wording():
         try:
-            if name == "--print_completion":
-                return _print_completion(rest)
-            if name not in parsers.PARSERS:
-                if name in names.TRAINED:
-                    raise ValueError(f"{name!r} is a model: `{parsing.typed('train')} {name} --data FILE` trains it")
-                raise ValueError(parsing.unknown("command", name, parsers.PARSERS))
-            if name == "evaluate" and rest[:1] == ["--compare"]:
-                name, rest = "compare", rest[1:]
-            if name == "train":
-                rest = parsing.with_model(rest, names.AUTO)
-            usage.check_usage(name, rest)
-            return _run(name, rest)
-        except ArgumentError as error:
-            command = parsers.parser_of(name, rest)
-            help_ = " ".join([parsing.typed(name), *_model(rest), "--help"])
-            return _fail(f"{parsing.explained(str(error), command, rest)}; `{help_}` lists the options")
+            return run(rest)
         except (ValueError, OSError, ArithmeticError) as error:
             log.debug("failed", exc_info=True)  # goes to the log of the run, where there is one
             return _fail(str(error))
         except KeyboardInterrupt:
             log.critical("stopped")
             return 130
+
+
+def _dispatch(name: str, rest: list[str]) -> int:
+    """Runs the command of a name.
+
+    Raises:
+        ValueError: If there is no such command, or its arguments are not understood.
+    """
+    if name == "--print_completion":
+        return _print_completion(rest)
+    if name not in parsers.PARSERS:
+        if name in names.TRAINED:
+            raise ValueError(f"{name!r} is a model: `{parsing.typed('train')} {name} --data FILE` trains it")
+        raise ValueError(parsing.unknown("command", name, parsers.PARSERS))
+    if name == "evaluate" and rest[:1] == ["--compare"]:
+        name, rest = "compare", rest[1:]
+    if name == "train":
+        rest = parsing.with_model(rest, names.AUTO)
+    try:
+        usage.check_usage(name, rest)
+        return _run(name, rest)
+    except ArgumentError as error:
+        help_ = " ".join([parsing.typed(name), *_model(rest), "--help"])
+        fault = parsing.explained(str(error), parsers.parser_of(name, rest), rest)
+        raise ValueError(f"{fault}; `{help_}` lists the options") from error
 
 
 def _run(name: str, arguments: Sequence[str]) -> int:

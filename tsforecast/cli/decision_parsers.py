@@ -45,33 +45,3 @@ def optimise() -> ArgumentParser:
     group.add_argument("--output", metavar="RUN", type=str, help="run folder; default: outputs/LEARNER-FUNCTION-TIME")
     group.add_argument("--resume", metavar="RUN", type=str, help="go on with a run that was stopped")
     return command
-
-
-def policy() -> ArgumentParser:
-    """Return the options of `tsforecast policy`."""
-    command = parsing.command_parser(
-        "policy",
-        "Learn policies of an environment of gymnasium by Stein policy gradients (see docs/particles.md).",
-    )
-    command.add_argument(
-        "env", nargs="?", metavar="ENV", type=str, help="name in gymnasium's register, such as CartPole-v1"
-    )
-    command.add_argument("--horizon", type=int, help="steps of an episode at most; default: the environment's")
-    command.add_argument("--iterations", type=int, default=60, help="in all")
-    command.add_argument("--seed", type=int, default=0, help="of initial weights, and of all that is drawn")
-    group = command.add_argument_group("policies")
-    group.add_argument("--agent", type=str, default="svgd", help=", ".join(names.POLICIES))
-    group.add_argument("--gradient", type=str, default="reinforce", help=", ".join(names.GRADIENTS))
-    group.add_argument("--particles", type=int, default=16, help="policies that act side by side")
-    group.add_argument("--episodes", type=int, default=4, help="of each in an iteration; joint: of one policy, for all")
-    group.add_argument("--hidden", type=int, nargs="*", default=[25, 10], help="widths of hidden layers; none: linear")
-    group.add_argument("--temperature", type=float, default=1.0, help="larger for policies that differ more")
-    group.add_argument("--variance", type=float, default=1.0, help="of every weight in the prior")
-    group.add_argument("--rate", type=float, default=0.01, help="of Adam")
-    group.add_argument("--discount", type=float, default=0.99, help="of a reward one step later")
-    group.add_argument("--trace", type=float, default=0.97, help="lambda of the advantages of a2c")
-    group.add_argument("--reflections", type=int, default=1, help="Householder reflections of s2vgd")
-    group = command.add_argument_group("run")
-    group.add_argument("--output", metavar="RUN", type=str, help="run folder; default: outputs/AGENT-ENV-TIME")
-    group.add_argument("--resume", metavar="RUN", type=str, help="go on with a run that was stopped")
-    return command

@@ -23,8 +23,6 @@ _TABLES = {
     "ENCODINGS": ("tsforecast.decisions.config", "ENCODINGS"),
     "BANDITS": ("tsforecast.decisions.tables", "MADE"),
     "BANDIT_TABLES": ("tsforecast.decisions.tables", "PREPARED"),
-    "POLICIES": ("tsforecast.decisions.policies", "POLICIES"),
-    "GRADIENTS": ("tsforecast.decisions.policies", "GRADIENTS"),
     "MEMORIES_OF_WINDOWS": ("tsforecast.forecasting.adaptation", "MEMORIES_OF_WINDOWS"),
     "EVIDENCE": ("tsforecast.forecasting.adaptation", "EVIDENCE"),
     "ENGINES": ("tsforecast.forecasting.engines", "ENGINES"),

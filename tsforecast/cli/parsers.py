@@ -10,7 +10,7 @@ from jsonargparse import ArgumentParser
 from tsforecast.cli import names, parsing, train_parser
 from tsforecast.cli.anomaly_parser import anomalies
 from tsforecast.cli.data_options import add_columns, add_engines, add_forecast, add_learning
-from tsforecast.cli.decision_parsers import optimise, policy
+from tsforecast.cli.decision_parsers import optimise
 from tsforecast.cli.effect_parsers import explain, impact, news
 from tsforecast.cli.forecast_parsers import export, impute, predict, regimes
 from tsforecast.cli.live_parsers import live, own_parser
@@ -238,7 +238,6 @@ PARSERS: dict[str, Callable[[], PlainParser]] = {
     "bandit": bandit,
     "tune": tune,
     "optimise": optimise,
-    "policy": policy,
 }
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import tsforecast
 
 ROOT = Path(tsforecast.__file__).resolve().parent.parent
-RESULTS = ROOT / "results"
+RESULTS = ("experiments/*/results", "benchmarks/results")  # folders of tables
 _COMMIT = re.compile("[0-9a-f]{40}")
 
 
@@ -27,7 +27,8 @@ def commit() -> str | None:
 
 def changes() -> list[str]:
     """Return the files that differ from the commit, other than results: tracked ones, and new ones in Python."""
-    lines = _git("status", "--porcelain", "--untracked-files=all", "--", ".", ":(exclude)results").splitlines()
+    others = [f":(exclude,glob){folder}/**" for folder in RESULTS]
+    lines = _git("status", "--porcelain", "--untracked-files=all", "--", ".", *others).splitlines()
     return [line[3:] for line in lines if not line.startswith("??") or line.endswith(".py")]
 
 
@@ -38,7 +39,8 @@ def provenance(output: Path) -> dict[str, str]:
         output: Table that the rows are for.
 
     Raises:
-        SystemExit: If the table is one of results/ and the tree has other changes: no commit has what makes the rows.
+        SystemExit: If the table is in a folder of results and the tree has other changes: no commit has what makes
+            the rows.
     """
     script = Path(sys.argv[0]).resolve()
     name = script.relative_to(ROOT) if script.is_relative_to(ROOT) else script.name
@@ -56,7 +58,7 @@ def check_rows(output: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     """Checks that rows for a table name the commit and the command that made them.
 
     Raises:
-        RuntimeError: If the table is one of results/ and a row, perhaps of a run that was begun before, does not.
+        RuntimeError: If the table is in a folder of results and a row does not, perhaps of a run begun before.
     """
     for row in rows if is_result(output) else ():
         if not is_clean(str(row.get("commit"))) or not row.get("command"):
@@ -72,8 +74,9 @@ def is_clean(name: str) -> bool:
 
 
 def is_result(output: Path) -> bool:
-    """Return whether a table is one of results/."""
-    return output.resolve().is_relative_to(RESULTS)
+    """Return whether a table is in a folder of results."""
+    path = output.resolve()
+    return path.is_relative_to(ROOT) and any(path.relative_to(ROOT).parent.match(folder) for folder in RESULTS)
 
 
 def _git(*arguments: str) -> str:

@@ -52,8 +52,6 @@ def check_usage(command: str, arguments: Sequence[str]) -> None:
         _check_stream(chosen)
     if command == "optimise" and not chosen.resume:
         _check_optimise(chosen)
-    if command == "policy" and not chosen.resume:
-        _check_policy(chosen)
     _check_files(command, chosen)
 
 
@@ -106,11 +104,3 @@ def _check_optimise(chosen: Any) -> None:
         raise ValueError(parsing.unknown("function", chosen.function, names.FUNCTIONS))
     if chosen.learner not in names.OF_NUMBERS:
         raise ValueError(f"--learner: {parsing.unknown('learner', chosen.learner, names.OF_NUMBERS)}")
-
-
-def _check_policy(chosen: Any) -> None:
-    if chosen.env is None:
-        raise ValueError("expected an environment of gymnasium, as in `tsforecast policy CartPole-v1`, or --resume RUN")
-    for name, known in (("agent", names.POLICIES), ("gradient", names.GRADIENTS)):
-        if getattr(chosen, name) not in known:
-            raise ValueError(f"--{name}: {parsing.unknown(name, getattr(chosen, name), known)}")

@@ -4,7 +4,6 @@ from tsforecast.decisions.ascent import Ascent
 from tsforecast.decisions.bandit import Bandit
 from tsforecast.decisions.buffer import Buffer, History
 from tsforecast.decisions.config import AGENTS, ENCODINGS, RULES, AgentConfig
-from tsforecast.decisions.control import Control, Episodes
 from tsforecast.decisions.encoding import AbstractEncoding, ArmOutput, BlockFeatures, Concatenated, OutputPerArm
 from tsforecast.decisions.ensembles import BootstrapRewards, DropoutRewards
 from tsforecast.decisions.environments import Environment
@@ -17,12 +16,9 @@ from tsforecast.decisions.matching import MatchedRewards
 from tsforecast.decisions.neural_linear import NeuralLinearRewards
 from tsforecast.decisions.optimisation import Evaluations, Recommendation, ThompsonOptimiser, TrustRegion
 from tsforecast.decisions.play import play
-from tsforecast.decisions.policies import GRADIENTS, POLICIES, PolicyConfig
-from tsforecast.decisions.policy_gradient import Policies, PolicyGradient
 from tsforecast.decisions.rewards import AbstractRewards, ArmRewards, Interactions
 from tsforecast.decisions.rules import UCB, AbstractRule, EpsilonGreedy, Greedy, Thompson
 from tsforecast.decisions.saved import load_bandit, save_bandit
-from tsforecast.decisions.saved_policies import LearntPolicies, load_policies, save_policies
 from tsforecast.decisions.stein import SteinRewards
 from tsforecast.decisions.subspace import SubspaceRewards
 from tsforecast.decisions.surrogate import Surrogate
@@ -32,8 +28,6 @@ __all__ = [
     "AGENTS",
     "ENCODINGS",
     "FUNCTIONS",
-    "GRADIENTS",
-    "POLICIES",
     "RULES",
     "UCB",
     "AbstractEncoding",
@@ -48,27 +42,21 @@ __all__ = [
     "BootstrapRewards",
     "Buffer",
     "Concatenated",
-    "Control",
     "Descent",
     "DropoutRewards",
     "Environment",
-    "Episodes",
     "EpsilonGreedy",
     "Evaluations",
     "Fit",
     "Greedy",
     "History",
     "Interactions",
-    "LearntPolicies",
     "LearntRewards",
     "LinearRewards",
     "LogisticRewards",
     "MatchedRewards",
     "NeuralLinearRewards",
     "OutputPerArm",
-    "Policies",
-    "PolicyConfig",
-    "PolicyGradient",
     "Recommendation",
     "SteinRewards",
     "SubspaceRewards",
@@ -80,8 +68,6 @@ __all__ = [
     "TrustRegion",
     "WindowRewards",
     "load_bandit",
-    "load_policies",
     "play",
     "save_bandit",
-    "save_policies",
 ]

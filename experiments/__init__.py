@@ -1,0 +1,1 @@
+"""Reproductions of papers and tables of results, one folder a topic: `run.py`, what it is made of, and `results/`."""

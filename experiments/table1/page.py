@@ -1,0 +1,225 @@
+"""docs/results.md, the table in the README and scores in docs/models, of results/table1.csv and differences.csv.
+
+`experiments/pages.py` writes them. In a page of docs/models what is between `<!-- table1: NAMES -->` and `<!-- end -->`
+becomes the rows of these models.
+"""
+
+import pathlib
+import re
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from experiments.table1.differences import LINEAR, Row, best_of
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+TABLE = ROOT / "experiments" / "table1" / "results" / "table1.csv"
+README = ROOT / "README.md"
+PAGE = ROOT / "docs" / "results.md"
+DIFFERENCES = ROOT / "experiments" / "table1" / "results" / "differences.csv"
+MARKED = re.compile(r"(<!-- table1: ([^>]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+PROTOCOLS = ("rolling", "long_term")
+DEFAULT = ("auto", "default")
+DATA = {
+    "exchange": "8 daily exchange rates, the data of the papers",
+    "electricity-18dec": "369 customers, hourly; not the papers' windows",
+    "solar": "17 homes, hourly; not the papers' 137 stations",
+    "traffic": "900 detectors, hourly; not the papers' windows",
+    "wiki": "1000 pages, daily; not the papers' pages",
+}
+# Table 1 of Kurle et al. (2020), rolling and long-term, on the same data: means and deviations over three or four runs.
+PAPER = {
+    "DeepAR": (".009 ± .001", ".019 ± .002"),
+    "DeepState": (".010 ± .001", ".017 ± .002"),
+    "KVAE-MC": (".010 ± .000", ".020 ± .001"),
+    "KVAE-RB": (".009 ± .000", ".018 ± .001"),
+    "RSGLS-ISSM": (".007 ± .000", ".014 ± .001"),
+    "ARSGLS": (".009 ± .000", ".022 ± .001"),
+}
+SUMMARY = ("auto", "issm", "rsgls-issm", "sgls", "arsgls")  # the columns of the README
+BETWEEN = re.compile(r"(<!-- results -->\n).*?(<!-- end -->)", re.DOTALL)
+INTRODUCTION = """# Results
+
+Made by `python experiments/pages.py` from `experiments/table1/results/table1.csv`, which
+`experiments/table1/run.sh` fills; every line there has its command and the commit of a tree without changes. CRPS is
+the weighted quantile loss over tenths with 100 sample paths (exact quantiles for the classics),
+mean ± standard deviation over seeds (in brackets: how many), lower is better.
+Recipes: `default` has no option but data and seed: the data choose, and the seconds include the choice. `baseline` are
+[models of others](models/baselines.md). `best` are settings that were chosen while looking at these windows. `paper`
+are the settings of the papers with as many iterations as ten or fifteen minutes on one core allow, so they say what
+these minutes buy, and not what the models can. `fivo` is `best` with something changed. Options are in
+`tsforecast/recipes`, and `tsforecast train MODEL --recipe NAME --dataset NAME` takes them. Seconds are wall time of
+training, in part of runs that shared two cores with others. Baselines that are not in a table were not run there. A
+damped level with seasons, by maximum likelihood of every series, is not among them ([more](showcase.md)).
+"""
+
+
+def statistics(rows: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Of the CRPS by data set, model and recipe: mean, std and count of each protocol; and means of what it cost."""
+    keys = ["dataset", "model", "recipe"]
+    stats = rows.groupby([*keys, "protocol"])["crps"].agg(["mean", "std", "count"]).unstack()
+    facts = rows.groupby(keys)[["iterations", "train_s"]].mean()
+    return pd.DataFrame(stats), pd.DataFrame(facts)
+
+
+def cells_of(stats: pd.DataFrame, facts: pd.DataFrame, key: tuple[str, str, str]) -> list[str]:
+    """Scores of both protocols, iterations and seconds."""
+    row = stats.loc[key]
+    scores = [cell(row["mean", p], row["std", p], row["count", p]) for p in PROTOCOLS]
+    return scores + ["" if pd.isna(x) else f"{x:.0f}" for x in facts.loc[key, ["iterations", "train_s"]]]
+
+
+def table_of(rows: pd.DataFrame, dataset: str) -> list[str]:
+    """Markdown lines of one data set, the best rolling score first."""
+    part = rows.loc[rows["dataset"] == dataset]
+    if part.empty:
+        return []
+    stats, facts = statistics(part)
+    lines = [f"## {dataset}", "", f"{DATA[dataset]}.", ""]
+    lines += [
+        "| model | recipe | rolling | long-term | iterations | seconds |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    means = pd.DataFrame(stats["mean"])
+    for key in means.sort_values("rolling").index:
+        lines.append(f"| `{key[1]}` | {key[2]} | {' | '.join(cells_of(stats, facts, key))} |")
+    if dataset == "exchange":
+        lines += [f"| {name} | Kurle et al. (2020) | {a} | {b} | 2500 | |" for name, (a, b) in PAPER.items()]
+    return [*lines, "", verdict(means.droplevel("dataset"), dataset), "", *paired(rows, dataset)]
+
+
+def rows_of(rows: pd.DataFrame, models: list[str]) -> list[str]:
+    """Markdown lines of some models on all data sets."""
+    part = rows.loc[rows["model"].isin(models) & rows["dataset"].isin(list(DATA))]
+    if part.empty:
+        return ["None yet."]
+    stats, facts = statistics(part)
+    lines = [
+        "CRPS, mean ± standard deviation over (number of) seeds; seconds of training on one core "
+        "([results](../results.md)).",
+        "",
+        "| data | model | recipe | rolling | long-term | iterations | seconds |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    order = {name: place for place, name in enumerate([*DATA, *models])}
+    for key in sorted(stats.index, key=lambda key: (order[key[0]], order[key[1]], key[2])):
+        lines.append(f"| {key[0]} | `{key[1]}` | {key[2]} | {' | '.join(cells_of(stats, facts, key))} |")
+    return lines
+
+
+def cell(mean: float, deviation: float, count: float) -> str:
+    """Mean, deviation where there is one, and number of seeds."""
+    digits = 5 if mean < 0.03 else 4
+    text = f"{mean:.{digits}f}".lstrip("0")
+    if not pd.isna(deviation):
+        text += f" ± {deviation:.{digits}f}".replace(" 0.", " .")
+    return f"{text} ({count:.0f})"
+
+
+def verdict(means: pd.DataFrame, dataset: str) -> str:
+    """How far `auto` is from the best of others."""
+    sentences = []
+    for protocol in PROTOCOLS:
+        others = means.loc[means.index.get_level_values("recipe") == "baseline", protocol]
+        if others.empty or DEFAULT not in means.index:
+            continue
+        change = means.loc[DEFAULT, protocol] / others.min() - 1
+        word = "ahead of" if change < 0 else "behind"
+        label = protocol.replace("_", "-").capitalize()
+        rival = others.idxmin()[0]
+        sentences.append(f"{label}: `auto` is {abs(100 * change):.1f} % {word} `{rival}` ({others.min():.5g}).")
+    return " ".join(sentences) or "Nothing of others, or no `auto`, has been run."
+
+
+def summary(rows: pd.DataFrame) -> list[str]:
+    """Markdown lines for the README: models without options, and the best of others, rolling / long-term."""
+    stats, _ = statistics(rows)
+    means = pd.DataFrame(stats["mean"])
+    lines = [f"| data | {' | '.join(f'`{name}`' for name in SUMMARY)} | best of others |"]
+    lines.append("| --- " * (len(SUMMARY) + 2) + "|")
+    for dataset in (name for name in DATA if name in means.index):
+        of_set = means.loc[dataset]
+        ours = [scores_of(of_set, [(name, "default")]) for name in SUMMARY]
+        baselines = [key for key in of_set.index if key[1] == "baseline"]
+        lines.append(f"| {dataset} | {' | '.join(ours)} | {scores_of(of_set, baselines, named=True)} |")
+    return lines
+
+
+def scores_of(means: pd.DataFrame, keys: Sequence[tuple[str, str]], *, named: bool = False) -> str:
+    """The least of both protocols among some rows."""
+    cells, names = [], []
+    for protocol in PROTOCOLS:
+        found = means.loc[[key for key in keys if key in means.index], protocol]
+        if found.empty:
+            return "-"
+        digits = 5 if found.min() < 0.03 else 4
+        names.append(f"`{found.idxmin()[0]}`")
+        cells.append(f"{found.min():.{digits}f}".lstrip("0"))
+    return " / ".join(cells) + (f", {' / '.join(dict.fromkeys(names))}" if named else "")
+
+
+def paired(rows: pd.DataFrame, dataset: str) -> list[str]:
+    """Markdown lines of how far the best row is ahead of others, as far as that is known."""
+    if not DIFFERENCES.exists():
+        return []
+    known = pd.read_csv(DIFFERENCES)
+    known = known.loc[known["dataset"] == dataset]
+    best = {protocol: best_of(rows.loc[rows["dataset"] == dataset], protocol) for protocol in PROTOCOLS}
+    digits = 5 if dataset == "exchange" else 4
+    cells: dict[Row, dict[str, str]] = {}
+    without: dict[Row, dict[str, str]] = {}
+    for line in known.to_dict("records"):
+        text = f"{line['difference']:+.{digits}f}"
+        if not np.isnan(line["low"]):  # without an interval where there were too few series and windows
+            text += f" [{line['low']:+.{digits}f}, {line['high']:+.{digits}f}]"
+        row, other = Row(line["model"], line["recipe"]), Row(line["other_model"], line["other_recipe"])
+        if best[line["protocol"]] == row:
+            cells.setdefault(other, {})[line["protocol"]] = text
+        if other == LINEAR and row.recipe == LINEAR.recipe:
+            without.setdefault(row, {})[line["protocol"]] = text
+    found = []
+    if without:
+        found = [
+            "Switching models without options minus the `issm` without any, likewise:",
+            "",
+            "| model | rolling | long-term |",
+            "| --- | --- | --- |",
+            *(
+                f"| `{row.model}` | {' | '.join(texts.get(p, '') for p in PROTOCOLS)} |"
+                for row, texts in without.items()
+            ),
+            "",
+        ]
+    if not cells:
+        return found
+    names = [f"{protocol.replace('_', '-')}, `{row.model}`" for protocol, row in best.items() if row]
+    return [
+        *found,
+        "The best minus others, paired over series and windows, with 95 % intervals (less than 0: the best is ahead):",
+        "",
+        f"| minus | recipe | {' | '.join(names)} |",
+        "| --- | --- | --- | --- |",
+        *(
+            f"| `{row.model}` | {row.recipe} | {' | '.join(texts.get(p, '') for p in PROTOCOLS)} |"
+            for row, texts in cells.items()
+        ),
+        "",
+    ]
+
+
+def pages(rows: pd.DataFrame | None = None) -> dict[pathlib.Path, str]:
+    """What every page should be, of the rows of experiments/table1/results/table1.csv if none are given."""
+    rows = pd.read_csv(TABLE) if rows is None else rows
+    lines = [INTRODUCTION]
+    for dataset in DATA:
+        lines += table_of(rows, dataset)
+    found = {PAGE: "\n".join(lines).rstrip() + "\n"}
+    table = "\n".join([*summary(rows), ""])
+    found[README] = BETWEEN.sub(lambda match: f"{match[1]}{table}{match[2]}", README.read_text(encoding="utf-8"))
+    for page in sorted((ROOT / "docs" / "models").glob("*.md")):
+        found[page] = MARKED.sub(
+            lambda match: "\n".join([match[1], *rows_of(rows, match[2].split()), "", match[3]]),
+            page.read_text(encoding="utf-8"),
+        )
+    return found

@@ -1,0 +1,225 @@
+"""docs/zeroshot-results.md, of results/zeroshot.csv, zeroshot_published.csv, calibration.csv; by `pages.py`."""
+
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from experiments.tables import ROOT
+from experiments.zeroshot.run import COVERAGES, JOINT, MODEL, PUBLISHED, TASKS
+
+TABLE = ROOT / "experiments" / "zeroshot" / "results" / "zeroshot.csv"
+BEFORE = ROOT / "experiments" / "zeroshot" / "results" / "calibration.csv"
+PAGE = ROOT / "docs" / "zeroshot-results.md"
+CLASSICS = ("auto_ets", "auto_arima", "auto_theta")
+BOLT = "chronos_bolt_base"
+KINDS = ("sum", "max")  # of the horizon, by joint paths
+INTRODUCTION = f"""# Zero-shot benchmark: results
+
+One command for all tasks, with no option but data and seed, beside published scores:
+
+```bash
+python datasets/zeroshot.py --raw FOLDER  # {len(TASKS)} tasks of the Chronos benchmark, from the raw files
+python experiments/zeroshot/run.py  # train and score what experiments/zeroshot/results/zeroshot.csv lacks
+python experiments/pages.py  # this page
+```
+
+No option was chosen for these tasks: `auto` [chooses](choosing.md#how-auto-chooses) on windows before the end of the
+history. A task has one window: the last steps of every series. The score is the weighted quantile loss over tenths,
+which is our CRPS; lower is better. Ours are trained on the task's own history, and have exact quantiles where they are
+known. The classics are fitted to each series; most of the other published models are pretrained and see the history
+only when they forecast.
+
+Published scores are those of autogluon/fev, `benchmarks/chronos_zeroshot/results`, commit 1bc95fd (Apache-2.0). They
+are in `experiments/zeroshot/results/zeroshot_published.csv`. The
+[data sets](../datasets/README.md#tasks-of-the-zero-shot-benchmark) say where the raw files are.
+"""
+NOTES = """\
+- One constant of the training of `bank`, how late its windows end, was chosen with a look at the test windows of nine
+  of these tasks: all but car parts, monthly M3, ETTh and ETTm.
+- `experiments/zeroshot/fev_scores.py` scores our forecasts by the package fev as well. On ETTh and ETTm it has
+  our weighted quantile loss to all eight digits that it prints.
+- The published seasonal naive has one value for all quantiles. Its loss is the absolute error over the absolute
+  labels.
+- The MASE takes the benchmark's season, which is 1 for daily deaths and not 7. Series without a seasonal error, such as
+  those that are 0 before the window, have no MASE.
+- Missing labels count nowhere (car parts). The naive forecast repeats the last value before a gap.
+- `exchange_rate` has all 7588 days, not the split of `exchange`. The window of `ETTm` is the first 24 of the last 96
+  steps.
+- The benchmark's copy has one wrong sign in the monthly M3 series, and rounds the yearly M1 series to two decimals. The
+  prepared sets do the same, so that all scores are of the same values.
+"""
+
+
+def score_text(value: float) -> str:
+    """A score without the zero before the point."""
+    text = f"{value:.5f}" if value < 0.03 else f"{value:.4f}"
+    return text.removeprefix("0")
+
+
+def of_task(task: str, ours: pd.DataFrame, published: pd.DataFrame) -> dict[str, Any]:
+    """What the table says of a task.
+
+    Args:
+        task: Name.
+        ours: Its rows, one a seed.
+        published: Its rows, one a model.
+    """
+    known = published.set_index("model")
+    scores = known["wql"]
+    best = str(scores.idxmin())
+    return {
+        "task": task,
+        "wql": ours["wql"].mean(),
+        "seeds": len(ours),
+        "classic": float(scores.loc[list(CLASSICS)].min()),
+        "classic_name": str(scores.loc[list(CLASSICS)].idxmin()),
+        "bolt": float(scores.loc[BOLT]),
+        "best": float(scores.min()),
+        "best_name": best,
+        "best_is_trained": bool(known.loc[best, "trained_on_this_dataset"]),
+        **{
+            f"naive_{metric}": abs(float(ours[f"naive_{metric}"].iloc[0] / known.loc["seasonal_naive", metric]) - 1)
+            for metric in ("wql", "mase")
+        },
+        **{column: ours[column].mean() for column in [*COVERAGES, *JOINT]},
+        "chosen": ", ".join(dict.fromkeys(ours["chosen"])),
+        "seconds": (ours["select_s"] + ours["train_s"] + ours["forecast_s"]).mean(),
+    }
+
+
+def line(row: Mapping[str, Any]) -> str:
+    """A line of the table."""
+    ours, classic = score_text(row["wql"]), score_text(row["classic"])
+    ours = f"**{ours}**" if row["wql"] < row["classic"] else ours
+    mark = " †" if row["best_is_trained"] else ""
+    inside = " / ".join(f"{100 * row[column]:.0f}" for column in COVERAGES)
+    return (
+        f"| {row['task']} | {ours} | {classic}, {row['classic_name']} | {score_text(row['bolt'])} "
+        f"| {score_text(row['best'])}, {row['best_name']}{mark} | {inside} | {row['seconds']:.0f} |"
+    )
+
+
+def shares(row: Mapping[str, Any]) -> str:
+    """A line of the second table: what was chosen, and the coverage of sum and maximum."""
+    sums, largest = (" / ".join(f"{100 * row[f'{name}_{level}']:.0f}" for level in (50, 80, 95)) for name in KINDS)
+    return f"| {row['task']} | `{row['chosen']}` | {sums} | {largest} |"
+
+
+def geometric_mean(rows: pd.DataFrame, other: str) -> float:
+    """Of the ratios of our scores to others."""
+    return float(np.exp(np.log(rows["wql"] / rows[other]).mean()))
+
+
+def verdict(rows: pd.DataFrame, missing: list[str]) -> list[str]:
+    """What the table comes to, in sentences."""
+    ratios = {other: geometric_mean(rows, other) for other in ("classic", "bolt", "best")}
+    behind = rows.loc[rows["wql"] >= rows["classic"]]
+    worst = behind.assign(ratio=behind["wql"] / behind["classic"]).sort_values("ratio", ascending=False)
+    losses = f"It is ahead of the best of the three classics on {len(rows) - len(behind)} of {len(rows)} tasks."
+    if len(behind):
+        names = ", ".join(f"{task} ({ratio:.2f})" for task, ratio in zip(worst["task"], worst["ratio"], strict=True))
+        losses += f" It loses on {names}; in brackets is the ratio of its score to theirs."
+    lines = [
+        "| geometric mean of the ratio of our score to | |",
+        "| --- | --- |",
+        f"| the best of AutoETS, AutoARIMA, AutoTheta | {ratios['classic']:.3f} |",
+        f"| Chronos-Bolt base | {ratios['bolt']:.3f} |",
+        f"| the best published | {ratios['best']:.3f} |",
+        "",
+        losses,
+    ]
+    for words, away in (("narrow", 0.8 - rows["coverage_80"]), ("wide", rows["coverage_80"] - 0.8)):
+        names = ", ".join(rows.loc[away > 0.02, "task"])
+        if names:
+            lines += ["", f"The 80 % interval is too {words} by more than two points on {names}."]
+    return [*lines, "", f"Not run yet: {', '.join(missing)}." if missing else "All tasks were run."]
+
+
+def checked(rows: pd.DataFrame) -> str:
+    """How well our seasonal naive agrees with the published one."""
+    wql = rows["naive_wql"].max()
+    far = rows.loc[rows["naive_mase"] > 1e-6]
+    text = (
+        "- Every run scores a seasonal naive as well. Its weighted quantile loss agrees with the published one to "
+        f"{wql:.0e}, relatively, on every task, which is the precision of float32."
+    )
+    if far.empty:
+        return f"{text} So does its MASE."
+    names = " and ".join(f"{task} ({value:.0e})" for task, value in zip(far["task"], far["naive_mase"], strict=True))
+    return f"{text} Its MASE does as well, but on {names}; no cause was found."
+
+
+def earlier(rows: pd.DataFrame) -> list[str]:
+    """Lines of the coverage of windows before those of the benchmark."""
+    if rows.empty:
+        return []
+    lines = [
+        "## On windows before",
+        "",
+        "A window of the benchmark is one date for all series of a set, and they share its luck. `python "
+        "experiments/zeroshot/before.py` trains `bank` without the last windows of the training part, and scores these "
+        "(`experiments/zeroshot/results/calibration.csv`).",
+        "",
+        "| task | windows | series | in 50 / 80 / 95 % | sum in 80 % | maximum in 80 % |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for row in rows.to_dict("records"):
+        inside = " / ".join(f"{100 * row[column]:.0f}" for column in COVERAGES)
+        lines.append(
+            f"| {row['task']} | {row['windows']} | {row['num_series']} | {inside} | {100 * row['sum_80']:.0f} "
+            f"| {100 * row['max_80']:.0f} |"
+        )
+    return [*lines, ""]
+
+
+def page(ours: pd.DataFrame, published: pd.DataFrame, before: pd.DataFrame) -> str:
+    """The page.
+
+    Args:
+        ours: Rows of experiments/zeroshot/results/zeroshot.csv.
+        published: Rows of experiments/zeroshot/results/zeroshot_published.csv.
+        before: Rows of experiments/zeroshot/results/calibration.csv.
+    """
+    tasks = list(published["task"].unique())
+    done = [task for task in tasks if (ours["task"] == task).any()]
+    if not done:
+        raise ValueError("expected a row of a published task, got none: run `python experiments/zeroshot/run.py` first")
+    rows = pd.DataFrame(
+        [of_task(task, ours.loc[ours["task"] == task], published.loc[published["task"] == task]) for task in done]
+    )
+    lines = [
+        INTRODUCTION,
+        f"| task | `{MODEL}` | best of classics | Chronos-Bolt base | best published | in 50 / 80 / 95 % | seconds |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+        *(line(row) for row in rows.to_dict("records")),
+        "",
+        f"Bold: ahead of the classics. †: trained on this data set. Seeds: {rows['seeds'].max()}. The last columns are "
+        f"of `{MODEL}`: the share of labels inside its central intervals, in percent, and seconds of choosing, "
+        "training and forecasting on one core, which other work shared.",
+        "",
+        *verdict(rows, [task for task in tasks if task not in done]),
+        "",
+        "## What was chosen",
+        "",
+        "The last columns are the shares of series whose sum over the horizon, and whose maximum, is inside the "
+        "central intervals of 100 joint paths, in percent.",
+        "",
+        "| task | chosen | sum in 50 / 80 / 95 % | maximum in 50 / 80 / 95 % |",
+        "| --- | --- | --- | --- |",
+        *(shares(row) for row in rows.to_dict("records")),
+        "",
+        *earlier(before),
+        "## What was checked, and what differs",
+        "",
+        checked(rows),
+        NOTES,
+    ]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def pages() -> dict[pathlib.Path, str]:
+    """Return what the page should be."""
+    return {PAGE: page(pd.read_csv(TABLE), pd.read_csv(PUBLISHED), pd.read_csv(BEFORE))}
