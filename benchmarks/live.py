@@ -46,7 +46,7 @@ from measure import _resident, hardware
 
 from tsforecast import StateSpaceEstimator, StateSpacePredictor
 from tsforecast.cli.provenance import provenance
-from tsforecast.data.buckets import folder_checksum
+from tsforecast.data.buckets.survey import folder_checksum
 from tsforecast.forecasting.beliefs import join
 from tsforecast.forecasting.predictor import load_predictor, save_predictor
 from tsforecast.live.description import Description, new_identity

@@ -15,7 +15,7 @@ from jsonargparse import Namespace
 from tsforecast.cli import bulk_options, live_parsers, options, parsing, runs
 from tsforecast.cli.train import settings
 from tsforecast.data import Columns
-from tsforecast.data.buckets import (
+from tsforecast.data.buckets.survey import (
     Bucket,
     checksum,
     folder_checksum,
@@ -23,7 +23,7 @@ from tsforecast.data.buckets import (
     read_survey,
     refuse_other_frequency,
 )
-from tsforecast.data.table import bucket_task
+from tsforecast.data.sources import bucket_task
 from tsforecast.live.beginning import Source, begin_store
 from tsforecast.live.guard import LOOPBACK, Guard, Limits, read_token
 from tsforecast.live.owner import Owner

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
+from tsforecast.data.calendar.frequency import to_period
 from tsforecast.data.folder import data_home, read_folder
-from tsforecast.data.frequency import to_period
-from tsforecast.data.packed import unpack
 from tsforecast.data.task import ForecastTask
-from tsforecast.data.wording import suggestion
+from tsforecast.io.packed import unpack
+from tsforecast.wording import suggestion
 
 __all__ = ["CATALOG", "SCRIPTS", "ForecastTask", "load_task"]
 

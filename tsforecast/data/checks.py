@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from tsforecast.data.frequency import period_alias
-from tsforecast.data.wording import counted
+from tsforecast.data.calendar.frequency import period_alias
+from tsforecast.wording import counted
 
 
 def check_entries(

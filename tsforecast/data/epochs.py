@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from gluonts.transform import TransformedDataset
 
+from tsforecast.data.buckets.streamed import StreamedEntries
 from tsforecast.data.magnitude import find_exponents
-from tsforecast.data.streamed import StreamedEntries
 from tsforecast.data.windows import collate, cut, first_value, since_first_value
 
 _LATENESS = 3  # power of a uniform number by which splits of growing windows are drawn: half of them in the last eighth

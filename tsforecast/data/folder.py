@@ -19,17 +19,17 @@ from gluonts.exceptions import GluonTSDataError
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+from tsforecast.data.calendar.frequency import default_horizon, expected_alias_warnings, period_alias, to_period
+from tsforecast.data.calendar.stamps import BEGINNING, STAMP, Place, place_at, placed, saved_place, stamp_of
 from tsforecast.data.checks import check_entries
-from tsforecast.data.files import replace_folder
-from tsforecast.data.frequency import default_horizon, expected_alias_warnings, period_alias, to_period
 from tsforecast.data.magnitude import compact, too_large
-from tsforecast.data.naming import CELLS
-from tsforecast.data.reading import MOST_TEXT, check_packed, fits, read_json
-from tsforecast.data.stamps import BEGINNING, STAMP, Place, place_at, placed, saved_place, stamp_of
+from tsforecast.data.tables.naming import CELLS
 from tsforecast.data.task import ForecastTask
 from tsforecast.data.usable import tell, unusable, without
-from tsforecast.data.wording import option
+from tsforecast.io.files import replace_folder
+from tsforecast.io.reading import MOST_TEXT, check_packed, fits, read_json
 from tsforecast.progress import is_watched
+from tsforecast.wording import option
 
 Entry = dict[str, Any]
 log = logging.getLogger(__name__)

@@ -9,12 +9,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from tsforecast.data.cells import Stamps, numbers, timestamps
-from tsforecast.data.columns import Table, read_table
-from tsforecast.data.frequency import calendar_unit, expected_alias_warnings, ordinals, step_nanoseconds
+from tsforecast.data.calendar.frequency import calendar_unit, expected_alias_warnings, ordinals, step_nanoseconds
 from tsforecast.data.magnitude import compact
-from tsforecast.data.regular import refuse_weekends
-from tsforecast.data.roles import Columns
+from tsforecast.data.tables.cells import Stamps, numbers, timestamps
+from tsforecast.data.tables.columns import Table, read_table
+from tsforecast.data.tables.regular import refuse_weekends
+from tsforecast.data.tables.roles import Columns
 
 
 def attach_known(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tsforecast.data.folder import data_home, write_folder
 from tsforecast.data.task import ForecastTask
-from tsforecast.data.wording import counted
+from tsforecast.wording import counted
 
 log = logging.getLogger(__name__)
 

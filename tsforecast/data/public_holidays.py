@@ -14,11 +14,11 @@ import pandas as pd
 from gluonts.dataset.field_names import FieldName
 from numpy.typing import NDArray
 
-from tsforecast.data.frequency import calendar_unit, expected_alias_warnings, step_nanoseconds
-from tsforecast.data.roles import Columns
-from tsforecast.data.stamps import stamp_of, week_shift
+from tsforecast.data.calendar.frequency import calendar_unit, expected_alias_warnings, step_nanoseconds
+from tsforecast.data.calendar.stamps import stamp_of, week_shift
+from tsforecast.data.tables.roles import Columns
 from tsforecast.data.task import ForecastTask
-from tsforecast.data.wording import listed, option, plain, suggestion
+from tsforecast.wording import listed, option, plain, suggestion
 
 log = logging.getLogger(__name__)
 

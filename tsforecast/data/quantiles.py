@@ -9,9 +9,9 @@ import pandas as pd
 from gluonts.model import Forecast, QuantileForecast, SampleForecast
 from numpy.typing import NDArray
 
-from tsforecast.data.naming import as_read, cells_of
-from tsforecast.data.roles import Columns
-from tsforecast.data.stamps import stamps_of
+from tsforecast.data.calendar.stamps import stamps_of
+from tsforecast.data.tables.naming import as_read, cells_of
+from tsforecast.data.tables.roles import Columns
 
 TENTHS = tuple(k / 10 for k in range(1, 10))
 INTERVALS = (50, 80, 95)  # central prediction intervals whose coverage is reported, in percent

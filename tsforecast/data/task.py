@@ -10,10 +10,10 @@ import pandas as pd
 from gluonts.dataset.field_names import FieldName
 from gluonts.dataset.split import TestData, split
 
-from tsforecast.data.frequency import default_season, expected_alias_warnings
-from tsforecast.data.roles import Columns
-from tsforecast.data.streamed import StreamedEntries, shortened
-from tsforecast.data.wording import counted, listed, option
+from tsforecast.data.buckets.streamed import StreamedEntries, shortened
+from tsforecast.data.calendar.frequency import default_season, expected_alias_warnings
+from tsforecast.data.tables.roles import Columns
+from tsforecast.wording import counted, listed, option
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from tsforecast.data.checks import as_numbers
-from tsforecast.data.wording import listed
+from tsforecast.wording import listed
 
 _PER_TIME = ("times", "target", "feat_dynamic_real")
 _MOST_TICKS = 64  # between two times

@@ -13,8 +13,8 @@ from gluonts.time_feature import time_features_from_frequency_str
 from gluonts.transform import MapTransformation
 from numpy.typing import NDArray
 
+from tsforecast.data.calendar.frequency import calendar_unit, expected_alias_warnings, offset_alias
 from tsforecast.data.checks import as_numbers
-from tsforecast.data.frequency import calendar_unit, expected_alias_warnings, offset_alias
 from tsforecast.seasons import season_index
 
 log = logging.getLogger(__name__)

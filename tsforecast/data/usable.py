@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tsforecast.data.wording import counted, listed, option
+from tsforecast.wording import counted, listed, option
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
-from tsforecast.data.frequency import expected_alias_warnings
+from tsforecast.data.calendar.frequency import expected_alias_warnings
 from tsforecast.data.magnitude import in_range
 
 _PER_STEP = ("target", "observed", "time_feat", "season_index", "dynamic_real")

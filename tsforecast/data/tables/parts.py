@@ -1,0 +1,134 @@
+"""Tables that are larger than memory: what they are is decided on a first part, and each part is read alike."""
+
+import codecs
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from tsforecast.data.tables.cells import StampForm, read_stamps
+from tsforecast.data.tables.columns import (
+    SAME_NUMBER,
+    SAMPLE,
+    Found,
+    Table,
+    cells_of,
+    filled_rows,
+    find_roles,
+    in_long_form,
+    parquet_parts,
+    read_table,
+    refuse_surplus,
+    with_stamps,
+)
+from tsforecast.data.tables.layout import encodings, find_layout
+from tsforecast.data.tables.roles import Columns
+from tsforecast.io.reading import check_packed, is_parquet, open_unpacked
+
+log = logging.getLogger(__name__)
+
+_READ = 1 << 20  # bytes of text that are decoded at once
+
+
+class Form(NamedTuple):
+    """What the first part of a table was found to be, and all others have to be.
+
+    Attributes:
+        columns: Of the source, with the decimal sign of its numbers.
+        stamps: How time stamps are written.
+    """
+
+    columns: Columns
+    stamps: StampForm
+
+
+def find_form(path: Path, columns: Columns, rows: int) -> Form:
+    """The form of a table by its first rows, which the log says.
+
+    Args:
+        path: As `read_table` takes it.
+        columns: What the user has said.
+        rows: Which decide.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: As `read_table` and `timestamps` do.
+    """
+    table = read_table(path, columns, rows)
+    return Form(replace(table.roles, decimal=table.columns.decimal), read_stamps(table)[1])
+
+
+def read_parts(path: Path, columns: Columns, rows: int) -> Iterator[Table]:
+    """Yields a table in parts, in long form. A part has at least one row, and is of one file.
+
+    Args:
+        path: As `read_table` takes it.
+        columns: Of a `Form`.
+        rows: Of a part of the long form, about.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If it can not be read, or lacks a column.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}")
+    try:
+        yield from _parquet(path, columns, rows) if is_parquet(path) else _text(path, columns, rows)
+    except (UnicodeError, OSError, pd.errors.ParserError) as error:
+        raise ValueError(f"{path}: not readable ({str(error).strip()}); {SAME_NUMBER}") from error
+
+
+def _parquet(path: Path, columns: Columns, rows: int) -> Iterator[Table]:
+    first = next(parquet_parts(path, SAMPLE))
+    found = _as_before(find_roles(path, first, columns), columns)
+    for frame in parquet_parts(path, max(1, rows // _width(found))):
+        yield from _part(path, frame, found, first_line=1)
+
+
+def _text(path: Path, columns: Columns, rows: int) -> Iterator[Table]:
+    check_packed(path)
+    layout = find_layout(path, _encoding(path))
+    sample = pd.read_csv(path, nrows=SAMPLE, dtype=str, **layout.options)
+    found = _as_before(find_roles(path, sample, columns), columns)
+    numbers = found.across or found.columns.numbers
+    with cells_of(path, layout, found, numbers, chunksize=max(1, rows // _width(found))) as frames:
+        for frame in frames:
+            refuse_surplus(path, frame)
+            yield from _part(path, frame, found, first_line=layout.skipped + 2, delimiter=layout.delimiter)
+
+
+def _as_before(found: Found, columns: Columns) -> Found:
+    """The roles in a file of the same form: what was no item is none, whatever it is called."""
+    return found if columns.item else found._replace(columns=replace(found.columns, item=None))
+
+
+def _width(found: Found) -> int:
+    """Rows of the long form that a row of the file makes."""
+    return max(1, len(found.across) or (len(found.columns.targets) if found.columns.wide else 1))
+
+
+def _part(path: Path, frame: pd.DataFrame, found: Found, **place: Any) -> Iterator[Table]:
+    """Yields the table of some rows, if there is a cell in them."""
+    frame = filled_rows(frame, found)
+    if len(frame):
+        used: Any = frame[found.used]
+        yield in_long_form(Table(path, *with_stamps(used, found.columns), found.columns, **place))
+
+
+def _encoding(path: Path) -> str:
+    """The first of the encodings of a text file which all of it has."""
+    *others, last = encodings(path)
+    for encoding in others:
+        try:
+            decoder = codecs.getincrementaldecoder(encoding)()
+            with open_unpacked(path) as file:
+                while chunk := file.read(_READ):
+                    decoder.decode(chunk)
+            decoder.decode(b"", True)
+            return encoding
+        except UnicodeError:
+            log.info("%s: the text is not in %s; taken as %s", path, encoding.upper(), last)
+    return last
