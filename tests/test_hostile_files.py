@@ -30,12 +30,12 @@ from tests.online.test_stream import CONFIG
 from tsforecast.cli import main
 from tsforecast.data import Columns, load_task, read_task
 from tsforecast.data.buckets.bucketing import make_buckets
-from tsforecast.data.tables.columns import check_form
+from tsforecast.data.tables.formats import check_form
 from tsforecast.forecasting.adaptation import Adaptation, AdaptivePredictor, load_adaptive
 from tsforecast.forecasting.beliefs import load_beliefs, save_beliefs
 from tsforecast.forecasting.predictor import StateSpacePredictor, load_predictor, save_predictor
 from tsforecast.forecasting.training import check_checkpoint
-from tsforecast.io.reading import load_array
+from tsforecast.io.binary import load_array
 from tsforecast.io.tensors import load_tensors
 from tsforecast.live.steps import Steps
 from tsforecast.models.issm import ISSMForecaster

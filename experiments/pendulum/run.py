@@ -41,7 +41,8 @@ from experiments.pendulum.forecasts import FILTERED, FORECAST, MODELS, Model, Sc
 from experiments.pendulum.simulation import simulate
 from tsforecast.cli.provenance import provenance
 from tsforecast.forecasting.training import fit
-from tsforecast.io.files import replace_file, save_tensors
+from tsforecast.io.files import replace_file
+from tsforecast.io.tensors import save_tensors
 from tsforecast.plots import save_figure
 from tsforecast.progress import is_watched
 

@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from tsforecast.io import files, locks
-from tsforecast.io.files import append_rows, remove_leftovers, replace_file, replace_folder, save_tensors
+from tsforecast.io.files import append_rows, remove_leftovers, replace_file, replace_folder
 from tsforecast.io.locks import lock_folder
+from tsforecast.io.tensors import save_tensors
 
 
 def start(work):

@@ -10,7 +10,8 @@ from gluonts.model import Forecast
 from jsonargparse import Namespace
 
 from tsforecast.cli import options, runs
-from tsforecast.data.buckets.survey import categories_of, is_buckets, read_survey, selected
+from tsforecast.data.buckets.rows import categories_of, selected
+from tsforecast.data.buckets.survey import is_buckets, read_survey
 from tsforecast.data.quantiles import check_levels, forecast_frame
 from tsforecast.data.tables.roles import Columns
 from tsforecast.forecasting.bulk import process_buckets

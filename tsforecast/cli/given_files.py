@@ -8,7 +8,7 @@ from typing import Any
 from jsonargparse import Namespace
 
 from tsforecast.cli.data_options import COLUMNS, add_data
-from tsforecast.data.tables.columns import check_form
+from tsforecast.data.tables.formats import check_form
 from tsforecast.data.tables.roles import Columns
 
 

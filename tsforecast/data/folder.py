@@ -26,8 +26,9 @@ from tsforecast.data.magnitude import compact, too_large
 from tsforecast.data.tables.naming import CELLS
 from tsforecast.data.task import ForecastTask
 from tsforecast.data.usable import tell, unusable, without
+from tsforecast.io.binary import check_packed
 from tsforecast.io.files import replace_folder
-from tsforecast.io.reading import MOST_TEXT, check_packed, fits, read_json
+from tsforecast.io.reading import MOST_TEXT, fits, read_json
 from tsforecast.progress import is_watched
 from tsforecast.wording import option
 

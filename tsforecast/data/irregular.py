@@ -17,12 +17,14 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from tsforecast.data.tables.cells import numbers, timestamps
-from tsforecast.data.tables.columns import Table, read_table
+from tsforecast.data.tables.formats import read_table
 from tsforecast.data.tables.naming import CELLS, item_cells
 from tsforecast.data.tables.roles import Columns
 from tsforecast.data.tables.series import static_features
+from tsforecast.data.tables.table import Table
 from tsforecast.data.timed_entries import after, before, check_timed, median_gap
-from tsforecast.io.reading import MOST_RECORD, check_packed, is_parquet, open_unpacked, parse_json, read_parquet
+from tsforecast.io.binary import check_packed, is_parquet, open_unpacked, read_parquet
+from tsforecast.io.reading import MOST_RECORD, parse_json
 from tsforecast.wording import listed, option
 
 log = logging.getLogger(__name__)

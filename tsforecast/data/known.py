@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from tsforecast.data.calendar.frequency import calendar_unit, expected_alias_warnings, ordinals, step_nanoseconds
 from tsforecast.data.magnitude import compact
 from tsforecast.data.tables.cells import Stamps, numbers, timestamps
-from tsforecast.data.tables.columns import Table, read_table
+from tsforecast.data.tables.formats import read_table
 from tsforecast.data.tables.regular import refuse_weekends
 from tsforecast.data.tables.roles import Columns
+from tsforecast.data.tables.table import Table
 
 
 def attach_known(

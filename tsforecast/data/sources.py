@@ -32,23 +32,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from tsforecast.data.buckets.rows import bucket_series, bucket_table, categories_of, refuse_other_frequency, selected
 from tsforecast.data.buckets.streamed import StreamedEntries
-from tsforecast.data.buckets.survey import (
-    Bucket,
-    Survey,
-    bucket_series,
-    bucket_table,
-    categories_of,
-    is_buckets,
-    read_survey,
-    refuse_other_frequency,
-    selected,
-)
+from tsforecast.data.buckets.survey import Bucket, Survey, is_buckets, read_survey
 from tsforecast.data.calendar.frequency import default_horizon, default_windows, period_alias
 from tsforecast.data.checks import check_entries
 from tsforecast.data.folder import read_folder
 from tsforecast.data.public_holidays import with_holidays
-from tsforecast.data.tables.columns import read_table
+from tsforecast.data.tables.formats import read_table
 from tsforecast.data.tables.roles import Columns
 from tsforecast.data.tables.series import End, TableSeries, series_of
 from tsforecast.data.task import ForecastTask

@@ -10,8 +10,7 @@ from torch.utils import _pytree as pytree
 
 from tsforecast.decisions.bandit import Bandit, Standing
 from tsforecast.decisions.config import AgentConfig
-from tsforecast.io.files import save_tensors
-from tsforecast.io.tensors import expect_like, load_tensors
+from tsforecast.io.tensors import expect_like, load_tensors, save_tensors
 
 FORMAT = 2  # raised when older files can no longer be read
 _PLAIN = ("chosen", "learnt")

@@ -13,7 +13,7 @@ from tsforecast.data.folder import data_home
 from tsforecast.data.tables.contents import MISSING
 from tsforecast.decisions import environments
 from tsforecast.decisions.environments import Environment
-from tsforecast.io.reading import check_packed, is_parquet, read_parquet
+from tsforecast.io.binary import check_packed, is_parquet, read_parquet
 
 # Sets that `datasets/bandits.py` prepares (the digits: `datasets/streams.py`) -> what they are prepared from.
 PREPARED = {

@@ -27,8 +27,7 @@ from tsforecast.data.transform import Prepare
 from tsforecast.data.windows import collate, cut, since_first_value
 from tsforecast.forecasting.period_network import Evidence, PeriodNetwork, WindowRows
 from tsforecast.forecasting.predictor import StateSpacePredictor, load_predictor, save_predictor, with_module
-from tsforecast.io.files import save_tensors
-from tsforecast.io.tensors import expect_like, load_tensors
+from tsforecast.io.tensors import expect_like, load_tensors, save_tensors
 from tsforecast.learners import LEARNERS, AbstractNetworkLearner, LearnerConfig, LogDensity, Subspace
 from tsforecast.learners.loop import in_prior_units
 from tsforecast.learners.memory.memory_learner import Remembered

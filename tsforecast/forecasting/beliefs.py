@@ -18,8 +18,7 @@ from tsforecast.core.particles.filtering import ParticleState
 from tsforecast.data.calendar.frequency import expected_alias_warnings
 from tsforecast.data.calendar.stamps import BEGINNING, place_of, placed, saved_place
 from tsforecast.data.checks import as_numbers
-from tsforecast.io.files import save_tensors
-from tsforecast.io.tensors import expect_like, load_tensors
+from tsforecast.io.tensors import expect_like, load_tensors, save_tensors
 from tsforecast.models import FORMAT, AbstractForecaster, Belief, Series
 from tsforecast.models.records import BankState, PoolState
 from tsforecast.wording import counted

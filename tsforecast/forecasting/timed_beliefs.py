@@ -9,8 +9,7 @@ import torch
 
 from tsforecast.forecasting.beliefs import belief_of, join, plain_belief, signature, split
 from tsforecast.forecasting.timed_batches import Clock
-from tsforecast.io.files import save_tensors
-from tsforecast.io.tensors import expect_like, load_tensors
+from tsforecast.io.tensors import expect_like, load_tensors, save_tensors
 from tsforecast.models import FORMAT, AbstractForecaster, Belief
 
 

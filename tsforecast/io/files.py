@@ -3,7 +3,7 @@
 import contextlib
 import csv
 import errno
-import io
+import hashlib
 import os
 import re
 import secrets
@@ -12,8 +12,6 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
-
-import torch
 
 from tsforecast.io.locks import claim, is_free, lock_open_file, release
 
@@ -185,18 +183,6 @@ def settle_together(folder: str | Path, names: Sequence[str]) -> None:
     shutil.rmtree(ready)
 
 
-def save_tensors(payload: Any, path: str | Path) -> None:
-    """Writes what `torch.load` reads, whole or not at all.
-
-    Raises:
-        OSError: If the file can not be written; `torch.save` alone gives a RuntimeError that does not say why.
-    """
-    buffer = io.BytesIO()
-    torch.save(payload, buffer)
-    with replace_file(path) as temporary:
-        temporary.write_bytes(buffer.getvalue())  # not a view, which a failure would keep of a buffer that is gone
-
-
 def make_folder(folder: str | Path) -> None:
     """Makes a folder to write into; in one that is there, removes what killed processes have left."""
     Path(folder).mkdir(parents=True, exist_ok=True)
@@ -214,6 +200,20 @@ def remove_leftovers(folder: str | Path) -> None:
             _restore(path.with_name(path.name[1 : -len(_ASIDE)]))
         elif _LEFTOVER.fullmatch(path.name) and not path.is_symlink() and is_free(path):
             shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+
+
+def checksum(path: Path) -> str:
+    """SHA-256 of a file, in hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def folder_checksum(folder: Path) -> str:
+    """SHA-256 of the names and contents of all files below a folder, in hexadecimal digits."""
+    digest = hashlib.sha256()
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        digest.update(f"{path.relative_to(folder).as_posix()} {checksum(path)}\n".encode())
+    return digest.hexdigest()
 
 
 def _beside(path: Path) -> Path:

@@ -1,12 +1,26 @@
-"""Reading what `torch.save` has written; no code of it runs. Apart from `reading`, which needs no torch."""
+"""Files of tensors by torch: written whole, and read without running code."""
 
+import io
 import zipfile
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from tsforecast.io.files import replace_file
 from tsforecast.io.reading import first_line
+
+
+def save_tensors(payload: Any, path: str | Path) -> None:
+    """Writes what `torch.load` reads, whole or not at all.
+
+    Raises:
+        OSError: If the file can not be written; `torch.save` alone gives a RuntimeError that does not say why.
+    """
+    buffer = io.BytesIO()
+    torch.save(payload, buffer)
+    with replace_file(path) as temporary:
+        temporary.write_bytes(buffer.getvalue())  # not a view, which a failure would keep of a buffer that is gone
 
 
 def load_tensors(path: str | Path, device: str | torch.device = "cpu") -> dict[str, Any]:

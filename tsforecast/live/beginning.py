@@ -12,7 +12,7 @@ import numpy as np
 from gluonts.itertools import batcher
 from numpy.typing import NDArray
 
-from tsforecast.data.buckets.survey import WORK, folder_checksum
+from tsforecast.data.buckets.survey import WORK
 from tsforecast.data.calendar.stamps import place_of
 from tsforecast.data.checks import as_numbers
 from tsforecast.data.transform import standardised
@@ -20,7 +20,7 @@ from tsforecast.data.windows import first_value
 from tsforecast.forecasting.adaptation import Adaptation
 from tsforecast.forecasting.beliefs import join
 from tsforecast.forecasting.predictor import StateSpacePredictor, load_predictor
-from tsforecast.io.files import remove_leftovers, replace_file, replace_folder
+from tsforecast.io.files import folder_checksum, remove_leftovers, replace_file, replace_folder
 from tsforecast.io.locks import LOCK, lock_folder
 from tsforecast.io.reading import read_json
 from tsforecast.live.description import STORE, Description, new_identity

@@ -15,7 +15,7 @@ from tsforecast.data import Columns, read_task
 from tsforecast.data.buckets import bucketing, gathering
 from tsforecast.data.buckets.bucketing import bucket_of, make_buckets
 from tsforecast.data.buckets.survey import SURVEY, WORK, read_survey
-from tsforecast.data.tables.columns import parquet_parts
+from tsforecast.data.tables.formats import parquet_parts
 from tsforecast.forecasting.data_summary import summarise
 
 STEPS = 40

@@ -18,8 +18,7 @@ from tsforecast.data.sources import read_task
 from tsforecast.data.tables.roles import Columns
 from tsforecast.forecasting import beliefs
 from tsforecast.forecasting.predictor import StateSpacePredictor
-from tsforecast.io.files import save_tensors
-from tsforecast.io.tensors import load_tensors
+from tsforecast.io.tensors import load_tensors, save_tensors
 from tsforecast.plots import plot_forecasts
 
 STEPS = 30

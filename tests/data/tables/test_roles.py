@@ -330,7 +330,7 @@ def test_series_of_several_columns_have_a_name_each(tmp_path):
 def test_of_very_many_columns_the_first_are_looked_at(tmp_path, caplog, monkeypatch):
     """Each look takes a while; the log says how to name others."""
     looked = []
-    monkeypatch.setattr("tsforecast.data.tables.roles.looks_like_names", lambda cells: looked.append(1) and False)
+    monkeypatch.setattr("tsforecast.data.tables.recognition.looks_like_names", lambda cells: looked.append(1) and False)
     columns = {"date": pd.date_range("2024-01-01", periods=5).astype(str), "y": np.arange(5.0)}
     frame = pd.DataFrame(columns | {f"word{k}b": "x" for k in range(1500)})
     frame.to_csv(tmp_path / "mine.csv", index=False)
@@ -343,7 +343,8 @@ def test_of_very_many_columns_the_first_are_looked_at(tmp_path, caplog, monkeypa
 
 def test_dates_are_looked_for_in_the_first_of_very_many_columns(tmp_path, monkeypatch):
     looked = []
-    monkeypatch.setattr("tsforecast.data.tables.roles.looks_like_dates", lambda cells, **_: looked.append(1) and False)
+    look = lambda cells, **_: looked.append(1) and False  # noqa: E731
+    monkeypatch.setattr("tsforecast.data.tables.recognition.looks_like_dates", look)
     (tmp_path / "mine.csv").write_text(",".join(f"word{k}b" for k in range(1500)) + "\n" + ",".join(["x"] * 1500))
     with pytest.raises(ValueError, match="no column looks like time stamps; name it by"):
         read_task(tmp_path / "mine.csv")

@@ -27,10 +27,10 @@ import pyarrow as pa
 from tsforecast.data.buckets.gathering import LINE, gather
 from tsforecast.data.buckets.survey import ITEM, SURVEY, TIMESTAMP, WORK, Survey, read_survey, write_survey
 from tsforecast.data.tables.cells import StampForm, numbers, read_stamps
-from tsforecast.data.tables.columns import Table
 from tsforecast.data.tables.dataframes import as_lists, columns_of
 from tsforecast.data.tables.parts import Form, find_form, read_parts
 from tsforecast.data.tables.roles import ACROSS_TARGET, Columns
+from tsforecast.data.tables.table import Table
 from tsforecast.io.files import remove_leftovers, replace_file
 from tsforecast.io.locks import LOCK, lock_folder
 from tsforecast.io.reading import read_json

@@ -13,14 +13,15 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyarrow import parquet
 
-from tsforecast.data.buckets.survey import ITEM, TIMESTAMP, WORK, Bucket, Survey, bucket_name, checksum
+from tsforecast.data.buckets.survey import ITEM, TIMESTAMP, WORK, Bucket, Survey, bucket_name
 from tsforecast.data.buckets.tally import Tally, tally_of
 from tsforecast.data.calendar.frequency import expected_alias_warnings, period_alias, to_period
-from tsforecast.data.tables.columns import Table
 from tsforecast.data.tables.roles import Columns
 from tsforecast.data.tables.series import series_of
-from tsforecast.io.files import replace_file
-from tsforecast.io.reading import is_parquet, read_json
+from tsforecast.data.tables.table import Table
+from tsforecast.io.binary import is_parquet
+from tsforecast.io.files import checksum, replace_file
+from tsforecast.io.reading import read_json
 from tsforecast.progress import follow, warnings_only
 from tsforecast.wording import listed, option
 

@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from tsforecast.data.calendar.frequency import ordinals
 from tsforecast.data.magnitude import too_large
-from tsforecast.data.tables.columns import Table
 from tsforecast.data.tables.contents import MISSING
 from tsforecast.data.tables.dates import FROM_0, FROM_1, Reading, readings, short_years
 from tsforecast.data.tables.roles import column_option
 from tsforecast.data.tables.signs import parse, remedy
+from tsforecast.data.tables.table import Table
 
 Stamps = np.ndarray  # of datetime64[ns]; a checker of types at run time takes the unit amiss
 log = logging.getLogger(__name__)

@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from tsforecast.data.tables.columns import Table
 from tsforecast.data.tables.roles import Columns
+from tsforecast.data.tables.table import Table
 
 log = logging.getLogger(__name__)
 

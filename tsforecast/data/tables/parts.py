@@ -10,23 +10,13 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from tsforecast.data.tables.cells import StampForm, read_stamps
-from tsforecast.data.tables.columns import (
-    SAME_NUMBER,
-    SAMPLE,
-    Found,
-    Table,
-    cells_of,
-    filled_rows,
-    find_roles,
-    in_long_form,
-    parquet_parts,
-    read_table,
-    refuse_surplus,
-    with_stamps,
-)
+from tsforecast.data.tables.columns import SAMPLE, Schema, filled_rows, find_schema
+from tsforecast.data.tables.formats import SAME_NUMBER, cells_of, parquet_parts, read_table, refuse_surplus
 from tsforecast.data.tables.layout import encodings, find_layout
+from tsforecast.data.tables.long_form import in_long_form, with_stamps
 from tsforecast.data.tables.roles import Columns
-from tsforecast.io.reading import check_packed, is_parquet, open_unpacked
+from tsforecast.data.tables.table import Table
+from tsforecast.io.binary import check_packed, is_parquet, open_unpacked
 
 log = logging.getLogger(__name__)
 
@@ -83,39 +73,39 @@ def read_parts(path: Path, columns: Columns, rows: int) -> Iterator[Table]:
 
 def _parquet(path: Path, columns: Columns, rows: int) -> Iterator[Table]:
     first = next(parquet_parts(path, SAMPLE))
-    found = _as_before(find_roles(path, first, columns), columns)
-    for frame in parquet_parts(path, max(1, rows // _width(found))):
-        yield from _part(path, frame, found, first_line=1)
+    schema = _as_before(find_schema(path, first, columns), columns)
+    for frame in parquet_parts(path, max(1, rows // _width(schema))):
+        yield from _part(path, frame, schema, first_line=1)
 
 
 def _text(path: Path, columns: Columns, rows: int) -> Iterator[Table]:
     check_packed(path)
     layout = find_layout(path, _encoding(path))
     sample = pd.read_csv(path, nrows=SAMPLE, dtype=str, **layout.options)
-    found = _as_before(find_roles(path, sample, columns), columns)
-    numbers = found.across or found.columns.numbers
-    with cells_of(path, layout, found, numbers, chunksize=max(1, rows // _width(found))) as frames:
+    schema = _as_before(find_schema(path, sample, columns), columns)
+    numbers = schema.across or schema.columns.numbers
+    with cells_of(path, layout, schema, numbers, chunksize=max(1, rows // _width(schema))) as frames:
         for frame in frames:
             refuse_surplus(path, frame)
-            yield from _part(path, frame, found, first_line=layout.skipped + 2, delimiter=layout.delimiter)
+            yield from _part(path, frame, schema, first_line=layout.skipped + 2, delimiter=layout.delimiter)
 
 
-def _as_before(found: Found, columns: Columns) -> Found:
+def _as_before(schema: Schema, columns: Columns) -> Schema:
     """The roles in a file of the same form: what was no item is none, whatever it is called."""
-    return found if columns.item else found._replace(columns=replace(found.columns, item=None))
+    return schema if columns.item else schema._replace(columns=replace(schema.columns, item=None))
 
 
-def _width(found: Found) -> int:
+def _width(schema: Schema) -> int:
     """Rows of the long form that a row of the file makes."""
-    return max(1, len(found.across) or (len(found.columns.targets) if found.columns.wide else 1))
+    return max(1, len(schema.across) or (len(schema.columns.targets) if schema.columns.wide else 1))
 
 
-def _part(path: Path, frame: pd.DataFrame, found: Found, **place: Any) -> Iterator[Table]:
+def _part(path: Path, frame: pd.DataFrame, schema: Schema, **place: Any) -> Iterator[Table]:
     """Yields the table of some rows, if there is a cell in them."""
-    frame = filled_rows(frame, found)
+    frame = filled_rows(frame, schema)
     if len(frame):
-        used: Any = frame[found.used]
-        yield in_long_form(Table(path, *with_stamps(used, found.columns), found.columns, **place))
+        used: Any = frame[schema.used]
+        yield in_long_form(Table(path, *with_stamps(used, schema.columns), schema.columns, **place))
 
 
 def _encoding(path: Path) -> str:

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from tsforecast.data.calendar.frequency import calendar_unit, ordinals, period_alias, step_nanoseconds
 from tsforecast.data.tables.cells import Stamps
-from tsforecast.data.tables.columns import Table
 from tsforecast.data.tables.roles import column_option
+from tsforecast.data.tables.table import Table
 from tsforecast.wording import option
 
 log = logging.getLogger(__name__)

@@ -14,10 +14,10 @@ from tsforecast.data.calendar.frequency import to_period
 from tsforecast.data.calendar.stamps import BEGINNING, STAMP, find_places
 from tsforecast.data.magnitude import compact
 from tsforecast.data.tables.cells import numbers, timestamps
-from tsforecast.data.tables.columns import Table
 from tsforecast.data.tables.naming import CELLS, item_cells
 from tsforecast.data.tables.regular import grid_steps, infer_frequency
 from tsforecast.data.tables.roles import Columns
+from tsforecast.data.tables.table import Table
 from tsforecast.wording import option
 
 log = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ import pandas as pd
 
 from tsforecast.data.tables.contents import looks_like_dates
 from tsforecast.data.tables.dates import readings
-from tsforecast.data.tables.roles import ACROSS_TARGET, ACROSS_TIME, Columns
+from tsforecast.data.tables.roles import Columns
 
 _LEAST_DATES = 3  # names of columns that are dates, from which on they are taken for time stamps
 _MOST_REPEATED = 0.05  # share of rows that repeat a time stamp of their series by mistake, at most
@@ -34,14 +34,6 @@ def dates_across(sample: pd.DataFrame, columns: Columns) -> list[str]:
     if any(looks_like_dates(sample[name], years=True) for name in left):
         return []  # a column of dates, beside series whose names look like years
     return names[len(left) :]
-
-
-def from_across(frame: pd.DataFrame, dates: Sequence[str]) -> pd.DataFrame:
-    """A table with dates across the top in long form, each row as often as there are dates."""
-    across = {*dates}
-    left = [name for name in frame.columns if name not in across and not name.startswith("Unnamed: ")]
-    long = frame.melt(left, list(dates), ACROSS_TIME, ACROSS_TARGET, ignore_index=False)
-    return long.sort_index(kind="stable")  # one series after the other
 
 
 def tell_apart(frame: pd.DataFrame, stamps: list[str], item: list[str], others: Sequence[str]) -> list[str]:
