@@ -20,11 +20,11 @@ from tsforecast.data.tables.cells import numbers, timestamps
 from tsforecast.data.tables.formats import read_table
 from tsforecast.data.tables.naming import CELLS, item_cells
 from tsforecast.data.tables.roles import Columns
-from tsforecast.data.tables.series import static_features
+from tsforecast.data.tables.series import in_order, static_features
 from tsforecast.data.tables.table import Table
 from tsforecast.data.timed_entries import after, before, check_timed, median_gap
 from tsforecast.io.binary import check_packed, is_parquet, open_unpacked, read_parquet
-from tsforecast.io.reading import MOST_RECORD, parse_json
+from tsforecast.io.reading import MOST_RECORD, expect_file, parse_json
 from tsforecast.wording import listed, option
 
 log = logging.getLogger(__name__)
@@ -234,9 +234,7 @@ def read_times(
 def _frame(source: str | Path | pd.DataFrame) -> pd.DataFrame:
     if isinstance(source, pd.DataFrame):
         return source
-    path = Path(source)
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no file {path}")
+    path = expect_file(source)
     try:
         check_packed(path)
         return read_parquet(path) if is_parquet(path) else pd.read_csv(path, dtype=str)
@@ -253,15 +251,7 @@ def _of_table(table: Table, categories: Mapping[str, Sequence[str]] | None) -> I
                 f"{path}: {option(role)} does not go with {option('irregular', True)}: models in continuous time take "
                 "covariates and static categories"
             )
-    stamps = timestamps(table)
-    if table.item is None:
-        codes, items = np.zeros(len(stamps), dtype=np.int64), [path.stem]
-    else:
-        codes, names = pd.factorize(table.frame[table.item])
-        items = [str(item) for item in names]
-    order = np.lexsort((stamps, codes))
-    table, stamps, codes = replace(table, frame=table.frame.iloc[order]), stamps[order], codes[order]
-    bounds = np.searchsorted(codes, np.arange(len(items) + 1))
+    table, stamps, items, bounds = in_order(table)
     values = np.stack([numbers(table, name) for name in columns.targets])
     covariates = [numbers(table, name, gaps=False) for name in columns.covariates]
     static, found = static_features(table, bounds, categories)
@@ -297,9 +287,7 @@ def _of_table(table: Table, categories: Mapping[str, Sequence[str]] | None) -> I
 
 def _lines(path: Path) -> list[dict[str, Any]]:
     """The entries of a file of JSON lines."""
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no file {path}")
-    check_packed(path)
+    check_packed(expect_file(path))
     entries = []
     try:
         with open_unpacked(path) as file:

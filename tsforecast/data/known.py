@@ -9,11 +9,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from tsforecast.data.calendar.frequency import calendar_unit, expected_alias_warnings, ordinals, step_nanoseconds
+from tsforecast.data.calendar.frequency import expected_alias_warnings
 from tsforecast.data.magnitude import compact
 from tsforecast.data.tables.cells import Stamps, numbers, timestamps
 from tsforecast.data.tables.formats import read_table
-from tsforecast.data.tables.regular import refuse_weekends
+from tsforecast.data.tables.regular import step_numbers
 from tsforecast.data.tables.roles import Columns
 from tsforecast.data.tables.table import Table
 
@@ -84,17 +84,11 @@ def _steps_ahead(
 ) -> NDArray[np.int64]:
     """Places of the rows of one entry in its forecast, 0 for the first step."""
     start: pd.Period = entry["start"]
-    freq = start.freqstr
-    length = step_nanoseconds(freq)
-    if length is not None:
-        begin = start.start_time.to_datetime64().astype("datetime64[ns]").astype(np.int64)
-        steps = (stamps[rows].astype(np.int64) - begin) // length
-    else:
-        multiple, unit = calendar_unit(freq)
-        if unit == "B":
-            refuse_weekends(replace(table, frame=table.frame.iloc[rows]), stamps[rows])
-        steps = (ordinals(stamps[rows], unit) - start.ordinal) // multiple
-    steps = steps - entry["target"].shape[-1]
+    part = replace(table, frame=table.frame.iloc[rows])
+    with expected_alias_warnings():
+        begin = np.array([start.start_time.to_datetime64()], "datetime64[ns]")
+    numbers, size = step_numbers(part, stamps[rows], start.freqstr)
+    steps = (numbers - step_numbers(part, begin, start.freqstr)[0]) // size - entry["target"].shape[-1]
     outside = (steps < 0) | (steps >= prediction_length)
     column = str(table.columns.timestamp)
     if outside.any():

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pyarrow import parquet
 
-from tsforecast.io.reading import first_line, in_bytes
+from tsforecast.io.reading import expect_file, first_line, in_bytes
 
 # What may unpack to more than this is expected to be at most so many times its size: numbers as text shrink to a tenth.
 _UNSUSPECTED = 1 << 28
@@ -186,8 +186,7 @@ def load_arrays(path: str | Path, wanted: Collection[str]) -> tuple[dict[str, ND
     Raises:
         ValueError: If the file is damaged, no npz file, or a bomb.
     """
-    if not Path(path).is_file():  # nor a pipe or a device, which may never end
-        raise FileNotFoundError(f"there is no file {path}")
+    path = expect_file(path)
     try:
         with zipfile.ZipFile(path) as archive:
             check_archive(archive, path)

@@ -43,17 +43,25 @@ def replace_file(path: str | Path) -> Iterator[Path]:
     temporary = _beside(path)
     handle = claim(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR)
     try:
-        yield temporary
-        _flush(temporary)
-        temporary.replace(path)
-        _flush(path.parent)
+        with _named_if_full(path):
+            yield temporary
+            _flush(temporary)
+            temporary.replace(path)
+            _flush(path.parent)
+    finally:
+        release(handle)
+        temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _named_if_full(path: Path) -> Iterator[None]:
+    """Adds the name of a file to the error of a full disk, where that has none."""
+    try:
+        yield
     except OSError as error:
         if is_full(error) and error.filename is None:
             raise OSError(error.errno, error.strerror, str(path)) from error
         raise
-    finally:
-        release(handle)
-        temporary.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
@@ -74,13 +82,12 @@ def append_file(path: str | Path) -> Iterator[TextIO]:
         lock_open_file(guard.fileno(), wait=True)
         size = path.stat().st_size
         try:
-            with path.open("a", encoding="utf-8", newline="") as file:
-                yield file
-            _flush(path)
-        except BaseException as error:
+            with _named_if_full(path):
+                with path.open("a", encoding="utf-8", newline="") as file:
+                    yield file
+                _flush(path)
+        except BaseException:
             os.truncate(path, size)
-            if isinstance(error, OSError) and is_full(error) and error.filename is None:
-                raise OSError(error.errno, error.strerror, str(path)) from error
             raise
 
 

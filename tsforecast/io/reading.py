@@ -20,6 +20,17 @@ _STRINGS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _BRACKETS = re.compile(r"[\[\]{}]")
 
 
+def expect_file(path: str | Path) -> Path:
+    """The path of a file; pipes and devices are refused, since they may never end.
+
+    Raises:
+        FileNotFoundError: If it is none.
+    """
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"there is no file {path}")
+    return Path(path)
+
+
 def read_text(path: str | Path, most: int = MOST_TEXT) -> str:
     """The text of a file in UTF-8.
 
@@ -31,9 +42,7 @@ def read_text(path: str | Path, most: int = MOST_TEXT) -> str:
         ValueError: If it is longer, or no text.
         OSError: If it can not be opened.
     """
-    path = Path(path)
-    if not path.is_file():  # not of a pipe or a device, which may never end
-        raise FileNotFoundError(f"there is no file {path}")
+    path = expect_file(path)
     with path.open("rb") as file:
         content = file.read(most + 1)
     if len(content) > most:

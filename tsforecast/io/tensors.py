@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from tsforecast.io.files import replace_file
-from tsforecast.io.reading import first_line
+from tsforecast.io.reading import expect_file, first_line
 
 
 def save_tensors(payload: Any, path: str | Path) -> None:
@@ -34,9 +34,7 @@ def load_tensors(path: str | Path, device: str | torch.device = "cpu") -> dict[s
         ValueError: If the file is damaged, names a class or function, or holds no dictionary.
         OSError: If it can not be opened.
     """
-    path = Path(path)
-    if not path.is_file():  # nor a pipe or a device, which may never end
-        raise FileNotFoundError(f"there is no file {path}")
+    path = expect_file(path)
     try:
         with zipfile.ZipFile(path) as archive:  # torch packs nothing, so that files are as large as what they hold
             if any(member.compress_type != zipfile.ZIP_STORED for member in archive.infolist()):

@@ -11,6 +11,7 @@ from tsforecast.data.tables.series import TableSeries, series_of
 from tsforecast.data.tables.table import Table
 from tsforecast.io.binary import read_parquet
 from tsforecast.io.files import checksum
+from tsforecast.io.reading import expect_file
 from tsforecast.progress import follow, warnings_only
 from tsforecast.wording import listed, option
 
@@ -29,9 +30,7 @@ def bucket_table(folder: Path, bucket: Bucket, columns: Columns) -> Table:
         ValueError: If the file is broken, or not the one of the survey.
         FileNotFoundError: If there is none.
     """
-    path = folder / bucket.file
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no file {path}")
+    path = expect_file(folder / bucket.file)
     if (found := checksum(path)) != bucket.sha256:
         raise ValueError(other_file(path, f"the checksum {bucket.sha256[:12]}..", f"{found[:12]}.."))
     names = [ITEM, TIMESTAMP, *columns.static_categories, *columns.numbers]

@@ -202,6 +202,11 @@ def _period(timestamp: Any, alias: str) -> pd.Period:
     return period
 
 
+def weekday(stamps: Any) -> NDArray[np.int64]:
+    """Days of the week, 0 = Monday."""
+    return (np.asarray(stamps, dtype="datetime64[D]").astype(np.int64) + 3) % 7  # 1970 began on a Thursday
+
+
 def ordinals(stamps: Any, unit: str) -> NDArray[np.int64]:
     """Number of the period of a calendar unit (B, W, M, Q, Y) in which each time stamp lies."""
     with expected_alias_warnings():

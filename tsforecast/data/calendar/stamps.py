@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from tsforecast.data.calendar.frequency import DAYS, MONTHS, TICKS, calendar_unit, expected_alias_warnings
+from tsforecast.data.calendar.frequency import DAYS, MONTHS, TICKS, calendar_unit, expected_alias_warnings, weekday
 
 STAMP = "stamp"  # in `info` of entries and forecasts
 _LAST = 30  # days behind the first day of a month, cut to its last
@@ -186,7 +186,7 @@ def _parts(stamps: NDArray[Any], freq: str) -> tuple[NDArray[np.int64], NDArray[
     day, none = stamps.astype("datetime64[D]"), np.zeros(len(stamps), np.int64)
     months, days = none, none
     if unit == "W":
-        days = (day.astype(np.int64) + 3 - (DAYS.index(anchor) + 1)) % 7  # 1970 began on a Thursday
+        days = (weekday(day) - (DAYS.index(anchor) + 1)) % 7
     elif unit in _MONTHS_IN:
         month = stamps.astype("datetime64[M]")
         days = (day - _month(month)[0]).astype(np.int64)

@@ -27,7 +27,7 @@ def looks_like_dates(cells: Any, *, years: bool = False) -> bool:
     """
     if cells.dtype.kind == "M" or isinstance(cells.dtype, pd.DatetimeTZDtype | pd.PeriodDtype):
         return True
-    text = _filled(cells)
+    text = filled(cells)
     if len(text) == 0 or pd.to_numeric(text, errors="coerce").notna().all():  # pyright: ignore[reportAttributeAccessIssue]
         return years and len(text) > 0 and bool(text.str.fullmatch(r"\d{4}|\d{6}").all())
     if text.str.contains(r"\d").mean() < _MOST_CELLS:  # no date is without a digit
@@ -35,7 +35,7 @@ def looks_like_dates(cells: Any, *, years: bool = False) -> bool:
     return max(float(reading.stamps.notna().mean()) for reading in readings(text)) >= _MOST_CELLS
 
 
-def _filled(cells: Any) -> Any:
+def filled(cells: Any) -> Any:
     """Cells that are not missing, as text."""
     text = cells.dropna().astype(str).str.strip()
     return text[~text.isin(MISSING)]
@@ -43,14 +43,14 @@ def _filled(cells: Any) -> Any:
 
 def all_match(cells: Any, pattern: str) -> bool:
     """Whether all cells that are not empty are as a pattern says."""
-    return bool(_filled(cells).str.fullmatch(pattern).all())
+    return bool(filled(cells).str.fullmatch(pattern).all())
 
 
 def _share_of_numbers(cells: Any) -> float:
     """Share of the cells that are not empty; 1 where all are empty."""
     if bool(pd.Series(pd.to_numeric(cells, errors="coerce")).notna().all()):
         return 1.0
-    text = _filled(cells)
+    text = filled(cells)
     numbers: Any = pd.to_numeric(text, errors="coerce")
     return float((numbers.notna() | text.str.fullmatch(_NUMBER)).mean()) if len(text) else 1.0
 

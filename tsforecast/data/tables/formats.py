@@ -18,6 +18,7 @@ from tsforecast.data.tables.roles import Columns
 from tsforecast.data.tables.signs import find_decimal, may_be_thousands, refuse_ambiguous
 from tsforecast.data.tables.table import Table
 from tsforecast.io.binary import PACKED, check_packed, check_parquet, is_parquet, read_parquet, whole_parquet
+from tsforecast.io.reading import expect_file
 
 log = logging.getLogger(__name__)
 Read = TypeVar("Read")
@@ -45,9 +46,7 @@ def read_table(source: Path | pd.DataFrame, columns: Columns, rows: int | None =
     """
     if isinstance(source, pd.DataFrame):
         table = _from_frame(Path("DataFrame"), source, columns, first_line=0)
-    elif not source.is_file():
-        raise FileNotFoundError(f"there is no file {source}")
-    elif is_parquet(source):
+    elif is_parquet(expect_file(source)):
         frame = read_parquet(source) if rows is None else next(parquet_parts(source, rows))
         table = _from_frame(source, frame, columns, first_line=1)
     else:
@@ -70,7 +69,7 @@ def check_form(path: Path, columns: Columns) -> None:
     if is_parquet(path):
         find_schema(path, next(parquet_parts(path, SAMPLE)), columns)
     else:
-        _of_text(path, lambda layout: find_schema(path, _sample(path, layout), columns))
+        _of_text(path, lambda layout: find_schema(path, first_rows(path, layout), columns))
 
 
 def without_index(frame: pd.DataFrame) -> pd.DataFrame:
@@ -111,7 +110,8 @@ def _from_frame(path: Path, frame: pd.DataFrame, given: Columns, first_line: int
     return table_of(path, frame, schema, given, first_line=first_line)
 
 
-def _sample(path: Path, layout: Layout) -> pd.DataFrame:
+def first_rows(path: Path, layout: Layout) -> pd.DataFrame:
+    """The first rows of a text file, as text: they decide on the columns."""
     return pd.read_csv(path, nrows=SAMPLE, dtype=str, **layout.options)
 
 
@@ -141,7 +141,7 @@ def _in_layout(path: Path, layout: Layout, given: Columns, rows: int | None) -> 
         UnicodeError: If it has another encoding.
         pandas.errors.ParserError: If rows differ in length.
     """
-    sample = _sample(path, layout)
+    sample = first_rows(path, layout)
     schema = find_schema(path, sample, given)
     numbers = schema.across or schema.columns.numbers
     parts = sample if not schema.across else from_across(sample, schema.across)

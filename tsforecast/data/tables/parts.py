@@ -11,12 +11,13 @@ import pandas as pd
 
 from tsforecast.data.tables.cells import StampForm, read_stamps
 from tsforecast.data.tables.columns import SAMPLE, Schema, filled_rows, find_schema
-from tsforecast.data.tables.formats import SAME_NUMBER, cells_of, parquet_parts, read_table, refuse_surplus
+from tsforecast.data.tables.formats import SAME_NUMBER, cells_of, first_rows, parquet_parts, read_table, refuse_surplus
 from tsforecast.data.tables.layout import encodings, find_layout
 from tsforecast.data.tables.long_form import in_long_form, with_stamps
 from tsforecast.data.tables.roles import Columns
 from tsforecast.data.tables.table import Table
 from tsforecast.io.binary import check_packed, is_parquet, open_unpacked
+from tsforecast.io.reading import expect_file
 
 log = logging.getLogger(__name__)
 
@@ -63,8 +64,7 @@ def read_parts(path: Path, columns: Columns, rows: int) -> Iterator[Table]:
         FileNotFoundError: If there is no such file.
         ValueError: If it can not be read, or lacks a column.
     """
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no file {path}")
+    expect_file(path)
     try:
         yield from _parquet(path, columns, rows) if is_parquet(path) else _text(path, columns, rows)
     except (UnicodeError, OSError, pd.errors.ParserError) as error:
@@ -81,8 +81,7 @@ def _parquet(path: Path, columns: Columns, rows: int) -> Iterator[Table]:
 def _text(path: Path, columns: Columns, rows: int) -> Iterator[Table]:
     check_packed(path)
     layout = find_layout(path, _encoding(path))
-    sample = pd.read_csv(path, nrows=SAMPLE, dtype=str, **layout.options)
-    schema = _as_before(find_schema(path, sample, columns), columns)
+    schema = _as_before(find_schema(path, first_rows(path, layout), columns), columns)
     numbers = schema.across or schema.columns.numbers
     with cells_of(path, layout, schema, numbers, chunksize=max(1, rows // _width(schema))) as frames:
         for frame in frames:

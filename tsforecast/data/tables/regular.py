@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from tsforecast.data.calendar.frequency import calendar_unit, ordinals, period_alias, step_nanoseconds
+from tsforecast.data.calendar.frequency import DAYS, calendar_unit, ordinals, period_alias, step_nanoseconds, weekday
 from tsforecast.data.tables.cells import Stamps
 from tsforecast.data.tables.roles import column_option
 from tsforecast.data.tables.table import Table
@@ -19,11 +19,6 @@ _INSPECTED = 100  # series that the frequency is inferred from, the longest ones
 _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _IRREGULAR = "or keep the times as they are: `train issm --irregular`, or `tsforecast.IrregularEstimator`"
 _DAY = 86_400_000_000_000  # nanoseconds
-
-
-def weekday(stamps: Any) -> NDArray[np.int64]:
-    """Days of the week, 0 = Monday."""
-    return (np.asarray(stamps, dtype="datetime64[D]").astype(np.int64) + 3) % 7  # 1970 began on a Thursday
 
 
 def infer_frequency(table: Table, stamps: Stamps, bounds: NDArray[np.int64]) -> str:
@@ -73,7 +68,7 @@ def _by_gaps(inspected: list[Stamps]) -> str:
         if least * _DAY <= gap <= most * _DAY:
             return alias
     if gap == 7 * _DAY:
-        return f"W-{_WEEKDAYS[weekday(inspected[0][:1])[0]][:3].upper()}"
+        return f"W-{DAYS[weekday(inspected[0][:1])[0]]}"
     if gap == _DAY:
         crosses = any(series[-1] - series[0] >= np.timedelta64(7, "D") for series in inspected)
         return "B" if crosses and bool((weekday(np.concatenate(inspected)) < 5).all()) else "D"
@@ -107,12 +102,7 @@ def grid_steps(table: Table, stamps: Stamps, bounds: NDArray[np.int64], freq: st
     """
     first = np.repeat(bounds[:-1], np.diff(bounds))
     _refuse_duplicates(table, stamps, first)
-    size, place = step_nanoseconds(freq), stamps.astype(np.int64)
-    if size is None:
-        size, unit = calendar_unit(freq)
-        if unit == "B":
-            refuse_weekends(table, stamps)
-        place = ordinals(stamps, unit)
+    place, size = step_numbers(table, stamps, freq)
     distance = place - place[first]
     stray = distance % size != 0
     if stray.any():
@@ -128,7 +118,22 @@ def grid_steps(table: Table, stamps: Stamps, bounds: NDArray[np.int64], freq: st
     return steps
 
 
-def refuse_weekends(table: Table, stamps: Stamps) -> None:
+def step_numbers(table: Table, stamps: Stamps, freq: str) -> tuple[NDArray[np.int64], int]:
+    """Time stamps as numbers, and the distance of two steps in these numbers.
+
+    Raises:
+        ValueError: If one is on a weekend, where the steps are business days.
+    """
+    size = step_nanoseconds(freq)
+    if size is not None:
+        return stamps.astype(np.int64), size
+    size, unit = calendar_unit(freq)
+    if unit == "B":
+        _refuse_weekends(table, stamps)
+    return ordinals(stamps, unit), size
+
+
+def _refuse_weekends(table: Table, stamps: Stamps) -> None:
     """Raises at the first Saturday or Sunday: pandas would move it to Monday."""
     days = weekday(stamps)
     if (days >= 5).any():

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tsforecast.data.calendar.frequency import to_period
 from tsforecast.data.calendar.stamps import BEGINNING, STAMP, find_places
 from tsforecast.data.magnitude import compact
-from tsforecast.data.tables.cells import numbers, timestamps
+from tsforecast.data.tables.cells import Stamps, numbers, timestamps
 from tsforecast.data.tables.naming import CELLS, item_cells
 from tsforecast.data.tables.regular import grid_steps, infer_frequency
 from tsforecast.data.tables.roles import Columns
@@ -73,17 +73,7 @@ def series_of(
         ValueError: If a cell, a time stamp or a static column is not as expected; the message names file and line.
     """
     columns, path = table.columns, table.path
-    stamps = timestamps(table)
-    if table.item is None:
-        codes, items = np.zeros(len(stamps), dtype=np.int64), [path.stem]
-    else:
-        codes, names = pd.factorize(table.frame[table.item])
-        items = names.tolist()
-    order = np.lexsort((stamps, codes))
-    if (np.diff(order) < 0).any():
-        log.info("%s: rows were not in the order of items and time stamps; sorted", path)
-        table, stamps, codes = replace(table, frame=table.frame.iloc[order]), stamps[order], codes[order]
-    bounds = np.searchsorted(codes, np.arange(len(items) + 1))
+    table, stamps, items, bounds = in_order(table)
     freq = freq or infer_frequency(table, stamps, bounds)
     steps = grid_steps(table, stamps, bounds, freq)
     places, other = find_places(stamps, bounds, freq)
@@ -112,6 +102,26 @@ def series_of(
         entry |= {"info": info} if info else {}
         entries.append((End(ends, rows.stop - 1), entry))
     return TableSeries(path, freq, entries, categories, columns, table.roles)
+
+
+def in_order(table: Table) -> tuple[Table, Stamps, list[str], NDArray[np.int64]]:
+    """The rows of a table series by series, in the order of their time stamps.
+
+    Returns:
+        The table, its time stamps, the names of the series, and their bounds: series k has the rows `bounds[k]` to
+        `bounds[k + 1]`.
+    """
+    stamps = timestamps(table)
+    if table.item is None:
+        codes, items = np.zeros(len(stamps), dtype=np.int64), [table.path.stem]
+    else:
+        codes, names = pd.factorize(table.frame[table.item])
+        items = [str(item) for item in names]
+    order = np.lexsort((stamps, codes))
+    if (np.diff(order) < 0).any():
+        log.info("%s: rows were not in the order of items and time stamps; sorted", table.path)
+        table, stamps, codes = replace(table, frame=table.frame.iloc[order]), stamps[order], codes[order]
+    return table, stamps, items, np.searchsorted(codes, np.arange(len(items) + 1))
 
 
 def _on_grid(

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from tsforecast.data.tables.contents import MISSING
+from tsforecast.data.tables.contents import MISSING, filled
 from tsforecast.data.tables.roles import column_option
 
 SIGNS = {",": "comma", ".": "point"}
@@ -96,9 +96,7 @@ def _ambiguous(column: Any, delimiter: str | None) -> str | None:
 
 def _without_blanks(column: Any) -> Any:
     """Cells as text, without what never is a decimal sign between digits, and without missing values."""
-    text = column.dropna().astype(str).str.strip()
-    text = text[~text.isin(MISSING)]
-    return text.str.replace(rf"(?<=\d){_NEVER_DECIMAL}(?=\d{{3}}(?!\d))", "", regex=True)
+    return filled(column).str.replace(rf"(?<=\d){_NEVER_DECIMAL}(?=\d{{3}}(?!\d))", "", regex=True)
 
 
 def parse(raw: Any, decimal: str, delimiter: str | None) -> tuple[NDArray[np.float64], str | None]:
