@@ -1,4 +1,4 @@
-"""Words of messages: options as the reader gives them, in Python or on a command line, and what may have been meant."""
+"""Words of messages: options as the reader gives them, in Python or on a command line, and near names."""
 
 import difflib
 import re
@@ -24,7 +24,7 @@ def command_line_wording() -> Iterator[None]:
 
 
 def option(name: str, value: str | float | bool | Sequence[str] | None = None, within: str | None = None) -> str:
-    """How the reader of a message gives an option.
+    """An option as the reader of a message gives it.
 
     Args:
         name: Of the option: the same in Python and on the command line.

@@ -3,6 +3,8 @@
 import os
 import resource
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -286,3 +288,9 @@ def test_the_lock_of_a_new_file_is_taken_when_its_owner_removed_the_old_one(tmp_
     with lock_folder(tmp_path):
         assert len(opened) == 2
         assert (tmp_path / ".lock").is_file()
+
+
+def test_files_are_read_and_written_without_torch():
+    modules = "tsforecast.io.files, tsforecast.io.frame_files, tsforecast.io.binary, tsforecast.data.tables.formats"
+    code = f"import sys, {modules}; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

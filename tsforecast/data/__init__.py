@@ -1,4 +1,4 @@
-"""Data sets: the catalog, users' own tables and GluonTS folders, and checks of what goes into a model."""
+"""Data sets: the catalog, users' own tables and GluonTS folders, and checks of the entries of models."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -26,7 +26,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Return what users need, by name."""
+    """Return a public name of the package from its home."""
     if name in _HOMES:
         return getattr(import_module(f"tsforecast.data.{_HOMES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -58,7 +58,7 @@ def _bundled(name: str, file: str, freq: str, prediction_length: int, windows: i
 
 
 def _prepared(name: str) -> ForecastTask:
-    """A set which a script has written below the data folder."""
+    """A set below the data folder, written by a script."""
     path = data_home() / name
     if not path.is_dir():
         script = f"datasets/{SCRIPTS[name]}" if name in SCRIPTS else "datasets/gluonts_folder.py"

@@ -1,4 +1,4 @@
-"""Batches of the windows of an epoch, which several processes may share."""
+"""Batches of the windows of an epoch, for one process or several."""
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import compress, count
@@ -81,7 +81,7 @@ class EpochLoader:
         self.batch_sampler = None
 
     def set_epoch(self, epoch: int) -> None:
-        """Chooses the epoch which the next iteration yields."""
+        """Chooses the epoch of the next iteration."""
         self.epoch = epoch
 
     def __len__(self) -> int:
@@ -111,7 +111,7 @@ class EpochLoader:
             yield self._collated(batch[rank::processes])
 
     def state_dict(self) -> dict[str, int]:
-        """Return how many batches of the epoch have been made."""
+        """Return the number of batches already made in the epoch."""
         return {"made": self.made}
 
     def load_state_dict(self, state: dict[str, int]) -> None:

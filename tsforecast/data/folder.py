@@ -45,7 +45,7 @@ def data_home() -> Path:
 
 
 def write_folder(task: ForecastTask, path: Path) -> None:
-    """Writes a task as a GluonTS folder, which appears only when it is complete and replaces an older one.
+    """Writes a task as a GluonTS folder: it appears only when it is complete, and replaces an older one.
 
     Args:
         task: Task to write. Targets of float64 are written as they are.
@@ -131,7 +131,7 @@ def read_folder(
 def _test_windows(
     path: Path, horizon: int | None, windows: int | None, steps: int | None, repeats: int
 ) -> tuple[int, int]:
-    """Steps of a window and number of windows; what is not known follows from the test part.
+    """Steps of a window and number of windows; the test part tells the unknown ones.
 
     Args:
         path: For the message.
@@ -235,7 +235,7 @@ def _array(values: Any, place: str, is_target: bool = False) -> NDArray[np.float
 
 
 def _longest(path: Path, train: list[Entry], test: list[Entry]) -> tuple[list[Entry], int | None, int]:
-    """The full series of a test part, the steps which they add to the training part, and how often each occurs.
+    """The full series of a test part, the steps that they add to the training part, and the copies of each.
 
     The steps are None where they differ between the series.
     """

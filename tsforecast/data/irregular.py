@@ -36,7 +36,7 @@ _TEST_SHARE = 0.2  # of the time of the median series, which the test windows ta
 
 @dataclass(frozen=True)
 class IrregularTask:
-    """Series with clocks of their own, and how the end of each is held out.
+    """Series with clocks of their own, and the split of each into past and test windows.
 
     Attributes:
         name: Name of the data set.
@@ -64,12 +64,12 @@ class IrregularTask:
         return [before(entry, self.origins(entry)[0]) for entry in self.entries] if self.windows else self.entries
 
     def origins(self, entry: Mapping[str, Any]) -> list[int]:
-        """Return the times at which the test windows of a series begin, in nanoseconds."""
+        """Return the beginnings of the test windows of a series, in nanoseconds."""
         last = int(entry["times"][-1])
         return [last - (self.windows - k) * self.horizon for k in range(self.windows)]
 
     def test(self) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-        """Return pairs of a past and what was observed within the horizon after it; windows without any are left out.
+        """Return pairs of a past and the observations within the horizon after it; empty windows are left out.
 
         Raises:
             ValueError: If the task has no test windows.
@@ -94,7 +94,7 @@ def read_irregular(
     categories: Mapping[str, Sequence[str]] | None = None,
     name: str | None = None,
 ) -> IrregularTask:
-    """Reads series whose time stamps need no grid.
+    """Reads series with time stamps on no grid.
 
     Rows may come in any order; equal time stamps are several observations of one moment. Time stamps with an offset
     become UTC. Rows without a value are left out; with covariates they say what is known at further times.

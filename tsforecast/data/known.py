@@ -1,4 +1,4 @@
-"""What-if forecasts: future target values that are known in part, from a user's table."""
+"""Known future targets for conditional forecasts, from a user's table."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -24,7 +24,7 @@ def attach_known(
     prediction_length: int,
     columns: Columns | None = None,
 ) -> list[dict[str, Any]]:
-    """Adds future target values to entries, on which a forecast is then conditioned.
+    """Adds known future target values to entries: their forecasts are conditioned on these.
 
     Args:
         entries: GluonTS data entries; the forecast begins with the step after each target.
@@ -65,7 +65,7 @@ def attach_known(
 
 
 def _owners(table: Table, entries: list[dict[str, Any]]) -> NDArray[np.int64]:
-    """Index of the entry to which each row belongs."""
+    """Index of the entry of each row."""
     if table.item is None:
         if len(entries) != 1:
             raise ValueError(f"{table.path}: there is no column of items, but {len(entries)} series; add item_id")
@@ -87,8 +87,8 @@ def _steps_ahead(
     part = replace(table, frame=table.frame.iloc[rows])
     with expected_alias_warnings():
         begin = np.array([start.start_time.to_datetime64()], "datetime64[ns]")
-    numbers, size = step_numbers(part, stamps[rows], start.freqstr)
-    steps = (numbers - step_numbers(part, begin, start.freqstr)[0]) // size - entry["target"].shape[-1]
+    ordinal, size = step_numbers(part, stamps[rows], start.freqstr)
+    steps = (ordinal - step_numbers(part, begin, start.freqstr)[0]) // size - entry["target"].shape[-1]
     outside = (steps < 0) | (steps >= prediction_length)
     column = str(table.columns.timestamp)
     if outside.any():

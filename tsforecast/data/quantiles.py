@@ -114,7 +114,7 @@ def _columns(forecast: Forecast, levels: tuple[float, ...] | None, targets: Sequ
 
 
 def _mean(forecast: Forecast) -> NDArray[Any]:
-    """The mean; of paths in double precision, so that a value which all have comes back as it is."""
+    """The mean; of paths in double precision, so that a common value comes back as it is."""
     if isinstance(forecast, SampleForecast) and not _knows_quantiles(type(forecast)):
         return np.asarray(forecast.samples).mean(axis=0, dtype=np.float64)
     return np.asarray(forecast.mean)

@@ -60,7 +60,7 @@ def check_packed(path: str | Path) -> None:
 
 
 def open_unpacked(path: str | Path) -> Any:
-    """Opens what a packed file (.gz, .bz2, .xz or .zip, by its name) unpacks to, and others as they are, to read bytes.
+    """Opens a file to read bytes, unpacked where it is packed by its name (.gz, .bz2, .xz or .zip).
 
     Raises:
         ValueError: If an archive has more than one file.
@@ -152,7 +152,7 @@ def whole_parquet(path: Path) -> Iterator[None]:
 
 
 def load_array(path: str | Path) -> NDArray[Any]:
-    """The array of an npy file; one of Python objects, which runs code, is refused.
+    """The array of an npy file; one of Python objects is refused, since it runs code.
 
     Raises:
         ValueError: If the file is damaged, or its header tells of more or less than it has.
@@ -174,7 +174,7 @@ def load_array(path: str | Path) -> NDArray[Any]:
 
 
 def load_arrays(path: str | Path, wanted: Collection[str]) -> tuple[dict[str, NDArray[Any]], list[str]]:
-    """Arrays of an npz file; those of Python objects, which run code, are refused.
+    """Arrays of an npz file; those of Python objects are refused, since they run code.
 
     Args:
         path: Of the file.

@@ -28,7 +28,7 @@ def is_full(error: OSError) -> bool:
 
 @contextlib.contextmanager
 def replace_file(path: str | Path) -> Iterator[Path]:
-    """Gives the path of a new, empty file, which takes the place of `path` when the block ends well.
+    """Gives the path of a new, empty file that takes the place of `path` when the block ends well.
 
     The new file lies beside `path` under a name of its own and is on the disk before it takes the place: whatever
     happens, `path` is the old file or the new one. A block that fails leaves nothing behind.
@@ -66,7 +66,7 @@ def _named_if_full(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def append_file(path: str | Path) -> Iterator[TextIO]:
-    """Opens a text file to add lines at its end, which are on the disk when the block ends well.
+    """Opens a text file to add lines at its end; they are on the disk when the block ends well.
 
     One process at a time adds; others wait. A block that fails adds nothing. A kill can leave half of a line: whoever
     reads on knows how long the file was.
@@ -92,7 +92,7 @@ def append_file(path: str | Path) -> Iterator[TextIO]:
 
 
 def append_rows(path: str | Path, columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
-    """Adds rows to a CSV file, all or none of them; a new file, whose folder is made, begins with the header.
+    """Adds rows to a CSV file, all or none of them; a new file begins with the header, in a folder that is made.
 
     Args:
         path: File to add to.
@@ -113,7 +113,7 @@ def append_rows(path: str | Path, columns: Sequence[str], rows: Iterable[Mapping
 
 @contextlib.contextmanager
 def replace_folder(path: str | Path) -> Iterator[Path]:
-    """Gives a new, empty folder beside `path`, which takes its place, with all that is in it, when the block ends well.
+    """Gives a new, empty folder beside `path` that takes its place, with all its files, when the block ends well.
 
     Args:
         path: Folder to write; what it held before is removed. Its parent exists.
@@ -136,7 +136,7 @@ def replace_folder(path: str | Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def scratch_folder(parent: str | Path, name: str = "scratch") -> Iterator[Path]:
-    """Gives a new, empty folder in `parent`, which is removed with all that is in it when the block ends.
+    """Gives a new, empty folder in `parent`, and removes it with all its files when the block ends.
 
     Args:
         parent: Where `remove_leftovers` finds it when the process is killed.
@@ -154,7 +154,7 @@ def scratch_folder(parent: str | Path, name: str = "scratch") -> Iterator[Path]:
 
 @contextlib.contextmanager
 def replace_together(folder: str | Path, names: Sequence[str]) -> Iterator[Path]:
-    """Gives a new, empty folder, from which files take their places in `folder` together when the block ends well.
+    """Gives a new, empty folder; its files take their places in `folder` together when the block ends well.
 
     The first name is a mark: it is removed before anything else changes and comes back last. While it is there, all
     files are of the same block.
@@ -191,7 +191,7 @@ def settle_together(folder: str | Path, names: Sequence[str]) -> None:
 
 
 def make_folder(folder: str | Path) -> None:
-    """Makes a folder to write into; in one that is there, removes what killed processes have left."""
+    """Makes a folder to write into, or removes the leftovers of killed processes from one that is there."""
     Path(folder).mkdir(parents=True, exist_ok=True)
     remove_leftovers(folder)
 
@@ -224,7 +224,7 @@ def folder_checksum(folder: Path) -> str:
 
 
 def _beside(path: Path) -> Path:
-    """A name for a temporary file or folder, with the suffix by which writers choose a format."""
+    """A name for a temporary file or folder, with the suffix: writers choose a format by it."""
     return path.with_name(f".{path.stem[:40]}.part-{secrets.token_hex(8)}{path.suffix}")
 
 

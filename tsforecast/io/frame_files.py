@@ -37,7 +37,7 @@ def write_frames(frames: Iterable[pd.DataFrame], path: Path) -> None:
 
 
 def _append_csv(frame: pd.DataFrame, stream: pa.NativeFile, header: bool) -> None:
-    """Appends rows by pyarrow, which takes a quarter of the time of pandas; names are quoted where they have to be."""
+    """Appends rows by pyarrow, in a quarter of the time of pandas; names are quoted where they have to be."""
     if header:
         text = io.StringIO()
         writer(text, lineterminator="\n").writerow(map(str, frame.columns))

@@ -104,7 +104,7 @@ def claim(path: Path, flags: int) -> int | None:
 
 
 def release(handle: int | None) -> None:
-    """Closes what `claim` opened, and so gives its lock up."""
+    """Closes a file of `claim`, and so gives its lock up."""
     if handle is not None:
         os.close(handle)
 

@@ -49,7 +49,7 @@ def pack(path: Path, values: NDArray[np.float64], divisors: NDArray[np.float64],
 
 
 def unpack(file: Path | BinaryIO) -> tuple[NDArray[np.float64], str, list[str]]:
-    """Reads what `pack` wrote.
+    """Reads a file of `pack`.
 
     Args:
         file: Path or open file.

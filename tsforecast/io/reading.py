@@ -54,7 +54,7 @@ def read_text(path: str | Path, most: int = MOST_TEXT) -> str:
 
 
 def parse_json(text: str) -> Any:
-    """What a JSON text says.
+    """The value of a JSON text.
 
     Raises:
         ValueError: If it is none, or deeper than `MOST_DEPTH`.
@@ -68,7 +68,7 @@ def parse_json(text: str) -> Any:
 
 
 def read_json(path: str | Path, most: int = MOST_RECORD) -> Any:
-    """What a JSON file says.
+    """The value of a JSON file.
 
     Raises:
         ValueError: If it is none, or longer than `most` bytes, or deeper than `MOST_DEPTH`.
@@ -82,7 +82,7 @@ def read_json(path: str | Path, most: int = MOST_RECORD) -> Any:
 
 
 def check_yaml(text: str) -> None:
-    """Refuses YAML that says more than plain values: tags, which name classes; and aliases, which multiply.
+    """Refuses YAML beyond plain values: tags, since they name classes, and aliases, since they multiply.
 
     Raises:
         ValueError: If there are any, or it is no YAML, or longer than `MOST_TEXT` or deeper than `MOST_DEPTH`.
@@ -118,7 +118,7 @@ def _check_text(text: str) -> None:
 
 
 def read_yaml(path: str | Path) -> Any:
-    """What a YAML file says; it may hold plain values only, see `check_yaml`.
+    """The value of a YAML file; it may hold plain values only, see `check_yaml`.
 
     Raises:
         ValueError: If it is none, or longer or deeper than a file of settings can be.
@@ -151,7 +151,7 @@ def fits(value: Any, annotation: Any) -> bool:
 
 
 def has_fields(value: Any, kinds: Mapping[str, Any]) -> bool:
-    """Whether a value of a JSON file is an object whose fields are of these types."""
+    """Whether a value of a JSON file is an object with fields of these types."""
     return isinstance(value, dict) and all(fits(value.get(name), kind) for name, kind in kinds.items())
 
 

@@ -12,7 +12,7 @@ from tsforecast.io.reading import expect_file, first_line
 
 
 def save_tensors(payload: Any, path: str | Path) -> None:
-    """Writes what `torch.load` reads, whole or not at all.
+    """Writes a file of tensors for `torch.load`, whole or not at all.
 
     Raises:
         OSError: If the file can not be written; `torch.save` alone gives a RuntimeError that does not say why.
@@ -24,7 +24,7 @@ def save_tensors(payload: Any, path: str | Path) -> None:
 
 
 def load_tensors(path: str | Path, device: str | torch.device = "cpu") -> dict[str, Any]:
-    """What `torch.save` has written of a dictionary of tensors and plain values; anything else is refused.
+    """A dictionary of tensors and plain values that `torch.save` has written; anything else is refused.
 
     Args:
         path: Of the file.
@@ -50,7 +50,7 @@ def load_tensors(path: str | Path, device: str | torch.device = "cpu") -> dict[s
 
 
 def expect_like(given: Any, like: Any, place: str) -> None:
-    """Refuses what has not the names, kinds and shapes of `like`.
+    """Refuses a value without the names, kinds and shapes of `like`.
 
     Raises:
         ValueError: If something differs; the message begins with the place.

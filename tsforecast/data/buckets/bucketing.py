@@ -153,7 +153,7 @@ def columns_of_buckets(path: Path, columns: Columns) -> Columns:
 
 
 def bucket_of(item: str, buckets: int) -> int:
-    """Number of the bucket in which a series lies: the same on every machine, at any time."""
+    """Number of the bucket of a series: the same on every machine, at any time."""
     return zlib.crc32(item.encode()) % buckets
 
 

@@ -86,7 +86,7 @@ def _gathered(
     freq: str | None,
     asked: str | None = None,
 ) -> Record:
-    """What the survey needs to know of a bucket, which is written if it is not there."""
+    """The record of a bucket for the survey; writes the bucket if it is not there."""
     path, note = folder / bucket_name(number), folder / WORK / f"bucket-{number:05d}.json"
     asked = freq if asked is None else asked
     if note.is_file():
@@ -110,7 +110,7 @@ def _gathered(
 def _table_of(
     folder: Path, number: int, runs: Sequence[tuple[int, Path]], files: Sequence[Path], columns: Columns
 ) -> tuple[Table, pa.Table]:
-    """The rows of a bucket in their order, as a table which knows where each comes from, and as they are written."""
+    """The rows of a bucket in their order: as a table with the place of each in its input, and as columns to write."""
     parts, sources = [], []
     for file, run in runs:
         with pa.memory_map(str(run)) as mapped:
@@ -139,7 +139,7 @@ def _table_of(
 
 
 def _checked(table: Table, freq: str | None, columns: Columns) -> Record:
-    """What a bucket has, once its rows are found sound; its frequency is None if no series tells it.
+    """The record of a bucket with sound rows; its frequency is None if no series tells it.
 
     Raises:
         ValueError: If they are not; the message names file and line.

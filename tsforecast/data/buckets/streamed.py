@@ -12,7 +12,7 @@ Entry = dict[str, Any]
 
 @dataclass(frozen=True)
 class StreamedEntries(Sequence[Entry]):
-    """Data entries in parts, of which one at a time is in memory.
+    """Data entries in parts, one part at a time in memory.
 
     `tsforecast bucket` spreads series over its files by a hash of their names: each part is a random sample of all, and
     a walk through some parts in an order that is drawn (`drawn`) is one through such a sample.
@@ -97,7 +97,7 @@ class StreamedEntries(Sequence[Entry]):
 
 
 def shortened(entry: Entry, steps: int) -> Entry:
-    """Return an entry whose target lacks its last steps, and whose covariates end with it."""
+    """Return an entry without the last steps of its target; its covariates end with the target."""
     length = entry[FieldName.TARGET].shape[-1] - steps
     names = [name for name in (FieldName.TARGET, FieldName.FEAT_DYNAMIC_REAL) if name in entry]
     return {**entry, **{name: np.asarray(entry[name])[..., :length] for name in names}}

@@ -48,7 +48,7 @@ class Bucket:
 
 @dataclass(frozen=True)
 class Survey:
-    """What all buckets of a folder have in common.
+    """The common facts of all buckets of a folder.
 
     Attributes:
         freq: Frequency of the series.
@@ -80,7 +80,7 @@ class Survey:
 
     @property
     def columns(self) -> Columns:
-        """What the columns of the buckets are."""
+        """The columns of the buckets, with their roles."""
         several = len(self.targets) > 1
         return Columns(
             item=ITEM,
@@ -116,7 +116,7 @@ _BUCKET: dict[str, Any] = {"file": str, "series": int, "rows": int, "size": int,
 
 
 def is_buckets(path: Path) -> bool:
-    """Whether a path is that of a folder of buckets, which may not be finished."""
+    """Whether a path is that of a folder of buckets, finished or not."""
     return path.is_dir() and any((path / name).exists() for name in (SURVEY, WORK, bucket_name(0)))
 
 

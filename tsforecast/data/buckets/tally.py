@@ -1,4 +1,4 @@
-"""What a walk through data entries counts: it can be kept, and those of parts of the data can be put together."""
+"""Counts of a walk through data entries: they can be kept, and those of parts of the data put together."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -50,7 +50,7 @@ class Moments:
         self.merge(Moments(rows.shape[1], mean, np.square(rows - mean[:, None]).sum(1)))
 
     def merge(self, other: "Moments") -> None:
-        """Adds what others have seen."""
+        """Adds the moments of others."""
         if self.count == 0:
             self.mean, self.squares = (other.mean, other.squares) if len(other.mean) else (self.mean, self.squares)
         elif other.count:
@@ -116,7 +116,7 @@ class Tally:
             self._merge_codes(as_numbers(entry["feat_static_cat"]).reshape(-1))
 
     def merge(self, other: "Tally") -> None:
-        """Adds what another walk has counted, of other series with the same fields."""
+        """Adds the counts of another walk, of other series with the same fields."""
         self.num_targets = other.num_targets if other.count else self.num_targets
         self.count += other.count
         self.lowest, self.highest = min(self.lowest, other.lowest), max(self.highest, other.highest)
@@ -133,7 +133,7 @@ class Tally:
 
     @property
     def auto(self) -> dict[str, str]:
-        """Return what "auto" stands for, by hyperparameter."""
+        """Return the values of "auto", by hyperparameter."""
         counts = self.broken <= _BROKEN * self.values and self.lowest >= 0
         return {
             "clip": "nonnegative" if self.lowest >= 0 else "none",

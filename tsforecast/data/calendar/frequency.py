@@ -69,7 +69,7 @@ def _split(freq: str) -> tuple[int, str, str]:
 
 
 def period_alias(freq: str) -> str:
-    """The name under which `pandas.Period` knows a frequency, as in its `freqstr`.
+    """The name of a frequency in `pandas.Period`, as in its `freqstr`.
 
     Args:
         freq: Any name that pandas or its users give: "H", "1h", "60min", "ME", "MS", "QS", "A", "W", "B", ...
@@ -85,7 +85,7 @@ def period_alias(freq: str) -> str:
 
 
 def offset_alias(freq: str) -> str:
-    """The name under which `pandas.tseries.frequencies.to_offset`, and with it GluonTS, knows a frequency.
+    """The name of a frequency in `pandas.tseries.frequencies.to_offset`, and with it in GluonTS.
 
     Args:
         freq: As in `period_alias`.
@@ -166,7 +166,7 @@ def calendar_unit(freq: str) -> tuple[int, str]:
 
 @contextmanager
 def expected_alias_warnings() -> Iterator[None]:
-    """Silences pandas' warning about periods of business days, which GluonTS' data entries are made of.
+    """Silences pandas' warning about periods of business days; GluonTS' data entries have such periods.
 
     There is no other way to write such an entry, so the warning says nothing to our users. Arithmetic on these
     periods warns too: wrap what walks through entries of business days.
@@ -178,7 +178,7 @@ def expected_alias_warnings() -> Iterator[None]:
 
 
 def to_period(timestamp: Any, freq: str) -> pd.Period:
-    """The period of a frequency in which a timestamp lies.
+    """The period of a frequency around a timestamp.
 
     Args:
         timestamp: Whatever `pandas.Period` takes: a timestamp, a string, another period.
@@ -208,6 +208,6 @@ def weekday(stamps: Any) -> NDArray[np.int64]:
 
 
 def ordinals(stamps: Any, unit: str) -> NDArray[np.int64]:
-    """Number of the period of a calendar unit (B, W, M, Q, Y) in which each time stamp lies."""
+    """Number of the period of a calendar unit (B, W, M, Q, Y) around each time stamp."""
     with expected_alias_warnings():
         return np.asarray(pd.DatetimeIndex(stamps).to_period(unit).asi8)

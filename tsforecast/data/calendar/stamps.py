@@ -100,7 +100,7 @@ def stamp_of(step: pd.Period, info: Mapping[str, Any] | None) -> pd.Timestamp:
 
 
 def week_shift(start: pd.Period, info: Mapping[str, Any] | None) -> int:
-    """Return the days by which the weeks of a user lie behind the periods that stand for them.
+    """Return the days between the periods of weeks and the weeks of a user behind them.
 
     Weeks that are dated by Mondays begin there, as in ISO 8601. Others are their periods: those that are dated by
     Fridays end there.
@@ -110,7 +110,7 @@ def week_shift(start: pd.Period, info: Mapping[str, Any] | None) -> int:
 
 
 def step_of(date: Any, start: pd.Period, info: Mapping[str, Any] | None) -> pd.Period:
-    """Return the step of a series in which a date lies.
+    """Return the step of a series at a date.
 
     Args:
         date: As `pandas.Timestamp` takes it.
@@ -132,7 +132,7 @@ def _stamps(start: pd.Period, steps: int, place: Place) -> NDArray[Any]:
 
 
 def find_places(stamps: NDArray[Any], bounds: NDArray[np.int64], freq: str) -> tuple[list[Place], int | None]:
-    """Return the place of the time stamps of each series, and a row whose own place is another.
+    """Return the place of the time stamps of each series, and a row with a place of its own.
 
     Args:
         stamps: Time stamps, series by series.

@@ -25,7 +25,7 @@ _YEARS = (1678, 2261)  # all of which nanoseconds reach
 
 
 class StampForm(NamedTuple):
-    """How the time stamps of a table are written, by which those of its other parts are read.
+    """The notation of the time stamps of a table and of all its parts.
 
     Attributes:
         zoned: Whether they have an offset from UTC, or a time zone.
@@ -93,7 +93,7 @@ def timestamps(table: Table) -> Stamps:
 
 
 def read_stamps(table: Table, form: StampForm | None = None) -> tuple[Stamps, StampForm]:
-    """The time stamps as `timestamps` gives them, and how they are written.
+    """The time stamps as `timestamps` gives them, and their notation.
 
     Args:
         table: Table of a user, or a part of one.
@@ -212,7 +212,7 @@ def _parse(table: Table, text: pd.Series, reading: str | None) -> tuple[Stamps, 
 
 
 def _only(table: Table, text: pd.Series, complete: list[Reading]) -> Reading:
-    """The reading that fits: of day and month in both orders, the one by which time stamps are regular."""
+    """The reading that fits: of day and month in both orders, the one with regular time stamps."""
     if len(complete) == 1 or complete[0].stamps.equals(complete[1].stamps):
         return complete[0]
     regular = [reading for reading in complete if _is_regular(reading.stamps)]

@@ -20,7 +20,7 @@ SAMPLE = 100  # rows by which columns are recognised
 
 
 class Schema(NamedTuple):
-    """Roles of the columns, those that may belong to the item, and those whose names are time stamps."""
+    """Roles of the columns, further candidates for the item, and columns named by dates."""
 
     columns: Columns
     others: list[str]
@@ -47,7 +47,7 @@ def find_schema(path: Path, sample: pd.DataFrame, columns: Columns) -> Schema:
 
 
 def filled_rows(frame: pd.DataFrame, schema: Schema) -> pd.DataFrame:
-    """The table, with its time stamps in a column, without rows in which every cell is empty."""
+    """The table with its time stamps in a column, without empty rows."""
     if schema.across:
         frame = from_across(frame, schema.across)
     values = [name for name in schema.used if name != ACROSS_TIME]
@@ -58,7 +58,7 @@ def filled_rows(frame: pd.DataFrame, schema: Schema) -> pd.DataFrame:
 
 
 def table_of(path: Path, frame: pd.DataFrame, schema: Schema, given: Columns, **place: Any) -> Table:
-    """The table, once all of it has told which columns name the series."""
+    """The whole table with its roles; all rows decide on the columns that name the series."""
     names = [str(name) for name in frame.columns]
     frame, columns = filled_rows(frame, schema), schema.columns
     if len(frame) == 0:
@@ -77,7 +77,7 @@ def table_of(path: Path, frame: pd.DataFrame, schema: Schema, given: Columns, **
 
 
 def with_decimal(path: Path, columns: Columns, frame: pd.DataFrame) -> Columns:
-    """The columns with the decimal sign of their numbers, which is logged where it is a comma."""
+    """The columns with the decimal sign of their numbers; the log says where it is a comma."""
     if columns.decimal is not None:
         return columns
     decimal = find_decimal(frame[columns.numbers])

@@ -1,4 +1,4 @@
-"""What the cells of a column look like: dates, numbers, names, or nothing at all."""
+"""The looks of cells: dates, numbers, names, or nothing at all."""
 
 import re
 from collections.abc import Sequence

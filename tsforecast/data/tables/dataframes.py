@@ -12,7 +12,7 @@ _SINGLE = ("item", "timestamp", "target", "timestamp_format", "decimal")
 
 
 def columns_of(given: Columns | Mapping[str, Any] | None) -> Columns:
-    """What the columns of a frame are.
+    """The roles of the columns of a frame.
 
     Args:
         given: `Columns`, or a mapping of its fields; `item_id`, `unique_id`, `ds` and `y` also name roles. None for

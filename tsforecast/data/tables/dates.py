@@ -79,7 +79,7 @@ def _with_hours(cells: pd.Series) -> list[Reading]:
 
 
 def short_years(text: pd.Series) -> bool:
-    """Whether years of the first cell have two digits, whose century is a guess."""
+    """Whether years of the first cell have two digits, so that their century is a guess."""
     return re.search(r"\d{4}", text.iloc[0]) is None
 
 

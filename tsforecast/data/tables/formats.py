@@ -73,7 +73,7 @@ def check_form(path: Path, columns: Columns) -> None:
 
 
 def without_index(frame: pd.DataFrame) -> pd.DataFrame:
-    """The frame with its index in columns, whose names are text: users keep time stamps and items there."""
+    """The frame with its index in columns, under names as text: users keep time stamps and items there."""
     if isinstance(frame.index, pd.DatetimeIndex | pd.PeriodIndex) and frame.index.name is None:
         frame = frame.rename_axis("index")
     if set(frame.index.names) - {None}:
@@ -116,7 +116,7 @@ def first_rows(path: Path, layout: Layout) -> pd.DataFrame:
 
 
 def _of_text(path: Path, read: Callable[[Layout], Read]) -> Read:
-    """What a function reads of a text file, in the encoding that fits it."""
+    """The result of a function that reads a text file, in the encoding that fits it."""
     layout = None
     *others, last = encodings(path)
     try:
@@ -168,7 +168,7 @@ def refuse_surplus(path: Path, frame: pd.DataFrame) -> None:
 
 
 def cells_of(path: Path, layout: Layout, schema: Schema, numbers: list[str], **part: Any) -> Any:
-    """All columns of a text file: told which to take, pandas lets surplus cells pass in silence.
+    """All columns of a text file: for a choice of columns pandas drops surplus cells in silence.
 
     Args:
         path: Of the file.

@@ -1,4 +1,4 @@
-"""Text files as programs write them: encoding, lines above the header, and what stands between cells."""
+"""Text files as programs write them: encoding, lines above the header, delimiter."""
 
 import codecs
 import csv
@@ -16,7 +16,7 @@ _DELIMITERS = ",;\t|"
 
 
 class Layout(NamedTuple):
-    """How the table of a text file is laid out.
+    """The layout of the table of a text file.
 
     Attributes:
         encoding: Of the file.
@@ -70,7 +70,7 @@ def find_layout(path: Path, encoding: str) -> Layout:
 
 
 def encodings(path: Path) -> list[str]:
-    """The encodings that a text file may have: UTF-16 says so, and cp1252 is what Excel writes in Western Europe."""
+    """The encodings that a text file may have: UTF-16 says so, and Excel writes cp1252 in Western Europe."""
     with path.open("rb") as file:
         return ["utf-16"] if file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else ["utf-8", "cp1252"]
 

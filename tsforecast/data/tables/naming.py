@@ -33,7 +33,7 @@ def cells_of(entries: Iterable[Mapping[str, Any]]) -> Cells:
 
 
 def as_read(frame: pd.DataFrame, columns: Columns | None, cells: Cells | None = None) -> pd.DataFrame:
-    """Return a table whose columns `item_id` and `timestamp` are called as in the data.
+    """Return a table with its columns `item_id` and `timestamp` under their names in the data.
 
     Args:
         frame: A row for each series and time stamp, or for each series.

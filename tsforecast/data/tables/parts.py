@@ -1,4 +1,4 @@
-"""Tables that are larger than memory: what they are is decided on a first part, and each part is read alike."""
+"""Tables larger than memory: a first part decides on their form, and each part is read alike."""
 
 import codecs
 import logging
@@ -25,7 +25,7 @@ _READ = 1 << 20  # bytes of text that are decoded at once
 
 
 class Form(NamedTuple):
-    """What the first part of a table was found to be, and all others have to be.
+    """The form of the first part of a table, and so of all its parts.
 
     Attributes:
         columns: Of the source, with the decimal sign of its numbers.
@@ -37,7 +37,7 @@ class Form(NamedTuple):
 
 
 def find_form(path: Path, columns: Columns, rows: int) -> Form:
-    """The form of a table by its first rows, which the log says.
+    """The form of a table by its first rows; the log says it.
 
     Args:
         path: As `read_table` takes it.
@@ -90,7 +90,7 @@ def _text(path: Path, columns: Columns, rows: int) -> Iterator[Table]:
 
 
 def _as_before(schema: Schema, columns: Columns) -> Schema:
-    """The roles in a file of the same form: what was no item is none, whatever it is called."""
+    """The roles in a file of the same form: a single series stays one, whatever the names of columns."""
     return schema if columns.item else schema._replace(columns=replace(schema.columns, item=None))
 
 
@@ -108,7 +108,7 @@ def _part(path: Path, frame: pd.DataFrame, schema: Schema, **place: Any) -> Iter
 
 
 def _encoding(path: Path) -> str:
-    """The first of the encodings of a text file which all of it has."""
+    """The first encoding that fits all of a text file."""
     *others, last = encodings(path)
     for encoding in others:
         try:

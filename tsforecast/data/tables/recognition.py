@@ -90,7 +90,7 @@ def resolve(path: Path, sample: pd.DataFrame, columns: Columns) -> tuple[Columns
 
 
 def _names_among(path: Path, sample: pd.DataFrame, names: list[str]) -> list[str]:
-    """The columns whose cells look like names of series, of the first ones where there are very many."""
+    """The columns with cells like names of series, among the first ones where there are very many."""
     if len(names) > _MOST_LOOKED_AT:
         told = path, len(names), _MOST_LOOKED_AT, column_option("item", "NAME")
         log.info("%s: of %d columns the first %d are looked at for names of series; %s names others", *told)
@@ -135,7 +135,7 @@ def _find_all(names: list[str], candidates: Sequence[str]) -> list[str]:
 
 
 def _only_ending(names: list[str], words: Sequence[str]) -> str | None:
-    """The only name of several words whose last is one of these: `Weekly_Sales`."""
+    """The only name of several words that ends with one of these: `Weekly_Sales`."""
     found = [name for name in names if plain(re.split(r"[\W_]+", name.strip())[-1]) in words]
     return found[0] if len(found) == 1 else None
 
@@ -170,7 +170,7 @@ def _find_timestamps(sample: pd.DataFrame, names: list[str], columns: Columns) -
 
 
 def _hours_beside(sample: pd.DataFrame, dates: str, names: list[str]) -> str | None:
-    """A column of hours of the day, which go up by one from row to row, beside dates; None where there is none."""
+    """A column of hours of the day beside dates, one more from row to row; None where there is none."""
     hour = _find([name for name in names if name != dates], _HOUR_NAMES)
     if hour is None or not all_match(sample[dates], r"[^:]*|.* 00:00(:00)?"):
         return None
@@ -225,7 +225,7 @@ def _no_timestamp(path: Path, names: list[str]) -> str:
 
 
 def description(names: list[str], columns: Columns, dates: int = 0) -> str:
-    """What a table was found to be, for its readers to check.
+    """A sentence on the form of a table, for its readers to check.
 
     Args:
         names: Of all columns of the file.

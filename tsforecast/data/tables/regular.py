@@ -58,7 +58,7 @@ def infer_frequency(table: Table, stamps: Stamps, bounds: NDArray[np.int64]) -> 
 
 
 def _by_gaps(inspected: list[Stamps]) -> str:
-    """The frequency whose step is the most frequent distance."""
+    """The frequency of the most frequent distance."""
     gaps = np.concatenate([np.diff(series.astype(np.int64)) for series in inspected])
     distances, counts = np.unique(gaps[gaps > 0], return_counts=True)
     if len(distances) == 0:
@@ -86,7 +86,7 @@ def _by_gaps(inspected: list[Stamps]) -> str:
 
 
 def grid_steps(table: Table, stamps: Stamps, bounds: NDArray[np.int64], freq: str) -> NDArray[np.int64]:
-    """How many steps each row lies behind the first row of its series.
+    """Steps from the first row of its series to each row.
 
     Args:
         table: Rows in the order of `stamps`, for messages.
@@ -180,7 +180,7 @@ def _refuse_collisions(
 
 
 def _refuse_finer_grid(table: Table, steps: NDArray[np.int64], bounds: NDArray[np.int64], freq: str) -> None:
-    """Refuses a frequency whose steps the data never use, and warns where most steps are missing."""
+    """Refuses a frequency finer than all distances of the data, and warns where most steps are missing."""
     common = int(np.gcd.reduce(steps))
     if common > 1:
         raise ValueError(

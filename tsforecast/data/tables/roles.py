@@ -12,7 +12,7 @@ ACROSS_TIME, ACROSS_TARGET = "(time)", "(value)"
 
 @dataclass(frozen=True)
 class Columns:
-    """What the columns of a table are. Columns that are not named here are ignored; letter case does not matter.
+    """Roles of the columns of a table. Columns without a role are ignored; letter case does not matter.
 
     Attributes:
         item: Name of the series, or several columns that name it together (joined by "/"). None: one of `ITEM_NAMES`,
@@ -64,5 +64,5 @@ class Columns:
 
 
 def column_option(name: str, value: str | bool | Sequence[str] | None = None) -> str:
-    """How the reader of a message gives an option of `Columns`."""
+    """An option of `Columns` as the reader of a message gives it."""
     return option(name, value, "columns=Columns")

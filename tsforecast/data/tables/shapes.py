@@ -66,5 +66,5 @@ def tell_apart(frame: pd.DataFrame, stamps: list[str], item: list[str], others: 
 
 
 def _repeated(frame: Any, stamps: list[str], names: list[str]) -> float:
-    """Share of rows whose time stamp occurs again in their series."""
+    """Share of rows that repeat a time stamp of their series."""
     return float(frame[[*names, *stamps]].astype(str).duplicated(keep=False).mean())

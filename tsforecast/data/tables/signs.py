@@ -1,4 +1,4 @@
-"""Numbers as people write them: decimal commas, and what separates thousands."""
+"""Numbers as people write them: decimal signs, and separators of thousands."""
 
 import re
 from pathlib import Path
@@ -21,7 +21,7 @@ def other_sign(decimal: str) -> str:
 
 
 def _grouped(sign: str, decimal: str, groups: str = "+", fraction: str = "?") -> str:
-    """Pattern of a number whose thousands are separated."""
+    """Pattern of a number with separated thousands."""
     return rf"[+-]?[1-9]\d{{0,2}}(?:{re.escape(sign)}\d{{3}}){groups}(?:{re.escape(decimal)}\d*){fraction}"
 
 
@@ -45,7 +45,7 @@ def _has_decimal_comma(column: Any) -> bool:
 
 
 def may_be_thousands(values: Any) -> bool:
-    """Whether numbers that were read with a decimal point could all be whole ones whose point separates thousands."""
+    """Whether numbers read with a decimal point could all be whole ones with points between thousands."""
     size = np.abs(values[np.isfinite(values)])
     parts = size[size % 1 != 0]
     whole = np.abs(1000 * parts - np.round(1000 * parts)) < 1e-6
@@ -53,7 +53,7 @@ def may_be_thousands(values: Any) -> bool:
 
 
 def refuse_ambiguous(path: Path, text: pd.DataFrame, delimiter: str | None) -> None:
-    """Refuses columns of text in all of which points may separate thousands, or be the decimal sign.
+    """Refuses columns of text where every point may separate thousands, or be the decimal sign.
 
     Args:
         path: Where they come from, for the message.
@@ -78,7 +78,7 @@ def refuse_ambiguous(path: Path, text: pd.DataFrame, delimiter: str | None) -> N
 
 
 def _ambiguous(column: Any, delimiter: str | None) -> str | None:
-    """The first cell of a column of text whose point may separate thousands, or be the decimal sign; None if none.
+    """The first cell of a column of text with a point that may separate thousands, or be the decimal sign; else None.
 
     That is so where three digits follow every point, in a file of semicolons, which also stand where commas are
     decimal. Elsewhere there must be cells without a point beside them: numbers of three decimals all have one.
@@ -95,12 +95,12 @@ def _ambiguous(column: Any, delimiter: str | None) -> str | None:
 
 
 def _without_blanks(column: Any) -> Any:
-    """Cells as text, without what never is a decimal sign between digits, and without missing values."""
+    """Cells as text, without missing values, and without signs that only separate thousands."""
     return filled(column).str.replace(rf"(?<=\d){_NEVER_DECIMAL}(?=\d{{3}}(?!\d))", "", regex=True)
 
 
 def parse(raw: Any, decimal: str, delimiter: str | None) -> tuple[NDArray[np.float64], str | None]:
-    """Cells as numbers, and one of those whose thousands are separated, as it was written.
+    """Cells as numbers, and one cell with separated thousands, as it was written.
 
     Separators are taken away only where no cell can be meant otherwise: 1,234,567 and 1,234.5 can not, and neither can
     1,234 in a file whose cells are delimited by commas.
@@ -152,7 +152,7 @@ def _is_decided(text: Any, decimal: str, delimiter: str | None, values: NDArray[
 
 
 def remedy(cells: Any, decimal: str) -> str | None:
-    """What to do about texts that may be numbers with other signs; None where they are no numbers."""
+    """Advice on texts that may be numbers with other signs; None where they are no numbers."""
     first, other = cells.iloc[0].strip(), other_sign(decimal)
     if re.fullmatch(_grouped(other, decimal), first):
         return (

@@ -11,7 +11,7 @@ from tsforecast.data.tables.roles import ACROSS_TIME, WIDE_ITEM, WIDE_TARGET, Co
 
 @dataclass(frozen=True)
 class Table:
-    """A table as read, with what is needed to point at a cell of it.
+    """A table as read, with the places of its cells in the source.
 
     Attributes:
         path: Where it comes from.
@@ -40,7 +40,7 @@ class Table:
 
     @property
     def unit(self) -> str:
-        """What a row of the file is called."""
+        """The word for a row of the file."""
         return "line" if self.first_line > 1 else "row"
 
     def place(self, row: int, column: str | None = None) -> str:
