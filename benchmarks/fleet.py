@@ -28,7 +28,7 @@ from tqdm import tqdm
 
 from tsforecast import StateSpaceEstimator
 from tsforecast.cli.provenance import provenance
-from tsforecast.data.frequency import to_period
+from tsforecast.data.calendar.frequency import to_period
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 STEPS, HORIZON = 120, 14

@@ -46,9 +46,9 @@ from measure import _resident, hardware
 
 from tsforecast import StateSpaceEstimator, StateSpacePredictor
 from tsforecast.cli.provenance import provenance
-from tsforecast.data.buckets import folder_checksum
 from tsforecast.forecasting.beliefs import join
 from tsforecast.forecasting.predictor import load_predictor, save_predictor
+from tsforecast.io.files import folder_checksum
 from tsforecast.live.description import Description, new_identity
 from tsforecast.live.engine import Engine
 from tsforecast.live.rows import NO_SEQUENCE, Rows

@@ -24,7 +24,7 @@ from torch import nn
 
 from tsforecast import learners
 from tsforecast.cli.provenance import provenance
-from tsforecast.data.files import replace_file
+from tsforecast.io.files import replace_file
 from tsforecast.learners.evidence.pseudo_observation import Model, Points
 from tsforecast.learners.memory.variational_fit import Problem
 

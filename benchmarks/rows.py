@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tsforecast.cli.provenance import provenance
-from tsforecast.data.files import replace_file
+from tsforecast.io.files import replace_file
 
 
 def write(path: pathlib.Path, rows: list[dict[str, Any]], key: Sequence[str], columns: Sequence[str]) -> None:

@@ -23,8 +23,8 @@ import numpy as np
 import pandas as pd
 from streams import _bytes, _table
 
-from tsforecast.data.files import replace_file
 from tsforecast.data.folder import data_home
+from tsforecast.io.files import replace_file
 
 ADULT = [
     "age", "workclass", "fnlwgt", "education", "education_num", "marital_status", "occupation", "relationship", "race",

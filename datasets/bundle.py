@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from tsforecast.data.packed import pack, unpack
+from tsforecast.io.packed import pack, unpack
 
 BUNDLED = Path(__file__).parents[1] / "tsforecast" / "data" / "bundled"
 SOURCES = {

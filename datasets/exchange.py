@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tsforecast.data.frequency import to_period
+from tsforecast.data.calendar.frequency import to_period
 from tsforecast.data.prepare import preparation_parser, prepare
 from tsforecast.data.task import ForecastTask
 

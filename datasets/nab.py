@@ -19,7 +19,7 @@ import pandas as pd
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
 
 from experiments.nab.benchmark import LABELS, PUBLISHED, read_benchmark
-from tsforecast.data.files import replace_file
+from tsforecast.io.files import replace_file
 
 FILES, WINDOWS, RECORDS = 58, 116, 365_558
 TAXI, DAILY = "realKnownCause/nyc_taxi.csv", "nyc-taxi-daily.csv"

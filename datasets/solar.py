@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from tqdm import tqdm
 
-from tsforecast.data.frequency import to_period
+from tsforecast.data.calendar.frequency import to_period
 from tsforecast.data.prepare import preparation_parser, prepare
 from tsforecast.data.task import ForecastTask
 

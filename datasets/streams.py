@@ -30,8 +30,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from tsforecast.data.files import replace_file
 from tsforecast.data.folder import data_home
+from tsforecast.io.files import replace_file
 
 ELEC2 = ["date", "day", "period", "nswprice", "nswdemand", "vicprice", "vicdemand", "transfer"]
 NOAA = [

@@ -15,7 +15,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from tsforecast.data.frequency import to_period
+from tsforecast.data.calendar.frequency import to_period
 from tsforecast.data.prepare import preparation_parser, prepare
 from tsforecast.data.task import ForecastTask
 

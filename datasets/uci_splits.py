@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from tsforecast.data.files import replace_file
 from tsforecast.data.folder import data_home
+from tsforecast.io.files import replace_file
 
 log = logging.getLogger(__name__)
 

@@ -48,8 +48,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tsforecast.data.calendar.frequency import to_period
 from tsforecast.data.folder import data_home, write_folder
-from tsforecast.data.frequency import to_period
 from tsforecast.data.task import ForecastTask
 
 NOMINAL = "2000-01-01"  # start of series whose source tells none, or tells the year 1

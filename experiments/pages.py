@@ -16,7 +16,7 @@ from experiments.nab import page as nab
 from experiments.stein import page as stein
 from experiments.table1 import page as table1
 from experiments.zeroshot import page as zeroshot
-from tsforecast.data.files import replace_file
+from tsforecast.io.files import replace_file
 
 MODULES = (table1, zeroshot, anomalies, bandits, memory, nab, stein)
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from tqdm import tqdm
 
 from tsforecast.cli.provenance import check_rows, provenance
-from tsforecast.data.files import append_rows, replace_file
+from tsforecast.io.files import append_rows, replace_file
 
 Job = TypeVar("Job")
 ROOT = pathlib.Path(__file__).resolve().parent.parent

@@ -29,14 +29,14 @@ from tests.forecasting.test_estimator import make_entries, make_estimator
 from tests.online.test_stream import CONFIG
 from tsforecast.cli import main
 from tsforecast.data import Columns, load_task, read_task
-from tsforecast.data.bucketing import make_buckets
-from tsforecast.data.columns import check_form
-from tsforecast.data.reading import load_array
-from tsforecast.data.tensors import load_tensors
+from tsforecast.data.buckets.bucketing import make_buckets
+from tsforecast.data.tables.formats import check_form
 from tsforecast.forecasting.adaptation import Adaptation, AdaptivePredictor, load_adaptive
 from tsforecast.forecasting.beliefs import load_beliefs, save_beliefs
 from tsforecast.forecasting.predictor import StateSpacePredictor, load_predictor, save_predictor
 from tsforecast.forecasting.training import check_checkpoint
+from tsforecast.io.binary import load_array
+from tsforecast.io.tensors import load_tensors
 from tsforecast.live.steps import Steps
 from tsforecast.models.issm import ISSMForecaster
 from tsforecast.online import saved_progress

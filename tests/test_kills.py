@@ -16,7 +16,7 @@ import torch
 import yaml
 
 from tests.kills import Commands, Ended
-from tsforecast.data.locks import lock_folder
+from tsforecast.io.locks import lock_folder
 
 KILLS = int(os.environ.get("TSFORECAST_KILLS", "3"))
 EPOCHS = ["--batch_size=2", "--num_batches_per_epoch=2", "--accelerator=cpu", "--threads=1"]

@@ -37,7 +37,7 @@ sys.path.append(str(pathlib.Path(__file__).resolve().parents[2]))
 from experiments.fusion.vae import BOUNDS, MultiSourceVAE, product
 from experiments.tables import ROOT, has_row
 from tsforecast.cli.provenance import provenance
-from tsforecast.data.files import append_rows
+from tsforecast.io.files import append_rows
 from tsforecast.plots import save_figure
 from tsforecast.plots.style import style_axis
 

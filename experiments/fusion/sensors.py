@@ -29,8 +29,8 @@ from experiments.tables import ROOT
 from tsforecast.cli.provenance import provenance
 from tsforecast.core import Gaussian
 from tsforecast.core.fusion import conflict, product, reliabilities
-from tsforecast.data.files import replace_file
 from tsforecast.data.folder import data_home
+from tsforecast.io.files import replace_file
 from tsforecast.plots import save_figure
 
 SENSORS = (5, 6, 7, 8, 13, 14)  # of sixteen, each with eight numbers, the first of which is the steady signal

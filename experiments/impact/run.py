@@ -25,7 +25,7 @@ sys.path.append(str(pathlib.Path(__file__).resolve().parents[2]))
 from experiments.tables import ROOT, fill, has_row
 from tsforecast import load_task
 from tsforecast.analysis.impact import Options, effects
-from tsforecast.data.files import replace_file
+from tsforecast.io.files import replace_file
 
 # What series do, by kind: sum of what is named.
 KINDS = {

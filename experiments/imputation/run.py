@@ -25,8 +25,8 @@ from tqdm import tqdm
 from tsforecast import StateSpaceEstimator
 from tsforecast.cli.provenance import provenance
 from tsforecast.data import load_task
-from tsforecast.data.files import replace_file
 from tsforecast.forecasting.predictor import StateSpacePredictor
+from tsforecast.io.files import replace_file
 from tsforecast.plots import COLOURS, save_figure
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]

@@ -44,7 +44,7 @@ from experiments.streams.toys_shared import style
 from experiments.tables import ROOT
 from tsforecast import learners
 from tsforecast.cli.provenance import provenance
-from tsforecast.data.files import replace_file
+from tsforecast.io.files import replace_file
 from tsforecast.learners.loop import AbstractLearner
 from tsforecast.plots import COLOURS, save_figure
 

@@ -38,11 +38,11 @@ sys.path.append(str(pathlib.Path(__file__).resolve().parents[2]))
 from experiments.irregular.gru_d import GRUDBaseline
 from tsforecast import IrregularEstimator, StateSpaceEstimator, load_task
 from tsforecast.cli.provenance import provenance
-from tsforecast.data.files import replace_file
-from tsforecast.data.frequency import to_period
+from tsforecast.data.calendar.frequency import to_period
 from tsforecast.data.irregular import IrregularTask
 from tsforecast.data.timed_entries import median_gap
 from tsforecast.evaluation.metrics import LEVELS
+from tsforecast.io.files import replace_file
 from tsforecast.plots import COLOURS, save_figure
 from tsforecast.plots.timed import TIMED_LEVELS, plot_timed
 

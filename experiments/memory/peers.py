@@ -36,7 +36,7 @@ from experiments.memory.run import log_marginal
 from experiments.tables import ROOT, has_row
 from tsforecast import learners
 from tsforecast.cli.provenance import provenance
-from tsforecast.data.files import append_rows
+from tsforecast.io.files import append_rows
 
 OURS: dict[str, dict[str, Any]] = {
     "vb": {},

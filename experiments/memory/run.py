@@ -40,7 +40,7 @@ sys.path.append(str(pathlib.Path(__file__).resolve().parents[2]))
 from experiments.tables import ROOT, has_row, widen
 from tsforecast import learners
 from tsforecast.cli.provenance import provenance
-from tsforecast.data.files import append_rows
+from tsforecast.io.files import append_rows
 from tsforecast.learners.memory.memory_learner import MemoryLearner, Remembered
 from tsforecast.online.stream import read_stream
 

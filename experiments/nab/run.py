@@ -29,7 +29,7 @@ from experiments.nab.benchmark import PROFILES, Labelled, Outcome, evaluate, eva
 from tsforecast.analysis.detector import Detector
 from tsforecast.analysis.switching_levels import SwitchingLevels
 from tsforecast.cli.provenance import provenance
-from tsforecast.data.files import replace_file
+from tsforecast.io.files import replace_file
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "experiments" / "nab" / "results" / "nab.csv"

@@ -40,8 +40,9 @@ from experiments.pendulum.figures import draw_forecasts, draw_scores
 from experiments.pendulum.forecasts import FILTERED, FORECAST, MODELS, Model, ScoreTable, make_batch, make_model, score
 from experiments.pendulum.simulation import simulate
 from tsforecast.cli.provenance import provenance
-from tsforecast.data.files import replace_file, save_tensors
 from tsforecast.forecasting.training import fit
+from tsforecast.io.files import replace_file
+from tsforecast.io.tensors import save_tensors
 from tsforecast.plots import save_figure
 from tsforecast.progress import is_watched
 

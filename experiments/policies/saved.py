@@ -7,8 +7,7 @@ from torch.utils import _pytree as pytree
 
 from experiments.policies.config import PolicyConfig
 from experiments.policies.policy_gradient import Policies, PolicyGradient
-from tsforecast.data.files import save_tensors
-from tsforecast.data.tensors import expect_like, load_tensors
+from tsforecast.io.tensors import expect_like, load_tensors, save_tensors
 
 FORMAT = 1  # raised when older files can no longer be read
 

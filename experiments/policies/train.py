@@ -32,7 +32,7 @@ from experiments.policies.config import GRADIENTS, PolicyConfig
 from experiments.policies.config import POLICIES as AGENTS
 from experiments.policies.saved import LearntPolicies, load_policies, save_policies
 from tsforecast.cli import guarded, parsing, runs
-from tsforecast.data.files import append_file, replace_file
+from tsforecast.io.files import append_file, replace_file
 from tsforecast.plots import plot_returns, save_figure
 from tsforecast.progress import is_watched, quiet
 

@@ -25,7 +25,7 @@ sys.path.append(str(pathlib.Path(__file__).resolve().parents[2]))
 
 from experiments.tables import ROOT, has_row
 from tsforecast.cli.provenance import provenance
-from tsforecast.data.files import append_rows
+from tsforecast.io.files import append_rows
 from tsforecast.learners import CategoricalLikelihood, s2vgd, svgd
 
 METHODS: dict[str, Any] = {

@@ -33,12 +33,12 @@ from tqdm import tqdm
 from tsforecast.cli.provenance import provenance
 from tsforecast.core.linalg import NotPositiveDefiniteError
 from tsforecast.data import ForecastTask, load_task
-from tsforecast.data.files import replace_file
 from tsforecast.data.task import with_windows
 from tsforecast.evaluation import crps_by_window, paired_difference
 from tsforecast.evaluation.scores import score
 from tsforecast.forecasting.adaptation import Adaptation, AdaptivePredictor, rolling
 from tsforecast.forecasting.predictor import load_predictor
+from tsforecast.io.files import replace_file
 from tsforecast.plots import plot_adaptation, save_figure
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]

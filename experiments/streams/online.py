@@ -26,7 +26,7 @@ from tqdm import tqdm
 
 from tsforecast import learners
 from tsforecast.cli.provenance import provenance
-from tsforecast.data.files import append_rows
+from tsforecast.io.files import append_rows
 from tsforecast.learners.loop import AbstractLearner, run
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]

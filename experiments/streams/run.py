@@ -32,7 +32,7 @@ from river.datasets import synth
 from tqdm import tqdm
 
 from tsforecast.cli.provenance import provenance
-from tsforecast.data.files import append_rows
+from tsforecast.io.files import append_rows
 from tsforecast.online.river import OnlineClassifier, OnlineRegressor
 from tsforecast.online.stream import STREAMS, Observation, read_stream
 

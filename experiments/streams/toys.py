@@ -32,7 +32,7 @@ from experiments.streams.toys_outliers import outliers_toy
 from experiments.streams.toys_shared import Row
 from experiments.streams.toys_tracking import tracking_toy
 from tsforecast.cli.provenance import provenance
-from tsforecast.data.files import replace_file
+from tsforecast.io.files import replace_file
 from tsforecast.plots import save_figure
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]

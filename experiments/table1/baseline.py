@@ -14,9 +14,9 @@ import time
 
 from tsforecast.cli.provenance import commit
 from tsforecast.data import CATALOG, load_task
-from tsforecast.data.files import replace_file
-from tsforecast.data.frequency import default_season
+from tsforecast.data.calendar.frequency import default_season
 from tsforecast.evaluation import BASELINES, DeepAR, evaluate, fit_named, format_scores, save_scores
+from tsforecast.io.files import replace_file
 
 
 def main() -> None:

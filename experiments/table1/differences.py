@@ -19,9 +19,9 @@ import pandas as pd
 from tqdm import tqdm
 
 from tsforecast.cli.provenance import provenance
-from tsforecast.data.files import replace_file
 from tsforecast.evaluation import paired_difference
 from tsforecast.forecasting.presets import SWITCHING
+from tsforecast.io.files import replace_file
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 OURS = ("auto", "issm", "gls", "deepstate", "sgls", "rsgls", "rsgls-issm", "arsgls", "kvae-rb", "kvae-mc")

@@ -23,8 +23,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tsforecast.data.files import replace_file
-from tsforecast.data.reading import load_arrays, parse_json
+from tsforecast.io.binary import load_arrays
+from tsforecast.io.files import replace_file
+from tsforecast.io.reading import parse_json
 
 FORMAT = 1
 DIVISOR = 8  # of height and width: networks for images halve them three times

@@ -52,8 +52,8 @@ from experiments.video.trained import (
 )
 from tsforecast.cli.memory import keep_freed_memory
 from tsforecast.cli.provenance import provenance
-from tsforecast.data.files import replace_file
 from tsforecast.evaluation.compare import mean_difference
+from tsforecast.io.files import replace_file
 from tsforecast.plots import save_figure
 
 log = logging.getLogger(__name__)

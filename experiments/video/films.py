@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 from PIL import Image, ImageDraw, ImageFont
 
 from experiments.video.paint import BLANK, FORECAST, SEEN, Film, make_film, zoom
-from tsforecast.data.files import replace_file
+from tsforecast.io.files import replace_file
 
 _BORDER = 4  # dots around a panel
 _MARGIN = 6  # dots around its border

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from tsforecast.cli import main
-from tsforecast.data import table as table_module
+from tsforecast.data import sources as table_module
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*logging interval", "ignore:.*does not have many workers")
 

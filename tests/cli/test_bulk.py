@@ -11,7 +11,7 @@ import pytest
 from pyarrow import parquet
 
 from tsforecast.cli import main
-from tsforecast.data.buckets import WORK, bucket_name, read_survey
+from tsforecast.data.buckets.survey import WORK, bucket_name, read_survey
 from tsforecast.forecasting import bulk
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*logging interval", "ignore:.*does not have many workers")

@@ -18,7 +18,7 @@ import yaml
 
 from tsforecast.cli import main
 from tsforecast.cli.memory import keep_freed_memory
-from tsforecast.data import stamps
+from tsforecast.data.calendar import stamps
 from tsforecast.models import DATA_DECIDED, MODELS, options_of
 from tsforecast.plots import plot_regimes
 

@@ -9,7 +9,7 @@ import pandas as pd
 import torch
 
 from tsforecast.cli import main
-from tsforecast.data.tensors import load_tensors
+from tsforecast.io.tensors import load_tensors
 
 # Lightning starts the script again for the second process.
 SCRIPT = """

@@ -4,8 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tsforecast.data.roles import Columns
-from tsforecast.data.table import read_task
+from tsforecast.data.sources import read_task
+from tsforecast.data.tables.roles import Columns
 
 HEADER = "item,timestamp,target\n"
 

@@ -6,11 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from tsforecast.data.calendar.frequency import expected_alias_warnings
 from tsforecast.data.catalog import CATALOG, SCRIPTS, load_task
 from tsforecast.data.folder import write_folder
-from tsforecast.data.frequency import expected_alias_warnings
-from tsforecast.data.packed import unpack
 from tsforecast.data.task import instances
+from tsforecast.io.packed import unpack
 
 # series, steps, frequency, horizon, windows, start of training, first and last step of the test part
 SPLITS = {

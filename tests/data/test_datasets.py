@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from tsforecast.data.catalog import SCRIPTS, load_task
-from tsforecast.data.packed import unpack
+from tsforecast.io.packed import unpack
 
 FOLDER = Path(__file__).parents[2] / "datasets"
 

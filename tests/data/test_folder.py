@@ -6,10 +6,10 @@ import pandas as pd
 import pytest
 from gluonts.dataset.common import TrainDatasets, load_datasets
 
+from tsforecast.data.calendar.frequency import to_period
 from tsforecast.data.catalog import load_task
 from tsforecast.data.folder import data_home, read_folder, write_folder
-from tsforecast.data.frequency import to_period
-from tsforecast.data.table import read_task
+from tsforecast.data.sources import read_task
 from tsforecast.data.task import ForecastTask
 
 

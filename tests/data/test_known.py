@@ -2,9 +2,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tsforecast.data.frequency import to_period
+from tsforecast.data.calendar.frequency import to_period
 from tsforecast.data.known import attach_known
-from tsforecast.data.roles import Columns
+from tsforecast.data.tables.roles import Columns
 
 
 def entries(freq="h", start="2024-01-01", length=10, items=("a", "b"), targets=None):

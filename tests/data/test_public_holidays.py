@@ -7,11 +7,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from tsforecast.data.calendar.stamps import stamps_of
 from tsforecast.data.public_holidays import AFTER, BEFORE, BRIDGE, HOLIDAY, NUMBER
-from tsforecast.data.roles import Columns
-from tsforecast.data.stamps import stamps_of
-from tsforecast.data.table import read_task
-from tsforecast.data.wording import command_line_wording
+from tsforecast.data.sources import read_task
+from tsforecast.data.tables.roles import Columns
+from tsforecast.wording import command_line_wording
 
 
 def frame_of(freq, start="2019-01-01", end="2021-12-31 23:00", **more):

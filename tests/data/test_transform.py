@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 import torch
 
+from tsforecast.data.calendar.frequency import to_period
 from tsforecast.data.epochs import EpochLoader
-from tsforecast.data.frequency import to_period
 from tsforecast.data.transform import Prepare
 from tsforecast.data.windows import collate, cut
 from tsforecast.seasons import CYCLES, SEASONS

@@ -13,7 +13,7 @@ from scipy.stats import norm
 from statsforecast import models
 from statsforecast.models import AutoETS
 
-from tsforecast.data.frequency import expected_alias_warnings
+from tsforecast.data.calendar.frequency import expected_alias_warnings
 from tsforecast.data.task import ForecastTask
 from tsforecast.evaluation import (
     BASELINES,

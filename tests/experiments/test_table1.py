@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from tsforecast.cli import recipes, train
-from tsforecast.data.files import append_rows
 from tsforecast.evaluation import BASELINES
+from tsforecast.io.files import append_rows
 
 RESULTS = Path(__file__).resolve().parents[2] / "experiments" / "table1" / "results" / "table1.csv"
 

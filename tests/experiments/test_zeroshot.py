@@ -13,8 +13,8 @@ from gluonts.model import SampleForecast
 from tests.data.test_datasets import script
 from tsforecast.cli import main as tsforecast
 from tsforecast.data import ForecastTask
+from tsforecast.data.calendar.frequency import to_period
 from tsforecast.data.folder import write_folder
-from tsforecast.data.frequency import to_period
 from tsforecast.evaluation import score
 
 ROOT = Path(__file__).resolve().parents[2]

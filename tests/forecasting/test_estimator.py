@@ -22,7 +22,7 @@ from gluonts.torch.model.estimator import PyTorchLightningEstimator
 from lightning.pytorch.callbacks import ModelCheckpoint
 
 from tsforecast import StateSpaceEstimator, StateSpacePredictor
-from tsforecast.data.frequency import expected_alias_warnings
+from tsforecast.data.calendar.frequency import expected_alias_warnings
 from tsforecast.forecasting.data_summary import summarise
 from tsforecast.forecasting.exact import ExactForecast
 from tsforecast.forecasting.histories import Histories

@@ -9,7 +9,7 @@ import pytest
 from tests.forecasting.test_estimator import QUIET
 from tsforecast import StateSpaceEstimator
 from tsforecast.data import Columns, read_task
-from tsforecast.data.bucketing import make_buckets
+from tsforecast.data.buckets.bucketing import make_buckets
 from tsforecast.data.folder import read_folder, write_folder
 from tsforecast.data.irregular import read_irregular
 from tsforecast.forecasting.data_summary import summarise

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tsforecast import StateSpaceEstimator
-from tsforecast.data.frequency import expected_alias_warnings
+from tsforecast.data.calendar.frequency import expected_alias_warnings
 from tsforecast.data.windows import first_value
 from tsforecast.forecasting.data_summary import largest_move, say_late, typical_change
 from tsforecast.models.parts.marginals import Marginals

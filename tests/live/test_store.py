@@ -13,7 +13,7 @@ import torch
 from tests.forecasting.test_estimator import make_entries
 from tests.live.stores import begun, make_store, observations, same_rows, steps_of
 from tests.live.test_log import write_before
-from tsforecast.data.buckets import checksum
+from tsforecast.io.files import checksum
 from tsforecast.live import log as logs
 from tsforecast.live.beginning import Source, begin_store
 from tsforecast.live.count import Count

@@ -40,7 +40,7 @@ class Account:
         predicted: Distributions of the steps from `begin` on, each given those before; a row each.
         others: Likewise given all other steps; None of models without a smoother of this kind.
         exponents: Of the powers of two by which the values behind these distributions are divided.
-        info: Of its entry, see `tsforecast.data.stamps`.
+        info: Of its entry, see `tsforecast.data.calendar.stamps`.
         shocks: Auxiliary residuals of shocks to parts of the state, see `Disturbances`, from `begin` on; by part. Of
             mixtures roots of their mean squares, and under "error" those of observations.
         changed: Where so many outliers in a row had come that the series has changed, see `tsforecast.core.outliers`.

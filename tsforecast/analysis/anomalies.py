@@ -14,13 +14,13 @@ from tsforecast.analysis.accounts import Account, accounts
 from tsforecast.analysis.counts import Counts
 from tsforecast.analysis.kinds import MISSING, kind_of, missing_tails
 from tsforecast.analysis.rarity import SHORTEST, rarity
+from tsforecast.data.calendar.frequency import default_horizon, default_season, expected_alias_warnings
+from tsforecast.data.calendar.stamps import stamps_of, step_of
 from tsforecast.data.checks import as_numbers
-from tsforecast.data.dataframes import columns_of
-from tsforecast.data.frequency import default_horizon, default_season, expected_alias_warnings
-from tsforecast.data.naming import as_read, cells_of
-from tsforecast.data.roles import Columns
-from tsforecast.data.stamps import stamps_of, step_of
-from tsforecast.data.table import read_task
+from tsforecast.data.sources import read_task
+from tsforecast.data.tables.dataframes import columns_of
+from tsforecast.data.tables.naming import as_read, cells_of
+from tsforecast.data.tables.roles import Columns
 from tsforecast.forecasting.estimator import StateSpaceEstimator
 from tsforecast.forecasting.predictor import StateSpacePredictor
 

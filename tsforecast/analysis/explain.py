@@ -9,11 +9,11 @@ import torch
 
 from tsforecast.analysis.mixture_news import has_shares
 from tsforecast.analysis.mixture_parts import mixture_parts
-from tsforecast.data.frequency import expected_alias_warnings
+from tsforecast.data.calendar.frequency import expected_alias_warnings
+from tsforecast.data.calendar.stamps import stamps_of
 from tsforecast.data.magnitude import in_units
-from tsforecast.data.naming import as_read, cells_of
-from tsforecast.data.roles import Columns
-from tsforecast.data.stamps import stamps_of
+from tsforecast.data.tables.naming import as_read, cells_of
+from tsforecast.data.tables.roles import Columns
 from tsforecast.data.windows import collate, cut, since_first_value
 from tsforecast.forecasting.predictor import StateSpacePredictor
 from tsforecast.models import AbstractForecaster, ExactInference

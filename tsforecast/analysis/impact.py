@@ -15,16 +15,16 @@ from tsforecast.analysis.counterfactual import Past, paths
 from tsforecast.analysis.impact_tables import Sums, labelled, summary_of, tables_of, together
 from tsforecast.analysis.interventions import Case, Dates, Pair, cases_of, pairs_of, pairs_of_table
 from tsforecast.analysis.structures import StructuralModel
-from tsforecast.data.dataframes import columns_of
-from tsforecast.data.naming import as_read, cells_of
-from tsforecast.data.roles import Columns
-from tsforecast.data.table import read_task
+from tsforecast.data.sources import read_task
+from tsforecast.data.tables.dataframes import columns_of
+from tsforecast.data.tables.naming import as_read, cells_of
+from tsforecast.data.tables.roles import Columns
 from tsforecast.data.task import ForecastTask
 from tsforecast.data.transform import calendar_of
-from tsforecast.data.wording import listed, option
 from tsforecast.models.parts.bounds import at_least, one_of
 from tsforecast.models.parts.component_names import component_names, parse_component, steps_in_cycle
 from tsforecast.models.transformations import TRANSFORMATIONS, transformation_of
+from tsforecast.wording import listed, option
 
 log = logging.getLogger(__name__)
 

@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from tsforecast.data.dates import readings
-from tsforecast.data.frequency import expected_alias_warnings
-from tsforecast.data.stamps import stamps_of, step_of
-from tsforecast.data.wording import counted, option
+from tsforecast.data.calendar.frequency import expected_alias_warnings
+from tsforecast.data.calendar.stamps import stamps_of, step_of
+from tsforecast.data.tables.dates import readings
+from tsforecast.wording import counted, option
 
 _LEAST = 8  # observed steps before an intervention
 Dates = str | pd.Timestamp | Sequence[str | pd.Timestamp]
@@ -31,7 +31,7 @@ class Case:
         controls: Of all steps, (time, control).
         before: Steps without the intervention.
         horizon: Steps with it.
-        info: Of its entry, see `tsforecast.data.stamps`.
+        info: Of its entry, see `tsforecast.data.calendar.stamps`.
     """
 
     item: str

@@ -15,10 +15,10 @@ from torch import Tensor
 from tsforecast.analysis.mixture_news import Cell, has_shares, shares
 from tsforecast.core.news import Changes
 from tsforecast.core.news import news as linear_news
-from tsforecast.data.frequency import expected_alias_warnings
-from tsforecast.data.naming import as_read, cells_of, standard
-from tsforecast.data.roles import Columns
-from tsforecast.data.stamps import stamps_of
+from tsforecast.data.calendar.frequency import expected_alias_warnings
+from tsforecast.data.calendar.stamps import stamps_of
+from tsforecast.data.tables.naming import as_read, cells_of, standard
+from tsforecast.data.tables.roles import Columns
 from tsforecast.data.windows import collate, cut, first_value, since_first_value
 from tsforecast.forecasting.predictor import StateSpacePredictor, with_prediction_length
 from tsforecast.models import AbstractForecaster, ExactInference, Series

@@ -8,11 +8,11 @@ import pandas as pd
 import torch
 
 from tsforecast.analysis.regimes import regime_report
-from tsforecast.data.buckets import Bucket
-from tsforecast.data.frame_files import write_frames
+from tsforecast.data.buckets.survey import Bucket
 from tsforecast.data.task import ForecastTask
 from tsforecast.forecasting.predictor import StateSpacePredictor
 from tsforecast.forecasting.requests import Request
+from tsforecast.io.frame_files import write_frames
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,9 +14,9 @@ from torch.utils import _pytree as pytree
 
 from tsforecast.core.particles.filtering import ParticleState
 from tsforecast.core.regimes.changes import Change, find_changes
+from tsforecast.data.calendar.frequency import expected_alias_warnings
+from tsforecast.data.calendar.stamps import stamps_of
 from tsforecast.data.checks import refuse_frame
-from tsforecast.data.frequency import expected_alias_warnings
-from tsforecast.data.stamps import stamps_of
 from tsforecast.data.windows import collate, cut, since_first_value
 from tsforecast.forecasting.histories import Histories
 from tsforecast.forecasting.predictor import StateSpacePredictor

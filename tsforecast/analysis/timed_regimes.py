@@ -9,8 +9,8 @@ import torch
 
 from tsforecast.analysis.regimes import refuse_one_regime
 from tsforecast.core.regimes.changes import find_changes
-from tsforecast.data.naming import as_read, cells_of
-from tsforecast.data.roles import Columns
+from tsforecast.data.tables.naming import as_read, cells_of
+from tsforecast.data.tables.roles import Columns
 from tsforecast.forecasting.irregular_predictor import IrregularPredictor
 from tsforecast.forecasting.timed_answers import rows_of, smoothed_regimes
 from tsforecast.models import ParticleInference

@@ -13,7 +13,7 @@ from importlib.metadata import version
 from tsforecast import progress
 from tsforecast.cli import names, parsers, parsing, usage
 from tsforecast.cli.memory import keep_freed_memory
-from tsforecast.data.wording import command_line_wording
+from tsforecast.wording import command_line_wording
 
 __all__ = ["guarded", "main"]
 

@@ -14,9 +14,9 @@ from tsforecast.analysis import anomalies
 from tsforecast.cli import options, parsers
 from tsforecast.cli.opened import Opened, parsed
 from tsforecast.data import ForecastTask, read_task
-from tsforecast.data.files import make_folder, replace_file
-from tsforecast.data.naming import as_read, cells_of
+from tsforecast.data.tables.naming import as_read, cells_of
 from tsforecast.forecasting.predictor import StateSpacePredictor
+from tsforecast.io.files import make_folder, replace_file
 from tsforecast.plots import measured, plot_anomalies, save_figure
 
 log = logging.getLogger(__name__)

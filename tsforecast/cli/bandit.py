@@ -24,12 +24,12 @@ from torch.utils import _pytree as pytree
 
 from tsforecast import progress
 from tsforecast.cli import names, parsers, parsing, runs
-from tsforecast.data.files import append_file, replace_file
 from tsforecast.decisions.bandit import Bandit
 from tsforecast.decisions.config import AgentConfig
 from tsforecast.decisions.environments import Environment
 from tsforecast.decisions.play import play
 from tsforecast.decisions.tables import MADE, Roles, Table, make_environment, read_table
+from tsforecast.io.files import append_file, replace_file
 from tsforecast.plots import plot_regret, save_figure
 
 log = logging.getLogger(__name__)

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Sequence
 
 from tsforecast.cli import options, parsers, parsing
-from tsforecast.data.bucketing import make_buckets
+from tsforecast.data.buckets.bucketing import make_buckets
 
 log = logging.getLogger(__name__)
 

@@ -10,14 +10,15 @@ from gluonts.model import Forecast
 from jsonargparse import Namespace
 
 from tsforecast.cli import options, runs
-from tsforecast.data.buckets import categories_of, is_buckets, read_survey, selected
-from tsforecast.data.files import make_folder
-from tsforecast.data.frame_files import write_frames
+from tsforecast.data.buckets.rows import categories_of, selected
+from tsforecast.data.buckets.survey import is_buckets, read_survey
 from tsforecast.data.quantiles import check_levels, forecast_frame
-from tsforecast.data.roles import Columns
-from tsforecast.data.wording import counted
+from tsforecast.data.tables.roles import Columns
 from tsforecast.forecasting.bulk import process_buckets
 from tsforecast.forecasting.requests import Request
+from tsforecast.io.files import make_folder
+from tsforecast.io.frame_files import write_frames
+from tsforecast.wording import counted
 
 log = logging.getLogger(__name__)
 

@@ -12,13 +12,13 @@ from matplotlib.figure import Figure
 
 from tsforecast.cli import parsers, parsing, runs
 from tsforecast.cli.scored import TABLES, read_scores, read_table
-from tsforecast.data.files import make_folder, replace_file
-from tsforecast.data.wording import counted
 from tsforecast.evaluation.compare import Difference
 from tsforecast.evaluation.metrics import flat
 from tsforecast.evaluation.page import Contender, differences, page
 from tsforecast.evaluation.report import PROTOCOLS
+from tsforecast.io.files import make_folder, replace_file
 from tsforecast.plots import plot_calibration, plot_differences, plot_scores_by_horizon
+from tsforecast.wording import counted
 
 _FILES = ("scores.json", *TABLES)
 

@@ -17,11 +17,9 @@ from tsforecast.cli import bulk_options, irregular, options, parsers, runs
 from tsforecast.cli.opened import parsed
 from tsforecast.cli.train import settings
 from tsforecast.data import ForecastTask
-from tsforecast.data.files import replace_file, replace_together
-from tsforecast.data.stamps import stamps_of
+from tsforecast.data.calendar.stamps import stamps_of
 from tsforecast.data.task import instances
 from tsforecast.data.windows import collate, cut
-from tsforecast.data.wording import listed, shortened, suggestion
 from tsforecast.evaluation import (
     Evaluation,
     crps_by_window,
@@ -34,6 +32,7 @@ from tsforecast.evaluation.buckets import TABLE, Scoring
 from tsforecast.evaluation.report import PROTOCOLS
 from tsforecast.forecasting.adaptation import AdaptationResult, AdaptivePredictor, rolling
 from tsforecast.forecasting.predictor import StateSpacePredictor, load_predictor, with_prediction_length
+from tsforecast.io.files import replace_file, replace_together
 from tsforecast.models import AbstractForecaster, ExactInference
 from tsforecast.models.parts.regimes import AbstractRegimeInference
 from tsforecast.plots import (
@@ -47,6 +46,7 @@ from tsforecast.plots import (
     plot_scores_by_horizon,
     save_figure,
 )
+from tsforecast.wording import listed, shortened, suggestion
 
 log = logging.getLogger(__name__)
 

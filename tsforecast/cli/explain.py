@@ -8,8 +8,8 @@ from tsforecast.analysis.explain import explain
 from tsforecast.cli import parsers
 from tsforecast.cli.news import scale_of
 from tsforecast.cli.opened import Opened, parsed
-from tsforecast.data.files import make_folder, replace_file
-from tsforecast.data.naming import as_read, cells_of
+from tsforecast.data.tables.naming import as_read, cells_of
+from tsforecast.io.files import make_folder, replace_file
 from tsforecast.plots.news import plot_parts
 from tsforecast.plots.style import save_figure
 

@@ -10,10 +10,10 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from tsforecast.cli import options, parsers, runs
-from tsforecast.data.dataframes import as_lists
-from tsforecast.data.files import make_folder, replace_folder
 from tsforecast.data.quantiles import TENTHS
+from tsforecast.data.tables.dataframes import as_lists
 from tsforecast.forecasting.predictor import StateSpacePredictor, load_predictor, save_predictor
+from tsforecast.io.files import make_folder, replace_folder
 
 log = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ from typing import Any
 from jsonargparse import Namespace
 
 from tsforecast.cli.data_options import COLUMNS, add_data
-from tsforecast.data.columns import check_form
-from tsforecast.data.roles import Columns
+from tsforecast.data.tables.formats import check_form
+from tsforecast.data.tables.roles import Columns
 
 
 def columns(options: Mapping[str, Any] | Namespace, fallback: Columns | None = None) -> Columns:

@@ -9,8 +9,8 @@ from tsforecast.analysis.impact import Impact, Options, impact
 from tsforecast.analysis.impact_tables import ALL
 from tsforecast.cli import options, parsers
 from tsforecast.cli.opened import parsed
-from tsforecast.data.files import make_folder, replace_file
-from tsforecast.data.naming import standard
+from tsforecast.data.tables.naming import standard
+from tsforecast.io.files import make_folder, replace_file
 from tsforecast.plots.impact import plot_impact
 from tsforecast.plots.style import save_figure
 

@@ -20,21 +20,21 @@ from tsforecast.cli import bulk_options, options, parsing, runs
 from tsforecast.cli.epochs import progress, trainer_options
 from tsforecast.cli.provenance import commit
 from tsforecast.cli.run_log import collected_notes, log_file
-from tsforecast.data.dataframes import as_lists
-from tsforecast.data.files import make_folder, replace_file, replace_together
-from tsforecast.data.frame_files import write_frames
 from tsforecast.data.irregular import IrregularTask, fingerprint, in_words, read_irregular
-from tsforecast.data.naming import as_read, cells_of
+from tsforecast.data.tables.dataframes import as_lists
+from tsforecast.data.tables.naming import as_read, cells_of
 from tsforecast.data.timed_entries import after, before
-from tsforecast.data.wording import counted, listed
 from tsforecast.evaluation.timed import forecast_quantiles, score_timed, timed_baselines
 from tsforecast.forecasting.irregular import IrregularEstimator, default_epochs, default_linear_epochs, has_components
 from tsforecast.forecasting.irregular_predictor import IrregularPredictor
 from tsforecast.forecasting.timed_forecast import TimedForecast
+from tsforecast.io.files import make_folder, replace_file, replace_together
+from tsforecast.io.frame_files import write_frames
 from tsforecast.models import DATA_DECIDED, options_of
 from tsforecast.models.continuous import TIMED
 from tsforecast.plots import colour_of, plot_learning_curve, save_figure
 from tsforecast.plots.timed import TIMED_LEVELS, plot_timed
+from tsforecast.wording import counted, listed
 
 log = logging.getLogger(__name__)
 

@@ -15,15 +15,10 @@ from jsonargparse import Namespace
 from tsforecast.cli import bulk_options, live_parsers, options, parsing, runs
 from tsforecast.cli.train import settings
 from tsforecast.data import Columns
-from tsforecast.data.buckets import (
-    Bucket,
-    checksum,
-    folder_checksum,
-    is_buckets,
-    read_survey,
-    refuse_other_frequency,
-)
-from tsforecast.data.table import bucket_task
+from tsforecast.data.buckets.rows import refuse_other_frequency
+from tsforecast.data.buckets.survey import Bucket, is_buckets, read_survey
+from tsforecast.data.sources import bucket_task
+from tsforecast.io.files import checksum, folder_checksum
 from tsforecast.live.beginning import Source, begin_store
 from tsforecast.live.guard import LOOPBACK, Guard, Limits, read_token
 from tsforecast.live.owner import Owner

@@ -7,9 +7,9 @@ from pathlib import Path
 from tsforecast.analysis.news import news
 from tsforecast.cli import parsers
 from tsforecast.cli.opened import Opened, parsed
-from tsforecast.data.files import make_folder, replace_file
-from tsforecast.data.naming import as_read, cells_of
+from tsforecast.data.tables.naming import as_read, cells_of
 from tsforecast.forecasting.predictor import StateSpacePredictor
+from tsforecast.io.files import make_folder, replace_file
 from tsforecast.models import AbstractForecaster, ExactInference
 from tsforecast.plots.news import plot_news
 from tsforecast.plots.style import save_figure

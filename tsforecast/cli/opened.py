@@ -11,7 +11,7 @@ from jsonargparse import ArgumentParser, Namespace
 from tsforecast.cli import irregular, options, parsing, runs
 from tsforecast.cli.train import settings
 from tsforecast.data import Columns, ForecastTask
-from tsforecast.data.buckets import is_buckets
+from tsforecast.data.buckets.survey import is_buckets
 from tsforecast.forecasting.predictor import StateSpacePredictor, load_predictor, with_prediction_length
 
 

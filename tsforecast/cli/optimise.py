@@ -20,10 +20,10 @@ from jsonargparse import Namespace
 from tqdm import tqdm
 
 from tsforecast.cli import parsers, parsing, runs, trials
-from tsforecast.data.files import append_file, replace_file
 from tsforecast.decisions.functions import FUNCTIONS, TestFunction
 from tsforecast.decisions.optimisation import Evaluations, ThompsonOptimiser, TrustRegion
 from tsforecast.decisions.surrogate import Surrogate
+from tsforecast.io.files import append_file, replace_file
 from tsforecast.learners.config import LearnerConfig
 from tsforecast.plots import plot_optimisation, save_figure
 from tsforecast.progress import is_watched, quiet

@@ -11,11 +11,11 @@ from tsforecast.cli import parsing, runs
 from tsforecast.cli.data_options import COLUMNS
 from tsforecast.cli.given_files import columns
 from tsforecast.data import CATALOG, Columns, ForecastTask, load_task, read_task
+from tsforecast.data.buckets.streamed import StreamedEntries, shortened
 from tsforecast.data.public_holidays import with_holidays
-from tsforecast.data.streamed import StreamedEntries, shortened
 from tsforecast.data.task import ended, with_windows
-from tsforecast.data.wording import counted
 from tsforecast.forecasting.adaptation import Adaptation
+from tsforecast.wording import counted
 
 
 def trained_run(options: Namespace) -> tuple[Path, dict[str, Any]]:

@@ -17,8 +17,8 @@ from jsonargparse import (
 )
 from yaml import YAMLError
 
-from tsforecast.data.reading import check_yaml, read_text
-from tsforecast.data.wording import suggestion
+from tsforecast.io.reading import check_yaml, read_text
+from tsforecast.wording import suggestion
 
 OUTPUT = ("--quiet", "--verbose", "--log_json")  # understood by every command, anywhere
 

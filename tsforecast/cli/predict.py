@@ -13,13 +13,13 @@ from tsforecast.cli import bulk_options, irregular, parsers, runs
 from tsforecast.cli.memory import check_forecast_memory
 from tsforecast.cli.opened import Opened, parsed
 from tsforecast.data import Columns, ForecastTask, attach_known
-from tsforecast.data.buckets import read_survey
-from tsforecast.data.wording import counted, listed
+from tsforecast.data.buckets.survey import read_survey
 from tsforecast.forecasting.exact import ExactForecast
 from tsforecast.forecasting.predictor import StateSpacePredictor, load_predictor
 from tsforecast.forecasting.requests import Forecasts
 from tsforecast.models import AbstractForecaster
 from tsforecast.progress import follow
+from tsforecast.wording import counted, listed
 
 log = logging.getLogger(__name__)
 

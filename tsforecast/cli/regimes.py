@@ -16,14 +16,14 @@ from tsforecast.analysis.regimes import RegimeReport, regime_report
 from tsforecast.analysis.timed_regimes import timed_regimes
 from tsforecast.cli import bulk_options, options, parsers, runs
 from tsforecast.cli.opened import Opened, parsed
-from tsforecast.data.files import make_folder, replace_file
-from tsforecast.data.frequency import expected_alias_warnings
-from tsforecast.data.naming import as_read, cells_of
-from tsforecast.data.wording import counted, shortened
+from tsforecast.data.calendar.frequency import expected_alias_warnings
+from tsforecast.data.tables.naming import as_read, cells_of
 from tsforecast.forecasting.irregular_predictor import IrregularPredictor
+from tsforecast.io.files import make_folder, replace_file
 from tsforecast.models import AbstractForecaster
 from tsforecast.models.parts.regimes import AbstractRegimeInference
 from tsforecast.plots import measured, plot_regimes, save_figure
+from tsforecast.wording import counted, shortened
 
 log = logging.getLogger(__name__)
 

@@ -29,11 +29,11 @@ import pandas as pd
 from tsforecast.cli import parsing
 from tsforecast.cli.provenance import commit
 from tsforecast.data import Columns, ForecastTask
-from tsforecast.data.dataframes import columns_of
-from tsforecast.data.files import TOGETHER, remove_leftovers, replace_file, settle_together
-from tsforecast.data.locks import LOCK, lock_folder
-from tsforecast.data.reading import fits, read_json
-from tsforecast.data.streamed import StreamedEntries
+from tsforecast.data.buckets.streamed import StreamedEntries
+from tsforecast.data.tables.dataframes import columns_of
+from tsforecast.io.files import TOGETHER, remove_leftovers, replace_file, settle_together
+from tsforecast.io.locks import LOCK, lock_folder
+from tsforecast.io.reading import fits, read_json
 
 FORMAT = 1  # of run folders; raised when older ones can no longer be read
 CONFIG = "config.yaml"

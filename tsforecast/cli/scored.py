@@ -5,8 +5,8 @@ from typing import Any
 
 import pandas as pd
 
-from tsforecast.data.reading import MOST_RECORD, read_json
 from tsforecast.evaluation.report import PROTOCOLS
+from tsforecast.io.reading import MOST_RECORD, read_json
 
 _NAMES = ("protocol", "model", "item_id")  # columns of text
 # Columns that are read of each table, and whether a cell may be empty, as a score is where nothing was observed.

@@ -20,14 +20,14 @@ from tqdm import tqdm
 from tsforecast.cli import parsers, parsing, runs
 from tsforecast.cli.memory import check_learner_memory, refused_memory
 from tsforecast.cli.stream_source import are_classes, duration, observations, until_a_target
-from tsforecast.data.files import append_file, replace_file
-from tsforecast.data.wording import counted
+from tsforecast.io.files import append_file, replace_file
 from tsforecast.online.config import OnlineConfig
 from tsforecast.online.prequential import Progress, Setup, advance, begin, movement, scores
 from tsforecast.online.saved_progress import load, save
 from tsforecast.online.stream import Observation
 from tsforecast.plots import plot_stream, save_figure
 from tsforecast.progress import is_watched, quiet
+from tsforecast.wording import counted
 
 log = logging.getLogger(__name__)
 

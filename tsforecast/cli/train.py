@@ -23,7 +23,7 @@ from tsforecast.cli.provenance import commit
 from tsforecast.cli.run_log import collected_notes, log_file
 from tsforecast.cli.train_parser import named, parser
 from tsforecast.data import ForecastTask
-from tsforecast.data.dataframes import as_lists
+from tsforecast.data.tables.dataframes import as_lists
 from tsforecast.forecasting import presets
 from tsforecast.forecasting.estimator import StateSpaceEstimator
 from tsforecast.forecasting.predictor import StateSpacePredictor, save_predictor

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import torch
 
-from tsforecast.data.files import replace_file
 from tsforecast.decisions.optimisation import Evaluations, ThompsonOptimiser
+from tsforecast.io.files import replace_file
 
 VALUE = "value"
 _FINE = 1e-6  # part of the bounds' width to which values are rounded

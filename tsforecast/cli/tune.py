@@ -22,10 +22,10 @@ from tsforecast.cli import options, parsers, parsing, runs, train
 from tsforecast.cli.chosen import settled
 from tsforecast.cli.run_log import log_file
 from tsforecast.data import ForecastTask
-from tsforecast.data.files import replace_file, scratch_folder
-from tsforecast.data.reading import MOST_RECORD, parse_json, read_text, read_yaml
 from tsforecast.evaluation import score
 from tsforecast.forecasting.predictor import StateSpacePredictor
+from tsforecast.io.files import replace_file, scratch_folder
+from tsforecast.io.reading import MOST_RECORD, parse_json, read_text, read_yaml
 from tsforecast.plots import plot_study, save_figure
 from tsforecast.progress import quiet
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
+from tsforecast.data.calendar.frequency import to_period
 from tsforecast.data.folder import data_home, read_folder
-from tsforecast.data.frequency import to_period
-from tsforecast.data.packed import unpack
 from tsforecast.data.task import ForecastTask
-from tsforecast.data.wording import suggestion
+from tsforecast.io.packed import unpack
+from tsforecast.wording import suggestion
 
 __all__ = ["CATALOG", "SCRIPTS", "ForecastTask", "load_task"]
 
@@ -58,7 +58,7 @@ def _bundled(name: str, file: str, freq: str, prediction_length: int, windows: i
 
 
 def _prepared(name: str) -> ForecastTask:
-    """A set which a script has written below the data folder."""
+    """A set below the data folder, written by a script."""
     path = data_home() / name
     if not path.is_dir():
         script = f"datasets/{SCRIPTS[name]}" if name in SCRIPTS else "datasets/gluonts_folder.py"

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from tsforecast.data.frequency import period_alias
-from tsforecast.data.wording import counted
+from tsforecast.data.calendar.frequency import period_alias
+from tsforecast.wording import counted
 
 
 def check_entries(
@@ -181,7 +181,7 @@ def _check_features(entry: dict[str, Any], length: int, future: int, place: str)
 
 
 def as_numbers(values: Any, place: str = "the values") -> np.ndarray:
-    """Numbers of a data entry as an array, where None and what a NumPy mask hides are NaN.
+    """Numbers of a data entry as an array, with NaN for None and for masked values of NumPy.
 
     Args:
         values: An array, a masked array, or lists of numbers and None.

@@ -1,4 +1,4 @@
-"""Batches of the windows of an epoch, which several processes may share."""
+"""Batches of the windows of an epoch, for one process or several."""
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import compress, count
@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from gluonts.transform import TransformedDataset
 
+from tsforecast.data.buckets.streamed import StreamedEntries
 from tsforecast.data.magnitude import find_exponents
-from tsforecast.data.streamed import StreamedEntries
 from tsforecast.data.windows import collate, cut, first_value, since_first_value
 
 _LATENESS = 3  # power of a uniform number by which splits of growing windows are drawn: half of them in the last eighth
@@ -81,7 +81,7 @@ class EpochLoader:
         self.batch_sampler = None
 
     def set_epoch(self, epoch: int) -> None:
-        """Chooses the epoch which the next iteration yields."""
+        """Chooses the epoch of the next iteration."""
         self.epoch = epoch
 
     def __len__(self) -> int:
@@ -111,7 +111,7 @@ class EpochLoader:
             yield self._collated(batch[rank::processes])
 
     def state_dict(self) -> dict[str, int]:
-        """Return how many batches of the epoch have been made."""
+        """Return the number of batches already made in the epoch."""
         return {"made": self.made}
 
     def load_state_dict(self, state: dict[str, int]) -> None:

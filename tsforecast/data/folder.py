@@ -19,17 +19,18 @@ from gluonts.exceptions import GluonTSDataError
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+from tsforecast.data.calendar.frequency import default_horizon, expected_alias_warnings, period_alias, to_period
+from tsforecast.data.calendar.stamps import BEGINNING, STAMP, Place, place_at, placed, saved_place, stamp_of
 from tsforecast.data.checks import check_entries
-from tsforecast.data.files import replace_folder
-from tsforecast.data.frequency import default_horizon, expected_alias_warnings, period_alias, to_period
 from tsforecast.data.magnitude import compact, too_large
-from tsforecast.data.naming import CELLS
-from tsforecast.data.reading import MOST_TEXT, check_packed, fits, read_json
-from tsforecast.data.stamps import BEGINNING, STAMP, Place, place_at, placed, saved_place, stamp_of
+from tsforecast.data.tables.naming import CELLS
 from tsforecast.data.task import ForecastTask
 from tsforecast.data.usable import tell, unusable, without
-from tsforecast.data.wording import option
+from tsforecast.io.binary import check_packed
+from tsforecast.io.files import replace_folder
+from tsforecast.io.reading import MOST_TEXT, fits, read_json
 from tsforecast.progress import is_watched
+from tsforecast.wording import option
 
 Entry = dict[str, Any]
 log = logging.getLogger(__name__)
@@ -44,7 +45,7 @@ def data_home() -> Path:
 
 
 def write_folder(task: ForecastTask, path: Path) -> None:
-    """Writes a task as a GluonTS folder, which appears only when it is complete and replaces an older one.
+    """Writes a task as a GluonTS folder: it appears only when it is complete, and replaces an older one.
 
     Args:
         task: Task to write. Targets of float64 are written as they are.
@@ -130,7 +131,7 @@ def read_folder(
 def _test_windows(
     path: Path, horizon: int | None, windows: int | None, steps: int | None, repeats: int
 ) -> tuple[int, int]:
-    """Steps of a window and number of windows; what is not known follows from the test part.
+    """Steps of a window and number of windows; the test part tells the unknown ones.
 
     Args:
         path: For the message.
@@ -234,7 +235,7 @@ def _array(values: Any, place: str, is_target: bool = False) -> NDArray[np.float
 
 
 def _longest(path: Path, train: list[Entry], test: list[Entry]) -> tuple[list[Entry], int | None, int]:
-    """The full series of a test part, the steps which they add to the training part, and how often each occurs.
+    """The full series of a test part, the steps that they add to the training part, and the copies of each.
 
     The steps are None where they differ between the series.
     """

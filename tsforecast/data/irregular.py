@@ -16,14 +16,16 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from tsforecast.data.cells import numbers, timestamps
-from tsforecast.data.columns import Table, read_table
-from tsforecast.data.naming import CELLS, item_cells
-from tsforecast.data.reading import MOST_RECORD, check_packed, is_parquet, open_unpacked, parse_json, read_parquet
-from tsforecast.data.roles import Columns
-from tsforecast.data.series import static_features
+from tsforecast.data.tables.cells import numbers, timestamps
+from tsforecast.data.tables.formats import read_table
+from tsforecast.data.tables.naming import CELLS, item_cells
+from tsforecast.data.tables.roles import Columns
+from tsforecast.data.tables.series import in_order, static_features
+from tsforecast.data.tables.table import Table
 from tsforecast.data.timed_entries import after, before, check_timed, median_gap
-from tsforecast.data.wording import listed, option
+from tsforecast.io.binary import check_packed, is_parquet, open_unpacked, read_parquet
+from tsforecast.io.reading import MOST_RECORD, expect_file, parse_json
+from tsforecast.wording import listed, option
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +36,7 @@ _TEST_SHARE = 0.2  # of the time of the median series, which the test windows ta
 
 @dataclass(frozen=True)
 class IrregularTask:
-    """Series with clocks of their own, and how the end of each is held out.
+    """Series with clocks of their own, and the split of each into past and test windows.
 
     Attributes:
         name: Name of the data set.
@@ -62,12 +64,12 @@ class IrregularTask:
         return [before(entry, self.origins(entry)[0]) for entry in self.entries] if self.windows else self.entries
 
     def origins(self, entry: Mapping[str, Any]) -> list[int]:
-        """Return the times at which the test windows of a series begin, in nanoseconds."""
+        """Return the beginnings of the test windows of a series, in nanoseconds."""
         last = int(entry["times"][-1])
         return [last - (self.windows - k) * self.horizon for k in range(self.windows)]
 
     def test(self) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-        """Return pairs of a past and what was observed within the horizon after it; windows without any are left out.
+        """Return pairs of a past and the observations within the horizon after it; empty windows are left out.
 
         Raises:
             ValueError: If the task has no test windows.
@@ -92,7 +94,7 @@ def read_irregular(
     categories: Mapping[str, Sequence[str]] | None = None,
     name: str | None = None,
 ) -> IrregularTask:
-    """Reads series whose time stamps need no grid.
+    """Reads series with time stamps on no grid.
 
     Rows may come in any order; equal time stamps are several observations of one moment. Time stamps with an offset
     become UTC. Rows without a value are left out; with covariates they say what is known at further times.
@@ -232,9 +234,7 @@ def read_times(
 def _frame(source: str | Path | pd.DataFrame) -> pd.DataFrame:
     if isinstance(source, pd.DataFrame):
         return source
-    path = Path(source)
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no file {path}")
+    path = expect_file(source)
     try:
         check_packed(path)
         return read_parquet(path) if is_parquet(path) else pd.read_csv(path, dtype=str)
@@ -251,15 +251,7 @@ def _of_table(table: Table, categories: Mapping[str, Sequence[str]] | None) -> I
                 f"{path}: {option(role)} does not go with {option('irregular', True)}: models in continuous time take "
                 "covariates and static categories"
             )
-    stamps = timestamps(table)
-    if table.item is None:
-        codes, items = np.zeros(len(stamps), dtype=np.int64), [path.stem]
-    else:
-        codes, names = pd.factorize(table.frame[table.item])
-        items = [str(item) for item in names]
-    order = np.lexsort((stamps, codes))
-    table, stamps, codes = replace(table, frame=table.frame.iloc[order]), stamps[order], codes[order]
-    bounds = np.searchsorted(codes, np.arange(len(items) + 1))
+    table, stamps, items, bounds = in_order(table)
     values = np.stack([numbers(table, name) for name in columns.targets])
     covariates = [numbers(table, name, gaps=False) for name in columns.covariates]
     static, found = static_features(table, bounds, categories)
@@ -295,9 +287,7 @@ def _of_table(table: Table, categories: Mapping[str, Sequence[str]] | None) -> I
 
 def _lines(path: Path) -> list[dict[str, Any]]:
     """The entries of a file of JSON lines."""
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no file {path}")
-    check_packed(path)
+    check_packed(expect_file(path))
     entries = []
     try:
         with open_unpacked(path) as file:

@@ -1,4 +1,4 @@
-"""What-if forecasts: future target values that are known in part, from a user's table."""
+"""Known future targets for conditional forecasts, from a user's table."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -9,12 +9,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from tsforecast.data.cells import Stamps, numbers, timestamps
-from tsforecast.data.columns import Table, read_table
-from tsforecast.data.frequency import calendar_unit, expected_alias_warnings, ordinals, step_nanoseconds
+from tsforecast.data.calendar.frequency import expected_alias_warnings
 from tsforecast.data.magnitude import compact
-from tsforecast.data.regular import refuse_weekends
-from tsforecast.data.roles import Columns
+from tsforecast.data.tables.cells import Stamps, numbers, timestamps
+from tsforecast.data.tables.formats import read_table
+from tsforecast.data.tables.regular import step_numbers
+from tsforecast.data.tables.roles import Columns
+from tsforecast.data.tables.table import Table
 
 
 def attach_known(
@@ -23,7 +24,7 @@ def attach_known(
     prediction_length: int,
     columns: Columns | None = None,
 ) -> list[dict[str, Any]]:
-    """Adds future target values to entries, on which a forecast is then conditioned.
+    """Adds known future target values to entries: their forecasts are conditioned on these.
 
     Args:
         entries: GluonTS data entries; the forecast begins with the step after each target.
@@ -64,7 +65,7 @@ def attach_known(
 
 
 def _owners(table: Table, entries: list[dict[str, Any]]) -> NDArray[np.int64]:
-    """Index of the entry to which each row belongs."""
+    """Index of the entry of each row."""
     if table.item is None:
         if len(entries) != 1:
             raise ValueError(f"{table.path}: there is no column of items, but {len(entries)} series; add item_id")
@@ -83,17 +84,11 @@ def _steps_ahead(
 ) -> NDArray[np.int64]:
     """Places of the rows of one entry in its forecast, 0 for the first step."""
     start: pd.Period = entry["start"]
-    freq = start.freqstr
-    length = step_nanoseconds(freq)
-    if length is not None:
-        begin = start.start_time.to_datetime64().astype("datetime64[ns]").astype(np.int64)
-        steps = (stamps[rows].astype(np.int64) - begin) // length
-    else:
-        multiple, unit = calendar_unit(freq)
-        if unit == "B":
-            refuse_weekends(replace(table, frame=table.frame.iloc[rows]), stamps[rows])
-        steps = (ordinals(stamps[rows], unit) - start.ordinal) // multiple
-    steps = steps - entry["target"].shape[-1]
+    part = replace(table, frame=table.frame.iloc[rows])
+    with expected_alias_warnings():
+        begin = np.array([start.start_time.to_datetime64()], "datetime64[ns]")
+    ordinal, size = step_numbers(part, stamps[rows], start.freqstr)
+    steps = (ordinal - step_numbers(part, begin, start.freqstr)[0]) // size - entry["target"].shape[-1]
     outside = (steps < 0) | (steps >= prediction_length)
     column = str(table.columns.timestamp)
     if outside.any():

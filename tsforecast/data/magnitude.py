@@ -1,4 +1,4 @@
-"""Numbers of any size: powers of two that bring targets into the range of float32, and what float32 keeps of them."""
+"""Numbers of any size: powers of two that bring targets into the range of float32 and back."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +14,7 @@ _FINE = 1e-3  # of the spread of samples, which rounding may change
 
 
 def find_exponents(windows: Sequence[dict[str, Any]], scaling_length: int) -> NDArray[np.int64]:
-    """Powers of two by which the targets of windows are to be divided, (series, target); 0 for most.
+    """Exponents of the powers of two that divide the targets of windows, (series, target); 0 for most.
 
     Args:
         windows: As `tsforecast.data.windows.cut` makes them.
@@ -36,7 +36,7 @@ def _exponents(
 
 
 def too_large(values: NDArray[np.floating[Any]], is_target: bool) -> tuple[tuple[int, ...], str] | None:
-    """Where a value stands that no model takes, and what is wrong with it; None where there is none.
+    """The place of a value that no model takes, and its fault; None where all are fine.
 
     Args:
         values: Of a file; NaN where missing.

@@ -1,4 +1,4 @@
-"""What the scripts in `datasets/` have in common: their options, and how they end."""
+"""Common options and the common end of the scripts in `datasets/`."""
 
 import argparse
 import logging
@@ -8,13 +8,13 @@ from pathlib import Path
 
 from tsforecast.data.folder import data_home, write_folder
 from tsforecast.data.task import ForecastTask
-from tsforecast.data.wording import counted
+from tsforecast.wording import counted
 
 log = logging.getLogger(__name__)
 
 
 def preparation_parser(description: str | None, name: str | None, source: str) -> argparse.ArgumentParser:
-    """A parser with the options of every script: where to read, where to write, under which name.
+    """A parser with the options of every script: source, folder and name of the data set.
 
     Args:
         description: Help text of the script.

@@ -14,11 +14,11 @@ import pandas as pd
 from gluonts.dataset.field_names import FieldName
 from numpy.typing import NDArray
 
-from tsforecast.data.frequency import calendar_unit, expected_alias_warnings, step_nanoseconds
-from tsforecast.data.roles import Columns
-from tsforecast.data.stamps import stamp_of, week_shift
+from tsforecast.data.calendar.frequency import calendar_unit, expected_alias_warnings, step_nanoseconds
+from tsforecast.data.calendar.stamps import stamp_of, week_shift
+from tsforecast.data.tables.roles import Columns
 from tsforecast.data.task import ForecastTask
-from tsforecast.data.wording import listed, option, plain, suggestion
+from tsforecast.wording import listed, option, plain, suggestion
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +77,7 @@ def with_holidays(task: ForecastTask, given: str | Sequence[str]) -> ForecastTas
 
 
 def _tell_week(task: ForecastTask) -> None:
-    """Says which days are the week of a time stamp."""
+    """Logs the days of the week of a time stamp."""
     start, info = task.entries[0]["start"], task.entries[0].get("info")
     first = start.start_time + pd.Timedelta(week_shift(start, info), "D")
     last = first + (start.end_time - start.start_time)
@@ -164,14 +164,14 @@ class _Days:
         return self.names.get(name, np.zeros(len(self.days), dtype=bool))
 
     def of_steps(self, name: str, places: tuple[NDArray[np.int64], NDArray[np.int64]]) -> NDArray[np.float32]:
-        """An effect on each step, whose first and last days have these places: whether it has it, or how many days."""
+        """An effect on each step, by the places of its first and last days: as a flag, or as a number of days."""
         effect = self.effect(name)
         if self.short:
             return effect[places[0]].astype(np.float32)
         return np.diff(np.r_[0, np.cumsum(effect)][np.stack([places[0], places[1] + 1])], axis=0)[0].astype(np.float32)
 
     def places(self, start: pd.Period, length: int, shift: int = 0) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Places of the first and last day of each step, which lies some days behind its period."""
+        """Places of the first and last day of each step, some days behind its period."""
         first, last = _places(self.days[0], self.days.freqstr, start, length)
         return first + shift, last + shift
 
@@ -216,7 +216,7 @@ def _chosen(task: ForecastTask, days: _Days) -> list[str]:
 
 
 def _unlike(task: ForecastTask, days: _Days, test: int) -> NDArray[np.float64]:
-    """How far the values of each day are from those a week before and after, relative to their size; NaN if not known.
+    """Distances of the values of each day from those a week before and after, relative to their size; NaN if not known.
 
     Args:
         task: The first series of it are looked at, up to their test parts.
@@ -260,7 +260,7 @@ def _holidays(country: str, first: int, last: int) -> list[tuple[dt.date, list[s
 
 
 def _near(country: str, codes: Iterable[str]) -> str:
-    """What may have been meant by a country that has no such code."""
+    """A hint for an unknown code of a country."""
     from holidays.registry import COUNTRIES  # pyright: ignore[reportMissingImports]
 
     by_name = {plain(name): entry[1] for name, entry in COUNTRIES.items()}

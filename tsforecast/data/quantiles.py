@@ -9,9 +9,9 @@ import pandas as pd
 from gluonts.model import Forecast, QuantileForecast, SampleForecast
 from numpy.typing import NDArray
 
-from tsforecast.data.naming import as_read, cells_of
-from tsforecast.data.roles import Columns
-from tsforecast.data.stamps import stamps_of
+from tsforecast.data.calendar.stamps import stamps_of
+from tsforecast.data.tables.naming import as_read, cells_of
+from tsforecast.data.tables.roles import Columns
 
 TENTHS = tuple(k / 10 for k in range(1, 10))
 INTERVALS = (50, 80, 95)  # central prediction intervals whose coverage is reported, in percent
@@ -114,7 +114,7 @@ def _columns(forecast: Forecast, levels: tuple[float, ...] | None, targets: Sequ
 
 
 def _mean(forecast: Forecast) -> NDArray[Any]:
-    """The mean; of paths in double precision, so that a value which all have comes back as it is."""
+    """The mean; of paths in double precision, so that a common value comes back as it is."""
     if isinstance(forecast, SampleForecast) and not _knows_quantiles(type(forecast)):
         return np.asarray(forecast.samples).mean(axis=0, dtype=np.float64)
     return np.asarray(forecast.mean)

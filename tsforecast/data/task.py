@@ -10,10 +10,10 @@ import pandas as pd
 from gluonts.dataset.field_names import FieldName
 from gluonts.dataset.split import TestData, split
 
-from tsforecast.data.frequency import default_season, expected_alias_warnings
-from tsforecast.data.roles import Columns
-from tsforecast.data.streamed import StreamedEntries, shortened
-from tsforecast.data.wording import counted, listed, option
+from tsforecast.data.buckets.streamed import StreamedEntries, shortened
+from tsforecast.data.calendar.frequency import default_season, expected_alias_warnings
+from tsforecast.data.tables.roles import Columns
+from tsforecast.wording import counted, listed, option
 
 log = logging.getLogger(__name__)
 
@@ -89,12 +89,12 @@ class ForecastTask:
 
     @property
     def gaps_at_end(self) -> list[int]:
-        """By how many steps each series ends before the one that ends last."""
+        """Steps from the end of each series to the last end of all."""
         return _behind(self.entries, [entry["target"].shape[-1] for entry in self.entries])
 
     @property
     def early(self) -> list[str]:
-        """Names of the series whose last value comes before that of others: by their ends, or since it is missing."""
+        """Names of the series with a last value before that of others: by their ends, or since it is missing."""
         gaps = _behind(self.entries, [_last_value(entry["target"]) for entry in self.entries])
         return [str(entry["item_id"]) for entry, gap in zip(self.entries, gaps, strict=True) if gap]
 
@@ -136,7 +136,7 @@ def ended(entries: Sequence[dict[str, Any]], steps: int) -> Sequence[dict[str, A
 
 
 def _behind(entries: Sequence[dict[str, Any]], lengths: list[int], end: pd.Period | None = None) -> list[int]:
-    """By how many steps series of these lengths end before a step, or the one that ends last."""
+    """Steps from the ends of series of these lengths to a step, or to the last end of all."""
     ends = [e["start"].ordinal + length * e["start"].freq.n for e, length in zip(entries, lengths, strict=True)]
     # Once: for each series it would take the square of their number.
     last = max(ends, default=0) if end is None else end.ordinal + end.freq.n
@@ -169,7 +169,7 @@ def _cut_covariates(entry: dict[str, Any], beyond: int) -> dict[str, Any]:
 
 
 def last_steps(entry: dict[str, Any], steps: int) -> dict[str, Any]:
-    """The entry without what comes before its last steps; it begins later then."""
+    """The last steps of an entry, as an entry that begins later."""
     dropped = entry[FieldName.TARGET].shape[-1] - steps
     if dropped <= 0:
         return entry

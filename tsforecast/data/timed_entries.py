@@ -14,7 +14,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from tsforecast.data.checks import as_numbers
-from tsforecast.data.wording import listed
+from tsforecast.wording import listed
 
 _PER_TIME = ("times", "target", "feat_dynamic_real")
 _MOST_TICKS = 64  # between two times
@@ -22,12 +22,12 @@ _NAT = np.iinfo(np.int64).min  # what NumPy takes for no time
 
 
 def before(entry: Mapping[str, Any], time: int) -> dict[str, Any]:
-    """Return the entry up to a time, which is included."""
+    """Return the entry up to a time, with that time."""
     return cut(entry, stop=int(np.searchsorted(entry["times"], time, side="right")))
 
 
 def after(entry: Mapping[str, Any], time: int) -> dict[str, Any]:
-    """Return the entry behind a time, which is not included."""
+    """Return the entry behind a time, without that time."""
     return cut(entry, first=int(np.searchsorted(entry["times"], time, side="right")))
 
 
@@ -155,7 +155,7 @@ def as_covariates(given: Any, place: str, count: int, name: str = "feat_dynamic_
 
 
 def as_times(given: Any, place: str) -> NDArray[np.int64]:
-    """Return times as nanoseconds since 1970: from whole numbers, which are such, or what pandas reads as time stamps.
+    """Return times as nanoseconds since 1970: from whole numbers of these, or from time stamps for pandas.
 
     Raises:
         ValueError: If one is no time.

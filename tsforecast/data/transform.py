@@ -13,8 +13,8 @@ from gluonts.time_feature import time_features_from_frequency_str
 from gluonts.transform import MapTransformation
 from numpy.typing import NDArray
 
+from tsforecast.data.calendar.frequency import calendar_unit, expected_alias_warnings, offset_alias
 from tsforecast.data.checks import as_numbers
-from tsforecast.data.frequency import calendar_unit, expected_alias_warnings, offset_alias
 from tsforecast.seasons import season_index
 
 log = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ def calendar_of(ordinals: NDArray[np.int64], freq: str, seasons: tuple[str, ...]
 
 
 def _with_features(freq: str) -> str:
-    """The frequency whose time features are taken; GluonTS has none below a second."""
+    """The frequency of the time features; GluonTS has none below a second."""
     return "s" if calendar_unit(freq)[1] in ("ms", "us", "ns") else offset_alias(freq)
 
 
@@ -88,7 +88,7 @@ class Prepare(MapTransformation):
         self._scored = 0
 
     def for_windows(self, future: int) -> "Prepare":
-        """A copy that lengthens training entries of no more than so many steps, which a window scores.
+        """A copy that lengthens training entries of at most as many steps as a window scores.
 
         They go on with missing values, and with the last of their covariates, so that two thirds of their steps are a
         past that a window can have.
@@ -152,7 +152,7 @@ class Prepare(MapTransformation):
         return standardised(values, units)
 
     def _categories(self, data: dict[str, Any]) -> np.ndarray:
-        """Codes of the static categories; -1, which no category has, where the entry has none."""
+        """Codes of the static categories; -1 where the entry has none."""
         if len(self.cardinality) and FieldName.FEAT_STATIC_CAT not in data:
             if not self._said_unknown:
                 self._said_unknown = True

@@ -1,4 +1,4 @@
-"""Series that can not be used, which are left out with a warning."""
+"""Series without enough values: they are left out with a warning."""
 
 import logging
 from collections.abc import Iterable, Sequence
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tsforecast.data.wording import counted, listed, option
+from tsforecast.wording import counted, listed, option
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ class Unusable(NamedTuple):
 
 
 def unusable(entries: Iterable[tuple[Any, dict[str, Any]]], test_length: int, beyond: bool) -> list[Unusable]:
-    """The series which have no value before their test part.
+    """The series without a value before their test part.
 
     Args:
         entries: Data entries, each behind where its rows end.

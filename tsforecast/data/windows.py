@@ -8,7 +8,7 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
-from tsforecast.data.frequency import expected_alias_warnings
+from tsforecast.data.calendar.frequency import expected_alias_warnings
 from tsforecast.data.magnitude import in_range
 
 _PER_STEP = ("target", "observed", "time_feat", "season_index", "dynamic_real")
@@ -55,7 +55,7 @@ def since_first_value(window: dict[str, Any]) -> dict[str, Any]:
 
 
 def first_value(values: np.ndarray, observed: np.ndarray) -> int:
-    """The step at which a series begins: its first value, or behind it, the first that is not out of all proportion.
+    """The first step of a series: its first value, or behind it, the first that is not out of all proportion.
 
     A shop that has not opened sells nothing: early values below a twentieth of the recent ones do not count, where they
     are at least two, and twice as many as any later ones of that size in a row. The last step where there is no value.

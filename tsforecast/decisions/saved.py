@@ -8,10 +8,9 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from tsforecast.data.files import save_tensors
-from tsforecast.data.tensors import expect_like, load_tensors
 from tsforecast.decisions.bandit import Bandit, Standing
 from tsforecast.decisions.config import AgentConfig
+from tsforecast.io.tensors import expect_like, load_tensors, save_tensors
 
 FORMAT = 2  # raised when older files can no longer be read
 _PLAIN = ("chosen", "learnt")

@@ -9,11 +9,11 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from tsforecast.data.contents import MISSING
 from tsforecast.data.folder import data_home
-from tsforecast.data.reading import check_packed, is_parquet, read_parquet
+from tsforecast.data.tables.contents import MISSING
 from tsforecast.decisions import environments
 from tsforecast.decisions.environments import Environment
+from tsforecast.io.binary import check_packed, is_parquet, read_parquet
 
 # Sets that `datasets/bandits.py` prepares (the digits: `datasets/streams.py`) -> what they are prepared from.
 PREPARED = {

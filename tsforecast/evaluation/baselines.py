@@ -20,7 +20,7 @@ from gluonts.dataset import Dataset
 from gluonts.model import Forecast, Predictor, QuantileForecast
 from scipy.stats import norm
 
-from tsforecast.data.frequency import expected_alias_warnings
+from tsforecast.data.calendar.frequency import expected_alias_warnings
 from tsforecast.evaluation.classical import CLASSICS, Classical, plausible
 from tsforecast.evaluation.metrics import LEVELS, Array
 from tsforecast.progress import follow

@@ -9,14 +9,14 @@ import pandas as pd
 import torch
 from gluonts.model import Predictor
 
-from tsforecast.data.buckets import Bucket
-from tsforecast.data.files import replace_file
-from tsforecast.data.frame_files import write_frames
+from tsforecast.data.buckets.survey import Bucket
 from tsforecast.data.task import ForecastTask
 from tsforecast.evaluation.report import Evaluation, evaluate, format_scores, save_scores
 from tsforecast.evaluation.scores import Scores, Totals, totals_of_json
 from tsforecast.forecasting.predictor import StateSpacePredictor, with_prediction_length
 from tsforecast.forecasting.requests import Request
+from tsforecast.io.files import replace_file
+from tsforecast.io.frame_files import write_frames
 
 TABLE = "scores.txt"
 

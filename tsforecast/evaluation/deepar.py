@@ -16,7 +16,7 @@ from lightning import seed_everything
 from lightning.pytorch.utilities.seed import isolate_rng
 
 from tsforecast.data import ForecastTask
-from tsforecast.data.frequency import expected_alias_warnings
+from tsforecast.data.calendar.frequency import expected_alias_warnings
 from tsforecast.progress import is_watched, silent_trainings
 
 _EPOCHS = 50

@@ -10,17 +10,17 @@ from typing import Any, Literal
 import pandas as pd
 from gluonts.model import Forecast, Predictor
 
-from tsforecast.data.dataframes import columns_of
-from tsforecast.data.files import replace_file
-from tsforecast.data.frequency import default_season
-from tsforecast.data.roles import Columns
-from tsforecast.data.table import read_task
+from tsforecast.data.calendar.frequency import default_season
+from tsforecast.data.sources import read_task
+from tsforecast.data.tables.dataframes import columns_of
+from tsforecast.data.tables.roles import Columns
 from tsforecast.data.task import ForecastTask
 from tsforecast.evaluation import metrics
 from tsforecast.evaluation.baselines import Baseline, default_baselines, fit_baseline
 from tsforecast.evaluation.deepar import DeepAR
 from tsforecast.evaluation.scores import Scores, score
 from tsforecast.forecasting.predictor import StateSpacePredictor, with_prediction_length
+from tsforecast.io.files import replace_file
 
 Protocol = Literal["rolling", "long_term"]
 BASELINES_NOTE = (

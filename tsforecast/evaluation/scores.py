@@ -22,9 +22,9 @@ from gluonts.ev.ts_stats import seasonal_error
 from gluonts.model import Forecast, SampleForecast
 from numpy.typing import NDArray
 
-from tsforecast.data.frequency import default_season, expected_alias_warnings
+from tsforecast.data.calendar.frequency import default_season, expected_alias_warnings
+from tsforecast.data.calendar.stamps import stamp_of
 from tsforecast.data.quantiles import HasQuantiles, forecast_quantiles
-from tsforecast.data.stamps import stamp_of
 from tsforecast.evaluation.metrics import LEVELS, NOMINAL, Array, Window, nested, size, sums_of, table, total
 from tsforecast.progress import follow
 

@@ -19,16 +19,15 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from tsforecast.data import ForecastTask
+from tsforecast.data.calendar.stamps import stamp_of
 from tsforecast.data.checks import check_entries
-from tsforecast.data.files import save_tensors
 from tsforecast.data.magnitude import find_exponents
-from tsforecast.data.stamps import stamp_of
 from tsforecast.data.task import instances
-from tsforecast.data.tensors import expect_like, load_tensors
 from tsforecast.data.transform import Prepare
 from tsforecast.data.windows import collate, cut, since_first_value
 from tsforecast.forecasting.period_network import Evidence, PeriodNetwork, WindowRows
 from tsforecast.forecasting.predictor import StateSpacePredictor, load_predictor, save_predictor, with_module
+from tsforecast.io.tensors import expect_like, load_tensors, save_tensors
 from tsforecast.learners import LEARNERS, AbstractNetworkLearner, LearnerConfig, LogDensity, Subspace
 from tsforecast.learners.loop import in_prior_units
 from tsforecast.learners.memory.memory_learner import Remembered

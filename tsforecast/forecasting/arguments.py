@@ -11,7 +11,7 @@ from typing import Any, ParamSpec
 import numpy as np
 from jsonargparse import ArgumentParser
 
-from tsforecast.data.reading import fits
+from tsforecast.io.reading import fits
 from tsforecast.models import DATA_DECIDED, MODELS, options_of
 
 AUTO = "auto"  # stands for the model that the data choose

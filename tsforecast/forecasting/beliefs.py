@@ -15,14 +15,13 @@ from torch.utils import _pytree as pytree
 
 from tsforecast.core import Gaussian
 from tsforecast.core.particles.filtering import ParticleState
+from tsforecast.data.calendar.frequency import expected_alias_warnings
+from tsforecast.data.calendar.stamps import BEGINNING, place_of, placed, saved_place
 from tsforecast.data.checks import as_numbers
-from tsforecast.data.files import save_tensors
-from tsforecast.data.frequency import expected_alias_warnings
-from tsforecast.data.stamps import BEGINNING, place_of, placed, saved_place
-from tsforecast.data.tensors import expect_like, load_tensors
-from tsforecast.data.wording import counted
+from tsforecast.io.tensors import expect_like, load_tensors, save_tensors
 from tsforecast.models import FORMAT, AbstractForecaster, Belief, Series
 from tsforecast.models.records import BankState, PoolState
+from tsforecast.wording import counted
 
 _LARGEST_EXPONENT = 1075  # of float64
 _STATIC = ("feat_static_cat", "feat_static_real")
@@ -39,7 +38,7 @@ class LiveBelief:
         static: Static features of the series, as they were given.
         begun: Whether a value has been seen. A series begins at its first value, and has its scale from there.
         exponents: Exponents of the powers of two by which its targets are divided, see `tsforecast.data.magnitude`.
-        info: Of its entry, see `tsforecast.data.stamps`.
+        info: Of its entry, see `tsforecast.data.calendar.stamps`.
     """
 
     item_id: str

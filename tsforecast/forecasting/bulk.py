@@ -18,15 +18,16 @@ from typing import Any
 import torch
 from pyarrow import parquet
 
-from tsforecast.data.buckets import SURVEY, WORK, Bucket, checksum, folder_checksum, read_survey, refuse_other_frequency
-from tsforecast.data.files import remove_leftovers, replace_file
-from tsforecast.data.locks import LOCK, lock_folder
-from tsforecast.data.reading import read_json
-from tsforecast.data.wording import option
+from tsforecast.data.buckets.rows import refuse_other_frequency
+from tsforecast.data.buckets.survey import SURVEY, WORK, Bucket, read_survey
 from tsforecast.forecasting.engines import ENGINES
 from tsforecast.forecasting.predictor import StateSpacePredictor, load_predictor
 from tsforecast.forecasting.requests import Request
+from tsforecast.io.files import checksum, folder_checksum, remove_leftovers, replace_file
+from tsforecast.io.locks import LOCK, lock_folder
+from tsforecast.io.reading import read_json
 from tsforecast.progress import follow, quiet
+from tsforecast.wording import option
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tsforecast.data.frequency import calendar_unit
+from tsforecast.data.calendar.frequency import calendar_unit
 from tsforecast.data.task import ForecastTask
 from tsforecast.forecasting.lengths import are_long, far_by_frequency
 from tsforecast.models.parts.component_names import component_names, structures_of

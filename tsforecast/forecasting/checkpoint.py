@@ -11,8 +11,8 @@ import torch
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from tsforecast.data.epochs import EpochLoader
-from tsforecast.data.tensors import load_tensors
 from tsforecast.forecasting.pace import Pace
+from tsforecast.io.tensors import load_tensors
 
 # What a state of the wrong kind raises in torch and in Lightning.
 _FAULTS = (KeyError, IndexError, AttributeError, TypeError, ValueError, ArithmeticError, RuntimeError, AssertionError)

@@ -10,12 +10,12 @@ import numpy as np
 from gluonts.dataset.field_names import FieldName
 from gluonts.torch.model.predictor import PyTorchPredictor
 
+from tsforecast.data.buckets.tally import Tally
 from tsforecast.data.checks import as_numbers
-from tsforecast.data.tally import Tally
 from tsforecast.data.transform import Prepare
 from tsforecast.data.windows import first_value
-from tsforecast.data.wording import listed
 from tsforecast.models import AbstractForecaster
+from tsforecast.wording import listed
 
 log = logging.getLogger(__name__)
 

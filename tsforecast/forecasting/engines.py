@@ -9,7 +9,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
-from tsforecast.data.wording import option
+from tsforecast.wording import option
 
 Job = tuple[Any, ...]
 _STORE = 100 << 20  # bytes that tasks of Ray share: jobs and notes are small

@@ -16,13 +16,13 @@ from gluonts.torch.model.estimator import PyTorchLightningEstimator, TrainOutput
 from gluonts.torch.model.predictor import PyTorchPredictor
 from gluonts.transform import Transformation
 
+from tsforecast.data.buckets.streamed import StreamedEntries
+from tsforecast.data.calendar.frequency import default_season, period_alias
 from tsforecast.data.checks import check_entries
-from tsforecast.data.dataframes import as_lists, columns_of
 from tsforecast.data.epochs import EpochLoader
-from tsforecast.data.frequency import default_season, period_alias
-from tsforecast.data.roles import Columns
-from tsforecast.data.streamed import StreamedEntries
-from tsforecast.data.table import read_task
+from tsforecast.data.sources import read_task
+from tsforecast.data.tables.dataframes import as_lists, columns_of
+from tsforecast.data.tables.roles import Columns
 from tsforecast.data.task import ForecastTask
 from tsforecast.data.transform import Prepare
 from tsforecast.forecasting import presets

@@ -12,8 +12,8 @@ from gluonts.model.forecast import Forecast, SampleForecast
 from gluonts.transform import Transformation
 from numpy.typing import NDArray
 
+from tsforecast.data.calendar.frequency import expected_alias_warnings
 from tsforecast.data.checks import as_numbers, check_entries
-from tsforecast.data.frequency import expected_alias_warnings
 from tsforecast.data.magnitude import compact, find_exponents, in_units
 from tsforecast.data.windows import collate, cut, since_first_value
 from tsforecast.forecasting.exact import BatchMarginals, ExactForecast

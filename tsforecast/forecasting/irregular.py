@@ -10,11 +10,10 @@ import numpy as np
 import pandas as pd
 import torch
 
-from tsforecast.data.dataframes import as_lists, columns_of
+from tsforecast.data.buckets.tally import Moments
 from tsforecast.data.irregular import IrregularTask, nanoseconds, read_irregular
-from tsforecast.data.roles import Columns
-from tsforecast.data.tally import Moments
-from tsforecast.data.wording import listed
+from tsforecast.data.tables.dataframes import as_lists, columns_of
+from tsforecast.data.tables.roles import Columns
 from tsforecast.forecasting.data_summary import largest_move, typical_change
 from tsforecast.forecasting.irregular_predictor import IrregularPredictor
 from tsforecast.forecasting.timed_batches import Clock, WindowLoader
@@ -25,6 +24,7 @@ from tsforecast.models.continuous import TIMED
 from tsforecast.models.parts.bounds import at_least, one_of
 from tsforecast.models.parts.continuous_structure import usual_components
 from tsforecast.models.transformations import transformation_of
+from tsforecast.wording import listed
 
 log = logging.getLogger(__name__)
 

@@ -10,11 +10,11 @@ import torch
 from gluonts.itertools import batcher
 from numpy.typing import NDArray
 
-from tsforecast.data.dataframes import columns_of
 from tsforecast.data.irregular import read_irregular
-from tsforecast.data.naming import as_read, cells_of
 from tsforecast.data.quantiles import TENTHS, check_levels
-from tsforecast.data.roles import Columns
+from tsforecast.data.tables.dataframes import columns_of
+from tsforecast.data.tables.naming import as_read, cells_of
+from tsforecast.data.tables.roles import Columns
 from tsforecast.data.timed_entries import check_timed
 from tsforecast.forecasting.exact import BatchMarginals
 from tsforecast.forecasting.timed_answers import (

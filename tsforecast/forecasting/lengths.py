@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tsforecast.data.frequency import calendar_unit, default_season
+from tsforecast.data.calendar.frequency import calendar_unit, default_season
 
 # A batch of 64 windows with the seasons of hours then takes about a gigabyte to train on.
 _LONGEST_CONTEXT = 2000

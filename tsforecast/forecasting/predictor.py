@@ -15,16 +15,16 @@ from gluonts.transform import Transformation
 
 from tsforecast.core.devices import find_device
 from tsforecast.data.checks import refuse_frame
-from tsforecast.data.dataframes import columns_of
-from tsforecast.data.files import replace_folder
 from tsforecast.data.quantiles import TENTHS, check_levels, forecast_frame
-from tsforecast.data.roles import Columns
-from tsforecast.data.table import read_task
+from tsforecast.data.sources import read_task
+from tsforecast.data.tables.dataframes import columns_of
+from tsforecast.data.tables.roles import Columns
 from tsforecast.data.transform import Prepare
 from tsforecast.forecasting.beliefs import LiveBelief
 from tsforecast.forecasting.histories import Histories
 from tsforecast.forecasting.serialization import NOT_SAVED, declared, read_parts, write_parts
 from tsforecast.forecasting.updates import forecasts_from, updated
+from tsforecast.io.files import replace_folder
 from tsforecast.models import INPUT_NAMES, AbstractForecaster
 
 

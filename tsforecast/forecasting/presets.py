@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tsforecast.data.frequency import calendar_unit, default_season
+from tsforecast.data.calendar.frequency import calendar_unit, default_season
 from tsforecast.forecasting.lengths import context_by_frequency
 from tsforecast.models import MODELS, options_of
 

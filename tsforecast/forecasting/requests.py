@@ -10,14 +10,14 @@ import pandas as pd
 from gluonts.itertools import batcher
 from gluonts.model import Forecast
 
-from tsforecast.data.buckets import Bucket
-from tsforecast.data.frame_files import write_frames
-from tsforecast.data.frequency import to_period
+from tsforecast.data.buckets.survey import Bucket
+from tsforecast.data.calendar.frequency import to_period
 from tsforecast.data.quantiles import forecast_frame
-from tsforecast.data.roles import Columns
-from tsforecast.data.table import bucket_task
+from tsforecast.data.sources import bucket_task
+from tsforecast.data.tables.roles import Columns
 from tsforecast.data.task import ForecastTask
 from tsforecast.forecasting.predictor import StateSpacePredictor, with_prediction_length
+from tsforecast.io.frame_files import write_frames
 
 _CHUNK = 500  # series that are written at once
 
@@ -28,7 +28,7 @@ class Request(ABC):
 
     Attributes:
         freq: Frequency of the series.
-        columns: Of the buckets, as `tsforecast.data.buckets.selected` gives them.
+        columns: Of the buckets, as `tsforecast.data.buckets.survey.selected` gives them.
         categories: Values of the static categories that the model was trained with.
         num_samples: Sample paths; 0 for none, where quantiles are exact.
         seed: Of the sample paths. Each bucket has a seed of its own.

@@ -11,7 +11,7 @@ from gluonts.model import Predictor
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from tsforecast.data.frequency import default_season, expected_alias_warnings
+from tsforecast.data.calendar.frequency import default_season, expected_alias_warnings
 from tsforecast.data.quantiles import forecast_quantiles
 from tsforecast.data.task import ForecastTask, instances, last_steps
 from tsforecast.forecasting.candidates import WINDOWS, Candidate, candidates

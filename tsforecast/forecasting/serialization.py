@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from tsforecast.data.files import replace_file, save_tensors
-from tsforecast.data.reading import fits, read_json
-from tsforecast.data.tensors import load_tensors
 from tsforecast.data.transform import Prepare
+from tsforecast.io.files import replace_file
+from tsforecast.io.reading import fits, read_json
+from tsforecast.io.tensors import load_tensors, save_tensors
 from tsforecast.models import MODELS, AbstractForecaster, make_model, options_of
 
 FORMAT = 4  # of these folders; it is raised when older ones can no longer be read

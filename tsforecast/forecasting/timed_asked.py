@@ -10,10 +10,10 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from tsforecast.data.irregular import nanoseconds, read_times
-from tsforecast.data.roles import Columns
+from tsforecast.data.tables.roles import Columns
 from tsforecast.data.timed_entries import as_covariates, check_timed
-from tsforecast.data.wording import listed, option
 from tsforecast.forecasting.timed_batches import Clock
+from tsforecast.wording import listed, option
 
 Times = Mapping[str, NDArray[np.int64]]  # in nanoseconds, by item
 Covariates = Mapping[str, NDArray[np.float64]]  # (covariate, time) by item

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from tsforecast.data.timed_entries import cut, with_ticks
 from tsforecast.data.transform import standardised
-from tsforecast.data.wording import listed
 from tsforecast.models import AbstractForecaster, Batch
+from tsforecast.wording import listed
 
 _LATEST = 2.0**40  # units of time that may pass between two observations
 

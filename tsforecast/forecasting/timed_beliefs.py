@@ -7,10 +7,9 @@ from typing import Any
 
 import torch
 
-from tsforecast.data.files import save_tensors
-from tsforecast.data.tensors import expect_like, load_tensors
 from tsforecast.forecasting.beliefs import belief_of, join, plain_belief, signature, split
 from tsforecast.forecasting.timed_batches import Clock
+from tsforecast.io.tensors import expect_like, load_tensors, save_tensors
 from tsforecast.models import FORMAT, AbstractForecaster, Belief
 
 

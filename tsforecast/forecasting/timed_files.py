@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from tsforecast.data.files import replace_file, replace_folder, save_tensors
-from tsforecast.data.reading import fits, read_json
-from tsforecast.data.tensors import load_tensors
 from tsforecast.forecasting.serialization import check_arguments, plain
 from tsforecast.forecasting.timed_batches import Clock
+from tsforecast.io.files import replace_file, replace_folder
+from tsforecast.io.reading import fits, read_json
+from tsforecast.io.tensors import load_tensors, save_tensors
 from tsforecast.models import AbstractForecaster, make_model, options_of
 from tsforecast.models.continuous import TIMED
 

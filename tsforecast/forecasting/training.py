@@ -21,9 +21,8 @@ from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from tsforecast.core import kernels
 from tsforecast.data.epochs import EpochLoader
-from tsforecast.data.files import save_tensors
-from tsforecast.data.tensors import load_tensors
 from tsforecast.forecasting.checkpoint import CheckOptimizers, check_callbacks
+from tsforecast.io.tensors import load_tensors, save_tensors
 from tsforecast.models import FORMAT, AbstractForecaster
 from tsforecast.models.markov import MarkovForecaster
 from tsforecast.models.parts.captured import SWITCH, CapturedLoss

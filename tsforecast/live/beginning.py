@@ -12,24 +12,24 @@ import numpy as np
 from gluonts.itertools import batcher
 from numpy.typing import NDArray
 
-from tsforecast.data.buckets import WORK, folder_checksum
+from tsforecast.data.buckets.survey import WORK
+from tsforecast.data.calendar.stamps import place_of
 from tsforecast.data.checks import as_numbers
-from tsforecast.data.files import remove_leftovers, replace_file, replace_folder
-from tsforecast.data.locks import LOCK, lock_folder
-from tsforecast.data.reading import read_json
-from tsforecast.data.stamps import place_of
 from tsforecast.data.transform import standardised
 from tsforecast.data.windows import first_value
-from tsforecast.data.wording import option
 from tsforecast.forecasting.adaptation import Adaptation
 from tsforecast.forecasting.beliefs import join
 from tsforecast.forecasting.predictor import StateSpacePredictor, load_predictor
+from tsforecast.io.files import folder_checksum, remove_leftovers, replace_file, replace_folder
+from tsforecast.io.locks import LOCK, lock_folder
+from tsforecast.io.reading import read_json
 from tsforecast.live.description import STORE, Description, new_identity
 from tsforecast.live.engine import Engine
 from tsforecast.live.rows import News, Rows
 from tsforecast.live.snapshot import read_rows, write_rows
 from tsforecast.live.store import PREDICTOR, engine_of, finish
 from tsforecast.progress import follow
+from tsforecast.wording import option
 
 log = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from tsforecast.data.frequency import calendar_unit, expected_alias_warnings, ordinals, period_alias
-from tsforecast.data.stamps import BEGINNING, Place
+from tsforecast.data.calendar.frequency import calendar_unit, expected_alias_warnings, ordinals, period_alias
+from tsforecast.data.calendar.stamps import BEGINNING, Place
 from tsforecast.data.transform import calendar_of
 
 _STAMP = re.compile(r"(\d{4})-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?)?", re.ASCII)

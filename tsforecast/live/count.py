@@ -9,7 +9,7 @@ import struct
 import zlib
 from pathlib import Path
 
-from tsforecast.data.files import replace_file
+from tsforecast.io.files import replace_file
 from tsforecast.live.log import End, flush
 
 log = logging.getLogger(__name__)

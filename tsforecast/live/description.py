@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tsforecast.data.files import replace_file
-from tsforecast.data.reading import has_fields, read_json
-from tsforecast.data.stamps import BEGINNING, saved_place
+from tsforecast.data.calendar.stamps import BEGINNING, saved_place
+from tsforecast.io.files import replace_file
+from tsforecast.io.reading import has_fields, read_json
 
 STORE = "store.json"
 FORMAT = 3

@@ -11,8 +11,8 @@ from gluonts.model.forecast import Forecast
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tsforecast.data.calendar.stamps import BEGINNING, Place
 from tsforecast.data.magnitude import in_range
-from tsforecast.data.stamps import BEGINNING, Place
 from tsforecast.data.transform import Prepare
 from tsforecast.data.windows import collate, first_value
 from tsforecast.forecasting.predictor import StateSpacePredictor

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tsforecast.data.reading import read_text
+from tsforecast.io.reading import read_text
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from tsforecast.data.files import replace_file
+from tsforecast.io.files import replace_file
 
 _MARK = b"tsflive2"
 _HEAD = struct.Struct("<8s16sQ")

@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tsforecast.data.buckets import checksum
-from tsforecast.data.files import replace_folder, save_tensors
-from tsforecast.data.reading import has_fields, load_array, read_json
-from tsforecast.data.tensors import expect_like, load_tensors
+from tsforecast.io.binary import load_array
+from tsforecast.io.files import checksum, replace_folder
+from tsforecast.io.reading import has_fields, read_json
+from tsforecast.io.tensors import expect_like, load_tensors, save_tensors
 from tsforecast.live.rows import Rows
 
 MANIFEST = "manifest.json"

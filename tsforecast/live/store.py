@@ -19,12 +19,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from tsforecast.data.buckets import folder_checksum
-from tsforecast.data.files import is_full, remove_leftovers
-from tsforecast.data.locks import lock_folder
-from tsforecast.data.stamps import saved_place
+from tsforecast.data.calendar.stamps import saved_place
 from tsforecast.forecasting.adaptation import Adaptation, AdaptivePredictor
 from tsforecast.forecasting.predictor import load_predictor, with_prediction_length
+from tsforecast.io.files import folder_checksum, is_full, remove_leftovers
+from tsforecast.io.locks import lock_folder
 from tsforecast.live import count as counting
 from tsforecast.live import log as logs
 from tsforecast.live.count import Count

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from tsforecast.data.files import save_tensors
-from tsforecast.data.tensors import expect_like, load_tensors
+from tsforecast.io.tensors import expect_like, load_tensors, save_tensors
 from tsforecast.learners.statistics import Statistics
 from tsforecast.online.config import Stream
 from tsforecast.online.features import FeatureColumns

@@ -10,9 +10,10 @@ from typing import Any
 
 import pandas as pd
 
-from tsforecast.data.contents import MISSING
 from tsforecast.data.folder import data_home
-from tsforecast.data.reading import check_packed, is_parquet, parse_json, read_parquet
+from tsforecast.data.tables.contents import MISSING
+from tsforecast.io.binary import check_packed, is_parquet, read_parquet
+from tsforecast.io.reading import parse_json
 
 _CHUNK = 10_000  # rows of a file in memory at a time
 _TRUTH = {text: value for value in (True, False) for text in (f"{value}", f"{value}".lower(), f"{value}".upper())}

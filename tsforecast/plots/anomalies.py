@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from tsforecast.data.naming import standard
+from tsforecast.data.tables.naming import standard
 from tsforecast.plots.style import COLOURS, DASHES, MARK, MODEL, OBSERVED, date_axis, lone_marker, style_axis, tint
 
 _MARKERS = {"spike": "o", "level shift": "s", "slope change": "^", "season change": "D", "variance": "P"}

@@ -12,10 +12,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 
-from tsforecast.data.frequency import expected_alias_warnings
+from tsforecast.data.calendar.frequency import expected_alias_warnings
+from tsforecast.data.calendar.stamps import stamps_of
 from tsforecast.data.quantiles import INTERVALS, forecast_quantiles
-from tsforecast.data.stamps import stamps_of
-from tsforecast.data.wording import shortened
 from tsforecast.plots.style import (
     COLOURS,
     DASHES,
@@ -30,6 +29,7 @@ from tsforecast.plots.style import (
     timestamps,
     tint,
 )
+from tsforecast.wording import shortened
 
 _WHITE = (0.42, 0.65, 0.85)  # of the band of an interval, from the narrowest; opaque, so that the legend shows them
 _LABEL = 26  # characters as high as a panel

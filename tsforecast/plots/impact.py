@@ -5,9 +5,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from tsforecast.analysis.impact import Impact
-from tsforecast.data.naming import standard
-from tsforecast.data.wording import shortened
+from tsforecast.data.tables.naming import standard
 from tsforecast.plots.style import COLOURS, DASHES, MODEL, OBSERVED, date_axis, lone_marker, style_axis
+from tsforecast.wording import shortened
 
 _KINDS = (("predicted", "actual and without"), ("effect", "effect by step"), ("cumulative", "cumulative effect"))
 

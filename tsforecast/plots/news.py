@@ -9,9 +9,9 @@ from matplotlib.figure import Figure
 
 from tsforecast.analysis.explain import parts_of
 from tsforecast.analysis.news import biggest
-from tsforecast.data.naming import standard
-from tsforecast.data.wording import shortened
+from tsforecast.data.tables.naming import standard
 from tsforecast.plots.style import COLOURS, DASHES, MARK, MODEL, OBSERVED, date_axis, draw_band, style_axis
+from tsforecast.wording import shortened
 
 
 def plot_news(frame: pd.DataFrame, *, targets: Sequence[str] = (), most: int = 4, title: str | None = None) -> Figure:

@@ -13,7 +13,7 @@ from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 
-from tsforecast.data.files import replace_file
+from tsforecast.io.files import replace_file
 
 OBSERVED = "#000000"
 MODEL = "#0072B2"

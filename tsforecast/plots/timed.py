@@ -8,10 +8,10 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from tsforecast.data.naming import standard
 from tsforecast.data.quantiles import INTERVALS
-from tsforecast.data.wording import shortened
+from tsforecast.data.tables.naming import standard
 from tsforecast.plots.style import MODEL, OBSERVED, date_axis, style_axis, tint
+from tsforecast.wording import shortened
 
 _WHITE = (0.42, 0.65, 0.85)  # of the band of an interval, from the narrowest
 TIMED_LEVELS = tuple(sorted({0.5, *(round(0.5 + side * width / 200, 3) for width in INTERVALS for side in (-1, 1))}))

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable
 
 from tsforecast.core.components import Component, Harmonics, Level, Season, Trend
-from tsforecast.data.frequency import steps_per_day
+from tsforecast.data.calendar.frequency import steps_per_day
 from tsforecast.seasons import CYCLES, SEASONS, cycle_length, num_factors, smooth_season
 
 _OTHERS = {

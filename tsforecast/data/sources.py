@@ -1,0 +1,301 @@
+"""A user's own data as a forecasting task: CSV and Parquet in long format, GluonTS folders.
+
+| in the file | what happens |
+| --- | --- |
+| rows in any order | sorted |
+| no row for a step, or a target without a value (`MISSING`) | missing value (NaN); a covariate keeps its last value |
+| rows behind the last target, target empty, covariates given | the known future of the covariates |
+| the same without covariates | missing values at the end of the series |
+| time stamps with an offset or time zone | UTC; dates where all are midnight of their zone |
+| time stamps without one | taken as they are; a skipped hour is a missing value, a repeated one an error |
+| a constant series | fine, said in the log |
+| an item of letters and digits, e.g. 007 | text, as written |
+| duplicate or irregular time stamps, or beyond the years 1678 to 2261 | error |
+| a frequency that does not fit, or is not known | error |
+| a file that is missing, empty, or lacks a column | error |
+| other text, infinity or more than 3.4e38 in a column of numbers; an empty covariate, item or time stamp | error |
+| a static column that changes within a series, a category which `categories` lacks | error |
+| a series without a value before its test windows, or not longer than these | left out with a warning; an error where
+these are more than half |
+| with `beyond`: covariates that end before the forecast does | error |
+| with `beyond`: a series without a value | kept; left out if it has covariates, since nothing tells where its forecast
+begins |
+"""
+
+import hashlib
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from tsforecast.data.buckets.rows import bucket_series, bucket_table, categories_of, refuse_other_frequency, selected
+from tsforecast.data.buckets.streamed import StreamedEntries
+from tsforecast.data.buckets.survey import Bucket, Survey, is_buckets, read_survey
+from tsforecast.data.calendar.frequency import default_horizon, default_windows, period_alias
+from tsforecast.data.checks import check_entries
+from tsforecast.data.folder import read_folder
+from tsforecast.data.public_holidays import with_holidays
+from tsforecast.data.tables.formats import read_table
+from tsforecast.data.tables.roles import Columns
+from tsforecast.data.tables.series import End, TableSeries, series_of
+from tsforecast.data.task import ForecastTask
+from tsforecast.data.usable import tell, unusable, without
+from tsforecast.progress import follow, warnings_only
+from tsforecast.wording import counted, option
+
+log = logging.getLogger(__name__)
+
+MOST_KEPT = 20_000_000  # rows of buckets that are kept in memory; of more, one bucket is
+_SHORT = 0.1  # share of the series that may have less than five times the test windows
+_FOLDER_SUFFIXES = (".json", ".jsonl", ".json.gz", ".jsonl.gz")
+
+
+def read_task(
+    source: str | Path | pd.DataFrame,
+    freq: str | None = None,
+    prediction_length: int | None = None,
+    windows: int | None = None,
+    *,
+    columns: Columns | None = None,
+    beyond: bool = False,
+    categories: Mapping[str, Sequence[str]] | None = None,
+) -> ForecastTask:
+    """Reads a user's series: a table with one row for each item and time stamp, or a folder in GluonTS' layout.
+
+    The table of this module says what happens to what is in the file. Errors name file, line and column, and a remedy.
+
+    Args:
+        source: .csv (or any text with a header; comma, semicolon, tab or bar between cells), .parquet, a GluonTS folder
+            or .json(l) file; or a DataFrame.
+        freq: Frequency in any of its names; inferred and logged where None.
+        prediction_length: Steps of a forecast. None: what is customary (`default_horizon`), at most a fifth of the
+            median series.
+        windows: Number of test windows; 0 keeps everything for training. None: 7 below a day and 5 from there, as far
+            as they take at most a fifth of nine in ten of the series that have room for one, but at least 1.
+        columns: What the columns are; found by their names where left open. Of GluonTS folders only `holidays`.
+        beyond: The task is a forecast beyond the end of the data: no test windows, and covariates must cover it.
+        categories: Values of the static categories that a model was trained with (`ForecastTask.categories`), so that
+            codes stay the same. None: those of the file.
+
+    Returns:
+        The task. Static categories are coded by their place in `ForecastTask.categories`.
+
+    Raises:
+        FileNotFoundError: If there is no such file or folder.
+        ValueError: For the errors of the table above.
+    """
+    for name, number, least in (("prediction_length", prediction_length, 1), ("windows", windows, 0)):
+        if number is not None and number < least:
+            raise ValueError(f"expected {option(name)} of at least {least}, got {number}")
+    alias = None if freq is None else period_alias(freq)
+    windows = 0 if beyond else windows
+    if not isinstance(source, pd.DataFrame):
+        source = Path(source)
+        if not is_buckets(source) and (source.is_dir() or source.name.lower().endswith(_FOLDER_SUFFIXES)):
+            task = read_folder(source, alias, prediction_length, windows, all_missing=beyond)
+            return task if columns is None or not columns.holidays else with_holidays(task, columns.holidays)
+        if is_buckets(source) and (survey := read_survey(source)).rows > MOST_KEPT:
+            if columns is None or not columns.holidays:
+                split = alias, prediction_length, windows
+                return _streamed(source, survey, *split, columns or Columns(), categories, beyond)
+            log.info("%s: holidays of all series are found together: %d rows are kept in memory", source, survey.rows)
+    series = _series_in(source, alias, columns or Columns(), categories, beyond)
+    steps = [entry["target"].shape[-1] for _, entry in series.entries]
+    lengths = _split_lengths(series.path, series.freq, steps, prediction_length, windows)
+    task = _task_of(series, *lengths, beyond)
+    if columns is not None and columns.holidays:
+        task = with_holidays(task, columns.holidays)
+    return task if freq is not None else replace(task, reasons=task.reasons | {"freq": "of most time stamps"})
+
+
+def bucket_task(
+    folder: Path,
+    bucket: Bucket,
+    freq: str,
+    prediction_length: int,
+    columns: Columns,
+    *,
+    windows: int = 0,
+    categories: Mapping[str, Sequence[str]],
+    end: pd.Period | None = None,
+) -> ForecastTask:
+    """Reads the series of one bucket: for forecasts beyond their end, or within them, or to fill in missing values.
+
+    Args:
+        folder: Of the buckets.
+        bucket: Of the survey.
+        freq: Frequency of the series.
+        prediction_length: Steps of a forecast; 0 for none.
+        columns: As `selected` gives them.
+        windows: Number of test windows at the end of each series; with 0, a forecast is beyond the end.
+        categories: Values of the static categories that a model was trained with.
+        end: The last step of all series, which are prolonged up to there; None for as they are.
+
+    Returns:
+        The task of the series that can be used, of which there may be none.
+
+    Raises:
+        FileNotFoundError: If there is no such bucket.
+        ValueError: If it is broken, or as `read_task` says.
+    """
+    series = series_of(bucket_table(folder, bucket, columns), freq, categories)
+    beyond = windows == 0 and prediction_length > 0
+    task = _task_of(series, prediction_length, windows, {}, beyond, part=True)
+    task = task if end is None else task.ending_together(end)
+    return with_holidays(task, columns.holidays) if columns.holidays and task.entries else task
+
+
+def _streamed(
+    folder: Path,
+    survey: Survey,
+    freq: str | None,
+    prediction_length: int | None,
+    windows: int | None,
+    given: Columns,
+    categories: Mapping[str, Sequence[str]] | None,
+    beyond: bool,
+) -> ForecastTask:
+    """The task of buckets that are read again in every walk through its entries.
+
+    Raises:
+        ValueError: If more than half of the series can not be used, among others.
+    """
+    columns = selected(folder, survey, given, only=beyond)
+    refuse_other_frequency(folder, survey, freq)
+    known = categories_of(survey, columns, categories)
+
+    def series(number: int) -> TableSeries:
+        return series_of(bucket_table(folder, survey.buckets[number], columns), survey.freq, known)
+
+    def walk() -> Iterator[TableSeries]:
+        numbers = range(len(survey.buckets))
+        for number in follow(numbers, f"reading {folder.name}", len(numbers), "buckets"):
+            with warnings_only("tsforecast.data"):
+                yield series(number)
+
+    lengths = [survey.shortest, survey.longest]
+    if prediction_length is None or windows is None:
+        lengths = [entry["target"].shape[-1] for part in walk() for _, entry in part.entries]
+    horizon, windows, reasons = _split_lengths(folder, survey.freq, lengths, prediction_length, windows)
+
+    def read(number: int) -> list[dict[str, Any]]:
+        said_before = warnings_only("tsforecast.data.usable", logging.ERROR)  # what is left out
+        with warnings_only("tsforecast.data"), said_before:
+            return list(_task_of(series(number), horizon, windows, {}, beyond, part=True).entries)
+
+    counts = [bucket.series for bucket in survey.buckets]
+    if not beyond or columns.covariates:
+        left_out = [unusable(part.entries, windows * horizon, beyond) for part in walk()]
+        tell(folder, [one for part in left_out for one in part], sum(counts))
+        counts = [count - len(part) for count, part in zip(counts, left_out, strict=True)]
+    split = f"{survey.freq} {horizon} {windows} {columns.targets}"
+    sums = "".join(bucket.sha256 for bucket in survey.buckets)
+    identity = hashlib.sha256(f"{split} {sums}".encode()).hexdigest()
+    log.info("%s: %d rows are read bucket by bucket, again in every pass", folder, survey.rows)
+    return ForecastTask(
+        folder.stem,
+        survey.freq,
+        horizon,
+        windows,
+        StreamedEntries(read, tuple(counts), identity),
+        {name: list(values) for name, values in known.items()},
+        tuple(columns.targets),
+        reasons=reasons if freq is not None else reasons | {"freq": "of most time stamps"},
+        columns=replace(columns, item=None, timestamp=None),
+    )
+
+
+def _series_in(
+    source: Path | pd.DataFrame,
+    freq: str | None,
+    columns: Columns,
+    categories: Mapping[str, Sequence[str]] | None,
+    beyond: bool,
+) -> TableSeries:
+    """The series of a table, or of a folder of buckets: for a forecast, no more of its columns than the model has."""
+    if isinstance(source, Path) and is_buckets(source):
+        return bucket_series(source, freq, columns, categories, only=beyond)
+    return series_of(read_table(source, columns), freq, categories)
+
+
+def _task_of(
+    series: TableSeries, horizon: int, windows: int, reasons: dict[str, str], beyond: bool, part: bool = False
+) -> ForecastTask:
+    """The task of the series that can be used; a warning names the others.
+
+    Args:
+        series: That were read.
+        horizon: Steps of a forecast.
+        windows: Number of test windows.
+        reasons: Why they are so many.
+        beyond: As `read_task` has it.
+        part: Whether these are a part of all series, of which none needs to be left.
+
+    Raises:
+        ValueError: If more than half can not be used, unless they are a part; or none of them all.
+    """
+    path = series.path
+    left_out = unusable(series.entries, windows * horizon, beyond)
+    tell(path, left_out, None if part else len(series.entries))
+    kept = without(series.entries, left_out)
+    for end, entry in kept:
+        if beyond and "feat_dynamic_real" in entry:
+            _check_future(series, end, entry, horizon)
+        if len(np.unique(entry["target"][~np.isnan(entry["target"])])) == 1:
+            log.info("%s: series %r is constant", path, entry["item_id"])
+    entries = [entry for _, entry in kept]
+    if entries:
+        check_entries(entries, series.freq, min_length=windows * horizon + 1, all_missing=beyond)
+    return ForecastTask(
+        path.stem,
+        series.freq,
+        horizon,
+        windows,
+        entries,
+        series.categories,
+        tuple(series.columns.targets),
+        reasons=reasons,
+        columns=series.roles,
+    )
+
+
+def _split_lengths(
+    path: Path, freq: str, lengths: Sequence[int], horizon: int | None, windows: int | None
+) -> tuple[int, int, dict[str, str]]:
+    """Prediction length and windows, by the rule of `read_task` where they are None, and why."""
+    reasons = {}
+    if horizon is None:
+        median, which = int(np.median(lengths)), "series" if len(lengths) == 1 else "median series"
+        horizon = default_horizon(freq)
+        reasons["prediction_length"] = f"the custom at frequency {freq}"
+        if windows != 0 and median // 5 < horizon:
+            horizon = max(1, median // 5)
+            reasons["prediction_length"] = f"the {which} has {counted(median, 'value')}"
+        log.info("%s: prediction length %d by default: %s", path, horizon, reasons["prediction_length"])
+    if windows is None:
+        # Those without room for one window are left out whatever the number of windows.
+        most = [length for length in lengths if length > horizon] or [max(lengths)]
+        short = int(np.quantile(most, _SHORT, method="lower"))
+        windows = default_windows(freq)
+        reasons["windows"] = f"the custom at frequency {freq}"
+        if short // 5 // horizon < windows:
+            windows = max(1, short // 5 // horizon)
+            one = len(lengths) == 1
+            reasons["windows"] = (
+                f"the series has {counted(short, 'value')}" if one else f"nine in ten series have {short} or more"
+            )
+        log.info("%s: %d test window%s by default: %s", path, windows, "" if windows == 1 else "s", reasons["windows"])
+    return horizon, windows, reasons
+
+
+def _check_future(series: TableSeries, end: End, entry: dict[str, Any], horizon: int) -> None:
+    missing = entry["target"].shape[-1] + horizon - entry["feat_dynamic_real"].shape[-1]
+    if missing > 0:
+        raise ValueError(
+            f"{end}: the covariates of series {entry['item_id']!r} end here, {missing} steps of "
+            f"{series.freq!r} before its forecast does; add rows with covariates and an empty target"
+        )

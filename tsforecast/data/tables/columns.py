@@ -1,0 +1,86 @@
+"""The columns of a table: their roles by its first rows, then the whole table with its roles."""
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from tsforecast.data.tables.long_form import from_across, with_stamps
+from tsforecast.data.tables.recognition import description, resolve
+from tsforecast.data.tables.roles import ACROSS_TARGET, ACROSS_TIME, Columns
+from tsforecast.data.tables.shapes import dates_across, tell_apart
+from tsforecast.data.tables.signs import find_decimal
+from tsforecast.data.tables.table import Table
+
+log = logging.getLogger(__name__)
+
+SAMPLE = 100  # rows by which columns are recognised
+
+
+class Schema(NamedTuple):
+    """Roles of the columns, further candidates for the item, and columns named by dates."""
+
+    columns: Columns
+    others: list[str]
+    across: list[str]
+
+    @property
+    def used(self) -> list[str]:
+        """Columns of the table in long form that have a role."""
+        columns = self.columns
+        return [*columns.items, *columns.stamps, *columns.static_categories, *columns.numbers]
+
+
+def find_schema(path: Path, sample: pd.DataFrame, columns: Columns) -> Schema:
+    """The roles of the columns, by the first rows."""
+    across = dates_across(sample, columns)
+    if not across:
+        return Schema(*resolve(path, sample, columns), [])
+    sample = from_across(sample, across)
+    columns, others = resolve(path, sample, replace(columns, timestamp=ACROSS_TIME, target=ACROSS_TARGET, wide=False))
+    schema = Schema(columns, others, across)
+    used = {*schema.used}
+    rest = [name for name in map(str, sample.columns) if name not in used]
+    return schema if others else schema._replace(others=rest)  # numbers, too, where there is nothing else
+
+
+def filled_rows(frame: pd.DataFrame, schema: Schema) -> pd.DataFrame:
+    """The table with its time stamps in a column, without empty rows."""
+    if schema.across:
+        frame = from_across(frame, schema.across)
+    values = [name for name in schema.used if name != ACROSS_TIME]
+    empty: Any = frame[values].isna()
+    for name, column in frame[values].select_dtypes(["object", "string"]).items():  # pyright: ignore[reportAttributeAccessIssue]
+        empty[name] |= column.isin([""])
+    return frame[~empty.all(axis=1)]  # pyright: ignore[reportReturnType]
+
+
+def table_of(path: Path, frame: pd.DataFrame, schema: Schema, given: Columns, **place: Any) -> Table:
+    """The whole table with its roles; all rows decide on the columns that name the series."""
+    names = [str(name) for name in frame.columns]
+    frame, columns = filled_rows(frame, schema), schema.columns
+    if len(frame) == 0:
+        raise ValueError(f"{path}: there are no rows; expected one with time stamp and target for each step")
+    if given.item is None and not columns.wide:
+        item = tell_apart(frame, columns.stamps, columns.items, schema.others)
+        columns = replace(columns, item=item[0] if len(item) == 1 else item or None)
+    across = {*schema.across}
+    log.info("%s: %s", path, description([name for name in names if name not in across], columns, len(across)))
+    roles = replace(columns, decimal=given.decimal)
+    if schema.across or columns.wide:  # other tables of this form have other dates, or other series
+        opened = {"timestamp": None} if schema.across else {}
+        roles = replace(roles, target=given.target, **opened)
+    frame = frame[schema._replace(columns=columns).used]  # pyright: ignore[reportAssignmentType]
+    return Table(path, *with_stamps(frame, columns), roles, **place)
+
+
+def with_decimal(path: Path, columns: Columns, frame: pd.DataFrame) -> Columns:
+    """The columns with the decimal sign of their numbers; the log says where it is a comma."""
+    if columns.decimal is not None:
+        return columns
+    decimal = find_decimal(frame[columns.numbers])
+    if decimal == ",":
+        log.info("%s: numbers have a decimal comma", path)
+    return replace(columns, decimal=decimal)

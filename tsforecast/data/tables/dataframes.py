@@ -1,0 +1,49 @@
+"""Columns of data frames as users name them in Python, and as a predictor keeps them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+from tsforecast.data.tables.roles import Columns
+
+# Names of columns that stand for a role, where a mapping gives the columns that are called otherwise.
+_ROLES = {"item_id": "item", "unique_id": "item", "ds": "timestamp", "y": "target"}
+_SINGLE = ("item", "timestamp", "target", "timestamp_format", "decimal")
+
+
+def columns_of(given: Columns | Mapping[str, Any] | None) -> Columns:
+    """The roles of the columns of a frame.
+
+    Args:
+        given: `Columns`, or a mapping of its fields; `item_id`, `unique_id`, `ds` and `y` also name roles. None for
+            what is found by names.
+
+    Raises:
+        ValueError: If a role is not known.
+    """
+    if isinstance(given, Columns):
+        return given
+    known = [field.name for field in fields(Columns)]
+    found: dict[str, Any] = {}
+    for name, value in (given or {}).items():
+        role = _ROLES.get(name, name)
+        if role not in known:
+            raise ValueError(f"columns: there is no role {name!r}; expected {', '.join(known)}, each with its columns")
+        several = isinstance(value, Sequence) and not isinstance(value, str)
+        if role in _SINGLE:
+            found[role] = value[0] if several and len(value) == 1 else value
+        elif role == "wide":
+            found[role] = bool(value)
+        else:
+            found[role] = list(value) if several else [value]
+    return Columns(**found)
+
+
+def as_lists(columns: Columns) -> dict[str, list[str]]:
+    """The roles that are given, as lists of text; `columns_of` reads them."""
+    found: dict[str, list[str]] = {}
+    for field in fields(Columns):
+        value = getattr(columns, field.name)
+        if value not in (field.default, None, [], ()):
+            found[field.name] = [str(value)] if isinstance(value, str | bool) else list(value)
+    return found
