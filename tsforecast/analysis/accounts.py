@@ -1,4 +1,4 @@
-"""What a trained model says of every step of a series: before it is seen, and with hindsight."""
+"""Accounts of a trained model on every step of a series: before the step is seen, and with hindsight."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,21 +29,21 @@ _PATHS = 200  # of the next step, where its distribution has no closed form
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Account:
-    """What a model says of every step of a series.
+    """The predictions and residuals of a model at every step of a series.
 
     Attributes:
         item_id: Name of the series; None where it has none.
         start: Its first period.
         values: Its values, NaN where missing.
-        begin: First step with a prediction: the first with a value, or of models whose predictions go from belief to
-            belief the middle of the first part.
+        begin: First step with a prediction. It is the first with a value; in models that predict from belief to belief
+            it is the middle of the first part.
         predicted: Distributions of the steps from `begin` on, each given those before; a row each.
         others: Likewise given all other steps; None of models without a smoother of this kind.
-        exponents: Of the powers of two by which the values behind these distributions are divided.
+        exponents: Exponents of the powers of two that divide the values behind these distributions.
         info: Of its entry, see `tsforecast.data.stamps`.
         shocks: Auxiliary residuals of shocks to parts of the state, see `Disturbances`, from `begin` on; by part. Of
             mixtures roots of their mean squares, and under "error" those of observations.
-        changed: Where so many outliers in a row had come that the series has changed, see `tsforecast.core.outliers`.
+        changed: Steps at which many outliers in a row show that the series has changed, see `tsforecast.core.outliers`.
     """
 
     item_id: str | None
@@ -73,7 +73,7 @@ class Account:
         return found
 
     def residuals(self, target: int) -> Float[NDArray[np.float64], " time"] | None:
-        """Return the errors of a target given all other steps, by which kinds are told; None where a model has none."""
+        """Return the errors of a target given all other steps, used to name kinds; None where a model has none."""
         if self.others is not None:
             return self.errors(given_all=True)[:, target]
         if ERROR not in self.shocks:
@@ -95,10 +95,10 @@ class Account:
 def accounts(
     predictor: StateSpacePredictor, entries: Sequence[dict[str, Any]], learn: Sequence[int]
 ) -> Iterator[Account]:
-    """Return what a predictor's model says of every step of some series, in order.
+    """Yield the account of a predictor's model on every step of some series, in order.
 
-    Scales are those of the first part of each series, so that no step is judged by what comes after it. Outliers count
-    as missing for the steps after them, see `tsforecast.core.outliers`: a spike moves no prediction.
+    Scales are those of the first part of each series, so that no step is judged by later ones. Outliers count as
+    missing for the steps after them, see `tsforecast.core.outliers`: a spike moves no prediction.
 
     Args:
         predictor: Of any model. Predictions of linear systems are exact. Banks and pools give exact mixtures, and
@@ -146,7 +146,7 @@ def _account(
 
 
 def _together(histories: Histories, window: dict[str, Any], length: int) -> int:
-    """Return how many series are taken at a time."""
+    """Return the number of series to take at a time."""
     inference = histories.net.inference
     with torch.no_grad():
         size = num_states(inference, collate([window], histories.device))
@@ -158,7 +158,7 @@ _Found = tuple[Marginals, Marginals | None, dict[str, NDArray[Any]], NDArray[np.
 
 @torch.no_grad()
 def _batch(histories: Histories, windows: list[dict[str, Any]], learn: int) -> list[_Found]:
-    """Return what the model says of each of the series of a batch, which are of one length."""
+    """Return the account of each of the series of a batch; all are of one length."""
     exponents = histories.exponents(windows)
     batch = collate(windows, histories.device, exponents)
     inference = histories.net.inference
@@ -172,7 +172,7 @@ def _batch(histories: Histories, windows: list[dict[str, Any]], learn: int) -> l
 
 
 def _exact(inference: ExactInference, batch: dict[str, Any], learn: int, exponents: NDArray[np.int64]) -> list[_Found]:
-    """Return what a linear system says, by its filter and its smoother."""
+    """Return the account of a linear system, by its filter and its smoother."""
     location, scale = inference.scale_of(_steps(batch, 0, learn))
     time_slice = inference.slice_of(batch, "past")
     model = inference.dynamics.linear(time_slice, Series.of(batch))
@@ -252,7 +252,7 @@ def _steps(batch: dict[str, Any], first: int, end: int) -> dict[str, Any]:
 
 
 def _as_future(batch: dict[str, Any]) -> dict[str, Any]:
-    """Return a batch whose past is the future, of which nothing is known."""
+    """Return a batch with its past as the future, and no known values."""
     names = ("time_feat", "season_index", "dynamic_real")
     free: Tensor = torch.full_like(batch["past_target"], torch.nan)
     return {**batch, **{f"future_{name}": batch[f"past_{name}"] for name in names}, "known_future": free}

@@ -1,4 +1,4 @@
-"""Anomalies of series: steps and stretches that are rare under a model of what came before them."""
+"""Anomalies of series: steps and stretches that are rare under a model of the steps before them."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -107,7 +107,7 @@ def anomalies(
 
 
 def learning_steps(entry: Mapping[str, Any], since: str | pd.Timestamp | pd.Period | None) -> int:
-    """Return how many steps of a series are before the judged part.
+    """Return the number of steps of a series before the judged part.
 
     Raises:
         ValueError: If the date is outside of the series, or too few of the steps have a value.
@@ -147,7 +147,7 @@ def _entries(
     columns: Columns | Mapping[str, Any] | None,
     freq: str | None,
 ) -> tuple[list[dict[str, Any]], str, Sequence[str], Columns | None]:
-    """Return entries, their frequency, the names of their targets, and what the columns of a frame are."""
+    """Return entries, their frequency, the names of their targets, and the roles of the columns of a frame."""
     freq, read = predictor.freq if predictor is not None else freq, None
     if isinstance(data, pd.DataFrame):
         given = None if predictor is None else predictor.columns
@@ -265,7 +265,7 @@ def _interval(
 
 
 def _events(flagged: NDArray[np.bool_], length: int) -> NDArray[np.int64]:
-    """Return numbers of stretches of flagged steps, which are less than a stretch apart; 0 where none is flagged."""
+    """Return numbers of stretches of flagged steps less than a stretch apart; 0 where none is flagged."""
     places = np.flatnonzero(flagged)
     found = np.zeros(len(flagged), np.int64)
     found[places] = np.cumsum(np.diff(places, prepend=-length - 1) > length)

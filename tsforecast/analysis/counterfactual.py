@@ -1,12 +1,12 @@
-"""What series would have been: Bayesian structural models of the time before an intervention, and their joint paths.
+"""Counterfactual series: Bayesian structural models of the time before an intervention, and their joint paths.
 
     y_t = level_t + wandering_t + season_t + growth t + x_t' coefficients + noise_t
 
-The structures of `tsforecast.analysis.structures` say how level, slope and seasons move; some are still. Given the
-ratios of variances to that of the noise the model is conjugate: the Kalman filter whitens series, time and controls
-alike, and what is left is a regression (Harvey 1989, section 3.4; see `tsforecast.analysis.regression`). Structures,
-ratios and the sizes of coefficients lie on a grid and are weighed by evidence, where level and seasons begin anywhere
-(diffuse: their first values tell nothing). So draws are exact up to the grid, and no chain has to converge. With
+The structures of `tsforecast.analysis.structures` define the motion of level, slope and seasons; some stand still.
+Given the ratios of variances to that of the noise the model is conjugate: the Kalman filter whitens series, time and
+controls alike, and a regression is left (Harvey 1989, section 3.4; see `tsforecast.analysis.regression`). Structures,
+ratios and the sizes of coefficients lie on a grid and are weighed by evidence. Level and seasons begin anywhere
+(diffuse), so their first values are no evidence. Draws are exact up to the grid, and no chain has to converge. With
 `level_sd` the prior is that of Brodersen et al. (2015, "Inferring causal impact using Bayesian structural time-series
 models").
 """
@@ -59,7 +59,7 @@ class Past:
 
 @dataclasses.dataclass(frozen=True)
 class _Ends:
-    """What the filters know at the end of the past; covariances in units of the variance of the noise.
+    """The beliefs of the filters at the end of the past; covariances in units of the variance of the noise.
 
     Attributes:
         mean: Of the states, from controls, time and the series.
@@ -257,7 +257,7 @@ def _simulate(
 def _ahead(
     system: System, points: Int[Tensor, " chosen"], first: int, horizon: int
 ) -> tuple[Float[Tensor, "chosen horizon state"], Float[Tensor, "chosen horizon horizon"]]:
-    """Return what the steps ahead make of the state, and a factor of the covariance of all that comes between.
+    """Return the weights of the state in the steps ahead, and a factor of the covariance of all later noise.
 
     Args:
         system: Of all points.

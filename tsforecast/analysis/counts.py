@@ -1,4 +1,4 @@
-"""Negative binomial distributions of counts around what a model expects.
+"""Negative binomial distributions of counts around a model's expectations.
 
 A model of linear systems has Gaussian errors, of values or of their logarithms. Counts have neither: small ones
 are skewed, and vary more where more is expected.
@@ -40,13 +40,13 @@ class Counts:
         probability: Float[Numbers, " time"],
         learn: Bool[NDArray[np.bool_], " time"],
     ) -> "Counts | None":
-        """Return the distributions under which the first part of a series is likeliest.
+        """Return the distributions that make the first part of a series likeliest.
 
-        None if its values are no counts, or are likelier as a model has them.
+        None if its values are no counts, or are likelier under the model.
 
         Args:
             values: NaN where missing.
-            expected: Medians of a model. All are multiplied by what makes their sum that of the values.
+            expected: Medians of a model. All are multiplied by one factor, so that their sum is that of the values.
             probability: Of each count under the model.
             learn: Steps of the first part that teach.
         """

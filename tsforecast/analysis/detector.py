@@ -47,7 +47,7 @@ class DetectorState:
 
 @dataclasses.dataclass(frozen=True)
 class Verdicts:
-    """What a detector says of records.
+    """The verdicts of a detector on records.
 
     Attributes:
         expected: Mean of a record given those before it.
@@ -78,7 +78,7 @@ class Detector:
     memory: int = 50_000
 
     def begin(self, timestamps: NDArray[Any], values: Numbers) -> DetectorState:
-        """Return the state after the first part of a series, which teaches what is ordinary.
+        """Return the state after the first part of a series: an example of ordinary records.
 
         Args:
             timestamps: Of its records.
@@ -97,7 +97,7 @@ class Detector:
         return DetectorState(followed, seen, past, Judge.of(past), len(values), len(values), recent)
 
     def step(self, state: DetectorState, timestamps: NDArray[Any], values: Numbers) -> tuple[DetectorState, Verdicts]:
-        """Return the state after new records, and what is said of each; one or many at a time give the same.
+        """Return the state after new records, and the verdict on each; one or many at a time give the same.
 
         Args:
             state: Before them.

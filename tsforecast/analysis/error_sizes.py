@@ -62,7 +62,7 @@ def sizes(errors: Numbers, floor: Numbers, first: int, learn: int) -> Float[Numb
 
 
 def _mean_square(errors: Numbers) -> float:
-    """Return the mean square of errors, of which outliers count no more than their bound."""
+    """Return the mean square of errors; outliers count no more than their bound."""
     square = (float(np.median(np.abs(errors))) / 0.6745) ** 2 or float(np.mean(errors**2))
     for _ in range(10):
         square = float(np.minimum(errors**2, BOUND**2 * square).mean()) / _BOUNDED

@@ -1,4 +1,4 @@
-"""What an intervention did: the effect by step, on average and in total, beside what would have been without it."""
+"""The effect of an intervention by step, on average and in total, beside the counterfactual without it."""
 
 import dataclasses
 import logging
@@ -34,7 +34,7 @@ _TOGETHER = 10_000_000  # numbers of paths
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """How effects are estimated.
+    """Options of the estimation of effects.
 
     Attributes:
         seasons: Components of seasons joined by "+", see `component_names`; "auto" for those of the frequency, "none".
@@ -105,11 +105,11 @@ def impact(
     freq: str | None = None,
     options: Options = Options(),
 ) -> Impact:
-    """Return what interventions did to series, by what these would have been without.
+    """Return the effects of interventions on series, measured against their counterfactuals.
 
-    The time before says how a series moves by itself and with its controls; see `tsforecast.analysis.counterfactual`.
-    Controls must not be touched by the intervention. Of several interventions, each is compared with a continuation of
-    the time before it, in which the steps of those before it count as missing.
+    The model of a series and its controls is learnt from the time before; see `tsforecast.analysis.counterfactual`.
+    Controls must not be touched by the intervention. Each of several interventions is compared with a continuation of
+    the time before it. There, the steps of earlier interventions count as missing.
 
     Args:
         data: A table with a row for each series and time stamp, as `read_task` takes it; missing values may be.
@@ -286,7 +286,7 @@ def _is_known(name: str, freq: str, index: NDArray[np.int64], before: int) -> bo
 
 
 def _units(values: NDArray[np.float64], known: NDArray[np.bool_]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return mean and standard deviation over time of what is known; a deviation of 1 of what does not change."""
+    """Return mean and standard deviation over time of the known values; constants get max(|mean|, 1)."""
     count = np.maximum(known.sum(0), 1)
     centre = np.where(known, values, 0.0).sum(0) / count
     spread = np.sqrt(np.square(np.where(known, values - centre, 0.0)).sum(0) / np.maximum(count - 1, 1))

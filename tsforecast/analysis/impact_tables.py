@@ -49,7 +49,7 @@ def tables_of(
     would: NDArray[np.float64],
     level: float,
 ) -> tuple[pd.DataFrame, Sums]:
-    """Return effects by step, and what sums over the steps are.
+    """Return effects by step, and the sums over the steps.
 
     Args:
         cases: Some, with the same steps.

@@ -1,4 +1,4 @@
-"""Series around interventions: where each begins and ends, and what is known before."""
+"""Series around interventions: the beginning and the end of each, and the known values before."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence

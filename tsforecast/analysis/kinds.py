@@ -1,4 +1,4 @@
-"""What kind an anomaly is: the component that moves, by the gain in likelihood of a model in which it does."""
+"""The kind of an anomaly: the component that moves, by the gain in likelihood of a model that lets it move."""
 
 import math
 
@@ -60,7 +60,7 @@ def kind_of(
 
 
 def _gain_of_variance(squares: Float[NDArray[np.float64], " step"]) -> float:
-    """Return the gain in likelihood of another variance of some standardised errors, of which these are squares."""
+    """Return the gain in likelihood of another variance of standardised errors, given their squares."""
     rest = np.sort(squares[~np.isnan(squares)])[:-1]
     if len(rest) < _FEW:
         return 0.0
@@ -91,7 +91,7 @@ def gains_of_changes(
 
 
 def missing_tails(missing: Bool[NDArray[np.bool_], " time"], learn: int) -> Float[NDArray[np.float64], " time"]:
-    """Return how likely each missing step was, as the n-th of its run: begun, and gone on so far. Others are NaN.
+    """Return the probability of each missing step as the n-th of its run: begun, and gone on so far. Others are NaN.
 
     Runs begin and go on with the probabilities of a Markov chain, which the first part teaches (half a count is added
     to each: Krichevsky and Trofimov 1981).

@@ -1,8 +1,8 @@
-"""What the forecast of a mixture of linear models is made of: a bank's or a pool's, in the units of the data.
+"""The parts of the forecast of a mixture of linear models: a bank's or a pool's, in the units of the data.
 
 The mean of a mixture is a sum over components, each the weight times f(m), where f is the mean of a Gaussian behind a
 transformation and m the sum of the parts of a state. The parts are added one after the other, as the model names them:
-the share of a part is what f rises by when it is added, beginning at 0. So parts add up to the mean without a rest.
+the share of a part is the rise of f when it is added, beginning at 0. So parts add up to the mean without a rest.
 """
 
 import dataclasses

@@ -191,7 +191,7 @@ class _Pair:
         return self._framed(parts, start, final)
 
     def _framed(self, parts: list[pd.DataFrame], start: Tensor, final: Tensor) -> pd.DataFrame:
-        """Return all rows, with what they have in common."""
+        """Return all rows, with their common columns."""
         frame = pd.concat([part for part in parts if len(part)] or parts[:1])
         stamps = self._stamps(self.steps, self.predictor.prediction_length)
         step, target = frame.pop("step").to_numpy(np.int64), frame["target"].to_numpy(np.int64)
@@ -249,7 +249,7 @@ class _Pair:
         )
 
     def _rest(self, kind: str, impact: Tensor) -> pd.DataFrame:
-        """Return a row for each step of what is no observation's; none where nothing changed."""
+        """Return a row for each step of an impact without an observation; none where nothing changed."""
         name = "feat_dynamic_real"
         if kind == "covariates" and (name not in self.after or np.array_equal(self.before[name], self.after[name])):
             return pd.DataFrame()
@@ -278,7 +278,7 @@ def _linear(predictor: StateSpacePredictor) -> AbstractForecaster:
 def _by_item(
     predictor: StateSpacePredictor, data: Entries, name: str, columns: Columns | Mapping[str, Any] | None
 ) -> tuple[dict[str, dict[str, Any]], Columns | None]:
-    """Return series by item, and what the columns of a frame are."""
+    """Return series by item, and the roles of the columns of a frame."""
     found: dict[str, dict[str, Any]] = {}
     entries, read = predictor.read(data, columns if isinstance(data, pd.DataFrame) else None)
     for number, entry in enumerate(entries):

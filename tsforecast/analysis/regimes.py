@@ -1,4 +1,4 @@
-"""Which regime series were in, when that changed, and which regimes come next."""
+"""Regimes of series: the past ones, their changes, and the next ones."""
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
@@ -31,7 +31,7 @@ _COPIES, _AT_A_STEP = 2, 8  # of the particles of every step, and of those of a 
 
 @dataclass(frozen=True)
 class RegimeReport:
-    """What a model says of the regimes of some series.
+    """The regimes of some series according to a model.
 
     Attributes:
         regimes: `item_id`, `timestamp`, probabilities `p_1`, `p_2`, .. given the whole series, and `most_likely`, the
@@ -191,7 +191,7 @@ def _batches(
 
 
 def bytes_of_particles(histories: Histories, entry: dict[str, Any], num_samples: int) -> int:
-    """Return about how many bytes the regimes of a series take in a model with particles; 0 in others.
+    """Return the approximate bytes for the regimes of a series in a model with particles; 0 in others.
 
     A filter keeps the particles of each step, and each path looks at all those of a step at once.
 

@@ -75,7 +75,7 @@ class Draws:
 
 
 def sizes_of_growth() -> tuple[Tensor, Tensor]:
-    """Return the sizes v, the first of which is 0, and the logarithms of their weights."""
+    """Return the sizes v, beginning with 0, and the logarithms of their weights."""
     sizes = torch.tensor(_GROWTHS, dtype=torch.float64)
     weights = torch.log_softmax(-0.5 * sizes.log() - 0.5 / sizes, 0) + math.log(_GROWS)
     zero = torch.zeros(1, dtype=torch.float64)
@@ -179,11 +179,11 @@ def draw(
 
 
 def _together(scaled: Tensor) -> int:
-    """Return how many series are solved for at a time."""
+    """Return the number of series to solve for at a time."""
     return max(1, _CELLS // (scaled.shape[1] * scaled.shape[2] ** 2))
 
 
 def _gamma(shape: Tensor, generator: torch.Generator | None) -> Tensor:
-    """Return draws of a gamma distribution, which torch draws by its global generator alone."""
+    """Return draws of a gamma distribution; torch has these only with its global generator."""
     rng = np.random.default_rng(int(torch.randint(2**62, (1,), generator=generator)))
     return torch.from_numpy(rng.standard_gamma(shape.numpy()))

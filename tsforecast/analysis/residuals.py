@@ -1,4 +1,4 @@
-"""Auxiliary residuals of mixtures of linear models: shocks to observations and to parts of states, by what moves.
+"""Auxiliary residuals of mixtures of linear models: shocks to observations and to kinds of states.
 
 The gain in likelihood of a model with a shock is half the square of an auxiliary residual. In a mixture the gain is the
 mean of those of its models, by their posterior probabilities given the whole series.
@@ -97,7 +97,7 @@ def _sum(parts: list[tuple[Any, Squares]]) -> Squares:
 
 
 def parts_of_state(structure: Structure | None, size: int) -> dict[str, list[int]]:
-    """Return the places in the state of levels, slopes, seasons and what is none of them.
+    """Return the places in the state of levels, slopes, seasons and all others.
 
     Args:
         structure: Components of the first states; None for none.

@@ -1,4 +1,4 @@
-"""How a series may move by itself: structures, each a grid of ratios of variances, as linear-Gaussian systems.
+"""Motions of a series by itself: structures, each a grid of ratios of variances, as linear-Gaussian systems.
 
     y_t = level_t + wandering_t + season_t + (regression) + noise_t
     level_t = level_{t-1} + slope_{t-1} + w_t
@@ -26,7 +26,7 @@ UNKNOWN = 1e8  # variance of level and seasons before the first step, in units o
 
 
 class Point(NamedTuple):
-    """Variances of steps in units of that of the noise, and factors by which slope and wandering shrink in a step."""
+    """Variances of steps in units of that of the noise, and the factors of slope and wandering in a step."""
 
     level: float = 0.0
     slope: float = 0.0
@@ -101,7 +101,7 @@ class StructuralModel:
 
 @dataclasses.dataclass(frozen=True)
 class Grid:
-    """The fields of `Point` at every point of the grid, and what they have beside.
+    """The fields of `Point` at every point of the grid, and further ones.
 
     Attributes:
         level: Variance of a step of the level, in units of that of the noise; the others likewise.
@@ -125,7 +125,7 @@ class Grid:
 
     @property
     def local_trend(self) -> Tensor:
-        """Return where the slope is a random walk: it begins anywhere, which is for the regression to say."""
+        """Return a mask of points with a random walk as slope; the regression estimates its beginning."""
         return (self.slope > 0) & (self.growth == 1)
 
 

@@ -1,4 +1,4 @@
-"""A switching model of one series, learnt online: which level a record follows, and how wild its noise is.
+"""A switching model of one series, learnt online: the level that a record follows, and the scale of its noise.
 
 Local levels follow a series: one of all records, one for each time of the day, and one for each time of the week. Each
 is a Kalman filter of a random walk in noise from a diffuse prior. The gain settles at a value that is chosen, K, where
@@ -64,7 +64,7 @@ class FollowedState:
 
 @dataclasses.dataclass(frozen=True)
 class Followed:
-    """What the model says of records.
+    """The predictions of the model for records.
 
     Attributes:
         expected: Mean of a record given those before it; NaN where nothing is known.
@@ -115,7 +115,7 @@ class SwitchingLevels:
             raise ValueError(f"expected a certainty above 0, got {self.certainty}")
 
     def begin(self, timestamps: NDArray[Any], values: Numbers) -> FollowedState:
-        """Return the state before a series of which a first part is given: its records are not seen yet.
+        """Return the state before a series, given a first part of it; the records of this are not seen yet.
 
         Args:
             timestamps: Of the first part; they give the length of a time of the day, a minute to a day.
@@ -137,7 +137,7 @@ class SwitchingLevels:
         return FollowedState(seconds, spread, (every, daily, weekly), np.zeros(3), np.zeros(3), counts, regime)
 
     def step(self, state: FollowedState, timestamps: NDArray[Any], values: Numbers) -> tuple[FollowedState, Followed]:
-        """Return the state after records, and what is said of each; one or many at a time give the same.
+        """Return the state after records, and the predictions for each; one or many at a time give the same.
 
         A missing value changes nothing: the regime stays what it was.
         """

@@ -1,4 +1,4 @@
-"""Which regime series with clocks of their own were in, and when that changed."""
+"""Regimes of series with clocks of their own, and their changes."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a linear system says of every observation given all others, and of shocks to its states: auxiliary residuals.
+"""Auxiliary residuals of a linear system: of every observation given all others, and of shocks to its states.
 
 A shock to an observation (an outlier) or to a state (a shift of the level) is estimated by the smoother; divided by its
 standard deviation it is an auxiliary residual, whose square is twice the gain in log-likelihood of a model with that
@@ -45,7 +45,7 @@ def disturbances(
     observed: Bool[Tensor, "time series target"] | None = None,
     changes: tuple[Float[Tensor, "time series"], Float[Tensor, "*#series state state"]] | None = None,
 ) -> Disturbances:
-    """Return what a system says of every observation and of shocks to its states.
+    """Return the error of every observation given all others, and the shocks to the states.
 
     With the recursions of `kalman.smooth`, q = A' r_{t+1} and Q = A' N_{t+1} A from behind a step, residual v,
     predictive covariance S and gain K:
@@ -59,8 +59,8 @@ def disturbances(
         prior: Over the state before the first step.
         values: Finite everywhere; without influence where not observed.
         observed: False where a component of an observation is missing; None if there is no such.
-        changes: Numbers and a covariance, which the belief before each step is given so many times: where the state
-            becomes uncertain again, see `tsforecast.core.outliers`.
+        changes: A factor for each step, and a covariance. The belief before a step gets the covariance times its
+            factor, where the state becomes uncertain again, see `tsforecast.core.outliers`.
 
     Raises:
         NotPositiveDefiniteError: Naming step and series.
@@ -70,7 +70,7 @@ def disturbances(
     at = system.by_step()
 
     def filtered(time: int, belief: Gaussian) -> tuple[Gaussian, Gaussian]:
-        """Return the last belief of a segment, and what is predicted of the state at each of its steps."""
+        """Return the last belief of a segment, and the predicted state at each of its steps."""
 
         def step(belief: Gaussian, x: tuple) -> tuple[Gaussian, Gaussian]:
             time, value, mask = x

@@ -1,4 +1,4 @@
-"""Beliefs of several sources about one state: their product, and how far they agree (Kurle et al. 2018).
+"""Beliefs of several sources about one state: their product and their agreement (Kurle et al. 2018).
 
 Each source m has seen x_m alone, and believes q_m(z) = p(z | x_m). All began with one prior p(z), and given z their
 observations are independent. A source that is missing believes the prior: it then says nothing.
@@ -55,10 +55,10 @@ def pointwise_information(beliefs: Sequence[Gaussian], prior: Gaussian) -> Float
 
 
 def conflict(belief: Gaussian, other: Gaussian, prior: Gaussian) -> Float[Tensor, "*batch"]:
-    """Return KL(other || belief) / KL(other || prior): high where `belief` is sure of what `other` does not believe.
+    """Return KL(other || belief) / KL(other || prior): high where `belief` is sure and `other` disagrees.
 
-    Above 1 the prior describes the other source better than this belief does (Kurle et al. 2018, equation 2). An other
-    source that knows nothing but the prior contradicts nobody: 0.
+    Above 1 the prior describes the other source better than this belief does (Kurle et al. 2018, equation 2). A source
+    that knows only the prior contradicts nobody: 0.
 
     Args:
         belief: q_m.

@@ -1,4 +1,4 @@
-"""Scores of a model over a folder of buckets: sums of each bucket, which add up to those of all series."""
+"""Scores of a model over a folder of buckets: the sums of the buckets add up to those of all series."""
 
 from collections import Counter
 from dataclasses import dataclass

@@ -12,14 +12,14 @@ _LEAST_CELLS = 6  # series times blocks of windows from which an interval is mad
 
 @dataclass(frozen=True)
 class Difference:
-    """Of the scores of two models, of which less is better: negative where the first is ahead.
+    """The difference of the scores of two models; less is better, so it is negative where the first is ahead.
 
     Attributes:
         estimate: Score of the first minus score of the second, over the same cells.
         low: Lower end of the interval.
         high: Upper end.
         level: Of the interval.
-        basis: What it was found from, such as "8 series, 5 windows".
+        basis: The data behind it, such as "8 series, 5 windows".
     """
 
     estimate: float
@@ -30,7 +30,7 @@ class Difference:
 
     @property
     def has_interval(self) -> bool:
-        """Whether there was enough to say how sure the difference is."""
+        """Whether there was enough data for an interval of the difference."""
         return bool(np.isfinite(self.high - self.low))
 
     @property

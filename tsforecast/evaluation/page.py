@@ -52,7 +52,7 @@ p.note { color: #555; font-size: .9rem; }
 
 @dataclass(frozen=True)
 class Contender:
-    """What one model or baseline scored.
+    """The scores of one model or baseline.
 
     Attributes:
         label: Name on the page.
@@ -79,7 +79,7 @@ def differences(contenders: Sequence[Contender], protocol: str) -> dict[str, Dif
 
 
 def ranked(contenders: Sequence[Contender], protocol: str) -> list[Contender]:
-    """Those which have the protocol, the smallest CRPS first."""
+    """The contenders with scores in the protocol, the smallest CRPS first."""
     return sorted((c for c in contenders if protocol in c.overall), key=lambda c: c.overall[protocol]["crps"])
 
 
@@ -91,7 +91,7 @@ def page(
     figures: Sequence[tuple[str, str, Figure | bytes]],
     commands: Sequence[tuple[str, str]],
 ) -> str:
-    """The page as one string of HTML, which needs no other file and no script.
+    """The page as one string of HTML; it needs no other file and no script.
 
     Args:
         title: Of the page.
@@ -157,7 +157,7 @@ def _significance(contenders: Sequence[Contender], protocol: str, found: Mapping
 
 
 def _series_ahead(mine: pd.DataFrame, best: pd.DataFrame) -> str:
-    """On how many series the CRPS is smaller."""
+    """The number of series with a smaller CRPS."""
     change = (mine["crps"] - best["crps"]) * mine["size"]
     totals = change.groupby("item_id").sum()
     return f"{int((totals < 0).sum())} of {len(totals)}"
@@ -177,7 +177,7 @@ def _class(name: str, given: Any) -> str:
 
 
 def _wide(content: str, more: str) -> str:
-    """A box that scrolls sideways where the screen is narrow, and a line that says what there is more of."""
+    """A box that scrolls sideways on a narrow screen, and a line that names its hidden content."""
     return f'<p class="swipe">Scroll sideways for more {more} \u2192</p><div class="wide" tabindex="0">{content}</div>'
 
 

@@ -182,7 +182,7 @@ def _scores_of(
 
 
 def _task_of(predictor: Any, data: ForecastTask | pd.DataFrame, windows: int | None, columns: Any) -> ForecastTask:
-    """The task of a data frame whose last windows are for testing; a task as it is."""
+    """The task of a data frame with its last windows for testing; a task as it is."""
     if isinstance(data, ForecastTask):
         if windows is not None or columns is not None:
             raise ValueError("windows and columns are of a DataFrame, but the data are a task, which has its own")
@@ -220,7 +220,7 @@ def fit_named(name: str, task: ForecastTask, season: int, *, seed: int = 0, work
 
 
 def format_scores(evaluation: Evaluation) -> str:
-    """A table to read: one block per protocol, one line per model, with notes on what was measured."""
+    """A table to read: one block per protocol, one line per model, with notes on the measurement."""
     header = ["", *(metric.title for metric in metrics.printed())]
     lines: list[str] = []
     shown = evaluation.scores[evaluation.model]["rolling"]
@@ -256,7 +256,7 @@ def format_scores(evaluation: Evaluation) -> str:
 
 
 def _kinds_of_forecasts(evaluation: Evaluation) -> str:
-    """Whose forecasts are sample paths, and whose are quantiles."""
+    """The kinds of forecasts, sample paths or quantiles, with the models of each."""
     kinds: dict[str, list[str]] = {}
     for name, scores in evaluation.scores.items():
         overall = scores["rolling"].overall

@@ -33,7 +33,7 @@ _GRID = np.linspace(0, 1, 101)  # where the distribution of the PIT is tabulated
 
 @dataclass(frozen=True)
 class Totals:
-    """Sums over forecasts, of which scores are made: those of several parts of the data add up to those of all.
+    """Sums over forecasts, to make scores of: those of several parts of the data add up to those of all.
 
     Attributes:
         cells: Of `sums_of`, (term, horizon).
@@ -61,7 +61,7 @@ class Totals:
         return Totals(**added, num_samples=self.num_samples | other.num_samples)
 
     def as_json(self) -> dict[str, Any]:
-        """Return what `totals_of_json` reads, to the last bit."""
+        """Return the sums for `totals_of_json`, exact to the last bit."""
         arrays = {name: getattr(self, name).tolist() for name in ("cells", "inside", "pit")}
         return asdict(self) | arrays | {"num_samples": sorted(self.num_samples, key=lambda n: n or 0)}
 
@@ -204,7 +204,7 @@ def score(
 
 
 def _window(past: dict[str, Any], future: dict[str, Any], forecast: Forecast, season: int | None) -> Window:
-    """Return the labels of a test window, and what the forecast says of them.
+    """Return the labels of a test window, and the forecast of them.
 
     Raises:
         ValueError: If the forecast is of another window, or contains NaN.

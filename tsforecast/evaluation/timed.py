@@ -1,4 +1,4 @@
-"""Scores of forecasts of series with clocks of their own, and what such forecasts are compared with."""
+"""Scores of forecasts of series with clocks of their own, and baselines of such forecasts."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -118,5 +118,5 @@ def whole_past(past: Mapping[str, Any], times: NDArray[np.int64]) -> NDArray[np.
 
 
 def timed_baselines(task: IrregularTask) -> dict[str, Quantiles]:
-    """Return what every model should beat, by name."""
+    """Return the baselines that every model should beat, by name."""
     return {"last_value": last_value(task), "whole_past": whole_past}

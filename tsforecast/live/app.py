@@ -42,7 +42,7 @@ _DRAWN = 100  # sample paths behind quantiles that are not exact
 
 @dataclass(frozen=True)
 class Sizes:
-    """Most of what a request may ask for.
+    """The largest sizes that a request may ask for.
 
     Attributes:
         observations: Observations of a request.
@@ -60,7 +60,7 @@ def make_app(owner: Owner, sizes: Sizes = Sizes(), metrics: Metrics | None = Non
 
     Args:
         owner: Of the store.
-        sizes: Most of what a request may ask for.
+        sizes: Limits of a request.
         metrics: What /metrics answers; None for what the owner counts alone.
     """
     engine = owner.store.engine
@@ -156,7 +156,7 @@ def make_app(owner: Owner, sizes: Sizes = Sizes(), metrics: Metrics | None = Non
 
 
 class _Request(Request):
-    """A request whose body is read by the faster parser: all other requests wait meanwhile."""
+    """A request with its body read by the faster parser: all other requests wait meanwhile."""
 
     async def json(self) -> Any:
         return orjson.loads(await self.body())
@@ -193,7 +193,7 @@ class _Service:
         return _json({"freq": self.owner.store.engine.calendar.freq, "forecasts": await _listed(shown)})
 
     def wanted_of(self, request: ForecastRequest) -> Wanted:
-        """Return what a request asks for; an HTTPException says what is wrong with it."""
+        """Return the forecasts that a request asks for; an HTTPException says the fault in it."""
         engine, items = self.owner.store.engine, request["items"]
         steps = request.get("steps", engine.horizon)
         if len(items) > self.sizes.items:
@@ -274,7 +274,7 @@ def _plain(value: Any) -> Any:
 
 
 async def _invalid(_: Request, error: Exception) -> Response:
-    """Says what is wrong with a request, without repeating it."""
+    """Answers an invalid request with its faults, without repeating it."""
     assert isinstance(error, RequestValidationError)
     found = [{"place": list(one["loc"])[1:], "fault": one["msg"]} for one in error.errors()[:_FAULTS]]
     return _json({"detail": found}, 422)

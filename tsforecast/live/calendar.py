@@ -53,7 +53,7 @@ class Calendar:
         return self._known[0][places], self._known[1][places]
 
     def ordinals_of(self, stamps: Sequence[str]) -> NDArray[np.int64]:
-        """Return the ordinals of the periods in which time stamps lie.
+        """Return the ordinals of the periods that time stamps lie in.
 
         Args:
             stamps: ISO 8601 without a zone, as "2024-06-01" or "2024-06-01T12:30".

@@ -1,7 +1,7 @@
-"""How much of a log was acknowledged: a small file that is on the disk before every answer.
+"""The acknowledged part of a log: a small file that is on the disk before every answer.
 
-It also says which snapshot and log of the store are current, so that one write replaces both. The file has two places,
-on two sectors of the disk, which are written in turn. So a loss of power leaves one of them.
+It also names the current snapshot and log of the store, so that one write replaces both. The file has two places, on
+two sectors of the disk, written in turn. So a loss of power leaves one of them.
 """
 
 import logging
@@ -21,7 +21,7 @@ _APART = 4096  # bytes from one place to the other
 
 
 class Count:
-    """The count of a store, which is written on.
+    """The count of a store, written on as the log grows.
 
     Args:
         path: Of a file that `create` made.

@@ -1,4 +1,4 @@
-"""What a store is, as its file store.json says."""
+"""The description of a store, as its file store.json says."""
 
 import json
 import re
@@ -22,7 +22,7 @@ _FIELDS = {
 
 @dataclass(frozen=True)
 class Description:
-    """What a store is.
+    """The description of a store.
 
     Attributes:
         identity: 32 hexadecimal digits, drawn when it began.
@@ -55,7 +55,7 @@ class Description:
 
 
 def read_description(path: Path) -> Description:
-    """Return what a store says that it is.
+    """Return the description of a store.
 
     Raises:
         FileNotFoundError: If there is no such folder.
@@ -79,7 +79,7 @@ def read_description(path: Path) -> Description:
 
 
 def describe(path: Path, about: Description) -> None:
-    """Writes what a store is."""
+    """Writes the description of a store."""
     with replace_file(path / STORE) as temporary:
         text = json.dumps(asdict(replace(about, format=FORMAT)), indent=1)
         temporary.write_text(text + "\n", encoding="utf-8")

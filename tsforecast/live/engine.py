@@ -28,7 +28,7 @@ _LONGEST_YOUNG = 4  # times the values after which a series is young no more, ar
 
 @dataclass
 class Moved:
-    """What a micro-batch changes; nothing has changed yet.
+    """The changes by a micro-batch; nothing has changed yet.
 
     Attributes:
         steps: The micro-batch.
@@ -90,14 +90,14 @@ class Engine:
         return Rows.empty(self.layout.empty, self.data.num_targets, self.data.num_dynamic_real, self.recent)
 
     def is_young(self, observed: NDArray[np.bool_]) -> bool:
-        """Return whether a series is filtered anew with each value, by what was observed (time, target) of it."""
+        """Return whether a series is filtered anew with each value, given a mask (time, target) of its observations."""
         few = int(observed.any(1).sum()) < self.warm_up
         return few and len(observed) < _LONGEST_YOUNG * self.warm_up
 
     # Micro-batches.
 
     def moved(self, known: Rows, steps: Steps) -> Moved:
-        """Return what a micro-batch changes."""
+        """Return the changes by a micro-batch."""
         rows, place = np.unique(steps.rows, return_inverse=True)
         first, last = (np.full(len(rows), limit) for limit in (np.iinfo(np.int64).max, np.iinfo(np.int64).min))
         np.minimum.at(first, place, steps.ordinals)
@@ -189,7 +189,7 @@ class Engine:
         histories: Sequence[NDArray[np.float64]],
         end: NDArray[np.int64],
     ) -> "Begun":
-        """Return parts of rows whose histories are filtered from their first values.
+        """Return parts of rows with histories that are filtered from their first values.
 
         Args:
             known: Says who the series are.
@@ -354,7 +354,7 @@ class Engine:
 
 @dataclass
 class Begun:
-    """Series whose histories were filtered.
+    """Series with filtered histories.
 
     Attributes:
         parts: Of their beliefs.

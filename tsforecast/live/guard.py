@@ -1,4 +1,4 @@
-"""What a request must pass before it reaches the service: host, token, rate and size."""
+"""The checks of a request before it reaches the service: host, token, rate and size."""
 
 import asyncio
 import contextlib
@@ -175,7 +175,7 @@ class _Body:
     gone: Message | None = None
 
     async def read(self, announced: bytes) -> tuple[int, str] | None:
-        """Returns what is wrong with it."""
+        """Returns the fault of the body; None if it has none."""
         limits = self.limits
         too_long = 413, f"expected a body of at most {limits.most_bytes} bytes"
         if announced.isdigit() and int(announced) > limits.most_bytes:
@@ -206,7 +206,7 @@ class _Body:
         self.parts, self.size = [], 0
 
     async def replay(self) -> Message:
-        """Gives the body as one message, then what the server says."""
+        """Gives the body as one message, then the messages of the server."""
         if self.gone is not None:
             return self.gone
         if self.parts:

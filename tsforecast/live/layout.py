@@ -13,7 +13,7 @@ from tsforecast.models import AbstractForecaster, Belief
 
 
 class Layout:
-    """How the tensors of a model's beliefs are stacked.
+    """The layout of the stacked tensors of a model's beliefs.
 
     The series come first in every part. Of a covariance only the lower triangle is kept, row by row: it is symmetric.
 

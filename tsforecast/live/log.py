@@ -57,7 +57,7 @@ class Log:
         self.cut_to(end)
 
     def append(self, contents: bytes) -> None:
-        """Add a record, which `flush` brings onto the disk.
+        """Add a record; `flush` brings it onto the disk.
 
         Raises:
             OSError: If it can not be written, as when the disk is full; `cut_to` removes what was written of it.
@@ -148,7 +148,7 @@ def read(path: Path, store: bytes, first: int, counted: End, *, beyond: bool = F
 
 
 def _framed(before: End, contents: bytes) -> tuple[bytes, int]:
-    """Return what stands before the contents of a record, and the check of the record."""
+    """Return the bytes before the contents of a record, and the check of the record."""
     frame = _FRAME.pack(before.number, len(contents), before.check)
     own = zlib.crc32(frame)
     check = zlib.crc32(contents, own)  # not of bytes with their own check, whose CRC is always the same

@@ -55,17 +55,17 @@ class Wanted:
 
     @property
     def numbers(self) -> int:
-        """Return how many numbers an answer has for each target."""
+        """Return the number of numbers in an answer for each target."""
         return len(self.items) * self.steps * (1 + len(self.levels) + self.num_samples)
 
     @property
     def size(self) -> int:
-        """Return what it takes, in forecasts of one series without paths."""
+        """Return the cost of a request, in forecasts of one series without paths."""
         return max(len(self.items), self.numbers // _NUMBERS)
 
     @property
     def kind(self) -> tuple[Any, ...] | None:
-        """Return what forecasts have in common that are made together; None for paths, which others would change."""
+        """Return the common settings of forecasts to make together; None for paths, since others would change them."""
         return None if self.num_samples else (self.steps, self.levels)
 
     def part(self, begin: int) -> "Wanted":
@@ -96,7 +96,7 @@ class Found:
 
 @dataclass
 class Tally:
-    """What an owner has done since it began.
+    """The work of an owner since it began.
 
     Attributes:
         outcomes: Observations by outcome.
@@ -191,7 +191,7 @@ class Owner:
         return self._ask(job)
 
     def ask(self, function: Callable[[Store], Result]) -> "Future[Result]":
-        """Return what a function says of the store, between two micro-batches."""
+        """Return the result of a function of the store, run between two micro-batches."""
         return self._ask(_Job(function))
 
     def close(self) -> None:

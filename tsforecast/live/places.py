@@ -1,4 +1,4 @@
-"""Names of the files of a store, and what an earlier format had in them."""
+"""Names of the files of a store, and the reading of an earlier format."""
 
 import logging
 import os
@@ -30,7 +30,7 @@ def log_of(path: Path, number: int) -> Path:
 
 
 def count_of(path: Path) -> Path:
-    """Return the file that counts what was acknowledged."""
+    """Return the file that counts the acknowledged records."""
     return path / "acknowledged.bin"
 
 
@@ -43,7 +43,7 @@ def remove_others(path: Path, number: int) -> None:
 
 
 def first_before(path: Path) -> int:
-    """Return the number of the last snapshot with a log in a store of format 2, which does not say it.
+    """Return the number of the last snapshot with a log in a store of format 2; the store does not say it.
 
     Raises:
         ValueError: If there is none.
@@ -56,7 +56,7 @@ def first_before(path: Path) -> int:
 
 
 def read_before(path: Path, store: bytes, first: int) -> Iterator[bytes]:
-    """Return the records of a log of format 2, which does not say how many were acknowledged.
+    """Return the records of a log of format 2; the number of acknowledged ones is not in it.
 
     A last record that reaches beyond the file, one whose check fails at its very end, and zeros count as torn by a loss
     of power. As a damaged length looks alike, the file is then kept under another name.

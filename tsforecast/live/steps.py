@@ -14,7 +14,7 @@ _HEAD = struct.Struct("<QIIII")
 
 @dataclass(frozen=True)
 class Steps:
-    """Observations that have passed the rules, in the order in which they came; none where a period of `Learning` ends.
+    """Observations that have passed the rules, in their order of arrival; none where a period of `Learning` ends.
 
     Those of a series are in the order of time, behind its end and on its grid of periods.
 
@@ -79,7 +79,7 @@ class Steps:
 
     @classmethod
     def from_bytes(cls, contents: bytes) -> "Steps":
-        """Return what `to_bytes` wrote.
+        """Return the micro-batch that `to_bytes` wrote.
 
         Raises:
             ValueError: If it is something else.

@@ -74,7 +74,7 @@ class AbstractForecaster(pl.LightningModule, Generic[SomeInference]):
     # What a forecaster is asked.
 
     def loss(self, batch: Batch) -> Float[Tensor, " series"]:
-        """Return what training lowers, per observed value: a negative log-likelihood in scaled units, or a CRPS."""
+        """Return the training loss per observed value: a negative log-likelihood in scaled units, or a CRPS."""
         return self.inference.loss(batch, self._is_linear)
 
     @property
@@ -129,7 +129,7 @@ class AbstractForecaster(pl.LightningModule, Generic[SomeInference]):
     def impute(
         self, batch: Batch, num_samples: int, generator: torch.Generator | None = None
     ) -> Float[Tensor, "series sample time target"]:
-        """Return joint samples of what is missing in the batch's past, given all of it, in the units of the data.
+        """Return joint samples of missing values in the batch's past, given all of it, in the units of the data.
 
         Args:
             batch: Its `past_*` fields are read; observed values come back as they are.

@@ -52,7 +52,7 @@ def forecast_paths(
 def smoothed_paths(
     model: FrameForecaster, batch: Batch, num_samples: int, generator: torch.Generator | None = None
 ) -> Float[Tensor, "time sample series auxiliary"]:
-    """Return paths of the batch's past given all of it: they say what missing frames may have been.
+    """Return paths of the batch's past given all of it: samples of missing frames.
 
     Args:
         model: An auxiliary-variable model.
@@ -68,7 +68,7 @@ def smoothed_paths(
 def decode(
     model: FrameForecaster, auxiliary: Float[Tensor, "*batch auxiliary"], generator: torch.Generator | None = None
 ) -> tuple[Float[Tensor, "*batch pixel"], Float[Tensor, "*batch pixel"]]:
-    """Return drawn and expected frames of a model whose targets are not scaled, as pixels are not.
+    """Return drawn and expected frames of a model with unscaled targets, such as pixels.
 
     Args:
         model: A model of frames.

@@ -92,7 +92,7 @@ def _value(parameter: inspect.Parameter, text: str) -> Any:
 
 
 def _shares(weights: str, count: int) -> list[float]:
-    """Return the weights, which sum to 1.
+    """Return the weights, with a sum of 1.
 
     Raises:
         ValueError: If they are not positive numbers, one for each member.

@@ -20,7 +20,7 @@ def plot_calibration(
     columns: int = 2,
     title: str | None = None,
 ) -> Figure:
-    """Draws how far forecasts can be trusted: the PIT histogram and the coverage of central intervals.
+    """Draw the calibration of forecasts: the PIT histogram and the coverage of central intervals.
 
     Calibrated forecasts have a flat histogram and coverage on the diagonal. A histogram like a U, or coverage below the
     diagonal, shows intervals that are too narrow; a hump, or coverage above it, intervals that are too wide.
@@ -121,7 +121,7 @@ def plot_scores_by_horizon(
 def plot_differences(
     differences: Mapping[str, Difference], *, models: Mapping[str, str] | None = None, title: str | None = None
 ) -> Figure:
-    """Draws differences from a reference, which is zero, with their intervals.
+    """Draw differences from a reference at zero, with their intervals.
 
     Args:
         differences: By name, from top to bottom; those which are sure of their sign are filled.

@@ -46,7 +46,7 @@ def push(
 def condition(
     reference: Reference, mean: Tensor, cov: Tensor, residual: Tensor, cross: Tensor, among: Tensor, seen: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    """Return mean and covariance of the state given an observation, its log-density, and what failed (not 0), if any.
+    """Return mean and covariance of the state given an observation, its log-density, and failures (not 0), if any.
 
     Args:
         reference: See the head of this file.
@@ -61,7 +61,7 @@ def condition(
 
 
 def propose(reference: Reference, *tensors: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]:
-    """Return sample, log-ratio, moments given the sample, and which factorisation failed (1, 2 or 0), if any did.
+    """Return sample, log-ratio, moments given the sample, and the failed factorisation (1, 2 or 0), if any failed.
 
     Args:
         reference: See the head of this file.
@@ -79,7 +79,7 @@ def run(function: Any, *args: Any) -> Any:
 
 
 def batch_of(tensors: tuple[Tensor | None, ...], events: Events) -> torch.Size:
-    """Return the batch to which all tensors broadcast, whose last dimensions are no batch."""
+    """Return the broadcast batch of all tensors; the last dimensions of each, its event, are no batch."""
     return broadcast_shapes(
         *(x.shape[: x.ndim - len(event)] for x, event in zip(tensors, events, strict=True) if x is not None)
     )
@@ -98,7 +98,7 @@ def keep(ctx: Any, inputs: tuple[Tensor | None, ...], kept: tuple[Tensor, ...], 
 
 
 def summed(grads: list[Tensor | None], inputs: tuple[Tensor | None, ...], needs: tuple[bool, ...]) -> list[Any]:
-    """Return the cotangents that are wanted, summed over what was broadcast."""
+    """Return the wanted cotangents, summed over broadcast dimensions."""
     triples = zip(grads, inputs, needs, strict=True)
     return [None if g is None or x is None or not need else g.sum_to_size(x.shape) for g, x, need in triples]
 

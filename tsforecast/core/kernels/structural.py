@@ -13,7 +13,7 @@ from tsforecast.core.linalg import LOG_2PI
 def step(
     slopes: tuple[tuple[int, int], ...], *tensors: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]:
-    """Return mean and covariance after a step, log-density, predictive variance, and what failed (not 0), if any did.
+    """Return mean and covariance after a step, log-density, predictive variance, and failures (not 0), if any.
 
     Args:
         slopes: (level, slope) positions of every trend.
@@ -25,7 +25,7 @@ def step(
 
 
 def move(slopes: tuple[tuple[int, int], ...], *tensors: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Return mean and covariance after a transition of which nothing is observed.
+    """Return mean and covariance after a transition without an observation.
 
     Args:
         slopes: (level, slope) positions of every trend.
@@ -51,7 +51,7 @@ def by_torch(
     variance: Tensor,
     seen: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return what `step` does by torch's operations on dense matrices, but for what failed."""
+    """Return the result of `step` but for its failures, by torch's operations on dense matrices."""
     states, rest = noise.shape[-1], 0 if matrix is None else matrix.shape[-1]
     damping = torch.ones_like(noise[..., : states - rest]) if diagonal is None else diagonal
     transition = torch.diag_embed(damping)

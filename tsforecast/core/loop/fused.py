@@ -1,4 +1,4 @@
-"""Small linear algebra written out in elementwise operations, which a compiler fuses with those around them.
+"""Small linear algebra in elementwise operations, so that a compiler fuses them with their neighbours.
 
 A call of a library costs a microsecond or more however small the matrix is, and nothing is fused across it. `FUSED`
 says which operation of torch each function stands for; it returns NotImplemented where a call is the better choice.

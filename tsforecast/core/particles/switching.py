@@ -106,7 +106,7 @@ class GaussianSwitching(AbstractSwitchingSystem):
     def foresee(
         self, particles: ParticleState, time: int, generator: torch.Generator | None = None
     ) -> tuple[ParticleState, Gaussian]:
-        """Return what the base class does, with one look at the step: no switch depends on an auxiliary."""
+        """Return the result of the base class after one look at the step: no switch depends on an auxiliary."""
         switch, _, state = self._draw_switch(particles, time, None, None, generator)
         regime = self.parameters(switch, time)
         state, emitted = step_unseen(regime.transition, regime.emission, state)
@@ -271,7 +271,7 @@ class CategoricalSwitching(AbstractSwitchingSystem):
     def condition(
         self, belief: Gaussian, switch: Tensor, time: int, value: Tensor | None, observed: Tensor | None
     ) -> tuple[Gaussian, Tensor]:
-        """Return the belief after a step under a switch, and the log-density of what it observes.
+        """Return the belief after a step under a switch, and the log-density of its observation.
 
         Args:
             belief: Over the state before the step.

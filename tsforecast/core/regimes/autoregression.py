@@ -1,4 +1,4 @@
-"""Autoregressions whose intercepts, means, coefficients and noises the regime chooses."""
+"""Autoregressions with intercepts, means, coefficients and noises that depend on the regime."""
 
 import dataclasses
 
@@ -43,7 +43,7 @@ class SwitchingAutoregression:
 
     @property
     def memory(self) -> int:
-        """Return how many of the newest regimes a belief must hold, so that a step has all that it depends on."""
+        """Return the number of newest regimes that a belief must hold, so that a step has all it depends on."""
         return max(self.lags, 1) if self.of_mean else 1
 
     def log_density(self, values: Float[Tensor, "steps series"]) -> Float[Tensor, "time series history"]:
@@ -124,7 +124,7 @@ def regimes_of(regimes: int, length: int, device: torch.device | None = None) ->
 
 
 def known_lags(observed: Bool[Tensor, "time series"], lags: int) -> Bool[Tensor, "time series"]:
-    """Return at which steps all of the `lags` values before are observed; none is before the first step."""
+    """Return a mask of steps with all `lags` values before them observed; no value is before the first step."""
     before = torch.cat([torch.zeros_like(observed[:1]).expand(lags, -1), observed])
     return before[:-1].unfold(0, lags, 1).all(-1) if lags else torch.ones_like(observed)
 
@@ -193,7 +193,7 @@ class CompanionTransition(AbstractLinearGaussian):
 @register_record
 @dataclasses.dataclass(frozen=True)
 class FirstEntry(AbstractLinearGaussian):
-    """y_t given x_t: the first entry and an offset, without noise, so that what was observed has no variance left.
+    """p(y_t | x_t): the first entry and an offset, without noise, so that observed values have no variance left.
 
     Attributes:
         offset: What is added.

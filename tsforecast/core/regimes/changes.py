@@ -1,4 +1,4 @@
-"""Times at which regimes change, and how sure they are."""
+"""Times of changes of regime, and the certainty of these times."""
 
 import dataclasses
 

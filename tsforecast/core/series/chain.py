@@ -50,7 +50,7 @@ class Chain(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *bars: Tensor | None) -> tuple:
-        """Cotangents of the arguments, summed over the dimensions in which these are shared."""
+        """Cotangents of the arguments, summed over their shared dimensions."""
         _, mean, cov, *parameters = ctx.saved_tensors[:9]
         shapes = (ctx.shape, mean.shape, cov.shape)
         given = [mean.new_zeros(s) if bar is None else bar for bar, s in zip(bars, shapes, strict=False)]

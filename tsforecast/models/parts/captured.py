@@ -1,4 +1,4 @@
-"""Losses as CUDA graphs: a GPU is told once what a training step is, not operation by operation.
+"""Losses as CUDA graphs: a GPU gets a training step once and as a whole, not operation by operation.
 
 The environment variable TSFORECAST_CUDA_GRAPHS set to 1 asks for them, in trainings on one GPU.
 """
@@ -44,7 +44,7 @@ class CapturedLoss:
         self._waits = False
 
     def prepare(self, batch: Batch, *phase: Any) -> Callable[[Batch], Float[Tensor, " series"]]:
-        """Return what computes the loss of this batch; random numbers are drawn where a graph is captured for it.
+        """Return the function for the loss of this batch; random numbers are drawn if a graph is captured for it.
 
         Args:
             batch: Only its tensors are read.

@@ -121,7 +121,7 @@ def longest_cycle(names: Iterable[str], freq: str) -> int:
 
 
 def _check_harmonics(name: str, freq: str) -> None:
-    """Refuses harmonics of which there are as many coefficients as steps in the cycle."""
+    """Refuses harmonics with as many coefficients as there are steps in the cycle."""
     smooth, steps = smooth_season(name), steps_in_cycle(name, freq)
     if smooth is None or steps is None or 2 * smooth.harmonics < steps:
         return

@@ -169,7 +169,7 @@ class TimedStructure:
 
     @property
     def fades(self) -> Bool[Tensor, " state"]:
-        """Return which states return to zero: those of stationary components."""
+        """Return a mask of the states that return to zero: those of stationary components."""
         return torch.tensor([one.kind in _STATIONARY for one in self.components for _ in range(one.size)])
 
     @property
@@ -251,7 +251,7 @@ def parse_timed(name: str) -> TimedComponent:
 
 
 def usual_components(span: int, unit: int, daily: float) -> str:
-    """Return the components that data are likely to have: a level, what fades, and the cycles that they show.
+    """Return the components that data are likely to have: a level, a damped level, and the cycles that they show.
 
     Args:
         span: Median time from the first to the last observation of a series, in nanoseconds.

@@ -109,7 +109,7 @@ class Marginals:
         return self._clipped(self._between(normal))
 
     def cdf(self, values: Float[Tensor, "series horizon target"]) -> Float[Tensor, "series horizon target"]:
-        """Return the probability of at most the given values, which are in the units of the data."""
+        """Return the probability of at most the given values, in the units of the data."""
         below = _cdf(values.flatten(), self._groups).reshape(values.shape)
         below = below if self.clip == "none" else torch.where(values < 0, 0.0, below)
         if self.bounds is None:
@@ -192,7 +192,7 @@ class Marginals:
         return found
 
     def _between(self, normal: Float[Tensor, " level"]) -> Float[Tensor, "level series horizon target"]:
-        """Return the quantiles of the mixture, which lie between those of its components.
+        """Return the quantiles of the mixture; they lie between those of its components.
 
         A coarse table of the distribution function brackets each of them.
 

@@ -1,4 +1,4 @@
-"""Exact inference in autoregressions and regressions whose regimes are a Markov chain."""
+"""Exact inference in autoregressions and regressions with regimes from a Markov chain."""
 
 import dataclasses
 
@@ -96,7 +96,7 @@ class MarkovInference(AbstractRegimeInference[MarkovDynamics]):
         scale: Tensor,
         start: ParticleState | None = None,
     ) -> tuple[_Run, Markov]:
-        """Return what was filtered, and the model of the slice.
+        """Return the result of the filter, and the model of the slice.
 
         Steps up to the last at which something is missing are those of Kim's filter. All later ones have densities that
         are known at once, and take Hamilton's.
@@ -198,7 +198,7 @@ class MarkovInference(AbstractRegimeInference[MarkovDynamics]):
         generator: torch.Generator | None = None,
         hold_switch: bool = False,
     ) -> Float[Tensor, "series sample horizon target"]:
-        """Return exact sample paths, given what is known of the future.
+        """Return exact sample paths, given known values of the future.
 
         Args:
             belief: The belief at the end of the past.

@@ -1,4 +1,4 @@
-"""How far forecasts reach: bounds that no history of the training data has left."""
+"""The reach of forecasts: bounds that no history of the training data has left."""
 
 import torch
 from jaxtyping import Bool, Float
@@ -10,7 +10,7 @@ from tsforecast.models.records import Batch, Belief, DataSpec
 def widened(
     batch: Batch, observed: Bool[Tensor, "series time target"], before: Belief | None
 ) -> Float[Tensor, "series 2 target"]:
-    """Return the lowest and highest value of a batch's past and of what was seen before, in float64.
+    """Return the lowest and highest value of a batch's past and of all values before it, in float64.
 
     Args:
         batch: Its past is read.

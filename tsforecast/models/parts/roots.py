@@ -49,7 +49,7 @@ def rising_root(
 
 
 def _share(here: Tensor, there: Tensor, gone: Tensor, at_here: Tensor, at_there: Tensor, at_gone: Tensor) -> Tensor:
-    """Return how far from `here` to `there` the root is, by the quadratic of the inverse function; a half if unsure."""
+    """Return the share of the way from `here` to `there` at the root, by inverse quadratic steps; a half if unsure."""
     place, level = (here - there) / (gone - there), (at_here - at_there) / (at_gone - at_there)
     safe = (level.square() < place) & ((1 - level).square() < 1 - place)
     along, across = at_here / (at_there - at_here), at_here / (at_gone - at_here)

@@ -1,4 +1,4 @@
-"""Dynamics whose linear-Gaussian parameters are mixtures of base parameters, with weights read from the switch."""
+"""Dynamics with linear-Gaussian parameters that are mixtures of base parameters, weighted by the switch."""
 
 import dataclasses
 import math
@@ -98,7 +98,7 @@ class SwitchingBases(AbstractFrameDynamics):
         self.decoder = self.emits.decoder(options.hidden)
 
     def _initial_bases(self, persistence: float) -> dict[str, Tensor]:
-        """Return initial base parameters, which differ a little."""
+        """Return initial base parameters, with small differences."""
         bases, switch = self.bases, self.switch_dim
         count = switch if self.is_categorical else bases.num_bases
         state_scale, emission_scale, _ = bases.initial_log_inverse_scales
