@@ -66,11 +66,11 @@ class Account:
         """
         marginals = self.others if given_all else self.predicted
         assert marginals is not None
-        found = np.full(self.values.shape, np.nan)
+        scores = np.full(self.values.shape, np.nan)
         known = np.ldexp(self.values[self.begin :] + more, -self.exponents)
         filled = torch.from_numpy(np.nan_to_num(known)).unsqueeze(1)
-        found[self.begin :] = np.where(np.isnan(known), np.nan, marginals.normal_score(filled).squeeze(1).numpy())
-        return found
+        scores[self.begin :] = np.where(np.isnan(known), np.nan, marginals.normal_score(filled).squeeze(1).numpy())
+        return scores
 
     def residuals(self, target: int) -> Float[NDArray[np.float64], " time"] | None:
         """Return the errors of a target given all other steps, used to name kinds; None where a model has none."""
@@ -87,9 +87,9 @@ class Account:
         marginals = self.others if given_all else self.predicted
         assert marginals is not None
         levels = torch.special.ndtr(torch.tensor(scores, dtype=torch.float64)).clamp(1e-300, 1 - 1e-16)
-        found = np.full((len(scores), *self.values.shape), np.nan)
-        found[:, self.begin :] = np.ldexp(marginals.quantile(levels).squeeze(2).numpy(), self.exponents)
-        return found
+        quantiles = np.full((len(scores), *self.values.shape), np.nan)
+        quantiles[:, self.begin :] = np.ldexp(marginals.quantile(levels).squeeze(2).numpy(), self.exponents)
+        return quantiles
 
 
 def accounts(
@@ -118,13 +118,13 @@ def accounts(
         windows.append(since_first_value(cut(prepared, len(prepared["target"]), None, 0)))
         length = len(windows[-1]["past_target"])
         waiting.setdefault((length, first - len(prepared["target"]) + length), []).append(number)
-    found: dict[int, Account] = {}
+    by_place: dict[int, Account] = {}
     for (length, first), places in waiting.items():
         size = _together(histories, windows[places[0]], length)
         for here in (places[k : k + size] for k in range(0, len(places), size)):
             group = _batch(histories, [windows[k] for k in here], max(first, 1))
-            found.update((k, _account(entries[k], *one)) for k, one in zip(here, group, strict=True))
-    yield from (found[k] for k in range(len(entries)))
+            by_place.update((k, _account(entries[k], *one)) for k, one in zip(here, group, strict=True))
+    yield from (by_place[k] for k in range(len(entries)))
 
 
 def _account(
@@ -184,7 +184,7 @@ def _exact(inference: ExactInference, batch: dict[str, Any], learn: int, exponen
     ours = disturbances(model.system, model.prior, values, None if bool(seen.all()) else seen, (changed, again))
     units = inference.units
     shocks = ours.shocks.abs().double().cpu().numpy()
-    found = []
+    per_series = []
     for series, powers in enumerate(exponents):
         marginals = []
         for mean, variance in (ours.predicted, ours.others):
@@ -194,8 +194,8 @@ def _exact(inference: ExactInference, batch: dict[str, Any], learn: int, exponen
             both = (mean.unsqueeze(1).cpu(), deviation.unsqueeze(1).cpu())
             marginals.append(Marginals.single(*both, units.transformation, units.clip))
         by_part = {name: shocks[:, series, places].max(-1) for name, places in parts.items()}
-        found.append((*marginals, by_part, powers, (changed[:, series] > 0).cpu().numpy()))
-    return found
+        per_series.append((*marginals, by_part, powers, (changed[:, series] > 0).cpu().numpy()))
+    return per_series
 
 
 def _by_step(
@@ -226,10 +226,10 @@ def _by_step(
 
 def _ahead(histories: Histories, belief: Belief, future: dict[str, Any]) -> Marginals:
     """Return the distribution of the next step: in closed form, or around sample paths."""
-    found = histories.net.inference.marginals(belief, future)
-    if found is not None:
+    mixture = histories.net.inference.marginals(belief, future)
+    if mixture is not None:
         return dataclasses.replace(
-            found, **{name: getattr(found, name).cpu() for name in ("log_weight", "mean", "deviation", "size")}
+            mixture, **{name: getattr(mixture, name).cpu() for name in ("log_weight", "mean", "deviation", "size")}
         )
     paths = histories.net.forecast(belief, future, _PATHS).double().cpu()  # (series, path, 1, target)
     width = 1.06 * paths.std(1, keepdim=True) * _PATHS**-0.2  # a kernel of Silverman's width around each

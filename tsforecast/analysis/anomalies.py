@@ -89,7 +89,7 @@ def anomalies(
     learn = [learning_steps(entry, since) for entry in entries]
     if predictor is None:
         predictor = trained(entries, learn, alias, seed)
-    found = []
+    tables = []
     for account, first in zip(accounts(predictor, entries, learn), learn, strict=True):
         if given == "all" and account.others is None:
             raise ValueError(
@@ -98,10 +98,10 @@ def anomalies(
             )
         season = default_season(alias)
         length = stretch or min(max(season, SHORTEST), _LONGEST)
-        found += [
+        tables += [
             _judged(account, k, first, rate, given == "all", (length, season), targets) for k in range(len(targets))
         ]
-    frame = pd.concat(found, ignore_index=True)
+    frame = pd.concat(tables, ignore_index=True)
     frame = frame if len(targets) > 1 else frame.drop(columns="target")
     return frame if read is None else as_read(frame, read, cells_of(entries))
 
@@ -194,16 +194,16 @@ def _judged(
     (errors, counts), (ahead, _) = (_errors(account, target, learn, every) for every in (given_all, False))
     floor = _floor(account, target, learn, given_all) if counts is None else np.zeros(len(errors))
     try:
-        found = rarity(errors, ahead, floor, learn, length, rate, season)
+        judged = rarity(errors, ahead, floor, learn, length, rate, season)
     except ValueError as error:
         raise ValueError(f"series {account.item_id!r}: {error}") from error
     missing = np.isnan(account.values[:, target])
     gone = missing_tails(missing, learn)
-    tails = np.where(missing & (np.arange(len(errors)) >= max(learn, account.begin)), gone, found.tails)
+    tails = np.where(missing & (np.arange(len(errors)) >= max(learn, account.begin)), gone, judged.tails)
     lower, expected, upper = (
-        _interval(account, target, found.reach, given_all)
+        _interval(account, target, judged.reach, given_all)
         if counts is None
-        else counts.quantiles(np.stack([-found.reach, np.zeros_like(found.reach), found.reach]))
+        else counts.quantiles(np.stack([-judged.reach, np.zeros_like(judged.reach), judged.reach]))
     )
     flagged = tails <= rate
     events = _events(flagged, length)
@@ -267,9 +267,9 @@ def _interval(
 def _events(flagged: NDArray[np.bool_], length: int) -> NDArray[np.int64]:
     """Return numbers of stretches of flagged steps less than a stretch apart; 0 where none is flagged."""
     places = np.flatnonzero(flagged)
-    found = np.zeros(len(flagged), np.int64)
-    found[places] = np.cumsum(np.diff(places, prepend=-length - 1) > length)
-    return found
+    numbers = np.zeros(len(flagged), np.int64)
+    numbers[places] = np.cumsum(np.diff(places, prepend=-length - 1) > length)
+    return numbers
 
 
 def _kinds(
@@ -281,7 +281,7 @@ def _kinds(
     length: int,
 ) -> list[str]:
     """Return the kind of each step's event."""
-    found = [""] * len(events)
+    kinds = [""] * len(events)
     errors = account.residuals(target)
     usual = 1.0 if errors is None else max(float(np.nanmean(errors[:learn] ** 2)), _LEAST_SQUARE)
     shocks = {name: np.append(np.zeros(account.begin), values) for name, values in account.shocks.items()}
@@ -294,5 +294,5 @@ def _kinds(
         else:
             kind = kind_of(first, last, errors, shocks, usual, 3 * length, account.changed)
         for place in places:
-            found[place] = kind
-    return found
+            kinds[place] = kind
+    return kinds

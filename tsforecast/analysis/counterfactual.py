@@ -94,11 +94,11 @@ def paths(
     own = moving or not bool((past.observed == past.observed[:, :1]).all())
     each = len(grid.level) * (states * (states if own else columns) + columns * _BLOCK)
     each = max(each, num_samples * max(horizon * (1 + moving), states * columns))
-    found = [
+    chunks = [
         _paths(model, grid, system, past.part(part), horizon, num_samples, generator)
         for part in torch.arange(past.values.shape[1]).split(max(1, _CELLS // each))
     ]
-    return torch.cat(found)
+    return torch.cat(chunks)
 
 
 def _paths(
@@ -113,9 +113,9 @@ def _paths(
     """Return paths of series that fit into memory together."""
     whitened, ends = whiten(model, grid, system, past)
     draws = draw(whitened, prior_of(model, grid, past), num_samples, generator)
-    found = _simulate(model, grid, system, past, ends, draws, horizon, generator)
+    simulated = _simulate(model, grid, system, past, ends, draws, horizon, generator)
     later = _columns(past)[len(past.values) :]
-    return found + torch.einsum("hsk,snk->snh", later, draws.coefficients)
+    return simulated + torch.einsum("hsk,snk->snh", later, draws.coefficients)
 
 
 def _columns(past: Past) -> Float[Tensor, "steps series column"]:
@@ -202,12 +202,12 @@ def _moved(system: System, grid: Grid, cov: Tensor, time: int, own: int) -> Tens
     """Return the covariance of the states and of coefficients that move, a step later."""
     if cov.shape[-1] == own:
         return system.moved(cov, time)
-    found = cov.clone()
-    found[..., :own, :own] = system.moved(cov[..., :own, :own], time)
+    after = cov.clone()
+    after[..., :own, :own] = system.moved(cov[..., :own, :own], time)
     cross = system.transition.unsqueeze(1) @ cov[..., :own, own:]
-    found[..., :own, own:], found[..., own:, :own] = cross, cross.mT
-    found[..., own:, own:] += (grid.coefficient[:, None, None, None]) * torch.eye(cov.shape[-1] - own, dtype=cov.dtype)
-    return found
+    after[..., :own, own:], after[..., own:, :own] = cross, cross.mT
+    after[..., own:, own:] += (grid.coefficient[:, None, None, None]) * torch.eye(cov.shape[-1] - own, dtype=cov.dtype)
+    return after
 
 
 def _simulate(
@@ -238,20 +238,20 @@ def _simulate(
     flat, scale = state.flatten(0, 1), draws.variance.sqrt().flatten().unsqueeze(-1)
     drawn = torch.randn(flat.shape, generator=generator, dtype=flat.dtype) * scale
     fresh = torch.randn(len(flat), horizon, generator=generator, dtype=torch.float32)
-    found = flat.new_empty(len(flat), horizon)
+    simulated = flat.new_empty(len(flat), horizon)
     for key, rows in enumerate(order):
         point = int(which[key])
         flat[rows] += drawn[rows] @ factor[key].mT
         moved = (fresh[rows] @ noise[point].float().mT) * scale[rows]
-        found[rows] = flat[rows, :own] @ ahead[point].mT + moved
-    found = found.unflatten(0, (series, samples))
+        simulated[rows] = flat[rows, :own] @ ahead[point].mT + moved
+    simulated = simulated.unflatten(0, (series, samples))
     if not model.moves:
-        return found
+        return simulated
     steps = torch.randn(series, samples, horizon, past.controls.shape[-1], generator=generator, dtype=torch.float32)
     size = (grid.coefficient[draws.point] * draws.variance).sqrt()
     coefficients = flat.unflatten(0, (series, samples))[..., None, own:] + (steps * size[..., None, None]).cumsum(2)
     later = past.controls[len(past.values) : len(past.values) + horizon]
-    return found + torch.einsum("hsk,snhk->snh", later, coefficients)
+    return simulated + torch.einsum("hsk,snhk->snh", later, coefficients)
 
 
 def _ahead(

@@ -57,8 +57,8 @@ class Counts:
         share = counts.sum() / median.sum()
 
         def loss(log_size: float) -> float:
-            found = cls(share * median, float(np.exp(log_size)))._law().logpmf(counts)
-            return -float(np.maximum(found, _RAREST).sum())
+            log_mass = cls(share * median, float(np.exp(log_size)))._law().logpmf(counts)
+            return -float(np.maximum(log_mass, _RAREST).sum())
 
         best: Any = optimize.minimize_scalar(loss, bounds=_SIZES, method="bounded")
         with np.errstate(divide="ignore"):
@@ -70,8 +70,8 @@ class Counts:
         law, known = self._law(), np.nan_to_num(values)
         half = law.pmf(known) / 2
         above, below = np.maximum(law.sf(known) + half, _SMALLEST), np.maximum(law.cdf(known) - half, _SMALLEST)
-        found = np.where(above < 0.5, -stats.norm.ppf(above), stats.norm.ppf(below))
-        return np.where(np.isnan(values), np.nan, found)
+        scores = np.where(above < 0.5, -stats.norm.ppf(above), stats.norm.ppf(below))
+        return np.where(np.isnan(values), np.nan, scores)
 
     def quantiles(self, scores: Float[Numbers, "*row time"]) -> Float[Numbers, "*row time"]:
         """Return the counts with some normal scores."""

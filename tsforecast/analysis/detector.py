@@ -90,9 +90,9 @@ class Detector:
         known = int((~np.isnan(values)).sum())
         if known < LEAST + 2:  # the first two have no surprise
             raise ValueError(f"expected at least {LEAST + 2} values to learn what is ordinary, got {known}")
-        followed, found = self.model.step(self.model.begin(timestamps, values), timestamps, values)
+        followed, predicted = self.model.step(self.model.begin(timestamps, values), timestamps, values)
         seen, novelty = self._novelty(np.empty(0), values)
-        past = np.stack([found.surprise, novelty], 1)[-self.memory :]
+        past = np.stack([predicted.surprise, novelty], 1)[-self.memory :]
         recent = np.full(max(int(self.silence * len(values)), 1), -np.inf)
         return DetectorState(followed, seen, past, Judge.of(past), len(values), len(values), recent)
 
@@ -104,9 +104,9 @@ class Detector:
             timestamps: Of the records.
             values: Their values, NaN where missing.
         """
-        followed, found = self.model.step(state.followed, timestamps, values)
+        followed, predicted = self.model.step(state.followed, timestamps, values)
         seen, novelty = self._novelty(state.values, values)
-        statistics = np.stack([found.surprise, novelty], 1)
+        statistics = np.stack([predicted.surprise, novelty], 1)
         tails, scores = np.empty(len(values)), np.empty(len(values))
         past, judge, renewed, first = state.past, state.judge, state.renewed, 0
         while first < len(values):
@@ -122,7 +122,7 @@ class Detector:
         before = np.lib.stride_tricks.sliding_window_view(both[:-1], len(state.recent)).max(1)
         alarm = np.where(rarity > before, 1 / (1 + 10 ** -np.maximum(rarity, -300.0)), 0.0)
         after = DetectorState(followed, seen, past, judge, renewed, state.count + len(values), both[len(values) :])
-        return after, Verdicts(found.expected, tails, alarm, found.regimes.sum(2))
+        return after, Verdicts(predicted.expected, tails, alarm, predicted.regimes.sum(2))
 
     def _novelty(self, seen: Numbers, values: Numbers) -> tuple[Numbers, Numbers]:
         """Return the values so far after new ones, and the distance of each new one from those before it."""

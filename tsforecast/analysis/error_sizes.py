@@ -98,8 +98,8 @@ def scaled(
             run = run + 1 if error > FAR * size[time] else 0
             left_out[time] |= 0 < run <= MOST
             echo = max(echo, _ECHO * error) if run else echo
-    found = np.where(np.abs(errors) <= least, 0.0, errors / size)
-    return found, size * share, np.where(left_out, np.nan, found)
+    standard = np.where(np.abs(errors) <= least, 0.0, errors / size)
+    return standard, size * share, np.where(left_out, np.nan, standard)
 
 
 def of_season(errors: Numbers, first: int, learn: int, season: int) -> Float[Numbers, " time"]:

@@ -67,5 +67,5 @@ def _tails(past: Statistics) -> tuple[Tail, ...]:
 
 
 def _combined(tails: tuple[Tail, ...], statistics: Statistics) -> NDArray[np.float64]:
-    found = [tail.probabilities(column) for tail, column in zip(tails, statistics.T, strict=True)]
-    return -np.log10(np.stack(found)).sum(0)
+    probabilities = [tail.probabilities(column) for tail, column in zip(tails, statistics.T, strict=True)]
+    return -np.log10(np.stack(probabilities)).sum(0)

@@ -81,13 +81,13 @@ def gains_of_changes(
         changed: Where as many outliers in a row had come that the filter took the next one for a change.
         usual: Mean square of ordinary errors.
     """
-    found = {kind: np.zeros(len(errors)) for kind in (SHIFT, _OF_PART[SLOPE])}
+    largest = {kind: np.zeros(len(errors)) for kind in (SHIFT, _OF_PART[SLOPE])}
     for time in np.flatnonzero(changed):
         run = np.flatnonzero(~np.isnan(errors[:time]))[-MOST:]
         shapes = np.ones(len(run)), run - run[0] + 1.0
         gains = [float(shape @ errors[run]) ** 2 / (shape @ shape) / (2 * usual) for shape in shapes]
-        found[list(found)[int(np.argmax(gains))]][run[0]] = max(gains)
-    return found
+        largest[list(largest)[int(np.argmax(gains))]][run[0]] = max(gains)
+    return largest
 
 
 def missing_tails(missing: Bool[NDArray[np.bool_], " time"], learn: int) -> Float[NDArray[np.float64], " time"]:
@@ -103,9 +103,9 @@ def missing_tails(missing: Bool[NDArray[np.bool_], " time"], learn: int) -> Floa
     before, after = missing[: learn - 1], missing[1:learn]
     begun = (float((~before & after).sum()) + 0.5) / (float((~before).sum()) + 1)
     goes_on = (float((before & after).sum()) + 0.5) / (float(before.sum()) + 1)
-    found, run = np.full(len(missing), np.nan), 0
+    tails, run = np.full(len(missing), np.nan), 0
     for time, gone in enumerate(missing):
         run = run + 1 if gone else 0
         if run:
-            found[time] = begun * goes_on ** (run - 1)
-    return found
+            tails[time] = begun * goes_on ** (run - 1)
+    return tails

@@ -78,20 +78,20 @@ def rarity(
     reach = Tail.of(past).quantile(rate) * size
     mean = _stretches(scaled(ahead, floor, first, learn, length, season)[2], length)[0]
     statistics = (mean, 0), (_stretches(inner, length)[1], 1)
-    found, rare, time = np.full(len(errors), np.nan), np.zeros(len(errors), bool), learn
+    tails, rare, time = np.full(len(errors), np.nan), np.zeros(len(errors), bool), learn
     while time < len(errors):
         end, event = grown(time), _passing(rare[:time])
         within = np.convolve(event, np.ones(length))[first:time] > 0  # stretches that hold an event
         alone = Tail.of(_ordinary(np.abs(single[first:time][~event[first:]]))).probabilities(np.abs(single[time:end]))
         both = [_of_stretches(x[first:time][~within], x[time:end], length, centred) for x, centred in statistics]
         stretch = np.fmin(*both)
-        found[time:end] = np.minimum(3 * np.fmin(alone, stretch), 1.0)
+        tails[time:end] = np.minimum(3 * np.fmin(alone, stretch), 1.0)
         rare[time:end] |= 3 * alone <= _EVENT
         for last in time + np.flatnonzero(3 * stretch <= _EVENT):
             rare[max(last - length + 1, learn) : last + 1] = True
         time = end
-    found[np.isnan(errors)] = np.nan
-    return Rarity(found, reach)
+    tails[np.isnan(errors)] = np.nan
+    return Rarity(tails, reach)
 
 
 def _passing(rare: Bool[NDArray[np.bool_], " time"]) -> Bool[NDArray[np.bool_], " time"]:

@@ -105,8 +105,8 @@ def regimes_ahead(
     parts = []
     for entries in _batches(histories, data, num_samples, histories.horizon):
         generator = _generator(predictor, seed)
-        found = _ahead(histories, inference, entries, num_samples, generator)
-        for entry, own in zip(entries, found, strict=True):
+        ahead = _ahead(histories, inference, entries, num_samples, generator)
+        for entry, own in zip(entries, ahead, strict=True):
             parts.append(_table(entry, own, own.argmax(-1) + 1, len(own)))
     return _joined(parts)
 
@@ -138,10 +138,10 @@ def regime_report(
     histories, inference = _with_regimes(predictor)
     tables, changes, ahead = [], [], []
     for entries in _batches(histories, data, num_samples):
-        found, lengths = _past(histories, inference, entries, last, num_samples, _generator(predictor, seed))
+        past, lengths = _past(histories, inference, entries, last, num_samples, _generator(predictor, seed))
         for number, (entry, length) in enumerate(zip(entries, lengths, strict=True)):
             probabilities, pairs, path = (
-                getattr(found, name)[-length:, number].cpu() for name in ("probabilities", "pairs", "path")
+                getattr(past, name)[-length:, number].cpu() for name in ("probabilities", "pairs", "path")
             )
             table = _table(entry, probabilities.double().numpy(), path.numpy() + 1)
             tables.append(table)
@@ -246,8 +246,8 @@ def _ahead(
     batch = collate(windows, histories.device, histories.exponents(windows))
     with torch.no_grad():
         belief = histories.filtered(windows, batch)
-        found = inference.regimes_ahead(belief, batch, num_samples, generator)
-    return list(found.transpose(0, 1).cpu().double().numpy())
+        probabilities = inference.regimes_ahead(belief, batch, num_samples, generator)
+    return list(probabilities.transpose(0, 1).cpu().double().numpy())
 
 
 def _reaches(histories: Histories, entries: Sequence[dict[str, Any]]) -> bool:
@@ -274,7 +274,7 @@ def _table(
     return table.assign(most_likely=likely)
 
 
-def _changes(table: pd.DataFrame, found: list[Change]) -> pd.DataFrame:
+def _changes(table: pd.DataFrame, changes: list[Change]) -> pd.DataFrame:
     """Return the rows of the changes of a series, by its table."""
     stamps = table["timestamp"]
     rows = [
@@ -287,7 +287,7 @@ def _changes(table: pd.DataFrame, found: list[Change]) -> pd.DataFrame:
             "upper": stamps.iloc[one.upper],
             "expected": one.expected,
         }
-        for one in found
+        for one in changes
     ]
     names = ("item_id", "timestamp", "before", "after", "lower", "upper", "expected")
     return pd.DataFrame(rows, columns=pd.Index(names))

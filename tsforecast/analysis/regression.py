@@ -171,11 +171,11 @@ def draw(
     scaled = torch.cat(
         [fit.right[which][..., :-1] + noise[..., :-1], (last * share + noise[..., -1] * share.sqrt()).unsqueeze(-1)], -1
     )
-    found = [
+    draws = [
         torch.linalg.solve_triangular(fit.factor[of].mT, one.unsqueeze(-1), upper=True).squeeze(-1)
         for of, one in zip(which.split(_together(scaled)), scaled.split(_together(scaled)), strict=True)
     ]
-    return Draws(point, torch.cat(found), variance)
+    return Draws(point, torch.cat(draws), variance)
 
 
 def _together(scaled: Tensor) -> int:

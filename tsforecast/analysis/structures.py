@@ -182,9 +182,9 @@ class System:
             time: The later step.
         """
         matrix = self.transition[:, :_OWN, :_OWN].reshape(len(cov), *[1] * (cov.ndim - 3), _OWN, _OWN)
-        found = cov.clone()  # factors of seasons stay where they are
-        found[..., :_OWN, :] = matrix @ cov[..., :_OWN, :]
-        found[..., :_OWN] = found[..., :_OWN] @ matrix.mT
+        after = cov.clone()  # factors of seasons stay where they are
+        after[..., :_OWN, :] = matrix @ cov[..., :_OWN, :]
+        after[..., :_OWN] = after[..., :_OWN] @ matrix.mT
         spread = torch.cat([self.noise, self.season.unsqueeze(-1) * self.active[time]], -1)
-        found.diagonal(dim1=-2, dim2=-1).add_(spread.reshape(len(cov), *[1] * (cov.ndim - 3), -1))
-        return found
+        after.diagonal(dim1=-2, dim2=-1).add_(spread.reshape(len(cov), *[1] * (cov.ndim - 3), -1))
+        return after

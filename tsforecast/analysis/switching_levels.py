@@ -144,20 +144,20 @@ class SwitchingLevels:
         means, variances = ([getattr(x, name).tolist() for x in state.levels] for name in ("mean", "variance"))
         walks = [gain**2 / (1 - gain) for gain in (self.fast, self.seasonal, self.seasonal)]
         noise = _Noise(self, state)
-        found = Followed(*(np.full((len(values), *x), np.nan) for x in ((), (), (3, len(self.scales)))))
+        predicted = Followed(*(np.full((len(values), *x), np.nan) for x in ((), (), (3, len(self.scales)))))
         for k, (value, *at) in enumerate(zip(values.tolist(), *_slots(timestamps, state.seconds), strict=True)):
             mean = [x[slot] for x, slot in zip(means, at, strict=True)]
             ahead = [x[slot] + walk for x, slot, walk in zip(variances, at, walks, strict=True)]
-            found.expected[k] = noise.expected(mean)
+            predicted.expected[k] = noise.expected(mean)
             if value == value:
-                found.surprise[k] = noise.met(value, mean, ahead)
+                predicted.surprise[k] = noise.met(value, mean, ahead)
                 for level, slot in enumerate(at):
                     means[level][slot], variances[level][slot] = _moved(mean[level], ahead[level], value)
-            found.regimes[k] = noise.regime.reshape(3, -1)
+            predicted.regimes[k] = noise.regime.reshape(3, -1)
         levels: Any = tuple(Levels(np.array(m), np.array(v)) for m, v in zip(means, variances, strict=True))
         return dataclasses.replace(
             state, levels=levels, errors=noise.errors, squares=noise.squares, counts=noise.counts, regime=noise.regime
-        ), found
+        ), predicted
 
 
 class _Noise:

@@ -58,8 +58,8 @@ class Tail:
             beyond = np.maximum(values - self.start, 0.0) / self.scale
         log = -beyond if self.shape < 1e-9 else -np.log1p(self.shape * beyond) / self.shape
         fitted = (self.above + 1) / (size + 1) * np.exp(np.maximum(log, -700.0))
-        found = np.where(values <= self.start, ranked, np.maximum(fitted, SMALLEST))
-        return np.where(np.isnan(values), np.nan, found)
+        tails = np.where(values <= self.start, ranked, np.maximum(fitted, SMALLEST))
+        return np.where(np.isnan(values), np.nan, tails)
 
     def quantile(self, probability: float) -> float:
         """Return the value that is exceeded with a probability."""

@@ -233,9 +233,9 @@ def compose_steps(
 ) -> tuple[AbstractLinearGaussian, AbstractLinearGaussian]:
     """Return transition and emission of both parts side by side; those of one where there is no other."""
     if structure is None or rest is None:
-        found = rest if structure is None else structure
-        assert found is not None, "there is neither part"
-        return found
+        only = rest if structure is None else structure
+        assert only is not None, "there is neither part"
+        return only
     return _compose(structure, rest)
 
 

@@ -101,18 +101,18 @@ def reliabilities(
     odds, members = [], []
     for sound in itertools.product((False, True), repeat=count):
         size = sum(sound)
-        told = _information(list(itertools.compress(sources, sound)), shared) if size > 1 else nothing
-        odds.append(size * math.log(reliable) + (count - size) * math.log1p(-reliable) + _last(told, sums))
+        information = _information(list(itertools.compress(sources, sound)), shared) if size > 1 else nothing
+        odds.append(size * math.log(reliable) + (count - size) * math.log1p(-reliable) + _last(information, sums))
         members.append(sound)
     sets = torch.tensor(members, dtype=nothing.dtype, device=nothing.device)
     return torch.stack(odds, -1).softmax(-1) @ sets
 
 
-def _last(told: Tensor, sums: int) -> Tensor:
+def _last(information: Tensor, sums: int) -> Tensor:
     """Sum over the last steps of the first dimension, as many as there are at the beginning."""
     if sums == 1:
-        return told
-    total = told.cumsum(0)
+        return information
+    total = information.cumsum(0)
     return total - torch.cat([torch.zeros_like(total[:sums]), total[:-sums]])
 
 

@@ -135,8 +135,8 @@ class _Tail:
 
     def means(self, data: Float[Tensor, "time target"]) -> Float[Tensor, "all target"]:
         """Return the mean of every step given the data; zeros before the tail."""
-        found = self._smoothed(torch.nan_to_num(data)[None], ~torch.isnan(data))[0]
-        return torch.cat([found.new_zeros(self.first, found.shape[-1]), found])
+        smoothed = self._smoothed(torch.nan_to_num(data)[None], ~torch.isnan(data))[0]
+        return torch.cat([smoothed.new_zeros(self.first, smoothed.shape[-1]), smoothed])
 
     def changes(self, cells: Bool[Tensor, "time target"], expected: Tensor, value: Tensor, observed: Tensor) -> Changes:
         """Return the effects of cells on the forecast.

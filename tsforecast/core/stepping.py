@@ -81,9 +81,9 @@ class _Parts(NamedTuple):
 
     def run(self, residual: Tensor, seen: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return moments, log-density and predictive variance; refuses variances that are not positive."""
-        *found, failed = structural.step(*self.moved, self.row, residual, self.variance, seen)
+        *outputs, failed = structural.step(*self.moved, self.row, residual, self.variance, seen)
         check_factor(failed, ("series",), PREDICTED_VARIANCE)
-        mean, cov, log_prob, variance = found
+        mean, cov, log_prob, variance = outputs
         return mean, cov, log_prob, variance
 
 

@@ -95,11 +95,11 @@ class ISSM(AbstractLinearSystem):
 
     def sources(self) -> Float[Tensor, "source state"]:
         """Return ones where a noise source moves a state, and zeros elsewhere."""
-        found, used = [], 0
+        sources, used = [], 0
         for c in self.components:
-            found += range(used, used + c.size) if len(c.noises) == c.size else [used] * c.size
+            sources += range(used, used + c.size) if len(c.noises) == c.size else [used] * c.size
             used += len(c.noises)
-        index = constant(found, self.state_noise)
+        index = constant(sources, self.state_noise)
         return one_hot(index, used, self.state_noise).mT
 
     def _batch_ndim(self) -> int:

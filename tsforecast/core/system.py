@@ -110,9 +110,9 @@ class AbstractLinearSystem(abc.ABC):
     ) -> tuple[Gaussian, list[Tensor]]:
         """Return the belief after a series, and the terms of `condition_on_blocks` for every step."""
         num_steps = values.shape[0]
-        found = self.whole(prior, values, observed) if num_steps else None
-        if found is not None:
-            belief, scale, square = found
+        by_whole = self.whole(prior, values, observed) if num_steps else None
+        if by_whole is not None:
+            belief, scale, square = by_whole
             return belief, [scale - 0.5 * square, *([scale] if in_parts else [])]
         batch = broadcast_shapes(prior.batch_shape, values.shape[1:-1])
         apart = observed is not None or prior.cov.shape[:-2].numel() > 1
@@ -123,7 +123,7 @@ class AbstractLinearSystem(abc.ABC):
         stretches = [(k * length, length, min(at_once, count - k)) for k in range(0, count, at_once)]
         if rest:
             stretches.append((count * length, rest, 1))
-        belief, found = prior, []
+        belief, pieces = prior, []
         for first, size, number in stretches:
             time_slice = slice(first, first + size * number)
             belief, here = condition_on_blocks(
@@ -134,10 +134,10 @@ class AbstractLinearSystem(abc.ABC):
                 first,
                 in_parts,
             )
-            found.append(here)
-        if not found:
+            pieces.append(here)
+        if not pieces:
             return belief, [values.new_zeros(0, *batch)] * (1 + in_parts)
-        return belief, [torch.cat(parts) for parts in zip(*found, strict=True)]
+        return belief, [torch.cat(parts) for parts in zip(*pieces, strict=True)]
 
     def log_likelihood(
         self,

@@ -50,7 +50,10 @@ class Evaluation:
 
     def to_dict(self) -> dict[str, Any]:
         """Overall scores as `scores.json` has them: baselines apart from the model, None for NaN and infinity."""
-        overall = {name: {key: found.overall for key, found in scores.items()} for name, scores in self.scores.items()}
+        overall = {
+            name: {key: of_protocol.overall for key, of_protocol in scores.items()}
+            for name, scores in self.scores.items()
+        }
         model = overall.pop(self.model)
         if self.adapted is not None:
             model["adapted"] = {"model": self.adapted, **overall.pop(self.adapted)}

@@ -192,7 +192,7 @@ def _append(rows: Rows, more: Rows) -> None:
 
 
 def _refuse_other_contents(path: Path) -> None:
-    names = {found.name for found in path.iterdir()} - {LOCK} if path.is_dir() else set()
+    names = {entry.name for entry in path.iterdir()} - {LOCK} if path.is_dir() else set()
     if names and not names & {STORE, WORK}:
         raise ValueError(f"{path} is not empty and no store; give a new folder as {option('out')}")
 

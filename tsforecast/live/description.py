@@ -65,17 +65,17 @@ def read_description(path: Path) -> Description:
         raise FileNotFoundError(f"there is no store {path}")
     if not (path / STORE).is_file():
         raise ValueError(f"{path} is no store, or not finished: it has no {STORE}; run `tsforecast live init` (again)")
-    found = read_json(path / STORE)
-    if isinstance(found, dict) and isinstance(found.get("format"), int) and found["format"] not in (_BEFORE, FORMAT):
+    saved = read_json(path / STORE)
+    if isinstance(saved, dict) and isinstance(saved.get("format"), int) and saved["format"] not in (_BEFORE, FORMAT):
         raise ValueError(
-            f"{path}: expected format {_BEFORE} or {FORMAT}, got {found['format']}; make the store anew, or serve it "
+            f"{path}: expected format {_BEFORE} or {FORMAT}, got {saved['format']}; make the store anew, or serve it "
             "with the version that wrote it"
         )
-    is_whole = has_fields(found, {"format": int} | _FIELDS) and isinstance(found.get("adaptation"), dict)
-    if not is_whole or not re.fullmatch("[0-9a-f]{32}", found["identity"]):
+    is_whole = has_fields(saved, {"format": int} | _FIELDS) and isinstance(saved.get("adaptation"), dict)
+    if not is_whole or not re.fullmatch("[0-9a-f]{32}", saved["identity"]):
         raise ValueError(f"{path / STORE} is damaged: expected {', '.join(_FIELDS)}; restore the file")
-    stamp = list(saved_place(found.get("stamp", list(BEGINNING))))
-    return Description(**{name: found[name] for name in (*_FIELDS, "adaptation", "format")}, stamp=stamp)
+    stamp = list(saved_place(saved.get("stamp", list(BEGINNING))))
+    return Description(**{name: saved[name] for name in (*_FIELDS, "adaptation", "format")}, stamp=stamp)
 
 
 def describe(path: Path, about: Description) -> None:

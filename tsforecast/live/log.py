@@ -132,18 +132,18 @@ def read(path: Path, store: bytes, first: int, counted: End, *, beyond: bool = F
             raise ValueError(f"{path} is damaged, or no log of this store from record {first} on; {_ADVICE}")
         end = _begin(store, first)
         while end.number < counted.number:
-            found = _record(file, end)
-            if found is None:
+            record = _record(file, end)
+            if record is None:
                 raise ValueError(
                     f"{path}: record {end.number} at byte {end.size} is damaged or missing, and records up to "
                     f"{counted.number - 1} were acknowledged; {_ADVICE}"
                 )
-            contents, end = found
+            contents, end = record
             yield contents, end
         if end != counted:
             raise ValueError(f"{path} is not the log whose records were acknowledged up to {counted.number}; {_ADVICE}")
-        while beyond and (found := _record(file, end)):
-            contents, end = found
+        while beyond and (record := _record(file, end)):
+            contents, end = record
             yield contents, end
 
 

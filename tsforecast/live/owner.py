@@ -121,13 +121,13 @@ class _Job:
         what: To do.
         answer: Of it.
         behind: Observations that a forecast waits for.
-        found: Forecasts that are made already.
+        made: Forecasts that are made already.
     """
 
     what: Pending | Wanted | Callable[[Store], Any]
     answer: "Future[Any]" = field(default_factory=Future)
     behind: "Future[Any] | None" = None
-    found: list[Found] = field(default_factory=list)
+    made: list[Found] = field(default_factory=list)
 
 
 class Owner:
@@ -340,14 +340,14 @@ class Owner:
         if not (job.answer.running() or job.answer.set_running_or_notify_cancel()):
             return
         try:
-            job.found += self._forecasts([wanted.part(len(job.found))])[0]
+            job.made += self._forecasts([wanted.part(len(job.made))])[0]
         except Exception as error:
             self._fails(job, error)
             return
-        if len(job.found) < len(wanted.items):
+        if len(job.made) < len(wanted.items):
             self._long.append(job)
         else:
-            job.answer.set_result(job.found)
+            job.answer.set_result(job.made)
 
     def _forecasts(self, wanted: list[Wanted]) -> list[list[Found]]:
         index, first = self.store.rows.index, wanted[0]
@@ -358,9 +358,11 @@ class Owner:
             parts = [np.full((len(one.items), *free), np.nan) if one.future is None else one.future for one in wanted]
             future = np.concatenate(parts)
         covariates = None if first.covariates is None else np.concatenate([one.covariates for one in wanted])  # pyright: ignore
-        found = self.store.engine.forecasts(self.store.rows, rows, first.steps, future, covariates, first.num_samples)
-        self.tally.forecasts += len(found)
-        answers = [_found(forecast, first) for forecast in found]
+        forecasts = self.store.engine.forecasts(
+            self.store.rows, rows, first.steps, future, covariates, first.num_samples
+        )
+        self.tally.forecasts += len(forecasts)
+        answers = [_found(forecast, first) for forecast in forecasts]
         ends = np.cumsum([len(one.items) for one in wanted]).tolist()
         return [answers[start:stop] for start, stop in zip([0, *ends], ends, strict=False)]
 

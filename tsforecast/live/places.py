@@ -37,8 +37,8 @@ def count_of(path: Path) -> Path:
 def remove_others(path: Path, number: int) -> None:
     """Remove snapshots and logs that are not current: older ones, and one that was not finished."""
     for other in list(path.iterdir()):
-        found = _NAMED.fullmatch(other.name)
-        if found is not None and int(found[2]) != number:
+        match = _NAMED.fullmatch(other.name)
+        if match is not None and int(match[2]) != number:
             shutil.rmtree(other) if other.is_dir() else other.unlink()
 
 
@@ -48,7 +48,7 @@ def first_before(path: Path) -> int:
     Raises:
         ValueError: If there is none.
     """
-    numbers = [int(found[2]) for one in path.iterdir() if (found := _NAMED.fullmatch(one.name)) and one.is_dir()]
+    numbers = [int(match[2]) for one in path.iterdir() if (match := _NAMED.fullmatch(one.name)) and one.is_dir()]
     numbers = [number for number in numbers if log_of(path, number).is_file()]
     if not numbers:
         raise ValueError(f"{path} has no snapshot with a log; restore the folder")
@@ -92,8 +92,8 @@ def read_before(path: Path, store: bytes, first: int) -> Iterator[bytes]:
 def _keep(path: Path, size: int) -> None:
     kept = path.with_name(f"torn-{path.name}")
     shutil.copyfile(path, kept)
-    told = path, size, kept
-    log.warning("%s: its last %d bytes are no whole record, torn or damaged; %s keeps the file as it was", *told)
+    facts = path, size, kept
+    log.warning("%s: its last %d bytes are no whole record, torn or damaged; %s keeps the file as it was", *facts)
 
 
 def _only_zeros(file: BinaryIO) -> bool:

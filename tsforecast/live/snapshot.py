@@ -106,9 +106,9 @@ def read_learnt(folder: Path, like: dict[str, Any]) -> dict[str, Any]:
     files = read_json(folder / MANIFEST)["files"]
     if not path.is_file() or checksum(path) != files.get(LEARNT):
         raise ValueError(f"{path} is missing or damaged: it has not the checksum of {MANIFEST}; restore the folder")
-    found = load_tensors(path)
-    expect_like(found, like, str(path))
-    return found
+    tensors = load_tensors(path)
+    expect_like(tensors, like, str(path))
+    return tensors
 
 
 def _arrays(known: Rows) -> dict[str, NDArray[Any]]:

@@ -61,13 +61,13 @@ class Steps:
         moved[order] = np.arange(len(order))
         rows = self.rows.copy()
         rows[new >= 0] = known + moved[new[new >= 0]]
-        found = []
+        pieces = []
         for part in range(int(parts.max()) + 1):
             some = parts == part
             arrays = {name: getattr(self, name)[some] for name in ("ordinals", "sequences", "values", "covariates")}
             names = [self.names[place] for place in order if begin[place] == part]
-            found.append(Steps(self.number, names, rows[some], **arrays))
-        return found
+            pieces.append(Steps(self.number, names, rows[some], **arrays))
+        return pieces
 
     def to_bytes(self) -> bytes:
         """Return the form in the log."""

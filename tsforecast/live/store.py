@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 
 PREDICTOR = "predictor"
 _SMALL = 64  # observations: to hand a record to another thread and back takes as long as to compute with them
-_TOLD = 1000  # records of a log between two lines about them
+_RECORDS_A_LINE = 1000  # records of a log between two lines about them
 
 
 class StoreError(RuntimeError):
@@ -253,7 +253,7 @@ class Store:
         if steps.number != self.number or not is_known or not steps.fits(self.rows):
             raise ValueError(f"{path}: expected micro-batch {self.number} of this model; restore the file")
         self._commit(steps, self._moved(steps))
-        if (self.number - first) % _TOLD == 0:
+        if (self.number - first) % _RECORDS_A_LINE == 0:
             log.info("%s: %d micro-batches of the log are applied", self.path, self.number - first)
 
 
@@ -324,7 +324,7 @@ def _write(path: Path, about: Description, rows: Rows, number: int, learning: Le
 
 def counts(outcomes: Sequence[str]) -> dict[str, int]:
     """Return the number of observations of each outcome, the applied ones first."""
-    found = {APPLIED: 0}
+    numbers = {APPLIED: 0}
     for outcome in outcomes:
-        found[outcome] = found.get(outcome, 0) + 1
-    return found
+        numbers[outcome] = numbers.get(outcome, 0) + 1
+    return numbers

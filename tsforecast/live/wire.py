@@ -189,13 +189,13 @@ def inputs_of(
         if given:
             raise ValueError("covariates: the model has none")
         return None
-    found = []
+    standard = []
     for item in items:
         rows = given.get(item, [])
         if len(rows) < steps or any(len(row) != count for row in rows):
             raise ValueError(f"covariates: expected {steps} steps of {count} numbers each for every item")
-        found.append(standardised(np.array(rows[:steps], np.float64), engine.transform.dynamic_units))
-    return np.stack(found)
+        standard.append(standardised(np.array(rows[:steps], np.float64), engine.transform.dynamic_units))
+    return np.stack(standard)
 
 
 def rows_of(values: Sequence[Any], targets: int, name: str) -> NDArray[np.float64]:

@@ -131,12 +131,17 @@ def plot_differences(
     figure = Figure(figsize=(5.2, 1.0 + 0.32 * len(differences)), layout="constrained")
     axis = figure.subplots()
     styles = line_styles(differences, models)
-    for place, (name, found) in enumerate(differences.items()):
-        sure = found.low > 0 or found.high < 0
+    for place, (name, difference) in enumerate(differences.items()):
+        sure = difference.low > 0 or difference.high < 0
         colour = styles[name]["color"]
-        axis.plot([found.low, found.high], [place, place], color=colour, linewidth=1.5)
+        axis.plot([difference.low, difference.high], [place, place], color=colour, linewidth=1.5)
         axis.plot(
-            found.estimate, place, marker="o", markersize=6, color=colour, markerfacecolor=colour if sure else "white"
+            difference.estimate,
+            place,
+            marker="o",
+            markersize=6,
+            color=colour,
+            markerfacecolor=colour if sure else "white",
         )
     axis.axvline(0, color=OBSERVED, linewidth=0.8, linestyle=DASHES)
     axis.set_yticks(range(len(differences)), list(differences))

@@ -140,7 +140,7 @@ def anew(
         outputs = reference(*views)
     pairs = [(x, bar) for x, bar in zip(outputs, bars, strict=False) if bar is not None and x.requires_grad]
     wanted = [x for x, need in zip(views, needs, strict=True) if need and x is not None]
-    found = iter(
+    gradients = iter(
         torch.autograd.grad([x for x, _ in pairs], wanted, [b for _, b in pairs], create_graph=True, allow_unused=True)
     )
-    return [next(found) if need and x is not None else None for x, need in zip(views, needs, strict=True)]
+    return [next(gradients) if need and x is not None else None for x, need in zip(views, needs, strict=True)]

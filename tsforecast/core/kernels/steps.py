@@ -193,12 +193,12 @@ class _Propose(torch.autograd.Function):
         batch = batch_of(tensors, events)
         inputs, count = flat_all(tensors, batch, events), batch.numel()
         new = cross.new_empty
-        found = new(*batch, out), new(batch), new(*batch, state), new(*batch, state, state)
+        outputs = new(*batch, out), new(batch), new(*batch, state), new(*batch, state, state)
         failed = torch.empty(batch, dtype=torch.int32, device=cross.device)
-        bad = call("propose_forward", count, (out, state), *inputs, *found, failed)
+        bad = call("propose_forward", count, (out, state), *inputs, *outputs, failed)
         if ctx is not None:
-            keep(ctx, tensors, (found[0],), reference, batch, events)
-        return *found, failed if bad else None
+            keep(ctx, tensors, (outputs[0],), reference, batch, events)
+        return *outputs, failed if bad else None
 
     @staticmethod
     def backward(ctx: Any, *bars: Tensor | None) -> tuple:
@@ -213,5 +213,5 @@ class _Propose(torch.autograd.Function):
         inputs = flat_all(tensors[2:], batch, events[2:])
         bars = sample_bar, ratio_bar, mean_bar, cov_bar
         call("propose_backward", batch.numel(), events[3], *inputs, sample, *bars, *grads, *guess)
-        found = [mean_bar, cov_bar, *grads, None, *guess, None, None]
-        return None, *summed(found, tuple(tensors), needs)
+        cotangents = [mean_bar, cov_bar, *grads, None, *guess, None, None]
+        return None, *summed(cotangents, tuple(tensors), needs)

@@ -85,12 +85,12 @@ class _Step(torch.autograd.Function):
         mean = inputs[0]
         assert mean is not None
         new = mean.new_empty
-        found = new(*batch, sizes[0]), new(*batch, sizes[0], sizes[0]), new(batch), new(batch)
+        outputs = new(*batch, sizes[0]), new(*batch, sizes[0], sizes[0]), new(batch), new(batch)
         failed = torch.empty(batch, dtype=torch.int32, device=mean.device)
-        bad = call("structural_forward", batch.numel(), sizes, *inputs[:5], pairs, *inputs[5:], *found, failed)
+        bad = call("structural_forward", batch.numel(), sizes, *inputs[:5], pairs, *inputs[5:], *outputs, failed)
         if ctx is not None:
             keep(ctx, tensors, (), slopes)
-        return *found, failed if bad else None
+        return *outputs, failed if bad else None
 
     @staticmethod
     def backward(ctx: Any, *bars: Tensor | None) -> tuple:

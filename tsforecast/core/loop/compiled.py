@@ -71,12 +71,12 @@ def compiled_scan(
 
 def _laid_out(columns: list[Tensor]) -> list[Tensor]:
     """Return each in one piece, from the beginning of its own memory, and no view: copied only where it is not."""
-    found: list[Tensor] = []
+    pieces: list[Tensor] = []
     for x in columns:
         x = x.contiguous().detach()
-        shared = any(x.data_ptr() == other.data_ptr() for other in found)
-        found.append(x.clone() if shared or x.storage_offset() or x.data_ptr() % _ALIGNED else x)
-    return found
+        shared = any(x.data_ptr() == other.data_ptr() for other in pieces)
+        pieces.append(x.clone() if shared or x.storage_offset() or x.data_ptr() % _ALIGNED else x)
+    return pieces
 
 
 def _compile(

@@ -180,11 +180,11 @@ def emitted_along(
     Returns:
         Moments, batch shape (time, *batch).
     """
-    found = []
+    emitted = []
     for step, switch in enumerate(switches):
         belief = map_tensors(lambda x, at=step: x[at], states)
-        found.append(system.regime(switch, first + step).emission.marginal(belief))
-    return Gaussian(torch.stack([one.mean for one in found]), torch.stack([one.cov for one in found]))
+        emitted.append(system.regime(switch, first + step).emission.marginal(belief))
+    return Gaussian(torch.stack([one.mean for one in emitted]), torch.stack([one.cov for one in emitted]))
 
 
 def _drawn_given(

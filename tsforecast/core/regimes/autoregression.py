@@ -227,8 +227,8 @@ class FirstEntry(AbstractLinearGaussian):
         self, prior: Gaussian
     ) -> tuple[Float[Tensor, "*#batch out"], Float[Tensor, "*#batch out in"], Float[Tensor, "*#batch out out"]]:
         """Return the mean of the observation, its covariance with the state, and its variance."""
-        found = self.marginal(prior)
-        return found.mean, prior.cov[..., :1, :], found.cov
+        observation = self.marginal(prior)
+        return observation.mean, prior.cov[..., :1, :], observation.cov
 
     def sample(
         self, value: Float[Tensor, "*#batch in"], generator: torch.Generator | None = None

@@ -81,10 +81,10 @@ def stationary(log_transition: Float[Tensor, "*batch regime regime"]) -> Float[T
     # Its rows sum to zero: one of them gives way to the condition that probabilities sum to one.
     system = torch.cat([balance[..., :-1, :], torch.ones_like(balance[..., :1, :])], -2)
     solved, info = torch.linalg.solve_ex(system, eye[:, -1:].expand(*system.shape[:-1], 1))
-    found = solved.squeeze(-1)
-    if not is_transformed(found) and (bool(info.any()) or not bool(found.isfinite().all())):
+    probabilities = solved.squeeze(-1)
+    if not is_transformed(probabilities) and (bool(info.any()) or not bool(probabilities.isfinite().all())):
         raise ValueError("expected a chain with one stationary distribution, got one whose regimes do not all meet")
-    return found.clamp_min(torch.finfo(found.dtype).tiny).log()
+    return probabilities.clamp_min(torch.finfo(probabilities.dtype).tiny).log()
 
 
 def begin(
@@ -226,11 +226,11 @@ def ahead(
         belief: After the last observation.
     """
     regimes = log_transition.shape[-1]
-    now, found = of_newest(belief.exp(), regimes).unsqueeze(-2), []
+    now, probabilities = of_newest(belief.exp(), regimes).unsqueeze(-2), []
     for transition in log_transition.exp().unbind():
         now = now @ transition
-        found.append(now.squeeze(-2))
-    return torch.stack(found)
+        probabilities.append(now.squeeze(-2))
+    return torch.stack(probabilities)
 
 
 def _predicted(transition: Tensor, belief: Tensor) -> Tensor:

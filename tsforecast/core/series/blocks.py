@@ -116,12 +116,12 @@ def condition_on_blocks(
     else:
         mean = mean.squeeze(-1)
         cov = cov.reshape(*batch, *cov.shape[1:])
-    found = []
+    by_step = []
     for part in terms.split(columns, -1):  # block, group, obs, column
         part = part.movedim(-1, 1).flatten(1, 2).expand(-1, size, -1)
         part = part.reshape(count, size, length, num_targets).sum(-1)
-        found.append(part.transpose(1, 2).reshape(num_steps, *batch))
-    return Gaussian(mean.reshape(*batch, -1), cov), tuple(found)
+        by_step.append(part.transpose(1, 2).reshape(num_steps, *batch))
+    return Gaussian(mean.reshape(*batch, -1), cov), tuple(by_step)
 
 
 def _may_be_learnt(*parameters: Tensor | None) -> bool:

@@ -133,14 +133,14 @@ class Members:
         sized = time_slice.values / before.size
         slope = torch.cat([transformation_of(name).log_slope(sized) for name in self.dynamics.transformations], 1)
         slope = torch.where(wide.observed, slope - scale.log(), 0.0).squeeze(-1).to(scale)
-        found: list[tuple[Tensor, Tensor]] = []
+        terms: list[tuple[Tensor, Tensor]] = []
         states = []
         for model, belief in zip(self.models(wide, series), before.states, strict=True):
             state, scales, squares = model.system.innovations(_flat(belief), values, observed)
             states.append(_by_series(state, count))
             apart = lambda x: x.unflatten(1, (count, -1)).transpose(1, 2)  # noqa: E731
-            found.append((apart(scales + slope), apart(squares)))
-        scales, squares = (torch.stack(parts, 2) for parts in zip(*found, strict=True))
+            terms.append((apart(scales + slope), apart(squares)))
+        scales, squares = (torch.stack(parts, 2) for parts in zip(*terms, strict=True))
         return tuple(states), scales, squares
 
     def systems(
@@ -171,13 +171,13 @@ class Members:
         codes = torch.arange(count, device=series.index.device).repeat_interleave(len(series.index))
         categories = torch.cat([series.static_cat.repeat(count, 1), codes.unsqueeze(1)], 1)
         every = Series(series.index.repeat(count), categories, series.static_real.repeat(count, 1))
-        found = []
+        models = []
         for member in self.dynamics.structures:
             names = [self.dynamics.season_names.index(name) for name in member.season_names]
             columns = constant(names, wide.season_index)
             own = dataclasses.replace(wide, season_index=wide.season_index.index_select(-1, columns))
-            found.append(member.linear(own, every))
-        return found
+            models.append(member.linear(own, every))
+        return models
 
 
 def stacked(values: Float[Tensor, "series transformation"]) -> Float[Tensor, "stacked 1"]:

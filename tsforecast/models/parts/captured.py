@@ -75,7 +75,7 @@ class CapturedLoss:
         step = _Step(self.module, self.loss, sorted(batch))
         inputs = tuple(batch[name].clone() for name in step.names)
         with branchless(), torch.enable_grad():
-            if reason := _what_waits(step, inputs):
+            if reason := _reason_to_wait(step, inputs):
                 log.info("training without CUDA graphs: %s", reason)
                 self._waits = True
                 return
@@ -114,7 +114,7 @@ class _Step(torch.nn.Module):
         return torch.func.functional_call(self, weights, inputs[:count])
 
 
-def _what_waits(step: torch.nn.Module, inputs: tuple[Tensor, ...]) -> str:
+def _reason_to_wait(step: torch.nn.Module, inputs: tuple[Tensor, ...]) -> str:
     """Return why a step with its gradients makes the processor wait for the GPU; nothing if it does not."""
     weights = [weight for weight in step.parameters() if weight.requires_grad]
     step(*inputs)  # makes the constants

@@ -110,11 +110,11 @@ class TimedISSMDynamics(AbstractLinearDynamics):
         own, _, effects = self.parameters_of_series(series.index, series.static_cat).split(self.sizes, -1)
         sde = self.timed.equations(own)[0]
         reading = sde.readout if self.rhythm is None else self._reading(sde, self._sizes_of_noise(time_slice))
-        found = self.timed.parts_of(states, reading)
+        parts = self.timed.parts_of(states, reading)
         if effects.shape[-1]:
             explained = (time_slice.dynamic_real * effects).sum(-1)
-            found["covariates"] = explained, torch.zeros_like(explained)
-        return found
+            parts["covariates"] = explained, torch.zeros_like(explained)
+        return parts
 
 
 class TimedGLSDynamics(AbstractLinearDynamics):

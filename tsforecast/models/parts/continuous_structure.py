@@ -146,11 +146,11 @@ class TimedStructure:
         Raises:
             ValueError: If a name is not known, or stands twice.
         """
-        found = tuple(parse_timed(name.strip()) for name in components.split("+"))
-        lengths = [one.length or one.name for one in found]
+        parsed = tuple(parse_timed(name.strip()) for name in components.split("+"))
+        lengths = [one.length or one.name for one in parsed]
         if len(set(lengths)) < len(lengths):
             raise ValueError(f"expected every component once, got {components!r}")
-        return cls(found, unit)
+        return cls(parsed, unit)
 
     @property
     def cycles(self) -> tuple[int, ...]:
@@ -219,14 +219,14 @@ class TimedStructure:
 
     def parts_of(self, states: Gaussian, readout: Float[Tensor, "*#series state"]) -> dict[str, tuple[Tensor, Tensor]]:
         """Return mean and deviation of every component by name, (time, series), given beliefs over the states."""
-        found, first = {}, 0
+        parts, first = {}, 0
         for one in self.components:
             where = slice(first, first + one.size)
             row, first = readout[..., where], first + one.size
             mean = (row * states.mean[..., where]).sum(-1)
             variance = ((states.cov[..., where, where] @ row.unsqueeze(-1)).squeeze(-1) * row).sum(-1)
-            found[one.name] = mean, variance.clamp_min(0).sqrt()
-        return found
+            parts[one.name] = mean, variance.clamp_min(0).sqrt()
+        return parts
 
 
 def parse_timed(name: str) -> TimedComponent:

@@ -116,8 +116,8 @@ class _Score(torch.autograd.Function):
         """Return the score, and its derivatives by points and weights."""
         rows, shape = max(1, _AT_ONCE // points.shape[-1]), points.shape
         parts = [x.reshape(-1, x.shape[-1]).split(rows) for x in (points, weight, values.unsqueeze(-1))]
-        found = [_score(*part, factor=factor) for part in zip(*parts, strict=True)]
-        score, by_points, by_weight = (torch.cat(x) for x in zip(*found, strict=True))
+        chunks = [_score(*part, factor=factor) for part in zip(*parts, strict=True)]
+        score, by_points, by_weight = (torch.cat(x) for x in zip(*chunks, strict=True))
         return score.view(shape[:-1]), by_points.view(shape), by_weight.view(shape)
 
     @staticmethod

@@ -88,8 +88,8 @@ def issm_of(system: AbstractLinearSystem) -> ISSM:
 def side_by_side(first: LinearModel | None, rest: LinearModel | None) -> LinearModel:
     """Return the linear model of components and a dense part side by side; one of the two may be missing."""
     if first is None or rest is None:
-        found = rest if first is None else first
-        assert found is not None
-        return found
+        only = rest if first is None else first
+        assert only is not None
+        return only
     assert isinstance(rest.system, LinearSystem)
     return LinearModel(compose(issm_of(first.system), rest.system), beside(first.prior, rest.prior))

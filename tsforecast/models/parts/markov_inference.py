@@ -111,9 +111,9 @@ class MarkovInference(AbstractRegimeInference[MarkovDynamics]):
         parts, after = [], before
         if head:
             system = model.switching(time_slice.active)
-            found = collapse.filter(system, before, values[:head].unsqueeze(-1), seen[:head].unsqueeze(-1))
-            after = found.particles
-            parts.append((found.log_transition, found.log_density, found.log_likelihood))
+            filtered = collapse.filter(system, before, values[:head].unsqueeze(-1), seen[:head].unsqueeze(-1))
+            after = filtered.particles
+            parts.append((filtered.log_transition, filtered.log_density, filtered.log_likelihood))
         if head < len(values):
             tail, after = self._tail(model, values, seen, head, after, time_slice.active)
             parts.append(tail)

@@ -57,8 +57,8 @@ class EMStart:
                 )
             return model, float(terms.sum())
 
-        found = [improved(_apart(first, dynamics, generator), _FEW) for _ in range(self.starts)]
-        best, _ = improved(max(found, key=lambda one: one[1])[0], _MANY)
+        runs = [improved(_apart(first, dynamics, generator), _FEW) for _ in range(self.starts)]
+        best, _ = improved(max(runs, key=lambda one: one[1])[0], _MANY)
         _adopt(dynamics, _ordered(best, dynamics))
 
 

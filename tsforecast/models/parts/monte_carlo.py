@@ -163,8 +163,8 @@ class ParticleInference(AbstractRegimeInference[AbstractSwitchingDynamics]):
             if len(piece.values):
                 with torch.set_grad_enabled(torch.is_grad_enabled() and with_gradient):
                     linear = self.dynamics.linear(piece, series)
-                    belief, found = linear.system.posterior(belief or linear.prior, *scaled(piece, location, scale))
-                terms.append(found)
+                    belief, term = linear.system.posterior(belief or linear.prior, *scaled(piece, location, scale))
+                terms.append(term)
         assert belief is not None
         return belief, torch.cat(terms)
 
@@ -262,10 +262,10 @@ class ParticleInference(AbstractRegimeInference[AbstractSwitchingDynamics]):
             return self.mixture_ahead(belief, time_slice, _MIXED_PATHS)
         system, given = self._given(belief, time_slice, known)
         emitted = self._emitted_given(system, belief, given)
-        found = self._over_paths(emitted, belief)
+        mixture = self._over_paths(emitted, belief)
         value, free = self.units.transform(torch.nan_to_num(known.double())).unsqueeze(1), ~observed.unsqueeze(1)
-        mean, deviation = torch.where(free, found.mean, value), torch.where(free, found.deviation, 0.0)
-        return dataclasses.replace(found, mean=mean, deviation=deviation)
+        mean, deviation = torch.where(free, mixture.mean, value), torch.where(free, mixture.deviation, 0.0)
+        return dataclasses.replace(mixture, mean=mean, deviation=deviation)
 
     def mixture_ahead(
         self, belief: Belief, time_slice: TimeSlice, num_paths: int, generator: torch.Generator | None = None

@@ -78,13 +78,13 @@ class ParameterGroups:
         of_networks = partial(learning_rate_factor, first=alone, last=total, rise=self.network_rise)
         of_rest = partial(learning_rate_factor, first=0.0, last=alone or total, again=total, share=self.linear_share)
         matrix_rate = self.learning_rate if self.matrix_learning_rate is None else self.matrix_learning_rate
-        found = [
+        groups = [
             ([p for _, p in named if id(p) not in apart], self.learning_rate, of_rest),
             (components, self.components_learning_rate, of_rest),
             (matrices, matrix_rate, of_rest),
             (networks, self.network_learning_rate, of_networks),
         ]
-        return [group for group in found if group[0]]
+        return [group for group in groups if group[0]]
 
 
 @dataclasses.dataclass(frozen=True)

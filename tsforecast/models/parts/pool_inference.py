@@ -109,12 +109,12 @@ class PoolInference(AbstractInference[PoolDynamics]):
 
     def marginals(self, belief: Belief, future: Batch) -> Marginals | None:
         """Return the mixture of the members' distributions; None if one of them has none."""
-        found = [
+        of_members = [
             member.marginals(known, own)
             for (member, own), known in zip(self.each(future), belief.pool.members, strict=True)
         ]
-        parts = [one for one in found if one is not None]
-        if len(parts) < len(found):
+        parts = [one for one in of_members if one is not None]
+        if len(parts) < len(of_members):
             return None
         return Marginals.pooled(parts, self.dynamics.log_weight.double(), self.names)
 

@@ -142,14 +142,14 @@ class SwitchingBases(AbstractFrameDynamics):
 
         That of the dense part is relative to an even mixture, that of components to those of the ISSM.
         """
-        found = []
+        log_factors = []
         for name in ("state_noise", "emission_noise"):
             if name in self.mixture.bases:
                 log_inverse = self.mixture.bases[name].clamp(-LARGEST_LOG_SCALE, LARGEST_LOG_SCALE)
-                found.append(log_inverse.mean(0) - log_inverse)
+                log_factors.append(log_inverse.mean(0) - log_inverse)
         if self.issm is not None:
-            found.append(self.mixture.bases["factor"].clamp(-_LARGEST_FACTOR, _LARGEST_FACTOR))
-        return torch.cat(found, -1).mean(-1).exp()
+            log_factors.append(self.mixture.bases["factor"].clamp(-_LARGEST_FACTOR, _LARGEST_FACTOR))
+        return torch.cat(log_factors, -1).mean(-1).exp()
 
     def mixing_weights(
         self, switches: Float[Tensor, "time sample series switch"]
