@@ -51,16 +51,16 @@ def anomalies(
     """Return every step of some series with its tail probability, and whether it is an anomaly.
 
     A step has three statistics: the size of its standardised error under the model; the sum of the errors, given the
-    past, of the stretch that ends with it; and how far their variance is from what it was. The steps before say how
-    rare each of them is, see `tsforecast.analysis.rarity`: so the share of ordinary steps that are flagged is `rate`,
-    also where the model's own tails are wrong, or the volatility changes.
+    past, of the stretch that ends with it; and the distance of their variance from its past. The steps before give the
+    rarity of each statistic, see `tsforecast.analysis.rarity`. So the share of ordinary steps that are flagged is
+    `rate`, also where the model's own tails are wrong, or the volatility changes.
 
     Args:
         data: A frame in long format, see `tsforecast.data.read_task`, or GluonTS data entries.
         predictor: Of a model that is trained. None trains an `issm` on the first part of the data, by likelihood.
         rate: Share of ordinary steps that are flagged.
-        since: First time that is judged; what is before it teaches what is ordinary. None for the first 30 % of each
-            series.
+        since: First time that is judged; the steps before it are examples of the ordinary. None for the first 30 % of
+            each series.
         given: "past" judges each step given those before it; "all" given those after it as well, which only models that
             are one linear system can.
         stretch: Steps of a stretch; None for a season, as far as it is from 5 to 24.

@@ -2,8 +2,8 @@
 
 A record has two statistics. One is its surprise under a switching model of the records before it, which knows times of
 the day and of the week, and scales of noise (`SwitchingLevels`). The other is its novelty: the distance of its
-value from the nearest value so far. `Judge` says how rare each is among those before: p and p'. Of the t records so far
-about E = t p p' are as rare, if the two go their own ways.
+value from the nearest value so far. `Judge` gives the rarity of each among those before: p and p'. Of the t records so
+far about E = t p p' are as rare, if the two go their own ways.
 
 An alarm is news: the alarm score of a record is 1 / (1 + E) if its E is below that of all records of a while before
 it, and 0 otherwise.

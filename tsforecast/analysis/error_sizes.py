@@ -29,8 +29,8 @@ Numbers = NDArray[np.float64]
 def sizes(errors: Numbers, floor: Numbers, first: int, learn: int) -> Float[Numbers, " time"]:
     """Return the expected size of each error given those before it.
 
-    The mean square is a constant, or a GARCH(1, 1) recursion whose squares are bounded: what the errors before are
-    likeliest under; outliers tell nothing. In the first part both are those of all of it.
+    The mean square is a constant, or a GARCH(1, 1) recursion with bounded squares: the one that makes the errors before
+    likeliest, without outliers. In the first part both are estimated from all of it.
 
     Args:
         errors: Standardised by a model; NaN where there is none.
@@ -74,9 +74,9 @@ def scaled(
 ) -> tuple[Float[Numbers, " time"], Float[Numbers, " time"], Float[Numbers, " time"]]:
     """Return errors in units of their sizes, these sizes, and the former as stretches have them: NaN for outliers.
 
-    Errors within the floor are 0. Behind an outlier a share of it, which halves with every stretch, is the floor if it
-    is above the size: a model needs some steps to follow, and what it then misses is no news. Stretches leave these
-    steps out. More outliers in a row than the model leaves out are a change, and stay.
+    Errors within the floor are 0. After an outlier a share of it is the floor while it is above the size; the share
+    halves with every stretch. A model needs some steps to follow, so its errors there are no news. Stretches leave
+    these steps out. More outliers in a row than the model leaves out are a change, and stay.
 
     Args:
         errors: Standardised by a model; NaN where there is none.

@@ -73,8 +73,8 @@ def gains_of_changes(
 ) -> dict[str, Float[NDArray[np.float64], " time"]]:
     """Return the gain in likelihood of each change of level or slope that was taken for outliers, where it begins.
 
-    The errors of these outliers, which moved no prediction, are a constant or rise evenly. Half of what their squares
-    lose by regression on that is the gain. It goes to the better of the two; all other gains are 0.
+    The errors of these outliers, which moved no prediction, are a constant or rise evenly. The gain is half the
+    reduction of their squares by this regression. It goes to the better of the two; all other gains are 0.
 
     Args:
         errors: Standardised errors of all steps, as for `kind_of`.

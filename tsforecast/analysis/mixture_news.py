@@ -38,8 +38,8 @@ class Cell:
         kind: "revised", "withdrawn" or "new".
         time: Its step.
         target: Its target.
-        expected: What was held of it before; of a new one the median given the revised data, averaged over the models.
-        value: What is held of it now; of a withdrawn one the median given the others, likewise.
+        expected: The value before; for a new one the median given the revised data, averaged over the models.
+        value: The value now; for a withdrawn one the median given the others, averaged likewise.
         impact: Its share of the change.
     """
 

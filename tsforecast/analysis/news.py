@@ -61,7 +61,7 @@ def news(
     Args:
         predictor: Of an issm, gls or deepstate, or of a bank or pool of such models.
         before: Entries, or a DataFrame in long format, as `StateSpacePredictor.predict` takes them.
-        after: Likewise, of the same series, which end there or later.
+        after: Likewise, of the same series; they end at the same step or later.
         columns: What the columns of frames are; None for those of the training.
 
     Returns:

@@ -2,9 +2,9 @@
 
 Given a point of the grid the model is y = X b + c t + noise, where b_k ~ N(0, s2 n u / X_k' X_k), c ~ N(0, s2 n v / i)
 and s2 inverse-gamma, all after the filter of that point. There n counts steps and i is the information about c: priors
-are in units of what one step tells (Zellner's g-prior; Liang et al. 2008, "Mixtures of g priors for Bayesian variable
-selection"). The sizes u and v lie on grids and are weighed by evidence, and each may be 0: no control matters; there is
-no constant growth. Everything is in closed form, by one Cholesky factor for each point and u.
+are in units of the information in one step (Zellner's g-prior; Liang et al. 2008, "Mixtures of g priors for Bayesian
+variable selection"). The sizes u and v lie on grids and are weighed by evidence, and each may be 0: no control matters;
+there is no constant growth. Everything is in closed form, by one Cholesky factor for each point and u.
 """
 
 import dataclasses

@@ -107,7 +107,7 @@ class Grid:
         level: Variance of a step of the level, in units of that of the noise; the others likewise.
         slope: Of a step of the slope.
         growth: Factor of the slope in a step.
-        wandering: Of a step of what wanders.
+        wandering: Of a step of the wandering part.
         damping: Its factor in a step.
         season: Of a step of the active factor of a season.
         coefficient: Of a step of the coefficients of controls that move.

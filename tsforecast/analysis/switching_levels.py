@@ -119,7 +119,7 @@ class SwitchingLevels:
 
         Args:
             timestamps: Of the first part; they give the length of a time of the day, a minute to a day.
-            values: Of the first part, NaN where missing; they give the unit of what is too small.
+            values: Of the first part, NaN where missing; they give the unit of the smallest variance.
 
         Raises:
             ValueError: If all values are missing.
@@ -139,7 +139,7 @@ class SwitchingLevels:
     def step(self, state: FollowedState, timestamps: NDArray[Any], values: Numbers) -> tuple[FollowedState, Followed]:
         """Return the state after records, and the predictions for each; one or many at a time give the same.
 
-        A missing value changes nothing: the regime stays what it was.
+        A missing value changes nothing, not even the regime.
         """
         means, variances = ([getattr(x, name).tolist() for x in state.levels] for name in ("mean", "variance"))
         walks = [gain**2 / (1 - gain) for gain in (self.fast, self.seasonal, self.seasonal)]

@@ -276,8 +276,8 @@ def sample_posterior(
 ) -> Float[Tensor, "time sample *batch state"]:
     """Joint samples of the states x_1, ..., x_T given the data, reparametrised.
 
-    A path and data of the prior are simulated, and the path is moved by what the two data sets say differently:
-    x + E[x | values] - E[x | simulated values] (Durbin and Koopman 2002). It inverts no state's covariance.
+    A path x and its data are simulated from the prior. Then x + E[x | values] - E[x | simulated values] is a path of
+    the posterior (Durbin and Koopman 2002). No covariance of a state is inverted.
 
     Args:
         system: See `filter`.

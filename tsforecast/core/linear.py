@@ -44,8 +44,7 @@ class AbstractLinearGaussian(abc.ABC):
 
         Args:
             prior: Over `a`.
-            value: Finite everywhere, also where not observed (what stands there has no influence, on gradients
-                neither).
+            value: Finite everywhere. Values that are not observed have no influence, not even on gradients.
             observed: False where a component of `value` is missing; None if all are observed.
 
         Raises:

@@ -1,8 +1,8 @@
 """Why a forecast changed: the weight and the share of every observation that is new, revised or withdrawn.
 
 The mean of a linear-Gaussian forecast is affine in the observations. So its change between two sets of data is a sum
-over the cells in which they differ, without a rest: the weight of the cell times what was not expected of it (Banbura
-and Modugno 2014, "Maximum likelihood estimation of factor models on datasets with arbitrary pattern of missing data",
+over the cells in which they differ, without a rest: the weight of the cell times its unexpected part (Banbura and
+Modugno 2014, "Maximum likelihood estimation of factor models on datasets with arbitrary pattern of missing data",
 section 2.3). Weights are the smoother's answers to unit impulses.
 """
 

@@ -1,8 +1,8 @@
 """Outliers of a series, one step at a time: a filter takes them as missing, so that its state does not follow them.
 
 The size of the errors is learnt beside the state, so the rule holds where the noise of a system is too small or too
-large. A change that stays is no outlier: after a few outliers in a row the state is uncertain again, and the filter
-takes what comes, as the monitoring of West and Harrison (1986) does.
+large. A change that stays is no outlier. After a few outliers in a row the state becomes uncertain again, and the
+filter follows the next values, like the monitoring of West and Harrison (1986).
 """
 
 import dataclasses

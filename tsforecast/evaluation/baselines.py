@@ -127,7 +127,7 @@ class Baseline:
     Attributes:
         name: Name it was asked by.
         series: By item id, one fitted form per target dimension, and its lowest possible value (0, or -inf).
-        deviations: How many are forecast in another way than the name says, by how.
+        deviations: Number of series that are forecast in another way than the name says, by this way.
     """
 
     name: str

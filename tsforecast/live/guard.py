@@ -35,7 +35,7 @@ class Limits:
         hosts: Names that the header Host may have, without a port; empty for all. A page of a browser can not reach a
             service on this machine under a name of its own then.
         most_bytes: Of a body.
-        most_values: Of a body: what stands between its commas and brackets. They cost time and memory, bytes hardly.
+        most_values: Values of a body, counted by commas and brackets. Values cost time and memory; bytes hardly do.
         rate: Requests a second of a client, on average; 0 for any number.
         burst: Requests of a client at once.
     """

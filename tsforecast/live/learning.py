@@ -3,8 +3,8 @@
 Periods follow each other from where the store began, each as long as a forecast of the training. A period ends when
 the first observation behind it comes, whatever its series. Before that observation is applied, the belief over the
 parameters drifts, and learns from the period of every series that has a value in it, as `AdaptivePredictor.learn` does.
-From then on beliefs about states are moved on, and forecasts made, by the new parameters; what is known of the states
-stays as it is. A value that comes after the end of its period moves the belief about its series alone.
+From then on beliefs about states are moved on, and forecasts made, by the new parameters; the present beliefs about
+states stay as they are. A value that comes after the end of its period moves the belief about its series alone.
 
 The end of a period is a record of the log of its own, so that a restart learns from the same periods in the same order.
 """

@@ -4,8 +4,8 @@ The file begins with a header: a mark, the identity of the store, the number of 
 A record is its number, its length, the check of the record before it, a CRC-32 of these three, its own check, and its
 contents. The check is the CRC-32 of these three and the contents: so records form a chain that begins at the header.
 
-How many records were acknowledged is told elsewhere, see `tsforecast.live.count`. A kill or a loss of power can damage
-only what lies behind them. Any other damage is an error, and the file stays as it is.
+The number of acknowledged records is kept elsewhere, see `tsforecast.live.count`. A kill or a loss of power can damage
+only the bytes behind them. Any other damage is an error, and the file stays as it is.
 """
 
 import os

@@ -54,7 +54,7 @@ class Rows:
         young: Values and standardised covariates (time, target + covariate) that end at `end`, by row, of series that
             have seen few values. Their beliefs are filtered anew from these.
         recent: The last values and standardised covariates (row, time, target + covariate) up to `end`, NaN where
-            missing, which a learner reads; of no steps where there is none.
+            missing. A learner reads them; without one they have no steps.
         seen: Number of steps since a series began, up to those of `recent`.
         width: Targets and covariates.
     """

@@ -134,8 +134,8 @@ class BankForecaster(AbstractForecaster[BankInference]):
 
     It is a switching model whose switch stands still. Noises, dampings and priors of a structure are those of all
     series, unless `scales` frees them. The weights of a series come from the exact predictive likelihood of its own
-    past, to a learnt power and with a learnt memory. So short series shrink to what the others say, and long ones
-    decide for themselves. Forecasts are mixtures. All is trained together by the score of the mixture.
+    past, to a learnt power and with a learnt memory. So short series shrink to the others, and long ones decide for
+    themselves. Forecasts are mixtures. All is trained together by the score of the mixture.
 
     Args:
         data: What the estimator finds out about the data.

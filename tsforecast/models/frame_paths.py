@@ -1,8 +1,7 @@
 """Paths of models of frames, and the frames along them: drawn pixel by pixel, and expected.
 
-A path is a sequence of auxiliaries z_1, z_2, ..., given which the pixels are independent. A drawn frame is a sample of
-what the model says is observed, y_t ~ p(y_t | z_t), and speckles. The expected frame, E[y_t | z_t], is what it says
-happens.
+A path is a sequence of auxiliaries z_1, z_2, ...; the pixels are independent given these. A drawn frame is a sample of
+the observation, y_t ~ p(y_t | z_t), and speckles. The expected frame is E[y_t | z_t], without this noise.
 """
 
 import dataclasses

@@ -48,8 +48,9 @@ def colour_of(model: str) -> str:
     """The colour of a model or baseline in every figure.
 
     Args:
-        model: Its name; with a season or number of epochs (`auto_ets-168`) it is that of the baseline, with a learner
-            (`issm+lofi`) that of models which go on learning. Other names have a colour that depends on them alone.
+        model: Its name. With a season or number of epochs (`auto_ets-168`) it has the colour of the baseline; with a
+            learner (`issm+lofi`), the colour of all models that go on learning. Other names have a colour that depends
+            on them alone.
     """
     if "+" in model:
         return LEARNING

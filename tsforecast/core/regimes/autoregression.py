@@ -96,7 +96,7 @@ class SwitchingAutoregression:
     def regime(self, switch: Float[Tensor, "*batch regime"], time: int, nugget: float = 0.0) -> Regime:
         """Return the linear-Gaussian step that regimes choose, with the last L values as its state.
 
-        The state is (y_t, ..., y_{t-L+1}), or in the second form what is left of them without their means.
+        The state is (y_t, ..., y_{t-L+1}), or in the second form these values less their means.
 
         Args:
             switch: One-hot regimes; the batch ends with the series.

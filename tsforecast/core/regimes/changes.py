@@ -40,8 +40,8 @@ def find_changes(
 
         p(s_{a-1} = ... = s_{t-1} = i, s_t = ... = s_b = j | y_1, ..., y_T), normalised,
 
-    with steps a and b in the middles of the segments of the path before and behind: that of this change, if there is no
-    other between them. Regimes given all observations are taken as a Markov chain.
+    with steps a and b in the middles of the segments of the path before and after it. It is the distribution of this
+    change if there is no other between a and b. Regimes given all observations are taken as a Markov chain.
 
     Args:
         path: The most likely path.

@@ -89,7 +89,7 @@ class Auxiliary:
         """Return q(z_t) from a network's output of mean and log inverse scale; for frames its variance is below 0.03.
 
         Where the decoder's network is skipped the encoder's is, too: the mean then begins with the targets. The network
-        adds to them in units of the decoder's noise, so that what is linear is filtered as such.
+        adds to them in units of the decoder's noise, so that the linear part is filtered as such.
 
         Args:
             decoder: Decoder of the model.

@@ -80,7 +80,7 @@ class BankInference(AbstractInference[AbstractBankDynamics]):
     def filter(self, batch: Batch, belief: Belief | None = None) -> tuple[Belief, Float[Tensor, "time series"]]:
         """Return the exact beliefs of all models after the batch's past, and the log-likelihood of each of its steps.
 
-        The log-likelihood of a step is that of the mixture, whose weights are those after the steps before.
+        The log-likelihood of a step is that of the mixture, with the weights after the step before.
         """
         location, scale = self.scale_of(batch, belief)
         past, series = near(self.slice_of(batch, "past"), location, scale), self.series_of(batch, belief)

@@ -28,8 +28,8 @@ class CapturedLoss:
     """The loss of a module on a GPU, with its gradients one CUDA graph for each shape of batch that comes repeatedly.
 
     A switching model's step is thousands of small operations, and launching one takes longer than to compute it. A
-    graph is launched at once. It repeats what was done when it was captured, so no value may steer the program (see
-    `branchless`): where a covariance is not positive definite the loss is NaN, and the caller finds out why. A loss
+    graph is launched at once. It repeats the operations of its capture, so no value may steer the program (see
+    `branchless`). Where a covariance is not positive definite, the loss is NaN, and the caller finds out why. A loss
     that waits for the GPU, as one that reads a value of a tensor, has no graphs and is computed as it is.
 
     Args:

@@ -158,7 +158,7 @@ class TimedGLSDynamics(AbstractLinearDynamics):
 
         Args:
             turn: What the regime adds to the matrix that turns the state.
-            damping: What it adds to that which damps it.
+            damping: What the regime adds to the matrix that damps it.
             log_factor: Logarithms of the factors by which it multiplies scales of noises, of each state.
         """
         factor = torch.as_tensor(log_factor).exp().unsqueeze(-1) * self.noise_factor.tril()

@@ -211,7 +211,8 @@ def dense_groups(
     Args:
         training: Options with the rates.
         networks: Prefixes of the names of parameters of networks, beside those that all these models have.
-        frames: Whether frames are observed, which teach nothing before there is a picture.
+        frames: Whether frames are observed. Networks then learn at full rate from the start, since nothing is learnt
+            without a picture.
     """
     return ParameterGroups(
         training.learning_rate,

@@ -257,7 +257,7 @@ class _Group:
         weight: Of each component.
         mean: In transformed units.
         deviation: Likewise.
-        size: What values are divided by, once where it is that of all components.
+        size: Divisor of the values; one for all components if they share it.
         has_known: Whether a deviation is 0.
     """
 

@@ -213,8 +213,9 @@ class ParticleInference(AbstractRegimeInference[AbstractSwitchingDynamics]):
         """Return the mean over the future of the fair CRPS, of paths of switches where they give all; else of values.
 
         A path begins with a particle drawn by weight, and has the weight r = w / (w without its gradient) = 1. So the
-        score also teaches what weighs the particles (Scibior and Wood 2021). Where weights never differ, r has no
-        gradient. It would be nothing but the rounding of what cancels, and larger than that of the paths.
+        score also has gradients by the weights of the particles (Scibior and Wood 2021). Where weights never differ, r
+        is used without its gradient. That gradient cancels but for rounding errors, and these are larger than the
+        gradient of the paths.
         """
         location, scale = self.scale_of(batch)
         past, series = self.slice_of(batch, "past"), Series.of(batch)

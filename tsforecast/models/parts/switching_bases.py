@@ -140,7 +140,7 @@ class SwitchingBases(AbstractFrameDynamics):
     def regime_scales(self) -> Float[Tensor, " basis"] | None:
         """Return the scale of the noises of state and emission under each base.
 
-        That of the dense part is relative to an even mixture, that of components to those of the ISSM.
+        The scale of the dense part is relative to an even mixture, and the scale of components to the ISSM.
         """
         log_factors = []
         for name in ("state_noise", "emission_noise"):

@@ -131,10 +131,10 @@ class Units:
         Both come from the last `scaling_length` observed values, or from all if that is 0. The location is the mean of
         the first season. The scale is the mean absolute difference from the season before, where a whole season of
         differences is observed. Otherwise it is that from the value before, or without any difference the mean absolute
-        distance from the location. A constant series, or one of a single value, is scaled by `typical_change` of what a
-        change by its own size is (`own_change`), by the number of its values: as if but one of its steps had been
-        typical. One without any observation is scaled by 1. With `scaling="none"` location
-        and scale are 0 and 1. Steps in `past_is_tick` of a batch stand for no observation and do not count.
+        distance from the location. A constant series, or one of a single value, is scaled by `typical_change` times
+        `own_change`, divided by the number of its values. That is the scale if only one of its steps had been typical.
+        One without any observation is scaled by 1. With `scaling="none"` location and scale are 0 and 1. Steps in
+        `past_is_tick` of a batch stand for no observation and do not count.
         """
         if self.options.scaling == "none":
             location = batch["past_target"].new_zeros(
