@@ -58,7 +58,7 @@ class Judge:
 
 
 def grown(count: int) -> int:
-    """Return the number of steps at which to learn again, after learning from `count`."""
+    """Return the next number of steps to learn from, after learning from `count`."""
     return count + max(int(_GROWTH * count), 1)
 
 

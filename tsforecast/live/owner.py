@@ -118,13 +118,13 @@ class _Job:
     """A piece of work: observations, forecasts, or any function of the store.
 
     Attributes:
-        what: To do.
-        answer: Of it.
+        work: Observations to take, forecasts to make, or a function to call.
+        answer: Its result.
         behind: Observations that a forecast waits for.
         made: Forecasts that are made already.
     """
 
-    what: Pending | Wanted | Callable[[Store], Any]
+    work: Pending | Wanted | Callable[[Store], Any]
     answer: "Future[Any]" = field(default_factory=Future)
     behind: "Future[Any] | None" = None
     made: list[Found] = field(default_factory=list)
@@ -238,7 +238,7 @@ class Owner:
             if job is None:
                 return jobs, True
             jobs.append(job)
-            size += job.what.size if isinstance(job.what, Pending | Wanted) else 1
+            size += job.work.size if isinstance(job.work, Pending | Wanted) else 1
             wait = False
         return jobs, False
 
@@ -246,24 +246,24 @@ class Owner:
         """Observations first; a forecast sees all that was acknowledged before it was asked for."""
         small = []
         for job in jobs:
-            if isinstance(job.what, Pending):
-                (small if job.what.size <= _SMALL else self._large).append(job)
+            if isinstance(job.work, Pending):
+                (small if job.work.size <= _SMALL else self._large).append(job)
         self._observe(small)
         large, self._large = self._large, []
         self._observe(large)
         groups: dict[Any, list[_Job]] = {}
         for job in jobs:
-            if isinstance(job.what, Wanted):
-                if job.what.size > _SMALL or (job.behind is not None and not job.behind.done()):
+            if isinstance(job.work, Wanted):
+                if job.work.size > _SMALL or (job.behind is not None and not job.behind.done()):
                     self._long.append(job)
                 else:
-                    groups.setdefault(job.what.kind or id(job), []).append(job)
-            elif not isinstance(job.what, Pending):
+                    groups.setdefault(job.work.kind or id(job), []).append(job)
+            elif not isinstance(job.work, Pending):
                 self._answer([job], lambda whats: [whats[0](self.store)])
         for group in groups.values():
             while group:
                 some = [group.pop(0)]
-                while group and sum(len(job.what.items) for job in some) < _TOGETHER:  # pyright: ignore
+                while group and sum(len(job.work.items) for job in some) < _TOGETHER:  # pyright: ignore
                     some.append(group.pop(0))
                 self._answer(some, self._forecasts)
         if self._long:
@@ -275,7 +275,7 @@ class Owner:
         if not jobs:
             return
         try:
-            answers = function([job.what for job in jobs])
+            answers = function([job.work for job in jobs])
         except Exception as error:
             for job in jobs:
                 if len(jobs) > 1:
@@ -288,7 +288,7 @@ class Owner:
 
     def _alone(self, job: _Job, function: Callable[[list[Any]], list[Any]]) -> None:
         try:
-            job.answer.set_result(function([job.what])[0])
+            job.answer.set_result(function([job.work])[0])
         except Exception as error:
             self._fails(job, error)
 
@@ -306,7 +306,7 @@ class Owner:
             return
         start = time.perf_counter()
         try:
-            self.store.advance([job.what for job in jobs], self._room)  # pyright: ignore
+            self.store.advance([job.work for job in jobs], self._room)  # pyright: ignore
         except Exception as error:
             is_shared = len(jobs) > 1 and not isinstance(error, FullError | StoreError)
             for job in jobs:
@@ -322,17 +322,17 @@ class Owner:
             self._room = min(self._batch, 2 * self._room)
         self.tally.batches += 1
         for job in jobs:
-            assert isinstance(job.what, Pending)
-            if not job.what.is_done:
+            assert isinstance(job.work, Pending)
+            if not job.work.is_done:
                 self._large.append(job)
                 continue
-            for outcome in job.what.outcomes:
+            for outcome in job.work.outcomes:
                 self.tally.outcomes[outcome] = self.tally.outcomes.get(outcome, 0) + 1
-            job.answer.set_result(job.what.outcomes)
+            job.answer.set_result(job.work.outcomes)
 
     def _forecast_on(self, job: _Job) -> None:
         """Makes some of many forecasts; the others wait until all others that wait had their turn."""
-        wanted = job.what
+        wanted = job.work
         assert isinstance(wanted, Wanted)
         if job.behind is not None and not job.behind.done():
             self._long.append(job)
